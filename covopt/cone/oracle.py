@@ -1,0 +1,55 @@
+"""What every oracle of the cone S answers: atoms, their values, and how good its bound is.
+
+For a dual point Lambda (N, m) an oracle maximises h(w) = |Lambda^T sigma(Xt w)| over unit directions w
+(MATH.md section 4). One convention: we maximise, and values are >= 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.model.activation import Activation
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an oracle found.
+
+    Attributes:
+        directions: unit rows w (B, d), distinct local maxima, best first.
+        values: h at them (B,).
+        upper_bound: a proved bound on max_w h(w), or infinity. `exact` oracles return the maximum itself,
+            up to the rounding that they state and add.
+    """
+
+    directions: Float[Tensor, "B d"]
+    values: Float[Tensor, " B"]
+    upper_bound: float = math.inf
+
+    @property
+    def proved(self) -> bool:
+        """Whether `upper_bound` is a proof."""
+        return math.isfinite(self.upper_bound)
+
+
+class Oracle(Protocol):
+    """Maximises h(w) = |Lambda^T sigma(Xt w)| over the unit sphere."""
+
+    def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"]) -> Answer:
+        """Local maxima of h, ascents started from `starts` where the oracle is a search."""
+        ...
+
+
+def oracle_values(
+    Xt: Float[Tensor, "N d"],
+    activation: Activation,
+    Lambda: Float[Tensor, "N m"],
+    directions: Float[Tensor, "B d"],
+) -> Float[Tensor, " B"]:
+    """h(w) = |Lambda^T sigma(Xt w)| for each row w of `directions` (any length)."""
+    return (activation(directions @ Xt.T) @ Lambda).norm(dim=1)

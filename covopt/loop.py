@@ -1,0 +1,128 @@
+"""The only loop: a solver supplies init, step and finished; budget, status and progress live here.
+
+`run` never judges a point: it stops when the solver says so, when the budget is spent, or on Ctrl-C, and
+hands back the last state, from which the solver re-evaluates its answer.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+
+class Status(enum.StrEnum):
+    """What ended a solve; `UNSOLVED` until a solver has set it, once, at its end."""
+
+    UNSOLVED = "unsolved"
+    OPTIMAL = "optimal"
+    CONVERGED = "converged"
+    TIME_LIMIT = "time_limit"
+    ITERATION_LIMIT = "iteration_limit"
+    INTERRUPTED = "interrupted"
+
+
+class Certificate(enum.StrEnum):
+    """What kind of proof holds the lower bound."""
+
+    EXACT = "exact"
+    BRANCH_AND_BOUND = "branch-and-bound"
+    RELAXATION = "relaxation"
+    SPECTRAL = "spectral"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One line of a run's history: the best network so far and the best proved bound so far."""
+
+    iteration: int
+    seconds: float
+    cost: float
+    lower: float | None
+    width: int
+
+
+Callback = Callable[[Progress], None]
+
+
+@dataclass
+class Budget:
+    """Wall-clock seconds and iterations that a solve may use; the clock starts when the budget is made."""
+
+    time_limit: float = 300.0
+    max_iterations: int = 100_000
+    started: float = field(default_factory=time.perf_counter)
+
+    def seconds(self) -> float:
+        """Seconds since the budget was made."""
+        return time.perf_counter() - self.started
+
+    def remaining(self) -> float:
+        """Seconds left, at least 0."""
+        return max(0.0, self.time_limit - self.seconds())
+
+    def spent(self) -> bool:
+        """Whether the time limit is reached."""
+        return self.seconds() >= self.time_limit
+
+
+State = TypeVar("State")
+
+
+class Iteration(Protocol[State]):
+    """What a solver supplies to `run`."""
+
+    def init(self) -> State:
+        """The state before the first step."""
+        ...
+
+    def step(self, state: State) -> State:
+        """One iteration; may look at its budget to end early, but always returns a valid state."""
+        ...
+
+    def finished(self, state: State) -> Status | None:
+        """`OPTIMAL` or `CONVERGED` when there is nothing left to do, else None."""
+        ...
+
+    def progress(self, state: State, iteration: int, seconds: float) -> Progress:
+        """The line of history for this state."""
+        ...
+
+
+@dataclass
+class Outcome(Generic[State]):
+    """The last state of a run, why it ended, and its history."""
+
+    state: State
+    status: Status
+    history: list[Progress]
+
+
+def run(
+    iteration: Iteration[State], budget: Budget, callback: Callback | None = None
+) -> Outcome[State]:
+    """Iterate until finished, out of budget, or interrupted by Ctrl-C; the last complete state is kept."""
+    state = iteration.init()
+    history: list[Progress] = []
+    status = Status.ITERATION_LIMIT
+    try:
+        for count in range(budget.max_iterations + 1):
+            line = iteration.progress(state, count, budget.seconds())
+            history.append(line)
+            if callback is not None:
+                callback(line)
+            ended = iteration.finished(state)
+            if ended is not None:
+                status = ended
+                break
+            if budget.spent():
+                status = Status.TIME_LIMIT
+                break
+            if count < budget.max_iterations:
+                state = iteration.step(state)
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+    return Outcome(state, status, history)

@@ -1,0 +1,72 @@
+"""Positively homogeneous activations of degree one: sigma_a(x) = x for x >= 0 and a x otherwise.
+
+a = 0 is ReLU, a in (-1, 1) leaky ReLU, a = 1 the identity of a linear network (MATH.md section 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.errors import ProblemError
+
+
+@dataclass(frozen=True)
+class Activation:
+    """sigma_a; `slope` is a."""
+
+    slope: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not -1.0 < self.slope <= 1.0:
+            raise ProblemError(
+                f"The activation's slope is {self.slope:g}; give leaky:A with -1 < A < 1, relu or linear."
+            )
+
+    def __call__(self, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """sigma_a(z), entrywise."""
+        if self.slope == 0.0:
+            return torch.relu(z)
+        return z if self.is_linear else torch.where(z >= 0, z, self.slope * z)
+
+    def derivative(self, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """sigma_a'(z), entrywise; at the kink z = 0 the slope a, as PyTorch's ReLU does."""
+        return torch.where(z > 0, 1.0, self.slope).to(z.dtype)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether this is the identity."""
+        return self.slope == 1.0
+
+    @property
+    def name(self) -> str:
+        """The name that `parse` reads back: relu, leaky:A or linear."""
+        if self.is_linear:
+            return "linear"
+        return "relu" if self.slope == 0.0 else f"leaky:{self.slope!r}"
+
+    @classmethod
+    def parse(cls, name: str | Activation) -> Activation:
+        """Read relu, leaky:A (or leaky, A = 0.01) or linear.
+
+        Raises:
+            ProblemError: for any other name, or A outside (-1, 1).
+        """
+        if isinstance(name, Activation):
+            return name
+        kind, _, slope = name.partition(":")
+        if kind == "leaky":
+            try:
+                value = float(slope or 0.01)
+            except ValueError:
+                value = float("nan")
+            if -1.0 < value < 1.0:
+                return cls(value)
+        elif not slope and kind in ("relu", "linear"):
+            return cls(0.0 if kind == "relu" else 1.0)
+        raise ProblemError(
+            f"The activation '{name}' is unknown; use relu, linear, or leaky:A with -1 < A < 1."
+        )

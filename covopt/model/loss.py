@@ -1,0 +1,118 @@
+"""The losses C(F), each with its gradient and its convex conjugate (MATH.md sections 1 and 4).
+
+The dual of the shallow problem needs three things from a loss: its value, its gradient (from which the dual
+point Lambda = -grad C(F) / (2 lam) comes), and C*(G) = sup_F <G, F> - C(F).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.errors import ProblemError
+
+Targets = Float[Tensor, "N m"]
+Outputs = Float[Tensor, "N m"]
+
+
+class Loss(Protocol):
+    """A convex loss of the outputs F (N, m) against the targets Y (N, m)."""
+
+    name: str
+
+    def value(self, F: Outputs, Y: Targets) -> Float[Tensor, ""]:
+        """C(F)."""
+        ...
+
+    def gradient(self, F: Outputs, Y: Targets) -> Outputs:
+        """grad C(F), shape (N, m)."""
+        ...
+
+    def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
+        """C*(G) = sup_F <G, F> - C(F); infinite outside its domain."""
+        ...
+
+
+@dataclass(frozen=True)
+class MeanSquaredError:
+    """C(F) = (1/N) |F - Y|_F^2;  C*(G) = <G, Y> + (N/4) |G|_F^2."""
+
+    name: str = "mse"
+
+    def value(self, F: Outputs, Y: Targets) -> Float[Tensor, ""]:
+        return (F - Y).square().sum() / len(Y)
+
+    def gradient(self, F: Outputs, Y: Targets) -> Outputs:
+        return (2.0 / len(Y)) * (F - Y)
+
+    def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
+        return (G * Y).sum() + len(Y) / 4.0 * G.square().sum()
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """C(F) = (1/N) sum_i [ log sum_c exp F_ic - Y_i . F_i ] for rows of Y in the simplex.
+
+    C*(G) = (1/N) sum_i p_i . log p_i with p = Y + N G, when every row of p lies in the simplex, else +infinity.
+    Targets may be soft (any rows of the simplex); one-hot rows give the usual mean cross-entropy.
+    """
+
+    name: str = "cross_entropy"
+    domain_tolerance: float = 1e-12
+
+    def value(self, F: Outputs, Y: Targets) -> Float[Tensor, ""]:
+        return (torch.logsumexp(F, dim=1) - (F * Y).sum(dim=1)).mean()
+
+    def gradient(self, F: Outputs, Y: Targets) -> Outputs:
+        return (torch.softmax(F, dim=1) - Y) / len(Y)
+
+    def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
+        p = Y + len(Y) * G
+        off = (p.sum(dim=1) - 1.0).abs().max()
+        if p.min() < -self.domain_tolerance or off > self.domain_tolerance * p.shape[1]:
+            return torch.full((), math.inf, dtype=G.dtype, device=G.device)
+        return torch.special.xlogy(p.clamp_min(0.0), p.clamp_min(0.0)).sum() / len(Y)
+
+
+@dataclass(frozen=True)
+class Interpolation:
+    """C(F) = 0 if F = Y, else +infinity: the representation cost itself.  C*(G) = <G, Y>.
+
+    Equality is judged by nobody: `value` is 0, and the residual max |F - Y| is reported beside the cost.
+    """
+
+    name: str = "interpolate"
+
+    def value(self, F: Outputs, Y: Targets) -> Float[Tensor, ""]:
+        return torch.zeros((), dtype=F.dtype, device=F.device)
+
+    def gradient(self, F: Outputs, Y: Targets) -> Outputs:
+        raise ProblemError(
+            "The loss 'interpolate' has no gradient; use its multiplier Lambda, or the loss mse."
+        )
+
+    def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
+        return (G * Y).sum()
+
+
+LOSSES: dict[str, Loss] = {
+    loss.name: loss for loss in (MeanSquaredError(), CrossEntropy(), Interpolation())
+}
+
+
+def parse_loss(name: str | Loss) -> Loss:
+    """Read mse, cross_entropy or interpolate.
+
+    Raises:
+        ProblemError: for any other name.
+    """
+    if not isinstance(name, str):
+        return name
+    if name not in LOSSES:
+        raise ProblemError(f"The loss '{name}' is unknown; use one of {', '.join(LOSSES)}.")
+    return LOSSES[name]

@@ -1,0 +1,196 @@
+"""The question: data, loss, strength of the penalty, depth, bias and activation, checked once and never changed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.errors import ProblemError
+from covopt.model.activation import Activation
+from covopt.model.loss import LOSSES, Loss, parse_loss
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """min C(Z_L) + lam sum_l |W_l|_F^2 over networks of the given depth (MATH.md section 1).
+
+    With the loss `interpolate`, lam is 1 and the value is the representation cost R(X, Y; L, beta).
+
+    Attributes:
+        X: inputs (N, n_0).
+        Y: targets (N, n_L).
+        loss: C.
+        lam: the strength lam > 0.
+        depth: L >= 2.
+        beta: the amount of bias, >= 0.
+        activation: sigma_a.
+    """
+
+    X: Float[Tensor, "N n0"]
+    Y: Float[Tensor, "N nL"]
+    loss: Loss
+    lam: float
+    depth: int
+    beta: float
+    activation: Activation
+
+    @property
+    def samples(self) -> int:
+        """N."""
+        return self.X.shape[0]
+
+    @property
+    def interpolates(self) -> bool:
+        """Whether the question is the representation cost (F = Y exactly)."""
+        return self.loss.name == "interpolate"
+
+    @cached_property
+    def Xt(self) -> Float[Tensor, "N n0+1"]:
+        """Zs_0 = [X, beta 1]: the inputs with their bias column."""
+        return with_bias(self.X, self.beta)
+
+    def dual_value(self, Lambda: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
+        """D(Lambda) = -C*(-2 lam Lambda) - lam beta^2 |Lambda^T 1|^2 for L = 2 (MATH.md section 4).
+
+        A lower bound on the minimum when |Lambda^T sigma(Xt w)| <= 1 for every unit w.
+        """
+        bias = self.lam * self.beta**2 * Lambda.sum(dim=0).square().sum()
+        return -self.loss.conjugate(-2.0 * self.lam * Lambda, self.Y) - bias
+
+
+def with_bias(Z: Float[Tensor, "N n"], beta: float) -> Float[Tensor, "N n+1"]:
+    """[Z, beta 1]: the columns of Z and the bias column."""
+    return torch.cat([Z, Z.new_full((len(Z), 1), beta)], dim=1)
+
+
+def make_problem(
+    X: object,
+    Y: object,
+    *,
+    lam: float | None = None,
+    loss: str | Loss | None = None,
+    depth: int = 2,
+    bias: float = 1.0,
+    activation: str | Activation = "relu",
+    device: str | torch.device | None = None,
+) -> Problem:
+    """Check the data and the options, and make a `Problem` of them.
+
+    Args:
+        X: inputs (N, n_0), NumPy or torch; anything `numpy.asarray` reads.
+        Y: targets (N, n_L) or (N,).
+        lam: strength of the penalty; None asks for the representation cost.
+        loss: mse, cross_entropy or interpolate; None means interpolate without lam and mse with it.
+        depth: L >= 2.
+        bias: beta >= 0.
+        activation: relu, leaky:A or linear.
+        device: where to compute; None follows X (the CPU for NumPy arrays).
+
+    Raises:
+        ProblemError: one sentence for each thing that is wrong.
+    """
+    inputs = _matrix(X, "X", device)
+    targets = _matrix(Y, "Y", inputs.device).to(inputs.dtype)
+    if len(inputs) != len(targets):
+        raise ProblemError(
+            f"X has {len(inputs)} rows and Y has {len(targets)}; give one row of targets for each row of inputs."
+        )
+    chosen = parse_loss(loss if loss is not None else ("interpolate" if lam is None else "mse"))
+    if chosen.name == "cross_entropy":
+        _check_simplex(targets)
+    return Problem(
+        X=inputs,
+        Y=targets,
+        loss=chosen,
+        lam=_strength(lam, chosen),
+        depth=_depth(depth),
+        beta=_amount_of_bias(bias),
+        activation=Activation.parse(activation),
+    )
+
+
+def _matrix(values: object, name: str, device: str | torch.device | None) -> Tensor:
+    """A finite, non-empty floating (N, n) tensor; a vector becomes a column; float32 tensors stay float32."""
+    if isinstance(values, Tensor):
+        tensor = values.detach()
+    else:
+        try:
+            tensor = torch.from_numpy(np.array(values, dtype=np.float64))
+        except (TypeError, ValueError) as error:
+            raise ProblemError(f"{name} is not an array of numbers ({error}); give a numeric matrix.") from error
+    if tensor.is_complex():
+        raise ProblemError(f"{name} holds complex numbers; give real ones.")
+    if tensor.dtype not in (torch.float32, torch.float64):
+        tensor = tensor.to(torch.float64)
+    if device is not None:
+        tensor = tensor.to(device)
+    if tensor.ndim == 1:
+        tensor = tensor[:, None]
+    if tensor.ndim != 2:
+        raise ProblemError(f"{name} has {tensor.ndim} dimensions; give a matrix with one row for each sample.")
+    if tensor.numel() == 0:
+        raise ProblemError(f"{name} is empty (shape {tuple(tensor.shape)}); give at least one row and one column.")
+    bad = ~torch.isfinite(tensor)
+    if bad.any():
+        row, column = (int(i) for i in bad.nonzero()[0])
+        raise ProblemError(
+            f"{name} has NaN or infinite entries (first at row {row}, column {column}); remove or impute them."
+        )
+    return tensor.clone()
+
+
+def _check_simplex(Y: Tensor) -> None:
+    off = (Y.sum(dim=1) - 1.0).abs() > 1e-9
+    bad = (off | (Y < 0).any(dim=1)).nonzero()
+    if len(bad):
+        raise ProblemError(
+            f"The loss cross_entropy needs classes or rows of probabilities, but row {int(bad[0, 0])} of Y is neither;"
+            " give one-hot rows, or use the loss mse."
+        )
+
+
+def _strength(lam: float | None, loss: Loss) -> float:
+    if loss.name == "interpolate":
+        if lam is not None:
+            raise ProblemError("The loss interpolate takes no lam; leave lam out, or use the loss mse.")
+        return 1.0
+    if lam is None:
+        raise ProblemError(f"The loss {loss.name} needs the strength of the penalty; give lam > 0.")
+    value = _number(lam, "lam")
+    if value <= 0:
+        raise ProblemError(f"lam is {value:g}; give lam > 0, or leave it out for the representation cost.")
+    return value
+
+
+def _depth(depth: object) -> int:
+    if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)):
+        raise ProblemError(f"The depth is {depth!r}; give a whole number, at least 2.")
+    if depth < 2:
+        raise ProblemError(f"The depth is {depth}; give at least 2 (one hidden layer).")
+    return int(depth)
+
+
+def _amount_of_bias(bias: float) -> float:
+    value = _number(bias, "bias")
+    if value < 0:
+        raise ProblemError(f"The bias is {value:g}; give 0 (none) or more (1 is the usual one).")
+    return value
+
+
+def _number(value: object, name: str) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"{name} is {value!r}; give a number.") from error
+    if not math.isfinite(number):
+        raise ProblemError(f"{name} is {number}; give a finite number.")
+    return number
+
+
+__all__ = ["LOSSES", "Problem", "make_problem", "with_bias"]

@@ -1,0 +1,106 @@
+"""The first face of the loss: weights.  L(W) = C(Z_L) + lam sum_l |W_l|_F^2 (MATH.md section 1).
+
+W_l has shape (n_l, n_{l-1} + 1), its last column multiplies the bias column beta 1, and Z_l = Zs_{l-1} W_l^T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.errors import ProblemError
+from covopt.model.problem import Problem, with_bias
+
+Weights = Sequence[Float[Tensor, "_ _"]]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The parts of the objective at one network.
+
+    Attributes:
+        fit: C(F).
+        norm: |W|^2 = sum_l |W_l|_F^2.
+        total: C + lam |W|^2 (|W|^2 alone for `interpolate`).
+        residual: max |F - Y|.
+    """
+
+    fit: float
+    norm: float
+    total: float
+    residual: float
+
+
+def check_weights(problem: Problem, weights: Weights) -> None:
+    """Raise a ProblemError unless the shapes of W_1 ... W_L fit the problem."""
+    if len(weights) != problem.depth:
+        raise ProblemError(
+            f"The network has {len(weights)} layers of weights and the problem's depth is {problem.depth}; give one"
+            " matrix for each layer."
+        )
+    width = problem.X.shape[1]
+    for layer, W in enumerate(weights, start=1):
+        if W.ndim != 2 or W.shape[1] != width + 1:
+            raise ProblemError(
+                f"W{layer} has shape {tuple(W.shape)}, but it must have {width + 1} columns: {width} inputs and the bias."
+            )
+        width = W.shape[0]
+    if width != problem.Y.shape[1]:
+        raise ProblemError(
+            f"W{len(weights)} has {width} rows, but Y has {problem.Y.shape[1]} columns; they must agree."
+        )
+
+
+def preactivations(problem: Problem, weights: Weights) -> list[Float[Tensor, "N _"]]:
+    """[Z_1, ..., Z_L], Z_l = Zs_{l-1} W_l^T, shapes (N, n_l)."""
+    check_weights(problem, weights)
+    layers, Zs = [], problem.Xt
+    for W in weights:
+        layers.append(Zs @ W.T)
+        Zs = with_bias(problem.activation(layers[-1]), problem.beta)
+    return layers
+
+
+def outputs(problem: Problem, weights: Weights, X: Float[Tensor, "M n0"]) -> Float[Tensor, "M nL"]:
+    """The network's outputs at other inputs X."""
+    Zs = with_bias(X, problem.beta)
+    for W in weights[:-1]:
+        Zs = with_bias(problem.activation(Zs @ W.T), problem.beta)
+    return Zs @ weights[-1].T
+
+
+def objective(problem: Problem, weights: Weights) -> Float[Tensor, ""]:
+    """L(W) = C(Z_L) + lam sum_l |W_l|_F^2, differentiable in the weights."""
+    F = preactivations(problem, weights)[-1]
+    norm = torch.stack([W.square().sum() for W in weights]).sum()
+    return problem.loss.value(F, problem.Y) + problem.lam * norm
+
+
+def evaluate(problem: Problem, weights: Weights) -> Cost:
+    """The cost and its parts, recomputed from the weights alone."""
+    F = preactivations(problem, weights)[-1]
+    fit = float(problem.loss.value(F, problem.Y))
+    norm = float(sum(W.square().sum() for W in weights))
+    residual = float((F - problem.Y).abs().max())
+    return Cost(fit=fit, norm=norm, total=fit + problem.lam * norm, residual=residual)
+
+
+def gradient(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
+    """dL/dW_l by back-propagation, sigma' at a kink as in `Activation.derivative`; shapes of the weights.
+
+    Raises:
+        ProblemError: for `interpolate`, which has no gradient.
+    """
+    Z = preactivations(problem, weights)
+    M = problem.loss.gradient(Z[-1], problem.Y)
+    inputs = [problem.Xt] + [with_bias(problem.activation(z), problem.beta) for z in Z[:-1]]
+    gradients: list[Tensor] = []
+    for layer in range(len(weights) - 1, -1, -1):
+        gradients.append(M.T @ inputs[layer] + 2.0 * problem.lam * weights[layer])
+        if layer:
+            M = (M @ weights[layer][:, :-1]) * problem.activation.derivative(Z[layer - 1])
+    return gradients[::-1]
