@@ -34,7 +34,8 @@ class Activation:
 
     def derivative(self, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """sigma_a'(z), entrywise; at the kink z = 0 the slope a, as PyTorch's ReLU does."""
-        return torch.where(z > 0, 1.0, self.slope).to(z.dtype)
+        # Two Python numbers would go through float32 first: 0.1 would come back as 0.10000000149.
+        return torch.where(z > 0, z.new_ones(()), z.new_full((), self.slope))
 
     @property
     def is_linear(self) -> bool:

@@ -51,8 +51,8 @@ class Problem:
         return self.loss.name == "interpolate"
 
     @cached_property
-    def Xt(self) -> Float[Tensor, "N n0+1"]:
-        """Zs_0 = [X, beta 1]: the inputs with their bias column."""
+    def Xt(self) -> Float[Tensor, "N d"]:
+        """Zs_0 = [X, beta 1]: the inputs with their bias column, d = n_0 + 1."""
         return with_bias(self.X, self.beta)
 
     def dual_value(self, Lambda: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
