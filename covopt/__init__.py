@@ -1,0 +1,64 @@
+"""The representation cost of ReLU networks: what data costs, how wide a network must be, and proofs of both.
+
+Only the public names are handed on, each when it is first asked for: `import covopt` alone loads no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from covopt.answer import solve
+    from covopt.data import Dataset, read_data
+    from covopt.errors import CovoptError, DataError, InfeasibleError, ProblemError, RecordError
+    from covopt.loop import Certificate, Progress, Status
+    from covopt.result import Result, load
+
+_HOMES = {
+    "solve": "answer",
+    "Dataset": "data",
+    "read_data": "data",
+    "CovoptError": "errors",
+    "DataError": "errors",
+    "InfeasibleError": "errors",
+    "ProblemError": "errors",
+    "RecordError": "errors",
+    "Certificate": "loop",
+    "Progress": "loop",
+    "Status": "loop",
+    "Result": "result",
+    "load": "result",
+}
+
+__all__ = [
+    "Certificate",
+    "CovoptError",
+    "DataError",
+    "Dataset",
+    "InfeasibleError",
+    "ProblemError",
+    "Progress",
+    "RecordError",
+    "Result",
+    "Status",
+    "__version__",
+    "load",
+    "read_data",
+    "solve",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from the room where it lives (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'covopt' has no attribute '{name}'")
+    value = getattr(import_module(f"covopt.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,8 +1,14 @@
-"""What every solver returns: the best network, its cost recomputed from it, and a bound with its proof."""
+"""What every solver returns: the best network, its cost recomputed from it, and a bound with its proof.
+
+A `Result` also stores and shows itself, so the rooms for files (record.py) and pictures (figures.py), which take
+plain arrays, lie below this one.
+"""
 
 from __future__ import annotations
 
+import html
 import math
+import os
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,10 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.errors import ProblemError
+from covopt import __version__, record
+from covopt.errors import ProblemError, RecordError
+from covopt.figures import RunPicture, draw_run
 from covopt.loop import Certificate, Progress, Status
 from covopt.model import weights as weight_form
-from covopt.model.problem import Problem, with_bias
+from covopt.model.problem import Problem, make_problem, with_bias
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,7 @@ class Result:
         certificate: what proves it.
         history: cost, bound and width over time.
         dual: the dual point behind `lower`, where there is one.
+        data, scale: the name of the data set and how it was scaled, where they are known.
     """
 
     problem: Problem
@@ -57,6 +66,8 @@ class Result:
     seconds: float = math.nan
     history: list[Progress] = field(default_factory=list)
     dual: DualPoint | None = None
+    data: str | None = None
+    scale: str | None = None
 
     @property
     def gap(self) -> float | None:
@@ -86,7 +97,7 @@ class Result:
     def representations(self, layer: int) -> NDArray[np.float64]:
         """Z_l (N, n_l) for layer = 1 ... L."""
         self._check_layer(layer)
-        return weight_form.preactivations(self._double_problem(), self._double())[layer - 1].cpu().numpy()
+        return weight_form.preactivations(_double_problem(self.problem), self._double())[layer - 1].cpu().numpy()
 
     def covariances(self, layer: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(K_l, Ks_l) = (Z_l Z_l^T, Zs_l Zs_l^T), both (N, N), for layer = 1 ... L."""
@@ -105,12 +116,66 @@ class Result:
             modules += [linear, _torch_activation(self.problem.activation.slope)]
         return torch.nn.Sequential(*modules[:-1])
 
+    def summary(self) -> dict[str, object]:
+        """The JSON of `covopt solve`: what is unknown or unproved is None, and nothing is NaN."""
+        p = self.problem
+        return {
+            "cost": record.known(self.cost),
+            "fit": record.known(self.fit),
+            "norm": record.known(self.norm),
+            "residual": record.known(self.residual) if p.interpolates else None,
+            "lower": record.known(self.lower),
+            "gap": record.known(self.gap),
+            "certificate": str(self.certificate),
+            "status": str(self.status),
+            "widths": self.widths,
+            "depth": p.depth,
+            "bias": p.beta,
+            "loss": p.loss.name,
+            "lam": None if p.interpolates else p.lam,
+            "activation": p.activation.name,
+            "method": self.method,
+            "certify": self.certify,
+            "data": self.data,
+            "scale": self.scale,
+            "rows": p.samples,
+            "seconds": record.known(self.seconds),
+            "seed": self.seed,
+            "version": __version__,
+        }
+
+    def save(self, directory: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write the run into a new directory, whole or not at all.
+
+        Args:
+            directory: gets result.json, network.npz, network.pt, problem.npz, certificate.npz, history.csv, figure.png.
+            force: replace an earlier run there.
+
+        Raises:
+            RecordError: the directory exists, or cannot be written, or there is no network to store.
+        """
+        if not self.weights:
+            raise RecordError("This result holds no network yet; solve before saving.")
+        record.write(
+            _to_stored(self),
+            directory,
+            force=force,
+            others={
+                "network.pt": lambda path: torch.save(self.to_torch().state_dict(), path),
+                "figure.png": lambda path: draw_run(_picture(self), path),
+            },
+        )
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(label)}</th><td style='text-align:left'>{html.escape(text)}"
+            "</td></tr>"
+            for label, text in record.describe(self.summary())
+        )
+        return f"<table>{rows}</table>"
+
     def _double(self) -> list[Tensor]:
         return [W.double() for W in self.weights]
-
-    def _double_problem(self) -> Problem:
-        p = self.problem
-        return Problem(p.X.double(), p.Y.double(), p.loss, p.lam, p.depth, p.beta, p.activation)
 
     def _check_layer(self, layer: int) -> None:
         if not 1 <= layer <= self.problem.depth:
@@ -121,3 +186,92 @@ def _torch_activation(slope: float) -> torch.nn.Module:
     if slope == 0.0:
         return torch.nn.ReLU()
     return torch.nn.Identity() if slope == 1.0 else torch.nn.LeakyReLU(slope)
+
+
+def load(directory: str | os.PathLike[str]) -> Result:
+    """A run that was stored by `Result.save` or `--out`; no file in it is trusted (no pickles, shapes checked).
+
+    Raises:
+        RecordError: no run there, or an incomplete or damaged one.
+    """
+    stored = record.read(directory)
+    try:
+        return _from_stored(stored)
+    except (KeyError, TypeError, ValueError, ProblemError) as error:
+        raise RecordError(f"{directory} is not a complete run ({error}); solve again with --out.") from error
+
+
+def _to_stored(result: Result) -> record.Stored:
+    p = result.problem
+    options = {
+        "loss": p.loss.name,
+        "lam": p.lam,
+        "depth": p.depth,
+        "bias": p.beta,
+        "activation": p.activation.name,
+    }
+    certificate: dict[str, NDArray] = {}
+    if result.dual is not None and result.lower is not None:
+        numbers = {"maximum": result.dual.maximum, "lower": result.lower, "certificate": str(result.certificate)}
+        certificate = {"Lambda": result.dual.Lambda, **{k: np.array(v) for k, v in numbers.items()}}
+    return record.Stored(
+        summary=result.summary(),
+        network={f"W{i}": W.detach().double().cpu().numpy() for i, W in enumerate(result.weights, start=1)},
+        problem={"X": p.X.cpu().numpy(), "Y": p.Y.cpu().numpy()} | {k: np.array(v) for k, v in options.items()},
+        certificate=certificate,
+        history=result.history,
+    )
+
+
+def _from_stored(stored: record.Stored) -> Result:
+    options = {key: stored.problem[key].item() for key in ("loss", "lam", "depth", "bias", "activation")}
+    if options["loss"] == "interpolate":
+        options["lam"] = None
+    problem = make_problem(torch.from_numpy(stored.problem["X"]), torch.from_numpy(stored.problem["Y"]), **options)
+    weights = [torch.from_numpy(stored.network[f"W{i}"]).double() for i in range(1, problem.depth + 1)]
+    weight_form.check_weights(problem, weights)
+    s, dual = stored.summary, None
+    if "Lambda" in stored.certificate:
+        dual = DualPoint(stored.certificate["Lambda"].astype(np.float64), float(stored.certificate["maximum"]))
+    cost = weight_form.evaluate(_double_problem(problem), weights)
+    return Result(
+        problem=problem,
+        method=str(s["method"]),
+        certify=str(s["certify"]),
+        seed=int(str(s["seed"])),
+        weights=weights,
+        status=Status(s["status"]),
+        certificate=Certificate(s["certificate"]),
+        cost=cost.total,
+        fit=cost.fit,
+        norm=cost.norm,
+        residual=cost.residual,
+        lower=None if s["lower"] is None else float(str(s["lower"])),
+        seconds=math.nan if s["seconds"] is None else float(str(s["seconds"])),
+        history=stored.history,
+        dual=dual,
+        data=None if s["data"] is None else str(s["data"]),
+        scale=None if s["scale"] is None else str(s["scale"]),
+    )
+
+
+def _double_problem(p: Problem) -> Problem:
+    return Problem(p.X.double(), p.Y.double(), p.loss, p.lam, p.depth, p.beta, p.activation)
+
+
+def _picture(result: Result) -> RunPicture:
+    """The figure of a run: the neurons of the last hidden layer, the samples by class or by first target."""
+    p = result.problem
+    incoming, outgoing = result.weights[-2].double(), result.weights[-1].double()[:, :-1]
+    Z = torch.as_tensor(result.representations(p.depth - 1))
+    Y = p.Y.double().cpu().numpy()
+    one_hot = Y.shape[1] > 1 and bool(((Y == 0) | (Y == 1)).all() and (Y.sum(axis=1) == 1).all())
+    key, name = (Y.argmax(axis=1), "class") if one_hot else (Y[:, 0], "target")
+    return RunPicture(
+        title=record.headline(result.summary()),
+        history=result.history,
+        norms=(incoming.square().sum(dim=1) + outgoing.square().sum(dim=0)).cpu().numpy(),
+        activations=p.activation(Z).cpu().numpy(),
+        order=np.argsort(key, kind="stable"),
+        order_name=name,
+    )

@@ -1,0 +1,134 @@
+"""What a person looks at: one figure for each run.
+
+Takes plain arrays, so that whoever has them can draw; uses matplotlib's objects and never its global state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from covopt.loop import Progress
+
+COST_COLOR, BOUND_COLOR, NEURON_COLOR = "#1f3b73", "#d9822b", "#4a6fa5"
+LOG_RANGE = 10.0
+"""An axis is logarithmic when its largest value is more than this many times its smallest."""
+
+
+@dataclass(frozen=True)
+class RunPicture:
+    """What the figure of a run shows.
+
+    Attributes:
+        title: the question in a few words.
+        history: cost and bound over time.
+        norms: |w_k|^2 + |v_k|^2 of each hidden neuron, incoming and outgoing weights (n,).
+        activations: sigma(Z) (N, n).
+        order: the samples in the order in which to show them (N,).
+        order_name: what that order is, for the axis.
+    """
+
+    title: str
+    history: Sequence[Progress]
+    norms: Float[np.ndarray, " n"]
+    activations: Float[np.ndarray, "N n"]
+    order: NDArray[np.int64]
+    order_name: str
+
+
+def draw_run(picture: RunPicture, path: Path) -> None:
+    """Write the figure of a run as a PNG: convergence on the left, the hidden neurons on the right."""
+    figure = Figure(figsize=(11.0, 4.8), layout="constrained", dpi=130)
+    FigureCanvasAgg(figure)
+    columns = figure.add_gridspec(1, 2, width_ratios=(1.0, 1.15), wspace=0.05)
+    figure.suptitle(picture.title, fontsize=11)
+    _draw_convergence(figure.add_subplot(columns[0]), picture.history)
+    if len(picture.norms):
+        rows = columns[1].subgridspec(2, 1, height_ratios=(1.0, 2.2))
+        norms = figure.add_subplot(rows[0])
+        _draw_neurons(norms, figure.add_subplot(rows[1], sharex=norms), picture)
+    else:
+        _say(figure.add_subplot(columns[1]), "no hidden neurons: the zero function")
+    figure.savefig(path, format="png")
+
+
+def _draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
+    lines = [p for p in history if np.isfinite(p.cost)]
+    if not lines:
+        _say(axes, "no finite cost was reached")
+        return
+    seconds, cost = np.array([p.seconds for p in lines]), np.array([p.cost for p in lines])
+    axes.plot(seconds, cost, color=COST_COLOR, linewidth=1.6, marker=_marker(lines), markersize=4)
+    _label_end(axes, seconds[-1], cost[-1], f"cost {cost[-1]:.6g}", COST_COLOR, above=True)
+    proved = [p for p in lines if p.lower is not None and np.isfinite(p.lower)]
+    if proved:
+        bound = np.array([p.lower for p in proved], dtype=float)
+        times = np.array([p.seconds for p in proved])
+        axes.plot(times, bound, color=BOUND_COLOR, linewidth=1.6, marker=_marker(proved), markersize=4)
+        _label_end(axes, times[-1], bound[-1], f"proved bound {bound[-1]:.6g}", BOUND_COLOR, above=False)
+    _choose_scales(axes, seconds, cost, np.array([p.lower for p in proved], dtype=float))
+    axes.set_title("Convergence" if proved else "Convergence (no bound is proved)", fontsize=10)
+    axes.set_xlabel("time (seconds)")
+    axes.set_ylabel("cost")
+    axes.margins(y=0.12)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _choose_scales(axes: Axes, seconds: NDArray, cost: NDArray, bound: NDArray) -> None:
+    """Logarithmic where the values span decades, and the bound does not pin the axis near zero."""
+    values = np.concatenate([cost, bound[bound > 0.1 * cost.min()]])
+    if values.min() > 0 and values.max() > LOG_RANGE * values.min():
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(LogFormatter())
+        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.4)))
+    later = seconds[seconds > 0]
+    if len(later) > 2 and later.max() > LOG_RANGE * later.min():
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(LogFormatter())
+
+
+def _draw_neurons(norms: Axes, image: Axes, picture: RunPicture) -> None:
+    order = np.argsort(-picture.norms, kind="stable")
+    count = len(order)
+    norms.bar(np.arange(1, count + 1), picture.norms[order], width=0.8 if count < 80 else 1.0, color=NEURON_COLOR)
+    norms.set_ylabel(r"$|w_k|^2+|v_k|^2$")
+    norms.set_title(f"{count} hidden neuron{'s' if count > 1 else ''}, largest first", fontsize=10)
+    norms.spines[["top", "right"]].set_visible(False)
+    shown = picture.activations[np.ix_(picture.order, order)]
+    peak = np.abs(shown).max(axis=0)
+    scaled = shown / np.where(peak > 0, peak, 1.0)
+    extent = (0.5, count + 0.5, len(shown) + 0.5, 0.5)
+    drawn = image.imshow(scaled, aspect="auto", extent=extent, cmap="magma", interpolation="nearest")
+    drawn.set_clim(min(0.0, scaled.min()), 1.0)
+    image.set_xlabel("neuron")
+    image.set_ylabel(f"sample, by {picture.order_name}")
+    image.xaxis.set_major_locator(MaxNLocator(integer=True))
+    image.yaxis.set_major_locator(MaxNLocator(integer=True))
+    norms.tick_params(labelbottom=False)
+    colorbar = norms.figure.colorbar(drawn, ax=[norms, image], aspect=40, pad=0.02)
+    colorbar.set_label("activation, as a share of the neuron's largest")
+    colorbar.outline.set_visible(False)  # type: ignore[operator]
+
+
+def _label_end(axes: Axes, x: float, y: float, text: str, color: str, *, above: bool) -> None:
+    """A word at the end of a line says what it is, where a legend would make the eye travel."""
+    offset, side = ((0, 7), "bottom") if above else ((0, -7), "top")
+    axes.annotate(text, (x, y), xytext=offset, textcoords="offset points", ha="right", va=side, color=color, fontsize=9)
+
+
+def _marker(points: Sequence[object]) -> str:
+    return "o" if len(points) < 15 else ""
+
+
+def _say(axes: Axes, text: str) -> None:
+    axes.axis("off")
+    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)

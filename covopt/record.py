@@ -1,0 +1,248 @@
+"""Runs on disk: one directory for each run, plain arrays in it, written whole or not at all.
+
+This room knows files, not solvers: `Stored` is what a run consists of, and `Result` (result.py) turns itself into
+one and back. It needs no torch, so that `covopt show` answers at once.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covopt.arrays import read_npz
+from covopt.errors import DataError, RecordError
+from covopt.loop import Progress
+
+SUMMARY, NETWORK, PROBLEM = "result.json", "network.npz", "problem.npz"
+CERTIFICATE, HISTORY = "certificate.npz", "history.csv"
+COLUMNS = ("iteration", "seconds", "cost", "lower", "width")
+
+Writer = Callable[[Path], None]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a run consists of on disk.
+
+    Attributes:
+        summary: `result.json`; None where something is unknown or unproved.
+        network: W1 ... WL, shapes (n_l, n_{l-1} + 1), the bias column last.
+        problem: X (N, n_0), Y (N, n_L) and the options.
+        certificate: what the lower bound rests on; empty without one.
+        history: cost, bound and width over time.
+    """
+
+    summary: dict[str, object]
+    network: dict[str, NDArray]
+    problem: dict[str, NDArray]
+    certificate: dict[str, NDArray]
+    history: list[Progress]
+
+
+def check_free(directory: str | os.PathLike[str], force: bool = False) -> Path:
+    """The absolute path of `directory`, if a run may be written there.
+
+    Raises:
+        RecordError: it exists and `force` is false; it exists and is no run (never replaced); it cannot be made.
+    """
+    path = Path(directory).resolve()
+    if path.exists():
+        if not force:
+            raise RecordError(f"{directory} exists already; choose another directory, or replace it with --force.")
+        if not _is_run(path):
+            raise RecordError(f"{directory} is not a run of covopt and is not replaced; choose another directory.")
+    ancestor = next(p for p in path.parents if p.exists())
+    if not ancestor.is_dir() or not os.access(ancestor, os.W_OK):
+        raise RecordError(f"{directory} cannot be written, because {ancestor} is not a writable directory.")
+    return path
+
+
+def write(
+    run: Stored, directory: str | os.PathLike[str], *, force: bool = False, others: Mapping[str, Writer] | None = None
+) -> None:
+    """Write a run: into a sibling directory first, which is renamed when it is complete.
+
+    Args:
+        run: what to write.
+        directory: where; its parents are made.
+        force: replace an earlier run.
+        others: further files, each written by its function into the path that it is handed.
+
+    Raises:
+        RecordError: as `check_free`, or the disk refuses.
+    """
+    path = check_free(directory, force)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+        try:
+            _write_files(run, draft)
+            for name, writer in (others or {}).items():
+                writer(draft / name)
+            draft.chmod(0o777 & ~_umask())
+            _put_in_place(draft, path)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        raise RecordError(f"{directory} cannot be written ({error.strerror}); choose another directory.") from error
+
+
+def read(directory: str | os.PathLike[str]) -> Stored:
+    """A run as it was written.
+
+    Raises:
+        RecordError: no such directory, a file of the run is missing or damaged.
+    """
+    path, summary = Path(directory), read_summary(directory)
+    try:
+        return Stored(
+            summary=summary,
+            network=read_npz(path / NETWORK),
+            problem=read_npz(path / PROBLEM),
+            certificate=read_npz(path / CERTIFICATE),
+            history=_read_history(path / HISTORY),
+        )
+    except (DataError, OSError, ValueError, KeyError) as error:
+        raise RecordError(f"{directory} is not a complete run: {error}") from error
+
+
+def read_summary(directory: str | os.PathLike[str]) -> dict[str, object]:
+    """`result.json` of a run.
+
+    Raises:
+        RecordError: no such run, or the file is damaged.
+    """
+    file = Path(directory) / SUMMARY
+    if not file.is_file():
+        raise RecordError(f"{directory} holds no run ({SUMMARY} is missing); give a directory that --out wrote.")
+    try:
+        summary = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{file} is damaged and cannot be read; solve again with --out.") from error
+    if not isinstance(summary, dict):
+        raise RecordError(f"{file} is not a summary of covopt; solve again with --out.")
+    return summary
+
+
+def known(value: float | None) -> float | None:
+    """`value`, or None where it is not a finite number: JSON has no NaN."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def as_json(summary: Mapping[str, object], indent: int | None = None) -> str:
+    """One JSON object, NaN refused."""
+    return json.dumps(summary, allow_nan=False, indent=indent)
+
+
+CERTIFICATES = {
+    "exact": "proved, by the exact maximum over all neurons",
+    "branch-and-bound": "proved, by branch and bound over all neurons",
+    "relaxation": "proved, by a convex relaxation",
+    "spectral": "proved, by the spectral bound that holds for every network",
+    "none": "none: nothing is proved about how far the cost is from the minimum",
+}
+STATUSES = {
+    "optimal": "optimal: the proved gap is within the target",
+    "converged": "converged: the search finds no improvement, but this is no proof",
+    "time_limit": "stopped by the time limit; the best network so far",
+    "iteration_limit": "stopped by the iteration limit; the best network so far",
+    "interrupted": "interrupted; the best network so far",
+    "unsolved": "not solved",
+}
+
+
+def headline(summary: Mapping[str, object]) -> str:
+    """The question of a run in a few words."""
+    s = summary
+    rows = f"{s['rows']} row{'' if s['rows'] == 1 else 's'}"
+    data = f"{s['data'] or 'data'}, {rows}" + (f", scale {s['scale']}" if s["scale"] not in (None, "none") else "")
+    question = "representation cost" if s["loss"] == "interpolate" else f"{s['loss']}, lam {_short(s['lam'])}"
+    return f"{data}: {question}, depth {s['depth']}, bias {_short(s['bias'])}, {s['activation']}"
+
+
+def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
+    """The summary of a run as a person reads it: pairs of a label and its text."""
+    s = summary
+    widths = s["widths"] if isinstance(s["widths"], list) else []
+    pairs = [
+        ("question", headline(s)),
+        ("cost", _short(s["cost"])),
+        ("fit", _short(s["fit"])),
+        ("norm", f"{_short(s['norm'])}  (sum of squared weights)"),
+        ("lower bound", _short(s["lower"]) if s["lower"] is not None else "none proved"),
+        ("gap", _short(s["gap"]) if s["gap"] is not None else "unknown"),
+        ("certificate", CERTIFICATES.get(str(s["certificate"]), str(s["certificate"]))),
+        ("status", STATUSES.get(str(s["status"]), str(s["status"]))),
+        ("width", " x ".join(str(n) for n in widths) + " hidden neurons"),
+        ("time", f"{_short(s['seconds'], digits=3)} s"),
+    ]
+    if s["residual"] is not None:
+        pairs[2] = ("residual", f"{_short(s['residual'], digits=3)}  (largest deviation from the targets)")
+    return pairs
+
+
+def _short(value: object, digits: int = 8) -> str:
+    return f"{value:.{digits}g}" if isinstance(value, (int, float)) else "unknown"
+
+
+def _write_files(run: Stored, draft: Path) -> None:
+    (draft / SUMMARY).write_text(as_json(run.summary, indent=2) + "\n", encoding="utf-8")
+    np.savez(draft / NETWORK, allow_pickle=False, **run.network)
+    np.savez(draft / PROBLEM, allow_pickle=False, **run.problem)
+    np.savez(draft / CERTIFICATE, allow_pickle=False, **run.certificate)
+    with (draft / HISTORY).open("w", newline="", encoding="utf-8") as stream:
+        table = csv.writer(stream)
+        table.writerow(COLUMNS)
+        for line in run.history:
+            lower = "" if line.lower is None else line.lower
+            table.writerow([line.iteration, line.seconds, line.cost, lower, line.width])
+
+
+def _read_history(file: Path) -> list[Progress]:
+    with file.open(newline="", encoding="utf-8") as stream:
+        return [
+            Progress(
+                iteration=int(row["iteration"]),
+                seconds=float(row["seconds"]),
+                cost=float(row["cost"]),
+                lower=float(row["lower"]) if row["lower"] else None,
+                width=int(row["width"]),
+            )
+            for row in csv.DictReader(stream)
+        ]
+
+
+def _put_in_place(draft: Path, path: Path) -> None:
+    """Rename the complete draft; an earlier run steps aside first, and comes back should the renaming fail."""
+    if not path.exists():
+        draft.rename(path)
+        return
+    aside = draft.with_suffix(".old")
+    path.rename(aside)
+    try:
+        draft.rename(path)
+    except BaseException:
+        aside.rename(path)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _is_run(path: Path) -> bool:
+    """Whether --force may replace this: a run, or an empty directory."""
+    return path.is_dir() and ((path / SUMMARY).is_file() or not any(path.iterdir()))
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
