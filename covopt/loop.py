@@ -10,7 +10,7 @@ import enum
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 
 class Status(enum.StrEnum):
@@ -72,6 +72,7 @@ class Budget:
 State = TypeVar("State")
 
 
+@runtime_checkable
 class Iteration(Protocol[State]):
     """What a solver supplies to `run`."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -37,6 +37,7 @@ class Answer:
         return math.isfinite(self.upper_bound)
 
 
+@runtime_checkable
 class Oracle(Protocol):
     """Maximises h(w) = |Lambda^T sigma(Xt w)| over the unit sphere."""
 

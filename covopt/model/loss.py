@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -20,10 +20,14 @@ Targets = Float[Tensor, "N m"]
 Outputs = Float[Tensor, "N m"]
 
 
+@runtime_checkable
 class Loss(Protocol):
     """A convex loss of the outputs F (N, m) against the targets Y (N, m)."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The name that `parse_loss` reads back."""
+        ...
 
     def value(self, F: Outputs, Y: Targets) -> Float[Tensor, ""]:
         """C(F)."""

@@ -155,7 +155,7 @@ def _check_simplex(Y: Tensor) -> None:
         )
 
 
-def _strength(lam: float | None, loss: Loss) -> float:
+def _strength(lam: object, loss: Loss) -> float:
     if loss.name == "interpolate":
         if lam is not None:
             raise ProblemError("The loss interpolate takes no lam; leave lam out, or use the loss mse.")
@@ -176,7 +176,7 @@ def _depth(depth: object) -> int:
     return int(depth)
 
 
-def _amount_of_bias(bias: float) -> float:
+def _amount_of_bias(bias: object) -> float:
     value = _number(bias, "bias")
     if value < 0:
         raise ProblemError(f"The bias is {value:g}; give 0 (none) or more (1 is the usual one).")

@@ -46,7 +46,8 @@ def check_weights(problem: Problem, weights: Weights) -> None:
     for layer, W in enumerate(weights, start=1):
         if W.ndim != 2 or W.shape[1] != width + 1:
             raise ProblemError(
-                f"W{layer} has shape {tuple(W.shape)}, but it must have {width + 1} columns: {width} inputs and the bias."
+                f"W{layer} has shape {tuple(W.shape)}, but it must have {width + 1} columns: {width} inputs and the"
+                " bias."
             )
         width = W.shape[0]
     if width != problem.Y.shape[1]:

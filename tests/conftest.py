@@ -1,0 +1,22 @@
+"""Shapes are checked in the tests, and only there; property tests are repeatable."""
+
+import sys
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from jaxtyping import install_import_hook
+
+# pytest imports by path here (importlib mode), so the tests' shared modules must be put within reach.
+sys.path.insert(0, str(Path(__file__).parent))
+
+# Before any test module imports covopt.
+install_import_hook("covopt", "typecheck.check")
+
+settings.register_profile(
+    "covopt",
+    deadline=None,
+    max_examples=40,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("covopt")
