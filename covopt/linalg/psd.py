@@ -1,0 +1,143 @@
+"""The one rule for numerical rank, and what it decides: ranges, projections and pseudo-inverses of thin factors.
+
+A positive semi-definite matrix B (N, N) is known by a factor Z (N, n) with B = Z Z^T, and everything goes through the
+thin singular value decomposition Z = U diag(s) V^T, O(N n min(N, n)) operations; no (N, N) matrix is formed. A
+singular value that `RankRule` does not keep counts as zero, here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from covopt.errors import ProblemError
+
+
+@dataclass(frozen=True)
+class RankRule:
+    """When a singular value counts, and whether the pseudo-inverse is replaced by a Tikhonov inverse.
+
+    Attributes:
+        double: in float64, keep the singular values of a factor above `double` times the largest.
+        single: the same in float32.
+        dense_noise: a dense (N, N) matrix is known up to rounding only: eigenvalues up to `dense_noise` N eps times
+            the largest are rounding too. The square root of that is far above `double`, so pass factors where you have
+            them.
+        tikhonov: t >= 0; with t > 0, (B + t I)^{-1} takes the place of B^+ and no rank is decided in inverses. Ranges
+            and projections follow the rank rule all the same.
+    """
+
+    double: float = 1e-10
+    single: float = 1e-5
+    dense_noise: float = 16.0
+    tikhonov: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (0.0 <= self.double < 1.0 and 0.0 <= self.single < 1.0):
+            raise ProblemError("The rank tolerances are relative; give numbers from 0 to below 1.")
+        if not (self.dense_noise >= 0.0 and 0.0 <= self.tikhonov < float("inf")):
+            raise ProblemError("The rank rule's dense_noise and tikhonov must be finite and not negative.")
+
+    def relative(self, dtype: torch.dtype) -> float:
+        """The tolerance relative to the largest singular value."""
+        return self.single if dtype == torch.float32 else self.double
+
+    def keeps(self, s: Float[Tensor, "*b k"]) -> Bool[Tensor, "*b k"]:
+        """Which singular values of a factor count as non-zero."""
+        return s > self.relative(s.dtype) * _largest(s)
+
+    def keeps_eigenvalues(self, values: Float[Tensor, "*b N"]) -> Bool[Tensor, "*b N"]:
+        """Which eigenvalues of a dense positive semi-definite matrix count as non-zero."""
+        rounding = self.dense_noise * values.shape[-1] * torch.finfo(values.dtype).eps
+        return values > max(self.relative(values.dtype) ** 2, rounding) * _largest(values)
+
+
+RANK_RULE = RankRule()
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A factor Z = U diag(s) V^T of B = Z Z^T, decomposed; leading dimensions `*b` are a batch.
+
+    `inverse` holds 1/s where the rule keeps s, else 0 (with Tikhonov t: s / (s^2 + t) everywhere), and `kept` is 1 or
+    0.
+
+    Source: Golub, Van Loan, Matrix Computations, 5.5.
+    """
+
+    U: Float[Tensor, "*b N k"]
+    s: Float[Tensor, "*b k"]
+    V: Float[Tensor, "*b n k"]
+    kept: Float[Tensor, "*b k"]
+    inverse: Float[Tensor, "*b k"]
+    tikhonov: float
+
+    @property
+    def rank(self) -> Int[Tensor, "*b"]:
+        """The numerical rank of Z and of B."""
+        return self.kept.sum(dim=-1).to(torch.int64)
+
+    def basis(self) -> Float[Tensor, "N r"]:
+        """An orthonormal basis of Im Z = Im B in its columns; not for batches, whose ranks may differ."""
+        if self.U.ndim != 2:
+            raise ProblemError("A batch of factors has no common rank; take the basis of one factor at a time.")
+        return self.U[:, self.kept > 0]
+
+    def without_tikhonov(self) -> Factor:
+        """The same factor with the pseudo-inverse of the rank rule."""
+        return replace(self, inverse=_inverse(self.s, self.kept, 0.0), tikhonov=0.0)
+
+    def project(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
+        """P_{Im Z} A."""
+        return self.U @ (self.kept[..., None] * (self.U.mT @ A))
+
+    def reject(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
+        """(I - P_{Im Z}) A."""
+        return A - self.project(A)
+
+    def solve(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b n c"]:
+        """Z^+ A, the least-squares solution of Z V = A of least norm; with Tikhonov, Z^T (B + t I)^{-1} A."""
+        return self.V @ (self.inverse[..., None] * (self.U.mT @ A))
+
+    def solve_transposed(self, A: Float[Tensor, "*b n c"]) -> Float[Tensor, "*b N c"]:
+        """(Z^T)^+ A; with Tikhonov, (B + t I)^{-1} Z A."""
+        return self.U @ (self.inverse[..., None] * (self.V.mT @ A))
+
+    def solve_gram(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
+        """B^+ A = (Z Z^T)^+ A; with Tikhonov, (B + t I)^{-1} A."""
+        inner = self.U.mT @ A
+        if self.tikhonov == 0.0:
+            return self.U @ (self.inverse.square()[..., None] * inner)
+        outside = (A - self.U @ inner) / self.tikhonov
+        return self.U @ (inner / (self.s.square() + self.tikhonov)[..., None]) + outside
+
+
+def thin(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> Factor:
+    """Decompose the factor Z of B = Z Z^T in O(N n min(N, n)); device and dtype follow Z."""
+    U, s, Vh = torch.linalg.svd(Z, full_matrices=False)
+    kept = rule.keeps(s).to(s.dtype)
+    return Factor(U, s, Vh.mT, kept, _inverse(s, kept, rule.tikhonov), rule.tikhonov)
+
+
+def thin_dense(B: Float[Tensor, "*b N N"], rule: RankRule = RANK_RULE) -> Factor:
+    """Decompose a dense symmetric positive semi-definite B (N, N), O(N^3); here Z = U diag(s), so V = I."""
+    values, U = torch.linalg.eigh((B + B.mT) / 2.0)
+    kept = rule.keeps_eigenvalues(values).to(values.dtype)
+    s = values.clamp_min(0.0).sqrt()
+    identity = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device).expand(*s.shape, s.shape[-1])
+    return Factor(U, s, identity, kept, _inverse(s, kept, rule.tikhonov), rule.tikhonov)
+
+
+def _inverse(s: Tensor, kept: Tensor, tikhonov: float) -> Tensor:
+    if tikhonov > 0.0:
+        return s / (s.square() + tikhonov)
+    return kept / torch.where(kept > 0, s, torch.ones_like(s))
+
+
+def _largest(values: Tensor) -> Tensor:
+    """The largest entry along the last dimension, 0 where there is none."""
+    zero = values.new_zeros((*values.shape[:-1], 1))
+    return torch.cat([zero, values], dim=-1).amax(dim=-1, keepdim=True)
