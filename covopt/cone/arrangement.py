@@ -143,7 +143,7 @@ class ArrangementOracle:
         defect = basis @ basis.T - torch.eye(len(basis), dtype=X.dtype, device=X.device)
         return Q, neglected, 1.0 + float(defect.abs().sum()) + rounding
 
-    def _matrices(self, weights: Float[Tensor, "K m"]) -> Float[Tensor, "2K m 2"]:
+    def _matrices(self, weights: Float[Tensor, "K m"]) -> Float[Tensor, "2*K m 2"]:
         """A on the arcs after line 1 ... K and, opposite them, after line 1 ... K again."""
         slope = self.activation.slope
         # D_i s_i just before the first line; two Python numbers in torch.where would make it single precision.

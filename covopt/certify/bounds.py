@@ -1,0 +1,175 @@
+"""Lower bounds of the shallow problem from a dual point (MATH.md section 4).
+
+For any Lambda and any M >= max_w h(w), |w| = 1, every t in [0, 1/M] makes t Lambda dual feasible, and
+
+    D(t Lambda) = -C*(-2 lam t Lambda) - lam beta^2 t^2 |Lambda^T 1|^2  <=  min L
+
+is concave in t. For mse and interpolate it is a parabola through 0 and the best t is known; for cross_entropy
+-C*(-2 lam t Lambda) = -(1/N) sum_i p_i . log p_i with p = Y - 2 lam N t Lambda in the simplex, and the best t is found
+by bisection: any t gives a true bound, a poor one only a lower one.
+
+The bound holds for the numbers as they are stored. What rounding could add to the evaluation of D is subtracted, and
+where Lambda has to be moved by Delta to make p a point of the simplex, M grows by |Delta|_F |Xt|_F, which is at least
+max_w |Delta^T sigma(Xt w)|.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.errors import ProblemError
+from covopt.model.problem import Problem
+
+
+@dataclass(frozen=True)
+class BoundTolerances:
+    """How rounding is paid for, and when the search for the best t ends.
+
+    Attributes:
+        rounding: one rounding, relative; sums of n terms are charged (n + 8) of them.
+        entropy: the error of one term p log p, absolute: p is known up to 4 u, u = 2^-53, and |log u| + 1 < 40.
+        bisections: halvings of the interval in which cross_entropy's best t lies.
+    """
+
+    rounding: float = 2.0**-52
+    entropy: float = 40 * 2.0**-49
+    bisections: int = 60
+
+
+@dataclass(frozen=True)
+class DualBound:
+    """A lower bound on the shallow minimum and what proves it.
+
+    Attributes:
+        lower: the bound, at least 0; exactly 0 where nothing is proved.
+        scale: t.
+        Lambda: the dual point that proves it (N, m), scaled by t and moved into the domain of C*.
+        maximum: a bound on h at `Lambda`, at most 1.
+    """
+
+    lower: float
+    scale: float
+    Lambda: Float[Tensor, "N m"]
+    maximum: float
+
+
+def dual_bound(
+    problem: Problem,
+    Lambda: Float[Tensor, "N m"],
+    maximum: float,
+    tolerances: BoundTolerances | None = None,
+) -> DualBound:
+    """The best D(t Lambda) over t in [0, 1/maximum], less its rounding.
+
+    Args:
+        problem: a problem of depth 2.
+        Lambda: any dual point (N, m).
+        maximum: a proved M >= max_w |Lambda^T sigma(Xt w)|; infinity proves nothing and gives the bound 0.
+
+    Raises:
+        ProblemError: for another depth, or a `maximum` that is negative or NaN.
+    """
+    tolerances = tolerances or BoundTolerances()
+    if problem.depth != 2:
+        raise ProblemError(
+            f"The dual bounds networks of depth 2 and this problem has depth {problem.depth}; use the spectral bound."
+        )
+    if not maximum >= 0.0:
+        raise ProblemError(f"The proved maximum of h is {maximum}; give a number >= 0, or infinity for none.")
+    Lambda = Lambda.double()
+    if not math.isfinite(maximum) or not bool(torch.isfinite(Lambda).all()):
+        return _nothing(Lambda)
+    if problem.loss.name == "cross_entropy":
+        return _entropy_bound(problem, Lambda, maximum, tolerances)
+    return _parabola_bound(problem, Lambda, maximum, tolerances)
+
+
+def _nothing(Lambda: Tensor) -> DualBound:
+    return DualBound(0.0, 0.0, torch.zeros_like(Lambda), 0.0)
+
+
+def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float, tolerances: BoundTolerances) -> DualBound:
+    """mse and interpolate: D(t Lambda) = b t - q t^2, b = 2 lam <Lambda, Y>, q >= 0."""
+    slope = 2.0 * problem.lam * float((Lambda * problem.Y.double()).sum())
+    curvature = problem.lam * problem.beta**2 * float(Lambda.sum(dim=0).square().sum())
+    if not problem.interpolates:
+        curvature += problem.samples * problem.lam**2 * float(Lambda.square().sum())
+    # Where D grows without end (maximum = 0), no network fits the data; that is not for a bound to say.
+    largest = (1.0 - tolerances.rounding) / maximum if maximum > 0.0 else math.inf
+    best = slope / (2.0 * curvature) if curvature > 0.0 else math.inf
+    scale = min(best, largest)
+    if slope <= 0.0 or not math.isfinite(scale):
+        return _nothing(Lambda)
+    point = scale * Lambda
+    lower = float(problem.dual_value(point)) - _parabola_rounding(problem, point, tolerances)
+    return DualBound(lower, scale, point, min(1.0, scale * maximum)) if lower > 0.0 else _nothing(Lambda)
+
+
+def _parabola_rounding(problem: Problem, point: Tensor, tolerances: BoundTolerances) -> float:
+    """What rounding can add to `dual_value`: (n + 8) roundings of the sums of absolute terms."""
+    products = 2.0 * problem.lam * float((point * problem.Y.double()).abs().sum())
+    squares = problem.samples * problem.lam**2 * float(point.square().sum())
+    bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
+    return (2 * point.numel() + 16) * tolerances.rounding * (products + squares + bias)
+
+
+def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float, tolerances: BoundTolerances) -> DualBound:
+    """cross_entropy: p(t) = Y - 2 lam N t Lambda, kept in the simplex; bisection on the sign of D'(t)."""
+    Y, size = problem.Y.double(), float(problem.Xt.double().norm()) * (1.0 + 2.0**-30)
+    point = _into_domain(Lambda, Y)
+    maximum += float((point - Lambda).norm()) * size * (1.0 + 2.0**-30)
+    strength = 2.0 * problem.lam * problem.samples
+    # The rows of p add up to 1 within `off`; the exact point of the simplex next to p differs by that much.
+    row_rounding = 4 * Y.shape[1] * tolerances.rounding
+    off = (Y.sum(dim=1) - 1.0).abs() + row_rounding
+    slack = 1.0 - float(off.norm()) * size / strength - 8 * tolerances.rounding
+    positive = point > 0
+    domain = float((Y[positive] / (strength * point[positive])).min()) if positive.any() else math.inf
+    largest = min(slack / maximum if maximum > 0.0 else math.inf, domain * (1.0 - 8 * tolerances.rounding))
+    if slack <= 0.0 or not math.isfinite(largest):
+        return _nothing(Lambda)
+    scale = _best_scale(problem, point, largest, tolerances)
+    point = scale * point
+    lower = float(problem.dual_value(point)) - _entropy_rounding(problem, point, off, tolerances)
+    if not lower > 0.0:
+        return _nothing(Lambda)
+    return DualBound(lower, scale, point, min(1.0, scale * maximum + 1.0 - slack))
+
+
+def _entropy_rounding(problem: Problem, point: Tensor, off: Float[Tensor, " N"], tolerances: BoundTolerances) -> float:
+    """What rounding, and rows of p that add up to 1 only within `off`, can add to `dual_value`."""
+    classes = point.shape[1]
+    moved = float(off.mean()) * (2.0 + math.log(classes)) + classes * tolerances.entropy
+    bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
+    return moved + (2 * point.numel() + 16) * tolerances.rounding * (bias + math.log(classes))
+
+
+def _into_domain(Lambda: Float[Tensor, "N m"], Y: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
+    """Lambda with no entry > 0 where Y is 0 and with rows of sum 0, by moving each row's entry of largest Y."""
+    point = torch.where((Y <= 0.0) & (Lambda > 0.0), 0.0, Lambda)
+    label = Y.argmax(dim=1, keepdim=True)
+    others = point.scatter(1, label, 0.0).sum(dim=1, keepdim=True)
+    return point.scatter(1, label, -others)
+
+
+def _best_scale(problem: Problem, point: Tensor, largest: float, tolerances: BoundTolerances) -> float:
+    """The best t in [0, largest]: D'(t) / (2 lam) = <point, log p(t)> - beta^2 t |point^T 1|^2 decreases."""
+    Y, strength = problem.Y.double(), 2.0 * problem.lam * problem.samples
+    bias = problem.beta**2 * float(point.sum(dim=0).square().sum())
+
+    def rises(t: float) -> bool:
+        p = Y - strength * t * point
+        return float(torch.xlogy(point, p.clamp_min(0.0)).sum()) > t * bias
+
+    low, high = 0.0, largest
+    if rises(high):
+        return high
+    for _ in range(tolerances.bisections):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if rises(middle) else (low, middle)
+    return low
