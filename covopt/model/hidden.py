@@ -1,0 +1,158 @@
+"""The second face of the loss: hidden representations (MATH.md section 2; [JGHG22, Prop. 1]).
+
+    L_r(Z) = C(Z_L) + lam sum_l |Z_l^T (Zs_{l-1}^T)^+|_F^2    over Im Z_l inside Im Zs_{l-1}, l = 1..L,
+
+with Zs_0 = [X, beta 1] and Zs_l = [sigma(Z_l), beta 1]. `from_weights` and `to_weights` are the way from and to the
+first face. A network's weights W are sent to weights of least norm with the same representations, W_l = Z_l^T
+(Zs_{l-1}^T)^+, so L_r(Z(W)) <= L(W), with equality exactly when every W_l already has that form (its rows lie in the
+row space of Zs_{l-1}); what W loses acts on nothing in the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.errors import ProblemError
+from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin
+from covopt.linalg.trace import trace_gradients, trace_quotient
+from covopt.model.problem import Problem, with_bias
+from covopt.model.weights import Weights, preactivations
+
+Representations = Sequence[Float[Tensor, "N _"]]
+
+
+def from_weights(problem: Problem, weights: Weights) -> list[Float[Tensor, "N _"]]:
+    """[Z_1, ..., Z_L] of a network, Z_l = Zs_{l-1} W_l^T, shapes (N, n_l); feasible by construction."""
+    return preactivations(problem, weights)
+
+
+def to_weights(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "_ _"]]:
+    """[W_1, ..., W_L], W_l = Z_l^T (Zs_{l-1}^T)^+ (n_l, n_{l-1} + 1): of least norm with Z_l = Zs_{l-1} W_l^T.
+
+    Off the feasible set layer l gives P_{Im Zs_{l-1}} Z_l on the given Zs_{l-1}, which is not Z_l: `project` first.
+    With Tikhonov t > 0 these are ridge weights, which reproduce Z up to O(t) only.
+
+    Raises:
+        ProblemError: when the shapes of Z do not fit the problem.
+    """
+    return [thin(Zs, rule).solve(z).mT for z, Zs in zip(Z, layer_inputs(problem, Z), strict=True)]
+
+
+def layer_inputs(problem: Problem, Z: Representations) -> list[Float[Tensor, "N _"]]:
+    """[Zs_0, ..., Zs_{L-1}], what each layer of weights acts on, shapes (N, n_l + 1).
+
+    Raises:
+        ProblemError: when the shapes of Z do not fit the problem.
+    """
+    check_representations(problem, Z)
+    return [problem.Xt] + [with_bias(problem.activation(z), problem.beta) for z in Z[:-1]]
+
+
+def check_representations(problem: Problem, Z: Representations) -> None:
+    """Raise a ProblemError unless the shapes of Z_1 ... Z_L fit the problem."""
+    if len(Z) != problem.depth:
+        raise ProblemError(
+            f"There are {len(Z)} representations and the problem's depth is {problem.depth}; give one for each layer."
+        )
+    for layer, z in enumerate(Z, start=1):
+        if z.ndim != 2 or len(z) != problem.samples:
+            raise ProblemError(
+                f"Z{layer} has shape {tuple(z.shape)}, but it must have one row for each of the {problem.samples}"
+                " samples."
+            )
+    if Z[-1].shape[1] != problem.Y.shape[1]:
+        raise ProblemError(f"Z{len(Z)} has {Z[-1].shape[1]} columns, but Y has {problem.Y.shape[1]}; they must agree.")
+
+
+def objective(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> Float[Tensor, ""]:
+    """L_r(Z), differentiable in Z; what of Z_l lies outside Im Zs_{l-1} is not charged, so keep Z feasible.
+
+    For `interpolate` the fit is 0 and Z_L = Y is the caller's constraint.
+    """
+    pairs = zip(Z, layer_inputs(problem, Z), strict=True)
+    norm = torch.stack([trace_quotient(z, Zs, rule) for z, Zs in pairs]).sum()
+    return problem.loss.value(Z[-1], problem.Y) + problem.lam * norm
+
+
+def gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
+    """The partial derivatives of L_r, shapes (N, n_l); minus the sum of the forces of MATH.md section 2.
+
+        dL_r/dZ_l = 2 lam A_l - 2 lam sigma'(Z_l) * [A_{l+1} W_{l+1} without its bias column],  l < L,
+        dL_r/dZ_L = 2 lam A_L + grad C,
+
+    A_l = (Ks_{l-1})^+ Z_l and W_l as in `to_weights`; off the feasible set with the range term of `linalg.trace`.
+    Exact where the rank of each Zs_l is locally constant and Z_l has no zeros. Each layer moves alone here, which
+    leaves the feasible set when rank(Zs_l) < N: `feasible_gradient` is the one to descend along.
+
+    For `interpolate` the last entry is the penalty's part alone, Z_L = Y being fixed.
+    """
+    inputs = layer_inputs(problem, Z)
+    return _partials(problem, Z, inputs, [thin(Zs, rule) for Zs in inputs])
+
+
+def feasible_gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
+    """The gradient of Z -> L_r(project(Z)) at a feasible Z, shapes (N, n_l): zero at every stationary network.
+
+    When Z_l moves, P_{Im Zs_l} turns and carries Z_{l+1} along: d(P Z) = (I - P) dZs Zs^+ Z + P dZ for Z in Im Zs.
+    From the top down, with g_l = dL_r/dZ_l, G_l the derivative before the projection of layer l, and W_{l+1} =
+    Z_{l+1}^T (Zs_l^T)^+,
+
+        G_L = g_L,   G_l = g_l + sigma'(Z_l) * [(I - P_{Im Zs_l}) G_{l+1} W_{l+1} without its bias column],
+
+    and the answer is P_{Im Zs_{l-1}} G_l. Where the layers above are stationary, G_l = 2 lam (A_l - M_l) with M the
+    back-propagated dual of MATH.md section 5: (Ks_{l-1})^+ Z_l = P_{Im Zs_{l-1}} M_l at a stationary point (derived).
+
+    Raises:
+        ProblemError: for `interpolate`, which has no gradient in Z_L.
+    """
+    if problem.interpolates:
+        raise ProblemError("The loss interpolate has no gradient in Z_L; use `gradient` with Z_L = Y fixed, or mse.")
+    inputs = layer_inputs(problem, Z)
+    factors = [thin(Zs, rule) for Zs in inputs]
+    total = _partials(problem, Z, inputs, factors)
+    for layer in range(problem.depth - 2, -1, -1):
+        above = factors[layer + 1]
+        turning = above.reject(total[layer + 1]) @ above.without_tikhonov().solve(Z[layer + 1]).mT
+        total[layer] = total[layer] + _through(problem, Z[layer], turning)
+    return [factor.project(G) for factor, G in zip(factors, total, strict=True)]
+
+
+def project(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
+    """Onto the feasible set: Z_l <- P_{Im Zs_{l-1}} Z_l from l = 1 up, each with the Zs_{l-1} just projected."""
+    check_representations(problem, Z)
+    projected: list[Tensor] = []
+    Zs = problem.Xt
+    for z in Z:
+        projected.append(thin(Zs, rule).project(z))
+        Zs = with_bias(problem.activation(projected[-1]), problem.beta)
+    return projected
+
+
+def infeasibility(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> float:
+    """max_l |(I - P_{Im Zs_{l-1}}) Z_l|_F / |Z_l|_F, 0 on the feasible set and at most 1."""
+    worst = 0.0
+    for z, Zs in zip(Z, layer_inputs(problem, Z), strict=True):
+        size = float(z.norm())
+        if size > 0.0:
+            worst = max(worst, float(thin(Zs, rule).reject(z).norm()) / size)
+    return worst
+
+
+def _partials(problem: Problem, Z: Representations, inputs: Representations, factors: Sequence[Factor]) -> list[Tensor]:
+    """`gradient`, with Zs_0 ... Zs_{L-1} at hand and decomposed."""
+    parts = [trace_gradients(*layer) for layer in zip(Z, inputs, factors, strict=True)]
+    gradients = [problem.lam * by_Z for by_Z, _ in parts]
+    for layer in range(problem.depth - 1):
+        gradients[layer] = gradients[layer] + problem.lam * _through(problem, Z[layer], parts[layer + 1][1])
+    if not problem.interpolates:
+        gradients[-1] = gradients[-1] + problem.loss.gradient(Z[-1], problem.Y)
+    return gradients
+
+
+def _through(problem: Problem, z: Tensor, by_Zs: Tensor) -> Tensor:
+    """A gradient in Zs = [sigma(z), beta 1] taken back to z."""
+    return problem.activation.derivative(z) * by_Zs[:, :-1]
