@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
-import zlib
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -41,32 +40,30 @@ def read_npz(path: Path) -> dict[str, NDArray]:
         with zipfile.ZipFile(path) as archive:
             members = [m for m in archive.infolist() if m.filename.endswith(".npy")]
             return {m.filename.removesuffix(".npy"): _read_member(archive, m, path) for m in members}
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+    except DataError:
+        raise
+    # A damaged or hostile archive fails in many ways (BadZipFile, zlib.error, TokenError in a header, ...).
+    except Exception as error:
         raise DataError(f"{path} is not an .npz archive or is damaged; write it again with numpy.savez.") from error
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> NDArray:
     """One array, its declared size held against what the archive can hold."""
     name = member.filename.removesuffix(".npy")
-    try:
-        with archive.open(member) as stream:
-            shape, dtype = _header(stream)
-            if dtype.hasobject:
-                raise DataError(
-                    f"The array {name} in {path} holds Python objects, which are not read; save numbers or strings."
-                )
-            declared = dtype.itemsize * int(np.prod([int(n) for n in shape], dtype=object))
-            if declared > member.file_size or member.file_size > DEFLATE_LIMIT * (member.compress_size + 1):
-                raise DataError(f"The array {name} in {path} declares more than the file holds; write the file again.")
-        with archive.open(member) as stream:
-            return npy.read_array(stream, allow_pickle=False)
-    except ValueError as error:
-        raise DataError(f"The array {name} in {path} cannot be read; write the file again with numpy.savez.") from error
+    shape, dtype = _header(archive, member)
+    if dtype.hasobject:
+        raise DataError(f"The array {name} in {path} holds Python objects, never read; save numbers or strings.")
+    declared = dtype.itemsize * math.prod(int(n) for n in shape)
+    if declared > member.file_size or member.file_size > DEFLATE_LIMIT * (member.compress_size + 1):
+        raise DataError(f"The array {name} in {path} declares more than the file holds; write the file again.")
+    with archive.open(member) as stream:
+        return npy.read_array(stream, allow_pickle=False)
 
 
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and type that a member declares."""
-    version = npy.read_magic(stream)
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, _, dtype = read(stream)
+    with archive.open(member) as stream:
+        version = npy.read_magic(stream)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = read(stream)
     return shape, dtype

@@ -183,10 +183,11 @@ def show_command(
     _print_summary(record.read_summary(run), as_json)
 
 
-def _print_version(asked: bool) -> None:
+def _print_version(asked: bool) -> bool:
     if asked:
         print(__version__)
         raise typer.Exit
+    return asked
 
 
 @app.callback()

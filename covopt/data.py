@@ -218,7 +218,8 @@ def _read_torch(path: Path) -> _Raw:
         raise DataError(
             f"{path} holds more than tensors (a pickled module, say), which is never loaded; {remedy}."
         ) from error
-    except (RuntimeError, ValueError, KeyError, EOFError, OSError) as error:
+    # What the restricted unpickler meets in a damaged file raises in many ways.
+    except Exception as error:
         raise DataError(f"{path} is not a file of torch.save or is damaged; {remedy}.") from error
     if not isinstance(content, Mapping):
         raise DataError(f"{path} holds a {type(content).__name__}, not a dictionary with X and Y; {remedy}.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import math
 import os
+import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -109,7 +110,9 @@ class Result:
         """A plain `torch.nn.Sequential` of Linear and ReLU / LeakyReLU / Identity; its bias is beta W[:, -1]."""
         modules: list[torch.nn.Module] = []
         for W in self._double():
-            linear = torch.nn.Linear(W.shape[1] - 1, W.shape[0], dtype=torch.float64)
+            with warnings.catch_warnings():  # torch warns of a layer without neurons, which the zero function has
+                warnings.simplefilter("ignore", UserWarning)
+                linear = torch.nn.Linear(W.shape[1] - 1, W.shape[0], dtype=torch.float64)
             with torch.no_grad():
                 linear.weight.copy_(W[:, :-1])
                 linear.bias.copy_(self.problem.beta * W[:, -1])

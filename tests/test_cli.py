@@ -1,0 +1,334 @@
+"""The command line as a user runs it: with a solver made by hand where only the command line is meant, else whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs import toy_result
+
+import covopt
+from covopt import record
+from covopt.cli import main, progress_text
+from covopt.errors import InfeasibleError
+from covopt.loop import Progress, Status
+from covopt.result import Result
+
+Outcome = tuple[int, str, str]
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command line; hands back its exit code, standard output and standard error."""
+
+    def run_main(*arguments: object) -> Outcome:
+        with pytest.raises(SystemExit) as ended:
+            main([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run_main
+
+
+class FakeSolver:
+    """Stands in for `covopt.answer.solve`: remembers its options and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.options: dict[str, object] = {}
+        self.answer: Callable[..., Result] = lambda X, Y, **_: toy_result(X=X, Y=Y)
+
+    def solve(self, X: object, Y: object, **options: object) -> Result:
+        self.options = options
+        return self.answer(X, Y, **options)
+
+
+@pytest.fixture
+def solver(monkeypatch: pytest.MonkeyPatch) -> FakeSolver:
+    fake, module = FakeSolver(), types.ModuleType("covopt.answer")
+    module.solve = fake.solve  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "covopt.answer", module)
+    monkeypatch.setattr(covopt, "answer", module, raising=False)
+    return fake
+
+
+def interrupted(X: object, Y: object, **_: object) -> Result:
+    """A solver that Ctrl-C ends, as the loop does it."""
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("no Ctrl-C arrived")
+    except KeyboardInterrupt:
+        return toy_result(X=X, Y=Y, status=Status.INTERRUPTED)
+
+
+# ---- what a user asks for
+
+
+def test_options_reach_the_solver(run: Run, solver: FakeSolver) -> None:
+    options = "--depth 2 --bias 0.5 --lam 0.01 --loss mse --activation leaky:0.2 --certify none --gap 0.01"
+    code, _, err = run("solve", "iris", *options.split(), *"--time-limit 7 --seed 9 --device cpu --json".split())
+    assert (code, err) == (0, "")
+    assert solver.options == {
+        "depth": 2,
+        "bias": 0.5,
+        "lam": 0.01,
+        "loss": "mse",
+        "activation": "leaky:0.2",
+        "method": "cone",
+        "certify": "none",
+        "gap": 0.01,
+        "time_limit": 7.0,
+        "seed": 9,
+        "device": "cpu",
+        "init": None,
+        "callback": None,
+    }
+    run("solve", "iris")
+    assert {k: solver.options[k] for k in ("lam", "loss", "bias", "certify", "gap", "time_limit")} == {
+        "lam": None,
+        "loss": None,
+        "bias": 1.0,
+        "certify": "fast",
+        "gap": 1e-4,
+        "time_limit": 300.0,
+    }
+
+
+def test_json_is_one_object_and_nothing_else(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
+    code, out, err = run("solve", "iris", "--rows", 12, "--scale", "max", "--json", "--out", tmp_path / "run")
+    assert (code, err) == (0, "")
+    summary = json.loads(out)
+    assert out.count("\n") == 1
+    assert (summary["data"], summary["scale"], summary["rows"]) == ("iris", "max", 12)
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == summary
+
+
+def test_summary_is_readable(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
+    code, out, err = run("solve", "iris", "--rows", 12, "--out", tmp_path / "run")
+    assert (code, err) == (0, "")
+    for word in ("iris, 12 rows", "lower bound", "certificate", "proved", "neurons", str(tmp_path / "run")):
+        assert word in out
+    code, shown, err = run("show", tmp_path / "run")
+    assert (code, err) == (0, "")
+    assert out.startswith(shown)
+    code, shown, _ = run("show", tmp_path / "run", "--json")
+    assert json.loads(shown)["data"] == "iris"
+
+
+def test_warm_start_hands_on_the_stored_run(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
+    run("solve", "iris", "--out", tmp_path / "run")
+    assert run("solve", "iris", "--init", tmp_path / "run")[0] == 0
+    assert isinstance(solver.options["init"], Result)
+
+
+def test_progress_tells_cost_bound_width_and_time() -> None:
+    line = Progress(iteration=3, seconds=12.3, cost=0.1359361, lower=0.1352, width=31)
+    assert progress_text(line, 60.0) == "cost 0.135936   bound 0.1352   width 31   12 of 60 s"
+    assert "none yet" in progress_text(Progress(0, 0.0, 1.0, None, 0), 60.0)
+
+
+# ---- bad input: one sentence, exit code 2, nothing written
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("solve digts", "did you mean digits"),
+        ("solve gone.npz", "no file gone.npz"),
+        ("solve iris --rows 0", "from 1 to 150"),
+        ("solve iris --rows many", "--rows"),
+        ("solve iris --scale huge", "'none', 'max', 'standard'"),
+        ("solve iris --target species", "leave --target out"),
+        ("solve iris --device tpu", "use cpu or cuda"),
+        ("solve iris --certify full", "--certify"),
+        ("solve iris --init gone", "gone holds no run"),
+        ("solve iris --bogus", "No such option"),
+        ("solve", "DATA"),
+        ("bogus", "bogus"),
+        ("show", "RUN"),
+        ("show gone", "gone holds no run"),
+    ],
+)
+def test_bad_input(
+    run: Run,
+    solver: FakeSolver,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: str,
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out_option = ["--out", "run"] if arguments.startswith("solve ") else []
+    code, out, err = run(*arguments.split(), *out_option)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.startswith("covopt: ")
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_the_solver_refuses_is_said_in_one_sentence(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
+    def refuse(*_: object, **__: object) -> Result:
+        raise InfeasibleError("Rows 3 and 7 of X are equal, but their targets differ; give lam.")
+
+    solver.answer = refuse
+    code, out, err = run("solve", "iris", "--out", tmp_path / "run")
+    assert (code, out) == (2, "")
+    assert err == "covopt: Rows 3 and 7 of X are equal, but their targets differ; give lam.\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_cuda_that_is_not_there(run: Run, solver: FakeSolver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, _, err = run("solve", "iris", "--device", "cuda")
+    assert code == 2
+    assert "no CUDA device" in err
+
+
+def test_existing_out_is_refused_before_any_work(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
+    assert run("solve", "iris", "--out", tmp_path / "run")[0] == 0
+    solver.options = {}
+    code, _, err = run("solve", "iris", "--out", tmp_path / "run")
+    assert code == 2
+    assert "--force" in err
+    assert solver.options == {}
+    assert run("solve", "iris", "--rows", 9, "--out", tmp_path / "run", "--force")[0] == 0
+    assert record.read_summary(tmp_path / "run")["rows"] == 9
+
+
+# ---- Ctrl-C
+
+
+def test_ctrl_c_writes_the_best_network(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
+    solver.answer = interrupted
+    code, out, _ = run("solve", "iris", "--json", "--out", tmp_path / "run")
+    assert code == 130
+    assert json.loads(out)["status"] == "interrupted"
+    assert covopt.load(tmp_path / "run").status is Status.INTERRUPTED
+
+
+def test_second_ctrl_c_does_not_stop_the_writing(
+    run: Run, solver: FakeSolver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = record.write
+
+    def pressed_again(*arguments: object, **options: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        write(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(record, "write", pressed_again)
+    solver.answer = interrupted
+    assert run("solve", "iris", "--out", tmp_path / "run")[0] == 130
+    assert covopt.load(tmp_path / "run").status is Status.INTERRUPTED
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_before_there_is_a_network(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
+    def stop(*_: object, **__: object) -> Result:
+        raise KeyboardInterrupt
+
+    solver.answer = stop
+    code, out, err = run("solve", "iris", "--out", tmp_path / "run")
+    assert (code, out) == (130, "")
+    assert "nothing is written" in err
+    assert not list(tmp_path.iterdir())
+
+
+# ---- the whole programme, in a process of its own
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(covopt.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+
+
+def covopt_process(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "covopt", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=ENVIRONMENT,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_version_and_help(tmp_path: Path) -> None:
+    version = covopt_process("--version", cwd=tmp_path)
+    assert (version.returncode, version.stdout, version.stderr) == (0, f"{covopt.__version__}\n", "")
+    for arguments in (["--help"], ["solve", "--help"], []):
+        shown = covopt_process(*arguments, cwd=tmp_path)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert "Usage: covopt" in shown.stdout
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys, covopt.cli; print([m for m in ('torch', 'numpy', 'sklearn', 'cvxpy') if m in sys.modules])"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+    assert process.stdout == "[]\n"
+
+
+def test_solve_then_show(tmp_path: Path) -> None:
+    x = np.linspace(-1.0, 1.0, 12)
+    np.savez(tmp_path / "wave.npz", X=x[:, None], Y=np.sin(3 * x))
+    solved = covopt_process("solve", "wave.npz", "--lam", 0.01, "--out", "run", "--json", cwd=tmp_path)
+    assert (solved.returncode, solved.stderr) == (0, "")
+    summary = json.loads(solved.stdout)
+    assert summary["certificate"] == "exact"
+    assert 0 < summary["lower"] <= summary["cost"]
+    assert summary["gap"] <= 1e-4
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
+        "certificate.npz",
+        "figure.png",
+        "history.csv",
+        "network.npz",
+        "network.pt",
+        "problem.npz",
+        "result.json",
+    ]
+    again = covopt_process("solve", "wave.npz", "--lam", 0.01, "--out", "run", cwd=tmp_path)
+    assert (again.returncode, again.stdout) == (2, "")
+    shown = covopt_process("show", "run", cwd=tmp_path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "wave.npz, 12 rows" in shown.stdout
+
+
+def test_infeasible_interpolation_names_the_rows(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", X=[[1.0], [2.0], [1.0]], Y=[0.0, 1.0, 2.0])
+    refused = covopt_process("solve", "a.npz", "--out", "run", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("covopt: ")
+    assert refused.stderr.count("\n") == 1
+    assert "0" in refused.stderr
+    assert "2" in refused.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_ctrl_c_at_a_terminal(tmp_path: Path) -> None:
+    """The progress line appears on the terminal, and Ctrl-C then ends the run with its files written."""
+    terminal, side = pty.openpty()
+    command = "solve digits --rows 150 --scale max --bias 0 --lam 1e-3 --time-limit 100 --out run --json"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "covopt", *command.split()],
+        stdout=subprocess.PIPE,
+        stderr=side,
+        cwd=tmp_path,
+        env=ENVIRONMENT | {"TERM": "xterm"},
+    )
+    os.close(side)
+    seen = b""
+    while b"cost" not in seen:
+        seen += os.read(terminal, 4096)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    os.close(terminal)
+    assert process.returncode == 130
+    assert json.loads(out)["status"] == "interrupted"
+    assert covopt.load(tmp_path / "run").status is Status.INTERRUPTED
