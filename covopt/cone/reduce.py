@@ -1,0 +1,201 @@
+"""Fewer neurons for the same outputs at no higher cost: merging aligned ones, and Caratheodory's theorem.
+
+Both work on the neurons of one hidden layer in unit form, F = sum_k sigma(Xt w_k) v_k^T with |w_k| = 1, whose cost
+after balancing is 2 sum_k |v_k| (MATH.md section 4). Neither judges its result: the caller evaluates the cost again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covopt.linalg.psd import RankRule
+
+# The outputs are to stay the same to rounding, so a direction that changes them by 1e-10 is no null direction.
+EXACT_RANK = RankRule(double=1e-13, single=1e-6)
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Neurons after merging, in unit form.
+
+    Attributes:
+        directions: unit rows w (k, d).
+        outputs: v (k, m).
+        group: for each neuron before, the row that it is part of now, or -1 where it contributed nothing (n,).
+    """
+
+    directions: Float[Tensor, "k d"]
+    outputs: Float[Tensor, "k m"]
+    group: Int[Tensor, " n"]
+
+    def balanced(self) -> tuple[Float[Tensor, "k d"], Float[Tensor, "k m"]]:
+        """(U, V) with sigma(Xt u_k) v_k^T unchanged and |u_k| = |v_k|."""
+        return balance(self.directions, self.outputs)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The atoms that Caratheodory's theorem leaves.
+
+    Attributes:
+        kept: their places among the atoms given, ascending (k,).
+        outputs: their outputs v (k, m), each a positive multiple of what it was.
+        change: max |F_after - F_before|, the rounding that the caller will find.
+    """
+
+    kept: Int[Tensor, " k"]
+    outputs: Float[Tensor, "k m"]
+    change: float
+
+
+def balance(
+    weights: Float[Tensor, "n d"], outputs: Float[Tensor, "n m"]
+) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"]]:
+    """(c_k u_k, v_k / c_k) with |c_k u_k| = |v_k / c_k|; a neuron with u_k = 0 or v_k = 0 becomes zero."""
+    lengths, sizes = weights.norm(dim=1, keepdim=True), outputs.norm(dim=1, keepdim=True)
+    alive = (lengths > 0) & (sizes > 0)
+    factor = torch.where(alive, (sizes / lengths).sqrt(), 0.0)
+    return weights * factor, torch.where(alive, outputs / torch.where(alive, factor, 1.0), 0.0)
+
+
+def merge(weights: Float[Tensor, "n d"], outputs: Float[Tensor, "n m"], tolerance: float = 1e-9) -> Merged:
+    """Make one neuron of all those whose directions agree: v = sum_k |u_k| v_k on the unit direction.
+
+    Exact for equal directions, sigma being positively homogeneous; |v| <= sum_k |u_k| |v_k|, so the cost never rises.
+    Directions that differ are replaced by their mean, weighted by |u_k| |v_k|, which changes the outputs.
+
+    Args:
+        weights: hidden weights u (n, d), the bias column included; of any length.
+        outputs: v (n, m).
+        tolerance: neurons join the strongest one around when the cosine of their angle is at least 1 - tolerance.
+    """
+    lengths = weights.norm(dim=1, keepdim=True)
+    scaled = lengths * outputs
+    sizes = scaled.norm(dim=1)
+    units = weights / torch.where(lengths > 0, lengths, 1.0)
+    group = _groups(units, sizes, tolerance)
+    count, member = int(group.max()) + 1, group >= 0
+    place = group[member]
+    directions = units.new_zeros(count, units.shape[1]).index_add(0, place, units[member] * sizes[member, None])
+    merged = scaled.new_zeros(count, scaled.shape[1]).index_add(0, place, scaled[member])
+    return Merged(torch.nn.functional.normalize(directions, dim=1), merged, group)
+
+
+def _groups(units: Tensor, sizes: Tensor, tolerance: float) -> Int[Tensor, " n"]:
+    """Greedy groups around the strongest neurons, numbered in order of strength; -1 for those without any."""
+    alive = sizes > 0
+    close = (units @ units.T >= 1.0 - tolerance) & alive[None, :] & alive[:, None]
+    group = torch.full_like(sizes, -1, dtype=torch.int64)
+    count = 0
+    for k in sizes.argsort(descending=True, stable=True).tolist():
+        if alive[k] and group[k] < 0:
+            group[close[k] & (group < 0)] = count
+            group[k] = count
+            count += 1
+    return group
+
+
+def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], rule: RankRule = EXACT_RANK) -> Selected:
+    """Keep F = Phi V with at most N m of the atoms, rescaled, and sum_k |v_k| no larger.
+
+    With c_k = |v_k| and a_k = vec(phi_k v_k^T / c_k), F = A c. While A restricted to the atoms with c_k > 0 has a null
+    vector z, signed so that sum(z) <= 0, c moves along z until an atom vanishes. Null vectors along which the cost
+    falls come first. At most rank(A) atoms are left (Caratheodory's theorem). An orthonormal basis of the null
+    space follows each atom that goes by one Householder reflection; atoms are taken in blocks of at most rank(A), so
+    that n atoms cost O(n (N m)^2).
+
+    Args:
+        Phi: features phi_k = sigma(Xt w_k) of unit directions, in columns.
+        outputs: v (n, m).
+        rule: when a null vector is one, relative to the largest column.
+    """
+    features, values = Phi.detach().cpu().double().numpy(), outputs.detach().cpu().double().numpy()
+    sizes = np.linalg.norm(values, axis=1)
+    alive = np.flatnonzero((sizes > 0) & (features != 0).any(axis=0))
+    A = features[:, None, alive] * (values[alive] / sizes[alive, None]).T[None]
+    A = A.reshape(features.shape[0] * values.shape[1], len(alive))
+    c = _fewest(A, sizes[alive], rule)
+    kept, left = alive[c > 0], c[c > 0]
+    new = values[kept] * (left / sizes[kept])[:, None]
+    change = float(np.abs(features[:, kept] @ new - features @ values).max(initial=0.0))
+    place = torch.as_tensor(kept, dtype=torch.int64, device=outputs.device)
+    return Selected(place, torch.as_tensor(new, dtype=outputs.dtype, device=outputs.device), change)
+
+
+def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:
+    """c' >= 0 with A c' = A c, sum(c') <= sum(c) and linearly independent columns of A where c' > 0."""
+    result, target = c.copy(), A @ c
+    survivors = np.zeros(0, dtype=np.int64)
+    block = max(1, min(A.shape))
+    for start in range(0, len(c), block):
+        pool = np.concatenate([survivors, np.arange(start, min(start + block, len(c)))])
+        result[pool] = _peel(_null_basis(A[:, pool], rule), result[pool])
+        survivors = pool[result[pool] > 0]
+    # One least-squares step takes back the rounding of all the moves, where that keeps the signs and the cost.
+    if len(survivors):
+        step = scipy.linalg.lstsq(A[:, survivors], target - A @ result, lapack_driver="gelsy")[0]
+        corrected = result[survivors] + step
+        if (corrected >= 0).all() and corrected.sum() <= c.sum():
+            result[survivors] = corrected
+    return np.where(result > np.finfo(np.float64).eps * len(c) * result.sum(), result, 0.0)
+
+
+def _null_basis(A: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:
+    """An orthonormal basis of {z : A z = 0} in columns, by a QR decomposition with column pivoting."""
+    columns = A.shape[1]
+    R, pivots = scipy.linalg.qr(A, mode="r", pivoting=True, check_finite=False)
+    diagonal = np.abs(np.diagonal(R))
+    rank = int((diagonal > rule.relative(torch.float64) * diagonal[0]).sum())
+    if rank == columns:
+        return np.zeros((columns, 0))
+    basis = np.zeros((columns, columns - rank))
+    basis[pivots[:rank]] = -scipy.linalg.solve_triangular(R[:rank, :rank], R[:rank, rank:], check_finite=False)
+    basis[pivots[rank:]] = np.eye(columns - rank)
+    return scipy.linalg.qr(basis, mode="economic", check_finite=False)[0]
+
+
+def _peel(basis: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Move c > 0 along null vectors, the sum never rising, until each of them would leave the atoms that are left."""
+    c, basis = c.copy(), np.asfortranarray(basis)
+    rounding = np.finfo(np.float64).eps * len(c)
+    while basis.shape[1]:
+        fall = basis.sum(axis=0)
+        steep = float(np.linalg.norm(fall))
+        # The steepest way down; where the sum is constant, the way that the smallest atom goes.
+        smallest = basis[np.where(c > 0, c, np.inf).argmin()]
+        z = -(basis @ (fall / steep if steep > rounding * len(c) else _unit(smallest)))
+        z = -z if z.sum() > 0 else z
+        falling = np.flatnonzero((z < -rounding) & (c > 0))
+        if not len(falling):  # z is zero up to rounding
+            basis = basis[:, 1:]
+            continue
+        first = falling[(c[falling] / -z[falling]).argmin()]
+        moved = np.where(c > 0, c + (c[first] / -z[first]) * z, 0.0)
+        gone = falling[(moved[falling] <= rounding * c.sum()) | (falling == first)]
+        c = moved
+        c[gone] = 0.0
+        for atom in gone:
+            if basis.shape[1] and np.abs(basis[atom]).max() > rounding:
+                basis = _without(basis, _unit(basis[atom]))
+    return c
+
+
+def _unit(row: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The row over its length; the first unit vector for a row of zeros."""
+    length = np.linalg.norm(row)
+    return row / length if length > 0 else np.eye(1, len(row))[0]
+
+
+def _without(basis: NDArray[np.float64], choice: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The basis of the null vectors orthogonal to basis @ choice, |choice| = 1: a Householder reflection, in place."""
+    v = choice.copy()
+    v[0] += 1.0 if v[0] >= 0 else -1.0
+    basis = scipy.linalg.blas.dger(-2.0 / (v @ v), basis @ v, v, a=basis, overwrite_a=True)
+    return basis[:, 1:]
