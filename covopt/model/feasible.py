@@ -141,8 +141,6 @@ def _check_span(
     # Divided by |x_i|, E becomes the indicator of the lines.
     targets = Y[rows] / size
     odd = _off_lines(units, lines)
-    # On lines without opposite rows only rounding is left, which must not be taken for a range.
-    odd = torch.where(odd.abs().amax(dim=1, keepdim=True) > apart, odd, 0.0)
     outside = thin(odd, rank).reject(_off_lines(targets, lines))
     if bool(outside.abs().max() > tolerance * targets.abs().max()):
         raise InfeasibleError(
