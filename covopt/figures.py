@@ -24,6 +24,13 @@ LOG_RANGE = 10.0
 """An axis is logarithmic when its largest value is more than this many times its smallest."""
 
 
+class _PlainLogFormatter(LogFormatter):
+    """Labels the ticks that matplotlib chooses, as 0.2 and not as 2e-01."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
 @dataclass(frozen=True)
 class RunPicture:
     """What the figure of a run shows.
@@ -68,13 +75,13 @@ def _draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
         return
     seconds, cost = np.array([p.seconds for p in lines]), np.array([p.cost for p in lines])
     axes.plot(seconds, cost, color=COST_COLOR, linewidth=1.6, marker=_marker(lines), markersize=4)
-    _label_end(axes, seconds[-1], cost[-1], f"cost {cost[-1]:.6g}", COST_COLOR, above=True)
+    _name_line(axes, f"cost {cost[-1]:.7g}", COST_COLOR, row=0)
     proved = [p for p in lines if p.lower is not None and np.isfinite(p.lower)]
     if proved:
         bound = np.array([p.lower for p in proved], dtype=float)
         times = np.array([p.seconds for p in proved])
         axes.plot(times, bound, color=BOUND_COLOR, linewidth=1.6, marker=_marker(proved), markersize=4)
-        _label_end(axes, times[-1], bound[-1], f"proved bound {bound[-1]:.6g}", BOUND_COLOR, above=False)
+        _name_line(axes, f"proved bound {bound[-1]:.7g}", BOUND_COLOR, row=1)
     _choose_scales(axes, seconds, cost, np.array([p.lower for p in proved], dtype=float))
     axes.set_title("Convergence" if proved else "Convergence (no bound is proved)", fontsize=10)
     axes.set_xlabel("time (seconds)")
@@ -88,12 +95,12 @@ def _choose_scales(axes: Axes, seconds: NDArray, cost: NDArray, bound: NDArray) 
     values = np.concatenate([cost, bound[bound > 0.1 * cost.min()]])
     if values.min() > 0 and values.max() > LOG_RANGE * values.min():
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(LogFormatter())
-        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.4)))
+        axes.yaxis.set_major_formatter(_PlainLogFormatter())
+        axes.yaxis.set_minor_formatter(_PlainLogFormatter(minor_thresholds=(2, 0.4)))
     later = seconds[seconds > 0]
     if len(later) > 2 and later.max() > LOG_RANGE * later.min():
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(LogFormatter())
+        axes.xaxis.set_major_formatter(_PlainLogFormatter())
 
 
 def _draw_neurons(norms: Axes, image: Axes, picture: RunPicture) -> None:
@@ -119,10 +126,9 @@ def _draw_neurons(norms: Axes, image: Axes, picture: RunPicture) -> None:
     colorbar.outline.set_visible(False)  # type: ignore[operator]
 
 
-def _label_end(axes: Axes, x: float, y: float, text: str, color: str, *, above: bool) -> None:
-    """A word at the end of a line says what it is, where a legend would make the eye travel."""
-    offset, side = ((0, 7), "bottom") if above else ((0, -7), "top")
-    axes.annotate(text, (x, y), xytext=offset, textcoords="offset points", ha="right", va=side, color=color, fontsize=9)
+def _name_line(axes: Axes, text: str, color: str, row: int) -> None:
+    """Say what a line is and where it ends, in its colour, in the corner that a falling cost leaves empty."""
+    axes.text(0.99, 0.98 - 0.065 * row, text, transform=axes.transAxes, ha="right", va="top", color=color)
 
 
 def _marker(points: Sequence[object]) -> str:
