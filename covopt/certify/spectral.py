@@ -1,0 +1,242 @@
+"""Lower bounds for every depth and loss, from singular values and from pairs of samples (MATH.md section 5).
+
+**The singular values.** Let A_l be W_l without its bias column and H = I - 11^T/N, or H = I when beta = 0. Bias columns
+are multiples of 1, so H Z_l = H sigma(Z_{l-1}) A_l^T, and H X A_1^T for l = 1. sigma is 1-Lipschitz (|a| <= 1) and
+|H S|_F^2 is the sum of |s_i - s_j|^2 over the pairs, over N, so that |H sigma(Z)|_F <= |H Z|_F; for H = I, sigma(0) = 0
+does the same. With |A B|_* <= |A|_F |B|_F at the output, |A B|_F <= |A|_F |B|_F between and |A B|_F <= |A|_op |B|_F at
+the input,
+
+    |H F|_* <= |H X|_op prod_l |A_l|_F   and   sum_l |W_l|_F^2 >= L (prod_l |A_l|_F)^(2/L),
+
+the latter by the inequality of the means. So with a = |H X|_op and tau = |H F|_*, every network has
+
+    |W|^2 >= L (tau / a)^(2/L)   and   C(F) >= phi(tau) = min { C(F) : |H F|_* <= tau }.
+
+`interpolate` gives L (|H Y|_* / a)^(2/L) itself; else the least phi(tau) + lam L (tau / a)^(2/L) is the bound.
+
+**The scalar problem.** phi is convex, and any G = H G gives a line below it: C(F) >= <G, F> - C*(G), which is at least
+-C*(G) - tau |G|_op.
+The power of tau is concave (L >= 2), so line plus power is concave and over an interval least at one of its ends. Cut
+tau >= 0 at the crossings of the lines and take on each interval the line whose lower end is highest: the least of these
+is a true bound wherever the cuts are. Lines are added where it sits. They come from one parameter theta >= 0:
+* mse: G = -(2/N) U min(s, theta) V^T, H Y = U diag(s) V^T: exactly the tangents of phi.
+* cross_entropy: G = (p - Y)/N, p = softmax(F) for a rough minimiser F of C(F) + theta |H F|_*, p corrected so that the
+  columns of G add up to 0. Whatever the accuracy of F, -C*(G) is the mean entropy of p, and the line is true.
+
+**The pairs** (`interpolate` only: one pair says little about a mean over samples). |f(x) - f(x')| is at most
+prod_l |A_l|_op |x - x'|, so R >= L (|y_i - y_j| / |x_i - x_j|)^(2/L); with beta = 0 also f(0) = 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.model.problem import Problem
+
+Line = tuple[float, float]
+"""(b, g): C(F) >= b - g tau for every F with |H F|_* = tau; g >= 0."""
+
+
+@dataclass(frozen=True)
+class SpectralOptions:
+    """How hard the bound is worked on, and what rounding may cost.
+
+    Attributes:
+        lines: lines below phi at the start, theta falling geometrically from its largest value.
+        smallest: the last of them, relative to the first.
+        refinements: lines added at most.
+        progress: a refinement that gains less than this, relative, is the last.
+        ascents: proximal steps for each of cross_entropy's lines.
+        pairs: rows that are compared with each other, the first ones (memory and time grow as the square).
+        rounding: charged to each singular value as max(N, n) of these times the largest one.
+        slack: taken off the final value, relative.
+    """
+
+    lines: int = 24
+    smallest: float = 1e-6
+    refinements: int = 60
+    progress: float = 1e-6
+    ascents: int = 60
+    pairs: int = 2048
+    rounding: float = 2.0**-48
+    slack: float = 2.0**-40
+
+
+def spectral_bound(problem: Problem, options: SpectralOptions | None = None) -> float:
+    """The best of the bounds above: no network of the problem's depth has a lower cost.
+
+    At least 0. Infinite when `interpolate` is asked of data that differ where the inputs agree: no network fits them.
+    """
+    options = options or SpectralOptions()
+    X, Y = problem.X.double(), problem.Y.double()
+    values = [0.0]
+    for centred in (True, False) if problem.beta == 0.0 else (True,):
+        values.append(_nuclear_bound(problem, X, Y, centred, options))
+    if problem.interpolates:
+        values.append(problem.depth * _power(_steepest_pair(problem, X, Y, options), problem.depth))
+    return max(values) * (1.0 - options.slack)
+
+
+def _power(ratio: float, depth: int) -> float:
+    return ratio ** (2.0 / depth) if ratio > 0.0 else 0.0
+
+
+def _centre(A: Float[Tensor, "N n"], centred: bool) -> Float[Tensor, "N n"]:
+    return A - A.mean(dim=0) if centred else A
+
+
+def _singular_values(A: Tensor, options: SpectralOptions) -> tuple[Float[Tensor, " r"], float]:
+    """The singular values of A and how far rounding can have moved any of them, the centring of A included."""
+    values = torch.linalg.svdvals(A)
+    return values, max(A.shape) * options.rounding * float(A.norm())
+
+
+def _nuclear_bound(problem: Problem, X: Tensor, Y: Tensor, centred: bool, options: SpectralOptions) -> float:
+    inputs, moved = _singular_values(_centre(X, centred), options)
+    # Centring loses digits relative to X itself, not to what is left.
+    largest = float(inputs[0]) + moved + len(X) * options.rounding * float(X.norm())
+    targets, moved = _singular_values(_centre(Y, centred), options)
+    targets = (targets - moved - len(Y) * options.rounding * float(Y.norm())).clamp_min(0.0)
+    if problem.interpolates:
+        total = float(targets.sum())
+        return problem.depth * _power(total / largest if largest > 0 else math.inf, problem.depth) if total else 0.0
+    if problem.loss.name == "cross_entropy":
+        family = _EntropyLines(Y, centred, options)
+        steepest = family.steepest
+    else:
+        family, steepest = _quadratic_lines(targets, len(Y)), float(targets[0])
+
+    def penalty(tau: Tensor) -> Tensor:
+        # Inputs of zero: so are the outputs, and tau > 0 is out of reach.
+        ratio = torch.where(tau > 0.0, tau / largest, 0.0)
+        return problem.lam * problem.depth * ratio ** (2.0 / problem.depth)
+
+    return _least(family, steepest, penalty, options)
+
+
+def _quadratic_lines(s: Float[Tensor, " r"], samples: int) -> Callable[[float], Line]:
+    """theta -> the tangent of phi(tau) = (1/N) sum_k min(s_k, theta)^2 at tau = sum_k (s_k - theta)_+."""
+
+    def line(theta: float) -> Line:
+        m = s.clamp_max(theta)
+        return float((2.0 * s * m - m.square()).sum()) / samples, 2.0 * theta / samples
+
+    return line
+
+
+class _EntropyLines:
+    """theta -> the line of p = softmax(F), F near the minimiser of C(F) + theta |H F|_*; F starts from the last one."""
+
+    def __init__(self, Y: Float[Tensor, "N m"], centred: bool, options: SpectralOptions) -> None:
+        self.centred, self.options = centred, options
+        # A class without samples has p = 0: centred, nothing else gives G column sums 0.
+        self.Y = Y[:, Y.sum(dim=0) > 0] if centred else Y
+        self.mean = self.Y.mean(dim=0, keepdim=True)
+        self.F = torch.zeros_like(self.Y) + (self.mean.log() if centred else 0.0)
+        self.steepest = float(torch.linalg.matrix_norm(torch.softmax(self.F, dim=1) - self.Y, 2)) / len(Y)
+
+    def __call__(self, theta: float) -> Line:
+        """Accelerated proximal gradient steps of length 2N (the gradient is 1/(2N)-Lipschitz), then the line."""
+        samples, F = len(self.Y), self.F
+        ahead, momentum = F, 1.0
+        for _ in range(self.options.ascents):
+            stepped = ahead - 2.0 * (torch.softmax(ahead, dim=1) - self.Y)
+            new, following = _shrink(stepped, 2.0 * samples * theta, self.centred), _following(momentum)
+            ahead = new + (momentum - 1.0) / following * (new - F)
+            F, momentum = new, following
+        self.F = F
+        return self._line(torch.softmax(F, dim=1))
+
+    def _line(self, p: Float[Tensor, "N m"]) -> Line:
+        samples, classes = p.shape
+        moved = classes * self.options.rounding
+        if self.centred:
+            p = self._with_column_means(p)
+            # A p with exactly the right sums is this near: as `_with_column_means` would make it.
+            off = float((self.mean - p.mean(dim=0)).abs().max()) + samples * self.options.rounding
+            moved += 2.0 * off / float(self.mean.min())
+        gap = p - self.Y
+        entropy = -float(torch.special.xlogy(p, p).sum()) / samples
+        steepness = float(torch.linalg.matrix_norm(gap, 2)) + max(p.shape) * self.options.rounding * float(gap.norm())
+        # |d p log p| <= |d p| (1 + |log |d p||), and the logarithm of what is no smaller than a rounding is below 40.
+        return entropy - 40.0 * classes * moved, (steepness + moved * math.sqrt(p.numel())) / samples
+
+    def _with_column_means(self, p: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
+        """p moved to the column means of Y and, with enough of the constant p = mean in it, kept non-negative."""
+        p = p + (self.mean - p.mean(dim=0, keepdim=True))
+        short = (-p).clamp_min(0.0)
+        share = min(1.0, float((short / (self.mean + short)).max()))
+        p = ((1.0 - share) * p + share * self.mean).clamp_min(0.0)
+        return p / p.sum(dim=1, keepdim=True)
+
+
+def _following(momentum: float) -> float:
+    return 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
+
+
+def _shrink(F: Float[Tensor, "N m"], threshold: float, centred: bool) -> Float[Tensor, "N m"]:
+    """The proximal map of threshold |H F|_*: singular values of H F less `threshold`, the column means kept."""
+    means = F.mean(dim=0, keepdim=True) if centred else torch.zeros_like(F[:1])
+    rest = F - means
+    squares, V = torch.linalg.eigh(rest.T @ rest)
+    s = squares.clamp_min(0.0).sqrt()
+    kept = torch.where(s > threshold, 1.0 - threshold / s.clamp_min(threshold), torch.zeros_like(s))
+    return means + (rest @ V) * kept @ V.T
+
+
+def _least(
+    family: Callable[[float], Line], steepest: float, penalty: Callable[[Tensor], Tensor], options: SpectralOptions
+) -> float:
+    """A lower bound on min over tau >= 0 of phi(tau) + penalty(tau), improved line by line."""
+    if not steepest > 0.0:
+        return max(0.0, family(0.0)[0])
+    ratio = options.smallest ** (1.0 / max(1, options.lines - 1))
+    lines = {steepest * ratio**k: family(steepest * ratio**k) for k in range(options.lines)}
+    bound, where = _least_of_lines(lines, penalty)
+    for _ in range(options.refinements // 2):
+        thetas = sorted(lines)
+        place = thetas.index(where)
+        near = [t for t in (place - 1, place + 1) if 0 <= t < len(thetas)]
+        for theta in [math.sqrt(where * thetas[t]) for t in near]:
+            lines[theta] = family(theta)
+        better, where = _least_of_lines(lines, penalty)
+        done = better <= bound * (1.0 + options.progress)
+        bound = max(bound, better)
+        if done:
+            break
+    return bound
+
+
+def _least_of_lines(lines: dict[float, Line], penalty: Callable[[Tensor], Tensor]) -> tuple[float, float]:
+    """(the bound that the module's text describes, the theta of the line that holds it there)."""
+    thetas = [0.0, *sorted(lines)]
+    b, g = torch.tensor([(0.0, 0.0), *(lines[t] for t in thetas[1:])], dtype=torch.float64).T
+    crossings = (b[:, None] - b) / (g[:, None] - g)
+    cuts = crossings[torch.isfinite(crossings) & (crossings > 0)].unique()
+    cuts = torch.cat([cuts.new_zeros(1), cuts])
+    heights = b[:, None] - g[:, None] * cuts + penalty(cuts)
+    # After the last cut only the line 0 counts: the penalty does not fall.
+    inner = torch.minimum(heights[:, :-1], heights[:, 1:])
+    best, line = torch.cat([inner, torch.where(g[:, None] == 0.0, heights[:, -1:], -math.inf)], dim=1).max(dim=0)
+    interval = int(best.argmin())
+    held = thetas[int(line[interval])]
+    return float(best[interval]), held if held > 0.0 else thetas[1]
+
+
+def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor, options: SpectralOptions) -> float:
+    """max |y_i - y_j| / |x_i - x_j| over the first rows, and the origin if beta = 0; infinite where only x agrees."""
+    X, Y = X[: options.pairs], Y[: options.pairs]
+    if problem.beta == 0.0:
+        X, Y = torch.cat([X, X.new_zeros(1, X.shape[1])]), torch.cat([Y, Y.new_zeros(1, Y.shape[1])])
+    best = 0.0
+    for i in range(len(X) - 1):
+        near, far = (X[i + 1 :] - X[i]).norm(dim=1), (Y[i + 1 :] - Y[i]).norm(dim=1)
+        ratio = torch.where(far > 0, far / near, 0.0)
+        best = max(best, float(ratio.max()))
+    return best

@@ -1,0 +1,189 @@
+"""Spectral and pairwise bounds: below every network of any depth, exact where the value is known."""
+
+from __future__ import annotations
+
+import math
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covopt.certify.spectral import SpectralOptions, spectral_bound
+from covopt.model.problem import Problem, make_problem
+from covopt.model.weights import evaluate, objective, preactivations
+
+ACTIVATIONS = ("relu", "leaky:0.4", "leaky:-0.9", "linear")
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[np.ndarray, list[torch.Tensor], float, str, int]:
+    """(X, weights, bias, activation, classes): the targets of the tests are what such a network gives, or near."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    N, d, m, depth = (draw(st.integers(*ends)) for ends in ((2, 8), (1, 3), (1, 3), (2, 5)))
+    widths = [d, *(draw(st.integers(1, 4)) for _ in range(depth - 1)), m]
+    shapes = zip(widths[1:], widths[:-1], strict=True)
+    weights = [torch.as_tensor(rng.standard_normal((n, k + 1)) * rng.exponential()) for n, k in shapes]
+    bias = draw(st.sampled_from([0.0, 1.0]))
+    return (
+        rng.standard_normal((N, d)) + 3.0 * rng.standard_normal(d),
+        weights,
+        bias,
+        draw(st.sampled_from(ACTIVATIONS)),
+        m,
+    )
+
+
+def balanced(weights: list[torch.Tensor], bias: float) -> list[torch.Tensor]:
+    """The same network with as little norm as scaling each layer, without bias, can give it."""
+    if bias:
+        return weights
+    weights = [torch.cat([W[:, :-1], torch.zeros(len(W), 1).double()], dim=1) for W in weights]
+    sizes = [float(W.norm()) for W in weights]
+    mean = math.prod(sizes) ** (1 / len(sizes))
+    return [W * (mean / size) for W, size in zip(weights, sizes, strict=True)]
+
+
+@given(networks())
+def test_below_the_norm_of_networks_that_fit(network) -> None:
+    X, weights, bias, activation, m = network
+    depth = len(weights)
+    blank = make_problem(X, np.zeros((len(X), m)), depth=depth, bias=bias, activation=activation)
+    weights = balanced(weights, bias)
+    Y = preactivations(blank, weights)[-1]
+    problem = make_problem(X, Y, depth=depth, bias=bias, activation=activation)
+    assert 0.0 <= spectral_bound(problem) <= evaluate(problem, weights).norm * (1 + 1e-9)
+
+
+def descended(problem: Problem, weights: list[torch.Tensor], steps: int) -> float:
+    """The lowest loss on the way of a short Adam run."""
+    weights = [W.clone().requires_grad_() for W in weights]
+    optimiser = torch.optim.Adam(weights, lr=0.03)
+    lowest = math.inf
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss = objective(problem, weights)
+        loss.backward()
+        lowest = min(lowest, float(loss.detach()))
+        optimiser.step()
+    return lowest
+
+
+@given(networks(), st.sampled_from(["mse", "cross_entropy"]), st.sampled_from([1e-3, 0.05]), st.booleans())
+def test_below_the_loss_of_trained_networks(network, loss: str, lam: float, hard: bool) -> None:
+    X, weights, bias, activation, m = network
+    depth = len(weights)
+    blank = make_problem(X, np.zeros((len(X), m)), depth=depth, bias=bias, activation=activation)
+    F = preactivations(blank, weights)[-1]
+    Y = F
+    if loss == "cross_entropy":
+        Y = torch.nn.functional.one_hot(F.argmax(dim=1), m).double() if hard else torch.softmax(F, dim=1)
+    problem = make_problem(X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation)
+    options = SpectralOptions(lines=8, refinements=6, ascents=15)
+    bound = spectral_bound(problem, options)
+    assert 0.0 <= bound <= descended(problem, balanced(weights, bias), 25)
+    zero = [torch.zeros_like(W) for W in weights]
+    assert bound <= evaluate(problem, zero).total
+
+
+@pytest.mark.parametrize("depth", [2, 3, 6])
+def test_identity_inputs_and_one_positive_target(depth: int) -> None:
+    problem = make_problem(np.eye(4), np.array([0.0, 3.0, 1.0, 2.0]), depth=depth, bias=0.0)
+    value = depth * math.sqrt(14.0) ** (2 / depth)
+    assert spectral_bound(problem) == pytest.approx(value, rel=1e-9)
+    assert spectral_bound(problem) <= value
+
+
+@pytest.mark.parametrize("depth", [2, 5])
+def test_linear_networks_with_one_singular_value(depth: int) -> None:
+    rng = np.random.default_rng(depth)
+    U, s, Vh = np.linalg.svd(rng.standard_normal((6, 3)), full_matrices=False)
+    # X^+ Y = 2 v_1 c^T along the top singular direction of X.
+    Y = (U * s) @ Vh @ np.outer(Vh[0], [2.0, 0.0])
+    problem = make_problem((U * s) @ Vh, Y, depth=depth, bias=0.0, activation="linear")
+    assert spectral_bound(problem) == pytest.approx(depth * 2.0 ** (2 / depth), rel=1e-9)
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_homogeneity(depth: int) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((7, 3)), rng.standard_normal((7, 2))
+    value = spectral_bound(make_problem(X, Y, depth=depth, bias=0.0))
+    assert spectral_bound(make_problem(X, 5 * Y, depth=depth, bias=0.0)) == pytest.approx(5 ** (2 / depth) * value)
+    assert spectral_bound(make_problem(5 * X, Y, depth=depth, bias=0.0)) == pytest.approx(5 ** (-2 / depth) * value)
+
+
+def test_a_steep_pair_and_the_origin() -> None:
+    X, Y = np.array([[0.0], [1.0], [1.01], [2.0]]), np.array([[0.0], [0.0], [1.0], [1.0]])
+    for bias in (0.0, 1.0):
+        assert spectral_bound(make_problem(X, Y, depth=3, bias=bias)) >= 3 * 100 ** (2 / 3) * (1 - 1e-9)
+    near_zero = make_problem(np.array([[1e-3], [1.0]]), np.array([[1.0], [1.0]]), bias=0.0)
+    assert spectral_bound(near_zero) >= 2e3 * (1 - 1e-9)
+    with_bias = make_problem(np.array([[1e-3], [1.0]]), np.array([[1.0], [1.0]]), bias=1.0)
+    assert spectral_bound(with_bias) == 0.0
+
+
+def test_data_that_no_network_fits() -> None:
+    assert spectral_bound(make_problem(np.ones((2, 1)), np.array([0.0, 1.0]))) == math.inf
+    # Regularised, the best constant is left: the variance of the targets.
+    problem = make_problem(np.ones((2, 1)), np.array([0.0, 1.0]), lam=0.1)
+    assert spectral_bound(problem) == pytest.approx(0.25, rel=1e-6)
+    assert spectral_bound(problem) <= 0.25
+
+
+@pytest.mark.parametrize("lam", [1e-3, 0.02, 0.2, 5.0])
+def test_mse_of_linear_shallow_networks_on_the_identity_is_soft_thresholding(lam: float) -> None:
+    Y = np.random.default_rng(1).standard_normal((5, 3))
+    s = np.linalg.svd(Y, compute_uv=False)
+    f = np.maximum(s - 5 * lam, 0.0)
+    value = ((s - f) ** 2).sum() / 5 + 2 * lam * f.sum()
+    bound = spectral_bound(make_problem(np.eye(5), Y, lam=lam, bias=0.0, activation="linear"))
+    assert bound == pytest.approx(value, rel=1e-5)
+    assert bound <= value
+
+
+@pytest.mark.parametrize("depth", [3, 4, 7])
+@pytest.mark.parametrize("lam", [1e-3, 0.03, 0.3])
+def test_mse_of_one_direction_is_a_scalar_problem(depth: int, lam: float) -> None:
+    y = np.array([1.0, 2.0, 0.5])
+    size = np.linalg.norm(y)
+    f = np.linspace(0.0, size, 400_001)
+    value = ((size - f) ** 2 / 3 + lam * depth * f ** (2 / depth)).min()
+    bound = spectral_bound(make_problem(np.eye(3), y, lam=lam, depth=depth, bias=0.0))
+    assert bound == pytest.approx(value, rel=1e-5)
+    assert bound <= value
+
+
+@pytest.mark.parametrize("lam", [0.002, 0.02, 0.05])
+@pytest.mark.parametrize("soft", [False, True])
+def test_cross_entropy_of_linear_shallow_networks_on_the_identity(lam: float, soft: bool) -> None:
+    rng = np.random.default_rng(2)
+    Y = np.eye(3)[[0, 1, 2, 0, 1, 0]]
+    if soft:
+        Y = rng.dirichlet(np.ones(3), size=6)
+    F = cp.Variable((6, 3))
+    fit = cp.sum([cp.log_sum_exp(F[i]) - Y[i] @ F[i] for i in range(6)]) / 6
+    value = cp.Problem(cp.Minimize(fit + 2 * lam * cp.normNuc(F))).solve(solver=cp.CLARABEL)
+    problem = make_problem(np.eye(6), Y, lam=lam, loss="cross_entropy", bias=0.0, activation="linear")
+    bound = spectral_bound(problem, SpectralOptions(lines=12, smallest=1e-2, refinements=12, ascents=200))
+    assert (1 - 1e-3) * value <= bound <= value * (1 + 1e-9)
+
+
+def test_centred_cross_entropy_of_constant_inputs_is_the_entropy_of_the_classes() -> None:
+    Y = np.eye(4)[[0, 1, 1, 2, 2, 2]]  # one class has no sample
+    problem = make_problem(np.ones((6, 2)), Y, lam=0.1, loss="cross_entropy")
+    p = np.array([1, 2, 3]) / 6
+    assert spectral_bound(problem) == pytest.approx(-(p * np.log(p)).sum(), rel=1e-5)
+    assert spectral_bound(problem) <= -(p * np.log(p)).sum()
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+def test_more_work_never_hurts(loss: str) -> None:
+    rng = np.random.default_rng(3)
+    X, Y = rng.standard_normal((20, 4)), np.eye(3)[rng.integers(3, size=20)]
+    problem = make_problem(X, Y, lam=0.01, loss=loss, depth=3)
+    little = spectral_bound(problem, SpectralOptions(lines=3, refinements=0, ascents=10))
+    much = spectral_bound(problem)
+    assert 0.0 < little <= much
