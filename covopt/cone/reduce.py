@@ -7,6 +7,7 @@ after balancing is 2 sum_k |v_k| (MATH.md section 4). Neither judges its result:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import scipy.linalg
@@ -140,8 +141,8 @@ def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> N
         survivors = pool[result[pool] > 0]
     # One least-squares step takes back the rounding of all the moves, where that keeps the signs and the cost.
     if len(survivors):
-        step = scipy.linalg.lstsq(A[:, survivors], target - A @ result, lapack_driver="gelsy")[0]
-        corrected = result[survivors] + step
+        solution = scipy.linalg.lstsq(A[:, survivors], target - A @ result, lapack_driver="gelsy")
+        corrected = result[survivors] + cast("tuple[NDArray, ...]", solution)[0]
         if (corrected >= 0).all() and corrected.sum() <= c.sum():
             result[survivors] = corrected
     return np.where(result > np.finfo(np.float64).eps * len(c) * result.sum(), result, 0.0)
@@ -150,7 +151,7 @@ def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> N
 def _null_basis(A: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:
     """An orthonormal basis of {z : A z = 0} in columns, by a QR decomposition with column pivoting."""
     columns = A.shape[1]
-    R, pivots = scipy.linalg.qr(A, mode="r", pivoting=True, check_finite=False)
+    R, pivots = cast("tuple[NDArray, NDArray]", scipy.linalg.qr(A, mode="r", pivoting=True, check_finite=False))
     diagonal = np.abs(np.diagonal(R))
     rank = int((diagonal > rule.relative(torch.float64) * diagonal[0]).sum())
     if rank == columns:
@@ -158,7 +159,7 @@ def _null_basis(A: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:
     basis = np.zeros((columns, columns - rank))
     basis[pivots[:rank]] = -scipy.linalg.solve_triangular(R[:rank, :rank], R[:rank, rank:], check_finite=False)
     basis[pivots[rank:]] = np.eye(columns - rank)
-    return scipy.linalg.qr(basis, mode="economic", check_finite=False)[0]
+    return np.linalg.qr(basis)[0]
 
 
 def _peel(basis: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -197,5 +198,5 @@ def _without(basis: NDArray[np.float64], choice: NDArray[np.float64]) -> NDArray
     """The basis of the null vectors orthogonal to basis @ choice, |choice| = 1: a Householder reflection, in place."""
     v = choice.copy()
     v[0] += 1.0 if v[0] >= 0 else -1.0
-    basis = scipy.linalg.blas.dger(-2.0 / (v @ v), basis @ v, v, a=basis, overwrite_a=True)
-    return basis[:, 1:]
+    rank_one = scipy.linalg.get_blas_funcs(("ger",), (basis,))[0]
+    return rank_one(-2.0 / (v @ v), basis @ v, v, a=basis, overwrite_a=True)[:, 1:]
