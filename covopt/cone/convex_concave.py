@@ -1,0 +1,142 @@
+"""The convex-concave ascent of h(w) = |Lambda^T sigma(Xt w)| on the unit sphere, batched over starts (MATH.md section 4).
+
+At w_t let u be the unit vector along Lambda^T sigma(Xt w_t) and a = Lambda u, so that h(w_t) = sum_i a_i sigma(x_i^T w_t)
+and h(w) >= sum_i a_i sigma(x_i^T w) for every w. The terms with a_i > 0 are convex in w and are replaced by their tangents,
+g = sum_{a_i > 0} a_i sigma'(x_i^T w_t) x_i; the others are concave and stay as they are. The minorant
+
+    g^T w - sum_{a_i < 0} |a_i| sigma(x_i^T w),  |w| <= 1,
+
+is maximised exactly: with sigma(x) = max_{slope <= s <= 1} s x its dual is the box-constrained least squares
+min { |g - sum_i alpha_i x_i| : slope |a_i| <= alpha_i <= |a_i| where a_i < 0, alpha_i = 0 elsewhere }, and w_{t+1} is the
+normalised residual. So h never decreases, and a sample with alpha_i strictly inside its box lies on the kink x_i^T w = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from covopt.cone.oracle import Answer, oracle_values
+from covopt.model.activation import Activation
+
+
+@dataclass(frozen=True)
+class AscentOptions:
+    """How hard the search tries.
+
+    Attributes:
+        steps: convex-concave steps for each start, at most.
+        inner: accelerated projected-gradient steps on each box-constrained least squares.
+        gain: an ascent stops when a step raises h by less than this, relative.
+        cosine: local maxima are one when the cosine of their angle is at least 1 - cosine.
+        entries: starts are taken in chunks of at most this many entries of a (starts, N) array.
+    """
+
+    steps: int = 20
+    inner: int = 100
+    gain: float = 1e-7
+    cosine: float = 1e-6
+    entries: int = 2**22
+
+
+class ConvexConcaveOracle:
+    """A search for many distinct local maxima of h; its bound is infinite, because a search proves nothing."""
+
+    def __init__(
+        self, Xt: Float[Tensor, "N d"], activation: Activation, options: AscentOptions | None = None
+    ) -> None:
+        self.Xt, self.activation = Xt, activation
+        self.options = options or AscentOptions()
+        self._curvature = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
+
+    def __call__(
+        self,
+        Lambda: Float[Tensor, "N m"],
+        starts: Float[Tensor, "S d"],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Answer:
+        """Distinct local maxima reached from `starts`, best first; `stop` is asked between steps."""
+        if self._curvature == 0.0 or not bool(Lambda.any()):
+            return Answer(starts[:0], starts.new_zeros(0))
+        size = max(1, self.options.entries // len(self.Xt))
+        parts = [self.ascend(Lambda, chunk, stop) for chunk in starts.split(size)]
+        directions, values = torch.cat([w for w, _ in parts]), torch.cat([h for _, h in parts])
+        kept = distinct(directions, values, self.options.cosine)
+        return Answer(directions[kept], values[kept])
+
+    def ascend(
+        self,
+        Lambda: Float[Tensor, "N m"],
+        starts: Float[Tensor, "S d"],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> tuple[Float[Tensor, "S d"], Float[Tensor, " S"]]:
+        """Ascend from every start; the unit directions and their values, in the order of the starts."""
+        W = torch.nn.functional.normalize(starts, dim=1)
+        h = oracle_values(self.Xt, self.activation, Lambda, W)
+        alpha = W.new_zeros(len(W), len(self.Xt))
+        live = (h > 0).nonzero()[:, 0]
+        for _ in range(self.options.steps):
+            if not len(live) or stop():
+                break
+            new, alpha[live] = self._step(Lambda, W[live], alpha[live])
+            value = oracle_values(self.Xt, self.activation, Lambda, new)
+            gain = value - h[live]
+            # The inner solve is inexact: an ascent keeps its point unless h rose.
+            up = live[gain > 0]
+            W[up], h[up] = new[gain > 0], value[gain > 0]
+            live = live[gain > self.options.gain * h[live]]
+        return W, h
+
+    def _step(
+        self, Lambda: Float[Tensor, "N m"], W: Float[Tensor, "B d"], alpha: Float[Tensor, "B N"]
+    ) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B N"]]:
+        """One convex-concave step from each row of W, the multipliers warm-started at `alpha`."""
+        Z = W @ self.Xt.T
+        u = torch.nn.functional.normalize(self.activation(Z) @ Lambda, dim=1)
+        a = u @ Lambda.T
+        g = torch.where(a > 0, a * self.activation.derivative(Z), 0.0) @ self.Xt
+        upper = (-a).clamp_min(0.0)
+        alpha, residual = self._box_least_squares(g, self.activation.slope * upper, upper, alpha)
+        return torch.nn.functional.normalize(residual, dim=1), alpha
+
+    def _box_least_squares(
+        self,
+        g: Float[Tensor, "B d"],
+        lower: Float[Tensor, "B N"],
+        upper: Float[Tensor, "B N"],
+        alpha: Float[Tensor, "B N"],
+    ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B d"]]:
+        """min over lower <= alpha <= upper of |g - alpha Xt|^2 / 2, by FISTA restarted row by row.
+
+        Source: Beck, Teboulle (2009); O'Donoghue, Candes, Adaptive restart (2015), gradient scheme.
+        """
+        alpha = torch.minimum(torch.maximum(alpha, lower), upper)
+        ahead, t = alpha, 1.0
+        for _ in range(self.options.inner):
+            step = torch.addmm(g, ahead, self.Xt, alpha=-1.0) @ self.Xt.T
+            new = torch.minimum(torch.maximum(torch.add(ahead, step, alpha=1.0 / self._curvature), lower), upper)
+            move = new - alpha
+            following = (1.0 + (1.0 + 4.0 * t * t) ** 0.5) / 2.0
+            onward = ((ahead - new) * move).sum(dim=1, keepdim=True) <= 0
+            ahead = new + ((t - 1.0) / following) * onward * move
+            alpha, t = new, following
+        return alpha, torch.addmm(g, alpha, self.Xt, alpha=-1.0)
+
+
+def distinct(
+    directions: Float[Tensor, "B d"], values: Float[Tensor, " B"], cosine: float
+) -> Int[Tensor, " K"]:
+    """Places of the distinct rows with positive values, best first: each is kept unless a better one is close."""
+    order = values.argsort(descending=True)
+    order = order[values[order] > 0]
+    alive = torch.ones(len(order), dtype=torch.bool, device=values.device)
+    rows, kept = directions[order], []
+    for k in range(len(order)):
+        if bool(alive[k]):
+            kept.append(k)
+            alive &= rows @ rows[k] < 1.0 - cosine
+    return order[torch.tensor(kept, dtype=torch.int64, device=values.device)]

@@ -1,0 +1,197 @@
+"""Each loss as least squares, so that one master serves them all.
+
+The master (master.py) minimises sum_i |F_i - T_i|^2 / mu_i + the cost of the neurons, in units of lam:
+
+* mse: mu_i = N lam and T = Y, exactly.
+* interpolate: the augmented Lagrangian, T = Y + mu Lambda_prev; F = Y holds in the limit (Rockafellar 1976: the
+  proximal-point method on the dual). The answer is repaired to F = Y exactly.
+* cross_entropy: a quadratic model at F with each sample's own curvature rho_i, mu_i = 2 lam / rho_i and
+  T = F - grad / rho; raised until the true objective falls (a proximal Newton method).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.linalg.psd import thin
+from covopt.model.problem import Problem
+from covopt.solvers.master import Master, Mixture
+
+
+def mixture_outputs(
+    Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], bias: Float[Tensor, " m"], beta: float
+) -> Float[Tensor, "N m"]:
+    """F = Phi V + beta 1 b^T."""
+    return torch.addmm(beta * bias, Phi, outputs)
+
+
+class Fit(Protocol):
+    """A loss, seen by the master through least squares."""
+
+    def solve(
+        self, Phi: Float[Tensor, "N n"], eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool]
+    ) -> Mixture:
+        """The best mixture of the features, warm-started at eta; `Lambda` is the dual point of the true loss."""
+        ...
+
+    def network(
+        self, Phi: Float[Tensor, "N n"], mixture: Mixture
+    ) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]] | None:
+        """Outputs v_k and bias b of the network to report; None where it would not be feasible yet."""
+        ...
+
+
+class LeastSquaresFit:
+    """mse."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._mu = problem.Y.new_full((problem.samples,), problem.samples * problem.lam)
+
+    def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
+        return Master(Phi, self._problem.Y, self._mu, self._problem.beta).solve(eta, tolerance, stop)
+
+    def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
+        return mixture.outputs, mixture.bias
+
+
+@dataclass(frozen=True)
+class LagrangianOptions:
+    """The augmented Lagrangian's schedule.
+
+    Attributes:
+        start: the first mu, relative to |Y|_F |Xt|_op, which bounds the mu above which no neuron pays.
+        shrink: mu falls by this factor while the residual falls too slowly.
+        smallest: mu never falls below this, relative to the first.
+        progress: the fall of the residual per round that leaves mu as it is.
+        settled: the multiplier follows once max h is at most this; before, the dictionary is too poor to fit.
+        feasible: |F - Y|_F relative to |Y|_F at which a repaired network counts as fitting.
+    """
+
+    start: float = 0.03
+    shrink: float = 0.1
+    smallest: float = 1e-7
+    progress: float = 0.3
+    settled: float = 1.5
+    feasible: float = 1e-9
+
+
+class InterpolationFit:
+    """interpolate: one step of the augmented Lagrangian for each call of `solve`."""
+
+    def __init__(self, problem: Problem, options: LagrangianOptions | None = None) -> None:
+        self._problem, self.options = problem, options or LagrangianOptions()
+        self._size = float(problem.Y.norm())
+        self._first = self.options.start * self._size * float(torch.linalg.matrix_norm(problem.Xt, 2)) or 1.0
+        self._mu, self._multiplier, self._residual = self._first, torch.zeros_like(problem.Y), torch.inf
+
+    def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
+        problem = self._problem
+        targets = problem.Y + self._mu * self._multiplier
+        mu = problem.Y.new_full((problem.samples,), self._mu)
+        mixture = Master(Phi, targets, mu, problem.beta).solve(eta, tolerance, stop)
+        F = mixture_outputs(Phi, mixture.outputs, mixture.bias, problem.beta)
+        residual = float((F - problem.Y).norm())
+        if residual > self.options.progress * self._residual:
+            self._mu = max(self._mu * self.options.shrink, self.options.smallest * self._first)
+        self._residual = residual
+        return mixture
+
+    def follow(self, Lambda: Tensor, maximum: float) -> None:
+        """The multiplier moves to the last dual point when the oracle finds the dictionary rich enough."""
+        if maximum <= self.options.settled:
+            self._multiplier = Lambda
+
+    def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor] | None:
+        """min sum |v_k|^2 / eta_k + |b|^2 with F = Y: V = eta^{1/2} (Phi eta^{1/2})^+ Y, through a thin factor."""
+        problem, alive = self._problem, mixture.eta > 0
+        if self._residual > 0.1 * self._size:
+            return None
+        root = mixture.eta[alive].sqrt()
+        bias = Phi.new_full((len(Phi), 1), problem.beta)
+        scaled = thin(torch.cat([Phi[:, alive] * root, bias], dim=1)).solve(problem.Y)
+        outputs = torch.zeros_like(mixture.outputs)
+        outputs[alive] = root[:, None] * scaled[:-1]
+        F = mixture_outputs(Phi, outputs, scaled[-1], problem.beta)
+        if float((F - problem.Y).norm()) > self.options.feasible * self._size:
+            return None
+        return outputs, scaled[-1]
+
+
+@dataclass(frozen=True)
+class ProximalOptions:
+    """The proximal Newton method's limits.
+
+    Attributes:
+        steps: models for each call, at most.
+        floor: the least curvature, relative to the largest possible 1 / (2 N).
+        raise_by: factor on the curvature after a step that failed.
+        stiffest: the largest such factor in all.
+    """
+
+    steps: int = 12
+    floor: float = 1e-4
+    raise_by: float = 4.0
+    stiffest: float = 1e6
+
+
+class CrossEntropyFit:
+    """cross_entropy: quadratic models at the current outputs."""
+
+    def __init__(self, problem: Problem, options: ProximalOptions | None = None) -> None:
+        self._problem, self.options = problem, options or ProximalOptions()
+        self._stiffness = 1.0
+        self._F, self._cost = torch.zeros_like(problem.Y), torch.inf
+
+    def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
+        problem = self._problem
+        best: Mixture | None = None
+        for _ in range(self.options.steps):
+            targets, mu = self._model(self._F)
+            mixture = Master(Phi, targets, mu, problem.beta).solve(eta, tolerance, stop)
+            new = mixture_outputs(Phi, mixture.outputs, mixture.bias, problem.beta)
+            value = self._objective(new, mixture)
+            if value > self._cost and self._stiffness < self.options.stiffest:
+                self._stiffness *= self.options.raise_by
+                continue
+            fall = self._cost - value
+            if best is None or fall > 0:
+                self._F, self._cost, eta, best = new, value, mixture.eta, mixture
+            self._stiffness = max(1.0, self._stiffness / 2.0)
+            if fall <= tolerance * self._cost or stop():
+                break
+        if best is None:
+            best = mixture
+        return replace(best, Lambda=-problem.loss.gradient(self._F, problem.Y) / (2.0 * problem.lam))
+
+    def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
+        return mixture.outputs, mixture.bias
+
+    def _model(self, F: Tensor) -> tuple[Tensor, Tensor]:
+        """Targets T and mu of the quadratic model at F; rho_i >= the largest eigenvalue of sample i's Hessian.
+
+        The Hessian (diag(p) - p p^T) / N has row sums of absolute values 2 p_c (1 - p_c) / N (Gershgorin).
+        """
+        problem = self._problem
+        p = torch.softmax(F, dim=1)
+        curvature = (2.0 * p * (1.0 - p)).amax(dim=1).clamp_min(0.5 * self.options.floor)
+        rho = self._stiffness * curvature / problem.samples
+        targets = F - problem.loss.gradient(F, problem.Y) / rho[:, None]
+        return targets, 2.0 * problem.lam / rho
+
+    def _objective(self, F: Tensor, mixture: Mixture) -> float:
+        problem = self._problem
+        norm = 2.0 * mixture.outputs.norm(dim=1).sum() + mixture.bias.square().sum()
+        return float(problem.loss.value(F, problem.Y) + problem.lam * norm)
+
+
+def make_fit(problem: Problem) -> Fit:
+    """The fit for the problem's loss."""
+    kinds = {"mse": LeastSquaresFit, "interpolate": InterpolationFit, "cross_entropy": CrossEntropyFit}
+    return kinds[problem.loss.name](problem)

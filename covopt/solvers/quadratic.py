@@ -1,0 +1,157 @@
+"""min over x >= 0 of g^T (x - x0) + (x - x0)^T H (x - x0) / 2, H positive semi-definite and dense: the master's step.
+
+Two methods share the work. The primal active set is warm-started and exact on the face that it ends on, and takes few
+steps when few coordinates change sides. Where it does not finish at once, Mehrotra's predictor-corrector method does,
+in about fifteen factorisations whatever happens, and the active set cleans up after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class QuadraticOptions:
+    """Tolerances of the quadratic programme; they are relative to the largest scaled gradient at the start.
+
+    Attributes:
+        pivots: steps of the active set before the interior point takes over, and after it.
+        optimality: stop when no scaled gradient points inwards by more than this.
+        ridge: added to the diagonal, relative, so that nearly equal columns do not break the factorisation.
+        centering_steps: interior-point steps, at most.
+        complementarity: stop the interior point at this mean complementarity.
+    """
+
+    pivots: int = 25
+    optimality: float = 1e-11
+    ridge: float = 1e-13
+    centering_steps: int = 50
+    complementarity: float = 1e-13
+
+
+@dataclass
+class _Point:
+    """x >= 0, the gradient there, and which coordinates are free."""
+
+    x: Float[Tensor, " n"]
+    gradient: Float[Tensor, " n"]
+    free: Bool[Tensor, " n"]
+
+
+def nonnegative_quadratic(
+    H: Float[Tensor, "n n"],
+    g: Float[Tensor, " n"],
+    start: Float[Tensor, " n"],
+    options: QuadraticOptions | None = None,
+) -> Float[Tensor, " n"]:
+    """The minimiser x >= 0 of g^T (x - start) + (x - start)^T H (x - start) / 2; never worse than `start` >= 0."""
+    options = options or QuadraticOptions()
+    # Unit diagonal: gradients and steps of different columns become comparable.
+    D = H.diagonal().clamp_min(torch.finfo(H.dtype).tiny).rsqrt()
+    scaled = D[:, None] * H * D
+    point = _Point(start / D, D * g, start > 0)
+    tolerance = options.optimality * float(point.gradient.abs().max())
+    if not _active_set(scaled, point, tolerance, options):
+        inner = _interior_point(scaled, point, options)
+        move = inner - point.x
+        if float(point.gradient @ move + 0.5 * move @ (scaled @ move)) < 0:
+            point = _Point(inner, point.gradient + scaled @ move, inner > 0)
+            _active_set(scaled, point, tolerance, options)
+    return point.x * D
+
+
+def _active_set(H: Tensor, point: _Point, tolerance: float, options: QuadraticOptions) -> bool:
+    """Primal active-set steps on `point`, in place, the value never rising; whether they reached the minimum."""
+    for _ in range(options.pivots):
+        rows = point.free.nonzero()[:, 0]
+        if len(rows) and not _face_step(H, point, rows, options.ridge):
+            continue
+        inward = torch.where(point.free, 0.0, -point.gradient)
+        worst = float(inward.max())
+        if worst <= tolerance:
+            return True
+        # Half of the worst violators, but never so many that the face becomes a guess.
+        count = min(int((inward > 0.5 * worst).sum()), max(1, int(point.free.sum()) // 4))
+        point.free[inward.topk(count).indices] = True
+    return False
+
+
+def _face_step(H: Tensor, point: _Point, rows: Tensor, ridge: float) -> bool:
+    """Newton's step on the free coordinates, cut at the boundary; whether the full step was feasible."""
+    face = H[rows][:, rows]
+    step = -torch.cholesky_solve(point.gradient[rows][:, None], _cholesky(face, ridge))[:, 0]
+    x = point.x[rows]
+    negative = x + step < 0
+    if not bool(negative.any()):
+        _move(H, point, rows, step)
+        return True
+    length = float((x[negative] / -step[negative]).min())
+    clipped = (x + step).clamp_min(0.0) - x
+    gradient = point.gradient[rows]
+
+    def change(move: Tensor) -> float:
+        return float(gradient @ move + 0.5 * move @ (face @ move))
+
+    if change(clipped) < change(length * step):
+        _move(H, point, rows, clipped)
+        gone = rows[negative]
+    else:
+        _move(H, point, rows, length * step)
+        gone = rows[negative & (point.x[rows] <= 1e-15 * point.x.max())]
+    point.x[gone] = 0.0
+    point.free[gone] = False
+    return False
+
+
+def _move(H: Tensor, point: _Point, rows: Tensor, step: Tensor) -> None:
+    point.x[rows] += step
+    point.x.clamp_min_(0.0)
+    point.gradient += H[:, rows] @ step
+
+
+def _interior_point(H: Tensor, start: _Point, options: QuadraticOptions) -> Float[Tensor, " n"]:
+    """Mehrotra's predictor-corrector method for min c^T x + x^T H x / 2, x >= 0, with z = H x + c >= 0.
+
+    Source: Nocedal, Wright, Numerical Optimization, 16.6. Coordinates with x < z at the end are set to zero: with a
+    unit diagonal, a coordinate step from x would reach the boundary there.
+    """
+    c = start.gradient - H @ start.x
+    size, slope = max(float(start.x.max()), 1e-3), max(float(start.gradient.abs().max()), 1e-300)
+    x = start.x.clamp_min(1e-2 * size)
+    z = (H @ x + c).clamp_min(1e-2 * slope)
+    for _ in range(options.centering_steps):
+        rest, gap = z - (H @ x + c), float(x @ z) / len(x)
+        if gap <= options.complementarity * size * slope and float(rest.abs().max()) <= 1e-10 * slope:
+            break
+        factor = _cholesky(H + torch.diag(z / x), options.ridge)
+
+        def direction(target: Tensor, x: Tensor = x, z: Tensor = z, rest: Tensor = rest, L: Tensor = factor) -> tuple:
+            dx = torch.cholesky_solve((target / x + rest)[:, None], L)[:, 0]
+            return dx, (target - z * dx) / x
+
+        dx, dz = direction(-x * z)
+        ahead = float((x + _longest(x, dx) * dx) @ (z + _longest(z, dz) * dz)) / len(x)
+        dx, dz = direction((ahead / gap) ** 3 * gap - x * z - dx * dz)
+        length = 0.995 * min(_longest(x, dx), _longest(z, dz))
+        x, z = x + length * dx, z + length * dz
+    return torch.where(x < z, 0.0, x)
+
+
+def _longest(x: Tensor, step: Tensor) -> float:
+    """The longest t <= 1 with x + t step >= 0."""
+    falling = step < 0
+    return min(1.0, float((x[falling] / -step[falling]).min())) if bool(falling.any()) else 1.0
+
+
+def _cholesky(H: Tensor, ridge: float) -> Tensor:
+    """A Cholesky factor of H plus a ridge, raised a thousandfold until the factorisation succeeds."""
+    diagonal = H.diagonal().max()
+    while True:
+        factor, failed = torch.linalg.cholesky_ex(H + ridge * diagonal * torch.eye(len(H), dtype=H.dtype, device=H.device))
+        if not int(failed):
+            return factor
+        ridge *= 1e3
