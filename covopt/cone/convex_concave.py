@@ -31,6 +31,8 @@ class AscentOptions:
     Attributes:
         steps: convex-concave steps for each start, at most.
         inner: accelerated projected-gradient steps on each box-constrained least squares.
+        check: how often they ask whether they may end: when no multiplier moves by more than `still`, relative.
+        still: see `check`.
         gain: an ascent stops when a step raises h by less than this, relative.
         cosine: local maxima are one when the cosine of their angle is at least 1 - cosine.
         entries: starts are taken in chunks of at most this many entries of a (starts, N) array.
@@ -38,6 +40,8 @@ class AscentOptions:
 
     steps: int = 20
     inner: int = 100
+    check: int = 20
+    still: float = 1e-9
     gain: float = 1e-7
     cosine: float = 1e-6
     entries: int = 2**22
@@ -114,15 +118,18 @@ class ConvexConcaveOracle:
 
         Source: Beck, Teboulle (2009); O'Donoghue, Candes, Adaptive restart (2015), gradient scheme.
         """
-        alpha = torch.minimum(torch.maximum(alpha, lower), upper)
+        alpha = torch.clamp(alpha, lower, upper)
         ahead, t = alpha, 1.0
-        for _ in range(self.options.inner):
-            step = torch.addmm(g, ahead, self.Xt, alpha=-1.0) @ self.Xt.T
-            new = torch.minimum(torch.maximum(torch.add(ahead, step, alpha=1.0 / self._curvature), lower), upper)
+        for step in range(1, self.options.inner + 1):
+            descent = torch.addmm(g, ahead, self.Xt, alpha=-1.0) @ self.Xt.T
+            new = torch.clamp(torch.add(ahead, descent, alpha=1.0 / self._curvature), lower, upper)
             move = new - alpha
+            if step % self.options.check == 0 and bool(move.abs().max() <= self.options.still * upper.max()):
+                alpha = new
+                break
             following = (1.0 + (1.0 + 4.0 * t * t) ** 0.5) / 2.0
-            onward = ((ahead - new) * move).sum(dim=1, keepdim=True) <= 0
-            ahead = new + ((t - 1.0) / following) * onward * move
+            momentum = (torch.linalg.vecdot(ahead - new, move) <= 0) * ((t - 1.0) / following)
+            ahead = torch.addcmul(new, momentum[:, None], move)
             alpha, t = new, following
         return alpha, torch.addmm(g, alpha, self.Xt, alpha=-1.0)
 

@@ -37,7 +37,7 @@ class ShallowOptions:
 
     Attributes:
         gap: stop at this proved relative gap.
-        violation: without a proof, stop when the search finds no h above 1 + this.
+        quiet: without a proof, stop when the search finds no h above 1 + quiet * gap and the cost has stopped falling.
         patience: rounds in a row that must find nothing.
         starts: ascents each round, besides those from the active atoms.
         fresh: the part of them that starts anywhere rather than beside an active atom.
@@ -49,7 +49,7 @@ class ShallowOptions:
     """
 
     gap: float = 1e-4
-    violation: float = 1e-6
+    quiet: float = 1e-2
     patience: int = 3
     starts: int = 300
     fresh: float = 0.2
@@ -236,8 +236,9 @@ class ShallowSolver:
         while state.effort < len(options.slow) and fall < options.slow[state.effort]:
             state.effort += 1
         full = self._exact is not None or last.effort == len(options.efforts) - 1
-        quiet = self._violation(state.answer) <= options.violation
-        state.calm = last.calm + 1 if full and quiet and fall < options.violation else 0
+        small = max(options.tightest, options.quiet * options.gap)
+        quiet = self._violation(state.answer) <= small and fall <= small
+        state.calm = last.calm + 1 if full and quiet else 0
 
     # -- networks -----------------------------------------------------------------------------------------------
 
