@@ -1,0 +1,279 @@
+"""Proved bounds of h(q) = |Lambda^T sigma(P q)|, |q| <= 1, over many simplicial cones at once.
+
+A cone is given by its generators: V (r, r), one unit vector in each row, q = V^T theta with theta >= 0. Write
+sigma_a(x) = a x + (1 - a) x_+, lambda'_i = (1 - a) lambda_i, x_ij = p_i^T v_j and x = x^+ - x^-. Between its values at
+the generators, sigma is linear where sample i keeps its sign; elsewhere its chord exceeds it by (1 - a) times
+
+    gap_i(theta) = sum_j theta_j (x_ij)_+ - (sum_j theta_j x_ij)_+ in [0, min(sum theta_j x_ij^+, sum theta_j x_ij^-)],
+
+so that gap_i <= sum_j theta_j gamma_ij with gamma_ij = x_ij^+ - t_i x_ij for every t_i in [0, 1]. Let
+G_j = Lambda^T sigma(P v_j):
+
+    G(q) = Lambda^T sigma(P q) = sum_j theta_j G_j - sum_i lambda'_i gap_i.
+
+**Vertex values.** Let u be a unit vector of outputs, a_i = u^T lambda'_i, and let the index o mean "orthogonal to u":
+
+    +u^T G(q) <= sum theta_j d_j,    d_j  =  u^T G_j + sum_i (a_i)_- gamma_ij,
+    -u^T G(q) <= sum theta_j d'_j,   d'_j = -u^T G_j + sum_i (a_i)_+ gamma_ij,
+    |G_o(q)|  <= sum theta_j e_j,    e_j  = |G_oj - sum_i lambda'_oi gamma_ij / 2| + sum_i |lambda'_oi| gamma_ij / 2,
+
+the last because gap_i is within gamma_i / 2 of gamma_i / 2. Norms are convex, so h(q) <= sum_j theta_j D_j with
+D_j = |(max(d_j, d'_j), e_j)|. With one output, u = 1 and u = -1 are bounded by cones of their own and D_j = d_j.
+
+**From vertex values to a number.** If c^T v_j >= D_j - s for all j, then sum theta_j D_j <= c^T q + s sum theta_j <=
+|c| + s sqrt(r): the generators of a cone lie in one orthant, so sum theta_j^2 <= |q|^2. *Every* c and t give a bound;
+good ones come from max_theta min_t sum theta_j D_j(t) - |V^T theta|^2 / 2, a concave quadratic programme. No accuracy
+is asked of its solver, and no proof rests on it.
+
+**Why it suffices.** Samples that change sign within the cone and raise u^T G (a_i > 0) cost their gap, of second order
+in the cone's size once few are left. Those with a_i < 0 cost nothing at the best t, even where the maximum sits on
+their kink, as it does at the dual optimum. Turning outputs cost e_j^2 / 2, again of second order.
+
+**Rounding.** u = 2^-53, S = sum_i |lambda_i| |p_i|; sums in any order; generators are unit vectors up to (r + 2) u.
+* x_ij is off by at most 1.01 r u |p_i|, G_j by 1.01 (N + r + 2) u S; u is a unit vector up to (m + 4) u, and
+  |lambda'_i| <= 2 |lambda_i|, gamma_ij <= |x_ij|. Together d_j and d'_j are off by at most (3 N + 3 r + 6 m + 28) u S
+  and e_j by (5 N + 5 r + 10 m + 60) u S, up to 1 %; D_j is charged 16 (N + r + 2 m + 16) u S.
+* |lambda'_oi|^2 = |lambda'_i|^2 - a_i^2 cancels: (8 m + 32) u |lambda'_i|^2 are added before its root is taken.
+* The products c^T v_j and |c| are charged (2 r + 16) u |c|.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from covopt.model.activation import Activation
+
+UNIT_ROUNDOFF = 2.0**-53
+
+
+@dataclass(frozen=True)
+class ConeOptions:
+    """How hard a node is tried; none of these touches the proof.
+
+    Attributes:
+        kinks: the undecided samples, worst first, whose t is chosen jointly.
+        steps: interior-point steps for t.
+        centering: the part of the complementarity that a step aims to leave.
+        boundary: the part of the way to the boundary that a step may go.
+        regularisation: added to the Gram matrices of generators.
+        long_edge, anywhere: the weights of an edge's length, and of edges away from the relaxation's maximum, in the
+            choice of the edge to split.
+    """
+
+    kinks: int = 24
+    steps: int = 14
+    centering: float = 0.15
+    boundary: float = 0.99
+    regularisation: float = 1e-14
+    long_edge: float = 0.1
+    anywhere: float = 0.2
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """What is known of B cones.
+
+    Attributes:
+        upper: proved bounds (B,) on max h over each cone and the ball.
+        theta: where the relaxation is largest (B, r), coordinates in the generators.
+        X: p_i^T v_j (B, r, N).
+        harm: how much an undecided sample costs per unit of its gap (B, N).
+    """
+
+    upper: Float[Tensor, " B"]
+    theta: Float[Tensor, "B r"]
+    X: Float[Tensor, "B r N"]
+    harm: Float[Tensor, "B N"]
+
+    def select(self, rows: Int[Tensor, " C"]) -> Bounded:
+        """What is known of the cones `rows`."""
+        return Bounded(self.upper[rows], self.theta[rows], self.X[rows], self.harm[rows])
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """What the vertex values of B cones are made of; `select` takes some of the cones."""
+
+    X: Float[Tensor, "B r N"]
+    plus: Float[Tensor, "B r N"]
+    G: Float[Tensor, "B r m"]
+    u: Float[Tensor, "B m"]
+    a: Float[Tensor, "B N"]
+    across: Float[Tensor, "B N"]
+
+    def select(self, rows: Int[Tensor, " C"]) -> _Terms:
+        """The terms of the cones `rows`."""
+        return _Terms(*(getattr(self, name)[rows] for name in ("X", "plus", "G", "u", "a", "across")))
+
+
+class ConeBounds:
+    """Bounds for one P (N, r), one activation and one Lambda (N, m), float64; scale both to about 1 first."""
+
+    def __init__(
+        self,
+        P: Float[Tensor, "N r"],
+        activation: Activation,
+        Lambda: Float[Tensor, "N m"],
+        options: ConeOptions | None = None,
+    ) -> None:
+        self.P, self.activation, self.Lambda = P, activation, Lambda
+        self.options = options or ConeOptions()
+        self.kinked = (1.0 - activation.slope) * Lambda
+        self.size = self.kinked.norm(dim=1)
+        N, r = P.shape
+        m = Lambda.shape[1]
+        self.one_sided = m == 1
+        self.mass = float((Lambda.norm(dim=1) * P.norm(dim=1)).sum()) * (1.0 + 2.0**-40)
+        # 2^-1000: products that underflow
+        self.rounding = 16 * (N + r + 2 * m + 16) * UNIT_ROUNDOFF * self.mass + 2.0**-1000
+        self._cancelled = 1.0 + (8 * m + 32) * UNIT_ROUNDOFF
+        self._edges = torch.triu_indices(r, r, 1, device=P.device)
+
+    def __call__(self, V: Float[Tensor, "B r r"], side: Float[Tensor, " B"], enough: float) -> Bounded:
+        """Bound h over the cones V; where the first bound exceeds `enough`, choose t better.
+
+        With one output, `side` is +1 or -1 and side * (Lambda^T sigma(P q)) is bounded; with more it is not looked at.
+        """
+        terms = self._terms(V, side)
+        t = (terms.X.sum(dim=1) > 0).to(V.dtype)
+        D = self.vertex_values(terms, t)
+        upper, theta = self.largest(V, D)
+        rows = (upper > enough).nonzero()[:, 0]
+        if len(rows):
+            kept = terms.select(rows)
+            better = self._better_t(V[rows], kept, t[rows], D[rows])
+            bound, point = self.largest(V[rows], self.vertex_values(kept, better))
+            improves = bound < upper[rows]
+            upper[rows[improves]], theta[rows[improves]] = bound[improves], point[improves]
+        return Bounded(upper, theta, terms.X, terms.a.clamp_min(0.0) + terms.across)
+
+    def _terms(self, V: Tensor, side: Tensor) -> _Terms:
+        X = V @ self.P.T
+        G = self.activation(X) @ self.Lambda
+        # u = 0 where all outputs cancel: then everything is orthogonal to it.
+        u = side[:, None] if self.one_sided else torch.nn.functional.normalize(G.sum(dim=1), dim=1)
+        a = u @ self.kinked.T
+        if self.one_sided:
+            across = torch.zeros_like(a)
+        else:
+            across = (self._cancelled * self.size.square() - a.square()).clamp_min(0.0).sqrt()
+        return _Terms(X, X.clamp_min(0.0), G, u, a, across)
+
+    def vertex_values(self, terms: _Terms, t: Float[Tensor, "B N"]) -> Float[Tensor, "B r"]:
+        """D_j for the given t in [0, 1]."""
+        gamma = terms.plus - t[:, None] * terms.X
+        along = (terms.G @ terms.u[:, :, None])[:, :, 0]
+        d = along + (gamma @ (-terms.a).clamp_min(0.0)[:, :, None])[:, :, 0]
+        if self.one_sided:
+            return d
+        d = torch.maximum(d, (gamma @ terms.a.clamp_min(0.0)[:, :, None])[:, :, 0] - along)
+        middle = terms.G - 0.5 * (gamma @ self.kinked)
+        middle = middle - (middle @ terms.u[:, :, None]) * terms.u[:, None]
+        e = middle.norm(dim=2) + 0.5 * (gamma @ terms.across[:, :, None])[:, :, 0]
+        return torch.hypot(d, e)
+
+    def largest(self, V: Float[Tensor, "B r r"], D: Float[Tensor, "B r"]) -> tuple[Tensor, Tensor]:
+        """(bounds on sum theta_j D_j over |V^T theta| <= 1, theta >= 0; the theta that comes nearest).
+
+        The shortest c with V c >= D, c = V^T theta, by an active set in a batch: generators with theta_j < 0 leave one
+        by one, violated ones return. The bound is |c| and what c misses, whatever c is.
+        """
+        r = V.shape[1]
+        Gram = V @ V.mT
+        identity = torch.eye(r, dtype=V.dtype, device=V.device)
+        active = torch.ones_like(D, dtype=torch.bool)
+        upper, best = torch.full_like(D[:, 0], math.inf), torch.full_like(D, 1.0 / r)
+        for _ in range(r + 2):
+            both = active[:, :, None] & active[:, None]
+            system = torch.where(both, Gram, identity) + self.options.regularisation * identity
+            right = torch.where(active, D, 0.0)
+            theta = torch.linalg.solve_ex(system, right)[0]
+            theta = torch.where(active, theta, 0.0)
+            c = (theta[:, None] @ V)[:, 0]
+            missing = D - (V @ c[:, :, None])[:, :, 0]
+            value = self._bound(c, missing)
+            better = value < upper
+            upper, best = torch.where(better, value, upper), torch.where(better[:, None], theta, best)
+            leaving = torch.nn.functional.one_hot(theta.argmin(dim=1), r).bool() & (theta < 0.0)
+            missed = torch.where(active, 0.0, missing)
+            entering = torch.nn.functional.one_hot(missed.argmax(dim=1), r).bool() & (missed > 1e-12)
+            entering = entering & ~leaving.any(dim=1, keepdim=True)
+            if not bool((leaving | entering).any()):
+                break
+            active = (active & ~leaving) | entering
+        return upper, best.clamp_min(0.0)
+
+    def _bound(self, c: Float[Tensor, "B r"], missing: Float[Tensor, "B r"]) -> Float[Tensor, " B"]:
+        """|c| + sqrt(r) max_j missing_j, with the rounding of D, of c^T v_j and of this sum."""
+        r, length = c.shape[1], c.norm(dim=1)
+        products = (2 * r + 16) * UNIT_ROUNDOFF * length
+        short = missing.amax(dim=1).clamp_min(0.0) + self.rounding + products
+        return (length + products + math.sqrt(r) * short) * (1.0 + 16 * UNIT_ROUNDOFF)
+
+    def _better_t(self, V: Tensor, terms: _Terms, t: Tensor, D: Tensor) -> Float[Tensor, "B N"]:
+        """t of the worst undecided samples with a_i < 0, chosen jointly; the others keep theirs."""
+        weight = (-terms.a).clamp_min(0.0)
+        worst = weight * torch.minimum(terms.X.amax(dim=1), -terms.X.amin(dim=1)).clamp_min(0.0)
+        count = min(self.options.kinks, int((worst > 0).sum(dim=1).max()))
+        if count == 0:
+            return t
+        value, chosen = worst.topk(count, dim=1)
+        scale = weight.gather(1, chosen) * (value > 0)
+        rows = chosen[:, None].expand(-1, V.shape[1], -1)
+        Z = terms.X.gather(2, rows).mT * scale[:, :, None]
+        old = t.gather(1, chosen)
+        new = saddle(V @ V.mT, D + (old[:, None] @ Z)[:, 0], Z, self.options)
+        new = torch.where((value > 0) & new.isfinite(), new, old).clamp(0.0, 1.0)
+        return t.scatter(1, chosen, new)
+
+    def edge_to_split(self, V: Float[Tensor, "B r r"], known: Bounded) -> Int[Tensor, " B"]:
+        """The edge, a pair of generators in the order of `triu_indices`, whose midpoint has the most harmful gap."""
+        first, second = self._edges
+        share = known.theta / known.theta.sum(dim=1, keepdim=True).clamp_min(1e-300)
+        plus = known.X.clamp_min(0.0)
+        middle = (known.X[:, first] + known.X[:, second]).clamp_min(0.0)
+        gap = 0.5 * (plus[:, first] + plus[:, second] - middle)
+        score = (gap @ known.harm[:, :, None])[:, :, 0]
+        score = score + self.options.long_edge * (1.0 - (V[:, first] * V[:, second]).sum(dim=2))
+        return (score * (torch.minimum(share[:, first], share[:, second]) + self.options.anywhere)).argmax(dim=1)
+
+
+def saddle(
+    Gram: Float[Tensor, "B r r"], g: Float[Tensor, "B r"], Z: Float[Tensor, "B K r"], options: ConeOptions
+) -> Float[Tensor, "B K"]:
+    """t of  max_{theta >= 0} min_{0 <= t <= 1}  theta^T g - t^T Z theta - theta^T Gram theta / 2.
+
+    A primal-dual interior-point method for the concave programme max theta^T g - 1^T (Z theta)_+ - ..., whose kinks
+    have the multipliers t; those are eliminated, so that a step solves one (r, r) system for each cone. An approximate
+    answer, NaN where a system broke down.
+    """
+    r = g.shape[1]
+    theta, low = torch.full_like(g, 1.0 / r), torch.full_like(g, 0.3)
+    t = torch.full_like(Z[:, :, 0], 0.5)
+    z = (Z @ theta[:, :, None])[:, :, 0]
+    u, v = 0.1 + (-z).clamp_min(0.0), 0.1 + z.clamp_min(0.0)  # multipliers of t >= 0 and t <= 1
+    for _ in range(options.steps):
+        z = (Z @ theta[:, :, None])[:, :, 0]
+        pairs = (theta * low).sum(dim=1) + (u * t + v * (1.0 - t)).sum(dim=1)
+        mu = options.centering * pairs[:, None] / (r + 2 * t.shape[1])
+        stiffness = u / t + v / (1.0 - t)
+        right = z + mu / t - mu / (1.0 - t)
+        system = Gram + torch.diag_embed(low / theta) + (Z.mT / stiffness[:, None]) @ Z
+        residual = g - ((t + right / stiffness)[:, None] @ Z)[:, 0] - (Gram @ theta[:, :, None])[:, :, 0] + mu / theta
+        step = torch.cholesky_solve(residual[:, :, None], torch.linalg.cholesky_ex(system)[0])
+        d_theta = step[:, :, 0]
+        d_t = (right + (Z @ step)[:, :, 0]) / stiffness
+        d_low = (mu - low * d_theta) / theta - low
+        d_u, d_v = (mu - u * d_t) / t - u, (mu + v * d_t) / (1.0 - t) - v
+        old = torch.cat([theta, low, t, 1.0 - t, u, v], dim=1)
+        new = torch.cat([d_theta, d_low, d_t, -d_t, d_u, d_v], dim=1)
+        length = options.boundary * torch.where(new < 0.0, -old / new, math.inf).amin(dim=1, keepdim=True)
+        length = length.clamp_max(1.0)
+        theta, low, t = theta + length * d_theta, low + length * d_low, t + length * d_t
+        u, v = u + length * d_u, v + length * d_v
+    return t
