@@ -10,11 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify.bounds import DualBound, dual_bound
-from covopt.cone.arrangement import ArrangementOracle, row_rank
+from covopt.cone.exact import exact_oracle
 from covopt.cone.linear import LinearOracle
-from covopt.cone.oracle import Answer
 from covopt.errors import ProblemError
-from covopt.loop import Budget, Callback, Certificate, Status, run
+from covopt.loop import Budget, Callback, Certificate, run
 from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
@@ -56,7 +55,7 @@ def solve(
         bias: beta >= 0.
         activation: relu, leaky:A or linear.
         method: cone, the fully corrective Frank-Wolfe method over S.
-        certify: none, or fast: a lower bound where the oracle knows the maximum (rank(Xt) <= 2, linear networks).
+        certify: none, or fast: a lower bound where the oracle knows the maximum (rank(Xt) <= 3, linear networks).
         gap: stop at this proved relative gap.
         time_limit: seconds.
         seed: of the search.
@@ -83,7 +82,7 @@ def solve(
         problem,
         budget,
         ledger.record,
-        exact=exact_oracle(problem) if certify != "none" or problem.activation.is_linear else None,
+        exact=_exact_oracle(problem) if certify != "none" or problem.activation.is_linear else None,
         options=ShallowOptions(gap=gap),
         seed=seed,
         init=start,
@@ -110,13 +109,11 @@ def in_double(problem: Problem) -> Problem:
     )
 
 
-def exact_oracle(problem: Problem) -> ExactOracle | None:
-    """An oracle that knows max h: linear networks, and data of rank at most 2."""
+def _exact_oracle(problem: Problem) -> ExactOracle | None:
+    """An oracle that knows max h: linear networks, and data of rank at most 3."""
     if problem.activation.is_linear:
         return LinearOracle(problem.Xt)
-    if row_rank(problem.Xt) <= 2:
-        return ArrangementOracle(problem.Xt, problem.activation)
-    return None
+    return exact_oracle(problem.Xt, problem.activation)
 
 
 class _Ledger:
@@ -155,7 +152,7 @@ def _check_options(problem: Problem, method: str, certify: str, gap: float, time
         raise ProblemError(f"'{certify}' is no level of certification; use {' or '.join(CERTIFY)}.")
     if not (isinstance(gap, (int, float)) and 0 <= gap < 1):
         raise ProblemError(f"The gap is {gap!r}; give a number from 0 to below 1.")
-    if not (isinstance(time_limit, (int, float)) and 0 < time_limit):
+    if not (isinstance(time_limit, (int, float)) and time_limit > 0):
         raise ProblemError(f"The time limit is {time_limit!r}; give seconds above 0.")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise ProblemError(f"The seed is {seed!r}; give a whole number from 0 to 2^63 - 1.")

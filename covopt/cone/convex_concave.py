@@ -1,14 +1,15 @@
-"""The convex-concave ascent of h(w) = |Lambda^T sigma(Xt w)| on the unit sphere, batched over starts (MATH.md section 4).
+"""The convex-concave ascent of h(w) = |Lambda^T sigma(Xt w)| on the sphere, batched over starts (MATH.md section 4).
 
-At w_t let u be the unit vector along Lambda^T sigma(Xt w_t) and a = Lambda u, so that h(w_t) = sum_i a_i sigma(x_i^T w_t)
-and h(w) >= sum_i a_i sigma(x_i^T w) for every w. The terms with a_i > 0 are convex in w and are replaced by their tangents,
-g = sum_{a_i > 0} a_i sigma'(x_i^T w_t) x_i; the others are concave and stay as they are. The minorant
+At w_t let u be the unit vector along Lambda^T sigma(Xt w_t) and a = Lambda u, so that h(w_t) = sum_i a_i sigma(x_i^T
+w_t) and h(w) >= sum_i a_i sigma(x_i^T w) for every w. The terms with a_i > 0 are convex in w and are replaced by
+their tangents, g = sum_{a_i > 0} a_i sigma'(x_i^T w_t) x_i; the others are concave and stay as they are. The minorant
 
     g^T w - sum_{a_i < 0} |a_i| sigma(x_i^T w),  |w| <= 1,
 
 is maximised exactly: with sigma(x) = max_{slope <= s <= 1} s x its dual is the box-constrained least squares
-min { |g - sum_i alpha_i x_i| : slope |a_i| <= alpha_i <= |a_i| where a_i < 0, alpha_i = 0 elsewhere }, and w_{t+1} is the
-normalised residual. So h never decreases, and a sample with alpha_i strictly inside its box lies on the kink x_i^T w = 0.
+min { |g - sum_i alpha_i x_i| : slope |a_i| <= alpha_i <= |a_i| where a_i < 0, alpha_i = 0 elsewhere }, and w_{t+1} is
+the normalised residual. So h never decreases, and a sample with alpha_i strictly inside its box lies on the kink
+x_i^T w = 0.
 """
 
 from __future__ import annotations
@@ -50,9 +51,7 @@ class AscentOptions:
 class ConvexConcaveOracle:
     """A search for many distinct local maxima of h; its bound is infinite, because a search proves nothing."""
 
-    def __init__(
-        self, Xt: Float[Tensor, "N d"], activation: Activation, options: AscentOptions | None = None
-    ) -> None:
+    def __init__(self, Xt: Float[Tensor, "N d"], activation: Activation, options: AscentOptions | None = None) -> None:
         self.Xt, self.activation = Xt, activation
         self.options = options or AscentOptions()
         self._curvature = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
@@ -134,9 +133,7 @@ class ConvexConcaveOracle:
         return alpha, torch.addmm(g, alpha, self.Xt, alpha=-1.0)
 
 
-def distinct(
-    directions: Float[Tensor, "B d"], values: Float[Tensor, " B"], cosine: float
-) -> Int[Tensor, " K"]:
+def distinct(directions: Float[Tensor, "B d"], values: Float[Tensor, " B"], cosine: float) -> Int[Tensor, " K"]:
     """Places of the distinct rows with positive values, best first: each is kept unless a better one is close."""
     order = values.argsort(descending=True)
     order = order[values[order] > 0]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -31,6 +31,14 @@ def mixture_outputs(
     return torch.addmm(beta * bias, Phi, outputs)
 
 
+def _squares(F: Tensor, targets: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
+    """sum_i |F_i - T_i|^2 / mu_i and its gradient."""
+    rest = F - targets
+    gradient = 2.0 * rest / mu[:, None]
+    return 0.5 * (gradient * rest).sum(), gradient
+
+
+@runtime_checkable
 class Fit(Protocol):
     """A loss, seen by the master through least squares."""
 
@@ -38,6 +46,14 @@ class Fit(Protocol):
         self, Phi: Float[Tensor, "N n"], eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool]
     ) -> Mixture:
         """The best mixture of the features, warm-started at eta; `Lambda` is the dual point of the true loss."""
+        ...
+
+    def smooth(self, F: Float[Tensor, "N m"]) -> tuple[Float[Tensor, ""], Float[Tensor, "N m"]]:
+        """The loss that weights may descend between master solves, in units of lam, and its gradient."""
+        ...
+
+    def moved(self, F: Float[Tensor, "N m"], mixture: Mixture) -> None:
+        """The weights have descended to a network with outputs F."""
         ...
 
     def network(
@@ -56,6 +72,12 @@ class LeastSquaresFit:
 
     def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
         return Master(Phi, self._problem.Y, self._mu, self._problem.beta).solve(eta, tolerance, stop)
+
+    def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
+        return _squares(F, self._problem.Y, self._mu)
+
+    def moved(self, F: Tensor, mixture: Mixture) -> None:
+        """Nothing to remember."""
 
     def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
         return mixture.outputs, mixture.bias
@@ -76,7 +98,7 @@ class LagrangianOptions:
 
     start: float = 0.03
     shrink: float = 0.1
-    smallest: float = 1e-7
+    smallest: float = 1e-4
     progress: float = 0.3
     settled: float = 1.5
     feasible: float = 1e-9
@@ -90,12 +112,13 @@ class InterpolationFit:
         self._size = float(problem.Y.norm())
         self._first = self.options.start * self._size * float(torch.linalg.matrix_norm(problem.Xt, 2)) or 1.0
         self._mu, self._multiplier, self._residual = self._first, torch.zeros_like(problem.Y), torch.inf
+        self._targets, self._weights = problem.Y, problem.Y.new_full((problem.samples,), self._mu)
 
     def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
         problem = self._problem
-        targets = problem.Y + self._mu * self._multiplier
-        mu = problem.Y.new_full((problem.samples,), self._mu)
-        mixture = Master(Phi, targets, mu, problem.beta).solve(eta, tolerance, stop)
+        self._targets = problem.Y + self._mu * self._multiplier
+        self._weights = problem.Y.new_full((problem.samples,), self._mu)
+        mixture = Master(Phi, self._targets, self._weights, problem.beta).solve(eta, tolerance, stop)
         F = mixture_outputs(Phi, mixture.outputs, mixture.bias, problem.beta)
         residual = float((F - problem.Y).norm())
         if residual > self.options.progress * self._residual:
@@ -107,6 +130,12 @@ class InterpolationFit:
         """The multiplier moves to the last dual point when the oracle finds the dictionary rich enough."""
         if maximum <= self.options.settled:
             self._multiplier = Lambda
+
+    def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
+        return _squares(F, self._targets, self._weights)
+
+    def moved(self, F: Tensor, mixture: Mixture) -> None:
+        self._residual = float((F - self._problem.Y).norm())
 
     def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor] | None:
         """min sum |v_k|^2 / eta_k + |b|^2 with F = Y: V = eta^{1/2} (Phi eta^{1/2})^+ Y, through a thin factor."""
@@ -151,7 +180,7 @@ class CrossEntropyFit:
 
     def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
         problem = self._problem
-        best: Mixture | None = None
+        mixture, best = None, None
         for _ in range(self.options.steps):
             targets, mu = self._model(self._F)
             mixture = Master(Phi, targets, mu, problem.beta).solve(eta, tolerance, stop)
@@ -166,9 +195,16 @@ class CrossEntropyFit:
             self._stiffness = max(1.0, self._stiffness / 2.0)
             if fall <= tolerance * self._cost or stop():
                 break
-        if best is None:
-            best = mixture
-        return replace(best, Lambda=-problem.loss.gradient(self._F, problem.Y) / (2.0 * problem.lam))
+        kept = best or mixture
+        assert kept is not None
+        return replace(kept, Lambda=-problem.loss.gradient(self._F, problem.Y) / (2.0 * problem.lam))
+
+    def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
+        problem = self._problem
+        return problem.loss.value(F, problem.Y) / problem.lam, problem.loss.gradient(F, problem.Y) / problem.lam
+
+    def moved(self, F: Tensor, mixture: Mixture) -> None:
+        self._F, self._cost = F, self._objective(F, mixture)
 
     def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
         return mixture.outputs, mixture.bias

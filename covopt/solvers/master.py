@@ -1,19 +1,20 @@
 """The master: the best mixture of the neurons found so far, accurate and sparse.
 
 With features phi_k = sigma(Xt w_k) of unit directions, the group lasso min C(F) + lam (2 sum_k |v_k| + |b|^2),
-F = sum_k phi_k v_k^T + beta 1 b^T, is solved in the covariance's own coordinates. 2 |v| = min_eta |v|^2 / eta + eta turns it
-into a ridge regression whose outputs are eliminated; for a least-squares fit sum_i |F_i - T_i|^2 / mu_i what is left is
+F = sum_k phi_k v_k^T + beta 1 b^T, is solved in the covariance's own coordinates. 2 |v| = min_eta |v|^2 / eta + eta
+turns it into a ridge regression whose outputs are eliminated; for a least-squares fit sum_i |F_i - T_i|^2 / mu_i what
+is left is
 
     J(eta) = Tr[T^T A^{-1} T] + sum_k eta_k,  A = diag(mu) + beta^2 1 1^T + sum_k eta_k phi_k phi_k^T,  eta >= 0,
 
-the second reformulation of the loss (MATH.md section 3) restricted to the cone of the atoms: convex, smooth, n variables
-whatever the number of outputs, and sparse at its minimum because eta lies on bounds. With Lambda = A^{-1} T,
+the second reformulation of the loss (MATH.md section 3) restricted to the cone of the atoms: convex, smooth, n
+variables whatever the number of outputs, and sparse at its minimum because eta lies on bounds. With Lambda = A^{-1} T,
 
     dJ/deta_k = 1 - |Lambda^T phi_k|^2,   d2J/deta_k deta_l = 2 (phi_k^T A^{-1} phi_l) (phi_k^T Lambda Lambda^T phi_l),
 
-so that Newton's method on the bounds converges in a few steps, and stationarity is the dual feasibility h(w_k) <= 1 with
-equality where eta_k > 0 (derived; tested against finite differences and against a conic solver). Nothing of size (N, N)
-is formed: A^{-1} comes from the (n, n) side.
+so that Newton's method on the bounds converges in a few steps, and stationarity is the dual feasibility h(w_k) <= 1
+with equality where eta_k > 0 (derived; tested against finite differences and against a conic solver). Nothing of size
+(N, N) is formed: A^{-1} comes from the (n, n) side.
 """
 
 from __future__ import annotations
@@ -105,9 +106,7 @@ class Master:
         self._T = self._scale * targets
         self._gram, self._moments = self._P.T @ self._P, self._P.T @ self._T
 
-    def solve(
-        self, eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool] = lambda: False
-    ) -> Mixture:
+    def solve(self, eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool] = lambda: False) -> Mixture:
         """Newton's method from `eta` >= 0 until h and the slack are within `tolerance`, relative; J never rises."""
         at, options = self._evaluate(eta), self.options
         for _ in range(options.newton_steps):
@@ -129,7 +128,7 @@ class Master:
     def _newton_step(
         self, eta: Tensor, at: _Evaluation, q: Tensor, gradient: Tensor
     ) -> tuple[Tensor, _Evaluation | None]:
-        """The minimiser of the quadratic model on the bounds, and a line search towards it; None where J cannot fall."""
+        """The minimiser of the quadratic model on the bounds and a line search to it; None where J cannot fall."""
         rows = ((eta > 0) | (gradient < 0)).nonzero()[:, 0]
         cross = torch.linalg.solve_triangular(
             at.factor, at.root[:, None] * self._gram[at.support][:, rows], upper=False

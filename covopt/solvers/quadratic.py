@@ -128,17 +128,18 @@ def _interior_point(H: Tensor, start: _Point, options: QuadraticOptions) -> Floa
         if gap <= options.complementarity * size * slope and float(rest.abs().max()) <= 1e-10 * slope:
             break
         factor = _cholesky(H + torch.diag(z / x), options.ridge)
-
-        def direction(target: Tensor, x: Tensor = x, z: Tensor = z, rest: Tensor = rest, L: Tensor = factor) -> tuple:
-            dx = torch.cholesky_solve((target / x + rest)[:, None], L)[:, 0]
-            return dx, (target - z * dx) / x
-
-        dx, dz = direction(-x * z)
+        dx, dz = _newton_direction(factor, x, z, rest, -x * z)
         ahead = float((x + _longest(x, dx) * dx) @ (z + _longest(z, dz) * dz)) / len(x)
-        dx, dz = direction((ahead / gap) ** 3 * gap - x * z - dx * dz)
+        dx, dz = _newton_direction(factor, x, z, rest, (ahead / gap) ** 3 * gap - x * z - dx * dz)
         length = 0.995 * min(_longest(x, dx), _longest(z, dz))
         x, z = x + length * dx, z + length * dz
     return torch.where(x < z, 0.0, x)
+
+
+def _newton_direction(factor: Tensor, x: Tensor, z: Tensor, rest: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """(dx, dz) with z + dz = H (x + dx) + c and z dx + x dz = target, from the factor of H + diag(z / x)."""
+    dx = torch.cholesky_solve((target / x + rest)[:, None], factor)[:, 0]
+    return dx, (target - z * dx) / x
 
 
 def _longest(x: Tensor, step: Tensor) -> float:
@@ -151,7 +152,9 @@ def _cholesky(H: Tensor, ridge: float) -> Tensor:
     """A Cholesky factor of H plus a ridge, raised a thousandfold until the factorisation succeeds."""
     diagonal = H.diagonal().max()
     while True:
-        factor, failed = torch.linalg.cholesky_ex(H + ridge * diagonal * torch.eye(len(H), dtype=H.dtype, device=H.device))
+        raised = H.clone()
+        raised.diagonal().add_(ridge * diagonal)
+        factor, failed = torch.linalg.cholesky_ex(raised)
         if not int(failed):
             return factor
         ridge *= 1e3

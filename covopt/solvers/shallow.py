@@ -1,9 +1,9 @@
 """Fully corrective Frank-Wolfe over the cone S for two-layer networks (MATH.md section 4).
 
-Each round asks the oracle for many distinct local maxima of h at the current dual point, hands them to the master as new
-atoms, and keeps what the master uses. Active atoms move because the oracle's ascents continue from them: their improved
-copies take their place in the master's next mixture. Most new atoms come from ascents that start beside active ones: on
-digits (200 rows) seven in ten of those end above 1, against two in ten from random directions.
+Each round asks the oracle for many distinct local maxima of h at the current dual point, hands them to the master as
+new atoms, and keeps what the master uses. Active atoms move because the oracle's ascents continue from them: their
+improved copies take their place in the master's next mixture. Most new atoms come from ascents that start beside
+active ones: on digits (200 rows) seven in ten of those end above 1, against two in ten from random directions.
 
 The solver works in directions w in the row space of Xt, and in residuals; it never forms an (N, N) matrix.
 """
@@ -11,24 +11,40 @@ The solver works in directions w in the row space of Xt, and in residuals; it ne
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.cone.convex_concave import ConvexConcaveOracle, distinct
+from covopt.cone.convex_concave import ConvexConcaveOracle
 from covopt.cone.oracle import Answer
 from covopt.cone.reduce import balance, caratheodory, merge
 from covopt.linalg.psd import thin
 from covopt.loop import Budget, Progress, Status
 from covopt.model.problem import Problem
 from covopt.model.weights import evaluate
-from covopt.solvers.fits import InterpolationFit, make_fit
+from covopt.solvers.fits import InterpolationFit, make_fit, mixture_outputs
 from covopt.solvers.master import Mixture
+from covopt.solvers.slide import SlideOptions, slide
 
 ExactOracle = Callable[[Float[Tensor, "N m"]], Answer]
 Bound = Callable[[Float[Tensor, "N m"], float], float | None]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard one round's search tries.
+
+    Attributes:
+        starts: ascents, besides those from the active atoms.
+        steps: convex-concave steps of each, at most.
+        inner: projected-gradient steps in each of those.
+    """
+
+    starts: int
+    steps: int
+    inner: int
 
 
 @dataclass(frozen=True)
@@ -39,25 +55,43 @@ class ShallowOptions:
         gap: stop at this proved relative gap.
         quiet: without a proof, stop when the search finds no h above 1 + quiet * gap and the cost has stopped falling.
         patience: rounds in a row that must find nothing.
-        starts: ascents each round, besides those from the active atoms.
+        first: random directions that the first master chooses from, besides the oracle's.
         fresh: the part of them that starts anywhere rather than beside an active atom.
         nearest, farthest: distances of the starts from the unit atoms that they are beside.
-        efforts: convex-concave steps of an ascent, from the first rounds to the last.
+        efforts: of the search, from the first rounds to the last.
         slow: relative falls of the cost in a round below which the effort grows, one for each step of `efforts`.
         new_atoms: atoms added in a round, at most.
+        sliding: a descent of the weights ends at the latest when ten steps gain less than this, relative.
+        settled, settled_exactly: no descent once the last violation is below this; the second for `interpolate`, whose
+            multiplier follows a master's exact dual point.
+        merging: at the end neurons are merged whose angles have cosines above 1 - these, one after the other.
+        dropping: at the end dependent neurons are dropped where that takes about so many multiplications at most.
+        reduction: what a smaller network may cost more, relative (rounding).
         looseness: the master's tolerance relative to the last violation, and its bounds.
     """
 
     gap: float = 1e-4
     quiet: float = 1e-2
     patience: int = 3
-    starts: int = 300
+    first: int = 200
     fresh: float = 0.2
     nearest: float = 0.1
     farthest: float = 0.8
-    efforts: tuple[int, ...] = (5, 10, 20, 40)
-    slow: tuple[float, ...] = (3e-2, 5e-3, 1e-3)
+    efforts: tuple[Effort, ...] = (
+        Effort(60, 3, 25),
+        Effort(120, 5, 50),
+        Effort(300, 10, 100),
+        Effort(300, 20, 100),
+        Effort(300, 40, 150),
+    )
+    slow: tuple[float, ...] = (1e-1, 2e-2, 5e-3, 1e-3)
     new_atoms: int = 400
+    sliding: float = 3e-6
+    settled: float = 1e-3
+    settled_exactly: float = 1.0
+    merging: tuple[float, ...] = (1e-9, 1e-7, 1e-5, 1e-3)
+    dropping: float = 2.0**33
+    reduction: float = 1e-10
     looseness: float = 0.05
     loosest: float = 1e-3
     tightest: float = 1e-12
@@ -89,7 +123,6 @@ class State:
         lower: the best proved bound so far.
         effort: place in `ShallowOptions.efforts`.
         calm: rounds in a row in which nothing was found.
-        exhausted: the master has made nothing of what the oracle found; rounding has the last word.
     """
 
     directions: Float[Tensor, "n r"]
@@ -99,7 +132,6 @@ class State:
     lower: float | None = None
     effort: int = 0
     calm: int = 0
-    previous: float = field(default=torch.inf)
 
 
 class ShallowSolver:
@@ -169,21 +201,72 @@ class ShallowSolver:
         used = mixture.eta > 0
         mixture = replace(mixture, eta=mixture.eta[used], outputs=mixture.outputs[used])
         directions, Phi = directions[used], Phi[:, used]
-        network = self._network(directions, Phi, mixture)
-        best = network if last is None or network.cost < last.best.cost else last.best
+        best = self._better_of(self._network(directions, Phi, mixture), last)
+        if self._exact is None and len(directions) and self._unsettled(last):
+            directions, mixture = self._slide(directions, mixture, self._worthwhile(mixture, last))
+            Phi = self.problem.activation(self._X @ directions.T)
+            network = self._network(directions, Phi, mixture)
+            best = network if network.cost < best.cost else best
         answer, lower = self._ask(directions, mixture, last)
-        state = State(directions, mixture, answer, best, lower, previous=best.cost)
+        state = State(directions, mixture, answer, best, lower)
         if last is not None:
             self._pace(state, last)
         return state
+
+    def _better_of(self, network: Network, last: State | None) -> Network:
+        return network if last is None or network.cost < last.best.cost else last.best
+
+    def _unsettled(self, last: State | None) -> bool:
+        """Whether neurons still move far: near the end kinks stop the descent, and it would blur the dual point."""
+        still = self.options.settled_exactly if self.problem.interpolates else self.options.settled
+        return last is None or self._violation(last.answer) > still
+
+    def _worthwhile(self, mixture: Mixture, last: State | None) -> float:
+        """The relative fall in one window of the descent below which the next search and master bring more.
+
+        Both are paid in multiplications, counted and not timed, so that the same seed gives the same answer.
+        """
+        if last is None:
+            return self.options.sliding
+        (N, r), n, m = self._X.shape, len(mixture.eta), mixture.Lambda.shape[1]
+        effort = self.options.efforts[last.effort]
+        descent = SlideOptions().window * 8.0 * N * n * (r + m)
+        search = 2.0 * (effort.starts + n) * effort.steps * effort.inner * N * r
+        gained = max(0.0, last.mixture.value - mixture.value) / mixture.value
+        return max(self.options.sliding, gained * descent / (search + 10.0 * n * n * (N + n)))
+
+    def _slide(self, directions: Tensor, mixture: Mixture, slow: float) -> tuple[Tensor, Mixture]:
+        """All neurons moved together, until a window of the descent gains less than `slow`, relative."""
+        beta = self.problem.beta
+        U, V, b = slide(
+            self._X,
+            self.problem.activation,
+            beta,
+            self._fit.smooth,
+            directions,
+            mixture.outputs,
+            mixture.bias,
+            self.budget.spent,
+            SlideOptions(slow=slow),
+        )
+        lengths = U.norm(dim=1, keepdim=True)
+        alive = lengths[:, 0] > 0
+        directions, outputs = U[alive] / lengths[alive], V[alive] * lengths[alive]
+        F = mixture_outputs(self.problem.activation(self._X @ directions.T), outputs, b, beta)
+        value, gradient = self._fit.smooth(F)
+        sizes = outputs.norm(dim=1)
+        total = float(value + 2.0 * sizes.sum() + b.square().sum())
+        moved = Mixture(sizes, outputs, b, -0.5 * gradient, total, 0.0)
+        self._fit.moved(F, moved)
+        return directions, moved
 
     def _ask(self, directions: Tensor, mixture: Mixture, last: State | None) -> tuple[Answer, float | None]:
         """The oracle at the mixture's dual point, and the bound that follows where the oracle's is proved."""
         lower = last.lower if last is not None else None
         if self._exact is None:
             effort = self.options.efforts[last.effort if last is not None else 0]
-            self._search.options = replace(self._search.options, steps=effort)
-            answer = self._search(mixture.Lambda, self._starts(directions, mixture), self.budget.spent)
+            self._search.options = replace(self._search.options, steps=effort.steps, inner=effort.inner)
+            answer = self._search(mixture.Lambda, self._starts(directions, mixture, effort.starts), self.budget.spent)
         else:
             answer = self._exact(mixture.Lambda)
             proved = self._bound(mixture.Lambda, answer.upper_bound)
@@ -193,9 +276,9 @@ class ShallowSolver:
             self._fit.follow(mixture.Lambda, float(answer.values.max()) if len(answer.values) else 0.0)
         return answer, lower
 
-    def _starts(self, directions: Tensor, mixture: Mixture) -> Tensor:
+    def _starts(self, directions: Tensor, mixture: Mixture, count: int) -> Tensor:
         """The active atoms, directions beside them, directions of linear neurons, and anywhere."""
-        count, r, options = self.options.starts, self._X.shape[1], self.options
+        r, options = self._X.shape[1], self.options
         fresh = self._normal(max(1, int(options.fresh * count)), r)
         outputs = self._normal(max(1, len(fresh) // 2), mixture.Lambda.shape[1])
         linear = outputs @ mixture.Lambda.T @ self._X
@@ -210,15 +293,16 @@ class ShallowSolver:
         return torch.cat([directions, directions[place] + distance * away, fresh, linear])
 
     def _normal(self, rows: int, columns: int) -> Tensor:
-        return torch.randn(
-            rows, columns, generator=self._generator, dtype=self._X.dtype, device=self._X.device
-        )
+        return torch.randn(rows, columns, generator=self._generator, dtype=self._X.dtype, device=self._X.device)
 
     def _chosen(self, state: State) -> Tensor:
         """The best of the distinct violators that the oracle found."""
         answer = state.answer
         found = answer.directions[answer.values > 1.0]
-        return torch.nn.functional.normalize(found[: self.options.new_atoms], dim=1)
+        found = found[: self.options.new_atoms]
+        if self._exact is None and not self.problem.interpolates and not len(state.directions):
+            found = torch.cat([found, self._normal(self.options.first, self._X.shape[1])])
+        return torch.nn.functional.normalize(found, dim=1)
 
     def _tolerance(self, last: State | None) -> float:
         options = self.options
@@ -250,36 +334,45 @@ class ShallowSolver:
         return self._assemble(directions, *parts)
 
     def _assemble(self, directions: Tensor, outputs: Tensor, b: Tensor, feasible: bool = True) -> Network:
-        U, V = balance(directions @ self._Q, outputs)
-        network = Network(U, V, b, torch.inf)
-        if feasible:
-            network.cost = evaluate(self.problem, network.weights()).total
+        network = self._built(directions @ self._Q, outputs, b)
+        return network if feasible else replace(network, cost=torch.inf)
+
+    def reduced(self, network: Network) -> Network:
+        """Fewer neurons at no higher cost: aligned ones merged, dependent ones dropped; itself where neither helps."""
+        for cosine in self.options.merging:
+            if len(network.U):
+                merged = merge(network.U, network.V, cosine)
+                network = self._better(network, self._polished(network, merged.directions, merged.outputs))
+        rows = self.problem.samples * self.problem.Y.shape[1]
+        if len(network.U) and len(network.U) * min(rows, len(network.U)) * rows <= self.options.dropping:
+            lengths = network.U.norm(dim=1, keepdim=True)
+            directions = network.U / lengths
+            selected = caratheodory(self.problem.activation(self.problem.Xt @ directions.T), network.V * lengths)
+            network = self._better(network, self._built(directions[selected.kept], selected.outputs, network.b))
         return network
 
-    def reduced(self, network: Network, tolerance: float = 1e-12) -> Network:
-        """Fewer neurons at no higher cost: aligned ones merged, dependent ones dropped; the same one where neither helps."""
-        candidate, rows = network, self.problem.samples * self.problem.Y.shape[1]
-        merged = merge(network.U, network.V)
-        if len(merged.directions) < len(network.U):
-            candidate = self._better(candidate, merged.directions, merged.outputs, tolerance)
-        lengths = candidate.U.norm(dim=1, keepdim=True)
-        if len(candidate.U) * min(rows, len(candidate.U)) * rows <= 2**33 and bool((lengths > 0).any()):
-            alive = lengths[:, 0] > 0
-            directions, outputs = candidate.U[alive] / lengths[alive], candidate.V[alive] * lengths[alive]
-            Phi = self.problem.activation(self.problem.Xt @ directions.T)
-            selected = caratheodory(Phi, outputs)
-            if len(selected.kept) < len(candidate.U):
-                candidate = self._better(candidate, directions[selected.kept], selected.outputs, tolerance)
-        return candidate
+    def _polished(self, network: Network, directions: Tensor, outputs: Tensor) -> Network:
+        """The network of the master on these few directions; they may have moved, so the outputs have to follow."""
+        if len(directions) == len(network.U):
+            return network
+        reduced = directions @ self._Q.T
+        Phi = self.problem.activation(self._X @ reduced.T)
+        mixture = self._fit.solve(Phi, outputs.norm(dim=1), self.options.tightest, lambda: False)
+        return self._network(reduced, Phi, mixture)
 
-    def _better(self, network: Network, directions: Tensor, outputs: Tensor, tolerance: float) -> Network:
+    def _built(self, directions: Tensor, outputs: Tensor, b: Tensor) -> Network:
         U, V = balance(directions, outputs)
-        smaller = Network(U, V, network.b, torch.inf)
-        cost = evaluate(self.problem, smaller.weights())
-        residual = evaluate(self.problem, network.weights()).residual
-        smaller.cost = cost.total
-        exact = not self.problem.interpolates or cost.residual <= max(2.0 * residual, 1e-12)
-        return smaller if exact and cost.total <= network.cost * (1.0 + tolerance) else network
+        network = Network(U, V, b, torch.inf)
+        network.cost = evaluate(self.problem, network.weights()).total
+        return network
 
-
-__all__ = ["Network", "ShallowOptions", "ShallowSolver", "State", "distinct"]
+    def _better(self, network: Network, smaller: Network) -> Network:
+        """`smaller`, if it has fewer neurons that are not zero, costs no more and fits as exactly."""
+        alive = (smaller.U != 0).any(dim=1)
+        if not len(smaller.U) < len(network.U) or smaller.cost > network.cost * (1.0 + self.options.reduction):
+            return network
+        if self.problem.interpolates:
+            before, after = (evaluate(self.problem, n.weights()).residual for n in (network, smaller))
+            if after > max(2.0 * before, 1e-12):
+                return network
+        return Network(smaller.U[alive], smaller.V[alive], smaller.b, smaller.cost)
