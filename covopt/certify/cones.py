@@ -65,13 +65,13 @@ class ConeOptions:
             choice of the edge to split.
     """
 
-    kinks: int = 24
-    steps: int = 14
+    kinks: int = 16
+    steps: int = 10
     centering: float = 0.15
     boundary: float = 0.99
     regularisation: float = 1e-14
     long_edge: float = 0.1
-    anywhere: float = 0.2
+    anywhere: float = 0.25
 
 
 @dataclass(frozen=True)
@@ -235,10 +235,13 @@ class ConeBounds:
         """The edge, a pair of generators in the order of `triu_indices`, whose midpoint has the most harmful gap."""
         first, second = self._edges
         share = known.theta / known.theta.sum(dim=1, keepdim=True).clamp_min(1e-300)
-        plus = known.X.clamp_min(0.0)
-        middle = (known.X[:, first] + known.X[:, second]).clamp_min(0.0)
-        gap = 0.5 * (plus[:, first] + plus[:, second] - middle)
-        score = (gap @ known.harm[:, :, None])[:, :, 0]
+        ends = (known.X.clamp_min(0.0) @ known.harm[:, :, None])[:, :, 0]
+        # An edge at a time: all at once would be the largest array of the search.
+        middles = [
+            ((known.X[:, j] + known.X[:, k]).clamp_min(0.0) * known.harm).sum(dim=1)
+            for j, k in zip(first.tolist(), second.tolist(), strict=True)
+        ]
+        score = 0.5 * (ends[:, first] + ends[:, second] - torch.stack(middles, dim=1))
         score = score + self.options.long_edge * (1.0 - (V[:, first] * V[:, second]).sum(dim=2))
         return (score * (torch.minimum(share[:, first], share[:, second]) + self.options.anywhere)).argmax(dim=1)
 
