@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from covopt.answer import solve
+    from covopt.answer import solve, verify
     from covopt.data import Dataset, read_data
     from covopt.errors import CovoptError, DataError, InfeasibleError, ProblemError, RecordError
     from covopt.loop import Certificate, Progress, Status
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "solve": "answer",
+    "verify": "answer",
     "Dataset": "data",
     "read_data": "data",
     "CovoptError": "errors",
@@ -48,6 +49,7 @@ __all__ = [
     "load",
     "read_data",
     "solve",
+    "verify",
 ]
 
 

@@ -1,29 +1,32 @@
-"""`solve`: the solver and the certifiers take turns here, and the answer is put together from what they return."""
+"""`solve`, where the solver and the certifiers take turns, and `verify`, which checks a stored run from its files."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.bounds import DualBound, dual_bound
-from covopt.cone.exact import exact_oracle
-from covopt.cone.linear import LinearOracle
+from covopt import record
+from covopt.certify import proofs
+from covopt.certify.proofs import Proof
+from covopt.cone.oracle import Answer
 from covopt.errors import ProblemError
-from covopt.loop import Budget, Callback, Certificate, run
+from covopt.loop import Budget, Callback, Outcome, Status, run
 from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import check_weights, evaluate
-from covopt.result import DualPoint, Result
-from covopt.solvers.shallow import ExactOracle, Network, ShallowOptions, ShallowSolver
+from covopt.result import DualPoint, Result, load
+from covopt.solvers.shallow import Network, ShallowOptions, ShallowSolver, State
 
 METHODS = ("cone",)
-CERTIFY = ("none", "fast")
+CERTIFY = ("none", "fast", "full")
 
 
 def solve(
@@ -55,7 +58,9 @@ def solve(
         bias: beta >= 0.
         activation: relu, leaky:A or linear.
         method: cone, the fully corrective Frank-Wolfe method over S.
-        certify: none, or fast: a lower bound where the oracle knows the maximum (rank(Xt) <= 3, linear networks).
+        certify: none; fast: the exact bound where the oracle knows the maximum (rank(Xt) <= 3, linear networks),
+            else the spectral one; full: also branch and bound over cones of directions up to rank 6, in turns with
+            the solver.
         gap: stop at this proved relative gap.
         time_limit: seconds.
         seed: of the search.
@@ -76,24 +81,66 @@ def solve(
     problem = in_double(problem)
     if problem.interpolates:
         check_interpolation(problem)
-    start = _initial(problem, init)
-    ledger = _Ledger(problem)
-    solver = ShallowSolver(
-        problem,
-        budget,
-        ledger.record,
-        exact=_exact_oracle(problem) if certify != "none" or problem.activation.is_linear else None,
-        options=ShallowOptions(gap=gap),
-        seed=seed,
-        init=start,
-    )
-    outcome = run(solver, budget, callback)
-    network = solver.reduced(outcome.state.best)
+    turns = _Turns(problem, budget, certify, gap, seed, _initial(problem, init), callback)
+    outcome = turns.take()
+    network = turns.solver.reduced(outcome.state.best)
     result = Result(problem=problem, method=method, certify=certify, seed=seed, history=outcome.history)
-    _fill(result, network, ledger.best if certify != "none" else None)
-    result.status = outcome.status
+    _fill(result, network, turns.best)
+    result.status = turns.status(result, outcome.status)
     result.seconds = budget.seconds()
     return result
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a stored run's files prove.
+
+    Attributes:
+        passed: whether they prove what `result.json` states.
+        message: one sentence.
+        cost: recomputed from the stored weights.
+        lower: the bound that the stored certificate proves; None where none is stated.
+    """
+
+    passed: bool
+    message: str
+    cost: float
+    lower: float | None
+
+
+def verify(directory: str | os.PathLike[str], rounding: float = 1e-9) -> Verification:
+    """Check a stored run's cost and bound from its files alone: the weights' cost, and the dual point's feasibility.
+
+    The solver is not run. A cost or bound may differ from what is stated by `rounding`, relative.
+
+    Raises:
+        RecordError: no run there, or a damaged one.
+    """
+    result, stated = load(directory), record.read_summary(directory)
+    cost, lower = stated["cost"], result.lower
+    if not isinstance(cost, float) or not abs(result.cost - cost) <= rounding * abs(result.cost):
+        message = f"The stored network costs {result.cost:.12g}, but result.json states {cost}."
+        return Verification(False, message, result.cost, None)
+    residual = stated["residual"]
+    if result.problem.interpolates and not (isinstance(residual, float) and result.residual <= residual + rounding):
+        message = f"The stored network misses the targets by {result.residual:.3g}, but result.json states {residual}."
+        return Verification(False, message, result.cost, None)
+    if lower is None:
+        return Verification(True, "The cost is what the stored network costs; no bound is stated.", result.cost, None)
+    dual = result.dual
+    point = None if dual is None else torch.from_numpy(dual.Lambda)
+    proof = Proof(lower, result.certificate, point)
+    if dual is not None:
+        proof = replace(proof, maximum=dual.maximum, evidence=dual.evidence)
+    try:
+        proved = proofs.recheck(in_double(result.problem), proof)
+    except ProblemError as error:
+        return Verification(False, f"The bound is not proved: {error}", result.cost, None)
+    if not lower <= proved * (1.0 + rounding):
+        message = f"The stored certificate proves a bound of {proved:.12g} only, but result.json states {lower:.12g}."
+        return Verification(False, message, result.cost, proved)
+    message = "The cost is what the stored network costs, and the stored certificate proves the bound."
+    return Verification(True, message, result.cost, proved)
 
 
 def in_double(problem: Problem) -> Problem:
@@ -109,38 +156,103 @@ def in_double(problem: Problem) -> Problem:
     )
 
 
-def _exact_oracle(problem: Problem) -> ExactOracle | None:
-    """An oracle that knows max h: linear networks, and data of rank at most 3."""
-    if problem.activation.is_linear:
-        return LinearOracle(problem.Xt)
-    return exact_oracle(problem.Xt, problem.activation)
+class _Turns:
+    """The solver and the certifiers, one after the other, and the best bound that came of it.
 
+    Where an oracle is exact, each round of the solver brings its bound along. Elsewhere `full` lets the solver
+    converge (or use half of the time left), proves a bound at its dual point, and hands the directions that refute the
+    dual point back to the solver as new neurons, until the gap or the time limit is reached.
+    """
 
-class _Ledger:
-    """Keeps the best proved bound; `record` is what the solver calls with each dual point."""
+    def __init__(
+        self,
+        problem: Problem,
+        budget: Budget,
+        certify: str,
+        gap: float,
+        seed: int,
+        init: Tensor | None,
+        callback: Callback | None,
+    ) -> None:
+        self.problem, self.budget, self.certify, self.gap, self.callback = problem, budget, certify, gap, callback
+        self.best: Proof | None = None
+        self._oracle = proofs.oracle_of(problem) if certify != "none" or problem.activation.is_linear else None
+        self.solver = ShallowSolver(
+            problem, budget, self._exact_bound, self._oracle, ShallowOptions(gap=gap), seed=seed, init=init
+        )
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self.best: DualBound | None = None
+    def take(self) -> Outcome[State]:
+        """Solve, and prove what the level of certification asks for."""
+        branching = self.certify == "full" and self._oracle is None and proofs.can_branch(self.problem)
+        outcome = run(self.solver, self._half() if branching else self.budget, self.callback)
+        if self.certify != "none" and self._oracle is None:
+            self._keep(proofs.spectral_proof(self.problem))
+        while branching and outcome.status is not Status.INTERRUPTED and not self.budget.spent():
+            try:
+                found = self._branch(outcome.state)
+            except KeyboardInterrupt:
+                return replace(outcome, status=Status.INTERRUPTED)
+            if self._reached(outcome.state.best.cost) or not bool((found.values > 1.0).any()):
+                break
+            state = replace(outcome.state, answer=found, lower=self._lower(), calm=0)
+            outcome = run(self.solver, self._half(), self.callback, resume=replace(outcome, state=state))
+        return outcome
 
-    def record(self, Lambda: Float[Tensor, "N m"], maximum: float) -> float | None:
-        """The best lower bound so far."""
-        if math.isfinite(maximum):
-            bound = dual_bound(self._problem, Lambda, maximum)
-            if self.best is None or bound.lower > self.best.lower:
-                self.best = bound
+    def status(self, result: Result, ended: Status) -> Status:
+        """`optimal` once the proved gap of the returned network is reached, whatever ended the rounds."""
+        if ended is Status.INTERRUPTED:
+            return ended
+        if result.gap is not None and result.gap <= self.gap:
+            return Status.OPTIMAL
+        if ended is Status.TIME_LIMIT and not self.budget.spent():
+            return Status.CONVERGED  # the certifier had the last word and found nothing to add
+        return Status.TIME_LIMIT if self.budget.spent() and self.certify == "full" else ended
+
+    def _half(self) -> Budget:
+        """A budget that ends when half of the remaining time is gone."""
+        budget = Budget(self.budget.seconds() + 0.5 * self.budget.remaining(), started=self.budget.started)
+        self.solver.budget = budget
+        return budget
+
+    def _branch(self, state: State) -> Answer:
+        """Branch and bound at the solver's dual point; what refutes it comes back in the solver's coordinates."""
+        proof, found = proofs.branching_proof(
+            self.problem,
+            state.mixture.Lambda,
+            gap=self.gap,
+            time_limit=max(1e-3, self.budget.remaining()),
+            starts=self.solver.outward(state.directions),
+        )
+        self._keep(proof)
+        return Answer(self.solver.inward(found.directions), found.values)
+
+    def _exact_bound(self, Lambda: Float[Tensor, "N m"], maximum: float) -> float | None:
+        """What the solver calls with each dual point and its exact maximum."""
+        if self.certify != "none":
+            self._keep(proofs.exact_proof(self.problem, Lambda, maximum))
+        return self._lower()
+
+    def _keep(self, proof: Proof) -> None:
+        if math.isfinite(proof.lower) and (self.best is None or proof.lower > self.best.lower):
+            self.best = proof
+
+    def _lower(self) -> float | None:
         return self.best.lower if self.best is not None else None
 
+    def _reached(self, cost: float) -> bool:
+        return self.best is not None and cost - self.best.lower <= self.gap * cost
 
-def _fill(result: Result, network: Network, bound: DualBound | None) -> None:
+
+def _fill(result: Result, network: Network, proof: Proof | None) -> None:
     """Set the numbers of the result, once, from the weights that it returns."""
     result.weights = network.weights()
     if math.isfinite(network.cost):
         cost = evaluate(result.problem, result.weights)
         result.cost, result.fit, result.norm, result.residual = cost.total, cost.fit, cost.norm, cost.residual
-    if bound is not None:
-        result.lower, result.certificate = max(0.0, bound.lower), Certificate.EXACT
-        result.dual = DualPoint(bound.Lambda.cpu().numpy(), bound.maximum)
+    if proof is not None and proof.lower > 0.0:
+        result.lower, result.certificate = proof.lower, proof.certificate
+        if proof.Lambda is not None:
+            result.dual = DualPoint(proof.Lambda.cpu().numpy(), proof.maximum, proof.evidence)
 
 
 def _check_options(problem: Problem, method: str, certify: str, gap: float, time_limit: float, seed: int) -> None:

@@ -61,6 +61,7 @@ class Certify(StrEnum):
 
     NONE = "none"
     FAST = "fast"
+    FULL = "full"
 
 
 # The options that several commands share, in the four panels of --help.
@@ -181,6 +182,23 @@ def show_command(
     from covopt import record
 
     _print_summary(record.read_summary(run), as_json)
+
+
+@app.command("verify")
+def verify_command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A directory that --out wrote.")], as_json: Json = False
+) -> None:
+    """Check a stored run from its files alone: its network's cost, and that its certificate proves its bound.
+
+    Exit code 0 where they do, 1 where they do not.
+    """
+    from covopt import answer, record
+
+    checked = answer.verify(run)
+    facts = {"passed": checked.passed, "message": checked.message, "cost": checked.cost, "lower": checked.lower}
+    print(record.as_json(facts) if as_json else checked.message)
+    if not checked.passed:
+        raise typer.Exit(1)
 
 
 def _print_version(asked: bool) -> bool:

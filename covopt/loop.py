@@ -103,15 +103,23 @@ class Outcome(Generic[State]):
 
 
 def run(
-    iteration: Iteration[State], budget: Budget, callback: Callback | None = None
+    iteration: Iteration[State],
+    budget: Budget,
+    callback: Callback | None = None,
+    resume: Outcome[State] | None = None,
 ) -> Outcome[State]:
-    """Iterate until finished, out of budget, or interrupted by Ctrl-C; the last complete state is kept."""
-    state = iteration.init()
-    history: list[Progress] = []
-    status = Status.ITERATION_LIMIT
+    """Iterate until finished, out of budget, or interrupted by Ctrl-C; the last complete state is kept.
+
+    With `resume`, take the next step from where an earlier run ended, and go on in one history.
+    """
+    state = iteration.init() if resume is None else resume.state
+    history: list[Progress] = [] if resume is None else list(resume.history)
+    status, past = Status.ITERATION_LIMIT, len(history)
     try:
+        if resume is not None:
+            state = iteration.step(state)
         for count in range(budget.max_iterations + 1):
-            line = iteration.progress(state, count, budget.seconds())
+            line = iteration.progress(state, past + count, budget.seconds())
             history.append(line)
             if callback is not None:
                 callback(line)

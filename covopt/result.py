@@ -29,11 +29,13 @@ from covopt.model.problem import Problem, make_problem, with_bias
 class DualPoint:
     """What proves a lower bound of the shallow problem: Lambda, and M >= max_w |Lambda^T sigma(Xt w)|.
 
-    The bound is D(t Lambda) with 0 <= t <= 1/M; `Lambda` here is already scaled by t, so M <= 1.
+    The bound is D(t Lambda) with 0 <= t <= 1/M; `Lambda` here is already scaled by t, so M <= 1. `evidence` proves M
+    where no exact oracle does.
     """
 
     Lambda: NDArray[np.float64]
     maximum: float
+    evidence: dict[str, NDArray] = field(default_factory=dict)
 
 
 @dataclass
@@ -216,7 +218,8 @@ def _to_stored(result: Result) -> record.Stored:
     certificate: dict[str, NDArray] = {}
     if result.dual is not None and result.lower is not None:
         numbers = {"maximum": result.dual.maximum, "lower": result.lower, "certificate": str(result.certificate)}
-        certificate = {"Lambda": result.dual.Lambda, **{k: np.array(v) for k, v in numbers.items()}}
+        certificate = {"Lambda": result.dual.Lambda, **result.dual.evidence}
+        certificate |= {key: np.array(value) for key, value in numbers.items()}
     return record.Stored(
         summary=result.summary(),
         network={f"W{i}": W.detach().double().cpu().numpy() for i, W in enumerate(result.weights, start=1)},
@@ -235,7 +238,10 @@ def _from_stored(stored: record.Stored) -> Result:
     weight_form.check_weights(problem, weights)
     s, dual = stored.summary, None
     if "Lambda" in stored.certificate:
-        dual = DualPoint(stored.certificate["Lambda"].astype(np.float64), float(stored.certificate["maximum"]))
+        known = ("Lambda", "maximum", "lower", "certificate")
+        evidence = {key: value for key, value in stored.certificate.items() if key not in known}
+        Lambda, maximum = stored.certificate["Lambda"].astype(np.float64), float(stored.certificate["maximum"])
+        dual = DualPoint(Lambda, maximum, evidence)
     cost = weight_form.evaluate(_double_problem(problem), weights)
     return Result(
         problem=problem,

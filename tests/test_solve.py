@@ -130,11 +130,16 @@ def test_cost_is_recomputed_from_the_weights() -> None:
 
 def test_without_proof_no_bound() -> None:
     X, Y = gaussian(9)
-    result = covopt.solve(X, Y, lam=1e-1, gap=1e-3, time_limit=30)
+    result = covopt.solve(X, Y, lam=1e-1, gap=1e-3, certify="none", time_limit=30)
     assert result.certificate == Certificate.NONE
     assert result.lower is None
     assert result.gap is None
     assert result.status == Status.CONVERGED
+    spectral = covopt.solve(X, Y, lam=1e-1, gap=1e-3, time_limit=30)
+    assert spectral.certificate == Certificate.SPECTRAL
+    assert spectral.status == Status.CONVERGED
+    assert spectral.lower is not None and 0 < spectral.lower <= spectral.cost
+    assert spectral.dual is None
     plain = covopt.solve(X[:, :1], Y, lam=1e-1, certify="none", gap=1e-3, time_limit=30)
     assert plain.certificate == Certificate.NONE
     assert plain.lower is None

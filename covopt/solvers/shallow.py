@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.cone.convex_concave import ConvexConcaveOracle
-from covopt.cone.oracle import Answer
+from covopt.cone.oracle import Answer, Oracle
 from covopt.cone.reduce import balance, caratheodory, merge
 from covopt.linalg.psd import thin
 from covopt.loop import Budget, Progress, Status
@@ -28,7 +28,6 @@ from covopt.solvers.fits import InterpolationFit, make_fit, mixture_outputs
 from covopt.solvers.master import Mixture
 from covopt.solvers.slide import SlideOptions, slide
 
-ExactOracle = Callable[[Float[Tensor, "N m"]], Answer]
 Bound = Callable[[Float[Tensor, "N m"], float], float | None]
 
 
@@ -151,7 +150,7 @@ class ShallowSolver:
         problem: Problem,
         budget: Budget,
         bound: Bound,
-        exact: ExactOracle | None = None,
+        exact: Oracle | None = None,
         options: ShallowOptions | None = None,
         seed: int = 0,
         init: Float[Tensor, "n d"] | None = None,
@@ -165,13 +164,21 @@ class ShallowSolver:
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._fit = make_fit(problem)
 
+    def inward(self, directions: Float[Tensor, "n d"]) -> Float[Tensor, "n r"]:
+        """Directions in input coordinates, bias last, in the row-space basis that `State` uses."""
+        return directions @ self._Q.T
+
+    def outward(self, directions: Float[Tensor, "n r"]) -> Float[Tensor, "n d"]:
+        """Directions of `State` in input coordinates, bias last."""
+        return directions @ self._Q
+
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
     def init(self) -> State:
         """The zero network, or the one to start from, and what the oracle says about it."""
         directions = self._X.new_zeros(0, self._X.shape[1])
         if self._init is not None:
-            rows = self._init.to(self._X) @ self._Q.T
+            rows = self.inward(self._init.to(self._X))
             directions = torch.nn.functional.normalize(rows[rows.norm(dim=1) > 0], dim=1)
         return self._round(directions, directions.new_zeros(len(directions)), None)
 
@@ -268,10 +275,10 @@ class ShallowSolver:
             self._search.options = replace(self._search.options, steps=effort.steps, inner=effort.inner)
             answer = self._search(mixture.Lambda, self._starts(directions, mixture, effort.starts), self.budget.spent)
         else:
-            answer = self._exact(mixture.Lambda)
+            answer = self._exact(mixture.Lambda, self._X[:0])
             proved = self._bound(mixture.Lambda, answer.upper_bound)
             lower = proved if proved is not None else lower
-            answer = replace(answer, directions=answer.directions @ self._Q.T)
+            answer = replace(answer, directions=self.inward(answer.directions))
         if isinstance(self._fit, InterpolationFit):
             self._fit.follow(mixture.Lambda, float(answer.values.max()) if len(answer.values) else 0.0)
         return answer, lower

@@ -1,0 +1,133 @@
+"""Which certifier proves what: a proof of a lower bound from a dual point, and the same proof checked from its arrays.
+
+Every bound is D(Lambda) for a dual point Lambda and a proved M >= max_w h(w) (bounds.py), or spectral, which needs no
+dual point. M comes from an exact oracle, or from branch and bound over cones of directions where the rank is small.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covopt.certify.bounds import DualBound, dual_bound
+from covopt.certify.branch import branch_and_bound, replay
+from covopt.certify.spectral import spectral_bound
+from covopt.certify.tree import Tree
+from covopt.cone.arrangement import row_rank
+from covopt.cone.exact import exact_oracle
+from covopt.cone.linear import LinearOracle
+from covopt.cone.oracle import Answer, Oracle
+from covopt.errors import ProblemError
+from covopt.loop import Certificate
+from covopt.model.problem import Problem
+
+# Trees over cones of directions close in seconds up to rank 5 and in minutes at rank 6; at 7 none was closed.
+LARGEST_BRANCHING_RANK = 6
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A proved lower bound, and what proves it.
+
+    Attributes:
+        lower: the bound, at least 0.
+        certificate: the kind of proof.
+        Lambda: the dual point, scaled to be feasible (N, m); None for `spectral`.
+        maximum: a proved bound on h at Lambda, at most 1.
+        evidence: what `recheck` needs besides.
+    """
+
+    lower: float
+    certificate: Certificate
+    Lambda: Float[Tensor, "N m"] | None = None
+    maximum: float = math.nan
+    evidence: dict[str, NDArray] = field(default_factory=dict)
+
+
+def oracle_of(problem: Problem) -> Oracle | None:
+    """An oracle that knows max h itself: linear networks, and data of rank at most 3; None where there is none."""
+    if problem.activation.is_linear:
+        return LinearOracle(problem.Xt)
+    return exact_oracle(problem.Xt, problem.activation)
+
+
+def exact_proof(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -> Proof:
+    """The bound from an exact oracle's maximum at Lambda."""
+    return _from_bound(dual_bound(problem, Lambda, maximum), Certificate.EXACT, {})
+
+
+def spectral_proof(problem: Problem) -> Proof:
+    """The bound that holds for every network of every depth."""
+    return Proof(spectral_bound(problem), Certificate.SPECTRAL)
+
+
+def can_branch(problem: Problem) -> bool:
+    """Whether branch and bound over cones of directions has a chance."""
+    return row_rank(problem.Xt) <= LARGEST_BRANCHING_RANK
+
+
+def branching_proof(
+    problem: Problem, Lambda: Float[Tensor, "N m"], *, gap: float, time_limit: float, starts: Float[Tensor, "S d"]
+) -> tuple[Proof, Answer]:
+    """The bound from branch and bound at Lambda, and the directions above 1 that it met.
+
+    Args:
+        gap: relative gap wanted of the bound; the tree aims at M = 1 + gap / 4, because D falls by at most about twice
+            as much as M - 1, relative, and the dual point takes its share.
+        time_limit: seconds; a tree that is cut short proves less, and proves it all the same.
+        starts: the active neurons' directions (S, n_0 + 1).
+    """
+    found = branch_and_bound(
+        problem.Xt,
+        problem.activation,
+        Lambda,
+        target=1.0 + gap / 4.0,
+        time_limit=time_limit,
+        starts=starts,
+    )
+    bound = dual_bound(problem, Lambda, found.upper_bound)
+    proof = _from_bound(bound, Certificate.BRANCH_AND_BOUND, {"tree": found.tree.codes})
+    return proof, Answer(found.directions, found.values)
+
+
+def recheck(problem: Problem, proof: Proof) -> float:
+    """The lower bound that the stored arrays prove, by dual feasibility anew; the solver is not run.
+
+    Whatever the arrays hold, what comes back is a true bound (0 where they prove nothing).
+
+    Raises:
+        ProblemError: where arrays are missing or do not fit the problem.
+    """
+    if proof.certificate is Certificate.SPECTRAL:
+        return spectral_bound(problem)
+    if proof.certificate is Certificate.NONE:
+        return 0.0
+    Lambda = proof.Lambda
+    if Lambda is None or Lambda.shape != problem.Y.shape:
+        raise ProblemError("The stored dual point is missing or does not have the shape of Y; certify the run again.")
+    if not bool(torch.isfinite(Lambda).all()):
+        raise ProblemError("The stored dual point has NaN or infinite entries; certify the run again.")
+    return dual_bound(problem, Lambda, _maximum(problem, Lambda, proof)).lower
+
+
+def _maximum(problem: Problem, Lambda: Tensor, proof: Proof) -> float:
+    """A proved bound on max h at Lambda from the evidence."""
+    if proof.certificate is Certificate.EXACT:
+        oracle = oracle_of(problem)
+        if oracle is None:
+            raise ProblemError("The certificate says exact, but no oracle is exact for data of this rank.")
+        return oracle(Lambda, problem.Xt[:0]).upper_bound
+    if proof.certificate is Certificate.BRANCH_AND_BOUND and "tree" in proof.evidence:
+        tree = Tree(np.asarray(proof.evidence["tree"]))
+        return replay(problem.Xt, problem.activation, Lambda, tree, claimed=proof.maximum)
+    raise ProblemError(f"The certificate '{proof.certificate}' comes without its evidence; certify the run again.")
+
+
+def _from_bound(bound: DualBound, certificate: Certificate, evidence: dict[str, NDArray]) -> Proof:
+    return Proof(bound.lower, certificate, bound.Lambda, bound.maximum, evidence)
