@@ -1,0 +1,62 @@
+"""`python -m tests.benchmarks [NAME ...]`: run benchmarks and store their results; without a name, list them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.benchmarks import machine
+from tests.benchmarks.harness import Settings, table, write
+from tests.benchmarks.report import regenerate
+from tests.benchmarks.suites import BENCHMARKS
+
+
+def main() -> None:
+    """Read the options, run what is named."""
+    options = _options()
+    if options.names == ["report"]:
+        print(regenerate())
+        return
+    if not options.names:
+        width = max(map(len, BENCHMARKS))
+        print("\n".join(f"{name:<{width}}  {benchmark.says}" for name, benchmark in BENCHMARKS.items()))
+        print(f"{'report':<{width}}  the table in docs/performance.md, from the stored results")
+        return
+    settings = Settings(
+        quick=options.quick,
+        repeats=options.repeats,
+        threads=options.threads,
+        reference=options.reference,
+        **({"seconds": tuple(options.seconds)} if options.seconds else {}),
+    )
+    for name in options.names:
+        print(f"{name}: {BENCHMARKS[name].says}", file=sys.stderr)
+        before = machine.describe(settings.threads)
+        outcome = BENCHMARKS[name].run(settings)
+        path = write(name, outcome, settings, before)
+        met = {True: "met", False: "not met", None: "undecided"}[outcome.met]
+        print(f"\n{name}\n{table(outcome.columns, outcome.rows)}\n")
+        print(f"to reach: {outcome.target}\nreached:  {outcome.reached} ({met})")
+        print(f"stored:   {path.relative_to(machine.ROOT)}\n", flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    names = [*BENCHMARKS, "report"]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one or more of {', '.join(names)}")
+    parser.add_argument("--quick", action="store_true", help="time limits of 4 s: shows that it runs, measures nothing")
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each contender, with seeds 0, 1, ... (1)")
+    parser.add_argument("--threads", type=int, default=machine.usable_cores(), help="of each contender (all cores)")
+    parser.add_argument("--seconds", type=float, nargs="+", help="time limits of digits-all (120 240 600)")
+    parser.add_argument("--reference", type=float, help="teacher: make references by runs of so many seconds (600)")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in names]
+    if unknown or ("report" in options.names and len(options.names) > 1):
+        parser.error(f"'{(unknown or ['report'])[0]}' cannot be run so; give names of {', '.join(BENCHMARKS)}.")
+    if options.repeats < 1 or options.threads < 1:
+        parser.error("--repeats and --threads must be at least 1.")
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""Runs contenders one after another, each in a process of its own, and judges them by one NumPy function."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from tests.benchmarks import machine
+from tests.benchmarks.objective import objective
+from tests.benchmarks.works import Work
+
+RESULTS = Path(__file__).resolve().parent / "results"
+KEPT = 60  # points of a history that are stored
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line asks for.
+
+    Attributes:
+        quick: time limits of seconds; shows that everything runs, and measures nothing.
+        repeats: runs of each contender, with seeds 0, 1, ...
+        threads: of each contender.
+        seconds: time limits of `digits-all`.
+        reference: seconds of the reference runs of `teacher`; None makes none.
+    """
+
+    quick: bool = False
+    repeats: int = 1
+    threads: int = 1
+    seconds: tuple[float, ...] = (120.0, 240.0, 600.0)
+    reference: float | None = None
+
+    @property
+    def directory(self) -> Path:
+        """Where results go: those of quick runs beside the others, outside version control."""
+        return RESULTS / "quick" if self.quick else RESULTS
+
+    def limit(self, seconds: float) -> float:
+        """A time limit; short in a quick run."""
+        return min(seconds, 4.0) if self.quick else seconds
+
+
+@dataclass
+class Run:
+    """One run of one contender: its cost by `objective`, its time, and its memory.
+
+    Attributes:
+        seconds, cpu_seconds: wall clock and processor time, without imports.
+        peak_mib: peak memory of the process, interpreter and torch included.
+        lower, certificate, gap: what the contender proved; the gap is taken from our own cost.
+        history: (seconds, cost) as the contender saw them.
+        error: what went wrong; every number is NaN then.
+    """
+
+    contender: str
+    work: str
+    seed: int
+    options: dict
+    seconds: float = math.nan
+    cpu_seconds: float = math.nan
+    peak_mib: float = math.nan
+    cost: float = math.nan
+    fit: float = math.nan
+    norm: float = math.nan
+    residual: float = math.nan
+    unbalanced: float = math.nan
+    width: int | None = None
+    lower: float | None = None
+    gap: float | None = None
+    certificate: str | None = None
+    status: str | None = None
+    history: list[tuple[float, float]] = field(default_factory=list)
+    starts: list[dict] | None = None
+    error: str | None = None
+
+    def time_to(self, target: float) -> float | None:
+        """Seconds until the history first showed a cost of at most `target`."""
+        return next((seconds for seconds, cost in self.history if cost <= target), None)
+
+    def stored(self) -> dict:
+        """For JSON: nothing infinite or NaN, and a thinned history."""
+        finite = [point for point in self.history if math.isfinite(point[1])]
+        kept = sorted({round(i) for i in np.linspace(0, len(finite) - 1, min(KEPT, len(finite)))})
+        told = vars(self) | {"history": [[round(finite[i][0], 3), finite[i][1]] for i in kept]}
+        return {key: _storable(value) for key, value in told.items()}
+
+
+@dataclass
+class Outcome:
+    """What a benchmark found.
+
+    Attributes:
+        target: what is to be reached, and `reached`: what was, both in words.
+        met: whether every run met it; None where that cannot be said.
+        columns, rows: the table.
+        runs: all that was run.
+    """
+
+    target: str
+    reached: str
+    met: bool | None
+    columns: Sequence[str]
+    rows: list[Sequence[object]]
+    runs: list[Run]
+
+
+def covopt(work: Work, settings: Settings, **options: object) -> list[Run]:
+    """Solve the work `repeats` times; `options` go to covopt.solve."""
+    return [_run("covopt", work, settings, seed, options | {"seed": seed}) for seed in range(settings.repeats)]
+
+
+def trainer(work: Work, settings: Settings, **options: object) -> list[Run]:
+    """Train on the work `repeats` times; the starts of different repeats differ."""
+    return [_run("trainer", work, settings, seed, options | {"seed": 1000 * seed}) for seed in range(settings.repeats)]
+
+
+def _run(contender: str, work: Work, settings: Settings, seed: int, options: dict) -> Run:
+    run = Run(contender, work.name, seed, options)
+    limit = float(options.get("time_limit", options.get("seconds", 300.0)))  # type: ignore[arg-type]
+    job = {
+        "contender": contender,
+        "lam": work.lam,
+        "beta": work.beta,
+        "activation": work.activation,
+        "options": options,
+        "threads": settings.threads,
+    }
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        np.savez(directory / "data.npz", X=work.X, Y=work.Y)
+        (directory / "job.json").write_text(json.dumps(job))
+        run.error = _spawn(directory, settings.threads, 4.0 * limit + 120.0)
+        if run.error is None:
+            _judge(run, work, directory)
+    shown = f"{run.cost:.8g} in {run.seconds:.1f} s" if run.error is None else run.error.splitlines()[-1]
+    print(f"  {contender} on {work.name}, seed {seed}: {shown}", file=sys.stderr, flush=True)
+    return run
+
+
+def _spawn(directory: Path, threads: int, patience: float) -> str | None:
+    """Run the job; None when it came to its end, else what went wrong."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.benchmarks.contender", str(directory)],
+            cwd=machine.ROOT,
+            env=os.environ | dict.fromkeys(names, str(threads)),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=patience,
+        )
+    except subprocess.TimeoutExpired:
+        return f"ended after {patience:.0f} s, far beyond its time limit"
+    return None if done.returncode == 0 else done.stderr.strip()[-2000:] or f"exit code {done.returncode}"
+
+
+def _judge(run: Run, work: Work, directory: Path) -> None:
+    told = json.loads((directory / "run.json").read_text())
+    with np.load(directory / "weights.npz") as archive:
+        weights = [archive["W1"], archive["W2"]]
+    for key, value in told.items():
+        if key != "version":
+            setattr(run, key, value)
+    value = objective(work.X, work.Y, weights, lam=work.lam, beta=work.beta, slope=work.slope)
+    run.cost, run.fit, run.norm, run.residual = value.cost, value.fit, value.norm, value.residual
+    squares = np.sum(weights[0] ** 2, axis=1), np.sum(weights[1][:, :-1] ** 2, axis=0)
+    run.unbalanced = float(np.max(np.abs(squares[0] - squares[1]), initial=0.0) / max(np.sum(squares[0]), 1e-300))
+    run.gap = None if run.lower is None else (run.cost - run.lower) / run.cost
+
+
+def median(values: Iterable[float | None]) -> float | None:
+    """The median; None as soon as one value is missing."""
+    listed = list(values)
+    if not listed or any(value is None or math.isnan(value) for value in listed):
+        return None
+    return statistics.median(value for value in listed if value is not None)
+
+
+def write(name: str, outcome: Outcome, settings: Settings, before: dict) -> Path:
+    """Store a benchmark's result as JSON.
+
+    Args:
+        before: the machine as it was when the benchmark began.
+    """
+    told = {
+        "name": name,
+        "target": outcome.target,
+        "reached": outcome.reached,
+        "met": outcome.met,
+        "quick": settings.quick,
+        "repeats": settings.repeats,
+        "commit": machine.commit(),
+        "machine": before,
+        "columns": list(outcome.columns),
+        "rows": [[_storable(cell) for cell in row] for row in outcome.rows],
+        "runs": [run.stored() for run in outcome.runs],
+    }
+    settings.directory.mkdir(parents=True, exist_ok=True)
+    path = settings.directory / f"{name}.json"
+    path.write_text(json.dumps(told, indent=1, allow_nan=False) + "\n")
+    return path
+
+
+def _storable(value: object) -> object:
+    """JSON knows no NaN and nothing infinite."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns of text, numbers short."""
+    shown = [list(columns), *([show(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in shown) for i in range(len(columns))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def show(cell: object) -> str:
+    """A cell of a table."""
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if not isinstance(cell, float):
+        return str(cell)
+    if not math.isfinite(cell):
+        return "-"
+    return f"{cell:.7g}" if cell == 0.0 or abs(cell) >= 1e-3 else f"{cell:.1e}"

@@ -1,0 +1,44 @@
+"""The objective of a two-layer ReLU network from its weights alone: one NumPy function that all contenders share.
+
+It is written anew here, from the definition, so that no contender is judged by its own code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What the weights cost.
+
+    Attributes:
+        cost: fit + lam norm, or norm alone for the representation cost (lam None).
+        fit: (1/N) |F - Y|^2.
+        norm: |W_1|^2 + |W_2|^2, bias columns included.
+        residual: max |F - Y|.
+    """
+
+    cost: float
+    fit: float
+    norm: float
+    residual: float
+
+
+def objective(X: Array, Y: Array, weights: list[Array], *, lam: float | None, beta: float, slope: float) -> Objective:
+    """The objective at [W_1, W_2], shapes (n, n_0 + 1) and (n_L, n + 1) with the bias columns last.
+
+    F = [sigma([X, beta 1] W_1^T), beta 1] W_2^T with sigma(z) = max(z, 0) + slope min(z, 0).
+    """
+    W1, W2 = weights
+    bias = np.full((len(X), 1), beta)
+    Z = np.hstack([X, bias]) @ W1.T
+    F = np.hstack([np.maximum(Z, 0.0) + slope * np.minimum(Z, 0.0), bias]) @ W2.T
+    fit = float(np.sum((F - Y) ** 2) / len(X))
+    norm = float(np.sum(W1**2) + np.sum(W2**2))
+    return Objective(norm if lam is None else fit + lam * norm, fit, norm, float(np.max(np.abs(F - Y))))
