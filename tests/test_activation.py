@@ -63,3 +63,11 @@ def test_unknown_names_are_refused(name: str) -> None:
 def test_slopes_out_of_range_are_refused(a: float) -> None:
     with pytest.raises(ProblemError, match="slope"):
         Activation(a)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3, -0.5, 1.0])
+def test_pull_back_is_the_product_with_the_derivative(slope: float) -> None:
+    z = torch.tensor([-2.0, -0.0, 0.0, 1.5], dtype=torch.float64)
+    upstream = torch.tensor([3.0, -1.0, 2.0, 5.0], dtype=torch.float64)
+    activation = Activation(slope)
+    assert torch.equal(activation.pull_back(upstream.clone(), z), upstream * activation.derivative(z))

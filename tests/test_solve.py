@@ -138,7 +138,8 @@ def test_without_proof_no_bound() -> None:
     spectral = covopt.solve(X, Y, lam=1e-1, gap=1e-3, time_limit=30)
     assert spectral.certificate == Certificate.SPECTRAL
     assert spectral.status == Status.CONVERGED
-    assert spectral.lower is not None and 0 < spectral.lower <= spectral.cost
+    assert spectral.lower is not None
+    assert 0 < spectral.lower <= spectral.cost
     assert spectral.dual is None
     plain = covopt.solve(X[:, :1], Y, lam=1e-1, certify="none", gap=1e-3, time_limit=30)
     assert plain.certificate == Certificate.NONE

@@ -54,7 +54,8 @@ class ShallowOptions:
         gap: stop at this proved relative gap.
         quiet: without a proof, stop when the search finds no h above 1 + quiet * gap and the cost has stopped falling.
         patience: rounds in a row that must find nothing.
-        first: random directions that the first master chooses from, besides the oracle's.
+        first: random directions that the first master chooses from, besides the oracle's: these limits, and within
+            them a quarter of N.
         fresh: the part of them that starts anywhere rather than beside an active atom.
         nearest, farthest: distances of the starts from the unit atoms that they are beside.
         efforts: of the search, from the first rounds to the last.
@@ -72,7 +73,7 @@ class ShallowOptions:
     gap: float = 1e-4
     quiet: float = 1e-2
     patience: int = 3
-    first: int = 200
+    first: tuple[int, int] = (200, 500)
     fresh: float = 0.2
     nearest: float = 0.1
     farthest: float = 0.8
@@ -238,7 +239,8 @@ class ShallowSolver:
         (N, r), n, m = self._X.shape, len(mixture.eta), mixture.Lambda.shape[1]
         effort = self.options.efforts[last.effort]
         descent = SlideOptions().window * 8.0 * N * n * (r + m)
-        search = 2.0 * (effort.starts + n) * effort.steps * effort.inner * N * r
+        # A search's multiplications take about four times as long: its matrices are small and its rest is entrywise.
+        search = 8.0 * (effort.starts + n) * effort.steps * effort.inner * N * r
         gained = max(0.0, last.mixture.value - mixture.value) / mixture.value
         return max(self.options.sliding, gained * descent / (search + 10.0 * n * n * (N + n)))
 
@@ -308,8 +310,12 @@ class ShallowSolver:
         found = answer.directions[answer.values > 1.0]
         found = found[: self.options.new_atoms]
         if self._exact is None and not self.problem.interpolates and not len(state.directions):
-            found = torch.cat([found, self._normal(self.options.first, self._X.shape[1])])
+            found = torch.cat([found, self._normal(self._first(), self._X.shape[1])])
         return torch.nn.functional.normalize(found, dim=1)
+
+    def _first(self) -> int:
+        low, high = self.options.first
+        return min(high, max(low, len(self._X) // 4))
 
     def _tolerance(self, last: State | None) -> float:
         options = self.options

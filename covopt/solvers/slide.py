@@ -72,7 +72,7 @@ def slide(
         Z = X @ U.T
         Phi = activation(Z)
         S, G = smooth(torch.addmm(beta * b, Phi, V))
-        dU = ((G @ V.T) * activation.derivative(Z)).T @ X
+        dU = activation.pull_back(G @ V.T, Z).T @ X
         gradient = torch.cat([dU.flatten(), (Phi.T @ G).flatten(), beta * G.sum(dim=0)])
         return float(S + x @ x), gradient.add_(x, alpha=2.0)
 
