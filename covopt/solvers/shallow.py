@@ -61,7 +61,8 @@ class ShallowOptions:
         efforts: of the search, from the first rounds to the last.
         slow: relative falls of the cost in a round below which the effort grows, one for each step of `efforts`.
         new_atoms: atoms added in a round, at most.
-        sliding: a descent of the weights ends at the latest when ten steps gain less than this, relative.
+        sliding, hurrying: a descent of the weights ends at the latest when ten steps gain less than the first of these,
+            relative, and never while they gain more than the second.
         settled, settled_exactly: no descent once the last violation is below this; the second for `interpolate`, whose
             multiplier follows a master's exact dual point.
         merging: at the end neurons are merged whose angles have cosines above 1 - these, one after the other.
@@ -87,6 +88,7 @@ class ShallowOptions:
     slow: tuple[float, ...] = (1e-1, 2e-2, 5e-3, 1e-3)
     new_atoms: int = 400
     sliding: float = 3e-6
+    hurrying: float = 1e-2
     settled: float = 1e-3
     settled_exactly: float = 1.0
     merging: tuple[float, ...] = (1e-9, 1e-7, 1e-5, 1e-3)
@@ -242,7 +244,8 @@ class ShallowSolver:
         # A search's multiplications take about four times as long: its matrices are small and its rest is entrywise.
         search = 8.0 * (effort.starts + n) * effort.steps * effort.inner * N * r
         gained = max(0.0, last.mixture.value - mixture.value) / mixture.value
-        return max(self.options.sliding, gained * descent / (search + 10.0 * n * n * (N + n)))
+        equal = gained * descent / (search + 10.0 * n * n * (N + n))
+        return min(self.options.hurrying, max(self.options.sliding, equal))
 
     def _slide(self, directions: Tensor, mixture: Mixture, slow: float) -> tuple[Tensor, Mixture]:
         """All neurons moved together, until a window of the descent gains less than `slow`, relative."""
