@@ -83,6 +83,7 @@ def solve(
         check_interpolation(problem)
     turns = _Turns(problem, budget, certify, gap, seed, _initial(problem, init), callback)
     outcome = turns.take()
+    turns.solver.budget = budget
     network = turns.solver.reduced(outcome.state.best)
     result = Result(problem=problem, method=method, certify=certify, seed=seed, history=outcome.history)
     _fill(result, network, turns.best)

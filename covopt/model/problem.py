@@ -104,6 +104,7 @@ def make_problem(
     chosen = parse_loss(loss if loss is not None else ("interpolate" if lam is None else "mse"))
     if chosen.name == "cross_entropy":
         _check_simplex(targets)
+        targets = targets / targets.sum(dim=1, keepdim=True)
     return Problem(
         X=inputs,
         Y=targets,

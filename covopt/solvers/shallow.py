@@ -67,6 +67,7 @@ class ShallowOptions:
             multiplier follows a master's exact dual point.
         merging: at the end neurons are merged whose angles have cosines above 1 - these, one after the other.
         dropping: at the end dependent neurons are dropped where that takes about so many multiplications at most.
+        grace: merging may end this much after the time limit, relative.
         reduction: what a smaller network may cost more, relative (rounding).
         looseness: the master's tolerance relative to the last violation, and its bounds.
     """
@@ -92,7 +93,8 @@ class ShallowOptions:
     settled: float = 1e-3
     settled_exactly: float = 1.0
     merging: tuple[float, ...] = (1e-9, 1e-7, 1e-5, 1e-3)
-    dropping: float = 2.0**33
+    dropping: float = 2.0**31
+    grace: float = 0.01
     reduction: float = 1e-10
     looseness: float = 0.05
     loosest: float = 1e-3
@@ -356,7 +358,7 @@ class ShallowSolver:
     def reduced(self, network: Network) -> Network:
         """Fewer neurons at no higher cost: aligned ones merged, dependent ones dropped; itself where neither helps."""
         for cosine in self.options.merging:
-            if len(network.U):
+            if len(network.U) and not self._late():
                 merged = merge(network.U, network.V, cosine)
                 network = self._better(network, self._polished(network, merged.directions, merged.outputs))
         rows = self.problem.samples * self.problem.Y.shape[1]
@@ -367,13 +369,16 @@ class ShallowSolver:
             network = self._better(network, self._built(directions[selected.kept], selected.outputs, network.b))
         return network
 
+    def _late(self) -> bool:
+        return self.budget.seconds() > (1.0 + self.options.grace) * self.budget.time_limit
+
     def _polished(self, network: Network, directions: Tensor, outputs: Tensor) -> Network:
         """The network of the master on these few directions; they may have moved, so the outputs have to follow."""
         if len(directions) == len(network.U):
             return network
         reduced = directions @ self._Q.T
         Phi = self.problem.activation(self._X @ reduced.T)
-        mixture = self._fit.solve(Phi, outputs.norm(dim=1), self.options.tightest, lambda: False)
+        mixture = self._fit.solve(Phi, outputs.norm(dim=1), self.options.tightest, self._late)
         return self._network(reduced, Phi, mixture)
 
     def _built(self, directions: Tensor, outputs: Tensor, b: Tensor) -> Network:
