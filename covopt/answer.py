@@ -16,7 +16,7 @@ from covopt.certify import proofs
 from covopt.certify.proofs import Proof
 from covopt.cone.oracle import Answer
 from covopt.errors import ProblemError
-from covopt.loop import Budget, Callback, Outcome, Status, run
+from covopt.loop import Budget, Callback, Outcome, Progress, Status, run
 from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
@@ -60,7 +60,7 @@ def solve(
         method: cone, the fully corrective Frank-Wolfe method over S.
         certify: none; fast: the exact bound where the oracle knows the maximum (rank(Xt) <= 3, linear networks),
             else the spectral one; full: also branch and bound over cones of directions up to rank 6, in turns with
-            the solver.
+            the solver, and beyond that the doubly non-negative relaxation with branches on signs.
         gap: stop at this proved relative gap.
         time_limit: seconds.
         seed: of the search.
@@ -85,8 +85,10 @@ def solve(
     outcome = turns.take()
     turns.solver.budget = budget
     network = turns.solver.reduced(outcome.state.best)
-    result = Result(problem=problem, method=method, certify=certify, seed=seed, history=outcome.history)
+    result = Result(problem=problem, method=method, certify=certify, seed=seed)
     _fill(result, network, turns.best)
+    last = Progress(len(outcome.history), budget.seconds(), network.cost, result.lower, len(network.U))
+    result.history = [*outcome.history, last]
     result.status = turns.status(result, outcome.status)
     result.seconds = budget.seconds()
     return result
@@ -184,10 +186,12 @@ class _Turns:
 
     def take(self) -> Outcome[State]:
         """Solve, and prove what the level of certification asks for."""
-        branching = self.certify == "full" and self._oracle is None and proofs.can_branch(self.problem)
-        outcome = run(self.solver, self._half() if branching else self.budget, self.callback)
+        full = self.certify == "full" and self._oracle is None
+        branching = full and proofs.can_branch(self.problem)
+        relaxing = full and not branching and proofs.can_relax(self.problem)
         if self.certify != "none" and self._oracle is None:
             self._keep(proofs.spectral_proof(self.problem))
+        outcome = run(self.solver, self._half() if branching or relaxing else self.budget, self.callback)
         while branching and outcome.status is not Status.INTERRUPTED and not self.budget.spent():
             try:
                 found = self._branch(outcome.state)
@@ -197,6 +201,11 @@ class _Turns:
                 break
             state = replace(outcome.state, answer=found, lower=self._lower(), calm=0)
             outcome = run(self.solver, self._half(), self.callback, resume=replace(outcome, state=state))
+        if relaxing and outcome.status is not Status.INTERRUPTED and not self.budget.spent():
+            try:
+                self._relax(outcome.state)
+            except KeyboardInterrupt:
+                return replace(outcome, status=Status.INTERRUPTED)
         return outcome
 
     def status(self, result: Result, ended: Status) -> Status:
@@ -227,9 +236,15 @@ class _Turns:
         self._keep(proof)
         return Answer(self.solver.inward(found.directions), found.values)
 
+    def _relax(self, state: State) -> None:
+        """The relaxation at the solver's dual point, for the rest of the time."""
+        target = state.best.cost * (1.0 - self.gap)
+        left = max(1e-3, self.budget.remaining())
+        self._keep(proofs.relaxation_proof(self.problem, state.mixture.Lambda, target=target, time_limit=left))
+
     def _exact_bound(self, Lambda: Float[Tensor, "N m"], maximum: float) -> float | None:
-        """What the solver calls with each dual point and its exact maximum."""
-        if self.certify != "none":
+        """What the solver calls with each dual point and the maximum that its oracle proves there, or infinity."""
+        if self.certify != "none" and math.isfinite(maximum):
             self._keep(proofs.exact_proof(self.problem, Lambda, maximum))
         return self._lower()
 

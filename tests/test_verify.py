@@ -77,6 +77,21 @@ def test_a_forged_tree_is_refused(tmp_path: pathlib.Path) -> None:
     assert not covopt.verify(run).passed
 
 
+def test_the_relaxation_proves_where_inputs_are_many(tmp_path: pathlib.Path) -> None:
+    rng = np.random.default_rng(9)
+    X, Y = rng.standard_normal((8, 10)), np.eye(2)[np.arange(8) % 2]
+    result = covopt.solve(X, Y, lam=5e-2, bias=0.0, certify="full", gap=1e-2, time_limit=20)
+    assert result.certificate in (Certificate.RELAXATION, Certificate.BRANCH_AND_BOUND)
+    assert result.gap is not None
+    assert 0 <= result.gap <= 5e-2
+    result.save(tmp_path / "run")
+    assert covopt.verify(tmp_path / "run").passed
+    with np.load(tmp_path / "run" / "certificate.npz") as arrays:
+        values = arrays["values"]
+    edit(tmp_path / "run", "certificate.npz", values=np.zeros_like(values))
+    assert not covopt.verify(tmp_path / "run").passed
+
+
 def test_full_certification_closes_the_gap_and_bounds_every_network() -> None:
     rng = np.random.default_rng(8)
     X, Y = rng.standard_normal((25, 4)), rng.standard_normal((25, 2))

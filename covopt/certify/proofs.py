@@ -1,13 +1,14 @@
 """Which certifier proves what: a proof of a lower bound from a dual point, and the same proof checked from its arrays.
 
 Every bound is D(Lambda) for a dual point Lambda and a proved M >= max_w h(w) (bounds.py), or spectral, which needs no
-dual point. M comes from an exact oracle, or from branch and bound over cones of directions where the rank is small.
+dual point. M comes from an exact oracle; from branch and bound over cones of directions where the rank is small; or
+from the doubly non-negative relaxation, with branches on the signs of samples, where the samples are few.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -17,6 +18,8 @@ from torch import Tensor
 
 from covopt.certify.bounds import DualBound, dual_bound
 from covopt.certify.branch import branch_and_bound, replay
+from covopt.certify.relaxation import check_maximum, relaxed_bound
+from covopt.certify.sign_branch import Multipliers
 from covopt.certify.spectral import spectral_bound
 from covopt.certify.tree import Tree
 from covopt.cone.arrangement import row_rank
@@ -29,6 +32,8 @@ from covopt.model.problem import Problem
 
 # Trees over cones of directions close in seconds up to rank 5 and in minutes at rank 6; at 7 none was closed.
 LARGEST_BRANCHING_RANK = 6
+# Matrices of the relaxation have this order, N + rank + outputs, at most: one eigendecomposition for each step.
+LARGEST_RELAXATION = 600
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,26 @@ def branching_proof(
     return proof, Answer(found.directions, found.values)
 
 
+def can_relax(problem: Problem) -> bool:
+    """Whether the relaxation's matrices are small enough."""
+    return problem.samples + row_rank(problem.Xt) + problem.Y.shape[1] <= LARGEST_RELAXATION
+
+
+def relaxation_proof(problem: Problem, Lambda: Float[Tensor, "N m"], *, target: float, time_limit: float) -> Proof:
+    """The bound from the doubly non-negative relaxation, Lambda optimised against it or its tree grown at Lambda.
+
+    Args:
+        target: a bound that is good enough.
+        time_limit: seconds.
+    """
+    found = relaxed_bound(problem, Lambda, time_limit=time_limit, target=target)
+    parts = found.multipliers
+    evidence = {name: getattr(parts, name).detach().cpu().numpy() for name in ("splits", "walls", "values")}
+    proof = Proof(found.lower, found.certificate, found.Lambda, found.maximum, evidence)
+    # The repair of rounding is not homogeneous in Lambda: state what the scaled point proves.
+    return replace(proof, lower=min(proof.lower, recheck(problem, proof)))
+
+
 def recheck(problem: Problem, proof: Proof) -> float:
     """The lower bound that the stored arrays prove, by dual feasibility anew; the solver is not run.
 
@@ -126,6 +151,12 @@ def _maximum(problem: Problem, Lambda: Tensor, proof: Proof) -> float:
     if proof.certificate is Certificate.BRANCH_AND_BOUND and "tree" in proof.evidence:
         tree = Tree(np.asarray(proof.evidence["tree"]))
         return replay(problem.Xt, problem.activation, Lambda, tree, claimed=proof.maximum)
+    if proof.certificate in (Certificate.RELAXATION, Certificate.BRANCH_AND_BOUND):
+        names = ("splits", "walls", "values")
+        if all(name in proof.evidence for name in names):
+            splits, walls, values = (torch.from_numpy(np.asarray(proof.evidence[name])) for name in names)
+            multipliers = Multipliers(splits.long(), walls.double(), values.double())
+            return check_maximum(problem.Xt, problem.activation, Lambda, multipliers)
     raise ProblemError(f"The certificate '{proof.certificate}' comes without its evidence; certify the run again.")
 
 

@@ -144,7 +144,8 @@ class ShallowSolver:
     Args:
         problem: depth 2; solved in its own dtype on its own device.
         exact: an oracle that knows the maximum, where there is one; else the convex-concave search is used.
-        bound: turns a dual point and a proved maximum into the best lower bound so far (certify's business).
+        bound: turns a dual point and a maximum, proved or infinite, into the best lower bound so far (certify's
+            business).
         budget: the clock.
         seed: of the search's starts.
         init: hidden weights (n, n_0 + 1) of a network to start from.
@@ -276,16 +277,14 @@ class ShallowSolver:
 
     def _ask(self, directions: Tensor, mixture: Mixture, last: State | None) -> tuple[Answer, float | None]:
         """The oracle at the mixture's dual point, and the bound that follows where the oracle's is proved."""
-        lower = last.lower if last is not None else None
         if self._exact is None:
             effort = self.options.efforts[last.effort if last is not None else 0]
             self._search.options = replace(self._search.options, steps=effort.steps, inner=effort.inner)
             answer = self._search(mixture.Lambda, self._starts(directions, mixture, effort.starts), self.budget.spent)
         else:
             answer = self._exact(mixture.Lambda, self._X[:0])
-            proved = self._bound(mixture.Lambda, answer.upper_bound)
-            lower = proved if proved is not None else lower
             answer = replace(answer, directions=self.inward(answer.directions))
+        lower = self._bound(mixture.Lambda, answer.upper_bound)
         if isinstance(self._fit, InterpolationFit):
             self._fit.follow(mixture.Lambda, float(answer.values.max()) if len(answer.values) else 0.0)
         return answer, lower

@@ -1,0 +1,230 @@
+"""The relaxation: never below the true maximum whatever made its multipliers, and never above a certified optimum."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from instances import gaussian
+
+from covopt.certify.bounds import dual_bound
+from covopt.certify.first_order import StepOptions
+from covopt.certify.relaxation import (
+    Multipliers,
+    RelaxationOptions,
+    check_maximum,
+    relaxed_bound,
+    relaxed_maximum,
+)
+from covopt.certify.sign_branch import BranchOptions
+from covopt.cone.arrangement import ArrangementOracle
+from covopt.cone.oracle import oracle_values
+from covopt.errors import ProblemError
+from covopt.loop import Certificate
+from covopt.model.activation import Activation
+from covopt.model.problem import make_problem
+
+CASES = json.loads((Path(__file__).parent / "cases" / "shallow_exact.json").read_text())["cases"]
+SLOPES = (0.0, 0.1, -0.4, 1.0)
+QUICK = BranchOptions(root_checks=5)
+HASTY = BranchOptions(check=3, root_checks=1, node_checks=1)
+
+
+def attained(Xt: torch.Tensor, activation: Activation, Lambda: torch.Tensor, seed: int) -> float:
+    """The largest h among many directions, polished by power steps: a value that no bound may be below."""
+    w = gaussian(400, Xt.shape[1], seed=seed)
+    for _ in range(60):
+        w = torch.nn.functional.normalize(w, dim=1)
+        z = w @ Xt.T
+        w = (activation.derivative(z) * (activation(z) @ Lambda @ Lambda.T)) @ Xt + 1e-3 * w
+    return float(oracle_values(Xt, activation, Lambda, torch.nn.functional.normalize(w, dim=1)).max())
+
+
+def exact(Xt: torch.Tensor, activation: Activation, Lambda: torch.Tensor) -> float:
+    """The exact maximum for rank 2, from inside."""
+    return float(ArrangementOracle(Xt, activation)(Lambda).values[0])
+
+
+def garbage(samples: int, seed: int) -> Multipliers:
+    """Random multipliers of a small random tree: a split at sample 0, a wall on its first side."""
+    walls = gaussian(1, 3, seed=seed)
+    sizes = [2 * samples + 1, 2 * samples + 1, 2 * samples]
+    values = [gaussian(size * (size + 1) // 2, seed=seed + size) for size in sizes]
+    return Multipliers(torch.tensor([0, -2, -1, -1, -1]), walls, torch.cat(values))
+
+
+@given(st.integers(0, 10**6), st.integers(2, 8), st.sampled_from(SLOPES), st.sampled_from((0.0, 1.0)))
+@settings(max_examples=8)
+def test_never_below_the_exact_maximum(seed: int, samples: int, slope: float, bias: float) -> None:
+    activation = Activation(slope)
+    Xt = torch.cat([gaussian(samples, 1, seed=seed), torch.full((samples, 1), bias, dtype=torch.float64)], dim=1)
+    Lambda = gaussian(samples, 2, seed=seed + 1)
+    found = relaxed_maximum(Xt, activation, Lambda, options=QUICK)
+    true = exact(Xt, activation, Lambda)
+    assert true <= found.maximum * (1 + 1e-13)
+    assert check_maximum(Xt, activation, Lambda, found.multipliers) == pytest.approx(found.maximum, rel=1e-12)
+    # Solved badly on purpose, and any numbers at all.
+    assert relaxed_maximum(Xt, activation, Lambda, options=HASTY).maximum >= true * (1 - 1e-13)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.sampled_from(SLOPES), st.sampled_from((1e-6, 1.0, 1e5)))
+@settings(max_examples=8)
+def test_any_multipliers_prove_a_true_bound(seed: int, samples: int, slope: float, size: float) -> None:
+    activation, Xt = Activation(slope), size * gaussian(samples, 3, seed=seed)
+    Lambda = gaussian(samples, 2, seed=seed + 1)
+    if seed % 3 == 0:
+        Xt[0] = 0.0
+    true = attained(Xt, activation, Lambda, seed)
+    for factor in (0.0, 0.05, 1.0, 1e6):
+        for extreme in (1.0, math.nan):
+            proof = garbage(samples, seed)
+            proof.values[0] *= extreme
+            assert check_maximum(Xt, activation, Lambda, proof.scaled(factor)) >= true * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("solver", ["clarabel", "scs"])
+@pytest.mark.parametrize("slope", [0.0, 0.2])
+def test_agrees_with_conic_solvers(solver: str, slope: float) -> None:
+    Xt, Lambda, activation = gaussian(7, 4, seed=3), gaussian(7, 3, seed=4), Activation(slope)
+    own = relaxed_maximum(Xt, activation, Lambda)
+    theirs = relaxed_maximum(Xt, activation, Lambda, solver=solver)
+    assert theirs.maximum == pytest.approx(own.maximum, rel=1e-5 if solver == "clarabel" else 1e-3)
+    assert min(own.maximum, theirs.maximum) >= attained(Xt, activation, Lambda, 0) * (1 - 1e-12)
+
+
+def test_no_time_still_gives_a_bound() -> None:
+    Xt, Lambda, activation = gaussian(7, 4, seed=3), gaussian(7, 3, seed=4), Activation(0.0)
+    true = attained(Xt, activation, Lambda, 0)
+    for solver in ("own", "clarabel", "scs"):
+        found = relaxed_maximum(Xt, activation, Lambda, solver=solver, time_limit=0.0).maximum
+        assert math.isfinite(found)
+        assert found >= true
+
+
+def test_the_linear_network_is_exact() -> None:
+    Xt, Lambda = gaussian(9, 4, seed=0), gaussian(9, 3, seed=1)
+    found = relaxed_maximum(Xt, Activation(1.0), Lambda).maximum
+    assert found == pytest.approx(float(torch.linalg.matrix_norm(Xt.T @ Lambda, 2)), rel=1e-5)
+
+
+def all_patterns(Xt: torch.Tensor, Lambda: torch.Tensor) -> float:
+    """An upper bound on h by brute force: over all sign patterns, the norm of Lambda^T D Xt."""
+    best = 0.0
+    for pattern in itertools.product((0.0, 1.0), repeat=len(Xt)):
+        D = torch.tensor(pattern, dtype=torch.float64)
+        best = max(best, float(torch.linalg.matrix_norm((Lambda * D[:, None]).T @ Xt, 2)))
+    return best
+
+
+def test_positive_coefficients_meet_brute_force() -> None:
+    """Orthogonal inputs, Lambda >= 0: the best pattern is "all active", it is attained, and the relaxation is tight."""
+    Xt, Lambda = torch.diag(torch.tensor([2.0, 0.5, 1.0]).double()), torch.tensor([[1.0], [3.0], [0.7]]).double()
+    assert relaxed_maximum(Xt, Activation(0.0), Lambda).maximum == pytest.approx(all_patterns(Xt, Lambda), rel=1e-6)
+
+
+def test_branching_tightens_and_is_proved_by_its_tree() -> None:
+    """At a dual point that is optimal for the relaxation, where the relaxation is loose."""
+    X, Y = gaussian(8, 8, seed=5).abs(), torch.eye(4).double()[[0, 1, 2, 3, 0, 1, 2, 3]]
+    problem = make_problem(X, Y, lam=0.01, bias=0.0)
+    Lambda = relaxed_bound(problem, time_limit=1.0).Lambda
+    root = relaxed_maximum(problem.Xt, problem.activation, Lambda, options=BranchOptions(root_checks=20))
+    tree = relaxed_maximum(problem.Xt, problem.activation, Lambda, max_nodes=13, time_limit=20)
+    true = attained(problem.Xt, problem.activation, Lambda, 0)
+    assert true * (1 - 1e-12) <= tree.maximum
+    assert tree.maximum - true <= 0.95 * (root.maximum - true)
+    assert tree.multipliers.leaves > 1
+    again = check_maximum(problem.Xt, problem.activation, Lambda, tree.multipliers)
+    assert again == pytest.approx(tree.maximum, rel=1e-9)
+
+
+def test_invariance_of_the_proof() -> None:
+    """The stored proof is in the coordinates of the inputs: scaling Lambda scales it."""
+    Xt, Lambda, activation = gaussian(6, 3, seed=1), gaussian(6, 2, seed=2), Activation(0.0)
+    found = relaxed_maximum(Xt, activation, Lambda)
+    again = check_maximum(Xt, activation, 0.3 * Lambda, found.multipliers.scaled(0.3))
+    assert again == pytest.approx(0.3 * found.maximum, rel=1e-9)
+
+
+def test_damaged_trees_are_refused() -> None:
+    Xt, Lambda, activation = gaussian(4, 3, seed=1), gaussian(4, 2, seed=2), Activation(0.0)
+    good = garbage(4, 0)
+    for splits in ([0, -1], [-1, -1], [9, -1, -1], [-3, -1, -1], [0, -1, -1], []):
+        with pytest.raises(ProblemError, match="certify the run again"):
+            check_maximum(Xt, activation, Lambda, dataclasses.replace(good, splits=torch.tensor(splits).long()))
+    with pytest.raises(ProblemError, match="certify the run again"):
+        check_maximum(Xt, activation, Lambda, dataclasses.replace(good, values=good.values[:-1]))
+    with pytest.raises(ProblemError, match="certify the run again"):
+        check_maximum(Xt, activation, Lambda, dataclasses.replace(good, walls=good.walls[:0]))
+    with pytest.raises(ProblemError, match="NaN"):
+        check_maximum(Xt, activation, Lambda / 0.0, good)
+    with pytest.raises(ProblemError, match="unknown"):
+        relaxed_maximum(Xt, activation, Lambda, solver="mosek")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_never_above_the_certified_optimum(case: dict) -> None:
+    problem = make_problem(case["X"], case["Y"], lam=case["lam"], loss=case["loss"], bias=case["beta"])
+    hasty = RelaxationOptions(check=10, patience=1, steps=StepOptions(newton=1))
+    for limit, options in ((0.5, None), (0.05, hasty)):
+        found = relaxed_bound(problem, time_limit=limit, options=options)
+        assert 0.0 <= found.lower <= case["upper"] * (1 + 1e-12)
+        again = check_maximum(problem.Xt, problem.activation, found.Lambda, found.multipliers)
+        assert dual_bound(problem, found.Lambda, again).lower == pytest.approx(found.lower, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy", "interpolate"])
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+@pytest.mark.parametrize("activation", ["relu", "leaky:0.2"])
+def test_every_loss_has_a_bound_that_reaches_a_network(loss: str, bias: float, activation: str) -> None:
+    """Orthogonal inputs without bias: the relaxation is nearly tight; with one it is below some network's cost."""
+    Y = torch.eye(3, dtype=torch.float64)[[0, 1, 2, 0, 1]]
+    lam = None if loss == "interpolate" else 0.05
+    problem = make_problem(torch.eye(5).double(), Y, lam=lam, loss=loss, bias=bias, activation=activation)
+    found = relaxed_bound(problem, time_limit=1.0)
+    assert found.certificate == Certificate.RELAXATION
+    assert found.lower > 0.0
+    if loss == "interpolate" and bias == 0.0 and activation == "relu":
+        # The closed form R = 2 sum_c sqrt(m_c) of MATH.md section 7.
+        assert found.lower == pytest.approx(2 * (2 * math.sqrt(2) + 1), rel=1e-4)
+        assert found.lower <= 2 * (2 * math.sqrt(2) + 1)
+    null = {"mse": 3 / 5 * 5 / 3, "cross_entropy": math.log(3), "interpolate": 2 * 5.0}[loss]
+    assert found.lower <= null
+
+
+def test_a_dual_point_improves_the_bound_and_stops_at_the_target() -> None:
+    case = next(case for case in CASES if case["name"] == "reg-1d-onehot")
+    problem = make_problem(case["X"], case["Y"], lam=case["lam"], loss=case["loss"], bias=case["beta"])
+    free = relaxed_bound(problem, time_limit=2.0)
+    calls: list[float] = []
+    found = relaxed_bound(
+        problem, 0.98 * free.Lambda, time_limit=4.0, callback=lambda seconds, lower: calls.append(lower)
+    )
+    assert 0.8 * free.lower <= found.lower <= case["upper"]
+    assert all(later >= sooner * (1 - 1e-9) for sooner, later in itertools.pairwise(calls))
+    early = relaxed_bound(problem, time_limit=4.0, target=0.5 * free.lower)
+    assert 0.5 * free.lower <= early.lower
+    assert early.seconds < 4.0
+
+
+def test_ctrl_c_keeps_the_best_bound() -> None:
+    problem = make_problem(gaussian(6, 3, seed=0), gaussian(6, 2, seed=1), lam=0.01, bias=0.0)
+
+    def interrupt(seconds: float, lower: float) -> None:
+        raise KeyboardInterrupt
+
+    found = relaxed_bound(problem, time_limit=5.0, callback=interrupt)
+    assert found.interrupted
+    assert found.lower > 0.0
+
+
+def test_deep_problems_are_refused() -> None:
+    problem = make_problem(gaussian(6, 3, seed=0), gaussian(6, 2, seed=1), lam=0.01, depth=3)
+    with pytest.raises(ProblemError, match="depth 2"):
+        relaxed_bound(problem)
