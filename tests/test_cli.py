@@ -149,7 +149,7 @@ def test_progress_tells_cost_bound_width_and_time() -> None:
         ("solve iris --scale huge", "'none', 'max', 'standard'"),
         ("solve iris --target species", "leave --target out"),
         ("solve iris --device tpu", "use cpu or cuda"),
-        ("solve iris --certify full", "--certify"),
+        ("solve iris --certify perhaps", "--certify"),
         ("solve iris --init gone", "gone holds no run"),
         ("solve iris --bogus", "No such option"),
         ("solve", "DATA"),

@@ -11,6 +11,7 @@ Every number is proved by `lift.prove`, with its rounding; no solver is trusted.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,9 +45,9 @@ class RelaxationOptions:
         stall: the first part ends when a proof raises the bound by less than this, relative, `patience` times running.
         patience: see `stall`.
         share: of the time limit that the first part may take when a dual point for the second is given.
-        mixtures: the second part races trees for Lambda = share * Lambda0 + (1 - share) * the first part's, these
+        mixtures: the second part grows trees for Lambda = share * Lambda0 + (1 - share) * the first part's, these
             shares: Lambda0 is best in the end, but the others have less to close.
-        heat: of the remaining time, what each tree gets in the first heat; the last one drops out, then twice that.
+        turn: of the remaining time, what a tree gets each time that it is its turn.
         branch: options of the second.
         steps: options of the alternating directions.
     """
@@ -56,8 +57,8 @@ class RelaxationOptions:
     stall: float = 2e-5
     patience: int = 3
     share: float = 0.25
-    mixtures: tuple[float, ...] = (1.0, 0.7, 0.4)
-    heat: float = 0.05
+    mixtures: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25)
+    turn: float = 0.04
     branch: BranchOptions = BRANCH
     steps: StepOptions = STEPS
 
@@ -68,11 +69,13 @@ class RelaxedMaximum:
 
     Attributes:
         maximum: M >= max |Lambda^T sigma(Xt w)| over unit w.
+        attained: a value that some unit w attains; 0 from the conic solvers.
         multipliers: give `check_maximum` the same M.
         seconds: what it took.
     """
 
     maximum: float
+    attained: float
     multipliers: Multipliers
     seconds: float
 
@@ -129,17 +132,18 @@ def relaxed_maximum(
     """
     budget = Budget(time_limit)
     ground, Lambda = _enter(Xt, activation, Lambda)
+    attained = 0.0
+    if solver not in ("own", "clarabel", "scs"):
+        raise ProblemError(f"The solver '{solver}' is unknown; use own, clarabel or scs.")
     if not bool(Lambda.any()):
-        return RelaxedMaximum(0.0, _root(torch.zeros(2 * len(Lambda), 2 * len(Lambda)), ground), budget.seconds())
-    if solver in ("clarabel", "scs"):
-        multipliers = _root(_through_cvxpy(make_piece(ground), Lambda, solver.upper(), budget), ground)
+        multipliers = _root(Lambda.new_zeros(2 * len(Lambda), 2 * len(Lambda)), ground)
     elif solver == "own":
         tree = SignBranch(ground, Lambda, options)
         tree.grow(target / ground.size, budget, max_nodes)
-        multipliers = tree.multipliers()
+        multipliers, attained = tree.multipliers(), ground.size * tree.attained
     else:
-        raise ProblemError(f"The solver '{solver}' is unknown; use own, clarabel or scs.")
-    return RelaxedMaximum(_maximum(ground, Lambda, multipliers), multipliers, budget.seconds())
+        multipliers = _root(_through_cvxpy(make_piece(ground), Lambda, solver.upper(), budget), ground)
+    return RelaxedMaximum(_maximum(ground, Lambda, multipliers), attained, multipliers, budget.seconds())
 
 
 def check_maximum(
@@ -224,17 +228,16 @@ class _Work:
         self.ground = make_ground(problem.Xt, problem.activation)
         Lambda = torch.zeros_like(problem.Y, dtype=torch.float64)
         self.best = DualBound(0.0, 0.0, Lambda, 0.0)
-        self.proof = _root(Lambda.new_zeros(2 * len(Lambda), 2 * len(Lambda)), self.ground)
+        nothing = _root(Lambda.new_zeros(2 * len(Lambda), 2 * len(Lambda)), self.ground)
+        # Made at the end: a tree has many megabytes of them, and it may only grow better in the meantime.
+        self.proof: Callable[[], Multipliers] = functools.partial(_same, nothing)
 
-    def offer(self, Lambda: Tensor, multipliers: Multipliers) -> float:
-        """Take this proof if it is better; the bound it gives."""
-        bound = dual_bound(self.problem, Lambda, _maximum(self.ground, Lambda, multipliers))
+    def offer(self, bound: DualBound, multipliers: Callable[[], Multipliers]) -> None:
+        """Take this proof if it is better."""
         if bound.lower > self.best.lower:
-            self.best = bound
-            self.proof = multipliers.scaled(bound.scale)
+            self.best, self.proof = bound, multipliers
         if self.callback is not None:
             self.callback(self.budget.seconds(), self.best.lower)
-        return bound.lower
 
     def optimise(self, time_limit: float) -> None:
         """Lambda against the relaxation, until the bound stalls."""
@@ -248,55 +251,75 @@ class _Work:
                 if self.budget.seconds() >= time_limit:
                     break
             before = self.best.lower
-            self.offer(goal.Lambda.clone(), _root(goal.multipliers(state), self.ground))
+            Lambda, proof = goal.Lambda.clone(), _root(goal.multipliers(state), self.ground)
+            self.offer(
+                dual_bound(self.problem, Lambda, _maximum(self.ground, Lambda, proof)), functools.partial(_same, proof)
+            )
             idle = idle + 1 if self.best.lower <= before * (1.0 + options.stall) and before > 0.0 else 0
             steps *= options.growth
 
     def branch(self, Lambda0: Tensor) -> None:
-        """Trees for dual points between the relaxation's own and Lambda0; the best one gets the rest of the time."""
+        """Trees for dual points between the relaxation's own and Lambda0; the most promising one gets the next turn."""
         options, free = self.options, self.best.Lambda
         shares = options.mixtures if bool(free.any()) else (1.0,)
         points = [share * Lambda0 + (1.0 - share) * free for share in shares]
-        racers = [_Racer(self, point) for point in points if bool(point.any())]
-        slice_ = options.heat * self.budget.remaining()
-        while racers and self.best.lower < self.target and not self.budget.spent():
-            for racer in racers:
-                racer.grow(slice_ if len(racers) > 1 else math.inf)
-            if len(racers) == 1:
+        trees = [_Tree(self, point) for point in points if bool(point.any())]
+        turn = options.turn * self.budget.remaining()
+        for tree in trees:
+            tree.grow(turn)
+        while self.best.lower < self.target and not self.budget.spent():
+            trees = [tree for tree in trees if tree.ceiling > self.best.lower * (1.0 + options.stall)]
+            if not trees:
                 break
-            racers = sorted(racers, key=lambda racer: -racer.lower)[:-1]
-            slice_ *= 2.0
+            max(trees, key=lambda tree: tree.promise).grow(turn)
 
     def result(self, interrupted: bool) -> RelaxedBound:
-        kind = Certificate.BRANCH_AND_BOUND if self.proof.leaves > 1 else Certificate.RELAXATION
-        best = self.best
-        return RelaxedBound(best.lower, best.Lambda, best.maximum, self.proof, kind, self.budget.seconds(), interrupted)
+        """The best proof, its multipliers scaled like its Lambda."""
+        best, proof = self.best, self.proof().scaled(self.best.scale)
+        kind = Certificate.BRANCH_AND_BOUND if proof.leaves > 1 else Certificate.RELAXATION
+        return RelaxedBound(best.lower, best.Lambda, best.maximum, proof, kind, self.budget.seconds(), interrupted)
 
 
-class _Racer:
-    """The tree of one dual point."""
+def _same(multipliers: Multipliers) -> Multipliers:
+    return multipliers
+
+
+class _Tree:
+    """The tree of one dual point: what it proves, and what it may still prove."""
 
     def __init__(self, work: _Work, Lambda: Tensor) -> None:
-        self.work, self.Lambda, self.lower = work, Lambda, 0.0
+        self.work, self.Lambda = work, Lambda
         self.tree = SignBranch(work.ground, Lambda, work.options.branch, work.options.steps)
-        # Without a target: as far as there is anything to gain, down to what some direction attains.
-        self.least = self.tree.attained if math.isinf(work.target) else self._wanted() / work.ground.size
+        self.wanted = 0.0 if math.isinf(work.target) else self._wanted() / work.ground.size
+        self.lower = self.gain = 0.0
+
+    @property
+    def ceiling(self) -> float:
+        """The bound if the maximum were what some direction is seen to attain: this Lambda proves no more."""
+        return self._bound(self.tree.attained).lower
+
+    @property
+    def promise(self) -> float:
+        """The bound after another turn, if it brings as much as the last one."""
+        return min(self.ceiling, self.lower + self.gain)
+
+    def _bound(self, maximum: float) -> DualBound:
+        return dual_bound(self.work.problem, self.Lambda, _whole(self.work.ground, self.Lambda, maximum))
 
     def grow(self, seconds: float) -> None:
         """Work on the tree for so long, and offer what it proves."""
-        work = self.work
-        budget = Budget(min(seconds, work.budget.remaining()))
+        work, before = self.work, self.lower
 
         def watch(maximum: float, nodes: int) -> None:
             if work.callback is not None:
-                whole = _whole(work.ground, self.Lambda, maximum)
-                bound = dual_bound(work.problem, self.Lambda, whole).lower
-                work.callback(work.budget.seconds(), max(bound, work.best.lower))
+                work.callback(work.budget.seconds(), max(self._bound(maximum).lower, work.best.lower))
 
         try:
-            self.tree.grow(self.least, budget, callback=watch)
+            self.tree.grow(self.wanted, Budget(min(seconds, work.budget.remaining())), callback=watch)
         finally:
-            self.lower = work.offer(self.Lambda, self.tree.multipliers())
+            bound = self._bound(self.tree.maximum)
+            self.lower, self.gain = bound.lower, bound.lower - before
+            work.offer(bound, self.tree.multipliers)
 
     def _wanted(self, halvings: int = 40) -> float:
         """The largest maximum with which this Lambda proves the target; 0 if none does."""

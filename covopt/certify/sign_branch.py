@@ -46,6 +46,8 @@ class BranchOptions:
         single: run the steps below the root in single precision; the proofs never are.
         smallest_rho, largest_rho: rho is kept between them from node to node.
         starts, ascents: of the rough search that gives h its scale.
+        touches: of the same steps from the directions that a node mixes, when it is split.
+        closed: the tree is closed when its bound is above what a direction attains by no more than this, relative.
         seed: of its starts.
     """
 
@@ -61,6 +63,8 @@ class BranchOptions:
     largest_rho: float = 500.0
     starts: int = 64
     ascents: int = 30
+    touches: int = 5
+    closed: float = 1e-5
     seed: int = 0
 
 
@@ -158,12 +162,10 @@ def _unpack(entries: Float[Tensor, " entries"], size: int) -> Float[Tensor, "K K
     return upper + upper.T - torch.diag(upper.diagonal())
 
 
-def rough_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], options: BranchOptions = BRANCH) -> float:
-    """A value of h that some direction attains, by power steps w <- P^T (sigma' * Lambda Lambda^T sigma)."""
-    generator = torch.Generator().manual_seed(options.seed)
-    w = torch.randn(options.starts, ground.rank, generator=generator, dtype=torch.float64).to(ground.P)
+def climb(ground: Ground, Lambda: Float[Tensor, "N m"], w: Float[Tensor, "S r"], steps: int) -> float:
+    """The largest h that power steps w <- P^T (sigma' * Lambda Lambda^T sigma) meet: a value that some w attains."""
     best = 0.0
-    for _ in range(options.ascents + 1):
+    for _ in range(steps + 1):
         w = torch.nn.functional.normalize(w, dim=1)
         z = w @ ground.P.T
         slope = torch.where(z > 0, 1.0, torch.full((), ground.slope, dtype=z.dtype, device=z.device))
@@ -171,6 +173,13 @@ def rough_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], options: BranchO
         best = max(best, float(outputs.norm(dim=1).max()))
         w = (slope * (outputs @ Lambda.T)) @ ground.P
     return best
+
+
+def rough_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], options: BranchOptions) -> float:
+    """`climb` from random directions."""
+    generator = torch.Generator().manual_seed(options.seed)
+    starts = torch.randn(options.starts, ground.rank, generator=generator, dtype=torch.float64)
+    return climb(ground, Lambda, starts.to(ground.P), options.ascents)
 
 
 class SignBranch:
@@ -185,8 +194,9 @@ class SignBranch:
     ) -> None:
         self.ground, self.options, self.steps = ground, options, steps
         # h at the scale 1, by a power of two.
-        self.attained = rough_maximum(ground, Lambda, options)
-        self.scale = to_unit_scale(torch.tensor([max(self.attained, 1e-300)]))[1]
+        found = rough_maximum(ground, Lambda, options)
+        self.scale = to_unit_scale(torch.tensor([max(found, 1e-300)]))[1]
+        self._found = found / self.scale
         self.Lambda = Lambda / self.scale
         self.weight = self.Lambda.norm(dim=1) * ground.length
         N, r = ground.P.shape
@@ -201,6 +211,11 @@ class SignBranch:
     def maximum(self) -> float:
         """The proved bound on h so far."""
         return self.scale * math.sqrt(self._largest()) * (1.0 + 4 * UNIT_ROUNDOFF)
+
+    @property
+    def attained(self) -> float:
+        """The largest h that a direction was seen to attain; no tree gets below it."""
+        return self.scale * self._found
 
     def _largest(self) -> float:
         leaves, largest = [self.root], 0.0
@@ -218,12 +233,13 @@ class SignBranch:
         callback: Callable[[float, int], None] | None = None,
     ) -> None:
         """Split until the maximum is proved to be at most `target`, or the budget or `max_nodes` is spent."""
-        goal = (max(target, self.attained) / self.scale) ** 2
         if self.nodes == 0:
+            goal = max(target / self.scale, self._found) ** 2
             self._solve([self.root], goal, budget, self.options.root_checks, thorough=max_nodes == 1)
             self._keep(self.root)
-        while self._open and not budget.spent() and -self._open[0][0] > goal:
-            if max_nodes is not None and self.nodes + 2 > max_nodes:
+        while self._open and not budget.spent():
+            goal = max(target / self.scale, self._found * (1.0 + self.options.closed)) ** 2
+            if -self._open[0][0] <= goal or (max_nodes is not None and self.nodes + 2 > max_nodes):
                 break
             node = heapq.heappop(self._open)[2]
             try:
@@ -294,11 +310,13 @@ class SignBranch:
         return state
 
     def _split(self, node: Node) -> list[Node]:
-        """Its two children, with its state, bound and multipliers to start from."""
+        """Its two children, with its state, bound and multipliers to start from; its directions are tried on the way."""
         assert node.Z is not None
         assert node.T is not None
         assert node.Pi is not None
         N, r = self.ground.P.shape
+        top = torch.linalg.eigh(node.Z[:r, :r].double())[1][:, -3:].T
+        self._found = max(self._found, climb(self.ground, self.Lambda, torch.cat([top, -top]), self.options.touches))
         moments = node.Z.diagonal()[r : r + 2 * N].to(self.weight).clamp_min(0.0)
         free = (node.signs == 0).to(self.weight.device) & ~self.ground.zero
         score = torch.where(free, torch.minimum(moments[:N], moments[N:]) * self.weight, -1.0)
