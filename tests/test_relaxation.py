@@ -108,6 +108,15 @@ def test_no_time_still_gives_a_bound() -> None:
         assert found >= true
 
 
+def test_inputs_or_duals_of_zero() -> None:
+    zero, some = torch.zeros(4, 3).double(), gaussian(4, 2, seed=0)
+    assert relaxed_maximum(zero, Activation(0.0), some).maximum <= 1e-100
+    assert relaxed_maximum(gaussian(4, 3, seed=0), Activation(0.0), 0.0 * some).maximum <= 1e-100
+    problem = make_problem(zero, some, lam=0.1, bias=0.0)
+    fit = float(some.square().sum()) / 4
+    assert relaxed_bound(problem, some, time_limit=1.0).lower == pytest.approx(fit, rel=1e-3)
+
+
 def test_the_linear_network_is_exact() -> None:
     Xt, Lambda = gaussian(9, 4, seed=0), gaussian(9, 3, seed=1)
     found = relaxed_maximum(Xt, Activation(1.0), Lambda).maximum

@@ -268,7 +268,7 @@ def _largest_sums(piece: Piece, Lambda: Float[Tensor, "N m"], Pi: Float[Tensor, 
     N, B = piece.ground.samples, piece.B.abs()
     weighted = piece.ground.length[:, None] * Lambda.abs()
     H = B[:N].T @ weighted + abs(piece.ground.slope) * (B[N : 2 * N].T @ weighted)
-    roundings = 4 * N + Lambda.shape[1] + 40
+    roundings = 2 * len(B) + 2 * N + Lambda.shape[1] + 40
     return roundings * float((H @ H.T + B.T @ Pi.abs() @ B).norm())
 
 

@@ -17,7 +17,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -80,11 +80,14 @@ class Multipliers:
         walls: normals a of the walls, in input coordinates, in the order of their nodes (W, d).
         values: for each leaf the upper triangle of Pi (2N + its walls, squared), row by row, one after the other;
             y = (p, n) in units of |x_i|, then a^T w for the walls from the root down.
+        factor: what `values` are to be multiplied by; they may be in single precision, and their rounding is proved
+            with them.
     """
 
     splits: Int[Tensor, " nodes"]
     walls: Float[Tensor, "W d"]
     values: Float[Tensor, " entries"]
+    factor: float = 1.0
 
     @property
     def leaves(self) -> int:
@@ -93,7 +96,7 @@ class Multipliers:
 
     def scaled(self, factor: float) -> Multipliers:
         """Those of factor * Lambda."""
-        return Multipliers(self.splits, self.walls, factor**2 * self.values)
+        return replace(self, factor=factor**2 * self.factor)
 
 
 @dataclass
@@ -128,7 +131,9 @@ def proved_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], multipliers: Mu
             size = 2 * N + len(cuts)
             entries = multipliers.values[taken : taken + size * (size + 1) // 2]
             taken += size * (size + 1) // 2
-            worst = max(worst, prove(make_piece(ground, signs, cuts), Lambda, _unpack(entries, size)))
+            worst = max(
+                worst, prove(make_piece(ground, signs, cuts), Lambda, multipliers.factor * _unpack(entries, size))
+            )
         else:
             wall = next(walls, None) if split == WALL else None
             if split == WALL and wall is None:
@@ -195,7 +200,7 @@ class SignBranch:
         self.ground, self.options, self.steps = ground, options, steps
         # h at the scale 1, by a power of two.
         found = rough_maximum(ground, Lambda, options)
-        self.scale = to_unit_scale(torch.tensor([max(found, 1e-300)]))[1]
+        self.scale = to_unit_scale(torch.tensor([found], dtype=torch.float64))[1] if found > 0.0 else 1.0
         self._found = found / self.scale
         self.Lambda = Lambda / self.scale
         self.weight = self.Lambda.norm(dim=1) * ground.length
@@ -310,7 +315,7 @@ class SignBranch:
         return state
 
     def _split(self, node: Node) -> list[Node]:
-        """Its two children, with its state, bound and multipliers to start from; its directions are tried on the way."""
+        """Its two children, which start from its state, bound and multipliers; its directions are tried as well."""
         assert node.Z is not None
         assert node.T is not None
         assert node.Pi is not None
