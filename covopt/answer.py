@@ -197,9 +197,11 @@ class _Turns:
                 found = self._branch(outcome.state)
             except KeyboardInterrupt:
                 return replace(outcome, status=Status.INTERRUPTED)
-            if self._reached(outcome.state.best.cost) or not bool((found.values > 1.0).any()):
+            refuted = bool((found.values > 1.0).any())
+            if self._reached(outcome.state.best.cost) or not (refuted or outcome.status is Status.TIME_LIMIT):
                 break
-            state = replace(outcome.state, answer=found, lower=self._lower(), calm=0)
+            answer = found if refuted else outcome.state.answer
+            state = replace(outcome.state, answer=answer, lower=self._lower(), calm=0)
             outcome = run(self.solver, self._half(), self.callback, resume=replace(outcome, state=state))
         if relaxing and outcome.status is not Status.INTERRUPTED and not self.budget.spent():
             try:
@@ -214,8 +216,6 @@ class _Turns:
             return ended
         if result.gap is not None and result.gap <= self.gap:
             return Status.OPTIMAL
-        if ended is Status.TIME_LIMIT and not self.budget.spent():
-            return Status.CONVERGED  # the certifier had the last word and found nothing to add
         return Status.TIME_LIMIT if self.budget.spent() and self.certify == "full" else ended
 
     def _half(self) -> Budget:
