@@ -89,7 +89,7 @@ class RelaxedBound:
         Lambda: the dual point, scaled to be feasible (N, m).
         maximum: a bound on h at `Lambda`, at most 1.
         multipliers: prove it: `dual_bound(problem, Lambda, check_maximum(Xt, activation, Lambda, multipliers))` is
-            `lower` again, up to rounding.
+            `lower` again, up to the rounding of the multipliers (single precision in a tree: about 1e-8, relative).
         certificate: `relaxation`, or `branch-and-bound` where the tree has more than one leaf.
         seconds: what it took.
         interrupted: whether Ctrl-C ended it.

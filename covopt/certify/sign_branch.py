@@ -17,7 +17,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int
@@ -80,14 +80,11 @@ class Multipliers:
         walls: normals a of the walls, in input coordinates, in the order of their nodes (W, d).
         values: for each leaf the upper triangle of Pi (2N + its walls, squared), row by row, one after the other;
             y = (p, n) in units of |x_i|, then a^T w for the walls from the root down.
-        factor: what `values` are to be multiplied by; they may be in single precision, and their rounding is proved
-            with them.
     """
 
     splits: Int[Tensor, " nodes"]
     walls: Float[Tensor, "W d"]
     values: Float[Tensor, " entries"]
-    factor: float = 1.0
 
     @property
     def leaves(self) -> int:
@@ -95,8 +92,8 @@ class Multipliers:
         return int((self.splits == LEAF).sum())
 
     def scaled(self, factor: float) -> Multipliers:
-        """Those of factor * Lambda."""
-        return replace(self, factor=factor**2 * self.factor)
+        """Those of factor * Lambda; in single precision they prove it up to about 1e-8, relative."""
+        return Multipliers(self.splits, self.walls, factor**2 * self.values)
 
 
 @dataclass
@@ -131,9 +128,7 @@ def proved_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], multipliers: Mu
             size = 2 * N + len(cuts)
             entries = multipliers.values[taken : taken + size * (size + 1) // 2]
             taken += size * (size + 1) // 2
-            worst = max(
-                worst, prove(make_piece(ground, signs, cuts), Lambda, multipliers.factor * _unpack(entries, size))
-            )
+            worst = max(worst, prove(make_piece(ground, signs, cuts), Lambda, _unpack(entries, size)))
         else:
             wall = next(walls, None) if split == WALL else None
             if split == WALL and wall is None:
