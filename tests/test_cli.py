@@ -18,7 +18,8 @@ from runs import toy_result
 
 import covopt
 from covopt import record
-from covopt.cli import main, progress_text
+from covopt.cli import main
+from covopt.commands.common import progress_text
 from covopt.errors import InfeasibleError
 from covopt.loop import Progress, Status
 from covopt.result import Result

@@ -264,9 +264,7 @@ class _Search:
         children = self.log.cut(name, edge)
         self._bound(slots, halves(V, edge), twice(side), twice(upper), children, twice(depth + 1))
 
-    def _bound(
-        self, slots: Tensor, V: Tensor, side: Tensor, inherited: Tensor, name: Tensor, depth: Tensor
-    ) -> None:
+    def _bound(self, slots: Tensor, V: Tensor, side: Tensor, inherited: Tensor, name: Tensor, depth: Tensor) -> None:
         """Bound new cones; those above the aim take the place of what is in `slots`."""
         known = self.bounds(V, side, self.enough)
         self.meet((known.theta[:, None] @ V)[:, 0])

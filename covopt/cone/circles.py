@@ -119,9 +119,7 @@ class Arcs:
         top: the singular value (2, K, c).
     """
 
-    def __init__(
-        self, circles: Circles, columns: slice, odd: Float[Tensor, "m 3"], even: Float[Tensor, "G m"]
-    ) -> None:
+    def __init__(self, circles: Circles, columns: slice, odd: Float[Tensor, "m 3"], even: Float[Tensor, "G m"]) -> None:
         self.frame, self.own = circles.frame[columns], even[columns].T
         self.order, self.angle = circles.order[:, columns], circles.angle[:, columns]
         self.local, self.length = circles.local[:, :, columns], circles.length[:, columns]

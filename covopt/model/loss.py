@@ -96,17 +96,13 @@ class Interpolation:
         return torch.zeros((), dtype=F.dtype, device=F.device)
 
     def gradient(self, F: Outputs, Y: Targets) -> Outputs:
-        raise ProblemError(
-            "The loss 'interpolate' has no gradient; use its multiplier Lambda, or the loss mse."
-        )
+        raise ProblemError("The loss 'interpolate' has no gradient; use its multiplier Lambda, or the loss mse.")
 
     def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
         return (G * Y).sum()
 
 
-LOSSES: dict[str, Loss] = {
-    loss.name: loss for loss in (MeanSquaredError(), CrossEntropy(), Interpolation())
-}
+LOSSES: dict[str, Loss] = {loss.name: loss for loss in (MeanSquaredError(), CrossEntropy(), Interpolation())}
 
 
 def parse_loss(name: str | Loss) -> Loss:

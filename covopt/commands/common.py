@@ -1,0 +1,102 @@
+"""What the commands share: storing and printing an answer, the progress line, Ctrl-C and complaints."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from covopt.errors import ProblemError
+from covopt.loop import Callback, Progress, Status
+
+if TYPE_CHECKING:
+    from covopt.result import Result
+
+BAD_INPUT, INTERRUPTED = 2, 130
+
+
+def deliver(result: Result, out: Path | None, force: bool, as_json: bool) -> None:
+    """Store and print an answer, whatever ended the solve; a second Ctrl-C does not stop that."""
+    with _ignoring_interrupts():
+        if out is not None:
+            result.save(out, force=force)
+        print_summary(result.summary(), as_json)
+        if out is not None and not as_json:
+            print(f"The run is stored in {out}.")
+    if result.status is Status.INTERRUPTED:
+        raise typer.Exit(INTERRUPTED)
+
+
+def print_summary(summary: dict[str, object], as_json: bool) -> None:
+    from covopt import record
+
+    if as_json:
+        print(record.as_json(summary))
+        return
+    console, pairs = Console(highlight=False, markup=False), record.describe(summary)
+    if not console.is_terminal:  # one line for each entry, whatever its length
+        print("\n".join(f"{label:<13}{text}" for label, text in pairs))
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in pairs:
+        table.add_row(label, text)
+    console.print(table)
+
+
+def check_device(device: str) -> None:
+    import torch
+
+    kind = device.partition(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise ProblemError(f"The device '{device}' is unknown; use cpu or cuda.")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ProblemError("There is no CUDA device here that torch can use; use --device cpu.")
+
+
+@contextmanager
+def progress_line(time_limit: float) -> Iterator[Callback | None]:
+    """A line on a terminal's standard error that follows the solve; nothing in a pipe."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield None
+        return
+    with console.status("reading the problem ...") as status:
+        yield lambda line: status.update(progress_text(line, time_limit))
+
+
+def progress_text(line: Progress, time_limit: float) -> str:
+    """Cost, bound, width and time of the best network so far."""
+    bound = "none yet" if line.lower is None else f"{line.lower:.6g}"
+    return f"cost {line.cost:.6g}   bound {bound}   width {line.width}   {line.seconds:.0f} of {time_limit:g} s"
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Say so when Ctrl-C comes before the solver has taken over (which then answers it with its best network)."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        complain("Interrupted before there was a network; nothing is written.", INTERRUPTED)
+
+
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def complain(message: str, code: int) -> None:
+    print(f"covopt: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)

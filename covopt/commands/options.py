@@ -1,0 +1,90 @@
+"""The options that several commands share, each declared once, and the words that they take."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Loss(StrEnum):
+    """Names of the losses."""
+
+    MSE = "mse"
+    CROSS_ENTROPY = "cross_entropy"
+    INTERPOLATE = "interpolate"
+
+
+class Scale(StrEnum):
+    """Ways to scale the inputs."""
+
+    NONE = "none"
+    MAX = "max"
+    STANDARD = "standard"
+
+
+class Method(StrEnum):
+    """Ways to solve."""
+
+    CONE = "cone"
+
+
+class Certify(StrEnum):
+    """How much work to spend on the proof."""
+
+    NONE = "none"
+    FAST = "fast"
+    FULL = "full"
+
+
+# The options that several commands share, in the four panels of --help.
+_DATA, _QUESTION, _SOLVING, _OUTPUT = "Data", "Question", "Solving", "Output"
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="A file (.npz with X and Y or y; .csv or .parquet with --target; .pt with tensors X, Y), or a name:"
+        " digits, iris, wine, breast_cancer, diabetes, linnerud, mnist.",
+    ),
+]
+Target = Annotated[
+    str | None, typer.Option(help="Column of a table with the targets.", metavar="COLUMN", rich_help_panel=_DATA)
+]
+Rows = Annotated[int | None, typer.Option(help="Take the first N rows.", metavar="N", rich_help_panel=_DATA)]
+Scaling = Annotated[
+    Scale, typer.Option(help="max divides X by max|X|; standard: mean 0, deviation 1.", rich_help_panel=_DATA)
+]
+DataDir = Annotated[
+    Path | None, typer.Option(help="Where the files of mnist lie (else OpenML).", metavar="DIR", rich_help_panel=_DATA)
+]
+Depth = Annotated[int, typer.Option(help="Layers of weights.", metavar="L", rich_help_panel=_QUESTION)]
+Bias = Annotated[float, typer.Option(help="Amount of bias; 0: none.", metavar="BETA", rich_help_panel=_QUESTION)]
+Lam = Annotated[
+    float | None,
+    typer.Option(
+        help="Strength of the penalty; without it: the representation cost.", metavar="LAM", rich_help_panel=_QUESTION
+    ),
+]
+LossName = Annotated[
+    Loss | None, typer.Option(help="With --lam: mse; without: interpolate.", rich_help_panel=_QUESTION)
+]
+ActivationName = Annotated[
+    str, typer.Option(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME", rich_help_panel=_QUESTION)
+]
+MethodName = Annotated[Method, typer.Option(rich_help_panel=_SOLVING)]
+Proof = Annotated[Certify, typer.Option(help="Work to spend on the proof.", rich_help_panel=_SOLVING)]
+Gap = Annotated[float, typer.Option(help="Stop at this proved relative gap.", metavar="GAP", rich_help_panel=_SOLVING)]
+TimeLimit = Annotated[
+    float, typer.Option(help="Then the best network so far is the answer.", metavar="SECONDS", rich_help_panel=_SOLVING)
+]
+Seed = Annotated[int, typer.Option(help="Of the random starts.", metavar="SEED", rich_help_panel=_SOLVING)]
+Device = Annotated[str, typer.Option(help="cpu or cuda.", metavar="NAME", rich_help_panel=_SOLVING)]
+Init = Annotated[Path | None, typer.Option(help="Start from a stored run.", metavar="RUN", rich_help_panel=_SOLVING)]
+Out = Annotated[
+    Path | None, typer.Option(help="Write the run into a new directory.", metavar="DIR", rich_help_panel=_OUTPUT)
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in DIR.", rich_help_panel=_OUTPUT)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A directory that --out wrote.")]

@@ -1,0 +1,65 @@
+"""covopt solve."""
+
+from __future__ import annotations
+
+from covopt.commands import options
+from covopt.commands.common import check_device, deliver, interruptible, progress_line
+
+
+def solve_command(
+    data: options.Source,
+    target: options.Target = None,
+    rows: options.Rows = None,
+    scale: options.Scaling = options.Scale.NONE,
+    data_dir: options.DataDir = None,
+    depth: options.Depth = 2,
+    bias: options.Bias = 1.0,
+    lam: options.Lam = None,
+    loss: options.LossName = None,
+    activation: options.ActivationName = "relu",
+    method: options.MethodName = options.Method.CONE,
+    certify: options.Proof = options.Certify.FAST,
+    gap: options.Gap = 1e-4,
+    time_limit: options.TimeLimit = 300.0,
+    seed: options.Seed = 0,
+    device: options.Device = "cpu",
+    init: options.Init = None,
+    out: options.Out = None,
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
+    """The minimum over two-layer networks: the best network, and a proved lower bound.
+
+    Without --lam the answer is the representation cost: the least squared norm of a network that fits exactly.
+    With --lam it is the minimum of the regularised loss.
+    """
+    with interruptible():
+        from covopt import answer, record
+        from covopt import data as sources
+        from covopt import result as results
+
+        if out is not None:
+            record.check_free(out, force)
+        check_device(device)
+        dataset = sources.read_data(data, target=target, rows=rows, scale=scale.value, data_dir=data_dir)
+        start = None if init is None else results.load(init)
+        with progress_line(time_limit) as callback:
+            result = answer.solve(
+                dataset.X,
+                dataset.Y,
+                lam=lam,
+                loss=None if loss is None else loss.value,
+                depth=depth,
+                bias=bias,
+                activation=activation,
+                method=method.value,
+                certify=certify.value,
+                gap=gap,
+                time_limit=time_limit,
+                seed=seed,
+                device=device,
+                init=start,
+                callback=callback,
+            )
+    result.data, result.scale = dataset.name, dataset.scale
+    deliver(result, out, force, as_json)
