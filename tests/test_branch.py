@@ -192,8 +192,10 @@ def test_zero_data_and_rank_one():
     value = max(float(oracle_values(X, Activation(), Lambda, s * X[:1] / X[0].norm())[0]) for s in (1.0, -1.0))
     answer = branch_and_bound(X, Activation(), Lambda, target=value * (1 + 1e-9), time_limit=AMPLE)
     assert answer.upper_bound == pytest.approx(value, rel=1e-8)
-    for nothing in (branch_and_bound(X, Activation(), 0.0 * Lambda, target=0.0, time_limit=AMPLE),
-                    branch_and_bound(0.0 * X, Activation(), Lambda, target=0.0, time_limit=AMPLE)):
+    for nothing in (
+        branch_and_bound(X, Activation(), 0.0 * Lambda, target=0.0, time_limit=AMPLE),
+        branch_and_bound(0.0 * X, Activation(), Lambda, target=0.0, time_limit=AMPLE),
+    ):
         assert 0.0 <= nothing.upper_bound < 1e-12
 
 

@@ -26,9 +26,7 @@ def batch(kind: str) -> torch.Tensor:
     return V @ torch.diag_embed(spectrum) @ V.mT
 
 
-@pytest.mark.parametrize(
-    "kind", ["random", "equal", "two on top", "nearly two on top", "rank one", "zero", "diagonal"]
-)
+@pytest.mark.parametrize("kind", ["random", "equal", "two on top", "nearly two on top", "rank one", "zero", "diagonal"])
 def test_eigenvalues_and_eigenvectors(kind: str) -> None:
     G = batch(kind)
     G = 0.5 * (G + G.mT)
