@@ -1,4 +1,4 @@
-"""`solve`, where the solver and the certifiers take turns, and `verify`, which checks a stored run from its files."""
+"""`solve`, the answer to a problem with its proof, and `verify`, which checks a stored run from its files."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from covopt import record
 from covopt.certify import proofs
 from covopt.certify.proofs import Proof
-from covopt.cone.oracle import Answer
 from covopt.errors import ProblemError
-from covopt.loop import Budget, Callback, Outcome, Progress, Status, run
+from covopt.loop import Budget, Callback, Progress
 from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import check_weights, evaluate
 from covopt.result import DualPoint, Result, load
-from covopt.solvers.shallow import Network, ShallowOptions, ShallowSolver, State
+from covopt.solvers.shallow import Network
+from covopt.turns import Turns
 
 METHODS = ("cone",)
 CERTIFY = ("none", "fast", "full")
@@ -81,7 +80,7 @@ def solve(
     problem = in_double(problem)
     if problem.interpolates:
         check_interpolation(problem)
-    turns = _Turns(problem, budget, certify, gap, seed, _initial(problem, init), callback)
+    turns = Turns(problem, budget, certify, gap, seed, _initial(problem, init), callback)
     outcome = turns.take()
     turns.solver.budget = budget
     network = turns.solver.reduced(outcome.state.best)
@@ -157,106 +156,6 @@ def in_double(problem: Problem) -> Problem:
         problem.beta,
         problem.activation,
     )
-
-
-class _Turns:
-    """The solver and the certifiers, one after the other, and the best bound that came of it.
-
-    Where an oracle is exact, each round of the solver brings its bound along. Elsewhere `full` lets the solver
-    converge (or use half of the time left), proves a bound at its dual point, and hands the directions that refute the
-    dual point back to the solver as new neurons, until the gap or the time limit is reached.
-    """
-
-    def __init__(
-        self,
-        problem: Problem,
-        budget: Budget,
-        certify: str,
-        gap: float,
-        seed: int,
-        init: Tensor | None,
-        callback: Callback | None,
-    ) -> None:
-        self.problem, self.budget, self.certify, self.gap, self.callback = problem, budget, certify, gap, callback
-        self.best: Proof | None = None
-        self._oracle = proofs.oracle_of(problem) if certify != "none" or problem.activation.is_linear else None
-        self.solver = ShallowSolver(
-            problem, budget, self._exact_bound, self._oracle, ShallowOptions(gap=gap), seed=seed, init=init
-        )
-
-    def take(self) -> Outcome[State]:
-        """Solve, and prove what the level of certification asks for."""
-        full = self.certify == "full" and self._oracle is None
-        branching = full and proofs.can_branch(self.problem)
-        relaxing = full and not branching and proofs.can_relax(self.problem)
-        if self.certify != "none" and self._oracle is None:
-            self._keep(proofs.spectral_proof(self.problem))
-        outcome = run(self.solver, self._half() if branching or relaxing else self.budget, self.callback)
-        while branching and outcome.status is not Status.INTERRUPTED and not self.budget.spent():
-            try:
-                found = self._branch(outcome.state)
-            except KeyboardInterrupt:
-                return replace(outcome, status=Status.INTERRUPTED)
-            refuted = bool((found.values > 1.0).any())
-            if self._reached(outcome.state.best.cost) or not (refuted or outcome.status is Status.TIME_LIMIT):
-                break
-            answer = found if refuted else outcome.state.answer
-            state = replace(outcome.state, answer=answer, lower=self._lower(), calm=0)
-            outcome = run(self.solver, self._half(), self.callback, resume=replace(outcome, state=state))
-        if relaxing and outcome.status is not Status.INTERRUPTED and not self.budget.spent():
-            try:
-                self._relax(outcome.state)
-            except KeyboardInterrupt:
-                return replace(outcome, status=Status.INTERRUPTED)
-        return outcome
-
-    def status(self, result: Result, ended: Status) -> Status:
-        """`optimal` once the proved gap of the returned network is reached, whatever ended the rounds."""
-        if ended is Status.INTERRUPTED:
-            return ended
-        if result.gap is not None and result.gap <= self.gap:
-            return Status.OPTIMAL
-        return Status.TIME_LIMIT if self.budget.spent() and self.certify == "full" else ended
-
-    def _half(self) -> Budget:
-        """A budget that ends when half of the remaining time is gone."""
-        budget = Budget(self.budget.seconds() + 0.5 * self.budget.remaining(), started=self.budget.started)
-        self.solver.budget = budget
-        return budget
-
-    def _branch(self, state: State) -> Answer:
-        """Branch and bound at the solver's dual point; what refutes it comes back in the solver's coordinates."""
-        proof, found = proofs.branching_proof(
-            self.problem,
-            state.mixture.Lambda,
-            gap=self.gap,
-            time_limit=max(1e-3, self.budget.remaining()),
-            starts=self.solver.outward(state.directions),
-        )
-        self._keep(proof)
-        return Answer(self.solver.inward(found.directions), found.values)
-
-    def _relax(self, state: State) -> None:
-        """The relaxation at the solver's dual point, for the rest of the time."""
-        target = state.best.cost * (1.0 - self.gap)
-        left = max(1e-3, self.budget.remaining())
-        self._keep(proofs.relaxation_proof(self.problem, state.mixture.Lambda, target=target, time_limit=left))
-
-    def _exact_bound(self, Lambda: Float[Tensor, "N m"], maximum: float) -> float | None:
-        """What the solver calls with each dual point and the maximum that its oracle proves there, or infinity."""
-        if self.certify != "none" and math.isfinite(maximum):
-            self._keep(proofs.exact_proof(self.problem, Lambda, maximum))
-        return self._lower()
-
-    def _keep(self, proof: Proof) -> None:
-        if math.isfinite(proof.lower) and (self.best is None or proof.lower > self.best.lower):
-            self.best = proof
-
-    def _lower(self) -> float | None:
-        return self.best.lower if self.best is not None else None
-
-    def _reached(self, cost: float) -> bool:
-        return self.best is not None and cost - self.best.lower <= self.gap * cost
 
 
 def _fill(result: Result, network: Network, proof: Proof | None) -> None:
