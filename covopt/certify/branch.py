@@ -27,12 +27,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.cones import UNIT_ROUNDOFF, ConeBounds
+from covopt.certify.cones import ConeBounds
 from covopt.certify.tree import Log, OpenCones, Tree, halves, roots, twice
 from covopt.cone.arrangement import row_basis
 from covopt.cone.oracle import oracle_values
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE, RankRule
+from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.model.activation import Activation
 
 LARGEST_RANK = 12  # 2^r orthants to start from, and r (r - 1) / 2 < 255 edges
@@ -165,8 +166,8 @@ class _Frame:
     """Xt and Lambda at unit scale, in coordinates of the row space, and what this costs a bound."""
 
     def __init__(self, Xt: Float[Tensor, "N d"], Lambda: Float[Tensor, "N m"], rule: RankRule) -> None:
-        X, size = _to_unit_scale(Xt.double())
-        self.Lambda, scale = _to_unit_scale(Lambda.double())
+        X, size = to_unit_scale(Xt.double())
+        self.Lambda, scale = to_unit_scale(Lambda.double())
         self.scale = size * scale
         basis = row_basis(X, rule)
         if len(basis) > LARGEST_RANK:
@@ -284,13 +285,7 @@ class _Search:
         directions = torch.nn.functional.normalize(self.q @ self.frame.Q, dim=1)
         values = oracle_values(self.Xt.double(), self.activation, self.frame.Lambda, directions)
         values, order = values.sort(descending=True)
-        values = values * (self.frame.scale / _to_unit_scale(self.Xt.double())[1])
+        values = values * (self.frame.scale / to_unit_scale(self.Xt.double())[1])
         return BranchAnswer(
             upper, directions[order], values, self.log.count, self.open.above(enough), seconds, self.log.tree()
         )
-
-
-def _to_unit_scale(values: Tensor) -> tuple[Tensor, float]:
-    """(values / s, s), s the power of two next to max |values|: exact, and squares neither overflow nor underflow."""
-    scale = 2.0 ** (math.frexp(float(values.abs().max()))[1] - 1)
-    return values / scale, scale

@@ -46,9 +46,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.model.activation import Activation
-
-UNIT_ROUNDOFF = 2.0**-53
 
 
 @dataclass(frozen=True)

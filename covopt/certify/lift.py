@@ -42,9 +42,8 @@ from torch import Tensor
 
 from covopt.cone.arrangement import row_basis
 from covopt.linalg.psd import RANK_RULE, RankRule
+from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.model.activation import Activation
-
-UNIT_ROUNDOFF = 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -124,12 +123,6 @@ def make_ground(
     defect = basis @ basis.T - torch.eye(len(basis), dtype=X.dtype, device=X.device)
     stretch = 1.0 + float(defect.abs().sum()) + rounding
     return Ground(P, basis, torch.where(zero, 1.0, length), zero, size, neglected, stretch, activation.slope)
-
-
-def to_unit_scale(values: Tensor) -> tuple[Tensor, float]:
-    """(values / s, s), s the power of two next to max |values|: exact, and squares neither overflow nor underflow."""
-    scale = 2.0 ** (math.frexp(float(values.abs().max()))[1] - 1)
-    return values / scale, scale
 
 
 @dataclass(frozen=True)

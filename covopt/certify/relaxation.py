@@ -24,9 +24,10 @@ from torch import Tensor
 
 from covopt.certify.bounds import DualBound, dual_bound
 from covopt.certify.first_order import STEPS, AlternatingDirections, FreeLambda, StepOptions
-from covopt.certify.lift import UNIT_ROUNDOFF, Ground, Piece, make_ground, make_piece, prove
+from covopt.certify.lift import Ground, Piece, make_ground, make_piece, prove
 from covopt.certify.sign_branch import BRANCH, BranchOptions, Multipliers, SignBranch, proved_maximum
 from covopt.errors import ProblemError
+from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.loop import Budget, Certificate
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem

@@ -24,8 +24,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.certify.first_order import STEPS, AlternatingDirections, FixedLambda, State, StepOptions
-from covopt.certify.lift import UNIT_ROUNDOFF, Ground, Piece, make_piece, prove, to_unit_scale
+from covopt.certify.lift import Ground, Piece, make_piece, prove
 from covopt.errors import ProblemError
+from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.loop import Budget
 
 LEAF, WALL = -1, -2

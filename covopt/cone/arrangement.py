@@ -35,9 +35,8 @@ from torch import Tensor
 from covopt.cone.oracle import Answer, oracle_values
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE, RankRule, thin
+from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.model.activation import Activation
-
-UNIT_ROUNDOFF = 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class ArrangementOracle:
     ) -> None:
         self.Xt, self.activation, self.rule = Xt, activation, rule
         self.tolerances = tolerances or ArrangementTolerances()
-        self._X, self._size = _to_unit_scale(Xt.double())
+        self._X, self._size = to_unit_scale(Xt.double())
         self._Q, self._neglected, self._stretch = self._project()
         P = self._X @ self._Q.T
         radius = torch.hypot(P[:, 0], P[:, 1])
@@ -101,7 +100,7 @@ class ArrangementOracle:
 
     def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"] | None = None) -> Answer:
         """All local maxima of h and the proved maximum; `starts` is not needed and not looked at."""
-        Lambda, size = _to_unit_scale(Lambda.double())
+        Lambda, size = to_unit_scale(Lambda.double())
         scale = size * self._size
         weights = Lambda[self._rows] * self._radius[:, None]
         rest = float(Lambda.norm()) * self._neglected
@@ -228,12 +227,6 @@ def _distinct(q: Float[Tensor, "B 2"], values: Float[Tensor, " B"], merge: float
     _, label = torch.unique(run, return_inverse=True)
     best = torch.full((int(label.max()) + 1,), len(q), device=q.device).scatter_reduce(0, label, order, "amin")
     return q[best]
-
-
-def _to_unit_scale(values: Tensor) -> tuple[Tensor, float]:
-    """(values / s, s), s the power of two next to max |values|: exact, and squares neither overflow nor underflow."""
-    scale = 2.0 ** (math.frexp(float(values.abs().max()))[1] - 1)
-    return values / scale, scale
 
 
 def prefix_sums(terms: Float[Tensor, "n _ _"]) -> Float[Tensor, "n _ _"]:

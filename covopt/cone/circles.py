@@ -22,7 +22,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from covopt.cone.arrangement import UNIT_ROUNDOFF, prefix_sums
+from covopt.cone.arrangement import prefix_sums
+from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.linalg.three import eigenvectors, largest_eigenvalue
 
 

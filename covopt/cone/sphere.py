@@ -41,11 +41,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.cone.arrangement import UNIT_ROUNDOFF, _to_unit_scale, prefix_sums, row_basis
+from covopt.cone.arrangement import prefix_sums, row_basis
 from covopt.cone.circles import Arcs, Circles, Points, leaders
 from covopt.cone.oracle import Answer, oracle_values
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE, RankRule
+from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.model.activation import Activation
 
 # What a computed e_j^T q is uncertain by: eps in the module's text.
@@ -94,7 +95,7 @@ class SphereOracle:
     ) -> None:
         self.Xt, self.activation, self.rule = Xt, activation, rule
         self.tolerances = tolerances or SphereTolerances()
-        self._X, self._size = _to_unit_scale(Xt.double())
+        self._X, self._size = to_unit_scale(Xt.double())
         self._Q, self._neglected, self._stretch = self._project()
         self._P = self._X @ self._Q.T
         self._radius = self._P.norm(dim=1)
@@ -104,7 +105,7 @@ class SphereOracle:
 
     def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"] | None = None) -> Answer:
         """The large local maxima of h and the proved maximum; `starts` is not needed and not looked at."""
-        Lambda, size = _to_unit_scale(Lambda.double())
+        Lambda, size = to_unit_scale(Lambda.double())
         scale = size * self._size
         sizes = Lambda.norm(dim=1)
         rest = (float(Lambda.norm()) * self._neglected + float(sizes @ self._moved)) * (1.0 + 2.0**-30)

@@ -1,0 +1,16 @@
+"""What floating point may lose, for the proofs: its unit, and the scale at which nothing overflows or underflows."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+UNIT_ROUNDOFF = 2.0**-53
+"""u: one operation in float64 is exact up to a factor of 1 + u."""
+
+
+def to_unit_scale(values: Tensor) -> tuple[Tensor, float]:
+    """(values / s, s), s the power of two next to max |values|: exact, and squares neither overflow nor underflow."""
+    scale = 2.0 ** (math.frexp(float(values.abs().max()))[1] - 1)
+    return values / scale, scale
