@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from tests.benchmarks.works import Work
 
 RESULTS = Path(__file__).resolve().parent / "results"
 KEPT = 60  # points of a history that are stored
+LATE = 1.05  # times the time limit: a run that ends later has not met a target of so many seconds
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,14 @@ class Outcome:
     runs: list[Run]
 
 
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark and what the list says of it."""
+
+    run: Callable[[Settings], Outcome]
+    says: str
+
+
 def covopt(work: Work, settings: Settings, **options: object) -> list[Run]:
     """Solve the work `repeats` times; `options` go to covopt.solve."""
     return [_run("covopt", work, settings, seed, options | {"seed": seed}) for seed in range(settings.repeats)]
@@ -140,7 +149,7 @@ def _run(contender: str, work: Work, settings: Settings, seed: int, options: dic
         directory = Path(name)
         np.savez(directory / "data.npz", X=work.X, Y=work.Y)
         (directory / "job.json").write_text(json.dumps(job))
-        run.error = _spawn(directory, settings.threads, 4.0 * limit + 120.0)
+        run.error = spawn(directory, settings.threads, 4.0 * limit + 120.0)
         if run.error is None:
             _judge(run, work, directory)
     shown = f"{run.cost:.8g} in {run.seconds:.1f} s" if run.error is None else run.error.splitlines()[-1]
@@ -148,12 +157,12 @@ def _run(contender: str, work: Work, settings: Settings, seed: int, options: dic
     return run
 
 
-def _spawn(directory: Path, threads: int, patience: float) -> str | None:
+def spawn(directory: Path, threads: int, patience: float, module: str = "tests.benchmarks.contender") -> str | None:
     """Run the job; None when it came to its end, else what went wrong."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.benchmarks.contender", str(directory)],
+            [sys.executable, "-m", module, str(directory)],
             cwd=machine.ROOT,
             env=os.environ | dict.fromkeys(names, str(threads)),
             stdout=subprocess.DEVNULL,
@@ -186,6 +195,24 @@ def median(values: Iterable[float | None]) -> float | None:
     if not listed or any(value is None or math.isnan(value) for value in listed):
         return None
     return statistics.median(value for value in listed if value is not None)
+
+
+def worst(values: Iterable[float | None]) -> float:
+    """The largest; infinite where one is missing or NaN."""
+    return max(math.inf if value is None or math.isnan(value) else value for value in values)
+
+
+def rounded(value: float | None, digits: int = 2) -> float | None:
+    """A measured number, for a table."""
+    return None if value is None or not math.isfinite(value) else round(value, digits)
+
+
+ENDED = ("neurons", "status", "seconds", "peak MiB")
+
+
+def ended(run: Run) -> tuple[object, ...]:
+    """How a run ended, for the columns `ENDED`."""
+    return run.width, run.status, rounded(run.seconds), rounded(run.peak_mib, 0)
 
 
 def write(name: str, outcome: Outcome, settings: Settings, before: dict) -> Path:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.benchmarks import works
-from tests.benchmarks.harness import Outcome, Run, Settings, covopt, median, show, trainer
+from tests.benchmarks.harness import (
+    ENDED,
+    LATE,
+    Benchmark,
+    Outcome,
+    Run,
+    Settings,
+    covopt,
+    ended,
+    median,
+    rounded,
+    show,
+    trainer,
+    worst,
+)
+from tests.benchmarks.proofs import PROOFS
 
 FITS = 1e-9  # largest |F - Y| / |Y| at which a network counts as an exact fit
-LATE = 1.05  # times the time limit: a run that ends later has not met a target of so many seconds
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """A benchmark and what the list says of it."""
-
-    run: Callable[[Settings], Outcome]
-    says: str
 
 
 def run_shallow_exact(settings: Settings) -> Outcome:
@@ -28,8 +32,8 @@ def run_shallow_exact(settings: Settings) -> Outcome:
     rows, runs, met = [], [], True
     for work in works.shallow_exact():
         solved = covopt(work, settings, gap=5e-7, time_limit=settings.limit(60))
-        off, gap = _worst([work.off(r.cost) for r in solved]), _worst([r.gap for r in solved])
-        misfit = _worst([_misfit(r, work) for r in solved])
+        off, gap = worst([work.off(r.cost) for r in solved]), worst([r.gap for r in solved])
+        misfit = worst([_misfit(r, work) for r in solved])
         exact = all(run.certificate == "exact" for run in solved)
         true = all(run.lower is not None and run.lower <= (work.upper or 0.0) * (1 + 1e-12) for run in solved)
         good = off <= 1e-6 and gap <= 1e-5 and exact and true and (work.lam is not None or misfit <= FITS)
@@ -37,11 +41,11 @@ def run_shallow_exact(settings: Settings) -> Outcome:
         cells = (median(r.cost for r in solved), off, gap, solved[0].certificate, misfit if work.lam is None else None)
         rows.append((work.name, *cells, _clock(solved), good))
         runs += solved
-    worst = {name: max(row[i] for row in rows) for name, i in (("off", 2), ("gap", 3))}
+    largest = {name: max(row[i] for row in rows) for name, i in (("off", 2), ("gap", 3))}
     done = sum(bool(row[-1]) for row in rows)
     return Outcome(
         target="every case: cost within 1e-6 of the certified value, gap <= 1e-5, certificate exact",
-        reached=f"{done} of {len(rows)}; worst distance {show(worst['off'])}, worst gap {show(worst['gap'])}; "
+        reached=f"{done} of {len(rows)}; worst distance {show(largest['off'])}, worst gap {show(largest['gap'])}; "
         f"{_seconds(runs, total=True)} in all",
         met=met,
         columns=("case", "cost", "off", "gap", "certificate", "misfit", "seconds", "met"),
@@ -53,13 +57,13 @@ def run_shallow_exact(settings: Settings) -> Outcome:
 def run_one_input(settings: Settings) -> Outcome:
     """1,000 points on a line, with a proof."""
     runs = covopt(works.one_input(), settings, gap=1e-6, time_limit=settings.limit(30))
-    gap = _worst([run.gap for run in runs])
+    gap = worst([run.gap for run in runs])
     return Outcome(
         target="proved gap <= 1e-6 in 30 s",
         reached=f"gap {show(gap)}, certificate {runs[0].certificate}, in {_seconds(runs)}",
         met=gap <= 1e-6 and all(run.certificate == "exact" and run.seconds <= 30 for run in runs),
         columns=("seed", "cost", "gap", "certificate", *ENDED),
-        rows=[(run.seed, run.cost, run.gap, run.certificate, *_ended(run)) for run in runs],
+        rows=[(run.seed, run.cost, run.gap, run.certificate, *ended(run)) for run in runs],
         runs=runs,
     )
 
@@ -87,9 +91,7 @@ def _race(work: works.Work, settings: Settings, *, target: float, limit: float) 
         + f"; training {show(rival)}",
         met=all(run.cost <= target and run.seconds <= LATE * limit for run in ours),
         columns=("contender", "seed", "cost", f"seconds to {target}", *ENDED),
-        rows=[
-            (run.contender, run.seed, run.cost, _rounded(run.time_to(target)), *_ended(run)) for run in ours + theirs
-        ],
+        rows=[(run.contender, run.seed, run.cost, rounded(run.time_to(target)), *ended(run)) for run in ours + theirs],
         runs=ours + theirs,
     )
 
@@ -101,10 +103,10 @@ def run_digits_all(settings: Settings) -> Outcome:
         ours = covopt(work, settings, time_limit=limit)
         theirs = trainer(work, settings, seconds=limit)
         costs = median(run.cost for run in ours), median(run.cost for run in theirs)
-        peak = _worst([run.peak_mib for run in ours])
+        peak = worst([run.peak_mib for run in ours])
         won = None not in costs and costs[0] < costs[1]  # type: ignore[operator]
         met = met and won and peak * 2**20 < 2e9 and all(run.seconds <= LATE * limit for run in ours)
-        rows.append((limit, *costs, won, median(r.width for r in ours), _clock(ours), _rounded(peak, 0)))
+        rows.append((limit, *costs, won, median(r.width for r in ours), _clock(ours), rounded(peak, 0)))
         runs += ours + theirs
     races = ", ".join(f"{show(row[1])} against {show(row[2])} in {row[0]:.0f} s" for row in rows)
     return Outcome(
@@ -131,7 +133,7 @@ def run_teacher(settings: Settings) -> Outcome:
         runs += ours + theirs
         known = references.get(work.name)
         cost, rival = (median(run.cost for run in each) for each in (ours, theirs))
-        excess = None if known is None else _worst([run.cost / known["cost"] - 1.0 for run in ours])
+        excess = None if known is None else worst([run.cost / known["cost"] - 1.0 for run in ours])
         late = any(run.seconds > LATE * limit for run in ours)
         met = None if excess is None or met is None else met and excess <= 1e-4 and not late
         reference = (known["cost"], known["by"]) if known else (None, None)
@@ -187,17 +189,17 @@ def run_exact_values(settings: Settings) -> Outcome:
 
     for work in works.exact_values():
         solved = covopt(work, settings, **options)
-        misfit = _worst([_misfit(r, work) for r in solved]) if work.lam is None else 0.0
-        add(work.name, work.upper, solved, _worst([work.off(r.cost) for r in solved]), misfit)
+        misfit = worst([_misfit(r, work) for r in solved]) if work.lam is None else 0.0
+        add(work.name, work.upper, solved, worst([work.off(r.cost) for r in solved]), misfit)
     for name, first, second, factor in works.pairs():
         one, other = covopt(first, settings, **options), covopt(second, settings, **options)
-        off = _worst([abs(b.cost / (factor * a.cost) - 1.0) for a, b in zip(one, other, strict=True)])
-        misfit = _worst([_misfit(r, w) for w, each in ((first, one), (second, other)) for r in each])
+        off = worst([abs(b.cost / (factor * a.cost) - 1.0) for a, b in zip(one, other, strict=True)])
+        misfit = worst([_misfit(r, w) for w, each in ((first, one), (second, other)) for r in each])
         add(name, None, one + other, off, misfit)
     for work in works.shallow_exact():
         if work.name in ("reg-1d-vector", "reg-plane-onehot"):
             solved = covopt(work, settings, **options)
-            off = _worst([r.unbalanced for r in solved])
+            off = worst([r.unbalanced for r in solved])
             add(f"balanced neurons, {work.name}", None, solved, off, 0.0)
     return Outcome(
         target="relative error <= 1e-8",
@@ -214,27 +216,9 @@ def _misfit(run: Run, work: works.Work) -> float:
     return run.residual / float(abs(work.Y).max())
 
 
-def _worst(values: Sequence[float | None]) -> float:
-    """The largest; infinite where one is missing or NaN."""
-    return max(math.inf if value is None or math.isnan(value) else value for value in values)
-
-
 def _clock(runs: list[Run]) -> float | None:
     """The median of the runs' seconds, for a table."""
-    return _rounded(median(run.seconds for run in runs))
-
-
-def _rounded(value: float | None, digits: int = 2) -> float | None:
-    """A measured number, for a table."""
-    return None if value is None else round(value, digits)
-
-
-ENDED = ("neurons", "status", "seconds", "peak MiB")
-
-
-def _ended(run: Run) -> tuple[object, ...]:
-    """How a run ended, for the columns `ENDED`."""
-    return run.width, run.status, _rounded(run.seconds), _rounded(run.peak_mib, 0)
+    return rounded(median(run.seconds for run in runs))
 
 
 def _seconds(runs: list[Run], total: bool = False) -> str:
@@ -252,4 +236,5 @@ BENCHMARKS = {
     "digits-all": Benchmark(run_digits_all, "1,797 digits, lam 1e-4 (2 x each of --seconds)"),
     "teacher": Benchmark(run_teacher, "five random teachers (5 x 2 x 10 s; with --reference S, 5 x 2 x S more)"),
     "exact-values": Benchmark(run_exact_values, "closed forms"),
+    **PROOFS,
 }

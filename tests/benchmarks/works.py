@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_iris
 
 from tests.benchmarks.objective import Array
 
@@ -78,6 +78,23 @@ def teacher(seed: int) -> Work:
     rng = np.random.default_rng(seed)
     X, W, v = rng.standard_normal((100, 5)), rng.standard_normal((5, 5)), rng.standard_normal((5, 1))
     return Work(f"teacher-{seed}", X, np.maximum(X @ W.T, 0.0) @ v, 1e-2, 0.0)
+
+
+def iris(lam: float) -> Work:
+    """The 150 irises, each column with mean 0 and standard deviation 1, one-hot targets, a bias."""
+    features, classes = load_iris(return_X_y=True)
+    X = (np.asarray(features) - np.mean(features, axis=0)) / np.std(features, axis=0)
+    return Work("iris", X, np.eye(3)[classes], lam, 1.0)
+
+
+def random_sets(b: float, count: int = 100) -> list[Work]:
+    """25 standard normal points in the plane with 5 standard normal targets each, no bias; lam = b / 25."""
+    sets = []
+    for seed in range(count):
+        rng = np.random.default_rng(seed)
+        X, Y = rng.standard_normal((25, 2)), rng.standard_normal((25, 5))
+        sets.append(Work(f"random-set-{seed}, b = {b}", X, Y, b / 25, 0.0))
+    return sets
 
 
 def exact_values() -> list[Work]:

@@ -1,0 +1,137 @@
+"""Benchmarks of the lower bounds: how small a gap is proved, and how fast."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from tests.benchmarks import works
+from tests.benchmarks.harness import (
+    ENDED,
+    LATE,
+    Benchmark,
+    Outcome,
+    Run,
+    Settings,
+    covopt,
+    ended,
+    rounded,
+    show,
+    spawn,
+    worst,
+)
+from tests.benchmarks.objective import objective
+
+WEIGHTS = (0.1, 0.01)  # b: the penalty of the random sets
+RELAXING = 200.0  # seconds for the relaxations of each of them
+
+
+def run_random_sets(settings: Settings) -> Outcome:
+    """100 random sets for each b; their (1/2) |F - Y|^2 + (b/2) |theta|^2 is N / 2 times our loss at lam = b / N."""
+    rows, runs, loose, met = [], [], [], True
+    for b in WEIGHTS:
+        sets = works.random_sets(b)[: 4 if settings.quick else None]
+        solved, gaps, seconds = _solve_sets(sets, settings)
+        met = met and all(run.error is None and _proved(run, 1e-6) and run.seconds < 2.0 for run in solved)
+        costs = [run.cost * len(work.X) / 2.0 for run, work in zip(solved, sets, strict=True)]
+        rows.append((b, "arrangement", len(solved), *_quartiles(costs), *_gaps([run.gap for run in solved])))
+        rows[-1] += _times([run.seconds for run in solved])
+        rows.append((b, "relaxation", len(gaps), None, None, None, *_gaps(gaps), *_times(seconds)))
+        runs += solved
+        loose.append(f"{', '.join(show(gap) for gap in _quartiles(gaps))} at b = {b} ({len(gaps)} sets)")
+    certified = sum(_proved(run, 1e-6) for run in runs)
+    return Outcome(
+        target="every set certified to 1e-6 by the arrangement, in less than 2 s each",
+        reached=f"{certified} of {len(runs)}, worst gap {show(worst([run.gap for run in runs]))}, slowest "
+        f"{show(rounded(worst([run.seconds for run in runs])))} s; quartiles of the gap that the relaxation alone "
+        f"proves: {'; '.join(loose)}",
+        met=met,
+        columns=(
+            *("b", "bound", "sets", "their cost: quartile", "median", "quartile"),
+            *("gap: quartile", "median", "quartile", "worst", "seconds: median", "slowest"),
+        ),
+        rows=rows,
+        runs=runs,
+    )
+
+
+def _solve_sets(sets: list[works.Work], settings: Settings) -> tuple[list[Run], list[float], list[float]]:
+    """One process: each set solved, and the gaps and seconds of the relaxations that there was time for."""
+    options = {"gap": 1e-6, "time_limit": settings.limit(20), "certify": "fast"}
+    job = {"lam": sets[0].lam, "options": options, "threads": settings.threads, "relaxing": settings.limit(RELAXING)}
+    runs = [Run("covopt", work.name, 0, options) for work in sets]
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        np.savez(directory / "data.npz", X=np.stack([w.X for w in sets]), Y=np.stack([w.Y for w in sets]))
+        (directory / "job.json").write_text(json.dumps(job))
+        error = spawn(directory, settings.threads, 2400.0, "tests.benchmarks.sets")
+        if error is not None:
+            print(f"  {error}", file=sys.stderr)
+            for run in runs:
+                run.error = error
+            return runs, [], []
+        told = json.loads((directory / "run.json").read_text())
+        with np.load(directory / "weights.npz") as archive:
+            weights = [[archive[f"{k}_{layer}"] for layer in (0, 1)] for k in range(len(sets))]
+    for run, work, each, W in zip(runs, sets, told["solved"], weights, strict=True):
+        value = objective(work.X, work.Y, W, lam=work.lam, beta=0.0, slope=0.0)
+        run.cost, run.fit, run.norm, run.residual = value.cost, value.fit, value.norm, value.residual
+        run.seconds, run.width, run.lower = each["seconds"], each["width"], each["lower"]
+        run.certificate, run.status, run.peak_mib = each["certificate"], each["status"], told["peak_mib"]
+        run.gap = None if run.lower is None else (run.cost - run.lower) / run.cost
+    relaxed = [(run, each) for run, each in zip(runs, told["relaxed"], strict=False) if each["lower"] is not None]
+    gaps = [(run.cost - each["lower"]) / run.cost for run, each in relaxed]
+    return runs, gaps, [each["seconds"] for _, each in relaxed]
+
+
+def _proved(run: Run, gap: float) -> bool:
+    return run.gap is not None and run.gap <= gap and run.certificate == "exact"
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float | None, ...]:
+    return tuple(map(float, np.quantile(values, (0.25, 0.5, 0.75)))) if len(values) else (None, None, None)
+
+
+def _gaps(gaps: Sequence[float | None]) -> tuple[float | None, ...]:
+    known = [gap for gap in gaps if gap is not None]
+    return *_quartiles(known), max(known, default=None)
+
+
+def _times(seconds: Sequence[float]) -> tuple[float | None, ...]:
+    return rounded(_quartiles(seconds)[1], 3), rounded(max(seconds, default=None), 3)
+
+
+def run_proof(settings: Settings, work: works.Work, must: float, aim: float, limit: float) -> Outcome:
+    """One problem with `certify="full"`: the gap that is proved in the time."""
+    runs = covopt(work, settings, certify="full", gap=min(1e-4, aim), time_limit=settings.limit(limit))
+    gap = worst([run.gap for run in runs])
+    on_time = all(run.seconds <= LATE * limit for run in runs)
+    return Outcome(
+        target=f"proved gap <= {show(must)} in {show(limit)} s (aim {show(aim)})",
+        reached=f"gap {show(gap)}{'' if gap > aim else ', the aim,'} by {runs[0].certificate} "
+        f"in {show(rounded(worst([run.seconds for run in runs]), 1))} s",
+        met=gap <= must and on_time,
+        columns=("seed", "cost", "lower", "gap", "certificate", *ENDED),
+        rows=[(*(run.seed, run.cost, run.lower, run.gap, run.certificate), *ended(run)) for run in runs],
+        runs=runs,
+    )
+
+
+def _proof(work: works.Work, must: float, aim: float, limit: float, says: str) -> Benchmark:
+    return Benchmark(partial(run_proof, work=work, must=must, aim=aim, limit=limit), f"{says} ({limit:.0f} s)")
+
+
+PROOFS = {
+    "random-sets": Benchmark(run_random_sets, "200 random sets in the plane, certified; the relaxation beside (450 s)"),
+    "proof-digits-15": _proof(works.digits(15, 1e-2), 2e-2, 1e-3, 120.0, "a proof for 15 digits"),
+    "proof-digits-30": _proof(works.digits(30, 1e-2), 4e-2, 5e-3, 300.0, "a proof for 30 digits"),
+    "proof-digits-60": _proof(works.digits(60, 1e-2), 8e-2, 2e-2, 600.0, "a proof for 60 digits"),
+    "proof-iris": _proof(works.iris(1e-2), 5e-2, 1e-2, 600.0, "a proof for iris, standardised, with a bias"),
+    "proof-teacher": _proof(works.teacher(0), 1e-2, 1e-4, 300.0, "a proof for the first teacher"),
+}

@@ -1,0 +1,83 @@
+"""Many small problems in one process: `python -m tests.benchmarks.sets DIRECTORY`, as `contender` runs one.
+
+`job.json` and `data.npz` (X (S, N, d), Y (S, N, m)) lie there; `weights.npz` and `run.json` come to lie beside them.
+Every solve is timed by itself, after one that is not: a process for each would measure the start of the interpreter.
+Beside the solves, the doubly non-negative relaxation of the same problems, by an interior-point method.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import cvxpy as cp
+import numpy as np
+import torch
+
+from covopt.answer import solve
+from covopt.certify.bounds import dual_bound
+from covopt.certify.relaxation import relaxed_maximum
+from covopt.model.problem import make_problem
+from tests.benchmarks.contender import peak_mib
+from tests.benchmarks.objective import Array
+
+
+def main(directory: Path) -> None:
+    """Solve all sets, then relax the first ones until the time for that is spent."""
+    job = json.loads((directory / "job.json").read_text())
+    torch.set_num_threads(job["threads"])
+    with np.load(directory / "data.npz") as data:
+        X, Y = data["X"], data["Y"]
+    solve(X[0], Y[0], lam=job["lam"], bias=0.0, **job["options"])  # first use loads code
+    weights, solved = {}, []
+    for k in range(len(X)):
+        started = time.perf_counter()
+        result = solve(X[k], Y[k], lam=job["lam"], bias=0.0, **job["options"])
+        seconds = time.perf_counter() - started
+        weights |= {f"{k}_{layer}": W.cpu().numpy() for layer, W in enumerate(result.weights)}
+        told = {"lower": result.lower, "certificate": str(result.certificate), "status": str(result.status)}
+        solved.append(told | {"seconds": seconds, "width": result.widths[0]})
+    relaxed, started = [], time.perf_counter()
+    while len(relaxed) < len(X) and time.perf_counter() - started < job["relaxing"]:
+        began = time.perf_counter()
+        lower = relaxation(X[len(relaxed)], Y[len(relaxed)], job["lam"])
+        relaxed.append({"lower": lower, "seconds": time.perf_counter() - began})
+    np.savez(directory / "weights.npz", **weights)
+    told = {"solved": solved, "relaxed": relaxed, "peak_mib": peak_mib()}
+    (directory / "run.json").write_text(json.dumps(told))
+
+
+def relaxation(X: Array, Y: Array, lam: float) -> float | None:
+    """What the doubly non-negative relaxation proves, mse without bias; None where the solver fails.
+
+    Its dual point comes from the relaxed primal (letters as in `covopt.certify.lift`, E[.] the blocks of U >= 0)
+
+        min (1/N) |F - Y|^2 + lam (tr E[w w^T] + tr E[v v^T]),  F = E[p v^T],  E[y y^T] >= 0,  E[p_i n_i] = 0,
+
+    and the bound from the relaxed maximum there, with its rounding.
+    """
+    (N, d), m = X.shape, Y.shape[1]
+    B = np.block([[np.zeros((N, d)), np.eye(N)], [-X, np.eye(N)]])
+    U = cp.Variable((d + N + m, d + N + m), PSD=True)
+    products = B @ U[: d + N, : d + N] @ B.T
+    rows, columns = np.triu_indices(2 * N)
+    apart = columns != rows + N
+    F = U[d : d + N, d + N :]
+    cost = cp.sum_squares(F - Y) / (N * lam) + cp.trace(U[:d, :d]) + cp.trace(U[d + N :, d + N :])
+    signs = [products[rows[apart], columns[apart]] >= 0.0, products[np.arange(N), N + np.arange(N)] == 0.0]
+    try:
+        cp.Problem(cp.Minimize(cost), signs).solve(solver="CLARABEL")
+    except cp.SolverError:
+        return None
+    if F.value is None:
+        return None
+    problem = make_problem(torch.from_numpy(X), torch.from_numpy(Y), lam=lam, bias=0.0)
+    Lambda = torch.from_numpy((Y - F.value) / (N * lam))
+    maximum = relaxed_maximum(problem.Xt, problem.activation, Lambda, solver="clarabel").maximum
+    return dual_bound(problem, Lambda, maximum).lower
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
