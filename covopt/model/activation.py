@@ -40,7 +40,8 @@ class Activation:
     def pull_back(self, upstream: Float[Tensor, "*shape"], z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """upstream * sigma'(z), entrywise, in one pass over memory; may overwrite `upstream`."""
         if self.slope == 0.0:
-            return upstream.masked_fill_(z <= 0, 0.0)
+            # What autograd calls for ReLU: several times faster than a mask.
+            return torch.ops.aten.threshold_backward.grad_input(upstream, z, 0.0, grad_input=upstream)
         return upstream if self.is_linear else torch.where(z > 0, upstream, self.slope * upstream)
 
     @property

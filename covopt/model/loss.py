@@ -18,6 +18,8 @@ from covopt.errors import ProblemError
 
 Targets = Float[Tensor, "N m"]
 Outputs = Float[Tensor, "N m"]
+ManyOutputs = Float[Tensor, "*networks N m"]
+"""Outputs of one network (N, m), or of many at once."""
 
 
 @runtime_checkable
@@ -29,12 +31,12 @@ class Loss(Protocol):
         """The name that `parse_loss` reads back."""
         ...
 
-    def value(self, F: Outputs, Y: Targets) -> Float[Tensor, ""]:
-        """C(F)."""
+    def value(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks"]:
+        """C(F), one number for each network."""
         ...
 
-    def gradient(self, F: Outputs, Y: Targets) -> Outputs:
-        """grad C(F), shape (N, m)."""
+    def gradient(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
+        """grad C(F), the shape of F."""
         ...
 
     def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
@@ -48,10 +50,10 @@ class MeanSquaredError:
 
     name: str = "mse"
 
-    def value(self, F: Outputs, Y: Targets) -> Float[Tensor, ""]:
-        return (F - Y).square().sum() / len(Y)
+    def value(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks"]:
+        return (F - Y).square().sum(dim=(-2, -1)) / len(Y)
 
-    def gradient(self, F: Outputs, Y: Targets) -> Outputs:
+    def gradient(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
         return (2.0 / len(Y)) * (F - Y)
 
     def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
@@ -69,11 +71,11 @@ class CrossEntropy:
     name: str = "cross_entropy"
     domain_tolerance: float = 1e-12
 
-    def value(self, F: Outputs, Y: Targets) -> Float[Tensor, ""]:
-        return (torch.logsumexp(F, dim=1) - (F * Y).sum(dim=1)).mean()
+    def value(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks"]:
+        return (torch.logsumexp(F, dim=-1) - (F * Y).sum(dim=-1)).mean(dim=-1)
 
-    def gradient(self, F: Outputs, Y: Targets) -> Outputs:
-        return (torch.softmax(F, dim=1) - Y) / len(Y)
+    def gradient(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
+        return (torch.softmax(F, dim=-1) - Y) / len(Y)
 
     def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
         p = Y + len(Y) * G
@@ -92,10 +94,10 @@ class Interpolation:
 
     name: str = "interpolate"
 
-    def value(self, F: Outputs, Y: Targets) -> Float[Tensor, ""]:
-        return torch.zeros((), dtype=F.dtype, device=F.device)
+    def value(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks"]:
+        return F.new_zeros(F.shape[:-2])
 
-    def gradient(self, F: Outputs, Y: Targets) -> Outputs:
+    def gradient(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
         raise ProblemError("The loss 'interpolate' has no gradient; use its multiplier Lambda, or the loss mse.")
 
     def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:

@@ -1,0 +1,143 @@
+"""Many networks of one problem as one batch: weights padded with zeros, one pass forward, one pass back.
+
+A neuron of the padding has no incoming and no outgoing weight. Its gradient is then exactly zero, for every activation
+with sigma(0) = 0, so gradient methods leave it at zero and no mask is needed.
+
+Activations are stored features first, (B, n_l, N), because the first layer of all networks is then one product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights
+
+Widths = Sequence[int]
+
+KERNELS = 1.5e6
+"""What one call of a batch costs beside its arithmetic, in multiplications (measured: about 0.2 ms)."""
+PASSES = 12
+"""What the passes over one activation cost beside the products, in multiplications."""
+
+
+class Batch:
+    """L(W) and its gradient for B networks at once, as rows of one matrix of parameters (B, P).
+
+    A row holds W_1 ... W_L one after another, each padded to (n_l, n_{l-1} + 1) with n_l the largest width of layer l;
+    the bias column stays last.
+
+    Attributes:
+        widths: n_1 ... n_{L-1} of each network.
+        padded: the largest of each.
+        parameters: P.
+    """
+
+    def __init__(self, problem: Problem, widths: Sequence[Widths]) -> None:
+        self.problem, self.widths = problem, [list(w) for w in widths]
+        self.padded = [max(layer) for layer in zip(*self.widths, strict=True)]
+        sizes = [problem.X.shape[1], *self.padded, problem.Y.shape[1]]
+        self._shapes = [(n, below + 1) for below, n in pairwise(sizes)]
+        self._ends = torch.tensor([0] + [n * k for n, k in self._shapes]).cumsum(0).tolist()
+        self.parameters: int = self._ends[-1]
+        self._inputs = problem.Xt.T.contiguous()
+        self._forward = [problem.X.new_empty(len(self.widths), n, problem.samples) for n in self.padded]
+        self._backward = [torch.empty_like(buffer) for buffer in self._forward]
+
+    def pack(self, networks: Sequence[Weights]) -> Float[Tensor, "B P"]:
+        """The rows of these networks, padded."""
+        rows = self.problem.X.new_zeros(len(networks), self.parameters)
+        for row, weights in zip(rows, networks, strict=True):
+            for target, W in zip(self._matrices(row[None]), weights, strict=True):
+                target[0, : W.shape[0], : W.shape[1] - 1] = W[:, :-1]
+                target[0, : W.shape[0], -1] = W[:, -1]
+        return rows
+
+    def unpack(self, row: Float[Tensor, " P"], widths: Widths) -> list[Tensor]:
+        """The weights W_1 ... W_L of one row, without the padding."""
+        sizes = [self.problem.X.shape[1], *widths, self.problem.Y.shape[1]]
+        return [
+            torch.cat([W[0, :n, :below], W[0, :n, -1:]], dim=1)
+            for (below, n), W in zip(pairwise(sizes), self._matrices(row[None]), strict=True)
+        ]
+
+    def evaluate(self, theta: Float[Tensor, "b P"]) -> tuple[Float[Tensor, " b"], Float[Tensor, "b P"]]:
+        """L and dL/dtheta of each row, by back-propagation; sigma' at a kink is the slope a.
+
+        The number of rows may be smaller than that of the batch, not larger.
+        """
+        problem, W = self.problem, self._matrices(theta)
+        hidden, sigmas = self._hidden(W)
+        outputs = torch.baddbmm(problem.beta * W[-1][:, :, -1:], W[-1][:, :, :-1], sigmas[-1])
+        cost = problem.loss.value(outputs.mT, problem.Y) + problem.lam * theta.square().sum(dim=1)
+        gradient = (2.0 * problem.lam) * theta
+        parts = self._matrices(gradient)
+        M = problem.loss.gradient(outputs.mT, problem.Y).mT.contiguous()
+        for layer in range(problem.depth - 1, 0, -1):
+            parts[layer][:, :, :-1] += torch.bmm(M, sigmas[layer - 1].mT)
+            parts[layer][:, :, -1] += problem.beta * M.sum(dim=2)
+            M = torch.bmm(W[layer][:, :, :-1].mT, M, out=self._backward[layer - 1][: len(theta)])
+            M = problem.activation.pull_back(M, hidden[layer - 1])
+        parts[0] += (M.reshape(-1, problem.samples) @ problem.Xt).view(parts[0].shape)
+        return cost, gradient
+
+    def _hidden(self, W: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """What sigma' is read from, and sigma(Z_l), for the hidden layers; both (b, n_l, N)."""
+        problem, rows = self.problem, len(W[0])
+        hidden, sigmas = [], []
+        for layer, buffer in enumerate(self._forward):
+            Z = buffer[:rows]
+            if layer == 0:
+                torch.mm(W[0].reshape(-1, W[0].shape[2]), self._inputs, out=Z.view(-1, problem.samples))
+            else:
+                torch.baddbmm(problem.beta * W[layer][:, :, -1:], W[layer][:, :, :-1], sigmas[-1], out=Z)
+            # ReLU works in place: sigma(z) > 0 where z > 0.
+            sigmas.append(Z.relu_() if problem.activation.slope == 0.0 else problem.activation(Z))
+            hidden.append(Z)
+        return hidden, sigmas
+
+    def _matrices(self, theta: Float[Tensor, "b P"]) -> list[Tensor]:
+        """Views W_1 ... W_L (b, n_l, n_{l-1} + 1) of the rows."""
+        return [
+            theta[:, begin:end].unflatten(1, shape)
+            for (begin, end), shape in zip(pairwise(self._ends), self._shapes, strict=True)
+        ]
+
+
+def work(problem: Problem, widths: Widths) -> float:
+    """What L and its gradient cost for one network of these widths, in multiplications."""
+    sizes = [problem.X.shape[1], *widths, problem.Y.shape[1]]
+    products = sum((below + 1) * n for below, n in pairwise(sizes))
+    return problem.samples * (3.0 * products + PASSES * sum(widths))
+
+
+def buckets(problem: Problem, widths: Sequence[Widths], largest: int) -> list[list[int]]:
+    """Split networks into batches, so that padding costs less than it saves; returns the networks' numbers.
+
+    Networks are sorted by their work. Of all ways to cut that list, take the one with the least sum over its batches
+    of KERNELS + B work(padded widths), by dynamic programming. No batch of several networks holds more than `largest`
+    activations N sum n_l.
+    """
+    order = sorted(range(len(widths)), key=lambda i: (work(problem, widths[i]), list(widths[i])))
+    best, cut = [0.0], [0]
+    for end in range(1, len(order) + 1):
+        padded, options = [0] * (problem.depth - 1), []
+        for begin in range(end - 1, -1, -1):
+            padded = [max(pair) for pair in zip(padded, widths[order[begin]], strict=True)]
+            count = end - begin
+            if count > 1 and count * problem.samples * sum(padded) > largest:
+                break
+            options.append((best[begin] + KERNELS + count * work(problem, padded), begin))
+        value, begin = min(options)
+        best.append(value)
+        cut.append(begin)
+    found, end = [], len(order)
+    while end:
+        found.append(order[cut[end] : end])
+        end = cut[end]
+    return found[::-1]
