@@ -114,7 +114,7 @@ class AlternatingDirections:
         J = ground.P.new_zeros(len(pieces), r + y + outputs, order + outputs)
         for basis, piece in zip(J, pieces, strict=True):
             q = piece.B.shape[1]
-            corner = torch.eye(r, q, dtype=J.dtype, device=J.device)
+            corner = torch.nn.functional.pad(piece.span.basis.T, (0, q - piece.rank))
             basis[: r + len(piece.B), :q] = torch.linalg.qr(torch.cat([corner, piece.B]))[0]
             basis[r + y :, order:] = torch.eye(outputs, dtype=J.dtype, device=J.device)
         self.J = J.to(dtype)

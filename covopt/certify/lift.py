@@ -7,6 +7,17 @@ z_i <= 0 (so p_i = 0), or either (p_i stays a variable, i in F); walls a^T w >= 
 
     u = (w, p_F),   y = (p, n, walls) = B u >= 0,   sigma(z) = G u,   p_i n_i = 0,   |w| = 1.
 
+**Whose span.** Let w be a *maximiser* of h on the sphere, f = h(w)^2 > 0, and a = Lambda Lambda^T sigma. For ReLU
+
+    sum over z_i > 0 of a_i x_i^T d + sum over z_i = 0 of a_i (x_i^T d)_+ <= f w^T d   for every direction d
+
+(the derivative of h^2, which is homogeneous). A d orthogonal to all x_j with z_j >= 0 makes the left side 0, and so
+does -d: w is orthogonal to it. So w lies in the span of the samples that it does not switch off. On a piece z_i <= 0
+may be read as z_i < 0, since maximisers with z_i = 0 are in the other half; hence where the samples that are not
+negative are independent and fewer than r, w ranges over their span only, and a piece loses a dimension with each
+negative sample. What is proved is max h all the same, and not the maximum over a piece. (Derived; tested against
+exact maxima.)
+
 **The proof.** Let Pi (K, K) be symmetric, >= 0 except at the entries (p_i, n_i), where it may be anything. Then
 y^T Pi y >= 0 on the piece, and for every tau
 
@@ -28,6 +39,10 @@ price of moving p by |p| <= |X w|.
 then S + D >= 0 with |D|_2 <= g / (1 - g) tr S, g = (n + 1) u [Rump, Verification of positive definiteness, BIT 46
 (2006)]. What the sums that make S can lose is bounded by the same sums of absolute values. Both are paid for with
 |u|^2 <= 1 + |F| in these units.
+
+**Rounding of the span.** A unit w of the span is Xh_J^T c with |c| <= 1 / s, s the smallest singular value of the rows
+Xh_J. With Q (k, r) the computed basis, |(I - Q^T Q) w| <= eta = |Xh_J - Xh_J Q^T Q| / s. So z, n and the walls move by
+eta at most, y^T Pi y by 2 eta (1 + eta) sum |Pi|, and Lambda^T sigma by eta sum |lambda_i| |x_i|.
 """
 
 from __future__ import annotations
@@ -126,20 +141,69 @@ def make_ground(
 
 
 @dataclass(frozen=True)
+class Span:
+    """The subspace that the maximisers in a piece lie in.
+
+    Attributes:
+        basis: Q, orthonormal rows (k, r).
+        error: eta, what Q may leave out of a unit w; 0 for the whole space.
+        stretch: a bound on |Q w|^2 for unit w.
+    """
+
+    basis: Float[Tensor, "k r"]
+    error: float = 0.0
+    stretch: float = 1.0
+
+
+def make_span(ground: Ground, signs: Int[Tensor, " N"], independent: float = 1e-5) -> Span:
+    """The span of the samples that are not negative, or the whole space.
+
+    The whole space where the activation switches nothing off, or where they are dependent: their unit rows have a
+    singular value below `independent`.
+    """
+    r = ground.rank
+    whole = Span(torch.eye(r, dtype=ground.P.dtype, device=ground.P.device))
+    left = (signs >= 0).to(ground.zero.device) & ~ground.zero
+    k = int(left.sum())
+    if ground.slope != 0.0 or not 0 < k < r:
+        return whole
+    rows = (ground.P / ground.length[:, None])[left]
+    Q, R = torch.linalg.qr(rows.T)
+    basis = Q.T.contiguous()
+    rounding = 16 * r**1.5 * math.sqrt(k) * UNIT_ROUNDOFF
+    missed = float((rows - (rows @ Q) @ basis).norm()) + rounding
+    smallest = float(torch.linalg.svdvals(R)[-1]) - missed - 4 * r * rounding
+    if smallest < independent:
+        return whole
+    defect = float((basis @ Q - whole.basis[:k, :k]).norm()) + rounding
+    return Span(basis, missed / smallest + rounding, 1.0 + defect)
+
+
+@dataclass(frozen=True)
 class Piece:
     """The lifted cone of one piece of the sphere; see the module's text.
 
     Attributes:
         ground: the inputs.
         signs: +1, -1, or 0 for a free sample (N,).
-        B: y = (p, n, walls), p and n in units of |x_i|, from u = (w, p_F) (K, q), K = 2N + walls, q = r + |F|.
+        span: what w ranges over.
+        B: y = (p, n, walls), p and n in units of |x_i|, from u = (w, p_F) (K, q), K = 2N + walls, q = k + |F|; w in the
+            coordinates of the span.
         free: where Pi may have any sign: entries (p_i, n_i), and all rows of what is 0 on the piece (K, K).
+        longest: a bound on |y_j| for unit w: 1, or the norm of the longest wall.
     """
 
     ground: Ground
     signs: Int[Tensor, " N"]
+    span: Span
     B: Float[Tensor, "K q"]
     free: Bool[Tensor, "K K"]
+    longest: float = 1.0
+
+    @property
+    def rank(self) -> int:
+        """k, the dimension that w ranges over."""
+        return len(self.span.basis)
 
     @property
     def loose(self) -> Int[Tensor, " F"]:
@@ -157,16 +221,18 @@ def make_piece(
     ground: Ground, signs: Sequence[int] | Tensor | None = None, walls: Float[Tensor, "k r"] | None = None
 ) -> Piece:
     """The piece of these signs, cut by walls a^T w >= 0; the whole sphere without either."""
-    N, r = ground.P.shape
+    N = ground.samples
     given = torch.zeros(N, dtype=torch.int64) if signs is None else torch.as_tensor(signs).to(torch.int64).cpu()
     given = torch.where(ground.zero.cpu(), 1, given)
     loose = (given == 0).nonzero()[:, 0]
-    rows = ground.P / ground.length[:, None]
+    span = make_span(ground, given)
+    k = len(span.basis)
+    rows = ground.P / ground.length[:, None] @ span.basis.T
     sign = given.to(ground.P.device)
-    B = ground.P.new_zeros(2 * N, r + len(loose))
-    B[:N, :r] = torch.where(sign[:, None] > 0, rows, 0.0)
-    B[N:, :r] = torch.where(sign[:, None] > 0, 0.0, -rows)
-    columns = r + torch.arange(len(loose))
+    B = ground.P.new_zeros(2 * N, k + len(loose))
+    B[:N, :k] = torch.where(sign[:, None] > 0, rows, 0.0)
+    B[N:, :k] = torch.where(sign[:, None] > 0, 0.0, -rows)
+    columns = k + torch.arange(len(loose))
     B[loose, columns] = 1.0
     B[N + loose, columns] = 1.0
     nothing = torch.cat([sign < 0, sign > 0])
@@ -174,11 +240,11 @@ def make_piece(
     diagonal = torch.eye(2 * N, dtype=torch.bool, device=B.device)
     free = (pairs & ~diagonal) | nothing[:, None] | nothing
     if walls is None or len(walls) == 0:
-        return Piece(ground, given, B, free)
-    B = torch.cat([B, torch.nn.functional.pad(walls, (0, len(loose)))])
+        return Piece(ground, given, span, B, free)
+    B = torch.cat([B, torch.nn.functional.pad(walls @ span.basis.T, (0, len(loose)))])
     whole = torch.zeros(len(B), len(B), dtype=torch.bool, device=B.device)
     whole[: 2 * N, : 2 * N] = free
-    return Piece(ground, given, B, whole)
+    return Piece(ground, given, span, B, whole, max(1.0, float(walls.norm(dim=1).max())))
 
 
 def clip(piece: Piece, multipliers: Float[Tensor, "K K"]) -> Float[Tensor, "K K"]:
@@ -197,7 +263,7 @@ def prove(
 
     `multipliers` belong to y in units of |x_i|. Infinity where the repair fails.
     """
-    r, Pi = piece.ground.rank, clip(piece, multipliers)
+    k, Pi = piece.rank, clip(piece, multipliers)
     B, H = piece.B, piece.outputs(Lambda)
     S = -(H @ H.T) - B.T @ Pi @ B
     S = 0.5 * (S + S.T)
@@ -208,12 +274,23 @@ def prove(
         return math.inf
     K = _shift_matrix(piece)
     size = _largest_sums(piece, Lambda, Pi) + shift * float(K.norm())
-    return _with_rounding(S + shift * K, r, tau, size, options)
+    bound = _with_rounding(S + shift * K, k, tau, size, options)
+    return _off_the_span(piece, Lambda, float(Pi.abs().sum()) + shift * len(piece.loose), bound)
+
+
+def _off_the_span(piece: Piece, Lambda: Tensor, weight: float, bound: float) -> float:
+    """The bound on h^2 with what the computed span leaves out of w; `weight` is the sum of all |multipliers|."""
+    eta = piece.span.error * (1.0 + 1e-3)
+    if eta == 0.0:
+        return bound
+    bound = bound * piece.span.stretch + 2.0 * eta * piece.longest**2 * weight
+    moved = eta * float((Lambda.norm(dim=1) * piece.ground.length).sum())
+    return (math.sqrt(bound) + moved) ** 2 * (1.0 + 8 * UNIT_ROUNDOFF)
 
 
 def _shift_matrix(piece: Piece) -> Float[Tensor, "q q"]:
     """K with u^T K u = sum over F of p_i n_i, in units of |x_i|."""
-    r, q = piece.ground.rank, piece.B.shape[1]
+    r, q = piece.rank, piece.B.shape[1]
     K = piece.B.new_zeros(q, q)
     K[r:, r:] = torch.eye(q - r, dtype=K.dtype, device=K.device)
     half = 0.5 * piece.B[piece.ground.samples + piece.loose, :r]
@@ -223,7 +300,7 @@ def _shift_matrix(piece: Piece) -> Float[Tensor, "q q"]:
 
 def _cheapest_shift(S: Float[Tensor, "q q"], piece: Piece, options: RepairOptions) -> tuple[float, float]:
     """(c, tau(c)) near the minimum of tau; (0, .) where no sample is free."""
-    r = piece.ground.rank
+    r = piece.rank
     D = -S[:r, :r]
     if S.shape[0] == r:
         return 0.0, _top(D)

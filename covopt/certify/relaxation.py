@@ -334,7 +334,7 @@ class _Tree:
 
 def _through_cvxpy(piece: Piece, Lambda: Tensor, solver: str, budget: Budget) -> Float[Tensor, "K K"]:
     """Pi by an interior-point (CLARABEL) or splitting (SCS) solver; zeros where it fails, which prove little."""
-    r, q, K = piece.ground.rank, piece.B.shape[1], len(piece.B)
+    r, q, K = piece.rank, piece.B.shape[1], len(piece.B)
     B, H, free = piece.B.cpu().numpy(), piece.outputs(Lambda).cpu().numpy(), piece.free.cpu().numpy()
     scale = max(1e-300, float(np.linalg.norm(H, 2)))
     U = cp.Variable((q, q), PSD=True)

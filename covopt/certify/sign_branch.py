@@ -3,10 +3,12 @@
 The relaxation (`certify.lift`) is loose where several directions with h near 1 can be mixed. A split takes them apart:
 at a sample, into z_i >= 0 and z_i <= 0, which also makes sigma linear there; or, where no sample divides the moment
 matrix any more, at a wall a^T w = 0 between the directions that it mixes (a from the top eigenvectors of E[w w^T]).
-Even with all signs fixed the relaxation is not tight, so that without walls the tree ends above the maximum.
+Even with all signs fixed the relaxation is not tight, so that without walls the tree ends above the maximum. Negative
+samples shrink the space that a maximiser can lie in (`certify.lift`, "whose span").
 
 Every leaf has its own multipliers, and max h is at most the largest of the leaves' bounds, since the pieces cover the
-sphere by construction. Best first: the node with the largest bound is split next, its children start from its state.
+sphere by construction: a maximiser belongs to the leaf that it reaches by z_i >= 0 or z_i < 0, and by either side of a
+wall. Best first: the node with the largest bound is split next, its children start from its state.
 
 The tree and the leaves' multipliers (`Multipliers`) prove the bound without any solver: `proved_maximum`.
 """

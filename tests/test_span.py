@@ -1,0 +1,87 @@
+"""Trees of the relaxation where samples are few: a maximiser lies in the span of the samples it does not switch off."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from instances import gaussian
+
+from covopt.certify.lift import make_ground, make_piece, make_span
+from covopt.certify.relaxation import check_maximum, relaxed_maximum
+from covopt.model.activation import Activation
+
+RELU = Activation(0.0)
+
+
+def faces_maximum(X: torch.Tensor, Lambda: torch.Tensor) -> tuple[float, torch.Tensor]:
+    """max |Lambda^T relu(X w)| over unit w, and a maximiser, by all 3^N faces of the arrangement.
+
+    On a face, a part of a linear space, h^2 is a quadratic form; a maximum in its interior is a top eigenvector there.
+    """
+    best, where = 0.0, X[0]
+    for signs in itertools.product((1, 0, -1), repeat=len(X)):
+        s = torch.tensor(signs)
+        zero = X[s == 0]
+        basis = torch.linalg.svd(zero)[2][torch.linalg.matrix_rank(zero) :] if len(zero) else torch.eye(X.shape[1])
+        if not len(basis) or not bool((s > 0).any()):
+            continue
+        A = Lambda[s > 0].T @ X[s > 0] @ basis.to(X).T
+        _, values, Vt = torch.linalg.svd(A)
+        for w in (Vt[0] @ basis.to(X), -Vt[0] @ basis.to(X)):
+            z = X @ w
+            if float(values[0]) > best and bool((z[s > 0] > 0).all()) and bool((z[s < 0] < 0).all()):
+                best, where = float(values[0]), w
+    return best, where
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(2, 5), st.integers(0, 3), st.integers(1, 3), st.integers(0, 10**6))
+def test_the_maximiser_lies_in_the_span(N: int, extra: int, m: int, seed: int) -> None:
+    X, Lambda = gaussian(N, N + extra, seed=seed), gaussian(N, m, seed=seed + 1)
+    value, w = faces_maximum(X, Lambda)
+    assert value > 0.0
+    on = X[X @ w > -1e-9]
+    assert float((w - torch.linalg.pinv(on) @ on @ w).norm()) < 1e-6
+
+
+@settings(deadline=None, max_examples=6)
+@given(st.integers(2, 5), st.integers(0, 2), st.integers(1, 3), st.integers(0, 10**6))
+def test_trees_close_above_the_exact_maximum(N: int, extra: int, m: int, seed: int) -> None:
+    X, Lambda = gaussian(N, N + extra, seed=seed), gaussian(N, m, seed=seed + 1)
+    value, _ = faces_maximum(X, Lambda)
+    for nodes in (1, 5, 41):
+        found = relaxed_maximum(X, RELU, Lambda, max_nodes=nodes)
+        assert value * (1 - 1e-12) <= found.maximum
+        assert value * (1 - 1e-12) <= check_maximum(X, RELU, Lambda, found.multipliers)
+    assert found.maximum <= value * (1 + 1e-2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_correlated_samples_with_few_neurons_on(seed: int) -> None:
+    """Most samples off at the maximum: the case in which the span matters most."""
+    X = gaussian(6, 8, seed=seed) + 2.0 * gaussian(1, 8, seed=seed + 100)
+    Lambda = gaussian(6, 2, seed=seed + 200) - torch.tensor([0.5, 0.0])
+    value, _ = faces_maximum(X, Lambda)
+    found = relaxed_maximum(X, RELU, Lambda, max_nodes=61)
+    assert value * (1 - 1e-12) <= found.maximum <= value * (1 + 1e-2)
+
+
+def test_the_span_of_a_piece() -> None:
+    X = gaussian(4, 4, seed=3)
+    ground = make_ground(X, RELU)
+    signs = torch.tensor([1, -1, 0, -1])
+    span = make_span(ground, signs)
+    assert span.basis.shape == (2, 4)
+    rows = ground.P[[0, 2]]
+    assert float((rows - rows @ span.basis.T @ span.basis).norm()) <= span.error * float(rows.norm()) * 10
+    assert 0.0 < span.error < 1e-12
+    assert make_piece(ground, signs).B.shape == (8, 2 + 1)
+    # Dependent samples, a leaky activation, and samples that all are off: the whole space.
+    twice = make_ground(torch.cat([X[:1], X[:1], X[1:]]), RELU)
+    assert len(make_span(twice, torch.tensor([0, 0, -1, -1, -1])).basis) == 4
+    assert len(make_span(make_ground(X, Activation(0.1)), signs).basis) == 4
+    assert len(make_span(ground, torch.full((4,), -1)).basis) == 4
