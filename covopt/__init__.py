@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from covopt.answer import solve, verify
+    from covopt.certify.completely_positive import CPRank, cp_rank
     from covopt.data import Dataset, read_data
     from covopt.errors import CovoptError, DataError, InfeasibleError, ProblemError, RecordError
     from covopt.loop import Certificate, Progress, Status
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "solve": "answer",
     "verify": "answer",
+    "CPRank": "certify.completely_positive",
+    "cp_rank": "certify.completely_positive",
     "Dataset": "data",
     "read_data": "data",
     "CovoptError": "errors",
@@ -35,6 +38,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "CPRank",
     "Certificate",
     "CovoptError",
     "DataError",
@@ -46,6 +50,7 @@ __all__ = [
     "Result",
     "Status",
     "__version__",
+    "cp_rank",
     "load",
     "read_data",
     "solve",

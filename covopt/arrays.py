@@ -1,16 +1,20 @@
-"""Archives of arrays from people we do not know: nothing is unpickled, and sizes are checked before memory is given."""
+"""Arrays in files from people we do not know: nothing is unpickled, and sizes are checked before memory is given."""
 
 from __future__ import annotations
 
+import csv
 import math
+import os
+import tempfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from covopt.errors import DataError
+from covopt.errors import DataError, RecordError
 
 DEFLATE_LIMIT = 1032
 """The most bytes that one compressed byte can unfold to (the limit of the deflate format)."""
@@ -67,3 +71,92 @@ def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[tuple[in
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, _, dtype = read(stream)
     return shape, dtype
+
+
+def read_matrix(path: Path) -> NDArray:
+    """The matrix in a `.npz` file (its array `A`, or the only one), a `.npy` file, or a `.csv` file of numbers.
+
+    Raises:
+        DataError: no such file, of another kind, damaged, or without a matrix.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        arrays = read_npz(path)
+        if "A" in arrays or len(arrays) == 1:
+            return arrays["A"] if "A" in arrays else next(iter(arrays.values()))
+        raise DataError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; name the matrix A.")
+    if suffix == ".npy":
+        return _read_npy(path)
+    if suffix == ".csv":
+        return _read_numbers(path)
+    check_readable(path)
+    raise DataError(f"{path} is of no known format; give a .npy, .npz or .csv file.")
+
+
+def _read_npy(path: Path) -> NDArray:
+    check_readable(path)
+    try:
+        with path.open("rb") as stream:
+            version = npy.read_magic(stream)
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, _, dtype = read(stream)
+            if dtype.hasobject:
+                raise DataError(f"{path} holds Python objects, which are never read; save numbers.")
+            if dtype.itemsize * math.prod(int(n) for n in shape) > path.stat().st_size - stream.tell():
+                raise DataError(f"{path} declares more than it holds; write it again.")
+            stream.seek(0)
+            return npy.read_array(stream, allow_pickle=False)
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"{path} is not an .npy file or is damaged; write it again with numpy.save.") from error
+
+
+def _read_numbers(path: Path) -> NDArray:
+    """Rows of numbers with commas between them, and no line of names."""
+    check_readable(path)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            lines = [line for line in csv.reader(stream) if line]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is not a .csv file in UTF-8; save it as one.") from error
+    if len({len(line) for line in lines}) > 1:
+        raise DataError(f"The rows of {path} have different lengths; give one number for each entry of the matrix.")
+    try:
+        return np.array([[float(entry) for entry in line] for line in lines])
+    except ValueError as error:
+        raise DataError(f"{path} holds more than numbers ({error}); give rows of numbers, without names.") from error
+
+
+def check_free(path: Path, force: bool = False) -> None:
+    """Raise a RecordError unless a file may be written there: none exists, or `force` replaces it."""
+    if path.suffix.lower() != ".npz":
+        raise RecordError(f"{path} is to hold arrays; give a name that ends in .npz.")
+    if path.is_dir() or (path.exists() and not force):
+        remedy = "choose another name" if path.is_dir() else "choose another name, or replace it with --force"
+        raise RecordError(f"{path} exists already; {remedy}.")
+    if not path.absolute().parent.is_dir():
+        raise RecordError(f"{path} cannot be written, because there is no directory {path.parent}; make it.")
+
+
+def write_npz(path: Path, arrays: Mapping[str, NDArray], force: bool = False) -> None:
+    """Write arrays by name: into a sibling first, which is renamed when it is complete.
+
+    Raises:
+        RecordError: as `check_free`, or the disk refuses.
+    """
+    check_free(path, force)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.absolute().parent)
+        draft = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                np.savez(stream, allow_pickle=False, **arrays)
+            mask = os.umask(0)
+            os.umask(mask)
+            draft.chmod(0o666 & ~mask)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise RecordError(f"{path} cannot be written ({error.strerror}); choose another name.") from error

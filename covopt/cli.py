@@ -14,6 +14,7 @@ import typer
 
 from covopt import __version__
 from covopt.commands.common import BAD_INPUT, complain
+from covopt.commands.cprank import cprank_command
 from covopt.commands.runs import show_command, verify_command
 from covopt.commands.solve import solve_command
 from covopt.errors import CovoptError
@@ -24,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("solve")(solve_command)
+app.command("cprank")(cprank_command)
 app.command("show")(show_command)
 app.command("verify")(verify_command)
 

@@ -40,7 +40,12 @@ def print_summary(summary: dict[str, object], as_json: bool) -> None:
     if as_json:
         print(record.as_json(summary))
         return
-    console, pairs = Console(highlight=False, markup=False), record.describe(summary)
+    print_pairs(record.describe(summary))
+
+
+def print_pairs(pairs: list[tuple[str, str]]) -> None:
+    """A label and its text on each line; on a terminal, long texts folded beside the labels."""
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:  # one line for each entry, whatever its length
         print("\n".join(f"{label:<13}{text}" for label, text in pairs))
         return
@@ -80,12 +85,12 @@ def progress_text(line: Progress, time_limit: float) -> str:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible(message: str = "Interrupted before there was a network; nothing is written.") -> Iterator[None]:
     """Say so when Ctrl-C comes before the solver has taken over (which then answers it with its best network)."""
     try:
         yield
     except KeyboardInterrupt:
-        complain("Interrupted before there was a network; nothing is written.", INTERRUPTED)
+        complain(message, INTERRUPTED)
 
 
 @contextmanager
