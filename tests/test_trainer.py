@@ -97,7 +97,7 @@ def test_a_batch_trains_as_its_networks_do_alone(depth: int, activation: str) ->
 def test_every_row_of_lbfgs_descends_by_itself_to_its_minimum(memory: int) -> None:
     """Strongly convex quadratics of different scale: monotone, no row sees another, and all arrive."""
     A = gaussian(5, 8, 8, seed=3)
-    H = (A @ A.mT / 8 + torch.eye(8)) * torch.tensor([1e-3, 1.0, 30.0, 1e4, 1.0])[:, None, None].double()
+    H = (A @ A.mT / 8 + torch.eye(8, dtype=torch.float64)) * torch.tensor([1e-3, 1.0, 30.0, 1e4, 1.0])[:, None, None].double()
     centre = gaussian(5, 8, seed=4)
 
     def function(rows: range):
@@ -143,7 +143,7 @@ def test_the_cost_never_rises_and_every_network_improves() -> None:
 def test_a_linear_network_reaches_its_minimum(depth: int) -> None:
     """X = I, beta = 0: each singular value y of Y costs min_s (s - y)^2 / N + lam L s^(2/L) [JGHG22, 3.1]."""
     Y, lam = 2.0 * gaussian(6, 3, seed=8), 0.02
-    problem = make_problem(torch.eye(6), Y, lam=lam, depth=depth, bias=0.0, activation="linear")
+    problem = make_problem(torch.eye(6, dtype=torch.float64), Y, lam=lam, depth=depth, bias=0.0, activation="linear")
 
     def least(y: float) -> float:
         def cost(s: float) -> float:

@@ -20,8 +20,8 @@ from covopt.model.weights import Weights
 
 Widths = Sequence[int]
 
-KERNELS = 1.5e6
-"""What one call of a batch costs beside its arithmetic, in multiplications (measured: about 0.2 ms)."""
+KERNELS = 5e6
+"""What a turn of a batch costs beside its arithmetic, in multiplications (1 ms: L-BFGS makes 200 small calls)."""
 PASSES = 12
 """What the passes over one activation cost beside the products, in multiplications."""
 

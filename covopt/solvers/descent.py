@@ -69,77 +69,123 @@ class LBFGSOptions:
     Attributes:
         memory: pairs remembered; 0 is gradient descent with the step lengths of Barzilai and Borwein.
         decrease, curvature: the constants of the weak Wolfe conditions.
-        trials: points that one line search may try.
+        patience: trials of a line search after which any sufficient decrease is taken.
+        trials: after which a line search is given up.
     """
 
     memory: int = 20
     decrease: float = 1e-4
     curvature: float = 0.9
-    trials: int = 20
+    patience: int = 10
+    trials: int = 25
 
 
 class BatchedLBFGS:
-    """Descends from each row of `start`, in turns of one iteration for all rows.
+    """L-BFGS from each row of `start`, every row at its own pace: a turn evaluates one trial point of each.
 
-    The line search asks for weak Wolfe conditions, which suit functions with kinks [Lewis, Overton 2013]. Only rows
-    whose search goes on are evaluated again. A pair (s, y) of the memory that a row must not use has the weight
-    1 / (s . y) = 0, with which it does nothing in the two-loop recursion [Nocedal, Wright 2006, algorithm 7.4].
+    A row that accepts its point takes a new direction, the others shorten or lengthen their step, so that none waits
+    for another's line search. It asks for weak Wolfe conditions, which suit functions with kinks [Lewis, Overton 2013].
+
+    The rows share the slots of the memory. A row that took no step in a turn leaves a pair (s, y) there with the
+    weight 1 / (s . y) = 0, which does nothing in the two-loop recursion [Nocedal, Wright 2006, algorithm 7.4].
 
     Attributes:
         x: points (B, P); f: values (B,), which never rise; g: gradients (B, P).
-        fresh: rows without memory, whose next direction is the steepest descent.
-        stuck: rows whose last line search found no lower point.
-        stop: asked before each evaluation of a line search whether to end it.
+        stuck: rows that found no lower point along the steepest descent in the last turn.
     """
 
-    def __init__(
-        self,
-        function: Function,
-        start: Float[Tensor, "B P"],
-        options: LBFGSOptions | None = None,
-        stop: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._function, self._options, self._stop = function, options or LBFGSOptions(), stop
+    def __init__(self, function: Function, start: Float[Tensor, "B P"], options: LBFGSOptions | None = None) -> None:
+        self._function, self._options = function, options or LBFGSOptions()
         self.x = start.clone()
         self.f, self.g = function(self.x)
-        self.fresh = torch.ones_like(self.f, dtype=torch.bool)
-        self.stuck = torch.zeros_like(self.f, dtype=torch.bool)
-        memory = self._options.memory
-        self._steps, self._changes = self.x.new_zeros(2, memory, *self.x.shape)
-        self._weights = self.f.new_zeros(memory, len(self.f))
-        self._scale = torch.ones_like(self.f)
-        self._made = 0
+        self._steps, self._changes = self.x.new_zeros(2, self._options.memory, *self.x.shape)
+        self._weights = self.f.new_zeros(self._options.memory, len(self.f))
+        self._scale, self._turns = torch.ones_like(self.f), 0
+        everyone = torch.ones_like(self.f, dtype=torch.bool)
+        self.stuck, self._fresh = ~everyone, everyone
+        self._direction, self._slope = torch.zeros_like(self.g), torch.zeros_like(self.f)
+        self._length, self._low, self._high = (torch.zeros_like(self.f) for _ in range(3))
+        self._trials = torch.zeros_like(self.f, dtype=torch.int64)
+        self._turn(everyone)
 
     def iterate(self) -> None:
-        """One iteration for every row."""
-        direction = self._direction()
-        slope = _dot(self.g, direction)
-        uphill = ~(slope < 0.0)
-        if bool(uphill.any()):
-            self.forget(uphill)
-            direction = torch.where(uphill[:, None], -self.g, direction)
-            slope = torch.where(uphill, -_dot(self.g, self.g), slope)
-        x, f, g = self._search(direction, slope)
-        self._remember(x - self.x, g - self.g)
-        self.x, self.f, self.g = x, f, g
+        """Try one point for every row."""
+        options, length = self._options, self._length
+        point = torch.addcmul(self.x, length[:, None], self._direction)
+        value, gradient = self._function(point)
+        gain = value - self.f
+        falls = gain <= options.decrease * length * self._slope  # False for NaN
+        short = falls & (_dot(gradient, self._direction) < options.curvature * self._slope)
+        self._trials += 1
+        taken = falls & (~short | (self._trials >= options.patience))
+        lost = ~taken & (self._trials >= options.trials)
+        self._low, self._high = torch.where(short, length, self._low), torch.where(falls, self._high, length)
+        self._length = self._next(gain)
+        self.stuck = lost & self._fresh
+        if bool(taken.any()):
+            self._move(taken, point, value, gradient)
+        renewed = taken | lost
+        if bool(renewed.any()):
+            self.forget(lost)
+            self._turn(renewed)
 
     def forget(self, rows: Bool[Tensor, " B"]) -> None:
         """Clear the memory of some rows."""
         self._weights[:, rows] = 0.0
         self._scale[rows] = 1.0
-        self.fresh = self.fresh | rows
+        self._fresh = self._fresh | rows
 
     def keep(self, rows: Bool[Tensor, " B"]) -> None:
         """Go on with these rows only."""
-        self.x, self.f, self.g = self.x[rows], self.f[rows], self.g[rows]
-        self.fresh, self.stuck = self.fresh[rows], self.stuck[rows]
-        self._steps, self._changes = self._steps[:, rows], self._changes[:, rows]
-        self._weights, self._scale = self._weights[:, rows], self._scale[rows]
+        for name in ("x", "f", "g", "stuck", "_fresh", "_scale", "_direction", "_slope", *_SEARCH):
+            setattr(self, name, getattr(self, name)[rows])
+        for name in ("_steps", "_changes", "_weights"):
+            setattr(self, name, getattr(self, name)[:, rows])
 
-    def _direction(self) -> Float[Tensor, "B P"]:
+    def _move(
+        self,
+        taken: Bool[Tensor, " B"],
+        point: Float[Tensor, "B P"],
+        value: Float[Tensor, " B"],
+        gradient: Float[Tensor, "B P"],
+    ) -> None:
+        """Go to the accepted points, and remember the steps."""
+        moved, none = taken[:, None], self.x.new_zeros(())
+        step, change = (torch.where(moved, d, none) for d in (point - self.x, gradient - self.g))
+        self.x, self.g = torch.where(moved, point, self.x), torch.where(moved, gradient, self.g)
+        self.f = torch.where(taken, value, self.f)
+        curvature, length = _dot(step, change), _dot(change, change)
+        good = curvature > torch.finfo(curvature.dtype).tiny
+        self._scale = torch.where(good, curvature / length, self._scale)
+        self._fresh = self._fresh & ~good
+        if self._options.memory:
+            slot = self._turns % self._options.memory
+            self._steps[slot], self._changes[slot] = step, change
+            self._weights[slot] = torch.where(good, 1.0 / curvature, torch.zeros_like(curvature))
+            self._turns += 1
+
+    def _turn(self, rows: Bool[Tensor, " B"]) -> None:
+        """Begin a line search in the new direction; in the steepest descent where that one leads uphill."""
+        direction = self._recursion()
+        slope = _dot(self.g, direction)
+        uphill = rows & ~(slope < 0.0)
+        if bool(uphill.any()):
+            self.forget(uphill)
+            direction = torch.where(uphill[:, None], -self.g, direction)
+            slope = torch.where(uphill, -_dot(self.g, self.g), slope)
+            self.stuck = self.stuck | (uphill & (slope == 0.0))
+        self._direction = torch.where(rows[:, None], direction, self._direction)
+        self._slope = torch.where(rows, slope, self._slope)
+        first = torch.where(self._fresh, (-slope).rsqrt().clamp(max=1.0), torch.ones_like(slope))
+        self._length = torch.where(rows, first, self._length)
+        self._low = torch.where(rows, torch.zeros_like(slope), self._low)
+        self._high = torch.where(rows, torch.full_like(slope, torch.inf), self._high)
+        self._trials = torch.where(rows, torch.zeros_like(self._trials), self._trials)
+
+    def _recursion(self) -> Float[Tensor, "B P"]:
         """Minus the approximate inverse Hessian times the gradient."""
         memory = self._options.memory
-        newest_first = [k % memory for k in range(self._made - 1, max(-1, self._made - 1 - memory), -1)]
+        newest_first = [k % memory for k in range(self._turns - 1, max(-1, self._turns - 1 - memory), -1)]
         q, parts = self.g.neg(), {}
         for k in newest_first:
             parts[k] = self._weights[k] * _dot(self._steps[k], q)
@@ -149,53 +195,16 @@ class BatchedLBFGS:
             q.addcmul_((parts[k] - self._weights[k] * _dot(self._changes[k], q))[:, None], self._steps[k])
         return q
 
-    def _remember(self, step: Float[Tensor, "B P"], change: Float[Tensor, "B P"]) -> None:
-        curvature, length = _dot(step, change), _dot(change, change)
-        good = curvature > torch.finfo(curvature.dtype).tiny
-        self._scale = torch.where(good, curvature / length, self._scale)
-        self.fresh = self.fresh & ~good
-        if self._options.memory:
-            slot = self._made % self._options.memory
-            self._steps[slot], self._changes[slot] = step, change
-            self._weights[slot] = torch.where(good, 1.0 / curvature, torch.zeros_like(curvature))
-            self._made += 1
-
-    def _search(
-        self, direction: Float[Tensor, "B P"], slope: Float[Tensor, " B"]
-    ) -> tuple[Float[Tensor, "B P"], Float[Tensor, " B"], Float[Tensor, "B P"]]:
-        """The points that satisfy the weak Wolfe conditions; where there is none, the lowest that decrease enough."""
-        options = self._options
-        x, f, g = self.x.clone(), self.f.clone(), self.g.clone()
-        first = (1.0 / _dot(self.g, self.g).sqrt()).clamp(max=1.0)
-        t = torch.where(self.fresh, first, torch.ones_like(first))
-        low, high = torch.zeros_like(t), torch.full_like(t, torch.inf)
-        rows = (slope < 0.0).nonzero()[:, 0]
-        for _ in range(options.trials):
-            if not len(rows) or self._stop():
-                break
-            length, down = t[rows], slope[rows]
-            point = torch.addcmul(self.x[rows], length[:, None], direction[rows])
-            value, gradient = self._function(point)
-            rise = value - self.f[rows] - options.decrease * length * down
-            falls = rise <= 0.0  # False for NaN
-            short = falls & (_dot(gradient, direction[rows]) < options.curvature * down)
-            lower = falls & (value <= f[rows])
-            taken = rows[lower]
-            x[taken], f[taken], g[taken] = point[lower], value[lower], gradient[lower]
-            low[rows] = torch.where(short, length, low[rows])
-            high[rows] = torch.where(falls, high[rows], length)
-            t[rows] = self._next(length, value - self.f[rows], down, low[rows], high[rows])
-            rows = rows[~falls | short]
-        self.stuck = ~(f < self.f)
-        return x, f, g
-
-    @staticmethod
-    def _next(t: Tensor, gain: Tensor, slope: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    def _next(self, gain: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         """Twice as far while nothing bounds the step; else the parabola's minimum, kept inside the bracket."""
-        parabola = -0.5 * slope * t * t / (gain - slope * t)
-        inside = torch.where(low > 0.0, 0.5 * (low + high), parabola.nan_to_num(nan=0.0))
+        t, slope, low, high = self._length, self._slope, self._low, self._high
+        parabola = (-0.5 * slope * t * t / (gain - slope * t)).nan_to_num(nan=0.0)
+        inside = torch.where(low > 0.0, 0.5 * (low + high), parabola)
         inside = torch.minimum(torch.maximum(inside, low + 0.1 * (high - low)), low + 0.5 * (high - low))
         return torch.where(torch.isinf(high), 2.0 * t, inside)
+
+
+_SEARCH = ("_length", "_low", "_high", "_trials")
 
 
 def _dot(a: Float[Tensor, "B P"], b: Float[Tensor, "B P"]) -> Float[Tensor, " B"]:

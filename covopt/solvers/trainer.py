@@ -34,8 +34,9 @@ class TrainerOptions:
         adam: its steps and rates.
         share: part of the time after which Adam ends, whatever its steps.
         lbfgs: its memory and line search.
-        iterations: of L-BFGS, at most.
-        still: relative fall in `window` iterations of L-BFGS below which a network stands still.
+        iterations: turns of L-BFGS, one evaluation each, at most.
+        still: relative fall in `window` turns of L-BFGS below which a network stands still.
+        pause: seconds after which a round ends and the loop may look at the batches.
         clearings: times that its memory is then cleared; it goes on while that helps.
         largest: activations in one batch, at most (8 bytes each in float64, held twice).
     """
@@ -46,7 +47,8 @@ class TrainerOptions:
     lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
     iterations: int = 100_000
     still: float = 1e-9
-    window: int = 50
+    window: int = 100
+    pause: float = 0.2
     clearings: int = 3
     largest: int = 10_000_000
 
@@ -112,7 +114,7 @@ def train(
         problem: the question; the loss must be mse or cross_entropy.
         widths: hidden widths; each entry is n (the same for every hidden layer) or (n_1, ..., n_{L-1}).
         seeds: how many (0, 1, ...), or which. A network's start depends on its widths and seed alone.
-        budget: time and rounds; a round is up to `window` iterations of each batch.
+        budget: time and rounds; a round is up to `window` steps of each batch.
         init: networks to train besides, from these weights.
         options: the settings.
         callback: gets a `Progress` after each round.
@@ -294,9 +296,11 @@ class _Group:
         return [self._batch.unpack(row, widths) for row, widths in zip(self.best, self.widths, strict=True)]
 
     def advance(self) -> None:
-        """Up to `window` iterations; fewer when the time is up."""
-        for _ in range(self._options.window):
-            if self.finished or self._budget.spent():
+        """A round: up to `window` steps, fewer when the pause or the end of the time comes first."""
+        begun = self._budget.seconds()
+        for count in range(self._options.window):
+            now = self._budget.seconds()
+            if self.finished or self._budget.spent() or (count and now - begun >= self._options.pause):
                 return
             if self._descent is None:
                 self._train()
@@ -310,13 +314,13 @@ class _Group:
             self._adam.iterate()
             self.best, self.costs = self._adam.best, torch.minimum(self.costs, self._adam.lowest)
             return
-        self._descent = BatchedLBFGS(self._batch.evaluate, self.best, self._options.lbfgs, self._budget.spent)
+        self._descent = BatchedLBFGS(self._batch.evaluate, self.best, self._options.lbfgs)
         self._rows = torch.arange(len(self.best), device=self.best.device)
         self._made, self._cleared = 0, torch.zeros_like(self._rows)
         self._before, self._began = self._descent.f, self._descent.f
 
     def _descend(self, descent: BatchedLBFGS) -> None:
-        """An iteration of L-BFGS; networks at a stand start again without memory, or leave."""
+        """A turn of L-BFGS; networks at a stand start again without memory, or leave."""
         options = self._options
         descent.iterate()
         self._made += 1

@@ -23,6 +23,7 @@ from tests.benchmarks.harness import (
     worst,
 )
 from tests.benchmarks.proofs import PROOFS
+from tests.benchmarks.training import run_batched_training
 
 FITS = 1e-9  # largest |F - Y| / |Y| at which a network counts as an exact fit
 
@@ -236,5 +237,6 @@ BENCHMARKS = {
     "digits-all": Benchmark(run_digits_all, "1,797 digits, lam 1e-4 (2 x each of --seconds)"),
     "teacher": Benchmark(run_teacher, "five random teachers (5 x 2 x 10 s; with --reference S, 5 x 2 x S more)"),
     "exact-values": Benchmark(run_exact_values, "closed forms"),
+    "batched-training": Benchmark(run_batched_training, "60 networks trained at once (2 min)"),
     **PROOFS,
 }
