@@ -97,23 +97,20 @@ def test_a_batch_trains_as_its_networks_do_alone(depth: int, activation: str) ->
 def test_every_row_of_lbfgs_descends_by_itself_to_its_minimum(memory: int) -> None:
     """Strongly convex quadratics of different scale: monotone, no row sees another, and all arrive."""
     A = gaussian(5, 8, 8, seed=3)
-    H = (A @ A.mT / 8 + torch.eye(8, dtype=torch.float64)) * torch.tensor([1e-3, 1.0, 30.0, 1e4, 1.0])[:, None, None].double()
+    sizes = torch.tensor([1e-3, 1.0, 30.0, 1e4, 1.0], dtype=torch.float64)
+    H = (A @ A.mT / 8 + torch.eye(8, dtype=torch.float64)) * sizes[:, None, None]
     centre = gaussian(5, 8, seed=4)
 
-    def function(rows: range):
-        def value(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            # Which quadratic a row belongs to is written in its first entry, which is not moved.
-            which = x[:, 0].long()
-            y = x[:, 1:] - centre[which]
-            g = torch.einsum("bij,bj->bi", H[which], y)
-            return 0.5 * (y * g).sum(dim=1), torch.cat([torch.zeros_like(g[:, :1]), g], dim=1)
-
-        return value
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        which = x[:, 0].long()  # the number of the row's quadratic, an entry that is never moved
+        y = x[:, 1:] - centre[which]
+        g = torch.einsum("bij,bj->bi", H[which], y)
+        return 0.5 * (y * g).sum(dim=1), torch.cat([torch.zeros_like(g[:, :1]), g], dim=1)
 
     start = torch.cat([torch.arange(5.0, dtype=torch.float64)[:, None], gaussian(5, 8, seed=5)], dim=1)
     options = LBFGSOptions(memory=memory)
-    descent = BatchedLBFGS(function(range(5)), start, options)
-    alone = [BatchedLBFGS(function(range(5)), start[i : i + 1], options) for i in range(5)]
+    descent = BatchedLBFGS(function, start, options)
+    alone = [BatchedLBFGS(function, start[i : i + 1], options) for i in range(5)]
     for _ in range(60):
         before = descent.f
         descent.iterate()

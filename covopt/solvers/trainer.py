@@ -43,7 +43,7 @@ class TrainerOptions:
 
     scale: float | None = None
     adam: AdamOptions = field(default_factory=AdamOptions)
-    share: float = 0.25
+    share: float = 0.1
     lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
     iterations: int = 100_000
     still: float = 1e-9
