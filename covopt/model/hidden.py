@@ -11,6 +11,7 @@ row space of Zs_{l-1}); what W loses acts on nothing in the data.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin
-from covopt.linalg.trace import trace_gradients, trace_quotient
+from covopt.linalg.trace import trace_gradients, trace_quotient, trace_value
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights, preactivations
 
@@ -94,6 +95,28 @@ def gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -
     return _partials(problem, Z, inputs, [thin(Zs, rule) for Zs in inputs])
 
 
+def local_loss(
+    problem: Problem,
+    Zs_below: Float[Tensor, "N _"],
+    Z: Float[Tensor, "N n"],
+    Z_above: Float[Tensor, "N _"] | None,
+    rule: RankRule = RANK_RULE,
+) -> Float[Tensor, ""]:
+    """The part of L_r that depends on Z_l, for given neighbours Zs_{l-1} and Z_{l+1}; no other layer enters.
+
+        lam |Z_l^T (Zs_{l-1}^T)^+|^2 + lam |Z_{l+1}^T (Zs_l^T)^+|^2   for l < L,
+        lam |Z_L^T (Zs_{L-1}^T)^+|^2 + C(Z_L)                         for l = L (`Z_above` None).
+
+    Differentiable; its gradient in Z_l is entry l of `gradient`, its first term attracts and its second repels.
+
+    Source: [JGHG22, section 3].
+    """
+    below = problem.lam * trace_quotient(Z, Zs_below, rule)
+    if Z_above is None:
+        return below + problem.loss.value(Z, problem.Y)
+    return below + problem.lam * trace_quotient(Z_above, with_bias(problem.activation(Z), problem.beta), rule)
+
+
 def feasible_gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
     """The gradient of Z -> L_r(project(Z)) at a feasible Z, shapes (N, n_l): zero at every stationary network.
 
@@ -111,14 +134,61 @@ def feasible_gradient(problem: Problem, Z: Representations, rule: RankRule = RAN
     """
     if problem.interpolates:
         raise ProblemError("The loss interpolate has no gradient in Z_L; use `gradient` with Z_L = Y fixed, or mse.")
-    inputs = layer_inputs(problem, Z)
-    factors = [thin(Zs, rule) for Zs in inputs]
-    total = _partials(problem, Z, inputs, factors)
-    for layer in range(problem.depth - 2, -1, -1):
-        above = factors[layer + 1]
-        turning = above.reject(total[layer + 1]) @ above.without_tikhonov().solve(Z[layer + 1]).mT
-        total[layer] = total[layer] + _through(problem, Z[layer], turning)
-    return [factor.project(G) for factor, G in zip(factors, total, strict=True)]
+    return projected_loss(problem, Z, rule).gradient
+
+
+@dataclass(frozen=True)
+class Projected:
+    """Z -> L_r(project(Z)) at one point.
+
+    Attributes:
+        value: L_r of the projected point.
+        gradient: in the Z before the projection, shapes (N, n_l).
+        Z: the projected point.
+        missed: max |Z_L - P Z_L|, how much of the outputs the projection cut off.
+    """
+
+    value: float
+    gradient: list[Float[Tensor, "N _"]]
+    Z: list[Float[Tensor, "N _"]]
+    missed: float
+
+
+def projected_loss(
+    problem: Problem, Z: Representations, rule: RankRule = RANK_RULE, first: Factor | None = None
+) -> Projected:
+    """L_r(project(Z)) and its gradient at any Z, feasible or not, from one decomposition of each Zs_l.
+
+    The recursion of `feasible_gradient`, where off the range the turning of P_{Im Zs} also tilts what is cut off
+    (Golub, Pereyra): d(P Z) = (I - P) dZs Zs^+ Z + (Zs^+)^T dZs^T (I - P) Z + P dZ.
+
+    For `interpolate` Z_L is held fixed: the last entry of the gradient is the penalty's part alone, and the others hold
+    for moves that leave Z_L in Im Zs_{L-1}, all moves where Zs_{L-1} has full row rank.
+
+    Args:
+        problem: the question.
+        Z: any Z_1 ... Z_L.
+        rule: with Tikhonov, the value is that of `objective` with it, at the projected point.
+        first: the decomposed Zs_0 where the caller has it.
+    """
+    check_representations(problem, Z)
+    inputs, factors, projected = [problem.Xt], [thin(problem.Xt, rule) if first is None else first], []
+    for z in Z[:-1]:
+        projected.append(factors[-1].project(z))
+        inputs.append(with_bias(problem.activation(projected[-1]), problem.beta))
+        factors.append(thin(inputs[-1], rule))
+    projected.append(factors[-1].project(Z[-1]))
+    norm = sum(float(trace_value(z, factor)) for z, factor in zip(projected, factors, strict=True))
+    value = float(problem.loss.value(projected[-1], problem.Y)) + problem.lam * norm
+    total = _partials(problem, projected, inputs, factors)
+    carried = problem.depth - 1 if problem.interpolates else problem.depth
+    for layer in range(carried - 1, 0, -1):
+        here, G = factors[layer], total[layer]
+        plain = here.without_tikhonov()
+        turning = here.reject(G) @ plain.solve(Z[layer]).mT + here.reject(Z[layer]) @ plain.solve(G).mT
+        total[layer - 1] = total[layer - 1] + _through(problem, projected[layer - 1], turning)
+    gradient = [factor.project(G) for factor, G in zip(factors, total, strict=True)]
+    return Projected(value, gradient, projected, float((Z[-1] - projected[-1]).abs().max()))
 
 
 def project(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
