@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from covopt.errors import CovoptError, DataError, InfeasibleError, ProblemError, RecordError
     from covopt.loop import Certificate, Progress, Status
     from covopt.result import Result, load
+    from covopt.study.compare import Comparison, compare
 
 _HOMES = {
     "solve": "answer",
+    "compare": "study.compare",
+    "Comparison": "study.compare",
     "verify": "answer",
     "CPRank": "certify.completely_positive",
     "cp_rank": "certify.completely_positive",
@@ -40,6 +43,7 @@ _HOMES = {
 __all__ = [
     "CPRank",
     "Certificate",
+    "Comparison",
     "CovoptError",
     "DataError",
     "Dataset",
@@ -50,6 +54,7 @@ __all__ = [
     "Result",
     "Status",
     "__version__",
+    "compare",
     "cp_rank",
     "load",
     "read_data",

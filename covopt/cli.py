@@ -14,6 +14,7 @@ import typer
 
 from covopt import __version__
 from covopt.commands.common import BAD_INPUT, complain
+from covopt.commands.compare import compare_command
 from covopt.commands.cprank import cprank_command
 from covopt.commands.runs import show_command, verify_command
 from covopt.commands.solve import solve_command
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command("solve")(solve_command)
 app.command("cprank")(cprank_command)
+app.command("compare")(compare_command)
 app.command("show")(show_command)
 app.command("verify")(verify_command)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from covopt.loop import Progress
 
 COST_COLOR, BOUND_COLOR, NEURON_COLOR = "#1f3b73", "#d9822b", "#4a6fa5"
+CURVE_COLORS = (COST_COLOR, "#2a8f6d", "#a03a6b", "#7a6a2f", "#5b5b5b")
 LOG_RANGE = 10.0
 """An axis is logarithmic when its largest value is more than this many times its smallest."""
 
@@ -65,6 +67,52 @@ def draw_run(picture: RunPicture, path: Path) -> None:
         _draw_neurons(norms, figure.add_subplot(rows[1], sharex=norms), picture)
     else:
         _say(figure.add_subplot(columns[1]), "no hidden neurons: the zero function")
+    figure.savefig(path, format="png")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method in the figure of a comparison.
+
+    Attributes:
+        name: of the method.
+        history: cost over time.
+        starts: the final costs of all its starts.
+    """
+
+    name: str
+    history: Sequence[Progress]
+    starts: Sequence[float]
+
+
+def draw_curves(title: str, curves: Sequence[Curve], lower: float | None, path: Path) -> None:
+    """Write the figure of a comparison as a PNG: each method's cost against time, and the final costs of its starts."""
+    figure = Figure(figsize=(8.0, 4.8), layout="constrained", dpi=130)
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=11)
+    axes = figure.add_subplot()
+    row, seconds, costs = 0, [], []
+    for curve, color in zip(curves, cycle(CURVE_COLORS)):
+        lines = [p for p in curve.history if np.isfinite(p.cost)]
+        if not lines:
+            continue
+        x, y = np.array([p.seconds for p in lines]), np.array([p.cost for p in lines])
+        axes.plot(x, y, color=color, linewidth=1.6, marker=_marker(lines), markersize=4)
+        if len(curve.starts) > 1:
+            axes.plot(np.full(len(curve.starts), x[-1]), curve.starts, ".", color=color, alpha=0.5)
+        _name_line(axes, f"{curve.name} {min([*curve.starts, y[-1]]):.7g}", color, row)
+        row, seconds, costs = row + 1, [*seconds, *x], [*costs, *y]
+    if not costs:
+        _say(axes, "no finite cost was reached")
+    else:
+        if lower is not None:
+            axes.axhline(lower, color=BOUND_COLOR, linewidth=1.2, linestyle="--")
+            _name_line(axes, f"proved bound {lower:.7g}", BOUND_COLOR, row)
+        _choose_scales(axes, np.array(seconds), np.array(costs), np.array([] if lower is None else [lower]))
+        axes.set_xlabel("time (seconds)")
+        axes.set_ylabel("cost of the best network")
+        axes.margins(y=0.12)
+        axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, format="png")
 
 

@@ -24,7 +24,7 @@ from covopt.errors import DataError, RecordError
 from covopt.loop import Progress
 
 SUMMARY, NETWORK, PROBLEM = "result.json", "network.npz", "problem.npz"
-CERTIFICATE, HISTORY = "certificate.npz", "history.csv"
+CERTIFICATE, HISTORY, COMPARISON = "certificate.npz", "history.csv", "comparison.json"
 COLUMNS = ("iteration", "seconds", "cost", "lower", "width")
 
 Writer = Callable[[Path], None]
@@ -70,7 +70,7 @@ def check_free(directory: str | os.PathLike[str], force: bool = False) -> Path:
 def write(
     run: Stored, directory: str | os.PathLike[str], *, force: bool = False, others: Mapping[str, Writer] | None = None
 ) -> None:
-    """Write a run: into a sibling directory first, which is renamed when it is complete.
+    """Write a run.
 
     Args:
         run: what to write.
@@ -81,13 +81,26 @@ def write(
     Raises:
         RecordError: as `check_free`, or the disk refuses.
     """
+    put(directory, {"": lambda draft: _write_files(run, draft), **(others or {})}, force=force)
+
+
+def put(directory: str | os.PathLike[str], writers: Mapping[str, Writer], *, force: bool = False) -> None:
+    """Write a directory whole or not at all: into a sibling first, which is renamed when it is complete.
+
+    Args:
+        directory: where; its parents are made.
+        writers: for each file the function that writes it into the path that it is handed; "" is the directory itself.
+        force: replace an earlier run.
+
+    Raises:
+        RecordError: as `check_free`, or the disk refuses.
+    """
     path = check_free(directory, force)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
         try:
-            _write_files(run, draft)
-            for name, writer in (others or {}).items():
+            for name, writer in writers.items():
                 writer(draft / name)
             draft.chmod(0o777 & ~_umask())
             _put_in_place(draft, path)
@@ -238,8 +251,9 @@ def _put_in_place(draft: Path, path: Path) -> None:
 
 
 def _is_run(path: Path) -> bool:
-    """Whether --force may replace this: a run, or an empty directory."""
-    return path.is_dir() and ((path / SUMMARY).is_file() or not any(path.iterdir()))
+    """Whether --force may replace this: a run, a comparison of runs, or an empty directory."""
+    held = any((path / name).is_file() for name in (SUMMARY, COMPARISON))
+    return path.is_dir() and (held or not any(path.iterdir()))
 
 
 def _umask() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ BAD_INPUT, INTERRUPTED = 2, 130
 
 def deliver(result: Result, out: Path | None, force: bool, as_json: bool) -> None:
     """Store and print an answer, whatever ended the solve; a second Ctrl-C does not stop that."""
-    with _ignoring_interrupts():
+    with ignoring_interrupts():
         if out is not None:
             result.save(out, force=force)
         print_summary(result.summary(), as_json)
@@ -55,6 +55,20 @@ def print_pairs(pairs: list[tuple[str, str]]) -> None:
     for label, text in pairs:
         table.add_row(label, text)
     console.print(table)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Named columns, numbers short; the same plain text on a terminal and in a pipe."""
+    shown = [tuple(columns), *(tuple(_cell(value) for value in row) for row in rows)]
+    widths = [max(len(row[i]) for row in shown) for i in range(len(columns))]
+    for row in shown:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.7g}" if isinstance(value, float) else str(value)
 
 
 def check_device(device: str) -> None:
@@ -94,7 +108,7 @@ def interruptible(message: str = "Interrupted before there was a network; nothin
 
 
 @contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
+def ignoring_interrupts() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield

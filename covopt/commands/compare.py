@@ -1,0 +1,92 @@
+"""covopt compare."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from covopt.commands import options
+from covopt.commands.common import (
+    INTERRUPTED,
+    check_device,
+    ignoring_interrupts,
+    interruptible,
+    print_table,
+    progress_line,
+)
+
+Methods = Annotated[
+    list[options.Method] | None, typer.Option("--method", help="One of those to compare; repeat it. All by default.")
+]
+Width = Annotated[int | None, typer.Option(help="Hidden neurons, for the methods that need to be told.", metavar="N")]
+Starts = Annotated[int | None, typer.Option(help="Random starts, for the methods that make them.", metavar="N")]
+
+
+def compare_command(
+    data: options.Source,
+    method: Methods = None,
+    width: Width = None,
+    starts: Starts = None,
+    target: options.Target = None,
+    rows: options.Rows = None,
+    scale: options.Scaling = options.Scale.NONE,
+    data_dir: options.DataDir = None,
+    depth: options.Depth = 2,
+    bias: options.Bias = 1.0,
+    lam: options.Lam = None,
+    loss: options.LossName = None,
+    activation: options.ActivationName = "relu",
+    certify: options.Proof = options.Certify.FAST,
+    gap: options.Gap = 1e-4,
+    time_limit: options.TimeLimit = 60.0,
+    seed: options.Seed = 0,
+    device: options.Device = "cpu",
+    out: options.Out = None,
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
+    """Every method on one problem, side by side; the time limit is for each of them."""
+    with interruptible():
+        from covopt import data as sources
+        from covopt import record
+        from covopt.study import compare as study
+
+        if out is not None:
+            record.check_free(out, force)
+        check_device(device)
+        dataset = sources.read_data(data, target=target, rows=rows, scale=scale.value, data_dir=data_dir)
+        chosen = {} if not method else {"methods": [each.value for each in method]}
+        with progress_line(time_limit) as show:
+            comparison = study.compare(
+                dataset.X,
+                dataset.Y,
+                **chosen,
+                width=width,
+                starts=starts,
+                lam=lam,
+                loss=None if loss is None else loss.value,
+                depth=depth,
+                bias=bias,
+                activation=activation,
+                certify=certify.value,
+                gap=gap,
+                time_limit=time_limit,
+                seed=seed,
+                device=device,
+                callback=None if show is None else lambda _, line: show(line),
+            )
+    for result in comparison.results.values():
+        result.data, result.scale = dataset.name, dataset.scale
+    with ignoring_interrupts():
+        if out is not None:
+            comparison.save(out, force=force)
+        if as_json:
+            print(record.as_json(comparison.summary()))
+        else:
+            print(f"{record.headline(comparison.best.summary())}\n")
+            print_table(study.COLUMNS, comparison.rows())
+            if out is not None:
+                print(f"\nThe comparison is stored in {out}.")
+    if comparison.interrupted:
+        raise typer.Exit(INTERRUPTED)

@@ -1,0 +1,193 @@
+"""`compare`: every method on one problem, each with the same time, side by side."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from covopt import record
+from covopt.answer import METHODS, solve
+from covopt.errors import ProblemError
+from covopt.figures import Curve, draw_curves
+from covopt.loop import Progress, Status
+from covopt.result import Result
+
+COLUMNS = ("method", "best cost", "median cost", "proved bound", "hidden neurons", "seconds", "status")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What one method made of the problem.
+
+    Attributes:
+        method: its name.
+        result: its best network; None where the method cannot solve a problem of this kind.
+        reason: why it cannot.
+    """
+
+    method: str
+    result: Result | None
+    reason: str | None = None
+
+    @property
+    def starts(self) -> list[float]:
+        """The costs of all its starts; of its one network where it makes no starts."""
+        if self.result is None:
+            return []
+        return list(getattr(self.result, "starts", None) or [self.result.cost])
+
+    @property
+    def median(self) -> float:
+        """The median of `starts`; NaN without a network."""
+        return statistics.median(self.starts) if self.starts else math.nan
+
+    def summary(self) -> dict[str, object]:
+        """For JSON: the summary of its result with `median` and `starts`, or the reason why there is none."""
+        if self.result is None:
+            return {"method": self.method, "reason": self.reason}
+        starts = [record.known(cost) for cost in self.starts]
+        return self.result.summary() | {"median": record.known(self.median), "starts": starts}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every method's answer to one problem.
+
+    Attributes:
+        contenders: one for each method, in the order in which they ran.
+    """
+
+    contenders: list[Contender]
+
+    @property
+    def results(self) -> dict[str, Result]:
+        """The results by method, without the methods that could not solve the problem."""
+        return {c.method: c.result for c in self.contenders if c.result is not None}
+
+    @property
+    def best(self) -> Result:
+        """The result with the lowest cost."""
+        return min(self.results.values(), key=lambda result: math.inf if math.isnan(result.cost) else result.cost)
+
+    @property
+    def lower(self) -> float | None:
+        """The highest bound that a method proved; it holds for all of them."""
+        return max((r.lower for r in self.results.values() if r.lower is not None), default=None)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended it; later methods did not run then."""
+        return any(result.status is Status.INTERRUPTED for result in self.results.values())
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """The table, one row for each method; see COLUMNS."""
+        return [
+            (c.method, r.cost, c.median, r.lower, " x ".join(map(str, r.widths)), r.seconds, str(r.status))
+            if (r := c.result) is not None
+            else (c.method, None, None, None, "", None, c.reason)
+            for c in self.contenders
+        ]
+
+    def summary(self) -> dict[str, object]:
+        """The JSON of `covopt compare`; what is unknown or unproved is None."""
+        best = self.best
+        return {
+            "best": record.known(best.cost),
+            "method": best.method,
+            "lower": record.known(self.lower),
+            "methods": [contender.summary() for contender in self.contenders],
+        }
+
+    def save(self, directory: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write comparison.json, history.csv, figure.png and, for each method, its run in a directory of its name.
+
+        Raises:
+            RecordError: the directory exists, or cannot be written.
+        """
+        writers: dict[str, Callable[[Path], None]] = {
+            record.COMPARISON: lambda path: _write_text(path, record.as_json(self.summary(), indent=2) + "\n"),
+            "history.csv": self._write_history,
+            "figure.png": self.draw,
+        }
+        for method, result in self.results.items():
+            if result.weights:
+                writers[method] = result.save
+        record.put(directory, writers, force=force)
+
+    def draw(self, path: Path) -> None:
+        """The cost of each method against time, as a PNG."""
+        curves = [Curve(c.method, c.result.history, c.starts) for c in self.contenders if c.result is not None]
+        draw_curves(record.headline(self.best.summary()), curves, self.lower, path)
+
+    def _write_history(self, path: Path) -> None:
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            table = csv.writer(stream)
+            table.writerow(("method", "iteration", "seconds", "cost", "lower", "width"))
+            for method, result in self.results.items():
+                for p in result.history:
+                    lower = "" if p.lower is None else p.lower
+                    table.writerow((method, p.iteration, p.seconds, p.cost, lower, p.width))
+
+
+def compare(
+    X: object,
+    Y: object,
+    *,
+    methods: Sequence[str] | None = None,
+    width: object = None,
+    starts: int | None = None,
+    callback: Callable[[str, Progress], None] | None = None,
+    **options: object,
+) -> Comparison:
+    """Solve one problem by every method, one after another, each with its own time limit.
+
+    Args:
+        X: inputs (N, n_0).
+        Y: targets (N, n_L) or (N,).
+        methods: which; None takes all of them.
+        width: hidden neurons for the methods that need to be told; the cone finds its own.
+        starts: random starts for the methods that make them.
+        callback: gets the method and a `Progress` after each round.
+        options: as for `covopt.solve`; `time_limit` is for each method.
+
+    Returns:
+        Each method's result, or why it cannot solve a problem of this kind.
+
+    Raises:
+        ProblemError: an unknown method, or what every method refuses.
+    """
+    methods = METHODS if methods is None else methods
+    unknown = [method for method in methods if method not in METHODS]
+    if unknown or not methods:
+        raise ProblemError(f"The methods to compare are {list(methods)}; use some of {', '.join(METHODS)}.")
+    asked = {name: value for name, value in (("width", width), ("starts", starts)) if value is not None}
+    contenders: list[Contender] = []
+    refused: list[ProblemError] = []
+    for method in methods:
+        follow = None if callback is None else _following(method, callback)
+        own = {} if method == "cone" else asked
+        try:
+            result = solve(X, Y, method=method, callback=follow, **own, **options)  # type: ignore[arg-type]
+        except ProblemError as error:
+            refused.append(error)
+            contenders.append(Contender(method, None, str(error)))
+            continue
+        contenders.append(Contender(method, result))
+        if result.status is Status.INTERRUPTED:
+            break
+    if len(refused) == len(methods):
+        raise refused[0]
+    return Comparison(contenders)
+
+
+def _following(method: str, callback: Callable[[str, Progress], None]) -> Callable[[Progress], None]:
+    return lambda line: callback(method, line)
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
