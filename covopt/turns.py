@@ -10,11 +10,15 @@ from torch import Tensor
 
 from covopt.certify import proofs
 from covopt.certify.proofs import Proof
+from covopt.certify.relaxation import RelaxedBound
 from covopt.cone.oracle import Answer
 from covopt.loop import Budget, Callback, Outcome, Status, run
 from covopt.model.problem import Problem
 from covopt.result import Result
 from covopt.solvers.shallow import ShallowOptions, ShallowSolver, State
+
+LOOSE = 0.1
+"""The part of the gap that the solver may leave where the relaxation does the proof."""
 
 
 class Turns:
@@ -22,7 +26,8 @@ class Turns:
 
     Where an oracle is exact, each round of the solver brings its bound along. Elsewhere `full` lets the solver
     converge (or use half of the time left), proves a bound at its dual point, and hands the directions that refute the
-    dual point back to the solver as new neurons, until the gap or the time limit is reached.
+    dual point back to the solver as new neurons, until the gap or the time limit is reached. Branch and bound over
+    cones does so, and the relaxation, which goes on from what it proved before.
     """
 
     def __init__(
@@ -37,6 +42,7 @@ class Turns:
     ) -> None:
         self.problem, self.budget, self.certify, self.gap, self.callback = problem, budget, certify, gap, callback
         self.best: Proof | None = None
+        self._relaxed: RelaxedBound | None = None
         self._oracle = proofs.oracle_of(problem) if certify != "none" or problem.activation.is_linear else None
         self.solver = ShallowSolver(
             problem, budget, self._exact_bound, self._oracle, ShallowOptions(gap=gap), seed=seed, init=init
@@ -49,10 +55,15 @@ class Turns:
         relaxing = full and not branching and proofs.can_relax(self.problem)
         if self.certify != "none" and self._oracle is None:
             self._keep(proofs.spectral_proof(self.problem))
-        outcome = run(self.solver, self._half() if branching or relaxing else self.budget, self.callback)
-        while branching and outcome.status is not Status.INTERRUPTED and not self.budget.spent():
+        if not (branching or relaxing):
+            return run(self.solver, self.budget, self.callback)
+        prove = self._branch if branching else self._relax
+        if relaxing:  # what it proves falls short of the last digits that the solver would look for
+            self.solver.options = replace(self.solver.options, quiet=LOOSE, patience=1)
+        outcome = run(self.solver, self._half(), self.callback)
+        while outcome.status is not Status.INTERRUPTED and not self.budget.spent():
             try:
-                found = self._branch(outcome.state)
+                found = prove(outcome.state)
             except KeyboardInterrupt:
                 return replace(outcome, status=Status.INTERRUPTED)
             refuted = bool((found.values > 1.0).any())
@@ -61,11 +72,6 @@ class Turns:
             answer = found if refuted else outcome.state.answer
             state = replace(outcome.state, answer=answer, lower=self._lower(), calm=0)
             outcome = run(self.solver, self._half(), self.callback, resume=replace(outcome, state=state))
-        if relaxing and outcome.status is not Status.INTERRUPTED and not self.budget.spent():
-            try:
-                self._relax(outcome.state)
-            except KeyboardInterrupt:
-                return replace(outcome, status=Status.INTERRUPTED)
         return outcome
 
     def status(self, result: Result, ended: Status) -> Status:
@@ -94,11 +100,22 @@ class Turns:
         self._keep(proof)
         return Answer(self.solver.inward(found.directions), found.values)
 
-    def _relax(self, state: State) -> None:
-        """The relaxation at the solver's dual point, for the rest of the time."""
-        target = state.best.cost * (1.0 - self.gap)
-        left = max(1e-3, self.budget.remaining())
-        self._keep(proofs.relaxation_proof(self.problem, state.mixture.Lambda, target=target, time_limit=left))
+    def _relax(self, state: State) -> Answer:
+        """The relaxation at the solver's dual point, until the gap or the time is reached or a direction refutes it."""
+        proof, self._relaxed = proofs.relaxation_proof(
+            self.problem,
+            state.mixture.Lambda,
+            target=state.best.cost * (1.0 - self.gap),
+            refuted=1.0 + LOOSE * self.gap,
+            time_limit=max(1e-3, self.budget.remaining()),
+            start=self._relaxed,
+        )
+        self._keep(proof)
+        if self._relaxed.interrupted:
+            raise KeyboardInterrupt
+        value = state.mixture.Lambda.new_tensor([self._relaxed.value])
+        met = value > 1.0 + LOOSE * self.gap
+        return Answer(self.solver.inward(self._relaxed.direction[None])[met], value[met])
 
     def _exact_bound(self, Lambda: Float[Tensor, "N m"], maximum: float) -> float | None:
         """What the solver calls with each dual point and the maximum that its oracle proves there, or infinity."""

@@ -222,6 +222,19 @@ def test_a_dual_point_improves_the_bound_and_stops_at_the_target() -> None:
     assert early.seconds < 4.0
 
 
+def test_a_direction_that_refutes_the_dual_point_ends_the_search_and_a_start_is_kept() -> None:
+    problem = make_problem(gaussian(8, 9, seed=0), gaussian(8, 2, seed=1), lam=0.005, bias=0.0)
+    free = relaxed_bound(problem, time_limit=2.0)
+    found = relaxed_bound(problem, 2.0 * free.Lambda, time_limit=60.0, refuted=1.5, start=free)
+    assert found.seconds < 30.0
+    assert found.lower >= free.lower
+    assert torch.equal(found.free, free.free)
+    assert found.value > 1.5
+    assert float(found.direction.norm()) == pytest.approx(1.0, rel=1e-12)
+    value = oracle_values(problem.Xt, problem.activation, 2.0 * free.Lambda, found.direction[None])
+    assert float(value[0]) == pytest.approx(found.value, rel=1e-9)
+
+
 def test_ctrl_c_keeps_the_best_bound() -> None:
     problem = make_problem(gaussian(6, 3, seed=0), gaussian(6, 2, seed=1), lam=0.01, bias=0.0)
 

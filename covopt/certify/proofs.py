@@ -18,7 +18,7 @@ from torch import Tensor
 
 from covopt.certify.bounds import DualBound, dual_bound
 from covopt.certify.branch import branch_and_bound, replay
-from covopt.certify.relaxation import check_maximum, relaxed_bound
+from covopt.certify.relaxation import RelaxedBound, check_maximum, relaxed_bound
 from covopt.certify.sign_branch import Multipliers
 from covopt.certify.spectral import spectral_bound
 from covopt.certify.tree import Tree
@@ -106,19 +106,29 @@ def can_relax(problem: Problem) -> bool:
     return problem.samples + row_rank(problem.Xt) + problem.Y.shape[1] <= LARGEST_RELAXATION
 
 
-def relaxation_proof(problem: Problem, Lambda: Float[Tensor, "N m"], *, target: float, time_limit: float) -> Proof:
+def relaxation_proof(
+    problem: Problem,
+    Lambda: Float[Tensor, "N m"],
+    *,
+    target: float,
+    refuted: float,
+    time_limit: float,
+    start: RelaxedBound | None = None,
+) -> tuple[Proof, RelaxedBound]:
     """The bound from the doubly non-negative relaxation, Lambda optimised against it or its tree grown at Lambda.
 
     Args:
         target: a bound that is good enough.
+        refuted: end as soon as a direction with h above this is met at Lambda.
         time_limit: seconds.
+        start: what an earlier call returned for the same problem.
     """
-    found = relaxed_bound(problem, Lambda, time_limit=time_limit, target=target)
+    found = relaxed_bound(problem, Lambda, time_limit=time_limit, target=target, refuted=refuted, start=start)
     parts = found.multipliers
     evidence = {name: getattr(parts, name).detach().cpu().numpy() for name in ("splits", "walls", "values")}
     proof = Proof(found.lower, found.certificate, found.Lambda, found.maximum, evidence)
     # The repair of rounding is not homogeneous in Lambda: state what the scaled point proves.
-    return replace(proof, lower=min(proof.lower, recheck(problem, proof)))
+    return replace(proof, lower=min(proof.lower, recheck(problem, proof))), found
 
 
 def recheck(problem: Problem, proof: Proof) -> float:

@@ -93,6 +93,8 @@ class RelaxedBound:
             `lower` again, up to the rounding of the multipliers (single precision in a tree: about 1e-8, relative).
         certificate: `relaxation`, or `branch-and-bound` where the tree has more than one leaf.
         seconds: what it took.
+        free: the dual point that the first part ended with, scaled to be feasible (N, m).
+        direction, value: a unit w, bias last, and h(w) at Lambda0: the largest that was met; 0 without Lambda0.
         interrupted: whether Ctrl-C ended it.
     """
 
@@ -102,6 +104,9 @@ class RelaxedBound:
     multipliers: Multipliers
     certificate: Certificate
     seconds: float
+    free: Float[Tensor, "N m"]
+    direction: Float[Tensor, " d"]
+    value: float = 0.0
     interrupted: bool = False
 
 
@@ -189,6 +194,8 @@ def relaxed_bound(
     *,
     time_limit: float = 300.0,
     target: float = math.inf,
+    refuted: float = math.inf,
+    start: RelaxedBound | None = None,
     callback: Watch | None = None,
     options: RelaxationOptions | None = None,
 ) -> RelaxedBound:
@@ -199,6 +206,8 @@ def relaxed_bound(
         Lambda0: the dual point of a good network, -grad C(F) / (2 lam); without it there is no second part.
         time_limit: seconds.
         target: a bound that is good enough.
+        refuted: end as soon as a direction with h(w) above this is met at Lambda0: it belongs to a worse network.
+        start: an earlier result for the same problem; it replaces the first part, and is what there is to better.
         callback: called with (seconds, best bound).
         options: how the time is spent.
 
@@ -210,9 +219,12 @@ def relaxed_bound(
     work = _Work(problem, options or RelaxationOptions(), Budget(time_limit), target, callback)
     interrupted = False
     try:
-        work.optimise(work.options.share * time_limit if Lambda0 is not None else time_limit)
+        if start is not None:
+            work.begin(start)
+        else:
+            work.optimise(work.options.share * time_limit if Lambda0 is not None else time_limit)
         if Lambda0 is not None:
-            work.branch(Lambda0.double())
+            work.branch(Lambda0.double(), refuted)
     except KeyboardInterrupt:
         interrupted = True
     return work.result(interrupted)
@@ -228,7 +240,8 @@ class _Work:
         self.target, self.callback = target, callback
         self.ground = make_ground(problem.Xt, problem.activation)
         Lambda = torch.zeros_like(problem.Y, dtype=torch.float64)
-        self.best = DualBound(0.0, 0.0, Lambda, 0.0)
+        self.best, self.free = DualBound(0.0, 0.0, Lambda, 0.0), Lambda
+        self.direction, self.value = torch.zeros_like(problem.Xt[0], dtype=torch.float64), 0.0
         nothing = _root(Lambda.new_zeros(2 * len(Lambda), 2 * len(Lambda)), self.ground)
         # Made at the end: a tree has many megabytes of them, and it may only grow better in the meantime.
         self.proof: Callable[[], Multipliers] = functools.partial(_same, nothing)
@@ -239,6 +252,11 @@ class _Work:
             self.best, self.proof = bound, multipliers
         if self.callback is not None:
             self.callback(self.budget.seconds(), self.best.lower)
+
+    def begin(self, start: RelaxedBound) -> None:
+        """Go on from an earlier result."""
+        self.best, self.free = DualBound(start.lower, 1.0, start.Lambda, start.maximum), start.free
+        self.proof = functools.partial(_same, start.multipliers)
 
     def optimise(self, time_limit: float) -> None:
         """Lambda against the relaxation, until the bound stalls."""
@@ -258,17 +276,25 @@ class _Work:
             )
             idle = idle + 1 if self.best.lower <= before * (1.0 + options.stall) and before > 0.0 else 0
             steps *= options.growth
+            self.free = self.best.Lambda
 
-    def branch(self, Lambda0: Tensor) -> None:
+    def branch(self, Lambda0: Tensor, refuted: float) -> None:
         """Trees for dual points between the relaxation's own and Lambda0; the most promising one gets the next turn."""
-        options, free = self.options, self.best.Lambda
-        shares = options.mixtures if bool(free.any()) else (1.0,)
-        points = [share * Lambda0 + (1.0 - share) * free for share in shares]
-        trees = [_Tree(self, point) for point in points if bool(point.any())]
-        turn = options.turn * self.budget.remaining()
+        if not bool(Lambda0.any()):
+            return
+        options = self.options
+        shares = options.mixtures if bool(self.free.any()) else (1.0,)
+        trees = [_Tree(self, share * Lambda0 + (1.0 - share) * self.free) for share in shares]
+        turn, first = options.turn * self.budget.remaining(), trees[0].tree
         for tree in trees:
+            self.direction, self.value = first.direction, first.attained * self.ground.size
+            if self.value > refuted or self.best.lower >= self.target:
+                return
             tree.grow(turn)
         while self.best.lower < self.target and not self.budget.spent():
+            self.direction, self.value = first.direction, first.attained * self.ground.size
+            if self.value > refuted:
+                return
             trees = [tree for tree in trees if tree.ceiling > self.best.lower * (1.0 + options.stall)]
             if not trees:
                 break
@@ -278,7 +304,8 @@ class _Work:
         """The best proof, its multipliers scaled like its Lambda."""
         best, proof = self.best, self.proof().scaled(self.best.scale)
         kind = Certificate.BRANCH_AND_BOUND if proof.leaves > 1 else Certificate.RELAXATION
-        return RelaxedBound(best.lower, best.Lambda, best.maximum, proof, kind, self.budget.seconds(), interrupted)
+        met = self.free, self.direction, self.value, interrupted
+        return RelaxedBound(best.lower, best.Lambda, best.maximum, proof, kind, self.budget.seconds(), *met)
 
 
 def _same(multipliers: Multipliers) -> Multipliers:

@@ -165,20 +165,26 @@ def _unpack(entries: Float[Tensor, " entries"], size: int) -> Float[Tensor, "K K
     return upper + upper.T - torch.diag(upper.diagonal())
 
 
-def climb(ground: Ground, Lambda: Float[Tensor, "N m"], w: Float[Tensor, "S r"], steps: int) -> float:
-    """The largest h that power steps w <- P^T (sigma' * Lambda Lambda^T sigma) meet: a value that some w attains."""
-    best = 0.0
+def climb(
+    ground: Ground, Lambda: Float[Tensor, "N m"], w: Float[Tensor, "S r"], steps: int
+) -> tuple[float, Float[Tensor, " r"]]:
+    """The largest h that power steps w <- P^T (sigma' * Lambda Lambda^T sigma) meet, and the unit w that attains it."""
+    best, where = 0.0, torch.nn.functional.normalize(w[0], dim=0)
     for _ in range(steps + 1):
         w = torch.nn.functional.normalize(w, dim=1)
         z = w @ ground.P.T
         slope = torch.where(z > 0, 1.0, torch.full((), ground.slope, dtype=z.dtype, device=z.device))
         outputs = (slope * z) @ Lambda
-        best = max(best, float(outputs.norm(dim=1).max()))
+        value, place = outputs.norm(dim=1).max(dim=0)
+        if float(value) > best:
+            best, where = float(value), w[place]
         w = (slope * (outputs @ Lambda.T)) @ ground.P
-    return best
+    return best, where
 
 
-def rough_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], options: BranchOptions) -> float:
+def rough_maximum(
+    ground: Ground, Lambda: Float[Tensor, "N m"], options: BranchOptions
+) -> tuple[float, Float[Tensor, " r"]]:
     """`climb` from random directions."""
     generator = torch.Generator().manual_seed(options.seed)
     starts = torch.randn(options.starts, ground.rank, generator=generator, dtype=torch.float64)
@@ -197,7 +203,7 @@ class SignBranch:
     ) -> None:
         self.ground, self.options, self.steps = ground, options, steps
         # h at the scale 1, by a power of two.
-        found = rough_maximum(ground, Lambda, options)
+        found, self._where = rough_maximum(ground, Lambda, options)
         self.scale = to_unit_scale(torch.tensor([found], dtype=torch.float64))[1] if found > 0.0 else 1.0
         self._found = found / self.scale
         self.Lambda = Lambda / self.scale
@@ -219,6 +225,11 @@ class SignBranch:
     def attained(self) -> float:
         """The largest h that a direction was seen to attain; no tree gets below it."""
         return self.scale * self._found
+
+    @property
+    def direction(self) -> Float[Tensor, " d"]:
+        """The unit direction that attains it, in input coordinates."""
+        return self._where @ self.ground.basis
 
     def _largest(self) -> float:
         leaves, largest = [self.root], 0.0
@@ -319,7 +330,9 @@ class SignBranch:
         assert node.Pi is not None
         N, r = self.ground.P.shape
         top = torch.linalg.eigh(node.Z[:r, :r].double())[1][:, -3:].T
-        self._found = max(self._found, climb(self.ground, self.Lambda, torch.cat([top, -top]), self.options.touches))
+        value, where = climb(self.ground, self.Lambda, torch.cat([top, -top]), self.options.touches)
+        if value > self._found:
+            self._found, self._where = value, where
         moments = node.Z.diagonal()[r : r + 2 * N].to(self.weight).clamp_min(0.0)
         free = (node.signs == 0).to(self.weight.device) & ~self.ground.zero
         score = torch.where(free, torch.minimum(moments[:N], moments[N:]) * self.weight, -1.0)
