@@ -222,6 +222,18 @@ def test_a_dual_point_improves_the_bound_and_stops_at_the_target() -> None:
     assert early.seconds < 4.0
 
 
+@pytest.mark.parametrize("size", [0.01, 1.0, 3.0, 100.0])
+def test_the_size_of_the_inputs_does_not_matter(size: float) -> None:
+    """Without bias R(c X, Y) = R(X, Y) / c; and at the Lambda found, the multipliers prove what others prove."""
+    X, Y = gaussian(6, 7, seed=0), gaussian(6, 2, seed=1)
+    unit = relaxed_bound(make_problem(X, Y, lam=0.01, bias=0.0), time_limit=5.0)
+    problem = make_problem(size * X, Y, lam=0.01 * size, bias=0.0)
+    found = relaxed_bound(problem, time_limit=5.0)
+    assert found.lower == pytest.approx(unit.lower, rel=1e-3)
+    other = relaxed_maximum(problem.Xt, problem.activation, found.Lambda, solver="clarabel").maximum
+    assert other == pytest.approx(found.maximum, rel=1e-3)
+
+
 def test_a_direction_that_refutes_the_dual_point_ends_the_search_and_a_start_is_kept() -> None:
     problem = make_problem(gaussian(8, 9, seed=0), gaussian(8, 2, seed=1), lam=0.005, bias=0.0)
     free = relaxed_bound(problem, time_limit=2.0)

@@ -201,7 +201,7 @@ class FreeLambda:
         ground = piece.ground
         self.problem, self.options, self.free = problem, options, piece.free[None]
         self.Y = problem.Y.double()
-        self.layout = make_layout(ground.rank, len(piece.B), self.Y.shape[1])
+        self.layout, self.size = make_layout(ground.rank, len(piece.B), self.Y.shape[1]), ground.size
         rows = torch.where(ground.zero, 0.0, ground.size * ground.length)
         self.rows = torch.cat([rows, -ground.slope * rows])[:, None]
         self.reach = (1.0 + ground.slope**2) * rows.square()
@@ -221,9 +221,9 @@ class FreeLambda:
         return Z
 
     def multipliers(self, state: State) -> Float[Tensor, "k k"]:
-        """Pi for the Lambda of the last step, in units of |x_i|."""
+        """Pi for the Lambda of the last step, in units of |x_i| and of the ground."""
         y = self.layout.y
-        return -state.rho * state.T[0, y, y]
+        return -state.rho / self.size**2 * state.T[0, y, y]
 
     def _fit(self, F: Float[Tensor, "N m"], reach: Float[Tensor, " N"]) -> Float[Tensor, "N m"]:
         """Lambda = -grad C(F') / (2 lam) at F' = F + reach Lambda + beta^2 1 1^T Lambda."""
