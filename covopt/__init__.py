@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from covopt.data import Dataset, read_data
     from covopt.errors import CovoptError, DataError, InfeasibleError, ProblemError, RecordError
     from covopt.loop import Certificate, Progress, Status
-    from covopt.result import Result, load
+    from covopt.result import Forces, Result, forces, load
     from covopt.study.compare import Comparison, compare
 
 _HOMES = {
@@ -36,7 +36,9 @@ _HOMES = {
     "Certificate": "loop",
     "Progress": "loop",
     "Status": "loop",
+    "Forces": "result",
     "Result": "result",
+    "forces": "result",
     "load": "result",
 }
 
@@ -47,6 +49,7 @@ __all__ = [
     "CovoptError",
     "DataError",
     "Dataset",
+    "Forces",
     "InfeasibleError",
     "ProblemError",
     "Progress",
@@ -56,6 +59,7 @@ __all__ = [
     "__version__",
     "compare",
     "cp_rank",
+    "forces",
     "load",
     "read_data",
     "solve",

@@ -16,6 +16,7 @@ from covopt import __version__
 from covopt.commands.common import BAD_INPUT, complain
 from covopt.commands.compare import compare_command
 from covopt.commands.cprank import cprank_command
+from covopt.commands.forces import forces_command
 from covopt.commands.runs import show_command, verify_command
 from covopt.commands.solve import solve_command
 from covopt.errors import CovoptError
@@ -30,6 +31,7 @@ app.command("cprank")(cprank_command)
 app.command("compare")(compare_command)
 app.command("show")(show_command)
 app.command("verify")(verify_command)
+app.command("forces")(forces_command)
 
 
 def _print_version(asked: bool) -> bool:

@@ -10,6 +10,7 @@ import html
 import math
 import os
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,9 +20,11 @@ from torch import Tensor
 
 from covopt import __version__, record
 from covopt.errors import ProblemError, RecordError
-from covopt.figures import RunPicture, draw_run
+from covopt.figures import ForcesPicture, RunPicture, draw_run
 from covopt.loop import Certificate, Progress, Status
 from covopt.model import weights as weight_form
+from covopt.model.activation import Activation
+from covopt.model.forces import layer_forces
 from covopt.model.problem import Problem, make_problem, with_bias
 
 
@@ -107,6 +110,18 @@ class Result:
         Z = torch.as_tensor(self.representations(layer))
         Zs = with_bias(self.problem.activation(Z), self.problem.beta)
         return (Z @ Z.T).numpy(), (Zs @ Zs.T).numpy()
+
+    def forces(self, layer: int) -> Forces:
+        """Attraction and repulsion on hidden layer = 1 ... L - 1, as `covopt.forces`."""
+        return _forces(_double_problem(self.problem), self._double(), layer)
+
+    def forces_picture(self, layer: int) -> ForcesPicture:
+        """What `figures.draw_forces` draws of a hidden layer."""
+        found = self.forces(layer)
+        labels, name = _sample_labels(self.problem)
+        title = f"{record.headline(self.summary())}: layer {layer}, imbalance {found.imbalance:.2g}"
+        Z = self.representations(layer)
+        return ForcesPicture(title, Z, found.attraction, found.feasible_repulsion, labels, name == "class")
 
     def to_torch(self) -> torch.nn.Sequential:
         """A plain `torch.nn.Sequential` of Linear and ReLU / LeakyReLU / Identity; its bias is beta W[:, -1]."""
@@ -273,9 +288,7 @@ def _picture(result: Result) -> RunPicture:
     p = result.problem
     incoming, outgoing = result.weights[-2].double(), result.weights[-1].double()[:, :-1]
     Z = torch.as_tensor(result.representations(p.depth - 1))
-    Y = p.Y.double().cpu().numpy()
-    one_hot = Y.shape[1] > 1 and bool(((Y == 0) | (Y == 1)).all() and (Y.sum(axis=1) == 1).all())
-    key, name = (Y.argmax(axis=1), "class") if one_hot else (Y[:, 0], "target")
+    key, name = _sample_labels(p)
     return RunPicture(
         title=record.headline(result.summary()),
         history=result.history,
@@ -283,4 +296,74 @@ def _picture(result: Result) -> RunPicture:
         activations=p.activation(Z).cpu().numpy(),
         order=np.argsort(key, kind="stable"),
         order_name=name,
+    )
+
+
+def _sample_labels(p: Problem) -> tuple[NDArray, str]:
+    """Each sample's class where the targets are one-hot, else its first target; and which of the two it is."""
+    Y = p.Y.double().cpu().numpy()
+    one_hot = Y.shape[1] > 1 and bool(((Y == 0) | (Y == 1)).all() and (Y.sum(axis=1) == 1).all())
+    return (Y.argmax(axis=1), "class") if one_hot else (Y[:, 0], "target")
+
+
+@dataclass(frozen=True)
+class Forces:
+    """Attraction 2 (Ks_{l-1})^+ Z_l and repulsion -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l] on hidden layer l.
+
+    Attributes:
+        attraction, repulsion: (N, n_l), derivatives of the loss in units of lam (Z_l moves against them).
+        feasible_repulsion: its projection on Im Zs_{l-1}, where Z_l can move and the attraction lies (N, n_l).
+        imbalance: |attraction + feasible_repulsion|_F / |attraction|_F; 0 at local minima where Zs_l has full row
+            rank N and Z_l has no zeros.
+        full_rank: whether it has.
+    """
+
+    attraction: NDArray[np.float64]
+    repulsion: NDArray[np.float64]
+    feasible_repulsion: NDArray[np.float64]
+    imbalance: float
+    full_rank: bool
+
+
+def forces(
+    network: Result | Sequence[object],
+    layer: int = 1,
+    *,
+    X: object = None,
+    bias: float = 1.0,
+    activation: str | Activation = "relu",
+) -> Forces:
+    """The forces on hidden layer l = `layer` of a Result, or of weights [W_1, ..., W_L] on inputs X.
+
+    Source: [JGHG22, section 3].
+
+    Args:
+        network: a Result, which knows the rest; or weights, shape (n_l, n_{l-1} + 1), the bias column last.
+        layer: from 1 to L - 1.
+        X: inputs (N, n_0) for weights.
+        bias, activation: of the network, for weights.
+
+    Raises:
+        ProblemError: no such hidden layer, no X, or weights that do not fit it.
+    """
+    if isinstance(network, Result):
+        return network.forces(layer)
+    if X is None:
+        raise ProblemError("Weights alone do not say on which inputs; give X.")
+    weights = [torch.as_tensor(W, dtype=torch.float64) for W in network]
+    if len(weights) < 2 or weights[-1].ndim != 2:
+        raise ProblemError(f"There are {len(weights)} matrices of weights; give W_1 ... W_L, at least two.")
+    Y = np.zeros((len(np.asarray(X)), len(weights[-1])))
+    problem = make_problem(X, Y, lam=1.0, depth=len(weights), bias=bias, activation=activation, device="cpu")
+    return _forces(_double_problem(problem), weights, layer)
+
+
+def _forces(problem: Problem, weights: list[Tensor], layer: int) -> Forces:
+    found = layer_forces(problem, weight_form.preactivations(problem, weights), layer)
+    return Forces(
+        attraction=found.attraction.cpu().numpy(),
+        repulsion=found.repulsion.cpu().numpy(),
+        feasible_repulsion=found.feasible_repulsion.cpu().numpy(),
+        imbalance=found.imbalance,
+        full_rank=found.full_rank,
     )

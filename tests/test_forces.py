@@ -1,0 +1,99 @@
+"""The forces on hidden layers: against autograd, dense pseudo-inverses and what holds at minima; and their picture."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from instances import Instance, condition, gaussian, instances
+from matplotlib.image import imread
+from runs import toy_result
+
+import covopt
+from covopt.cli import main
+from covopt.errors import ProblemError
+from covopt.figures import ForcesPicture, draw_forces
+from covopt.linalg.trace import trace_quotient
+from covopt.model import hidden
+from covopt.model.forces import layer_forces
+from covopt.model.problem import make_problem, with_bias
+
+
+@given(instances(deficient=False))
+def test_against_autograd_and_dense_matrices(instance: Instance) -> None:
+    problem, Z = instance.problem, instance.Z
+    assume(condition(problem, Z) < 100.0)
+    inputs = hidden.layer_inputs(problem, Z)
+    for layer in range(1, problem.depth):
+        found = layer_forces(problem, Z, layer)
+        z = Z[layer - 1].clone().requires_grad_()
+        (attraction,) = torch.autograd.grad(trace_quotient(z, inputs[layer - 1]), z)
+        above = trace_quotient(Z[layer], with_bias(problem.activation(z), problem.beta))
+        (repulsion,) = torch.autograd.grad(above, z)
+        close = {"rtol": 1e-8, "atol": 1e-8 * (1.0 + float(attraction.abs().max() + repulsion.abs().max()))}
+        torch.testing.assert_close(found.attraction, attraction, **close)
+        torch.testing.assert_close(found.repulsion, repulsion, **close)
+        inverse = torch.linalg.pinv(inputs[layer] @ inputs[layer].T, rtol=1e-9, hermitian=True)
+        bracket = inverse @ Z[layer] @ Z[layer].T @ inverse @ inputs[layer]
+        dense = -2.0 * problem.activation.derivative(Z[layer - 1]) * bracket[:, :-1]
+        torch.testing.assert_close(found.repulsion, dense, rtol=1e-5, atol=1e-5 * (1.0 + float(dense.abs().max())))
+
+
+def test_they_cancel_at_a_minimum_of_full_row_rank() -> None:
+    # Linear networks, MATH.md section 7: the minimum is Z_l = U S^(l/L); Y has full row rank.
+    U, V = torch.linalg.qr(gaussian(3, 3, seed=0)).Q, torch.linalg.qr(gaussian(4, 3, seed=1)).Q
+    s = torch.tensor([3.0, 1.0, 0.2], dtype=torch.float64)
+    problem = make_problem(torch.eye(3, dtype=torch.float64), (U * s) @ V.T, depth=4, bias=0.0, activation="linear")
+    Z = [U * s ** (k / 4) for k in (1, 2, 3)] + [problem.Y]
+    for layer in (1, 2, 3):
+        found = layer_forces(problem, Z, layer)
+        assert found.full_rank
+        assert found.imbalance < 1e-12
+        assert float(found.attraction.norm()) > 0.1
+    moved = [1.2 * Z[0], *Z[1:]]
+    assert layer_forces(problem, moved, 1).imbalance > 0.1
+
+
+def test_public_name_takes_results_and_weights() -> None:
+    result = toy_result()
+    mine = covopt.forces(result, 1)
+    assert mine.attraction.shape == mine.repulsion.shape == (9, 4)
+    weights = covopt.forces([W.numpy() for W in result.weights], X=result.problem.X.numpy())
+    np.testing.assert_allclose(weights.repulsion, mine.repulsion, rtol=1e-9)
+    np.testing.assert_allclose(result.forces(1).attraction, mine.attraction)
+    with pytest.raises(ProblemError, match="no hidden layer"):
+        covopt.forces(result, 2)
+    with pytest.raises(ProblemError, match="give X"):
+        covopt.forces(result.weights)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("samples", "neurons", "classes"), [(30, 12, True), (1, 1, False), (5, 0, False), (40, 3, False)]
+)
+def test_every_layer_has_a_picture(tmp_path: Path, samples: int, neurons: int, classes: bool) -> None:
+    rng = np.random.default_rng(0)
+    arrays = (rng.standard_normal((samples, neurons)) for _ in range(3))
+    labels = np.arange(samples) % 3 if classes else rng.standard_normal(samples)
+    draw_forces(ForcesPicture("toy", *arrays, labels, classes), tmp_path / "forces.png")
+    image = imread(tmp_path / "forces.png")
+    assert image.shape[0] > 400
+    assert image.std() > 0.01
+
+
+def test_the_command_draws_a_stored_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    toy_result().save(tmp_path / "run")
+    out = tmp_path / "forces.png"
+
+    def run(*arguments: str) -> object:
+        with pytest.raises(SystemExit) as ended:
+            main(["forces", str(tmp_path / "run"), "--out", str(out), *arguments])
+        return ended.value.code
+
+    assert run() == 0
+    assert imread(out).std() > 0.01
+    assert run() == 2
+    assert "exists already" in capsys.readouterr().err
+    assert run("--force", "--layer", "2") == 2
+    assert "no hidden layer" in capsys.readouterr().err
