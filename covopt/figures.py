@@ -27,6 +27,8 @@ COST_COLOR, BOUND_COLOR, NEURON_COLOR = "#1f3b73", "#d9822b", "#4a6fa5"
 CURVE_COLORS = (COST_COLOR, "#2a8f6d", "#a03a6b", "#7a6a2f", "#5b5b5b")
 LOG_RANGE = 10.0
 """An axis is logarithmic when its largest value is more than this many times its smallest."""
+SAME, TINY = 1e-12, 1e-300
+"""Costs that differ by less than SAME, relative, are the same; TINY keeps a cost of zero from dividing."""
 
 
 class _PlainLogFormatter(LogFormatter):
@@ -89,34 +91,65 @@ class Curve:
 
 
 def draw_curves(title: str, curves: Sequence[Curve], lower: float | None, path: Path) -> None:
-    """Write the figure of a comparison as a PNG: each method's cost against time, and the final costs of its starts."""
-    figure = Figure(figsize=(8.0, 4.8), layout="constrained", dpi=130)
+    """Write the figure of a comparison as a PNG: cost against time, and what is above the lowest cost of all.
+
+    The dots at the end of a line are the final costs of the method's starts.
+    """
+    figure = Figure(figsize=(11.0, 4.8), layout="constrained", dpi=130)
     FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=11)
-    axes = figure.add_subplot()
-    row, seconds, costs = 0, [], []
-    for curve, color in zip(curves, cycle(CURVE_COLORS)):
-        lines = [p for p in curve.history if np.isfinite(p.cost)]
-        if not lines:
-            continue
-        x, y = np.array([p.seconds for p in lines]), np.array([p.cost for p in lines])
-        axes.plot(x, y, color=color, linewidth=1.6, marker=_marker(lines), markersize=4)
-        if len(curve.starts) > 1:
-            axes.plot(np.full(len(curve.starts), x[-1]), curve.starts, ".", color=color, alpha=0.5)
-        _name_line(axes, f"{curve.name} {min([*curve.starts, y[-1]]):.7g}", color, row)
-        row, seconds, costs = row + 1, [*seconds, *x], [*costs, *y]
-    if not costs:
-        _say(axes, "no finite cost was reached")
+    costs, excess = figure.subplots(1, 2)
+    finite = [(curve, [p for p in curve.history if np.isfinite(p.cost)]) for curve in curves]
+    drawn = [(curve, lines, color) for (curve, lines), color in zip(finite, cycle(CURVE_COLORS)) if lines]
+    if drawn:
+        _draw_costs(costs, drawn, lower)
+        _draw_excess(excess, drawn)
     else:
-        if lower is not None:
-            axes.axhline(lower, color=BOUND_COLOR, linewidth=1.2, linestyle="--")
-            _name_line(axes, f"proved bound {lower:.7g}", BOUND_COLOR, row)
-        _choose_scales(axes, np.array(seconds), np.array(costs), np.array([] if lower is None else [lower]))
-        axes.set_xlabel("time (seconds)")
-        axes.set_ylabel("cost of the best network")
-        axes.margins(y=0.12)
-        axes.spines[["top", "right"]].set_visible(False)
+        _say(costs, "no finite cost was reached")
+        excess.axis("off")
     figure.savefig(path, format="png")
+
+
+def _draw_costs(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]], lower: float | None) -> None:
+    for row, (curve, lines, color) in enumerate(drawn):
+        axes.plot([p.seconds for p in lines], [p.cost for p in lines], color=color, marker=_marker(lines), markersize=4)
+        _name_line(axes, f"{curve.name} {min(*curve.starts, lines[-1].cost, np.inf):.7g}", color, row)
+    if lower is not None:
+        axes.axhline(lower, color=BOUND_COLOR, linewidth=1.2, linestyle="--")
+        _name_line(axes, f"proved bound {lower:.7g}", BOUND_COLOR, len(drawn))
+    points = [p for _, lines, _ in drawn for p in lines]
+    bound = np.array([] if lower is None else [lower])
+    _choose_scales(axes, np.array([p.seconds for p in points]), np.array([p.cost for p in points]), bound)
+    _dress(axes, "cost")
+
+
+def _draw_excess(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]]) -> None:
+    """(cost - best) / best, logarithmic; what reaches the best falls out of the picture."""
+    best = min(min(*curve.starts, *(p.cost for p in lines), np.inf) for curve, lines, _ in drawn)
+    shown = False
+    for curve, lines, color in drawn:
+        x, y = np.array([p.seconds for p in lines]), np.array([p.cost for p in lines]) / max(best, TINY) - 1.0
+        above, starts = y > SAME, np.array(curve.starts) / max(best, TINY) - 1.0
+        axes.plot(x[above], y[above], color=color, marker=_marker(lines), markersize=4)
+        if len(starts) > 1:
+            axes.plot(np.full(len(starts), x[-1])[starts > SAME], starts[starts > SAME], ".", color=color, alpha=0.6)
+        shown = shown or bool(above.any())
+    if not shown:
+        _say(axes, "every method has the best cost from its start")
+        return
+    axes.set_yscale("log")
+    later = np.array([p.seconds for _, lines, _ in drawn for p in lines if p.seconds > 0])
+    if len(later) > 2 and later.max() > LOG_RANGE * later.min():
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(_PlainLogFormatter())
+    _dress(axes, "relative excess over the lowest cost of all")
+
+
+def _dress(axes: Axes, label: str) -> None:
+    axes.set_xlabel("time (seconds)")
+    axes.set_ylabel(label)
+    axes.margins(y=0.12)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
@@ -135,10 +168,7 @@ def _draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
         _name_line(axes, f"proved bound {bound[-1]:.7g}", BOUND_COLOR, row=1)
     _choose_scales(axes, seconds, cost, np.array([p.lower for p in proved], dtype=float))
     axes.set_title("Convergence" if proved else "Convergence (no bound is proved)", fontsize=10)
-    axes.set_xlabel("time (seconds)")
-    axes.set_ylabel("cost")
-    axes.margins(y=0.12)
-    axes.spines[["top", "right"]].set_visible(False)
+    _dress(axes, "cost")
 
 
 def _choose_scales(axes: Axes, seconds: NDArray, cost: NDArray, bound: NDArray) -> None:

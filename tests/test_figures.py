@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from covopt.figures import RunPicture, draw_run
+from covopt.figures import Curve, RunPicture, draw_curves, draw_run
 from covopt.loop import Progress
 
 
@@ -48,3 +48,24 @@ def test_neurons_that_never_fire_are_drawn(tmp_path: Path) -> None:
     silent = RunPicture("toy", [line(0, 1.0, None)], np.ones(3), np.zeros((5, 3)), np.arange(5), "target")
     draw_run(silent, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5_000
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        [
+            Curve("cone", [line(i, 1 + 100 * 2.0**-i, None) for i in range(20)], []),
+            Curve("train", [line(i, 1 + 50 * 2.0**-i, None) for i in range(9)], [1.3, 1.2, 1.9]),
+        ],
+        [Curve("cone", [line(0, float("inf"), None)], []), Curve("train", [line(0, 2.0, None)], [2.0])],
+        [Curve("cone", [line(0, 0.0, None), line(1, 0.0, None)], [0.0])],
+        [Curve("cone", [], [])],
+    ],
+)
+@pytest.mark.parametrize("lower", [None, 0.5])
+@pytest.mark.filterwarnings("error")
+def test_every_comparison_has_a_picture(tmp_path: Path, curves: list[Curve], lower: float | None) -> None:
+    draw_curves("toy", curves, lower, tmp_path / "figure.png")
+    drawn = imread(tmp_path / "figure.png")
+    assert drawn.shape[:2] == (624, 1430)
+    assert drawn[..., :3].min() < 0.5

@@ -161,7 +161,7 @@ def compare(
     Raises:
         ProblemError: an unknown method, or what every method refuses.
     """
-    methods = METHODS if methods is None else methods
+    methods = tuple(METHODS) if methods is None else methods
     unknown = [method for method in methods if method not in METHODS]
     if unknown or not methods:
         raise ProblemError(f"The methods to compare are {list(methods)}; use some of {', '.join(METHODS)}.")
