@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,18 +13,21 @@ from covopt import record
 from covopt.certify import proofs
 from covopt.certify.proofs import Proof
 from covopt.errors import ProblemError
-from covopt.loop import Budget, Callback, Progress
+from covopt.layers import examine
+from covopt.loop import Budget, Callback, Progress, Status
+from covopt.methods import METHODS, Options
 from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import check_weights, evaluate
 from covopt.result import DualPoint, Result, load
-from covopt.solvers.shallow import Network
-from covopt.turns import Turns
 
-METHODS = ("cone",)
 CERTIFY = ("none", "fast", "full")
+# The part of the time limit after which a deep solve leaves the rest to the examination of its layers.
+SOLVING = 0.85
+# A network fits exactly when it misses the targets by no more than this, relative to the largest.
+FITS = 1e-7
 
 
 def solve(
@@ -44,19 +46,26 @@ def solve(
     seed: int = 0,
     device: str | torch.device | None = None,
     init: Result | Sequence[object] | None = None,
+    width: int | None = None,
+    max_width: int | None = None,
+    starts: int | None = None,
     callback: Callback | None = None,
 ) -> Result:
-    """What the data cost a two-layer network: min C + lam |W|^2, or R(X, Y) = min |W|^2 with F = Y.
+    """What the data cost a network of depth L: min C + lam |W|^2, or R(X, Y) = min |W|^2 with F = Y.
+
+    For depth 2 the problem is convex over covariances, and the gap is closed where it can be. Beyond, the best of many
+    starts is returned with the spectral bound, and each hidden layer's own gap in `layers`.
 
     Args:
         X: inputs (N, n_0).
         Y: targets (N, n_L) or (N,).
         lam: strength of the penalty; None asks for the representation cost.
         loss: mse, cross_entropy or interpolate; None means interpolate without lam and mse with it.
-        depth: 2.
+        depth: L >= 2.
         bias: beta >= 0.
         activation: relu, leaky:A or linear.
-        method: cone, the fully corrective Frank-Wolfe method over S.
+        method: cone, Frank-Wolfe over S (fully corrective for depth 2, layer by layer beyond); hidden, projected
+            gradient on the representations Z; train, ordinary training of several starts as one batch.
         certify: none; fast: the exact bound where the oracle knows the maximum (rank(Xt) <= 3, linear networks),
             else the spectral one; full: also branch and bound over cones of directions up to rank 6, in turns with
             the solver, and beyond that the doubly non-negative relaxation with branches on signs.
@@ -64,7 +73,10 @@ def solve(
         time_limit: seconds.
         seed: of the search.
         device: where to compute; None follows X.
-        init: a Result, or weights [W_1, W_2], to start from.
+        init: a Result, or weights [W_1, ..., W_L], to start from.
+        width: of every hidden layer, for the methods hidden and train; None lets it choose.
+        max_width: of every hidden layer, for the method cone at depth >= 3.
+        starts: how many draws (cone at depth >= 3), descents or trainings; None lets the method choose.
         callback: gets a `Progress` after each round.
 
     Returns:
@@ -75,20 +87,34 @@ def solve(
         InfeasibleError: `interpolate` on data that no network of that kind fits; the rows are named.
     """
     problem = make_problem(X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation, device=device)
-    _check_options(problem, method, certify, gap, time_limit, seed)
+    _check_options(method, certify, gap, time_limit, seed)
+    for name, count in (("width", width), ("max_width", max_width), ("starts", starts)):
+        _check_count(name, count)
     budget = Budget(time_limit=time_limit)
     problem = in_double(problem)
     if problem.interpolates:
         check_interpolation(problem)
-    turns = Turns(problem, budget, certify, gap, seed, _initial(problem, init), callback)
-    outcome = turns.take()
-    turns.solver.budget = budget
-    network = turns.solver.reduced(outcome.state.best)
-    result = Result(problem=problem, method=method, certify=certify, seed=seed)
-    _fill(result, network, turns.best)
-    last = Progress(len(outcome.history), budget.seconds(), network.cost, result.lower, len(network.U))
-    result.history = [*outcome.history, last]
-    result.status = turns.status(result, outcome.status)
+    examining = certify != "none" and problem.depth > 2
+    options = Options(
+        budget=Budget(SOLVING * time_limit, started=budget.started) if examining else budget,
+        certify=certify,
+        gap=gap,
+        seed=seed,
+        init=_initial(problem, init),
+        width=width,
+        max_width=max_width,
+        starts=starts,
+        callback=callback,
+    )
+    attempt = METHODS[method](problem, options)
+    result = Result(problem=problem, method=method, certify=certify, seed=seed, starts=attempt.starts)
+    if examining and attempt.status is not Status.INTERRUPTED:
+        result.layers, attempt.weights = examine(problem, attempt.weights, budget, certify=certify, gap=gap, seed=seed)
+    _fill(result, attempt.weights, attempt.proof)
+    last = Progress(len(attempt.history), budget.seconds(), result.cost, result.lower, max(result.widths))
+    result.history = [*attempt.history, last]
+    proved = result.gap is not None and result.gap <= gap and attempt.status is not Status.INTERRUPTED
+    result.status = Status.OPTIMAL if proved else attempt.status
     result.seconds = budget.seconds()
     return result
 
@@ -158,11 +184,12 @@ def in_double(problem: Problem) -> Problem:
     )
 
 
-def _fill(result: Result, network: Network, proof: Proof | None) -> None:
+def _fill(result: Result, weights: list[Tensor], proof: Proof | None) -> None:
     """Set the numbers of the result, once, from the weights that it returns."""
-    result.weights = network.weights()
-    if math.isfinite(network.cost):
-        cost = evaluate(result.problem, result.weights)
+    result.weights = weights
+    cost = evaluate(result.problem, weights)
+    scale = max(1e-300, float(result.problem.Y.abs().max()))
+    if not result.problem.interpolates or cost.residual <= FITS * scale:
         result.cost, result.fit, result.norm, result.residual = cost.total, cost.fit, cost.norm, cost.residual
     if proof is not None and proof.lower > 0.0:
         result.lower, result.certificate = proof.lower, proof.certificate
@@ -170,9 +197,12 @@ def _fill(result: Result, network: Network, proof: Proof | None) -> None:
             result.dual = DualPoint(proof.Lambda.cpu().numpy(), proof.maximum, proof.evidence)
 
 
-def _check_options(problem: Problem, method: str, certify: str, gap: float, time_limit: float, seed: int) -> None:
-    if problem.depth != 2:
-        raise ProblemError(f"Depth {problem.depth} cannot be solved yet; give depth 2.")
+def _check_count(name: str, count: int | None) -> None:
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        raise ProblemError(f"{name} is {count!r}; give a whole number, at least 1, or leave it out.")
+
+
+def _check_options(method: str, certify: str, gap: float, time_limit: float, seed: int) -> None:
     if method not in METHODS:
         raise ProblemError(f"The method '{method}' is unknown; use {' or '.join(METHODS)}.")
     if certify not in CERTIFY:
@@ -185,11 +215,11 @@ def _check_options(problem: Problem, method: str, certify: str, gap: float, time
         raise ProblemError(f"The seed is {seed!r}; give a whole number from 0 to 2^63 - 1.")
 
 
-def _initial(problem: Problem, init: Result | Sequence[object] | None) -> Tensor | None:
-    """Hidden weights to start from."""
+def _initial(problem: Problem, init: Result | Sequence[object] | None) -> list[Tensor] | None:
+    """Weights to start from."""
     if init is None:
         return None
     source = init.weights if isinstance(init, Result) else init
     weights = [torch.as_tensor(W, dtype=torch.float64, device=problem.X.device) for W in source]
     check_weights(problem, weights)
-    return weights[0]
+    return weights

@@ -41,6 +41,36 @@ class DualPoint:
     evidence: dict[str, NDArray] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Layer:
+    """What is known of one hidden layer on its own (MATH.md sections 3 and 5).
+
+    Attributes:
+        layer: 1 ... L - 1; width: its neurons.
+        stationarity: the largest |M_{l+1}^T sigma(Zs_{l-1} w)| over unit w that a search found; above 1 a neuron is
+            missing (first order; certain for the last hidden layer only). None where the dual is unknown.
+        gap: what the layer's block costs above the proved bound on its minimum, relative to the network's cost; None
+            without a bound. gap_certificate: what kind of bound that is.
+        rank_K, rank_Ks: numerical ranks of K_l and Ks_l.
+        mergeable: groups of neurons that could be one each.
+    """
+
+    layer: int
+    width: int
+    stationarity: float | None
+    gap: float | None
+    gap_certificate: Certificate
+    rank_K: int
+    rank_Ks: int
+    mergeable: int
+
+    def summary(self) -> dict[str, object]:
+        """For JSON: nothing is NaN or infinite."""
+        numbers = {"stationarity": record.known(self.stationarity), "gap": record.known(self.gap)}
+        facts: dict[str, object] = {**vars(self), **numbers, "gap_certificate": str(self.gap_certificate)}
+        return facts
+
+
 @dataclass
 class Result:
     """The answer of a solve; every number is NaN and the status `unsolved` until the solver sets them at its end.
@@ -54,6 +84,8 @@ class Result:
         certificate: what proves it.
         history: cost, bound and width over time.
         dual: the dual point behind `lower`, where there is one.
+        layers: each hidden layer on its own, for depth >= 3.
+        starts: the lowest cost that came of each start.
         data, scale: the name of the data set and how it was scaled, where they are known.
     """
 
@@ -72,6 +104,8 @@ class Result:
     seconds: float = math.nan
     history: list[Progress] = field(default_factory=list)
     dual: DualPoint | None = None
+    layers: list[Layer] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
     data: str | None = None
     scale: str | None = None
 
@@ -154,6 +188,8 @@ class Result:
             "loss": p.loss.name,
             "lam": None if p.interpolates else p.lam,
             "activation": p.activation.name,
+            "layers": [layer.summary() for layer in self.layers],
+            "starts": [record.known(cost) for cost in self.starts],
             "method": self.method,
             "certify": self.certify,
             "data": self.data,

@@ -14,7 +14,6 @@ from covopt.certify.relaxation import RelaxedBound
 from covopt.cone.oracle import Answer
 from covopt.loop import Budget, Callback, Outcome, Status, run
 from covopt.model.problem import Problem
-from covopt.result import Result
 from covopt.solvers.shallow import ShallowOptions, ShallowSolver, State
 
 LOOSE = 0.1
@@ -73,14 +72,6 @@ class Turns:
             state = replace(outcome.state, answer=answer, lower=self._lower(), calm=0)
             outcome = run(self.solver, self._half(), self.callback, resume=replace(outcome, state=state))
         return outcome
-
-    def status(self, result: Result, ended: Status) -> Status:
-        """`optimal` once the proved gap of the returned network is reached, whatever ended the rounds."""
-        if ended is Status.INTERRUPTED:
-            return ended
-        if result.gap is not None and result.gap <= self.gap:
-            return Status.OPTIMAL
-        return Status.TIME_LIMIT if self.budget.spent() and self.certify == "full" else ended
 
     def _half(self) -> Budget:
         """A budget that ends when half of the remaining time is gone."""

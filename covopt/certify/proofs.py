@@ -29,6 +29,7 @@ from covopt.cone.oracle import Answer, Oracle
 from covopt.errors import ProblemError
 from covopt.loop import Certificate
 from covopt.model.problem import Problem
+from covopt.model.weights import Weights, preactivations
 
 # Trees over cones of directions close in seconds up to rank 5 and in minutes at rank 6; at 7 none was closed.
 LARGEST_BRANCHING_RANK = 6
@@ -70,6 +71,18 @@ def exact_proof(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) 
 def spectral_proof(problem: Problem) -> Proof:
     """The bound that holds for every network of every depth."""
     return Proof(spectral_bound(problem), Certificate.SPECTRAL)
+
+
+def network_proof(problem: Problem, weights: Weights) -> Proof | None:
+    """The bound from a two-layer network's own dual point, -grad C / (2 lam), where an oracle knows the maximum.
+
+    None for other depths, for `interpolate` (whose multiplier a network does not tell) and without such an oracle.
+    """
+    oracle = oracle_of(problem) if problem.depth == 2 and not problem.interpolates else None
+    if oracle is None:
+        return None
+    Lambda = problem.loss.gradient(preactivations(problem, weights)[-1], problem.Y) / (-2.0 * problem.lam)
+    return exact_proof(problem, Lambda, oracle(Lambda, problem.Xt[:0]).upper_bound)
 
 
 def can_branch(problem: Problem) -> bool:

@@ -29,6 +29,8 @@ class Method(StrEnum):
     """Ways to solve."""
 
     CONE = "cone"
+    HIDDEN = "hidden"
+    TRAIN = "train"
 
 
 class Certify(StrEnum):
@@ -75,6 +77,17 @@ ActivationName = Annotated[
 ]
 MethodName = Annotated[Method, typer.Option(rich_help_panel=_SOLVING)]
 Proof = Annotated[Certify, typer.Option(help="Work to spend on the proof.", rich_help_panel=_SOLVING)]
+Width = Annotated[
+    int | None,
+    typer.Option(help="Of every hidden layer, for hidden and train.", metavar="N", rich_help_panel=_SOLVING),
+]
+MaxWidth = Annotated[
+    int | None,
+    typer.Option(help="Limit of every hidden layer, for cone at depth >= 3.", metavar="N", rich_help_panel=_SOLVING),
+]
+Starts = Annotated[
+    int | None, typer.Option(help="Draws, descents or trainings.", metavar="N", rich_help_panel=_SOLVING)
+]
 Gap = Annotated[float, typer.Option(help="Stop at this proved relative gap.", metavar="GAP", rich_help_panel=_SOLVING)]
 TimeLimit = Annotated[
     float, typer.Option(help="Then the best network so far is the answer.", metavar="SECONDS", rich_help_panel=_SOLVING)

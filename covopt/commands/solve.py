@@ -24,11 +24,14 @@ def solve_command(
     seed: options.Seed = 0,
     device: options.Device = "cpu",
     init: options.Init = None,
+    width: options.Width = None,
+    max_width: options.MaxWidth = None,
+    starts: options.Starts = None,
     out: options.Out = None,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """The minimum over two-layer networks: the best network, and a proved lower bound.
+    """The minimum over networks of depth L: the best network, and a proved lower bound.
 
     Without --lam the answer is the representation cost: the least squared norm of a network that fits exactly.
     With --lam it is the minimum of the regularised loss.
@@ -59,6 +62,9 @@ def solve_command(
                 seed=seed,
                 device=device,
                 init=start,
+                width=width,
+                max_width=max_width,
+                starts=starts,
                 callback=callback,
             )
     result.data, result.scale = dataset.name, dataset.scale

@@ -45,6 +45,11 @@ class Activation:
         return upstream if self.is_linear else torch.where(z > 0, upstream, self.slope * upstream)
 
     @property
+    def overwrites(self) -> bool:
+        """Whether sigma(z) may take the place of z, because sigma'(z) can be read from it."""
+        return self.slope == 0.0
+
+    @property
     def is_linear(self) -> bool:
         """Whether this is the identity."""
         return self.slope == 1.0

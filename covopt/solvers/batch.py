@@ -97,7 +97,7 @@ class Batch:
             else:
                 torch.baddbmm(problem.beta * W[layer][:, :, -1:], W[layer][:, :, :-1], sigmas[-1], out=Z)
             # ReLU works in place: sigma(z) > 0 where z > 0.
-            sigmas.append(Z.relu_() if problem.activation.slope == 0.0 else problem.activation(Z))
+            sigmas.append(Z.relu_() if problem.activation.overwrites else problem.activation(Z))
             hidden.append(Z)
         return hidden, sigmas
 

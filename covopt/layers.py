@@ -1,0 +1,101 @@
+"""Each hidden layer of a network on its own: is it stationary, and how far is it from its block's minimum?
+
+The block of layer l is a shallow problem (MATH.md section 3), so `solve`'s turns of solver and certifiers give it a
+minimum and a proved bound. Nothing here proves that the whole network is at a minimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from covopt.linalg.psd import thin
+from covopt.loop import Budget, Certificate
+from covopt.model.problem import Problem, with_bias
+from covopt.model.weights import Weights, evaluate, preactivations
+from covopt.result import Layer
+from covopt.solvers.blocks import block_problem, with_block
+from covopt.solvers.escape import find_escape
+from covopt.solvers.pruning import mergeable
+from covopt.turns import Turns
+
+
+def examine(
+    problem: Problem,
+    weights: Weights,
+    budget: Budget,
+    *,
+    certify: str = "fast",
+    gap: float = 1e-4,
+    seed: int = 0,
+    layers: Sequence[int] | None = None,
+) -> tuple[list[Layer], list[Tensor]]:
+    """A report of every hidden layer, and the network with those blocks replaced that came out cheaper.
+
+    Args:
+        problem: the question, of any depth.
+        weights: W_1 ... W_L.
+        budget: shared by the layers that are left.
+        certify: none leaves the gaps out.
+        gap: relative gap at which a block's solve stops.
+        seed: of the searches.
+        layers: which; None for all.
+    """
+    chosen = list(range(1, problem.depth)) if layers is None else list(layers)
+    found: list[Layer] = []
+    for place, layer in enumerate(reversed(chosen)):
+        share = Budget(budget.seconds() + budget.remaining() / (len(chosen) - place), started=budget.started)
+        lower, certificate, Lambda = None, Certificate.NONE, None
+        if certify != "none" or problem.interpolates:
+            lower, certificate, Lambda, weights = _block(problem, weights, layer, share, certify, gap, seed)
+        found.append(_report(problem, weights, layer, lower, certificate, Lambda, seed))
+    return found[::-1], list(weights)
+
+
+def _block(
+    problem: Problem, weights: Weights, layer: int, budget: Budget, certify: str, gap: float, seed: int
+) -> tuple[float | None, Certificate, Tensor | None, Weights]:
+    """A lower bound on the block's cost, its kind, the multiplier of the last layer, and the better network."""
+    block = block_problem(problem, weights, layer)
+    turns = Turns(block, budget, certify, gap, seed, weights[layer - 1], None)
+    outcome = turns.take()
+    network = turns.solver.reduced(outcome.state.best).weights()
+    changed = with_block(weights, layer, network)
+    before, after = evaluate(problem, weights), evaluate(problem, changed)
+    if after.total < before.total and (not problem.interpolates or after.residual <= max(before.residual, 1e-12)):
+        weights = changed
+    Lambda = outcome.state.mixture.Lambda if layer == problem.depth - 1 and problem.interpolates else None
+    lower = None if turns.best is None else turns.best.lower
+    return lower, turns.best.certificate if turns.best else Certificate.NONE, Lambda, weights
+
+
+def _report(
+    problem: Problem,
+    weights: Weights,
+    layer: int,
+    lower: float | None,
+    certificate: Certificate,
+    Lambda: Tensor | None,
+    seed: int,
+) -> Layer:
+    Z = preactivations(problem, weights)[layer - 1]
+    Zs = with_bias(problem.activation(Z), problem.beta)
+    stationarity = None
+    if Lambda is not None or not problem.interpolates:
+        stationarity = find_escape(problem, weights, layer, Lambda=Lambda, seed=seed).value
+    block = block_problem(problem, weights, layer)
+    cost = evaluate(block, weights[layer - 1 : layer + 1]).total
+    total = evaluate(problem, weights).total
+    scale = problem.lam if layer < problem.depth - 1 else 1.0
+    relative = None if lower is None or total <= 0.0 else max(0.0, scale * (cost - lower) / total)
+    return Layer(
+        layer=layer,
+        width=len(weights[layer - 1]),
+        stationarity=stationarity,
+        gap=relative,
+        gap_certificate=certificate,
+        rank_K=int(thin(Z).rank) if Z.shape[1] else 0,
+        rank_Ks=int(thin(Zs).rank),
+        mergeable=len(mergeable(weights, layer)),
+    )

@@ -1,0 +1,136 @@
+"""What each method of `solve` does with a problem: an attempt, which is a network and what is known about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from covopt.certify import proofs
+from covopt.certify.proofs import Proof
+from covopt.loop import Budget, Progress, Status, run
+from covopt.loop import Callback as Watcher
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights
+from covopt.solvers.deep import DeepOptions, DeepSolver
+from covopt.solvers.projected_gradient import descend_best
+from covopt.solvers.trainer import train_best
+from covopt.turns import Turns
+
+# Trainings, descents on Z and draws of a deep solve, where nobody says how many.
+TRAININGS, DESCENTS, DRAWS = 10, 3, 48
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked of the solver, besides the problem.
+
+    Attributes:
+        budget: the clock.
+        certify: none, fast or full.
+        gap: proved relative gap to stop at.
+        seed: of every random choice.
+        init: weights to start from.
+        width: hidden width of `hidden` and `train`; None lets them choose.
+        max_width: of the deep solver's hidden layers.
+        starts: how many; None lets the method choose.
+        callback: gets a `Progress` after each round.
+    """
+
+    budget: Budget
+    certify: str = "fast"
+    gap: float = 1e-4
+    seed: int = 0
+    init: Weights | None = None
+    width: int | None = None
+    max_width: int | None = None
+    starts: int | None = None
+    callback: Watcher | None = None
+
+
+@dataclass
+class Attempt:
+    """What a method found.
+
+    Attributes:
+        weights: the best network.
+        status: what ended the method.
+        history: cost, bound and width over time.
+        proof: the best bound; None without one.
+        starts: the lowest cost that came of each start.
+    """
+
+    weights: list[Tensor]
+    status: Status
+    history: list[Progress]
+    proof: Proof | None = None
+    starts: list[float] = field(default_factory=list)
+
+
+def solve_by_cone(problem: Problem, options: Options) -> Attempt:
+    """Frank-Wolfe over S: fully corrective for two layers, layer by layer beyond."""
+    return _shallow(problem, options) if problem.depth == 2 else _deep(problem, options)
+
+
+def solve_by_training(problem: Problem, options: Options) -> Attempt:
+    """Several trainings of one width as one batch, and the best of them."""
+    weights, status, history, costs = train_best(
+        problem,
+        options.budget,
+        options.width,
+        options.starts or TRAININGS,
+        options.seed,
+        options.init,
+        options.callback,
+    )
+    return Attempt(weights, status, history, _proof_at(problem, weights, options), costs)
+
+
+def solve_by_representations(problem: Problem, options: Options) -> Attempt:
+    """Projected gradient on Z, from several starts one after the other."""
+    found = descend_best(
+        problem,
+        options.budget,
+        options.width,
+        options.starts or DESCENTS,
+        options.seed,
+        options.init,
+        options.callback,
+    )
+    return Attempt(found.weights, found.status, found.history, _proof_at(problem, found.weights, options), found.costs)
+
+
+METHODS: dict[str, Callable[[Problem, Options], Attempt]] = {
+    "cone": solve_by_cone,
+    "hidden": solve_by_representations,
+    "train": solve_by_training,
+}
+
+
+def _shallow(problem: Problem, options: Options) -> Attempt:
+    init = None if options.init is None else options.init[0]
+    turns = Turns(problem, options.budget, options.certify, options.gap, options.seed, init, options.callback)
+    outcome = turns.take()
+    turns.solver.budget = options.budget
+    network = turns.solver.reduced(outcome.state.best)
+    status = outcome.status
+    if status is not Status.INTERRUPTED and options.certify == "full" and options.budget.spent():
+        status = Status.TIME_LIMIT
+    return Attempt(network.weights(), status, outcome.history, turns.best, [network.cost])
+
+
+def _deep(problem: Problem, options: Options) -> Attempt:
+    effort = DeepOptions(starts=options.starts or DRAWS)
+    solver = DeepSolver(problem, options.budget, effort, options.seed, options.init, options.max_width)
+    outcome = run(solver, options.budget, options.callback)
+    proof = proofs.spectral_proof(problem) if options.certify != "none" else None
+    return Attempt(outcome.state.best, outcome.status, outcome.history, proof, outcome.state.costs)
+
+
+def _proof_at(problem: Problem, weights: Weights, options: Options) -> Proof | None:
+    """The spectral bound, or the one that follows from the network's own dual point where an oracle is exact."""
+    if options.certify == "none":
+        return None
+    found = [proofs.spectral_proof(problem), proofs.network_proof(problem, weights)]
+    return max((proof for proof in found if proof is not None), key=lambda proof: proof.lower)

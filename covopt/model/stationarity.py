@@ -1,0 +1,91 @@
+"""Stationarity, layer by layer: the back-propagated duals and what one more neuron would bring (MATH.md section 5).
+
+With M_L = -grad C / (2 lam) and M_l = sigma'(Z_l) * (M_{l+1} W_{l+1} without its bias column), stationary weights are
+W_l^T = Zs_{l-1}^T M_l. A new neuron in hidden layer l, of unit direction w (bias coordinate included), s =
+sigma(Zs_{l-1} w), with output along M_{l+1}^T s, both scaled by sqrt(size), changes the loss by
+
+    2 lam size (1 - |M_{l+1}^T s|)
+
+to first order. So no neuron helps where h_l(w) = |M_{l+1}^T sigma(Zs_{l-1} w)| <= 1 for all unit w. That is exact for
+the last hidden layer. Below it, zeros of Z_{l+1} make M_{l+1} set-valued, and h_l says only where to look.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.errors import ProblemError
+from covopt.model.problem import Problem, with_bias
+from covopt.model.weights import Weights, preactivations
+
+
+def duals(
+    problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"] | None = None
+) -> list[Float[Tensor, "N _"]]:
+    """[M_1, ..., M_L], shapes (N, n_l); sigma' at a kink is the slope a.
+
+    Args:
+        problem: the question.
+        weights: W_1 ... W_L.
+        Lambda: M_L, where the loss does not give it (`interpolate`).
+
+    Raises:
+        ProblemError: for `interpolate` without Lambda.
+    """
+    Z = preactivations(problem, weights)
+    if Lambda is None:
+        if problem.interpolates:
+            raise ProblemError("The loss interpolate has no gradient; give its multiplier Lambda, or use mse.")
+        Lambda = problem.loss.gradient(Z[-1], problem.Y) / (-2.0 * problem.lam)
+    M = [Lambda]
+    for layer in range(problem.depth - 1, 0, -1):
+        M.append((M[-1] @ weights[layer][:, :-1]) * problem.activation.derivative(Z[layer - 1]))
+    return M[::-1]
+
+
+def inputs_of(problem: Problem, weights: Weights, layer: int) -> Float[Tensor, "N _"]:
+    """Zs_{layer-1} (N, n_{layer-1} + 1): what W_layer acts on, for layer = 1 ... L."""
+    Zs = problem.Xt
+    for W in weights[: layer - 1]:
+        Zs = with_bias(problem.activation(Zs @ W.T), problem.beta)
+    return Zs
+
+
+def residual_of_stationarity(problem: Problem, weights: Weights) -> list[float]:
+    """|W_l - M_l^T Zs_{l-1}|_F / |W_l|_F for l = 1 ... L: zero at weights with a vanishing gradient."""
+    found = []
+    for layer, (W, M) in enumerate(zip(weights, duals(problem, weights), strict=True), start=1):
+        size = float(W.norm())
+        off = float((W - M.T @ inputs_of(problem, weights, layer)).norm())
+        found.append(off / size if size > 0.0 else off)
+    return found
+
+
+def add_neuron(
+    problem: Problem,
+    weights: Weights,
+    layer: int,
+    direction: Float[Tensor, " d"],
+    output: Float[Tensor, " m"],
+    size: float,
+) -> list[Tensor]:
+    """The network with one more neuron in hidden layer `layer`: row sqrt(size) w, column sqrt(size) v above it.
+
+    Args:
+        problem: the question.
+        weights: W_1 ... W_L.
+        layer: 1 ... L - 1.
+        direction: w (n_{layer-1} + 1,), of unit length.
+        output: v (n_{layer+1},), of unit length.
+        size: 0 changes nothing.
+    """
+    if not 1 <= layer < problem.depth:
+        raise ProblemError(f"There is no hidden layer {layer}; give one from 1 to {problem.depth - 1}.")
+    grown = [W.clone() for W in weights]
+    scale = size**0.5
+    grown[layer - 1] = torch.cat([grown[layer - 1], scale * direction[None]])
+    above = grown[layer]
+    grown[layer] = torch.cat([above[:, :-1], scale * output[:, None], above[:, -1:]], dim=1)
+    return grown

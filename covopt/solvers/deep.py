@@ -1,0 +1,236 @@
+"""Networks of depth L >= 3: many starts, refined layer by layer over the cones S (MATH.md sections 3 and 5).
+
+The objective is not convex across layers, and its local minima differ by percents (they differ in the ranks of their
+middle layers), so the solver spends its first effort on many starts: a batch of draws of different widths descends
+through smoothed kinks (homotopy.py), and the best of each batch are refined. What is left goes to the best network:
+its layer blocks, from the last one down, are shallow problems (blocks.py), whose oracle grows and drops neurons, and
+all weights move together between them, until neither lowers the loss. Every step is confirmed by evaluating the loss.
+
+No bound comes from here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from covopt.loop import Budget, Progress, Status
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, evaluate
+from covopt.solvers.blocks import improve_block
+from covopt.solvers.exact_fit import explored_problem, fit_exactly, penalised
+from covopt.solvers.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
+from covopt.solvers.pruning import parts, reduced, with_parts
+from covopt.solvers.trainer import initial
+
+
+@dataclass(frozen=True)
+class DeepOptions:
+    """How the effort is spent.
+
+    Attributes:
+        starts: networks drawn in all.
+        batch: of them, explored together.
+        spread: widths of the draws relative to the usual one, in turns.
+        elite: networks of a batch that are refined, at most.
+        promising: only those whose cost is at most this much above the best one's, relative.
+        widening: neurons added to each hidden layer of refined copies, relative to its width.
+        strength: of the added neurons, relative to the layer's root mean square.
+        rounds: of the shallow solver on one block.
+        gain: a pass over the blocks that lowers the cost by less than this, relative, is calm.
+        patience: calm passes in a row that end the solve.
+        exploring: part of the time limit after which no batch is begun.
+    """
+
+    starts: int = 48
+    batch: int = 16
+    spread: tuple[float, ...] = (0.75, 1.0, 1.5, 1.0, 2.0)
+    elite: int = 3
+    promising: float = 0.03
+    widening: tuple[float, ...] = (0.0, 1.0)
+    strength: float = 0.5
+    rounds: int = 8
+    gain: float = 1e-6
+    patience: int = 1
+    exploring: float = 0.6
+
+
+@dataclass
+class State:
+    """Where the solve stands.
+
+    Attributes:
+        best: the best network so far; cost: its cost.
+        costs: of each start so far, the lowest that came of it.
+        pool: starts explored but not refined yet.
+        calm: passes over the blocks in a row that gained nothing.
+    """
+
+    best: list[Tensor]
+    cost: float
+    costs: list[float] = field(default_factory=list)
+    pool: list[int] = field(default_factory=list)
+    networks: dict[int, list[Tensor]] = field(default_factory=dict)
+    calm: int = 0
+
+
+class DeepSolver:
+    """The steps, for `loop.run`: explore a batch, refine its best, and at the end improve the blocks of the best.
+
+    Args:
+        problem: depth >= 3, any loss.
+        budget: the clock.
+        options: the effort.
+        seed: of the draws and searches.
+        init: a network to start from, beside the draws.
+        max_width: of every hidden layer.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        budget: Budget,
+        options: DeepOptions | None = None,
+        seed: int = 0,
+        init: Weights | None = None,
+        max_width: int | None = None,
+    ) -> None:
+        self.problem, self.budget, self.options = problem, budget, options or DeepOptions()
+        self._seed, self._init, self._max_width = seed, init, max_width
+        self._smooth = explored_problem(problem)
+        self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
+
+    # -- what loop.run asks for ---------------------------------------------------------------------------------
+
+    def init(self) -> State:
+        """The network without hidden neurons, or the one to start from."""
+        sizes = [self.problem.X.shape[1], *[0] * (self.problem.depth - 1), self.problem.Y.shape[1]]
+        empty = [self.problem.X.new_zeros(n, below + 1) for below, n in pairwise(sizes)]
+        state = State(empty, self._cost(empty))
+        if self._init is not None:
+            given = [W.to(self.problem.X) for W in self._init]
+            self._keep(state, given)
+            state.networks[0], state.pool = given, [0]
+            state.costs = [self._cost(given)]
+        return state
+
+    def step(self, state: State) -> State:
+        """The next batch, refinement or pass over the blocks."""
+        if state.pool:
+            self._refine(state)
+        elif len(state.costs) < self.options.starts and not self._past(self.options.exploring):
+            self._explore(state)
+        else:
+            self._improve(state)
+        return state
+
+    def finished(self, state: State) -> Status | None:
+        """CONVERGED after `patience` calm passes over the blocks."""
+        return Status.CONVERGED if state.calm >= self.options.patience else None
+
+    def progress(self, state: State, iteration: int, seconds: float) -> Progress:
+        """Cost and largest width of the best network; there is no bound."""
+        return Progress(iteration, seconds, state.cost, None, max(len(W) for W in state.best[:-1]))
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def _explore(self, state: State) -> None:
+        first, options = len(state.costs), self.options
+        numbers = range(first, min(first + options.batch, options.starts))
+        draws = [initial(self._smooth, self._widths(k), _mixed(self._seed, k)) for k in numbers]
+        found = self._descend(draws, EXPLORING)
+        for k, weights in zip(numbers, found, strict=True):
+            state.networks[k] = weights
+            state.costs.append(self._cost(weights))
+            self._keep(state, weights)
+        ranked = sorted(numbers, key=lambda k: state.costs[k])[: options.elite]
+        worst = (1.0 + options.promising) * min(state.costs)
+        state.pool = [k for k in ranked if state.costs[k] <= worst]
+        state.networks = {k: state.networks[k] for k in state.pool}
+
+    def _refine(self, state: State) -> None:
+        """The pool's networks and wider copies of them, down to the kinks."""
+        options, number = self.options, len(state.pool)
+        copies = [self._widened(state.networks[k], part) for part in options.widening for k in state.pool]
+        for place, weights in enumerate(self._descend(copies, REFINING)):
+            k = state.pool[place % number]
+            state.costs[k] = min(state.costs[k], self._cost(weights))
+            self._keep(state, weights)
+        state.pool, state.networks = [], {}
+
+    def _improve(self, state: State) -> None:
+        """One pass over the blocks of the best network, all weights moved before and after."""
+        before = state.cost
+        self._keep(state, self._descend([state.best], POLISHING)[0])
+        for layer in range(self.problem.depth - 1, 0, -1):
+            if self.budget.spent():
+                return
+            self._keep(state, self._block(state, layer))
+        self._keep(state, self._descend([state.best], POLISHING)[0])
+        self._keep(state, reduced(self.problem, state.best), at_most=True)
+        state.calm = state.calm + 1 if before - state.cost <= self.options.gain * before else 0
+
+    def _block(self, state: State, layer: int) -> list[Tensor]:
+        weights, rounds = state.best, self.options.rounds
+        changed = improve_block(self.problem, weights, layer, self.budget, seed=self._seed, rounds=rounds)
+        return changed if self._narrow(changed) else weights
+
+    # -- parts of the steps -------------------------------------------------------------------------------------
+
+    def _descend(self, networks: list[list[Tensor]], options: HomotopyOptions) -> list[list[Tensor]]:
+        """Descents of the loss itself; for `interpolate` of a penalised one, and then to an exact fit."""
+        if not self.problem.interpolates:
+            return descend(self.problem, networks, options, self.budget.spent)
+        if options is EXPLORING:
+            found = descend(self._smooth, networks, options, self.budget.spent)
+            return [fit_exactly(self.problem, weights) for weights in found]
+        return [penalised(self.problem, weights, options, self.budget.spent) for weights in networks]
+
+    def _cost(self, weights: Weights) -> float:
+        cost = evaluate(self.problem, weights)
+        scale = float(self.problem.Y.abs().max())
+        fits = not self.problem.interpolates or cost.residual <= 1e-9 * scale
+        return cost.total if fits and math.isfinite(cost.total) else math.inf
+
+    def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
+        """The network becomes the best one if it costs less (with `at_most`, up to rounding)."""
+        cost = self._cost(weights)
+        if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):
+            state.best, state.cost = [W.clone() for W in weights], cost
+
+    def _past(self, part: float) -> bool:
+        return self.budget.seconds() > part * self.budget.time_limit
+
+    def _narrow(self, weights: Weights) -> bool:
+        return self._max_width is None or max(len(W) for W in weights[:-1]) <= self._max_width
+
+    def _widths(self, number: int) -> list[int]:
+        """Hidden widths of a start: low-rank minima are met more often from narrow starts."""
+        usual = max(10.0, 2.0 * self.problem.Y.shape[1], 2.0 * math.sqrt(self.problem.samples))
+        width = round(usual * self.options.spread[number % len(self.options.spread)])
+        return [min(width, self._max_width or width)] * (self.problem.depth - 1)
+
+    def _widened(self, weights: list[Tensor], part: float) -> list[Tensor]:
+        """A copy with more neurons of random weights in each hidden layer, small enough to stay in its basin."""
+        for layer in range(1, self.problem.depth):
+            incoming, outgoing = parts(weights, layer)
+            new = math.ceil(part * len(incoming))
+            if self._max_width is not None:
+                new = max(0, min(new, self._max_width - len(incoming)))
+            grown = [torch.cat([old, self._noise(new, old)]) for old in (incoming, outgoing)]
+            weights = with_parts(weights, layer, grown[0], grown[1])
+        return weights
+
+    def _noise(self, rows: int, like: Tensor) -> Tensor:
+        size = like.square().mean().sqrt() if like.numel() else like.new_zeros(())
+        noise = torch.randn(rows, like.shape[1], generator=self._generator, dtype=like.dtype, device=like.device)
+        return self.options.strength * size * noise
+
+
+def _mixed(seed: int, number: int) -> int:
+    """A seed for start `number`, different for each pair."""
+    return (seed * 1_000_003 + number) % 2**63

@@ -1,0 +1,75 @@
+"""Deep networks that fit exactly: a penalised loss first, then the method of multipliers (the loss `interpolate`).
+
+min |W|^2 subject to F = Y becomes a sequence of mean squared errors with a small penalty and shifted targets T,
+
+    (1/N) |F - T|^2 + lam |W|^2,   T <- T + Y - F,
+
+which is the method of multipliers: Lambda = (T - F) / (N lam) at the minimiser tends to the multiplier of F = Y. At the
+end the last layer takes the least correction that makes the fit exact.
+
+Source: Hestenes, Multiplier and gradient methods (1969); Nocedal, Wright, Numerical Optimization, 17.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from covopt.linalg.psd import thin
+from covopt.model.loss import parse_loss
+from covopt.model.problem import Problem
+from covopt.model.stationarity import inputs_of
+from covopt.model.weights import Weights, preactivations
+from covopt.solvers.homotopy import POLISHING, HomotopyOptions, descend
+
+# The penalty of the exploration costs about this part of |Y|^2 / N, by a rough guess of the representation cost.
+PENALTY = 1e-2
+# The method of multipliers takes a smaller one: it converges the faster, but each descent is the harder.
+SHARPER = 0.2
+# Its shifts end when the fit is this exact, relative to max |Y|, or after so many.
+EXACT, SHIFTS = 1e-8, 40
+
+
+def explored_problem(problem: Problem) -> Problem:
+    """The problem itself, or for `interpolate` a penalised mean squared error whose minima are near its own."""
+    if not problem.interpolates:
+        return problem
+    inputs = float(torch.linalg.matrix_norm(problem.X, 2))
+    targets = float(torch.linalg.matrix_norm(problem.Y, "nuc"))
+    guess = problem.depth * (targets / inputs) ** (2.0 / problem.depth) if inputs * targets > 0.0 else 1.0
+    lam = PENALTY * max(float(problem.Y.square().sum()), 1e-300) / problem.samples / guess
+    return replace(problem, loss=parse_loss("mse"), lam=lam)
+
+
+def fit_exactly(problem: Problem, weights: Weights) -> list[Tensor]:
+    """The least change of W_L with Z_L = Y, if Y lies in Im Zs_{L-1}; else as near as it gets."""
+    Zs = inputs_of(problem, weights, problem.depth)
+    correction = thin(Zs).solve(problem.Y - Zs @ weights[-1].T)
+    return [*weights[:-1], weights[-1] + correction.T]
+
+
+def penalised(
+    problem: Problem, weights: Weights, options: HomotopyOptions, stop: Callable[[], bool] = lambda: False
+) -> list[Tensor]:
+    """A network that fits exactly, at a local minimum of |W|^2, by the method of multipliers from these weights.
+
+    Args:
+        problem: its loss is `interpolate`.
+        weights: W_1 ... W_L.
+        options: of the first descent; the others start near their ends.
+        stop: asked before each turn.
+    """
+    smooth = explored_problem(problem)
+    smooth = replace(smooth, lam=SHARPER * smooth.lam)
+    shifted, current, exact = problem.Y, list(weights), EXACT * float(problem.Y.abs().max())
+    for shift in range(SHIFTS):
+        descent = options if shift == 0 else POLISHING
+        current = descend(replace(smooth, Y=shifted), [current], descent, stop)[0]
+        off = problem.Y - preactivations(problem, current)[-1]
+        if stop() or float(off.abs().max()) <= exact:
+            break
+        shifted = shifted + off
+    return fit_exactly(problem, current)
