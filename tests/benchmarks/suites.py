@@ -24,6 +24,7 @@ from tests.benchmarks.harness import (
 )
 from tests.benchmarks.proofs import PROOFS
 from tests.benchmarks.training import run_batched_training
+from tests.benchmarks.width import WIDTH
 
 FITS = 1e-9  # largest |F - Y| / |Y| at which a network counts as an exact fit
 
@@ -239,4 +240,5 @@ BENCHMARKS = {
     "exact-values": Benchmark(run_exact_values, "closed forms"),
     "batched-training": Benchmark(run_batched_training, "60 networks trained at once (2 min)"),
     **PROOFS,
+    **WIDTH,
 }
