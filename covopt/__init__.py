@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from covopt.answer import solve, verify
     from covopt.certify.completely_positive import CPRank, cp_rank
+    from covopt.certify.sigma_rank import SigmaRank, sigma_rank
     from covopt.data import Dataset, read_data
     from covopt.errors import CovoptError, DataError, InfeasibleError, ProblemError, RecordError
     from covopt.loop import Certificate, Progress, Status
@@ -26,6 +27,8 @@ _HOMES = {
     "verify": "answer",
     "CPRank": "certify.completely_positive",
     "cp_rank": "certify.completely_positive",
+    "SigmaRank": "certify.sigma_rank",
+    "sigma_rank": "certify.sigma_rank",
     "Dataset": "data",
     "read_data": "data",
     "CovoptError": "errors",
@@ -55,6 +58,7 @@ __all__ = [
     "Progress",
     "RecordError",
     "Result",
+    "SigmaRank",
     "Status",
     "__version__",
     "compare",
@@ -62,6 +66,7 @@ __all__ = [
     "forces",
     "load",
     "read_data",
+    "sigma_rank",
     "solve",
     "verify",
 ]

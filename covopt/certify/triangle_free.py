@@ -108,8 +108,8 @@ def _turn(A: Matrix, w: Matrix, cycle: list[int]) -> None:
         return _rest(A, w, cycle[0])
 
     low = float(w[cycle[0], cycle[1]])
-    if left(low) <= 0.0:  # rounding: the comparison matrix is singular, and nothing was left anywhere
-        return
+    if left(low) <= 4 * len(A) * np.finfo(np.float64).eps * A[cycle[0], cycle[0]]:
+        return  # the comparison matrix is singular: nothing but rounding was left anywhere
     step = 1.0
     while left(low + step) > 0.0:
         step *= 2.0
