@@ -192,6 +192,19 @@ def test_rounded_data_count_as_known_up_to_the_tolerance() -> None:
     assert not cp_rank(A, tolerance=1e-6).exact
 
 
+def test_a_rank_that_only_digits_show() -> None:
+    """det A = 1e-11 > 0: A has rank 2 and, being a tree, cp-rank 2, though a matrix nearby has rank 1."""
+    A = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-11]])
+    answer = cp_rank(A)
+    assert answer.exact
+    assert answer.lower == answer.upper == 2
+    # A dense one of order 5: a proved upper end may not rest on the rank that the tolerance leaves.
+    rng = np.random.default_rng(0)
+    B = rng.uniform(0.5, 1.5, (3, 6))
+    answer = cp_rank(B.T @ B + 1e-11 * np.eye(6))
+    assert not answer.exact or answer.upper >= 6
+
+
 def test_tensors_and_float32() -> None:
     assert cp_rank(torch.tensor(bipartite_gram(2, 3), dtype=torch.float32)).upper == 6
     assert cp_rank([[1, 1], [1, 1]]).upper == 1

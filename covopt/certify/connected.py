@@ -94,7 +94,8 @@ def decide(A: Matrix, search: Search) -> Part:
         B = B if fewer is None else fewer
     proved = factorization.proves(A, B)
     upper = End(len(B), "a factor with so many atoms")
-    theorem = _general_bound(len(A), rank)
+    # A proved factor is one of A itself, whose rank may exceed what rounded data are sure to have.
+    theorem = _general_bound(len(A), len(A) if proved and _is_definite(A) else rank)
     if known is not None and known.value <= upper.value:
         return Part(Verdict.POSITIVE, True, lower, known, B)
     if theorem.value < upper.value:
@@ -113,7 +114,8 @@ def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:
         if witness is not None:
             return Part(Verdict.NOT, True, End(edges, "edges of a triangle-free support graph"), witness=witness)
     exact = least > margin or (rational.is_exact_data(A) and rational.elimination(comparison) is not None)
-    rank = n if least > search.tolerance * float(np.linalg.norm(A)) else _rank(A, search.tolerance)
+    # For a tree, signs turn one matrix into the other: A is as definite as its comparison matrix.
+    rank = n if least > margin else _rank(A, search.tolerance)
     tree = edges == n - 1
     reason = "rank, attained by every tree" if tree else "edges of a triangle-free support graph"
     end = End(rank if tree else edges, reason)
@@ -145,13 +147,18 @@ def _lower(A: Matrix, graph: nx.Graph, rank: int, search: Search) -> End:
 def _by_order(A: Matrix, rank: int) -> End | None:
     """Order at most 4: non-negative and positive semi-definite is enough (Maxfield, Minc 1962), if that is proved."""
     n = len(A)
-    values = np.linalg.eigvalsh(A)
-    definite = values[0] > 16 * n * EPS * values[-1]
+    definite = _is_definite(A)
     if n > 4 or not (definite or (rational.is_exact_data(A) and rational.elimination(A) is not None)):
         return None
     if n <= 3 or rank <= 2:
         return End(n if definite else rank, "rank, attained at order 3 and below or rank 2")
     return End(4, "order 4")
+
+
+def _is_definite(A: Matrix) -> bool:
+    """Whether A is positive definite, by a margin above rounding."""
+    values = np.linalg.eigvalsh(A)
+    return bool(values[0] > 16 * len(A) * EPS * values[-1])
 
 
 def _general_bound(n: int, rank: int) -> End:

@@ -40,6 +40,7 @@ class SearchOptions:
         iterations: of Douglas and Rachford, from one start.
         patience: a start ends when the residual has not halved within so many iterations.
         starts: random starts for each number of atoms.
+        polish_after: iterations before polishing, which costs more than they do where they converge fast.
         polish_below: relative residual below which polishing is tried, and again after each further factor of 10.
         newton: steps of one polishing.
         polished: largest number of unknowns that is polished.
@@ -50,6 +51,7 @@ class SearchOptions:
     iterations: int = 3000
     patience: int = 400
     starts: int = 4
+    polish_after: int = 25
     polish_below: float = 1e-3
     newton: int = 12
     polished: int = 1500
@@ -111,7 +113,7 @@ def _from_start(
             return B
         if error < 0.5 * mark:
             mark, marked = error, count
-        if error < polish_at:
+        if error < polish_at and count >= options.polish_after:
             polish_at = 0.1 * error
             B = polish(A, B, error, options)
             if B is not None:
