@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from covopt.errors import CovoptError, DataError, InfeasibleError, ProblemError, RecordError
     from covopt.loop import Certificate, Progress, Status
     from covopt.result import Forces, Result, forces, load
+    from covopt.study.audit import Audit, validate
     from covopt.study.compare import Comparison, compare
 
 _HOMES = {
     "solve": "answer",
+    "Audit": "study.audit",
+    "validate": "study.audit",
     "compare": "study.compare",
     "Comparison": "study.compare",
     "verify": "answer",
@@ -46,6 +49,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Audit",
     "CPRank",
     "Certificate",
     "Comparison",
@@ -68,6 +72,7 @@ __all__ = [
     "read_data",
     "sigma_rank",
     "solve",
+    "validate",
     "verify",
 ]
 

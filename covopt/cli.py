@@ -19,6 +19,7 @@ from covopt.commands.cprank import cprank_command
 from covopt.commands.forces import forces_command
 from covopt.commands.runs import show_command, verify_command
 from covopt.commands.solve import solve_command
+from covopt.commands.validate import validate_command
 from covopt.errors import CovoptError
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("solve")(solve_command)
+app.command("validate")(validate_command)
 app.command("cprank")(cprank_command)
 app.command("compare")(compare_command)
 app.command("show")(show_command)

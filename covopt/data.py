@@ -11,12 +11,10 @@ import difflib
 import gzip
 import math
 import os
-import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError
 
 import numpy as np
 import torch
@@ -26,6 +24,7 @@ from sklearn import datasets
 
 from covopt.arrays import DEFLATE_LIMIT, check_readable, read_npz
 from covopt.errors import DataError
+from covopt.tensors import as_array, read_torch
 
 try:
     from pyarrow import ArrowException, parquet
@@ -207,45 +206,12 @@ def _pick_arrays(arrays: Mapping[str, NDArray], path: Path) -> _Raw:
 
 def _read_torch(path: Path) -> _Raw:
     """A file of torch.save that holds a dictionary of tensors; only plain tensors are ever unpickled."""
-    check_readable(path)
     remedy = "save the tensors with torch.save({'X': X, 'Y': Y}, file)"
-    if not zipfile.is_zipfile(path):
-        raise DataError(f"{path} is not a file of torch.save or is damaged; {remedy}.")
-    _check_declared_sizes(path, remedy)
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except UnpicklingError as error:
-        raise DataError(
-            f"{path} holds more than tensors (a pickled module, say), which is never loaded; {remedy}."
-        ) from error
-    # What the restricted unpickler meets in a damaged file raises in many ways.
-    except Exception as error:
-        raise DataError(f"{path} is not a file of torch.save or is damaged; {remedy}.") from error
+    content = read_torch(path, remedy)
     if not isinstance(content, Mapping):
         raise DataError(f"{path} holds a {type(content).__name__}, not a dictionary with X and Y; {remedy}.")
     tensors = {key: value for key, value in content.items() if isinstance(value, torch.Tensor)}
-    return _pick_arrays({str(k): _as_array(v, str(k), path) for k, v in tensors.items() if k in ("X", "Y", "y")}, path)
-
-
-def _check_declared_sizes(path: Path, remedy: str) -> None:
-    """torch.save stores without compression: no member is larger than the file."""
-    size = path.stat().st_size
-    try:
-        with zipfile.ZipFile(path) as archive:
-            honest = all(member.file_size <= size for member in archive.infolist())
-    except zipfile.BadZipFile:
-        honest = False
-    if not honest:
-        raise DataError(f"{path} declares more than the file holds; {remedy}.")
-
-
-def _as_array(tensor: torch.Tensor, name: str, path: Path) -> NDArray:
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise DataError(f"{name} in {path} is not a dense tensor; save {name}.to_dense().")
-    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-        raise DataError(f"{name} in {path} declares more than it stores; save {name}.contiguous().")
-    plain = tensor.detach()
-    return (plain.double() if plain.is_floating_point() else plain).numpy()
+    return _pick_arrays({str(k): as_array(v, str(k), path) for k, v in tensors.items() if k in ("X", "Y", "y")}, path)
 
 
 # ---- tables

@@ -15,7 +15,7 @@ from covopt.loop import Budget, Certificate
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.result import Layer
-from covopt.solvers.blocks import block_problem, with_block
+from covopt.solvers.blocks import block_problem, has_outputs, with_block
 from covopt.solvers.escape import find_escape
 from covopt.solvers.pruning import mergeable
 from covopt.turns import Turns
@@ -48,15 +48,25 @@ def examine(
         share = Budget(budget.seconds() + budget.remaining() / (len(chosen) - place), started=budget.started)
         lower, certificate, Lambda = None, Certificate.NONE, None
         if certify != "none" or problem.interpolates:
-            lower, certificate, Lambda, weights = _block(problem, weights, layer, share, certify, gap, seed)
-        found.append(_report(problem, weights, layer, lower, certificate, Lambda, seed))
+            lower, certificate, Lambda, weights = solve_block(problem, weights, layer, share, certify, gap, seed)
+        value = None
+        if Lambda is not None or not problem.interpolates:
+            value = find_escape(problem, weights, layer, Lambda=Lambda, seed=seed).value
+        found.append(report(problem, weights, layer, lower, certificate, value))
     return found[::-1], list(weights)
 
 
-def _block(
+def solve_block(
     problem: Problem, weights: Weights, layer: int, budget: Budget, certify: str, gap: float, seed: int
 ) -> tuple[float | None, Certificate, Tensor | None, Weights]:
-    """A lower bound on the block's cost, its kind, the multiplier of the last layer, and the better network."""
+    """Solve one block, in turns of solver and certifiers.
+
+    Returns:
+        A lower bound on the block's cost, its kind, the multiplier Lambda of the last layer (for `interpolate`), and
+        the network with the block replaced where that is cheaper.
+    """
+    if not has_outputs(weights, layer):
+        return None, Certificate.NONE, None, weights
     block = block_problem(problem, weights, layer)
     turns = Turns(block, budget, certify, gap, seed, weights[layer - 1], None)
     outcome = turns.take()
@@ -70,22 +80,20 @@ def _block(
     return lower, turns.best.certificate if turns.best else Certificate.NONE, Lambda, weights
 
 
-def _report(
+def report(
     problem: Problem,
     weights: Weights,
     layer: int,
     lower: float | None,
     certificate: Certificate,
-    Lambda: Tensor | None,
-    seed: int,
+    stationarity: float | None,
 ) -> Layer:
+    """What is known of one hidden layer, with the bound of `solve_block` and the value of `find_escape`."""
     Z = preactivations(problem, weights)[layer - 1]
     Zs = with_bias(problem.activation(Z), problem.beta)
-    stationarity = None
-    if Lambda is not None or not problem.interpolates:
-        stationarity = find_escape(problem, weights, layer, Lambda=Lambda, seed=seed).value
-    block = block_problem(problem, weights, layer)
-    cost = evaluate(block, weights[layer - 1 : layer + 1]).total
+    cost = 0.0
+    if has_outputs(weights, layer):
+        cost = evaluate(block_problem(problem, weights, layer), weights[layer - 1 : layer + 1]).total
     total = evaluate(problem, weights).total
     scale = problem.lam if layer < problem.depth - 1 else 1.0
     relative = None if lower is None or total <= 0.0 else max(0.0, scale * (cost - lower) / total)

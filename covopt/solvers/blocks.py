@@ -31,6 +31,11 @@ def block_problem(problem: Problem, weights: Weights, layer: int) -> Problem:
     return replace(problem, X=inputs, Y=Z[layer], loss=parse_loss("interpolate"), lam=1.0, depth=2)
 
 
+def has_outputs(weights: Weights, layer: int) -> bool:
+    """Whether the layer above has neurons; otherwise the block is no problem at all."""
+    return len(weights[layer]) > 0
+
+
 def with_block(weights: Weights, layer: int, block: Weights) -> list[Tensor]:
     """The network with W_l and W_{l+1} of layer `layer` replaced by those of its block's network."""
     return [*weights[: layer - 1], *block, *weights[layer + 1 :]]
@@ -42,7 +47,10 @@ def improve_block(
     """The network after the shallow solver's `rounds` on one block; itself unless the loss fell.
 
     A block of `interpolate` that did not come to fit exactly changes Z_{l+1} a little, so the whole loss is evaluated.
+    Below a layer without neurons there is nothing to improve.
     """
+    if not has_outputs(weights, layer):
+        return list(weights)
     block = block_problem(problem, weights, layer)
     limits = Budget(budget.time_limit, max_iterations=rounds, started=budget.started)
     solver = ShallowSolver(block, limits, _no_bound, options=ShallowOptions(), seed=seed, init=weights[layer - 1])

@@ -69,19 +69,26 @@ def find_escape(
     Zs = inputs_of(problem, weights, layer)
     factor = thin(Zs)
     Q = factor.V.T[factor.kept > 0]
+    if not M.shape[1] or not len(Q):  # no neurons above, or no inputs at all
+        return _none(problem, weights, layer, Zs, M)
     own = weights[layer - 1] @ Q.T
     generator = torch.Generator(device=Zs.device).manual_seed(seed)
     anywhere = torch.randn(starts, len(Q), generator=generator, dtype=Zs.dtype, device=Zs.device)
     search = ConvexConcaveOracle(Zs @ Q.T, problem.activation, AscentOptions())
     answer = search(M, torch.cat([own[own.norm(dim=1) > 0], anywhere]), lambda: False)
     if not len(answer.directions):
-        nothing = Zs.new_zeros(Zs.shape[1])
-        return Escape(layer, 0.0, nothing, M.new_zeros(M.shape[1]), evaluate(problem, weights).total, 0.0)
+        return _none(problem, weights, layer, Zs, M)
     direction = torch.nn.functional.normalize(answer.directions[0] @ Q, dim=0)
     value = float(oracle_values(Zs, problem.activation, M, direction[None])[0])
     output = torch.nn.functional.normalize(M.T @ problem.activation(Zs @ direction), dim=0)
     cost, size = _best_size(problem, weights, layer, direction, output)
     return Escape(layer, value, direction, output, cost, size)
+
+
+def _none(problem: Problem, weights: Weights, layer: int, Zs: Tensor, M: Tensor) -> Escape:
+    """No neuron changes the outputs."""
+    cost = evaluate(problem, weights).total
+    return Escape(layer, 0.0, Zs.new_zeros(Zs.shape[1]), M.new_zeros(M.shape[1]), cost, 0.0)
 
 
 def _best_size(

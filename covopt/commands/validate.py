@@ -1,0 +1,99 @@
+"""covopt validate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covopt.commands import options
+from covopt.commands.common import (
+    INTERRUPTED,
+    check_device,
+    ignoring_interrupts,
+    interruptible,
+    print_pairs,
+    progress_line,
+)
+
+Net = Annotated[
+    Path | None,
+    typer.Option(help="A state dict (.pt) or W1 ... WL (.npz); without it, networks are trained here.", metavar="FILE"),
+]
+Depth = Annotated[int | None, typer.Option(help="Layers of weights; the network's own, else 2.", metavar="L")]
+ActivationName = Annotated[
+    str, typer.Option(help="The network's: relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")
+]
+Width = Annotated[int | None, typer.Option(help="Hidden neurons of the trainings without --net.", metavar="N")]
+Starts = Annotated[int | None, typer.Option(help="How many trainings without --net.", metavar="N")]
+Better = Annotated[Path | None, typer.Option(help="Write the better network that is found.", metavar="FILE.npz")]
+Replace = Annotated[bool, typer.Option("--force", help="Replace FILE.npz.")]
+
+
+def validate_command(
+    data: options.Source,
+    net: Net = None,
+    target: options.Target = None,
+    rows: options.Rows = None,
+    scale: options.Scaling = options.Scale.NONE,
+    data_dir: options.DataDir = None,
+    depth: Depth = None,
+    bias: options.Bias = 1.0,
+    lam: options.Lam = None,
+    loss: options.LossName = None,
+    activation: ActivationName = "relu",
+    width: Width = None,
+    starts: Starts = None,
+    certify: options.Proof = options.Certify.FAST,
+    gap: options.Gap = 1e-4,
+    time_limit: options.TimeLimit = 60.0,
+    seed: options.Seed = 0,
+    device: options.Device = "cpu",
+    escape: Better = None,
+    force: Replace = False,
+    as_json: options.Json = False,
+) -> None:
+    """Does a trained network sit at the minimum, and if not, what does it lack?
+
+    Its loss is held against the solver's, its layers are examined one by one, and a better network is looked for.
+    """
+    with interruptible():
+        from covopt import arrays, record
+        from covopt import data as sources
+        from covopt.study import audit as study
+
+        if escape is not None:
+            arrays.check_free(escape, force)
+        check_device(device)
+        dataset = sources.read_data(data, target=target, rows=rows, scale=scale.value, data_dir=data_dir)
+        with progress_line(time_limit) as callback:
+            audit = study.validate(
+                net,
+                dataset.X,
+                dataset.Y,
+                lam=lam,
+                loss=None if loss is None else loss.value,
+                depth=depth,
+                bias=bias,
+                activation=activation,
+                width=width,
+                starts=starts,
+                certify=certify.value,
+                gap=gap,
+                time_limit=time_limit,
+                seed=seed,
+                device=device,
+                callback=callback,
+            )
+    audit.reference.data, audit.reference.scale = dataset.name, dataset.scale
+    with ignoring_interrupts():
+        written = escape is not None and audit.save_escape(escape, force=force)
+        if as_json:
+            print(record.as_json(audit.summary()))
+        else:
+            print_pairs(study.describe(audit))
+            if escape is not None:
+                print(f"{escape} holds the better network." if written else "No better network is written: none found.")
+    if audit.interrupted:
+        raise typer.Exit(INTERRUPTED)
