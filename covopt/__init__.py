@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from covopt.certify.sigma_rank import SigmaRank, sigma_rank
     from covopt.data import Dataset, read_data
     from covopt.errors import CovoptError, DataError, InfeasibleError, ProblemError, RecordError
+    from covopt.estimators import CovoptClassifier, CovoptRegressor
     from covopt.loop import Certificate, Progress, Status
     from covopt.result import Forces, Result, forces, load
     from covopt.study.audit import Audit, validate
@@ -34,6 +35,8 @@ _HOMES = {
     "sigma_rank": "certify.sigma_rank",
     "Dataset": "data",
     "read_data": "data",
+    "CovoptClassifier": "estimators",
+    "CovoptRegressor": "estimators",
     "CovoptError": "errors",
     "DataError": "errors",
     "InfeasibleError": "errors",
@@ -53,7 +56,9 @@ __all__ = [
     "CPRank",
     "Certificate",
     "Comparison",
+    "CovoptClassifier",
     "CovoptError",
+    "CovoptRegressor",
     "DataError",
     "Dataset",
     "Forces",

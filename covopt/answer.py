@@ -43,6 +43,7 @@ def solve(
     certify: str = "fast",
     gap: float = 1e-4,
     time_limit: float = 300.0,
+    max_iterations: int | None = None,
     seed: int = 0,
     device: str | torch.device | None = None,
     init: Result | Sequence[object] | None = None,
@@ -71,6 +72,7 @@ def solve(
             the solver, and beyond that the doubly non-negative relaxation with branches on signs.
         gap: stop at this proved relative gap.
         time_limit: seconds.
+        max_iterations: rounds of the method; None sets no limit. Unlike the time limit it leaves the answer repeatable.
         seed: of the search.
         device: where to compute; None follows X.
         init: a Result, or weights [W_1, ..., W_L], to start from.
@@ -88,15 +90,20 @@ def solve(
     """
     problem = make_problem(X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation, device=device)
     _check_options(method, certify, gap, time_limit, seed)
-    for name, count in (("width", width), ("max_width", max_width), ("starts", starts)):
+    for name, count in (
+        ("width", width),
+        ("max_width", max_width),
+        ("starts", starts),
+        ("max_iterations", max_iterations),
+    ):
         _check_count(name, count)
-    budget = Budget(time_limit=time_limit)
+    budget = Budget(time_limit) if max_iterations is None else Budget(time_limit, max_iterations)
     problem = in_double(problem)
     if problem.interpolates:
         check_interpolation(problem)
     examining = certify != "none" and problem.depth > 2
     options = Options(
-        budget=Budget(SOLVING * time_limit, started=budget.started) if examining else budget,
+        budget=replace(budget, time_limit=SOLVING * time_limit) if examining else budget,
         certify=certify,
         gap=gap,
         seed=seed,

@@ -127,7 +127,7 @@ class Result:
         Raises:
             ProblemError: when X has another number of columns than the data.
         """
-        inputs = torch.as_tensor(np.asarray(X, dtype=np.float64), device=self.problem.X.device)
+        inputs = torch.as_tensor(np.array(X, dtype=np.float64), device=self.problem.X.device)
         if inputs.ndim != 2 or inputs.shape[1] != self.problem.X.shape[1]:
             raise ProblemError(
                 f"X has shape {tuple(inputs.shape)}, but the network takes {self.problem.X.shape[1]} columns."

@@ -66,6 +66,8 @@ class Turns:
             except KeyboardInterrupt:
                 return replace(outcome, status=Status.INTERRUPTED)
             refuted = bool((found.values > 1.0).any())
+            if outcome.status is Status.ITERATION_LIMIT:
+                break
             if self._reached(outcome.state.best.cost) or not (refuted or outcome.status is Status.TIME_LIMIT):
                 break
             answer = found if refuted else outcome.state.answer
@@ -75,7 +77,7 @@ class Turns:
 
     def _half(self) -> Budget:
         """A budget that ends when half of the remaining time is gone."""
-        budget = Budget(self.budget.seconds() + 0.5 * self.budget.remaining(), started=self.budget.started)
+        budget = replace(self.budget, time_limit=self.budget.seconds() + 0.5 * self.budget.remaining())
         self.solver.budget = budget
         return budget
 

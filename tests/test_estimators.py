@@ -1,0 +1,150 @@
+"""The estimators: scikit-learn's own checks, and that they are `solve` in other words."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, clone
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import covopt
+from covopt import CovoptClassifier, CovoptRegressor, InfeasibleError, ProblemError
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def data(rows: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((rows, 2))
+    return X, np.maximum(X[:, 0], 0.0) - X[:, 1]
+
+
+# scikit-learn fits some hundred times, to up to 300 rows: one round each.
+@parametrize_with_checks(
+    [CovoptRegressor(lam=0.1, certify="none", max_iter=1), CovoptClassifier(certify="none", max_iter=1)]
+)
+def test_scikit_learn_accepts_the_estimator(estimator: BaseEstimator, check: object) -> None:
+    check(estimator)  # type: ignore[operator]
+
+
+def test_the_regressor_is_solve_with_its_bounds() -> None:
+    X, y = data()
+    fitted = CovoptRegressor(lam=0.01).fit(X, y)
+    asked = covopt.solve(X, y, lam=0.01)
+    assert (fitted.cost_, fitted.lower_, fitted.gap_) == (asked.cost, asked.lower, asked.gap)
+    assert (fitted.certificate_, fitted.status_, fitted.widths_) == ("exact", "optimal", asked.widths)
+    assert fitted.gap_ is not None
+    assert 0 <= fitted.gap_ <= 1e-4
+    squared = np.mean((fitted.predict(X) - y) ** 2)
+    weights = sum(float(W.square().sum()) for W in fitted.result_.weights)
+    assert fitted.cost_ == pytest.approx(squared + 0.01 * weights, rel=1e-12)
+    assert fitted.predict(X).shape == (12,)
+    both = CovoptRegressor(lam=0.1, max_iter=2).fit(X, np.c_[y, -y])
+    assert both.predict(X).shape == (12, 2)
+
+
+def test_without_lam_the_network_fits_exactly_or_is_refused() -> None:
+    X, y = data(6)
+    assert CovoptRegressor(lam=None, time_limit=20).fit(X, y).score(X, y) == pytest.approx(1.0, abs=1e-9)
+    with pytest.raises(InfeasibleError):
+        CovoptRegressor(lam=None).fit([[1.0], [1.0]], [0.0, 1.0])
+    with pytest.raises(ProblemError, match="lam"):
+        CovoptRegressor(lam=-1.0).fit(X, y)
+
+
+def test_probabilities_are_the_softmax_of_the_outputs() -> None:
+    X, y = load_iris(return_X_y=True)
+    chosen = slice(0, 150, 10)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    fitted = CovoptClassifier(lam=0.01, max_iter=3).fit(X[chosen], names[chosen])
+    assert list(fitted.classes_) == ["setosa", "versicolor", "virginica"]
+    np.testing.assert_allclose(fitted.predict_proba(X), softmax(fitted.decision_function(X), axis=1))
+    assert fitted.score(X, names) > 0.9
+    assert set(fitted.predict(X)) <= set(names)
+    log_loss = -np.log(fitted.predict_proba(X[chosen])[np.arange(15), y[chosen]]).mean()
+    assert fitted.result_.fit == pytest.approx(log_loss, rel=1e-9)
+    squares = CovoptClassifier(lam=0.01, loss="mse", max_iter=2).fit(X[chosen], y[chosen])
+    assert not hasattr(squares, "predict_proba")
+    assert squares.predict(X).dtype == y.dtype
+
+
+def test_it_works_in_a_pipeline_and_a_grid_search_and_survives_pickling() -> None:
+    X, y = load_diabetes(return_X_y=True)
+    X, y = X[:30, :3], y[:30] / 100.0
+    pipeline = make_pipeline(StandardScaler(), CovoptRegressor(max_iter=2))
+    search = GridSearchCV(pipeline, {"covoptregressor__lam": [0.03, 1.0]}, cv=2).fit(X, y)
+    assert search.best_params_["covoptregressor__lam"] in (0.03, 1.0)
+    again = pickle.loads(pickle.dumps(search))
+    np.testing.assert_array_equal(again.predict(X), search.predict(X))
+    best = search.best_estimator_[-1]
+    assert pickle.loads(pickle.dumps(best)).result_.summary() == best.result_.summary()
+    assert len(cross_val_score(clone(best), X, y, cv=2)) == 2
+
+
+def test_it_takes_frames_and_remembers_their_columns() -> None:
+    X, y = data()
+    frame = pd.DataFrame(X, columns=["left", "right"])
+    fitted = CovoptRegressor(max_iter=2).fit(frame, pd.Series(y))
+    assert list(fitted.feature_names_in_) == ["left", "right"]
+    assert fitted.n_features_in_ == 2
+    with pytest.raises(ValueError, match="feature names"):
+        fitted.predict(frame[["right", "left"]])
+    np.testing.assert_array_equal(CovoptRegressor(max_iter=2).fit(X, y).predict(X), fitted.predict(frame))
+
+
+def test_a_limit_is_told() -> None:
+    X, y = data()
+    with pytest.warns(ConvergenceWarning, match="iteration limit"):
+        fitted = CovoptRegressor(lam=1e-4, max_iter=1).fit(X, y)
+    assert fitted.status_ == "iteration_limit"
+    assert fitted.n_iter_ == 1
+
+
+def test_lam_is_half_of_the_weight_decay_of_pytorch() -> None:
+    """At the solver's minimum one step of SGD with weight_decay = 2 lam on the same mean loss moves nothing.
+
+    beta = 1, so that PyTorch's biases are the bias columns of W, and are decayed like them.
+    """
+    lam, X = 0.01, 1.0 + np.abs(data()[0])
+    y = X @ [1.0, 2.0]  # one neuron, active everywhere: no sample on a kink
+    fitted = CovoptRegressor(lam=lam, gap=1e-12, time_limit=20).fit(X, y)
+    network, inputs = fitted.to_torch(), torch.from_numpy(X)
+    assert [type(module).__name__ for module in network] == ["Linear", "ReLU", "Linear"]
+    np.testing.assert_allclose(network(inputs).detach().numpy()[:, 0], fitted.predict(X), atol=1e-12)
+    moved = {decay: _moved_by_sgd(network, inputs, torch.from_numpy(y)[:, None], decay) for decay in (2 * lam, lam)}
+    assert moved[2 * lam] < 1e-6
+    assert moved[lam] > 1e-3
+
+
+def _moved_by_sgd(network: torch.nn.Sequential, X: torch.Tensor, Y: torch.Tensor, decay: float) -> float:
+    """The longest move of a parameter in one step of length 1, back to the start afterwards."""
+    before = [p.detach().clone() for p in network.parameters()]
+    optimizer = torch.optim.SGD(network.parameters(), lr=1.0, weight_decay=decay)
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(network(X), Y).backward()
+    optimizer.step()
+    moved = max(float((p.detach() - b).abs().max()) for p, b in zip(network.parameters(), before, strict=True))
+    with torch.no_grad():
+        for p, b in zip(network.parameters(), before, strict=True):
+            p.copy_(b)
+    return moved
+
+
+def test_more_rounds_never_cost_more_and_repeat_exactly() -> None:
+    X, y = data()
+    costs = [covopt.solve(X, y, lam=1e-3, max_iterations=rounds, certify="none").cost for rounds in (1, 2, 4, 8)]
+    assert all(later <= earlier * (1 + 1e-12) for earlier, later in pairwise(costs))
+    assert costs[1] == covopt.solve(X, y, lam=1e-3, max_iterations=2, certify="none").cost
+    with pytest.raises(ProblemError, match="max_iterations"):
+        covopt.solve(X, y, lam=1e-3, max_iterations=0)
