@@ -58,7 +58,7 @@ def validate_command(
 
     Its loss is held against the solver's, its layers are examined one by one, and a better network is looked for.
     """
-    with interruptible():
+    with interruptible("Interrupted before there was anything to say; nothing is written."):
         from covopt import arrays, record
         from covopt import data as sources
         from covopt.study import audit as study

@@ -248,8 +248,13 @@ def validate(
     reference = solve(X, Y, **effort, **question)  # type: ignore[arg-type]
     audit = Audit(problem, weights, cost, reference, trained=trained)
     audit.interrupted = reference.status is Status.INTERRUPTED
-    _examine(audit, Budget(EXAMINED * time_limit, started=budget.started), certify, gap, seed)
-    return audit if audit.interrupted else _improve(audit, budget, seed)
+    try:
+        _examine(audit, Budget(EXAMINED * time_limit, started=budget.started), certify, gap, seed)
+        if not audit.interrupted:
+            _improve(audit, budget, seed)
+    except KeyboardInterrupt:  # what was found until then is the answer
+        audit.interrupted = True
+    return audit
 
 
 def describe(audit: Audit) -> list[tuple[str, str]]:
@@ -337,7 +342,7 @@ def _unbalanced(weights: Sequence[Tensor], layer: int) -> tuple[float, float]:
     return abs(float((incoming - outgoing).sum())) / total, float((incoming - outgoing).abs().max()) / largest
 
 
-def _improve(audit: Audit, budget: Budget, seed: int) -> Audit:
+def _improve(audit: Audit, budget: Budget, seed: int) -> None:
     """Look for a better network from the best single move: descents and block solves, until they gain nothing."""
     problem = audit.problem
     moves = [layer.escape.network(problem, audit.weights) for layer in audit.layers if layer.escape is not None]
@@ -349,4 +354,3 @@ def _improve(audit: Audit, budget: Budget, seed: int) -> Audit:
     fits = not problem.interpolates or better.residual <= FITS * float(problem.Y.abs().max())
     if fits and better.total < audit.loss:
         audit.escape, audit.escape_cost = outcome.state.best, better.total
-    return audit

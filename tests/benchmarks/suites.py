@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 from tests.benchmarks import works
+from tests.benchmarks.audit import AUDIT
 from tests.benchmarks.harness import (
     ENDED,
     LATE,
@@ -241,4 +242,5 @@ BENCHMARKS = {
     "batched-training": Benchmark(run_batched_training, "60 networks trained at once (2 min)"),
     **PROOFS,
     **WIDTH,
+    **AUDIT,
 }
