@@ -51,7 +51,7 @@ class Solvers:
             callback(Progress(0, 0.0, 1.0, None, 1))
         result = toy_result(X=X, Y=Y, width=4 if method == "cone" else 6, proved=method == "cone", status=self.status)
         result.method = method
-        result.starts = [] if method == "cone" else [result.cost + step for step in (0.5, 0.0, 2.0)]  # type: ignore[attr-defined]
+        result.starts = [] if method == "cone" else [result.cost + step for step in (0.5, 0.0, 2.0)]
         return result
 
 

@@ -39,7 +39,7 @@ class Contender:
         """The costs of all its starts; of its one network where it makes no starts."""
         if self.result is None:
             return []
-        return list(getattr(self.result, "starts", None) or [self.result.cost])
+        return self.result.starts or [self.result.cost]
 
     @property
     def median(self) -> float:
