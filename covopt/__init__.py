@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from covopt.result import Forces, Result, forces, load
     from covopt.study.audit import Audit, validate
     from covopt.study.compare import Comparison, compare
+    from covopt.study.plateau import Plateau, plateau
 
 _HOMES = {
     "solve": "answer",
@@ -28,6 +29,8 @@ _HOMES = {
     "validate": "study.audit",
     "compare": "study.compare",
     "Comparison": "study.compare",
+    "plateau": "study.plateau",
+    "Plateau": "study.plateau",
     "verify": "answer",
     "CPRank": "certify.completely_positive",
     "cp_rank": "certify.completely_positive",
@@ -63,6 +66,7 @@ __all__ = [
     "Dataset",
     "Forces",
     "InfeasibleError",
+    "Plateau",
     "ProblemError",
     "Progress",
     "RecordError",
@@ -74,6 +78,7 @@ __all__ = [
     "cp_rank",
     "forces",
     "load",
+    "plateau",
     "read_data",
     "sigma_rank",
     "solve",

@@ -17,6 +17,7 @@ from covopt.commands.common import BAD_INPUT, complain
 from covopt.commands.compare import compare_command
 from covopt.commands.cprank import cprank_command
 from covopt.commands.forces import forces_command
+from covopt.commands.plateau import plateau_command
 from covopt.commands.runs import show_command, verify_command
 from covopt.commands.solve import solve_command
 from covopt.commands.validate import validate_command
@@ -31,6 +32,7 @@ app.command("solve")(solve_command)
 app.command("validate")(validate_command)
 app.command("cprank")(cprank_command)
 app.command("compare")(compare_command)
+app.command("plateau")(plateau_command)
 app.command("show")(show_command)
 app.command("verify")(verify_command)
 app.command("forces")(forces_command)

@@ -24,7 +24,8 @@ from covopt.errors import DataError, RecordError
 from covopt.loop import Progress
 
 SUMMARY, NETWORK, PROBLEM = "result.json", "network.npz", "problem.npz"
-CERTIFICATE, HISTORY, COMPARISON = "certificate.npz", "history.csv", "comparison.json"
+CERTIFICATE, HISTORY = "certificate.npz", "history.csv"
+COMPARISON, PLATEAU = "comparison.json", "plateau.json"
 COLUMNS = ("iteration", "seconds", "cost", "lower", "width")
 
 Writer = Callable[[Path], None]
@@ -251,8 +252,8 @@ def _put_in_place(draft: Path, path: Path) -> None:
 
 
 def _is_run(path: Path) -> bool:
-    """Whether --force may replace this: a run, a comparison of runs, or an empty directory."""
-    held = any((path / name).is_file() for name in (SUMMARY, COMPARISON))
+    """Whether --force may replace this: a run, a comparison of runs, a plateau, or an empty directory."""
+    held = any((path / name).is_file() for name in (SUMMARY, COMPARISON, PLATEAU))
     return path.is_dir() and (held or not any(path.iterdir()))
 
 

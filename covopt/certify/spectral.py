@@ -23,6 +23,11 @@ is a true bound wherever the cuts are. Lines are added where it sits. They come 
 * cross_entropy: G = (p - Y)/N, p = softmax(F) for a rough minimiser F of C(F) + theta |H F|_*, p corrected so that the
   columns of G add up to 0. Whatever the accuracy of F, -C*(G) is the mean entropy of p, and the line is true.
 
+**The rank.** With n neurons in the last hidden layer, H F = H sigma(Z) A^T has rank at most n, so that its singular
+values t have t_k = 0 for k > n, and C(F) >= (1/N) sum_k (s_k - t_k)^2 for mse (von Neumann): the tail of s is a
+constant, and its head gives the lines. `interpolate` is then out of reach where H Y has a larger rank. With n = 0, F is
+constant.
+
 **The pairs** (`interpolate` only: one pair says little about a mean over samples). |f(x) - f(x')| is at most
 prod_l |A_l|_op |x - x'|, so R >= L (|y_i - y_j| / |x_i - x_j|)^(2/L); with beta = 0 also f(0) = 0.
 """
@@ -68,16 +73,21 @@ class SpectralOptions:
     slack: float = 2.0**-40
 
 
-def spectral_bound(problem: Problem, options: SpectralOptions | None = None) -> float:
+def spectral_bound(problem: Problem, options: SpectralOptions | None = None, rank: int | None = None) -> float:
     """The best of the bounds above: no network of the problem's depth has a lower cost.
 
     At least 0. Infinite when `interpolate` is asked of data that differ where the inputs agree: no network fits them.
+
+    Args:
+        problem: the question.
+        options: how hard to work.
+        rank: bound only networks with at most so many neurons in the last hidden layer; None: all.
     """
     options = options or SpectralOptions()
     X, Y = problem.X.double(), problem.Y.double()
     values = [0.0]
     for centred in (True, False) if problem.beta == 0.0 else (True,):
-        values.append(_nuclear_bound(problem, X, Y, centred, options))
+        values.append(_nuclear_bound(problem, X, Y, centred, options, rank))
     if problem.interpolates:
         values.append(problem.depth * _power(_steepest_pair(problem, X, Y, options), problem.depth))
     return max(values) * (1.0 - options.slack)
@@ -97,27 +107,36 @@ def _singular_values(A: Tensor, options: SpectralOptions) -> tuple[Float[Tensor,
     return values, max(A.shape) * options.rounding * float(A.norm())
 
 
-def _nuclear_bound(problem: Problem, X: Tensor, Y: Tensor, centred: bool, options: SpectralOptions) -> float:
+def _nuclear_bound(
+    problem: Problem, X: Tensor, Y: Tensor, centred: bool, options: SpectralOptions, rank: int | None
+) -> float:
     inputs, moved = _singular_values(_centre(X, centred), options)
     # Centring loses digits relative to X itself, not to what is left.
     largest = float(inputs[0]) + moved + len(X) * options.rounding * float(X.norm())
     targets, moved = _singular_values(_centre(Y, centred), options)
     targets = (targets - moved - len(Y) * options.rounding * float(Y.norm())).clamp_min(0.0)
+    head, tail = (targets, targets[:0]) if rank is None else (targets[:rank], targets[rank:])
     if problem.interpolates:
+        if bool((tail > 0.0).any()):
+            return math.inf
         total = float(targets.sum())
         return problem.depth * _power(total / largest if largest > 0 else math.inf, problem.depth) if total else 0.0
     if problem.loss.name == "cross_entropy":
         family = _EntropyLines(Y, centred, options)
         steepest = family.steepest
+        if rank == 0:  # tau = 0: the first line is the tangent there
+            return max(0.0, family(steepest)[0])
     else:
-        family, steepest = _quadratic_lines(targets, len(Y)), float(targets[0])
+        family, steepest = _quadratic_lines(head, len(Y)), float(head.max()) if len(head) else 0.0
 
     def penalty(tau: Tensor) -> Tensor:
         # Inputs of zero: so are the outputs, and tau > 0 is out of reach.
         ratio = torch.where(tau > 0.0, tau / largest, 0.0)
         return problem.lam * problem.depth * ratio ** (2.0 / problem.depth)
 
-    return _least(family, steepest, penalty, options)
+    # No tail for cross_entropy, whose lines know nothing of the rank.
+    rest = 0.0 if problem.loss.name == "cross_entropy" else float(tail.square().sum()) / len(Y)
+    return rest + _least(family, steepest, penalty, options)
 
 
 def _quadratic_lines(s: Float[Tensor, " r"], samples: int) -> Callable[[float], Line]:

@@ -1,0 +1,100 @@
+"""covopt plateau."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from covopt.commands import options
+from covopt.commands.common import (
+    INTERRUPTED,
+    check_device,
+    ignoring_interrupts,
+    interruptible,
+    print_pairs,
+    print_table,
+    progress_line,
+)
+from covopt.loop import Status
+
+Layer = Annotated[int | None, typer.Option(help="Vary this hidden layer only, not all of them.", metavar="l")]
+Widths = Annotated[
+    list[int] | None, typer.Option("--width", help="One of the widths to look at; repeat it.", metavar="N")
+]
+Starts = Annotated[int, typer.Option(help="Random starts for each width.", metavar="N")]
+
+
+def plateau_command(
+    data: options.Source,
+    layer: Layer = None,
+    width: Widths = None,
+    starts: Starts = 4,
+    target: options.Target = None,
+    rows: options.Rows = None,
+    scale: options.Scaling = options.Scale.NONE,
+    data_dir: options.DataDir = None,
+    depth: options.Depth = 2,
+    bias: options.Bias = 1.0,
+    lam: options.Lam = None,
+    loss: options.LossName = None,
+    activation: options.ActivationName = "relu",
+    certify: options.Proof = options.Certify.FAST,
+    gap: options.Gap = 1e-4,
+    time_limit: options.TimeLimit = 300.0,
+    seed: options.Seed = 0,
+    device: options.Device = "cpu",
+    init: options.Init = None,
+    out: options.Out = None,
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
+    """How wide must a network be? The least cost for each width, and where it stops falling.
+
+    The start of the plateau, the fewest neurons within 10 %, 1 % and 0.1 % of the minimum, is an interval with proved
+    ends; what the best known networks suggest stands beside it.
+    """
+    with interruptible():
+        from covopt import data as sources
+        from covopt import record
+        from covopt import result as results
+        from covopt.study import plateau as study
+
+        if out is not None:
+            record.check_free(out, force)
+        check_device(device)
+        dataset = sources.read_data(data, target=target, rows=rows, scale=scale.value, data_dir=data_dir)
+        with progress_line(time_limit) as show:
+            found = study.plateau(
+                dataset.X,
+                dataset.Y,
+                layer=layer,
+                widths=width or None,
+                starts=starts,
+                lam=lam,
+                loss=None if loss is None else loss.value,
+                depth=depth,
+                bias=bias,
+                activation=activation,
+                certify=certify.value,
+                gap=gap,
+                time_limit=time_limit,
+                seed=seed,
+                device=device,
+                init=None if init is None else results.load(init),
+                callback=show,
+            )
+    found.result.data, found.result.scale = dataset.name, dataset.scale
+    with ignoring_interrupts():
+        if out is not None:
+            found.save(out, force=force)
+        if as_json:
+            print(record.as_json(found.summary()))
+        else:
+            print_pairs(found.describe())
+            print()
+            print_table(("width", "cost", "above the level"), found.rows())
+            if out is not None:
+                print(f"\nThe plateau is stored in {out}.")
+    if found.status is Status.INTERRUPTED:
+        raise typer.Exit(INTERRUPTED)

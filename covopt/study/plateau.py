@@ -1,0 +1,441 @@
+"""`plateau`: how wide must a network be? The least cost against the width, and where it stops falling.
+
+n(eps) = min { n : L_n <= (1 + eps) L* }, with L_n the minimum over networks of width n and L* over all widths. Neither
+is known exactly, so n(eps) gets an interval whose ends are proved:
+
+* at most n, where a network of width n costs at most (1 + eps) times the proved lower bound on L*, or where a theorem
+  says so (width_bounds.py);
+* more than n, where every network of width n is proved to cost more than (1 + eps) times the best known cost.
+
+What the best known networks suggest is told apart from that, as the estimate.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from covopt import __version__, record
+from covopt.answer import solve
+from covopt.certify.completely_positive import CPRank
+from covopt.errors import ProblemError
+from covopt.loop import Budget, Callback, Certificate, Progress, Status
+from covopt.model.activation import Activation
+from covopt.model.loss import Loss
+from covopt.model.problem import Problem
+from covopt.result import Result
+from covopt.study import width_bounds
+from covopt.study.elimination import cost_of, drawn, narrowed
+from covopt.study.width_bounds import WidthBound
+from covopt.width_figures import WidthCurve, WidthPanel, draw_widths
+
+EPS = (0.1, 0.01, 0.001)
+# Parts of the time limit: the level; and of what is left, theorems on the exact start.
+SOLVING, PROVING = 0.4, 0.2
+# Widths of a curve, where nobody says which; and the first pass over them takes every so many.
+WIDTHS, COARSE = 24, 4
+
+
+@dataclass(frozen=True)
+class Point:
+    """The cheapest network found of one width.
+
+    Attributes:
+        width: n.
+        cost: recomputed from `weights` in float64.
+        weights: W_1 ... W_L.
+        source: solver, elimination or starts.
+    """
+
+    width: int
+    cost: float
+    weights: list[Tensor]
+    source: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the plateau starts, for one eps.
+
+    Attributes:
+        eps: how far above the level counts as on it; 0: the minimum itself.
+        lower, upper: proved ends of n(eps), and why.
+        estimate: what the best known networks suggest; unproved. None for eps = 0.
+    """
+
+    eps: float
+    lower: WidthBound
+    upper: WidthBound
+    estimate: int | None
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """The cost against the width.
+
+    Attributes:
+        result: the solver's answer, whatever the width.
+        layer: the hidden layer whose width varies; None: all of them, equally wide.
+        points: one for each width, ascending.
+        exact: where the plateau starts for eps = 0.
+        starts: the same for each eps of EPS.
+        bounds: widths that are proved to suffice.
+        status: why it ended.
+        seconds: in all.
+    """
+
+    result: Result
+    layer: int | None
+    points: list[Point]
+    exact: Start
+    starts: list[Start]
+    bounds: list[WidthBound]
+    status: Status
+    seconds: float
+
+    @property
+    def level(self) -> float:
+        """The lowest cost known, of any width."""
+        return min(point.cost for point in self.points)
+
+    @property
+    def lower(self) -> float | None:
+        """The proved lower bound on the minimum over all widths."""
+        return self.result.lower
+
+    @property
+    def certificate(self) -> Certificate:
+        """What proves it."""
+        return self.result.certificate
+
+    @property
+    def gap(self) -> float | None:
+        """(level - lower) / level."""
+        return None if self.lower is None or not self.level > 0.0 else (self.level - self.lower) / self.level
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """(n, the lowest cost known of a network of width at most n), never rising."""
+        costs = np.minimum.accumulate([point.cost for point in self.points])
+        return [(point.width, float(cost)) for point, cost in zip(self.points, costs, strict=True)]
+
+    def network(self, width: int) -> list[Tensor]:
+        """The cheapest network known of at most this width.
+
+        Raises:
+            ProblemError: no network so narrow was found.
+        """
+        narrow = [point for point in self.points if point.width <= width and math.isfinite(point.cost)]
+        if not narrow:
+            raise ProblemError(f"No network of width {width} was found; ask for a larger width.")
+        return min(narrow, key=lambda point: point.cost).weights
+
+    def summary(self) -> dict[str, object]:
+        """The JSON of `covopt plateau`; what is unknown or unproved is None."""
+        question = self.result.summary()
+        kept = ("depth", "bias", "loss", "lam", "activation", "data", "scale", "rows", "seed")
+        return {
+            "level": record.known(self.level),
+            "lower": record.known(self.lower),
+            "gap": record.known(self.gap),
+            "certificate": str(self.certificate),
+            "curve": [{"width": self._width(n), "cost": record.known(cost)} for n, cost in self.curve],
+            "start": {f"{s.eps:g}": [s.lower.width, s.upper.width] for s in self.starts},
+            "estimate": {f"{s.eps:g}": s.estimate for s in self.starts},
+            "reasons": {f"{s.eps:g}": [s.lower.reason, s.upper.reason] for s in [*self.starts, self.exact]},
+            "exact_start": [self.exact.lower.width, self.exact.upper.width],
+            "bounds": [{"width": bound.width, "reason": bound.reason} for bound in self.bounds],
+            "layer": self.layer,
+            "status": str(self.status),
+            "seconds": self.seconds,
+            **{key: question[key] for key in kept},
+            "version": __version__,
+        }
+
+    def describe(self) -> list[tuple[str, str]]:
+        """The answer as a person reads it: pairs of a label and its text."""
+        s = self.summary()
+        proved = "no bound" if self.lower is None else f"at least {self.lower:.8g}"
+        pairs = [("question", record.headline(s)), ("level", f"{self.level:.8g}, {proved} ({self.certificate})")]
+        for start in [*self.starts, self.exact]:
+            known = "" if start.estimate is None else f"; best known {start.estimate}"
+            reasons = f"at least: {start.lower.reason}; at most: {start.upper.reason}"
+            label = f"within {start.eps:.1%}" if start.eps else "exactly"
+            pairs.append((label, f"{start.lower.width} to {start.upper.width} neurons{known} ({reasons})"))
+        pairs += [("status", record.STATUSES[str(self.status)]), ("time", f"{self.seconds:.3g} s")]
+        return pairs
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """The curve as a table: width, cost, and how far above the level."""
+        level = self.level
+        return [(self._width(n), c, (c - level) / level if level > 0.0 else 0.0) for n, c in self.curve]
+
+    def save(self, directory: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write plateau.json, curve.csv, networks.npz (n5_W1 is W_1 at width 5), figure.png and the solver's run.
+
+        Raises:
+            RecordError: the directory exists, or cannot be written.
+        """
+        arrays = {
+            f"n{point.width}_W{layer}": W.double().cpu().numpy()
+            for point in self.points
+            for layer, W in enumerate(point.weights, start=1)
+        }
+        record.put(
+            directory,
+            {
+                record.PLATEAU: self._write_summary,
+                "curve.csv": self._write_curve,
+                "networks.npz": lambda path: np.savez(path, allow_pickle=False, **arrays),
+                "figure.png": self.draw,
+                "solution": self.result.save,
+            },
+            force=force,
+        )
+
+    def draw(self, path: Path) -> None:
+        """The curve, the level and the proved bound, and the starts of the plateau, as a PNG."""
+        widths, costs = (np.array(values, dtype=np.float64) for values in zip(*self.curve, strict=True))
+        curve = WidthCurve("lowest cost known", widths, costs, np.empty((0, 2)))
+        marks = [(s.estimate, f"within {s.eps:.1%}") for s in self.starts if s.estimate is not None]
+        title = record.headline(self.summary())
+        draw_widths([WidthPanel(title, [curve], self.level, self.lower, marks)], path)
+
+    def _width(self, n: int) -> int | list[int]:
+        return n if self.layer is None else _widths(self.result.widths, self.layer, n)
+
+    def _write_summary(self, path: Path) -> None:
+        path.write_text(record.as_json(self.summary(), indent=2) + "\n", encoding="utf-8")
+
+    def _write_curve(self, path: Path) -> None:
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            table = csv.writer(stream)
+            table.writerow(("width", "cost", "lowest", "source"))
+            for point, (_, lowest) in zip(self.points, self.curve, strict=True):
+                table.writerow((point.width, point.cost, lowest, point.source))
+
+
+def plateau(
+    X: object,
+    Y: object,
+    *,
+    lam: float | None = None,
+    loss: str | Loss | None = None,
+    depth: int = 2,
+    bias: float = 1.0,
+    activation: str | Activation = "relu",
+    layer: int | None = None,
+    widths: Sequence[int] | None = None,
+    starts: int = 4,
+    certify: str = "fast",
+    gap: float = 1e-4,
+    time_limit: float = 300.0,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    init: Result | Sequence[object] | None = None,
+    callback: Callback | None = None,
+) -> Plateau:
+    """How wide a network must be: the least cost for each width, and where it stops falling.
+
+    `solve` gives the level. Narrower networks come from its network by backward elimination, and from random starts;
+    the widths around the start of the plateau are looked at one by one.
+
+    Args:
+        layer: vary the width of this hidden layer only, 1 ... L - 1; None: of all of them together.
+        widths: at which widths; None chooses, from 1 to the width of the solver's network.
+        starts: random starts for each width.
+        time_limit: seconds in all; the solver takes two fifths of them at most.
+        others: as for `covopt.solve`.
+
+    Returns:
+        The curve, its level with what is proved of it, and the intervals for n(eps).
+
+    Raises:
+        ProblemError: an option out of range, or data of the wrong shape.
+        InfeasibleError: `interpolate` on data that no network fits.
+    """
+    _check(depth, layer, widths, starts, time_limit)
+    budget = Budget(time_limit=time_limit)
+    result = solve(
+        X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation, certify=certify, gap=gap,
+        time_limit=SOLVING * time_limit, seed=seed, device=device, init=init, callback=callback,
+    )  # fmt: skip
+    narrow = width_bounds.narrow_bounds(result.problem, layer)
+    search = _Search(result, layer, budget, starts, narrow, gap, callback)
+    chain: CPRank | None = None
+    status = result.status
+    try:
+        if status is not Status.INTERRUPTED:
+            chain = width_bounds.covariance_rank(result.problem, max(1.0, PROVING * budget.remaining()), seed)
+            search.run(widths)
+            status = Status.TIME_LIMIT if budget.spent() else Status.CONVERGED
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+    points = [search.points[n] for n in sorted(search.points)]
+    bounds = width_bounds.upper_bounds(result.problem, layer)
+    level = min(point.cost for point in points)
+    return Plateau(
+        result=result,
+        layer=layer,
+        points=points,
+        exact=_exact_start(narrow, level, bounds, chain),
+        starts=[_start(eps, points, narrow, level, result.lower, bounds, chain) for eps in EPS],
+        bounds=bounds,
+        status=status,
+        seconds=budget.seconds(),
+    )
+
+
+def _exact_start(narrow: list[float], level: float, bounds: list[WidthBound], chain: CPRank | None) -> Start:
+    lower, upper = _needed(narrow, level), min(bounds, key=lambda bound: bound.width)
+    if chain is not None and chain.lower is not None and chain.lower > lower.width:
+        lower = WidthBound(chain.lower, f"cp-rank of the unique minimiser [JGHG22, Prop. 14]: {chain.lower_reason}")
+    if chain is not None and chain.upper is not None and chain.upper < upper.width:
+        upper = WidthBound(chain.upper, f"cp-rank of the minimiser [JGHG22, Prop. 14]: {chain.upper_reason}")
+    return Start(0.0, lower, upper, None)
+
+
+def _start(
+    eps: float,
+    points: list[Point],
+    narrow: list[float],
+    level: float,
+    proved: float | None,
+    bounds: list[WidthBound],
+    chain: CPRank | None,
+) -> Start:
+    upper = _exact_start(narrow, level, bounds, chain).upper
+    if proved is not None:
+        near = [point.width for point in points if point.cost <= (1.0 + eps) * proved]
+        if near and min(near) <= upper.width:
+            upper = WidthBound(min(near), "a network within (1 + eps) of the proved bound")
+    near = [point.width for point in points if point.cost <= (1.0 + eps) * level < math.inf]
+    estimate = min(near, default=None)
+    return Start(eps, _needed(narrow, (1.0 + eps) * level), upper, estimate)
+
+
+def _needed(narrow: list[float], cost: float) -> WidthBound:
+    width = width_bounds.needed(narrow, cost)
+    reason = f"width {width - 1} gives outputs of rank {width - 1}, which cost more" if width else "nothing is proved"
+    return WidthBound(width, reason)
+
+
+class _Search:
+    """Networks of all widths: from the solver's one downwards, from random starts, and around the starts."""
+
+    def __init__(
+        self,
+        result: Result,
+        layer: int | None,
+        budget: Budget,
+        starts: int,
+        narrow: list[float],
+        gap: float,
+        callback: Callback | None,
+    ) -> None:
+        self.problem: Problem = result.problem
+        self._result, self._layer, self._budget, self._callback = result, layer, budget, callback
+        self._gap = gap
+        self._seeds = range(result.seed, result.seed + starts)
+        self._first = max(1, next((n for n, bound in enumerate(narrow) if math.isfinite(bound)), len(narrow)))
+        self.top = max(result.widths) if layer is None else result.widths[layer - 1]
+        solved = result.cost if math.isfinite(result.cost) else math.inf
+        self.points = {self.top: Point(self.top, solved, result.weights, "solver")}
+
+    def run(self, widths: Sequence[int] | None) -> None:
+        """Fill `points`."""
+        if self.top == 0:
+            return
+        grid = sorted(set(widths)) if widths is not None else _grid(self._first, self.top)
+        self._down([n for n in grid[::COARSE] if n < self.top])
+        self._draw([n for n in grid if n >= self._first])
+        self._down([n for n in grid if n < self.top])
+        if widths is None:
+            self._close_in()
+
+    def _down(self, widths: Sequence[int]) -> None:
+        """Backward elimination, each width from the best network of those above."""
+        for n in sorted((n for n in widths if not self._proved(n)), reverse=True):
+            if self._budget.spent():
+                return
+            above = min((k for k in self.points if k > n), default=None)
+            if above is None:
+                continue
+            start, target = self.points[above].weights, self._widths(n)
+            fits = all(len(W) <= width for W, width in zip(start[:-1], target, strict=True))
+            found = start if fits else narrowed(self.problem, start, target, self._budget.spent)
+            self._offer(n, found, "elimination")
+
+    def _draw(self, widths: Sequence[int]) -> None:
+        widths = [n for n in widths if not self._proved(n)]
+        if self._seeds and widths and not self._budget.spent():
+            found = drawn(self.problem, [self._widths(n) for n in widths], self._seeds, self._budget.spent)
+            for n, weights in zip(widths, found, strict=True):
+                self._offer(n, weights, "starts")
+
+    def _close_in(self) -> None:
+        """Widths between the narrowest that is within (1 + eps) of the level and the one below it, by halves."""
+        tried: set[int] = set()
+        while not self._budget.spent():
+            level = min(point.cost for point in self.points.values())
+            middles = set()
+            for eps in EPS:
+                inside = min(n for n, point in self.points.items() if point.cost <= (1.0 + eps) * level)
+                below = max((n for n in {*self.points, *tried} if n < inside), default=self._first - 1)
+                if inside - below > 1:
+                    middles.add((inside + below) // 2)
+            if not middles:
+                return
+            self._down(sorted(middles))
+            self._draw(sorted(middles))
+            tried |= middles  # where nothing fitted, the next turn must not come again
+
+    def _proved(self, n: int) -> bool:
+        """Whether the network known of width n is proved to be at the minimum, up to the target gap."""
+        lower = self._result.lower
+        return n in self.points and lower is not None and self.points[n].cost <= (1.0 + self._gap) * lower
+
+    def _offer(self, n: int, weights: list[Tensor], source: str) -> None:
+        cost = cost_of(self.problem, weights)
+        if math.isfinite(cost) and (n not in self.points or cost < self.points[n].cost):
+            self.points[n] = Point(n, cost, weights, source)
+        if self._callback is not None:
+            best = min(point.cost for point in self.points.values())
+            self._callback(Progress(len(self.points), self._budget.seconds(), best, self._result.lower, n))
+
+    def _widths(self, n: int) -> list[int]:
+        return _widths(self._result.widths, self._layer, n)
+
+
+def _widths(solved: list[int], layer: int | None, n: int) -> list[int]:
+    """Hidden widths at n: all n, or the solver's with n in the layer."""
+    if layer is None:
+        return [n] * len(solved)
+    return [*solved[: layer - 1], n, *solved[layer:]]
+
+
+def _grid(first: int, top: int) -> list[int]:
+    """All widths from `first` to `top`, or WIDTHS of them, closer together where they are small."""
+    first = min(first, top)
+    if top - first < WIDTHS:
+        return list(range(first, top + 1))
+    return sorted({round(n) for n in np.geomspace(first, top, WIDTHS)})
+
+
+def _check(depth: int, layer: int | None, widths: Sequence[int] | None, starts: int, time_limit: float) -> None:
+    if not (isinstance(time_limit, int | float) and time_limit > 0.0):
+        raise ProblemError(f"The time limit is {time_limit!r}; give seconds above 0.")
+    if layer is not None and not (isinstance(layer, int) and 1 <= layer < depth):
+        raise ProblemError(f"There is no hidden layer {layer}; give one from 1 to {depth - 1}.")
+    if widths is not None and not (widths and all(isinstance(n, int | np.integer) and n >= 1 for n in widths)):
+        raise ProblemError(f"The widths are {widths}; give whole numbers of at least 1.")
+    if isinstance(starts, bool) or not isinstance(starts, int) or starts < 0:
+        raise ProblemError(f"starts is {starts!r}; give a whole number of at least 0.")
