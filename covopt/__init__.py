@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from covopt.study.audit import Audit, validate
     from covopt.study.compare import Comparison, compare
     from covopt.study.plateau import Plateau, plateau
+    from covopt.study.sweep import Sweep, sweep
 
 _HOMES = {
     "solve": "answer",
     "Audit": "study.audit",
     "validate": "study.audit",
     "compare": "study.compare",
+    "Sweep": "study.sweep",
+    "sweep": "study.sweep",
     "Comparison": "study.compare",
     "plateau": "study.plateau",
     "Plateau": "study.plateau",
@@ -73,6 +76,7 @@ __all__ = [
     "Result",
     "SigmaRank",
     "Status",
+    "Sweep",
     "__version__",
     "compare",
     "cp_rank",
@@ -82,6 +86,7 @@ __all__ = [
     "read_data",
     "sigma_rank",
     "solve",
+    "sweep",
     "validate",
     "verify",
 ]

@@ -20,6 +20,7 @@ from covopt.commands.forces import forces_command
 from covopt.commands.plateau import plateau_command
 from covopt.commands.runs import show_command, verify_command
 from covopt.commands.solve import solve_command
+from covopt.commands.sweep import sweep_command
 from covopt.commands.validate import validate_command
 from covopt.errors import CovoptError
 
@@ -33,6 +34,7 @@ app.command("validate")(validate_command)
 app.command("cprank")(cprank_command)
 app.command("compare")(compare_command)
 app.command("plateau")(plateau_command)
+app.command("sweep")(sweep_command)
 app.command("show")(show_command)
 app.command("verify")(verify_command)
 app.command("forces")(forces_command)

@@ -24,6 +24,7 @@ from tests.benchmarks.harness import (
     worst,
 )
 from tests.benchmarks.proofs import PROOFS
+from tests.benchmarks.sweep import SWEEP
 from tests.benchmarks.training import run_batched_training
 from tests.benchmarks.width import WIDTH
 
@@ -243,4 +244,5 @@ BENCHMARKS = {
     **PROOFS,
     **WIDTH,
     **AUDIT,
+    **SWEEP,
 }

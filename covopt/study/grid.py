@@ -1,0 +1,143 @@
+"""The grid of a sweep: a TOML file whose lists are varied, and the data that its cells need."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import itertools
+import json
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from covopt.answer import CERTIFY
+from covopt.data import SCALES, Dataset, read_data
+from covopt.errors import DataError, ProblemError
+from covopt.methods import METHODS
+from covopt.model.loss import LOSSES
+from covopt.study.store import Options
+
+# What a cell may be told: the options of `covopt.solve`, and before them those of its data.
+SOURCE: dict[str, type] = {"data": str, "target": str, "rows": int, "scale": str, "data_dir": str}
+QUESTION: dict[str, type] = {
+    "lam": float,
+    "loss": str,
+    "depth": int,
+    "bias": float,
+    "activation": str,
+    "method": str,
+    "certify": str,
+    "gap": float,
+    "time_limit": float,
+    "max_iterations": int,
+    "width": int,
+    "max_width": int,
+    "starts": int,
+    "device": str,
+    "seed": int,
+}
+_WORDS = {"scale": SCALES, "loss": tuple(LOSSES), "method": tuple(METHODS), "certify": CERTIFY}
+_KINDS = {str: "text in quotes", int: "a whole number", float: "a number"}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a sweep, and their data.
+
+    Attributes:
+        cells: the options of each cell by its key, a digest of them and of the data.
+        datasets: by what they were read from (`source_of`).
+        varied: the options that differ between cells.
+    """
+
+    cells: dict[str, Options]
+    datasets: dict[str, Dataset]
+    varied: tuple[str, ...]
+
+    def problem(self, options: Options) -> tuple[np.ndarray, np.ndarray, Options]:
+        """X, Y and what else `covopt.solve` is asked for a cell."""
+        dataset = self.datasets[source_of(options)]
+        return dataset.X, dataset.Y, {name: value for name, value in options.items() if name in QUESTION}
+
+
+def read_grid(path: str | os.PathLike[str]) -> Grid:
+    """Every combination of the listed values, the last key varying fastest, with the data read and checked.
+
+    Raises:
+        DataError: no such file, no TOML in it, or data that cannot be read.
+        ProblemError: an unknown key, a value of the wrong kind, an empty grid.
+    """
+    try:
+        with Path(path).open("rb") as stream:
+            spec = tomllib.load(stream)
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read ({error.strerror}); give a TOML file that describes a sweep."
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not TOML ({str(error).rstrip('.')}); correct it there.") from error
+    return make_grid(spec)
+
+
+def make_grid(spec: dict[str, object]) -> Grid:
+    """The grid of a table of options, as `read_grid`: each value alone, or a list of values to vary."""
+    for name in spec:
+        if name not in SOURCE | QUESTION:
+            close = difflib.get_close_matches(name, SOURCE | QUESTION, n=1)
+            hint = f"did you mean {close[0]}" if close else f"use some of {', '.join(SOURCE | QUESTION)}"
+            raise ProblemError(f"'{name}' is no option of a sweep; {hint}.")
+    if "data" not in spec:
+        raise ProblemError('The sweep names no data; give data = "digits", or another name or file.')
+    axes = [[_checked(name, value) for value in _listed(name, value)] for name, value in spec.items()]
+    cells, datasets, prints = {}, {}, {}
+    for values in itertools.product(*axes):
+        options: Options = dict(zip(spec, values, strict=True))
+        source = source_of(options)
+        if source not in datasets:
+            datasets[source] = read_data(**{_renamed(k): v for k, v in options.items() if k in SOURCE})  # type: ignore[arg-type]
+            prints[source] = _fingerprint(datasets[source])
+        identity = json.dumps(options, sort_keys=True) + prints[source]
+        cells[hashlib.sha256(identity.encode()).hexdigest()] = options
+    varied = tuple(name for name, axis in zip(spec, axes, strict=True) if len(axis) > 1)
+    return Grid(cells, datasets, varied)
+
+
+def source_of(options: Options) -> str:
+    """What a cell's data are read from, as a key."""
+    return json.dumps({name: options.get(name) for name in SOURCE})
+
+
+def _renamed(name: str) -> str:
+    return "source" if name == "data" else name
+
+
+def _listed(name: str, value: object) -> list[object]:
+    if not isinstance(value, list):
+        return [value]
+    if not value:
+        raise ProblemError(f"The list of {name} is empty, and so is the grid; give at least one value.")
+    if any(other == each for i, each in enumerate(value) for other in value[:i]):
+        raise ProblemError(f"The list of {name} names a value twice; name each once.")
+    return value
+
+
+def _checked(name: str, value: object) -> object:
+    kind = (SOURCE | QUESTION)[name]
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ProblemError(f"{name} is {value!r}; give {_KINDS[kind]}, or a list of them.")
+    if name in _WORDS and value not in _WORDS[name]:
+        raise ProblemError(f"{name} is {value!r}; use {' or '.join(_WORDS[name])}.")
+    return value
+
+
+def _fingerprint(dataset: Dataset) -> str:
+    digest = hashlib.sha256()
+    for array in (dataset.X, dataset.Y):
+        digest.update(str(array.shape).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

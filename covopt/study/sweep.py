@@ -1,0 +1,232 @@
+"""`sweep`: many solves on one machine or a cluster, each stored as soon as it is done, and never done again.
+
+One process of each sweep hands out the cells and alone writes (store.py); its workers only compute. Several processes
+may work on one file: each claims what it is about to solve. What is lost when one is killed are the cells in flight.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+from covopt.answer import solve
+from covopt.errors import CovoptError, ProblemError, RecordError
+from covopt.loop import Status
+from covopt.study.grid import Grid, make_grid, read_grid
+from covopt.study.store import FAILED, LEASE, Counts, Options, Store, renewing
+
+try:
+    import pyarrow
+    from pyarrow import parquet
+except ImportError:  # the extra `parquet` is not installed; `Sweep.to_parquet` says so
+    pyarrow, parquet = None, None
+
+RESULTS = "status cost lower gap certificate fit norm residual widths seconds version error".split()
+WAIT = 0.5
+"""Seconds between looks at what other processes are doing, once nothing is left to claim."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep found.
+
+    Attributes:
+        database: its file.
+        counts: how many cells, and how they ended.
+        rows: options and result of each finished cell; None where something is unknown or unproved.
+    """
+
+    database: Path
+    counts: Counts
+    rows: list[Options]
+
+    @property
+    def columns(self) -> list[str]:
+        """The options in the order of the grid, then `RESULTS`."""
+        options = dict.fromkeys(name for row in self.rows for name in row if name not in RESULTS)
+        return [*options, *RESULTS]
+
+    def to_csv(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write the rows as .csv, whole or not at all; nothing stands for None."""
+
+        def write(draft: Path) -> None:
+            with draft.open("w", newline="", encoding="utf-8") as stream:
+                table = csv.DictWriter(stream, self.columns)
+                table.writeheader()
+                table.writerows(self.rows)
+
+        _put(path, write, force)
+
+    def to_parquet(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write the rows as .parquet, whole or not at all.
+
+        Raises:
+            RecordError: as `to_csv`, or pyarrow is missing.
+        """
+        check_parquet()
+        columns = {name: [row.get(name) for row in self.rows] for name in self.columns}
+        _put(path, lambda draft: parquet.write_table(pyarrow.table(columns), draft), force)  # type: ignore[union-attr]
+
+
+def sweep(
+    spec: str | os.PathLike[str] | dict[str, object],
+    database: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    lease: float = LEASE,
+    callback: Callable[[Counts], None] | None = None,
+) -> Sweep:
+    """Solve every cell of a grid that has no result yet.
+
+    Args:
+        spec: a TOML file, or the table in it: options of `covopt.solve` and `covopt.read_data`, each a value or a list.
+        database: the SQLite file of the results.
+        resume: go on with a file that is there; the grid may have grown.
+        jobs: worker processes on this machine; -1 takes all cores.
+        scheduler: address of a dask scheduler, whose workers then solve the cells.
+        lease: seconds after which the claims of a process that is no longer heard of expire.
+        callback: gets the counts at the start and after each cell.
+
+    Returns:
+        All results, those of other processes and earlier runs included.
+
+    Raises:
+        DataError, ProblemError: what is wrong with the grid or its data.
+        RecordError: what is wrong with the file; results stored before are kept.
+        KeyboardInterrupt: Ctrl-C; the claims are given back.
+    """
+    if jobs == 0:
+        raise ProblemError("jobs is 0; give 1 or more, or -1 for all cores.")
+    grid = make_grid(spec) if isinstance(spec, dict) else read_grid(spec)
+    tell = callback or (lambda counts: None)
+    with Store(database, grid.cells, resume=resume, lease=lease) as store, renewing(store):
+        try:
+            with _backend(scheduler):
+                tell(store.counts())
+                while not _round(store, grid, jobs, tell):
+                    time.sleep(WAIT)
+        except TerminatedWorkerError as error:
+            raise RecordError(
+                f"A worker died, perhaps for want of memory; {store.counts().finished} cells are stored:"
+                " go on with --resume and fewer --jobs."
+            ) from error
+        except TimeoutError as error:
+            raise ProblemError(f"The scheduler at {scheduler} has no workers; start some, or use --jobs.") from error
+        finally:
+            _quietly(store.release)
+        return Sweep(Path(database), store.counts(), store.rows())
+
+
+def _round(store: Store, grid: Grid, jobs: int, tell: Callable[[Counts], None]) -> bool:
+    """Solve all cells that are free; True when no cell is left to anybody."""
+    store.release_dead()
+    trouble: list[RecordError] = []
+    ended = False
+
+    def claims() -> Iterator[object]:
+        while not (ended or trouble):
+            try:
+                claimed = store.claim()
+            except RecordError as error:  # joblib asks from another thread, where an error would be lost
+                trouble.append(error)
+                return
+            if claimed is None:
+                return
+            key, options = claimed
+            yield joblib.delayed(solve_cell)(key, *grid.problem(options))
+
+    pool = joblib.Parallel(jobs, batch_size=1, pre_dispatch="n_jobs", return_as="generator_unordered")  # type: ignore[arg-type]
+    found: Any = pool(claims())
+    try:
+        for key, outcome in found:
+            if outcome["status"] == Status.INTERRUPTED:
+                raise KeyboardInterrupt
+            store.finish(key, outcome)
+            tell(store.counts())
+    finally:
+        ended = True  # no further claims
+        found.close()
+    if trouble:
+        raise trouble[0]
+    counts = store.counts()
+    tell(counts)
+    return counts.finished == counts.cells
+
+
+def solve_cell(key: str, X: np.ndarray, Y: np.ndarray, options: Options) -> tuple[str, Options]:
+    """What a worker does: the cell's key, and its result as it is stored."""
+    try:
+        told = solve(X, Y, **options).summary()  # type: ignore[arg-type]
+    except CovoptError as error:
+        return key, _unsolved("refused", str(error))
+    except Exception as error:  # a defect, or no memory: the other cells go on, and --resume tries again
+        return key, _unsolved(FAILED, f"{type(error).__name__}: {error}")
+    widths = " x ".join(str(n) for n in told["widths"])  # type: ignore[union-attr]
+    return key, {name: told.get(name) for name in RESULTS} | {"widths": widths}
+
+
+def _unsolved(status: str, error: str) -> Options:
+    return {**dict.fromkeys(RESULTS), "status": status, "error": error}
+
+
+def check_parquet() -> None:
+    """Raise RecordError where pyarrow is missing."""
+    if parquet is None:
+        raise RecordError("Writing .parquet needs pyarrow; pip install 'covopt[parquet]', or write .csv.")
+
+
+def check_target(path: str | os.PathLike[str], force: bool) -> None:
+    """Raise RecordError where a table must not be written."""
+    if Path(path).exists() and not force:
+        raise RecordError(f"{path} exists already; choose another file, or replace it with --force.")
+    if not Path(path).absolute().parent.is_dir():
+        raise RecordError(f"{path} cannot be written, because its directory does not exist; make it first.")
+
+
+def _backend(scheduler: str | None) -> AbstractContextManager[object]:
+    """Where joblib sends the cells: worker processes here, or a dask cluster."""
+    if scheduler is None:
+        return nullcontext()
+    if find_spec("distributed") is None:
+        raise ProblemError("--scheduler needs dask; pip install 'covopt[sweep]'.")
+    try:
+        return joblib.parallel_config(backend="dask", scheduler_host=scheduler)
+    except (OSError, ValueError) as error:
+        raise ProblemError(f"No dask scheduler answers at {scheduler}; start one, or correct the address.") from error
+
+
+def _quietly(action: Callable[[], None]) -> None:
+    """Do it if it can be done; a claim that stays expires by itself."""
+    try:
+        action()
+    except RecordError:
+        return
+
+
+def _put(path: str | os.PathLike[str], write: Callable[[Path], None], force: bool) -> None:
+    """Write a file whole or not at all."""
+    check_target(path, force)
+    target = Path(path).absolute()
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    os.close(handle)
+    try:
+        write(Path(name))
+        os.replace(name, target)
+    except OSError as error:
+        raise RecordError(f"{path} cannot be written ({error.strerror}); choose another file.") from error
+    finally:
+        Path(name).unlink(missing_ok=True)
