@@ -35,11 +35,11 @@ class DeepOptions:
     Attributes:
         starts: networks drawn in all.
         batch: of them, explored together.
-        spread: widths of the draws relative to the usual one, in turns.
+        spread, scales: widths of the draws relative to the usual one, and scales of the draws, in turns.
         elite: networks of a batch that are refined, at most.
         promising: only those whose cost is at most this much above the best one's, relative.
-        widening: neurons added to each hidden layer of refined copies, relative to its width.
-        strength: of the added neurons, relative to the layer's root mean square.
+        widening: neurons added to each hidden layer of copies of the best network, relative to its width, and their
+            strength, relative to the layer's root mean square.
         rounds: of the shallow solver on one block.
         gain: a pass over the blocks that lowers the cost by less than this, relative, is calm.
         patience: calm passes in a row that end the solve.
@@ -47,12 +47,12 @@ class DeepOptions:
     """
 
     starts: int = 48
-    batch: int = 16
-    spread: tuple[float, ...] = (0.75, 1.0, 1.5, 1.0, 2.0)
-    elite: int = 3
+    batch: int = 24
+    spread: tuple[float, ...] = (1.0, 1.25, 0.75)
+    scales: tuple[float, ...] = (1.0, 0.5)
+    elite: int = 4
     promising: float = 0.03
-    widening: tuple[float, ...] = (0.0, 1.0)
-    strength: float = 0.5
+    widening: tuple[tuple[float, float], ...] = ((0.5, 0.5), (1.0, 1.0))
     rounds: int = 8
     gain: float = 1e-6
     patience: int = 1
@@ -101,7 +101,7 @@ class DeepSolver:
     ) -> None:
         self.problem, self.budget, self.options = problem, budget, options or DeepOptions()
         self._seed, self._init, self._max_width = seed, init, max_width
-        self._smooth = explored_problem(problem)
+        self._smooth, self._lowest = explored_problem(problem), math.inf
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
@@ -141,31 +141,34 @@ class DeepSolver:
     def _explore(self, state: State) -> None:
         first, options = len(state.costs), self.options
         numbers = range(first, min(first + options.batch, options.starts))
-        draws = [initial(self._smooth, self._widths(k), _mixed(self._seed, k)) for k in numbers]
-        found = self._descend(draws, EXPLORING)
-        for k, weights in zip(numbers, found, strict=True):
-            state.networks[k] = weights
-            state.costs.append(self._cost(weights))
-            self._keep(state, weights)
-        ranked = sorted(numbers, key=lambda k: state.costs[k])[: options.elite]
-        worst = (1.0 + options.promising) * min(state.costs)
-        state.pool = [k for k in ranked if state.costs[k] <= worst]
-        state.networks = {k: state.networks[k] for k in state.pool}
+        draws = [self._draw(k) for k in numbers]
+        found = descend(self._smooth, draws, EXPLORING, self.budget.spent)
+        value = {k: evaluate(self._smooth, weights).total for k, weights in zip(numbers, found, strict=True)}
+        for weights in found:
+            fitted = fit_exactly(self.problem, weights) if self.problem.interpolates else weights
+            state.costs.append(self._cost(fitted))
+            self._keep(state, fitted)
+        self._lowest = min(self._lowest, *value.values())
+        worst = (1.0 + options.promising) * self._lowest
+        ranked = sorted(numbers, key=lambda k: value[k])[: options.elite]
+        state.pool = [k for k in ranked if value[k] <= worst]
+        state.networks = {k: found[k - first] for k in state.pool}
 
     def _refine(self, state: State) -> None:
-        """The pool's networks and wider copies of them, down to the kinks."""
-        options, number = self.options, len(state.pool)
-        copies = [self._widened(state.networks[k], part) for part in options.widening for k in state.pool]
-        for place, weights in enumerate(self._descend(copies, REFINING)):
-            k = state.pool[place % number]
+        """The pool's networks, down to the kinks."""
+        found = self._descend([state.networks[k] for k in state.pool], REFINING)
+        for k, weights in zip(state.pool, found, strict=True):
             state.costs[k] = min(state.costs[k], self._cost(weights))
             self._keep(state, weights)
         state.pool, state.networks = [], {}
 
     def _improve(self, state: State) -> None:
-        """One pass over the blocks of the best network, all weights moved before and after."""
+        """Wider copies of the best network, one pass over its blocks, and all weights moved before and after."""
         before = state.cost
-        self._keep(state, self._descend([state.best], POLISHING)[0])
+        self._keep(state, reduced(self.problem, state.best), at_most=True)
+        copies = [self._widened(state.best, *each) for each in self.options.widening]
+        for weights in self._descend([state.best, *copies], POLISHING):
+            self._keep(state, weights)
         for layer in range(self.problem.depth - 1, 0, -1):
             if self.budget.spent():
                 return
@@ -182,12 +185,9 @@ class DeepSolver:
     # -- parts of the steps -------------------------------------------------------------------------------------
 
     def _descend(self, networks: list[list[Tensor]], options: HomotopyOptions) -> list[list[Tensor]]:
-        """Descents of the loss itself; for `interpolate` of a penalised one, and then to an exact fit."""
+        """Descents of the loss itself; for `interpolate` of penalised ones, which end at an exact fit."""
         if not self.problem.interpolates:
             return descend(self.problem, networks, options, self.budget.spent)
-        if options is EXPLORING:
-            found = descend(self._smooth, networks, options, self.budget.spent)
-            return [fit_exactly(self.problem, weights) for weights in found]
         return [penalised(self.problem, weights, options, self.budget.spent) for weights in networks]
 
     def _cost(self, weights: Weights) -> float:
@@ -208,27 +208,30 @@ class DeepSolver:
     def _narrow(self, weights: Weights) -> bool:
         return self._max_width is None or max(len(W) for W in weights[:-1]) <= self._max_width
 
-    def _widths(self, number: int) -> list[int]:
-        """Hidden widths of a start: low-rank minima are met more often from narrow starts."""
-        usual = max(10.0, 2.0 * self.problem.Y.shape[1], 2.0 * math.sqrt(self.problem.samples))
-        width = round(usual * self.options.spread[number % len(self.options.spread)])
-        return [min(width, self._max_width or width)] * (self.problem.depth - 1)
+    def _draw(self, number: int) -> list[Tensor]:
+        """A start: low-rank minima are met more often from narrow ones."""
+        options, outputs, samples = self.options, self.problem.Y.shape[1], self.problem.samples
+        usual = max(10.0, 2.0 * outputs, 2.0 * math.sqrt(samples))
+        width = round(usual * options.spread[number % len(options.spread)])
+        widths = [min(width, self._max_width or width)] * (self.problem.depth - 1)
+        scale = options.scales[number % len(options.scales)]
+        return initial(self._smooth, widths, _mixed(self._seed, number), scale)
 
-    def _widened(self, weights: list[Tensor], part: float) -> list[Tensor]:
+    def _widened(self, weights: list[Tensor], part: float, strength: float) -> list[Tensor]:
         """A copy with more neurons of random weights in each hidden layer, small enough to stay in its basin."""
         for layer in range(1, self.problem.depth):
             incoming, outgoing = parts(weights, layer)
             new = math.ceil(part * len(incoming))
             if self._max_width is not None:
                 new = max(0, min(new, self._max_width - len(incoming)))
-            grown = [torch.cat([old, self._noise(new, old)]) for old in (incoming, outgoing)]
+            grown = [torch.cat([old, self._noise(new, old, strength)]) for old in (incoming, outgoing)]
             weights = with_parts(weights, layer, grown[0], grown[1])
         return weights
 
-    def _noise(self, rows: int, like: Tensor) -> Tensor:
+    def _noise(self, rows: int, like: Tensor, strength: float) -> Tensor:
         size = like.square().mean().sqrt() if like.numel() else like.new_zeros(())
         noise = torch.randn(rows, like.shape[1], generator=self._generator, dtype=like.dtype, device=like.device)
-        return self.options.strength * size * noise
+        return strength * size * noise
 
 
 def _mixed(seed: int, number: int) -> int:

@@ -13,7 +13,7 @@ L-BFGS runs on the kinked loss in a tenth of their time (docs/notes/2026-11-deep
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -61,20 +61,22 @@ class HomotopyOptions:
         factors: mu relative to the size of the pre-activations, one descent each; 0 is the loss itself.
         slow: a network's descent ends when `window` iterations lower its loss by less than this, relative.
         window: see `slow`.
-        iterations: of each descent, at most.
-        lbfgs: its memory and line search.
+        iterations: turns of each descent, at most.
+        memory: of L-BFGS.
+        single: descend in float32, which halves the time and is exact enough to explore.
     """
 
     factors: tuple[float, ...]
     slow: float
     window: int = 20
     iterations: int = 3000
-    lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
+    memory: int = 10
+    single: bool = False
 
 
-EXPLORING = HomotopyOptions(factors=(0.5, 0.15, 0.05, 0.015), slow=1e-3)
-REFINING = HomotopyOptions(factors=(0.15, 0.05, 0.015, 5e-3, 5e-4, 0.0), slow=1e-5)
-POLISHING = HomotopyOptions(factors=(0.015, 1.5e-3, 1.5e-4, 0.0), slow=1e-7)
+EXPLORING = HomotopyOptions(factors=(0.5, 0.15, 0.05, 0.015), slow=1e-3, single=True)
+REFINING = HomotopyOptions(factors=(0.05, 0.015, 5e-3, 5e-4, 0.0), slow=1e-4)
+POLISHING = HomotopyOptions(factors=(0.015, 1.5e-3, 1.5e-4, 0.0), slow=1e-5, memory=20)
 
 
 def descend(
@@ -94,11 +96,16 @@ def descend(
     found = [[W.clone() for W in weights] for weights in networks]
     costs = [evaluate(problem, weights).total for weights in found]
     current = [list(weights) for weights in found]
+    single = replace(problem, X=problem.X.float(), Y=problem.Y.float())
     for factor in options.factors:
         if stop():
             break
         mu = factor * size_of_preactivations(problem, current)
-        current = _descent(problem, current, mu, options, stop)
+        if options.single:
+            rounded = [[W.float() for W in weights] for weights in current]
+            current = [[W.to(problem.X) for W in weights] for weights in _descent(single, rounded, mu, options, stop)]
+        else:
+            current = _descent(problem, current, mu, options, stop)
         for k, weights in enumerate(current):
             cost = evaluate(problem, weights).total
             if cost < costs[k]:
@@ -123,7 +130,7 @@ def _descent(
     smoothed = problem if mu == 0.0 else replace(problem, activation=Smoothed(slope=problem.activation.slope, mu=mu))
     batch = Batch(smoothed, widths)
     x = batch.pack(networks)
-    descent = BatchedLBFGS(batch.evaluate, x, options.lbfgs)
+    descent = BatchedLBFGS(batch.evaluate, x, LBFGSOptions(memory=options.memory))
     rows, before = torch.arange(len(x), device=x.device), descent.f
     for iteration in range(1, options.iterations + 1):
         if stop():
