@@ -48,9 +48,9 @@ class DeepOptions:
 
     starts: int = 48
     batch: int = 24
-    spread: tuple[float, ...] = (1.0, 1.25, 0.75)
-    scales: tuple[float, ...] = (1.0, 0.5)
-    elite: int = 4
+    spread: tuple[float, ...] = (1.0, 1.5, 2.0)
+    scales: tuple[float, ...] = (0.5, 0.35)
+    elite: int = 6
     promising: float = 0.03
     widening: tuple[tuple[float, float], ...] = ((0.5, 0.5), (1.0, 1.0))
     rounds: int = 8
@@ -209,9 +209,9 @@ class DeepSolver:
         return self._max_width is None or max(len(W) for W in weights[:-1]) <= self._max_width
 
     def _draw(self, number: int) -> list[Tensor]:
-        """A start: low-rank minima are met more often from narrow ones."""
+        """A start: narrow and small, since the lowest minima, of low rank, are met more often from there."""
         options, outputs, samples = self.options, self.problem.Y.shape[1], self.problem.samples
-        usual = max(10.0, 2.0 * outputs, 2.0 * math.sqrt(samples))
+        usual = max(10.0, 2.0 * outputs, 3.0 * math.sqrt(samples))
         width = round(usual * options.spread[number % len(options.spread)])
         widths = [min(width, self._max_width or width)] * (self.problem.depth - 1)
         scale = options.scales[number % len(options.scales)]
