@@ -42,3 +42,23 @@ def objective(X: Array, Y: Array, weights: list[Array], *, lam: float | None, be
     fit = float(np.sum((F - Y) ** 2) / len(X))
     norm = float(np.sum(W1**2) + np.sum(W2**2))
     return Objective(norm if lam is None else fit + lam * norm, fit, norm, float(np.max(np.abs(F - Y))))
+
+
+def deep_objective(
+    X: Array, Y: Array, weights: list[Array], *, lam: float | None, beta: float, slope: float, loss: str = "mse"
+) -> Objective:
+    """The objective at [W_1, ..., W_L]; `loss` is mse or cross_entropy, lam None asks for the representation cost."""
+    bias = np.full((len(X), 1), beta)
+    Zs = np.hstack([X, bias])
+    for W in weights[:-1]:
+        Z = Zs @ W.T
+        Zs = np.hstack([np.maximum(Z, 0.0) + slope * np.minimum(Z, 0.0), bias])
+    F = Zs @ weights[-1].T
+    if loss == "cross_entropy":
+        largest = F.max(axis=1)
+        logs = largest + np.log(np.exp(F - largest[:, None]).sum(axis=1))
+        fit = float(np.mean(logs - np.sum(F * Y, axis=1)))
+    else:
+        fit = float(np.sum((F - Y) ** 2) / len(X))
+    norm = float(sum(np.sum(W**2) for W in weights))
+    return Objective(norm if lam is None else fit + lam * norm, fit, norm, float(np.max(np.abs(F - Y))))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.benchmarks import works
 from tests.benchmarks.audit import AUDIT
+from tests.benchmarks.deep import DEEP
 from tests.benchmarks.harness import (
     ENDED,
     LATE,
@@ -242,6 +243,7 @@ BENCHMARKS = {
     "exact-values": Benchmark(run_exact_values, "closed forms"),
     "batched-training": Benchmark(run_batched_training, "60 networks trained at once (2 min)"),
     **PROOFS,
+    **DEEP,
     **WIDTH,
     **AUDIT,
     **SWEEP,
