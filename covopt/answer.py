@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -115,8 +116,12 @@ def solve(
     )
     attempt = METHODS[method](problem, options)
     result = Result(problem=problem, method=method, certify=certify, seed=seed, starts=attempt.starts)
-    if examining and attempt.status is not Status.INTERRUPTED:
-        result.layers, attempt.weights = examine(problem, attempt.weights, budget, certify=certify, gap=gap, seed=seed)
+    layered = min(len(W) for W in attempt.weights[:-1]) > 0
+    if examining and layered and not budget.spent() and attempt.status is not Status.INTERRUPTED:
+        widest = (max_width or math.inf) if method == "cone" else 0  # rivals are reported as they came
+        result.layers, attempt.weights = examine(
+            problem, attempt.weights, budget, certify=certify, gap=gap, seed=seed, widest=widest
+        )
     _fill(result, attempt.weights, attempt.proof)
     last = Progress(len(attempt.history), budget.seconds(), result.cost, result.lower, max(result.widths))
     result.history = [*attempt.history, last]

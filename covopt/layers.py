@@ -6,6 +6,7 @@ minimum and a proved bound. Nothing here proves that the whole network is at a m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -30,6 +31,7 @@ def examine(
     gap: float = 1e-4,
     seed: int = 0,
     layers: Sequence[int] | None = None,
+    widest: float = math.inf,
 ) -> tuple[list[Layer], list[Tensor]]:
     """A report of every hidden layer, and the network with those blocks replaced that came out cheaper.
 
@@ -41,6 +43,7 @@ def examine(
         gap: relative gap at which a block's solve stops.
         seed: of the searches.
         layers: which; None for all.
+        widest: no block is replaced by one with more neurons than this.
     """
     chosen = list(range(1, problem.depth)) if layers is None else list(layers)
     found: list[Layer] = []
@@ -48,7 +51,8 @@ def examine(
         share = Budget(budget.seconds() + budget.remaining() / (len(chosen) - place), started=budget.started)
         lower, certificate, Lambda = None, Certificate.NONE, None
         if certify != "none" or problem.interpolates:
-            lower, certificate, Lambda, weights = solve_block(problem, weights, layer, share, certify, gap, seed)
+            lower, certificate, Lambda, better = solve_block(problem, weights, layer, share, certify, gap, seed)
+            weights = better if len(better[layer - 1]) <= widest else weights
         value = None
         if Lambda is not None or not problem.interpolates:
             value = find_escape(problem, weights, layer, Lambda=Lambda, seed=seed).value

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+_dot = torch.linalg.vecdot
 Function = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Rows (b, P) to values (b,) and gradients (b, P)."""
 
@@ -205,8 +206,3 @@ class BatchedLBFGS:
 
 
 _SEARCH = ("_length", "_low", "_high", "_trials")
-
-
-def _dot(a: Float[Tensor, "B P"], b: Float[Tensor, "B P"]) -> Float[Tensor, " B"]:
-    """Inner products of the rows."""
-    return torch.linalg.vecdot(a, b)

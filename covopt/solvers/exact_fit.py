@@ -23,14 +23,16 @@ from covopt.model.loss import parse_loss
 from covopt.model.problem import Problem
 from covopt.model.stationarity import inputs_of
 from covopt.model.weights import Weights, preactivations
-from covopt.solvers.homotopy import POLISHING, HomotopyOptions, descend
+from covopt.solvers.homotopy import SHIFTING, HomotopyOptions, descend
 
 # The penalty of the exploration costs about this part of |Y|^2 / N, by a rough guess of the representation cost.
 PENALTY = 1e-2
 # The method of multipliers takes a smaller one: it converges the faster, but each descent is the harder.
 SHARPER = 0.2
+# Its descents get finer from shift to shift: a multiplier from a rough minimiser is wrong where the fit is right.
+COARSEST, FINER, FINEST = 1e-5, 0.3, 1e-9
 # Its shifts end when the fit is this exact, relative to max |Y|, or after so many.
-EXACT, SHIFTS = 1e-8, 40
+EXACT, SHIFTS = 1e-9, 40
 
 
 def explored_problem(problem: Problem) -> Problem:
@@ -66,7 +68,7 @@ def penalised(
     smooth = replace(smooth, lam=SHARPER * smooth.lam)
     shifted, current, exact = problem.Y, list(weights), EXACT * float(problem.Y.abs().max())
     for shift in range(SHIFTS):
-        descent = options if shift == 0 else POLISHING
+        descent = options if shift == 0 else replace(SHIFTING, slow=max(FINEST, COARSEST * FINER**shift))
         current = descend(replace(smooth, Y=shifted), [current], descent, stop)[0]
         off = problem.Y - preactivations(problem, current)[-1]
         if stop() or float(off.abs().max()) <= exact:

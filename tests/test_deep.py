@@ -1,0 +1,235 @@
+"""Deep solves: the smoothed descents, the blocks, the pruning, the exact fits, and `solve --depth L`."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from instances import Instance, gaussian, instances
+
+import covopt
+from covopt.loop import Budget, run
+from covopt.model.activation import Activation
+from covopt.model.problem import make_problem
+from covopt.model.weights import evaluate, outputs, preactivations
+from covopt.solvers.blocks import block_problem, improve_block, with_block
+from covopt.solvers.deep import DeepOptions, DeepSolver
+from covopt.solvers.exact_fit import explored_problem, fit_exactly, penalised
+from covopt.solvers.homotopy import EXPLORING, POLISHING, REFINING, Smoothed, descend
+from covopt.solvers.pruning import balanced, mergeable, reduced, with_parts
+from covopt.solvers.trainer import initial
+
+FEW = DeepOptions(starts=4, batch=4)
+
+
+def small(depth: int = 3, loss: str = "mse", beta: float = 1.0, seed: int = 0):
+    X, Y = gaussian(8, 3, seed=seed), gaussian(8, 2, seed=seed + 1)
+    Y = torch.softmax(Y, dim=1) if loss == "cross_entropy" else Y
+    return make_problem(X, Y, lam=1e-2, loss=loss, depth=depth, bias=beta)
+
+
+# -- smoothed kinks -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.1, -0.3, 1.0])
+def test_the_smoothed_activation(slope: float) -> None:
+    z = torch.linspace(-2.0, 2.0, 401, dtype=torch.float64)
+    for mu in (1.0, 0.1, 1e-3):
+        smoothed, exact = Smoothed(slope=slope, mu=mu), Activation(slope)
+        assert float(smoothed(torch.zeros(1, dtype=torch.float64))) == 0.0  # padding stays zero
+        assert float((smoothed(z) - exact(z)).abs().max()) <= 0.25 * (1.0 - slope) * mu + 1e-15
+        step = 1e-3 * mu  # the function is a parabola inside, so central differences are exact but at |z| = mu
+        difference = (smoothed(z + step) - smoothed(z - step)) / (2.0 * step)
+        torch.testing.assert_close(difference, smoothed.derivative(z), rtol=0, atol=1e-3)
+        up = gaussian(len(z), seed=1)
+        torch.testing.assert_close(smoothed.pull_back(up.clone(), z), up * smoothed.derivative(z))
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("options", [EXPLORING, REFINING, POLISHING])
+def test_descents_never_rise_and_repeat_themselves(loss: str, options) -> None:
+    problem = small(loss=loss)
+    starts = [initial(problem, [4, 6], 0, 0.5), initial(problem, [5, 3], 1, 0.5)]
+    found, again = (descend(problem, starts, options) for _ in range(2))
+    for before, after, same in zip(starts, found, again, strict=True):
+        assert evaluate(problem, after).total < evaluate(problem, before).total
+        assert [W.shape for W in after] == [W.shape for W in before]
+        assert all(W.dtype == torch.float64 and torch.equal(W, V) for W, V in zip(after, same, strict=True))
+
+
+def test_a_stopped_descent_gives_back_what_it_was_given() -> None:
+    problem = small()
+    start = initial(problem, [4, 4], 0)
+    assert all(
+        torch.equal(a, b) for a, b in zip(descend(problem, [start], REFINING, lambda: True)[0], start, strict=True)
+    )
+
+
+# -- blocks -------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(instances(depths=(3, 4)))
+def test_a_block_costs_what_the_network_costs_less_the_other_layers(instance: Instance) -> None:
+    problem, weights = instance.problem, instance.weights
+    total = evaluate(problem, weights)
+    for layer in range(1, problem.depth):
+        block = block_problem(problem, weights, layer)
+        own = evaluate(block, weights[layer - 1 : layer + 1])
+        others = sum(float(W.square().sum()) for W in [*weights[: layer - 1], *weights[layer + 1 :]])
+        if layer == problem.depth - 1:
+            assert own.total + problem.lam * others == pytest.approx(total.total, rel=1e-10)
+        else:
+            assert own.residual <= 1e-12 * max(1.0, float(block.Y.abs().max()))
+            assert problem.lam * (own.norm + others) + total.fit == pytest.approx(total.total, rel=1e-10)
+        same = with_block(weights, layer, weights[layer - 1 : layer + 1])
+        assert all(torch.equal(a, b) for a, b in zip(same, weights, strict=True))
+
+
+@pytest.mark.parametrize("layer", [1, 2])
+def test_improving_a_block_never_raises_the_loss_and_touches_only_it(layer: int) -> None:
+    problem = small(seed=3)
+    weights = descend(problem, [initial(problem, [6, 6], 0)], EXPLORING)[0]
+    changed = improve_block(problem, weights, layer, Budget(30.0), rounds=6)
+    assert evaluate(problem, changed).total <= evaluate(problem, weights).total
+    untouched = 2 if layer == 1 else 0
+    assert torch.equal(changed[untouched], weights[untouched])
+    if layer == 1:  # Z_2 is kept
+        before, after = (preactivations(problem, W)[1] for W in (weights, changed))
+        torch.testing.assert_close(before, after, rtol=0, atol=1e-7)
+
+
+# -- pruning ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(instances(depths=(3, 4), deficient=False))
+def test_balancing_keeps_the_outputs_and_does_not_raise_the_norm(instance: Instance) -> None:
+    problem, weights = instance.problem, instance.weights
+    after = balanced(weights)
+    torch.testing.assert_close(
+        outputs(problem, after, problem.X), outputs(problem, weights, problem.X), rtol=1e-9, atol=1e-9
+    )
+    assert evaluate(problem, after).norm <= evaluate(problem, weights).norm * (1.0 + 1e-12)
+    incoming, outgoing = after[0].norm(dim=1), after[1][:, :-1].norm(dim=0)
+    torch.testing.assert_close(incoming, outgoing, rtol=1e-2, atol=1e-9)
+
+
+def test_copies_and_dead_neurons_go() -> None:
+    problem = small(seed=5)
+    weights = balanced(initial(problem, [4, 4], 0))
+    incoming, outgoing = weights[0], weights[1][:, :-1].T
+    # Each neuron of layer 1 twice, each with half of its outgoing weights, and one that nobody listens to.
+    doubled = with_parts(
+        weights,
+        1,
+        torch.cat([incoming, incoming, incoming[:1]]) / 2**0.5,
+        torch.cat([outgoing, outgoing, 0.0 * outgoing[:1]]) / 2**0.5,
+    )
+    assert evaluate(problem, doubled).fit == pytest.approx(evaluate(problem, weights).fit)
+    assert len(mergeable(doubled, 1)) == 4
+    less = reduced(problem, doubled)
+    assert len(less[0]) == 4
+    assert evaluate(problem, less).total <= evaluate(problem, doubled).total * (1 + 1e-10)
+
+
+# -- exact fits ---------------------------------------------------------------------------------------------------
+
+
+def test_an_exact_fit_is_exact_and_cheaper_than_its_start() -> None:
+    X, Y = gaussian(4, 3, seed=0), gaussian(4, 1, seed=1)
+    problem = make_problem(X, Y, depth=3, bias=1.0)
+    rough = descend(explored_problem(problem), [initial(explored_problem(problem), [6, 6], 0, 0.5)], EXPLORING)[0]
+    fitted = fit_exactly(problem, rough)
+    found = penalised(problem, rough, REFINING)
+    assert evaluate(problem, fitted).residual <= 1e-10
+    assert evaluate(problem, found).residual <= 1e-10
+    assert evaluate(problem, found).norm < evaluate(problem, fitted).norm
+
+
+# -- solves -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", [3, pytest.param(4, marks=pytest.mark.slow)])
+def test_linear_networks_meet_their_closed_form(depth: int) -> None:
+    rng = np.random.default_rng(depth)
+    X, A = rng.standard_normal((7, 4)), rng.standard_normal((4, 3))
+    exact = depth * np.sum(np.linalg.svd(A, compute_uv=False) ** (2.0 / depth))
+    result = covopt.solve(X, X @ A, depth=depth, bias=0.0, activation="linear", starts=3, time_limit=90)
+    assert result.cost == pytest.approx(exact, rel=1e-6)
+    assert result.cost >= exact * (1.0 - 1e-9)
+    assert result.lower is not None
+    assert result.lower <= exact * (1.0 + 1e-9)
+
+
+def test_scalar_targets_on_the_identity_meet_their_closed_form() -> None:
+    y = np.abs(np.random.default_rng(0).standard_normal(3))
+    result = covopt.solve(np.eye(3), y, depth=3, bias=0.0, starts=3, time_limit=90)
+    assert result.cost == pytest.approx(3.0 * np.linalg.norm(y) ** (2.0 / 3.0), rel=1e-6)
+    assert result.widths == [1, 1]
+
+
+def test_a_deep_solve_reports_its_layers_and_survives_storage(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((12, 3)), rng.standard_normal((12, 2))
+    result = covopt.solve(X, Y, lam=1e-2, depth=3, starts=6, time_limit=30, seed=4)
+    assert len(result.starts) == 6
+    assert result.cost <= min(result.starts) * (1.0 + 1e-12)
+    assert result.certificate == "spectral"
+    assert result.status != "optimal"
+    assert 0.0 <= result.lower <= result.cost
+    assert [layer.layer for layer in result.layers] == [1, 2]
+    assert [layer.width for layer in result.layers] == result.widths
+    last = result.layers[-1]
+    assert last.stationarity == pytest.approx(1.0, abs=0.02)
+    assert last.gap is not None
+    assert 0.0 <= last.gap < 1.0
+    assert last.rank_K <= last.width
+    result.save(tmp_path / "run")
+    assert covopt.load(tmp_path / "run").cost == pytest.approx(result.cost, rel=1e-12)
+    assert covopt.verify(tmp_path / "run").passed
+    told = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert [layer["gap_certificate"] for layer in told["layers"]] == [str(x.gap_certificate) for x in result.layers]
+    assert told["depth"] == 3
+
+
+def test_the_same_seed_gives_the_same_answer_and_the_width_is_limited() -> None:
+    problem = small(seed=2)
+
+    def cost(seed: int, width: int | None = None) -> tuple[float, list[int]]:
+        budget = Budget(60.0, max_iterations=3)
+        state = run(DeepSolver(problem, budget, FEW, seed=seed, max_width=width), budget).state
+        return state.cost, [len(W) for W in state.best[:-1]]
+
+    assert cost(0) == cost(0)
+    assert max(cost(0, 3)[1]) <= 3
+
+
+def test_a_start_is_never_made_worse_and_time_may_be_up_at_once() -> None:
+    problem = small(seed=7)
+    weights = descend(problem, [initial(problem, [8, 8], 3, 0.5)], POLISHING)[0]
+    hurried = covopt.solve(problem.X, problem.Y, lam=1e-2, depth=3, init=weights, time_limit=1e-3)
+    assert hurried.status == "time_limit"
+    assert hurried.cost <= evaluate(problem, weights).total
+    bare = covopt.solve(problem.X, problem.Y, lam=1e-2, depth=3, time_limit=1e-3)
+    assert np.isfinite(bare.cost)
+
+
+@pytest.mark.parametrize("method", ["hidden", "train"])
+def test_the_other_methods_answer_too(method: str) -> None:
+    problem = small(seed=1)
+    result = covopt.solve(problem.X, problem.Y, lam=1e-2, depth=3, method=method, width=6, starts=2, time_limit=3)
+    assert len(result.starts) == 2
+    assert result.cost == pytest.approx(min(result.starts), rel=1e-9)
+    assert result.widths == [6, 6]
+    assert 0.0 <= result.lower <= result.cost
+
+
+@pytest.mark.parametrize("name", ["width", "max_width", "starts"])
+def test_counts_are_at_least_one(name: str) -> None:
+    for wrong in (0, -3, True):
+        with pytest.raises(covopt.CovoptError, match=name):
+            covopt.solve(np.eye(3), np.eye(3), lam=0.1, **{name: wrong})
