@@ -202,7 +202,17 @@ def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
     ]
     if s["residual"] is not None:
         pairs[2] = ("residual", f"{_short(s['residual'], digits=3)}  (largest deviation from the targets)")
+    layers = s["layers"] if isinstance(s.get("layers"), list) else []
+    pairs += [(f"layer {layer['layer']}", _layer(layer)) for layer in layers]
     return pairs
+
+
+def _layer(layer: Mapping[str, object]) -> str:
+    """A hidden layer in a line: is a neuron missing, and what its block could still give."""
+    known = layer["gap"] is not None
+    gap = f"gap {_short(layer['gap'], digits=3)} ({layer['gap_certificate']})" if known else "no bound"
+    ranks = f"rank K {layer['rank_K']}, rank Ks {layer['rank_Ks']}"
+    return f"stationarity {_short(layer['stationarity'], digits=5)}, {gap}, {ranks}"
 
 
 def _short(value: object, digits: int = 8) -> str:

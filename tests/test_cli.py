@@ -99,6 +99,9 @@ def test_options_reach_the_solver(run: Run, solver: FakeSolver) -> None:
         "seed": 9,
         "device": "cpu",
         "init": None,
+        "width": None,
+        "max_width": None,
+        "starts": None,
         "callback": None,
     }
     run("solve", "iris")

@@ -347,7 +347,7 @@ def _improve(audit: Audit, budget: Budget, seed: int) -> None:
     problem = audit.problem
     moves = [layer.escape.network(problem, audit.weights) for layer in audit.layers if layer.escape is not None]
     start = min([audit.weights, *moves], key=lambda weights: evaluate(problem, weights).total)
-    effort = DeepOptions(starts=1, widening=(0.0,))
+    effort = DeepOptions(starts=1, widening=())
     outcome = run(DeepSolver(problem, budget, effort, seed, start), budget)
     audit.interrupted = outcome.status is Status.INTERRUPTED
     better = evaluate(problem, outcome.state.best)
