@@ -202,7 +202,8 @@ def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
     ]
     if s["residual"] is not None:
         pairs[2] = ("residual", f"{_short(s['residual'], digits=3)}  (largest deviation from the targets)")
-    layers = s["layers"] if isinstance(s.get("layers"), list) else []
+    listed = s.get("layers")
+    layers = listed if isinstance(listed, list) else []
     pairs += [(f"layer {layer['layer']}", _layer(layer)) for layer in layers]
     return pairs
 

@@ -19,8 +19,8 @@ from covopt.loop import Status
 from covopt.result import Result
 
 FIELDS = (
-    "cost fit norm residual lower gap certificate status widths depth bias loss lam activation method certify"
-    " data scale rows seconds seed version"
+    "cost fit norm residual lower gap certificate status widths depth bias loss lam activation layers starts"
+    " method certify data scale rows seconds seed version"
 ).split()
 FILES = "certificate.npz figure.png history.csv network.npz network.pt problem.npz result.json".split()
 
