@@ -16,6 +16,7 @@ from covopt import __version__
 from covopt.commands.common import BAD_INPUT, complain
 from covopt.commands.compare import compare_command
 from covopt.commands.cprank import cprank_command
+from covopt.commands.doctor import doctor_command
 from covopt.commands.forces import forces_command
 from covopt.commands.plateau import plateau_command
 from covopt.commands.runs import show_command, verify_command
@@ -26,7 +27,6 @@ from covopt.errors import CovoptError
 
 app = typer.Typer(
     help="What data costs a ReLU network: the representation cost, a network that attains it, and a proved bound.",
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command("solve")(solve_command)
@@ -38,6 +38,7 @@ app.command("sweep")(sweep_command)
 app.command("show")(show_command)
 app.command("verify")(verify_command)
 app.command("forces")(forces_command)
+app.command("doctor")(doctor_command)
 
 
 def _print_version(asked: bool) -> bool:
