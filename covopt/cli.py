@@ -17,6 +17,7 @@ from covopt.commands.common import BAD_INPUT, complain
 from covopt.commands.compare import compare_command
 from covopt.commands.cprank import cprank_command
 from covopt.commands.doctor import doctor_command
+from covopt.commands.figure2 import figure2_command
 from covopt.commands.forces import forces_command
 from covopt.commands.plateau import plateau_command
 from covopt.commands.runs import show_command, verify_command
@@ -35,6 +36,7 @@ app.command("cprank")(cprank_command)
 app.command("compare")(compare_command)
 app.command("plateau")(plateau_command)
 app.command("sweep")(sweep_command)
+app.command("figure2")(figure2_command)
 app.command("show")(show_command)
 app.command("verify")(verify_command)
 app.command("forces")(forces_command)

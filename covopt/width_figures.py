@@ -87,7 +87,7 @@ def _mark(axes: Axes, marks: Sequence[tuple[int, str]]) -> None:
         text = ", ".join(name for place, name in marks if place == width)
         axes.axvline(width, color=LEVEL_COLOR, linewidth=0.7, alpha=0.7)
         place = {"xycoords": ("data", "axes fraction"), "rotation": 90, "va": "center", "ha": "right"}
-        axes.annotate(text, (width, 0.55), fontsize=8, color=LEVEL_COLOR, **place)  # type: ignore[arg-type]
+        axes.annotate(text, (width, 0.62), fontsize=8, color=LEVEL_COLOR, **place)  # type: ignore[arg-type]
 
 
 def _choose_scale(axes: Axes, panel: WidthPanel) -> None:

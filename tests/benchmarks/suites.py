@@ -24,6 +24,7 @@ from tests.benchmarks.harness import (
     trainer,
     worst,
 )
+from tests.benchmarks.plateau import PLATEAU
 from tests.benchmarks.proofs import PROOFS
 from tests.benchmarks.sweep import SWEEP
 from tests.benchmarks.training import run_batched_training
@@ -245,6 +246,7 @@ BENCHMARKS = {
     **PROOFS,
     **DEEP,
     **WIDTH,
+    **PLATEAU,
     **AUDIT,
     **SWEEP,
 }

@@ -1,0 +1,85 @@
+"""covopt figure2."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covopt.commands import options
+from covopt.commands.common import (
+    INTERRUPTED,
+    check_device,
+    ignoring_interrupts,
+    interruptible,
+    print_table,
+    progress_line,
+)
+from covopt.loop import Status
+
+
+class Panel(StrEnum):
+    """The two experiments."""
+
+    DIGITS = "digits"
+    TEACHER = "teacher"
+
+
+Which = Annotated[Panel, typer.Argument(metavar="PANEL", help="digits or teacher.")]
+Strengths = Annotated[list[float] | None, typer.Option("--lam", help="Strength of the penalty; repeat it.")]
+Widths = Annotated[list[int] | None, typer.Option("--width", help="One of the widths; repeat it.", metavar="N")]
+Trials = Annotated[int, typer.Option(help="Networks for each width.", metavar="N")]
+Images = Annotated[
+    Path | None, typer.Option(help="Where the files of mnist lie; else scikit-learn's digits.", metavar="DIR")
+]
+
+
+def figure2_command(
+    panel: Which,
+    lam: Strengths = None,
+    width: Widths = None,
+    trials: Trials = 3,
+    time_limit: options.TimeLimit = 900.0,
+    seed: options.Seed = 0,
+    device: options.Device = "cpu",
+    data_dir: Images = None,
+    out: options.Out = None,
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
+    """Figure 2 of the paper: train and test loss against the width, 20 widths and three trials of each.
+
+    digits: cross-entropy on 1,000 images; teacher: a depth-3 teacher, mean squared error.
+    """
+    with interruptible():
+        from covopt import record
+        from covopt.study import figure2 as study
+
+        if out is not None:
+            record.check_free(out, force)
+        check_device(device)
+        with progress_line(time_limit) as show:
+            found = study.figure2(
+                panel.value,
+                strengths=lam or None,
+                widths=width or None,
+                trials=trials,
+                time_limit=time_limit,
+                seed=seed,
+                device=device,
+                data_dir=data_dir,
+                callback=show,
+            )
+    with ignoring_interrupts():
+        if out is not None:
+            found.save(out, force=force)
+        if as_json:
+            print(record.as_json(found.summary()))
+        else:
+            print_table(("lam", "width", "train loss", "test loss"), found.rows())
+            if out is not None:
+                print(f"\nThe figure is stored in {out}.")
+    if found.status is Status.INTERRUPTED:
+        raise typer.Exit(INTERRUPTED)
