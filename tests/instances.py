@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
@@ -92,3 +93,13 @@ def slope(f: Callable[[float], Tensor], step: float = 1e-5) -> float:
     with torch.no_grad():
         near, far = f(step) - f(-step), f(2 * step) - f(-2 * step)
     return float((8.0 * near - far) / (12.0 * step))
+
+
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")],
+    ),
+]
+"""For `parametrize`: the same contract on every device that is there."""

@@ -76,6 +76,11 @@ class Factor:
     tikhonov: float
 
     @property
+    def spans(self) -> bool:
+        """Whether Im Z is known to be all of R^N; here nobody has looked."""
+        return False
+
+    @property
     def rank(self) -> Int[Tensor, "*b"]:
         """The numerical rank of Z and of B."""
         return self.kept.sum(dim=-1).to(torch.int64)

@@ -41,7 +41,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin
+from covopt.linalg.cholesky import AnyFactor, factorize
+from covopt.linalg.psd import RANK_RULE, RankRule
 
 
 def trace_quotient(
@@ -51,7 +52,7 @@ def trace_quotient(
     return _TraceQuotient.apply(Z, Zs, rule)  # type: ignore[return-value]
 
 
-def trace_value(Z: Float[Tensor, "*b N n"], factor: Factor) -> Float[Tensor, "*b"]:
+def trace_value(Z: Float[Tensor, "*b N n"], factor: AnyFactor) -> Float[Tensor, "*b"]:
     """f for an already decomposed Zs."""
     if factor.tikhonov == 0.0:
         return factor.solve(Z).square().sum(dim=(-2, -1))
@@ -59,19 +60,34 @@ def trace_value(Z: Float[Tensor, "*b N n"], factor: Factor) -> Float[Tensor, "*b
 
 
 def trace_gradients(
-    Z: Float[Tensor, "*b N n"], Zs: Float[Tensor, "*b N d"], factor: Factor
+    Z: Float[Tensor, "*b N n"], Zs: Float[Tensor, "*b N d"], factor: AnyFactor
 ) -> tuple[Float[Tensor, "*b N n"], Float[Tensor, "*b N d"]]:
     """(grad_Z f, grad_Zs f) = (2 A, -2 A W + 2 R (Zs^+ A)^T), `factor` the decomposed Zs."""
-    A = factor.solve_gram(Z)
-    by_Zs = -2.0 * (A @ (A.mT @ Zs))
-    if factor.tikhonov == 0.0:
+    return _gradients(Z, factor, *_solved(Z, Zs, factor))
+
+
+def trace_adjoint(Z: Float[Tensor, "*b N n"], factor: AnyFactor) -> Float[Tensor, "*b N n"]:
+    """A = B^+ Z, a thin factor of -df/dB = A A^T under the range condition (df/dK = B^+ is `factor.solve_gram`).
+
+    P = B^+ K B^+, the repulsion's matrix in [JGHG22, section 3], is A A^T.
+    """
+    return factor.solve_gram(Z)
+
+
+def _solved(Z: Tensor, Zs: Tensor, factor: AnyFactor) -> tuple[Tensor, Tensor]:
+    """A = B^+ Z and W^T = Zs^T A, which is Zs^+ Z; the one of them that is cheaper comes first."""
+    if factor.tikhonov > 0.0 or factor.spans:
+        A = factor.solve_gram(Z)
+        return A, Zs.mT @ A
+    V = factor.solve(Z)
+    return factor.solve_transposed(V), V
+
+
+def _gradients(Z: Tensor, factor: AnyFactor, A: Tensor, V: Tensor) -> tuple[Tensor, Tensor]:
+    by_Zs = -2.0 * (A @ V.mT)
+    if factor.tikhonov == 0.0 and not factor.spans:
         by_Zs = by_Zs + 2.0 * (factor.reject(Z) @ factor.solve(A).mT)
     return 2.0 * A, by_Zs
-
-
-def trace_adjoint(Z: Float[Tensor, "*b N n"], factor: Factor) -> Float[Tensor, "*b N n"]:
-    """A = B^+ Z, a thin factor of -df/dB = A A^T under the range condition (df/dK = B^+ is `factor.solve_gram`)."""
-    return factor.solve_gram(Z)
 
 
 class _TraceQuotient(torch.autograd.Function):
@@ -79,15 +95,16 @@ class _TraceQuotient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, Z: Tensor, Zs: Tensor, rule: RankRule) -> Tensor:
-        factor = thin(Zs, rule)
-        ctx.save_for_backward(Z, Zs)
+        factor = factorize(Zs, rule)
+        A, V = _solved(Z, Zs, factor)
+        ctx.save_for_backward(Z, A, V)
         ctx.factor = factor
-        return trace_value(Z, factor)
+        return V.square().sum(dim=(-2, -1)) if factor.tikhonov == 0.0 else (Z * A).sum(dim=(-2, -1))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
-        Z, Zs = ctx.saved_tensors
-        by_Z, by_Zs = trace_gradients(Z, Zs, ctx.factor)
+        Z, A, V = ctx.saved_tensors
+        by_Z, by_Zs = _gradients(Z, ctx.factor, A, V)
         scale = upstream[0][..., None, None]
         return scale * by_Z, scale * by_Zs, None

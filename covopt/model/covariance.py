@@ -20,7 +20,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.errors import ProblemError
-from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin, thin_dense
+from covopt.linalg.cholesky import AnyFactor, factorize, factorize_dense
+from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.linalg.trace import trace_value
 from covopt.model.hidden import Representations, check_representations
 from covopt.model.problem import Problem, with_bias
@@ -56,7 +57,8 @@ def objective(
         ProblemError: unless there is one (N, N) pair for each hidden layer.
     """
     factors = _layer_factors(problem, pairs, rule)
-    traces = [(pair.K * _dense_inverse(factor)).sum() for pair, factor in zip(pairs, factors[:-1], strict=True)]
+    eye = _identity(problem)
+    traces = [(pair.K * factor.solve_gram(eye)).sum() for pair, factor in zip(pairs, factors[:-1], strict=True)]
     norm = torch.stack([*traces, trace_value(ZL, factors[-1])]).sum()
     return problem.loss.value(ZL, problem.Y) + problem.lam * norm
 
@@ -78,7 +80,7 @@ def gradient(
     For `interpolate` the last entry is the penalty's part alone, Z_L = Y being fixed.
     """
     factors = _layer_factors(problem, pairs, rule)
-    inverses = [_dense_inverse(factor) for factor in factors]
+    inverses = [factor.solve_gram(_identity(problem)) for factor in factors]
     above = [pair.K for pair in pairs[1:]] + [ZL @ ZL.mT]
     gradients = [
         Pair(problem.lam * inverses[layer], -problem.lam * inverses[layer + 1] @ K @ inverses[layer + 1])
@@ -106,7 +108,7 @@ def infeasibility(
     return worst
 
 
-def _layer_factors(problem: Problem, pairs: Sequence[Pair], rule: RankRule) -> list[Factor]:
+def _layer_factors(problem: Problem, pairs: Sequence[Pair], rule: RankRule) -> list[AnyFactor]:
     """Ks_0 ... Ks_{L-1} decomposed; Ks_0 by its thin factor."""
     if len(pairs) != problem.depth - 1:
         raise ProblemError(
@@ -119,10 +121,9 @@ def _layer_factors(problem: Problem, pairs: Sequence[Pair], rule: RankRule) -> l
                 f"The covariances of layer {layer} have shapes {tuple(pair.K.shape)} and {tuple(pair.Ks.shape)}; both"
                 f" must be {square}."
             )
-    return [thin(problem.Xt, rule)] + [thin_dense(pair.Ks, rule) for pair in pairs]
+    return [factorize(problem.Xt, rule)] + [factorize_dense(pair.Ks, rule) for pair in pairs]
 
 
-def _dense_inverse(factor: Factor) -> Tensor:
-    """B^+ (or the Tikhonov inverse), dense, because the caller asked for covariances."""
-    size = factor.U.shape[-2]
-    return factor.solve_gram(torch.eye(size, dtype=factor.U.dtype, device=factor.U.device))
+def _identity(problem: Problem) -> Float[Tensor, "N N"]:
+    """I, to make B^+ I dense: the caller asked for covariances."""
+    return torch.eye(problem.samples, dtype=problem.X.dtype, device=problem.X.device)

@@ -24,7 +24,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.errors import ProblemError
-from covopt.linalg.psd import RANK_RULE, RankRule, thin
+from covopt.linalg.cholesky import factorize
+from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.model.hidden import Representations, layer_inputs
 from covopt.model.problem import Problem
 
@@ -67,11 +68,11 @@ def layer_forces(problem: Problem, Z: Representations, layer: int, rule: RankRul
         raise ProblemError(f"Layer {layer} is no hidden layer; give one from 1 to {problem.depth - 1}.")
     inputs = layer_inputs(problem, Z)
     here, Zs = Z[layer - 1], inputs[layer]
-    factor = thin(Zs, rule)
+    factor = factorize(Zs, rule)
     A, W = factor.solve_gram(Z[layer]), factor.solve(Z[layer]).mT
     if rule.tikhonov > 0.0:
         W = A.mT @ Zs
-    below = thin(inputs[layer - 1], rule)
+    below = factorize(inputs[layer - 1], rule)
     repulsion = -2.0 * problem.activation.derivative(here) * (A @ W)[:, :-1]
     return LayerForces(
         layer=layer,

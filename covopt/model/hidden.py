@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.errors import ProblemError
+from covopt.linalg.cholesky import AnyFactor, factorize
 from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin
 from covopt.linalg.trace import trace_gradients, trace_quotient, trace_value
 from covopt.model.problem import Problem, with_bias
@@ -40,7 +41,7 @@ def to_weights(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE)
     Raises:
         ProblemError: when the shapes of Z do not fit the problem.
     """
-    return [thin(Zs, rule).solve(z).mT for z, Zs in zip(Z, layer_inputs(problem, Z), strict=True)]
+    return [factorize(Zs, rule).solve(z).mT for z, Zs in zip(Z, layer_inputs(problem, Z), strict=True)]
 
 
 def layer_inputs(problem: Problem, Z: Representations) -> list[Float[Tensor, "N _"]]:
@@ -92,7 +93,7 @@ def gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -
     For `interpolate` the last entry is the penalty's part alone, Z_L = Y being fixed.
     """
     inputs = layer_inputs(problem, Z)
-    return _partials(problem, Z, inputs, [thin(Zs, rule) for Zs in inputs])
+    return _partials(problem, Z, inputs, [factorize(Zs, rule) for Zs in inputs])
 
 
 def local_loss(
@@ -208,11 +209,13 @@ def infeasibility(problem: Problem, Z: Representations, rule: RankRule = RANK_RU
     for z, Zs in zip(Z, layer_inputs(problem, Z), strict=True):
         size = float(z.norm())
         if size > 0.0:
-            worst = max(worst, float(thin(Zs, rule).reject(z).norm()) / size)
+            worst = max(worst, float(factorize(Zs, rule).reject(z).norm()) / size)
     return worst
 
 
-def _partials(problem: Problem, Z: Representations, inputs: Representations, factors: Sequence[Factor]) -> list[Tensor]:
+def _partials(
+    problem: Problem, Z: Representations, inputs: Representations, factors: Sequence[AnyFactor]
+) -> list[Tensor]:
     """`gradient`, with Zs_0 ... Zs_{L-1} at hand and decomposed."""
     parts = [trace_gradients(*layer) for layer in zip(Z, inputs, factors, strict=True)]
     gradients = [problem.lam * by_Z for by_Z, _ in parts]

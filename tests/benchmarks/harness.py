@@ -21,6 +21,10 @@ from tests.benchmarks.works import Work
 
 RESULTS = Path(__file__).resolve().parent / "results"
 KEPT = 60  # points of a history that are stored
+PEERS = os.environ.get("COVOPT_PEERS", sys.executable)
+"""The interpreter that has pyscnn: its dependencies do not suit every environment."""
+
+_PEERS = {"pyscnn": ("scnn", PEERS), "cvxpy": ("programme", sys.executable)}
 LATE = 1.05  # times the time limit: a run that ends later has not met a target of so many seconds
 
 
@@ -34,6 +38,7 @@ class Settings:
         threads: of each contender.
         seconds: time limits of `digits-all`.
         reference: seconds of the reference runs of `teacher`; None makes none.
+        device: cpu or cuda, for the benchmarks that compare code on one device.
     """
 
     quick: bool = False
@@ -41,11 +46,13 @@ class Settings:
     threads: int = 1
     seconds: tuple[float, ...] = (120.0, 240.0, 600.0)
     reference: float | None = None
+    device: str = "cpu"
 
     @property
     def directory(self) -> Path:
         """Where results go: those of quick runs beside the others, outside version control."""
-        return RESULTS / "quick" if self.quick else RESULTS
+        kept = RESULTS if self.device == "cpu" else RESULTS / self.device
+        return kept / "quick" if self.quick else kept
 
     def limit(self, seconds: float) -> float:
         """A time limit; short in a quick run."""
@@ -134,6 +141,16 @@ def trainer(work: Work, settings: Settings, **options: object) -> list[Run]:
     return [_run("trainer", work, settings, seed, options | {"seed": 1000 * seed}) for seed in range(settings.repeats)]
 
 
+def pyscnn(work: Work, settings: Settings, **options: object) -> list[Run]:
+    """Solve the work with pyscnn `repeats` times; `PEERS` names the interpreter that has it."""
+    return [_run("pyscnn", work, settings, seed, options | {"seed": seed}) for seed in range(settings.repeats)]
+
+
+def convex(work: Work, settings: Settings, **options: object) -> list[Run]:
+    """The convex programme of sampled patterns in cvxpy, `repeats` times."""
+    return [_run("cvxpy", work, settings, seed, options | {"seed": seed}) for seed in range(settings.repeats)]
+
+
 def _run(contender: str, work: Work, settings: Settings, seed: int, options: dict) -> Run:
     run = Run(contender, work.name, seed, options)
     limit = float(options.get("time_limit", options.get("seconds", 300.0)))  # type: ignore[arg-type]
@@ -149,7 +166,8 @@ def _run(contender: str, work: Work, settings: Settings, seed: int, options: dic
         directory = Path(name)
         np.savez(directory / "data.npz", X=work.X, Y=work.Y)
         (directory / "job.json").write_text(json.dumps(job))
-        run.error = spawn(directory, settings.threads, 4.0 * limit + 120.0)
+        module, python = _PEERS.get(contender, ("contender", sys.executable))
+        run.error = spawn(directory, settings.threads, 4.0 * limit + 120.0, f"tests.benchmarks.{module}", python)
         if run.error is None:
             _judge(run, work, directory)
     shown = f"{run.cost:.8g} in {run.seconds:.1f} s" if run.error is None else run.error.splitlines()[-1]
@@ -157,12 +175,18 @@ def _run(contender: str, work: Work, settings: Settings, seed: int, options: dic
     return run
 
 
-def spawn(directory: Path, threads: int, patience: float, module: str = "tests.benchmarks.contender") -> str | None:
+def spawn(
+    directory: Path,
+    threads: int,
+    patience: float,
+    module: str = "tests.benchmarks.contender",
+    python: str = sys.executable,
+) -> str | None:
     """Run the job; None when it came to its end, else what went wrong."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     try:
         done = subprocess.run(
-            [sys.executable, "-m", module, str(directory)],
+            [python, "-m", module, str(directory)],
             cwd=machine.ROOT,
             env=os.environ | dict.fromkeys(names, str(threads)),
             stdout=subprocess.DEVNULL,

@@ -24,6 +24,8 @@ from tests.benchmarks.harness import (
     trainer,
     worst,
 )
+from tests.benchmarks.kernels import KERNELS
+from tests.benchmarks.peers import PEERS
 from tests.benchmarks.plateau import PLATEAU
 from tests.benchmarks.proofs import PROOFS
 from tests.benchmarks.sweep import SWEEP
@@ -249,4 +251,6 @@ BENCHMARKS = {
     **PLATEAU,
     **AUDIT,
     **SWEEP,
+    **KERNELS,
+    **PEERS,
 }

@@ -1,0 +1,248 @@
+"""Factors of full rank by Cholesky, and the choice between that and the singular values.
+
+A factor Z (N, n) of full rank k = min(N, n) needs no singular values: with T = Z (n <= N) or T = Z^T, the Gram matrix
+G = T^T T (k, k) = L L^T gives T^+ = G^{-1} T^T. Squaring costs half of the digits, so
+
+* this path is taken only where 1 / cond(G) is above the root of the unit of the dtype, and far above what the rank
+  rule would drop: `factorize` estimates cond(G) and decides beforehand; otherwise `psd.thin` reveals the rank;
+* every solve is refined once with residuals formed with T itself, which restores the lost half.
+
+Columns that enter or leave update L in O(k^2) each, where a new factor takes O(N n k).
+
+Source: Bjorck, Numerical Methods for Least Squares Problems, 2.4 and 6.6 (corrected semi-normal equations); Golub, Van
+Loan, Matrix Computations, 6.5 (updates).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin, thin_dense
+
+MARGIN = 10.0
+"""The smallest singular value must exceed what the rank rule would drop so many times: it is only estimated."""
+
+PANEL = 64
+"""Columns that an update of L works on at once."""
+
+
+@dataclass(frozen=True)
+class FullRankFactor:
+    """A factor Z of full rank, with L L^T = G; leading dimensions `*b` are a batch. It answers what `Factor` answers.
+
+    With Tikhonov t > 0, `shifted` is the Cholesky factor of G + t I; else it is L.
+    """
+
+    Z: Float[Tensor, "*b N n"]
+    L: Float[Tensor, "*b k k"]
+    shifted: Float[Tensor, "*b k k"]
+    rule: RankRule
+
+    @property
+    def tikhonov(self) -> float:
+        """t, or 0 for the pseudo-inverse."""
+        return self.rule.tikhonov
+
+    @property
+    def spans(self) -> bool:
+        """Whether Im Z is known to be all of R^N."""
+        return self.Z.shape[-1] >= self.Z.shape[-2]
+
+    @property
+    def rank(self) -> Int[Tensor, "*b"]:
+        """k, for every member of the batch."""
+        return torch.full(self.L.shape[:-2], self.L.shape[-1], dtype=torch.int64, device=self.L.device)
+
+    def without_tikhonov(self) -> FullRankFactor:
+        """The same factor with the pseudo-inverse."""
+        return FullRankFactor(self.Z, self.L, self.L, replace(self.rule, tikhonov=0.0))
+
+    def project(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
+        """P_{Im Z} A."""
+        return A if self.spans else self.Z @ self._least_squares(A, self.L, 0.0)
+
+    def reject(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
+        """(I - P_{Im Z}) A."""
+        return A - self.project(A)
+
+    def solve(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b n c"]:
+        """Z^+ A; with Tikhonov, Z^T (B + t I)^{-1} A."""
+        if self.spans:
+            return self._T @ self._gram(A, self.shifted, self.tikhonov)
+        return self._least_squares(A, self.shifted, self.tikhonov)
+
+    def solve_transposed(self, A: Float[Tensor, "*b n c"]) -> Float[Tensor, "*b N c"]:
+        """(Z^T)^+ A; with Tikhonov, (B + t I)^{-1} Z A."""
+        if self.spans:
+            return self._least_squares(A, self.shifted, self.tikhonov)
+        return self._T @ self._gram(A, self.shifted, self.tikhonov)
+
+    def solve_gram(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
+        """B^+ A = (Z Z^T)^+ A; with Tikhonov, (B + t I)^{-1} A."""
+        if self.spans:
+            return self._gram(A, self.shifted, self.tikhonov)
+        inner = self._least_squares(A, self.L, 0.0)
+        inside = self._T @ self._gram(inner, self.shifted, self.tikhonov)
+        return inside if self.tikhonov == 0.0 else inside + (A - self.Z @ inner) / self.tikhonov
+
+    # -- columns that enter and leave -----------------------------------------------------------------------------
+
+    def with_columns(self, new: Float[Tensor, "*b N k"]) -> FullRankFactor | Factor:
+        """The factor of [Z, new]; where its rank is in doubt, decomposed anew.
+
+        A wide Z takes L L^T + new new^T; a tall one gets new rows, L_21 = (Z^+ new)^T L and the root of what is left.
+        """
+        Z = torch.cat([self.Z, new], dim=-1)
+        if self.spans:
+            L, failed = updated(self.L, new)
+            return _checked(Z, L, failed, self.rule)
+        if Z.shape[-1] >= Z.shape[-2]:
+            return factorize(Z, self.rule)
+        coefficients = self._least_squares(new, self.L, 0.0)
+        left = new - self.Z @ coefficients
+        corner, failed = torch.linalg.cholesky_ex(left.mT @ left)
+        below = torch.cat([coefficients.mT @ self.L, corner], dim=-1)
+        above = torch.cat([self.L, torch.zeros_like(coefficients)], dim=-1)
+        return _checked(Z, torch.cat([above, below], dim=-2), failed, self.rule)
+
+    def without_columns(self, kept: Bool[Tensor, " n"]) -> FullRankFactor | Factor:
+        """The factor of Z[:, kept]; where its rank is in doubt, decomposed anew.
+
+        A wide Z takes L L^T - gone gone^T; a tall one loses rows and columns of L, and the columns that go are added:
+        L_kk L_kk^T + L_kg L_kg^T.
+        """
+        Z, gone = self.Z[..., kept], ~kept
+        if not self.spans:
+            rows = self.L[..., kept, :]
+            L, failed = updated(rows[..., kept], rows[..., gone])
+        elif Z.shape[-1] < Z.shape[-2]:
+            return factorize(Z, self.rule)
+        else:
+            L, failed = updated(self.L, self.Z[..., gone], sign=-1.0)
+        return _checked(Z, L, failed, self.rule)
+
+    # -- the two systems --------------------------------------------------------------------------------------------
+
+    @property
+    def _T(self) -> Tensor:
+        return self.Z.mT if self.spans else self.Z
+
+    def _least_squares(self, A: Tensor, root: Tensor, t: float) -> Tensor:
+        """(G + t I)^{-1} T^T A, refined once."""
+        x = torch.cholesky_solve(self._T.mT @ A, root)
+        left = self._T.mT @ (A - self._T @ x)
+        return x + torch.cholesky_solve(left if t == 0.0 else left - t * x, root)
+
+    def _gram(self, C: Tensor, root: Tensor, t: float) -> Tensor:
+        """(G + t I)^{-1} C, refined once."""
+        y = torch.cholesky_solve(C, root)
+        left = C - self._T.mT @ (self._T @ y)
+        return y + torch.cholesky_solve(left if t == 0.0 else left - t * y, root)
+
+
+AnyFactor = Factor | FullRankFactor
+
+
+def factorize(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> AnyFactor:
+    """Decompose the factor Z of B = Z Z^T: by Cholesky where it is safely of full rank, else by `thin`.
+
+    A batch takes one path: Cholesky only where it is safe for every member. Device and dtype follow Z.
+    """
+    if Z.numel() == 0:
+        return thin(Z, rule)
+    L, failed = torch.linalg.cholesky_ex(lower_gram(Z if Z.shape[-1] >= Z.shape[-2] else Z.mT))
+    return _checked(Z, L, failed, rule)
+
+
+def factorize_dense(B: Float[Tensor, "*b N N"], rule: RankRule = RANK_RULE) -> AnyFactor:
+    """Decompose a dense symmetric positive semi-definite B (N, N): Z = L where that is safe, else by `thin_dense`."""
+    L, failed = torch.linalg.cholesky_ex((B + B.mT) / 2.0)
+    rounding = MARGIN * rule.dense_noise * B.shape[-1] * torch.finfo(B.dtype).eps
+    if B.numel() == 0 or not _safe(L, failed, rule, rounding):
+        return thin_dense(B, rule)
+    return FullRankFactor(L, L, _shifted(L, rule), rule)
+
+
+def lower_gram(A: Float[Tensor, "*b k p"], block: int = 256) -> Float[Tensor, "*b k k"]:
+    """A A^T on and below the diagonal blocks, which is all that Cholesky reads; half the operations, k^2 p."""
+    k = A.shape[-2]
+    G = A.new_zeros(*A.shape[:-1], k)
+    for start in range(0, k, block):
+        end = min(k, start + block)
+        G[..., start:end, :end] = A[..., start:end, :] @ A[..., :end, :].mT
+    return G
+
+
+def updated(
+    L: Float[Tensor, "*b k k"], V: Float[Tensor, "*b k c"], sign: float = 1.0
+) -> tuple[Float[Tensor, "*b k k"], Int[Tensor, "*b"]]:
+    """The Cholesky factor of L L^T + sign V V^T, and what is not 0 where there is none (as `cholesky_ex`).
+
+    Panel by panel, with rows below the panel marked r: L'_jj is the root of L_jj L_jj^T + sign V_j V_j^T,
+
+        L'_rj = (L_rj L_jj^T + sign V_r V_j^T) L'_jj^{-T},   X = L'_jj^{-1} V_j,   C C^T = I - sign X^T X,
+        V_r <- (V_r - L'_rj X) C^{-T},
+
+    which for one column is LINPACK's update and Chambers's downdate. O(k^2 (c + PANEL)) operations.
+    """
+    k, L, V = L.shape[-1], L.clone(), V.clone()
+    eye = torch.eye(V.shape[-1], dtype=L.dtype, device=L.device)
+    failed = torch.zeros(L.shape[:-2], dtype=torch.int32, device=L.device)
+    for start in range(0, k, PANEL):
+        end = min(k, start + PANEL)
+        old, Vj, Vr = L[..., start:end, start:end].clone(), V[..., start:end, :], V[..., end:, :]
+        root, wrong = torch.linalg.cholesky_ex(old @ old.mT + sign * (Vj @ Vj.mT))
+        below = L[..., end:, start:end] @ old.mT + sign * (Vr @ Vj.mT)
+        below = torch.linalg.solve_triangular(root.mT, below, upper=True, left=False)
+        X = torch.linalg.solve_triangular(root, Vj, upper=False)
+        C, also = torch.linalg.cholesky_ex(eye - sign * (X.mT @ X))
+        V[..., end:, :] = torch.linalg.solve_triangular(C.mT, Vr - below @ X, upper=True, left=False)
+        L[..., start:end, start:end], L[..., end:, start:end] = root, below
+        failed = failed | wrong | also
+    return L, failed
+
+
+def reciprocal_condition(L: Float[Tensor, "*b k k"], steps: int = 3, vectors: int = 4) -> Float[Tensor, "*b"]:
+    """An estimate of 1 / cond(L L^T), rarely more than a few times too large: power and inverse iterations.
+
+    Source: Dixon, Estimating extremal eigenvalues and condition numbers of matrices, SIAM J. Numer. Anal. 20 (1983).
+    """
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(L.shape[-1], vectors, generator=generator, dtype=torch.float64)
+    x = y = start.to(L).expand(*L.shape[:-2], *start.shape)
+    largest = smallest = L.new_ones(L.shape[:-2])
+    for _ in range(steps):
+        x, y = _unit(x), _unit(y)
+        x, y = L @ (L.mT @ x), torch.cholesky_solve(y, L)
+        largest, smallest = _unit_norms(x), _unit_norms(y)
+    return 1.0 / (largest * smallest)
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x / x.norm(dim=-2, keepdim=True)
+
+
+def _unit_norms(x: Tensor) -> Tensor:
+    return x.norm(dim=-2).amax(dim=-1)
+
+
+def _checked(Z: Tensor, L: Tensor, failed: Tensor, rule: RankRule) -> AnyFactor:
+    return FullRankFactor(Z, L, _shifted(L, rule), rule) if _safe(L, failed, rule) else thin(Z, rule)
+
+
+def _safe(L: Tensor, failed: Tensor, rule: RankRule, rounding: float = 0.0) -> bool:
+    """Whether every member's G is known to half the digits, and all its eigenvalues count by the rank rule."""
+    least = max(rounding, (MARGIN * rule.relative(L.dtype)) ** 2, torch.finfo(L.dtype).eps ** 0.5)
+    # A failed member may hold NaN: every comparison with NaN is false.
+    return bool(((failed == 0) & (reciprocal_condition(L) >= least)).all())
+
+
+def _shifted(L: Tensor, rule: RankRule) -> Tensor:
+    if rule.tikhonov == 0.0:
+        return L
+    eye = torch.eye(L.shape[-1], dtype=L.dtype, device=L.device)
+    return torch.linalg.cholesky_ex(L @ L.mT + rule.tikhonov * eye).L
