@@ -37,6 +37,9 @@ class AscentOptions:
         gain: an ascent stops when a step raises h by less than this, relative.
         cosine: local maxima are one when the cosine of their angle is at least 1 - cosine.
         entries: starts are taken in chunks of at most this many entries of a (starts, N) array.
+        finishing: of `steps`, those at the end in the dtype of the data; the others are in float32.
+        roughly: `gain` of the search in float32.
+        together: on a GPU, steps between two looks at which ascents go on.
     """
 
     steps: int = 20
@@ -46,6 +49,26 @@ class AscentOptions:
     gain: float = 1e-7
     cosine: float = 1e-6
     entries: int = 2**22
+    finishing: int = 4
+    roughly: float = 1e-5
+    together: int = 10
+
+
+@dataclass
+class _Ascents:
+    """Points W (B, d) of ascents, their values h (B,), and their multipliers alpha (B, N)."""
+
+    W: Tensor
+    h: Tensor
+    alpha: Tensor
+
+    def take(self, which: Tensor) -> _Ascents:
+        """Those that are marked, or in these places."""
+        return _Ascents(self.W[which], self.h[which], self.alpha[which])
+
+    def put(self, places: Tensor, other: _Ascents) -> None:
+        """Write them into their places."""
+        self.W[places], self.h[places], self.alpha[places] = other.W, other.h, other.alpha
 
 
 class ConvexConcaveOracle:
@@ -54,6 +77,7 @@ class ConvexConcaveOracle:
     def __init__(self, Xt: Float[Tensor, "N d"], activation: Activation, options: AscentOptions | None = None) -> None:
         self.Xt, self.activation = Xt, activation
         self.options = options or AscentOptions()
+        self._single = Xt.float() if Xt.dtype == torch.float64 else None
         self._curvature = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
 
     def __call__(
@@ -77,37 +101,64 @@ class ConvexConcaveOracle:
         starts: Float[Tensor, "S d"],
         stop: Callable[[], bool] = lambda: False,
     ) -> tuple[Float[Tensor, "S d"], Float[Tensor, " S"]]:
-        """Ascend from every start; the unit directions and their values, in the order of the starts."""
+        """Ascend from every start; the unit directions and their values, in the order of the starts.
+
+        The search runs in float32, then every ascent is finished, and its value computed, in the dtype of Xt.
+        """
         W = torch.nn.functional.normalize(starts, dim=1)
         h = oracle_values(self.Xt, self.activation, Lambda, W)
         alpha = W.new_zeros(len(W), len(self.Xt))
-        live = (h > 0).nonzero()[:, 0]
-        for _ in range(self.options.steps):
-            if not len(live) or stop():
-                break
-            new, alpha[live] = self._step(Lambda, W[live], alpha[live])
-            value = oracle_values(self.Xt, self.activation, Lambda, new)
-            gain = value - h[live]
+        finishing = self.options.steps
+        if self._single is not None and finishing > self.options.finishing:
+            finishing = self.options.finishing
+            low = _Ascents(W.float(), h.float(), alpha.float())
+            self._climb(self._single, Lambda.float(), low, self.options.steps - finishing, self.options.roughly, stop)
+            # Rounding may have lowered what float32 took for a rise.
+            value = oracle_values(self.Xt, self.activation, Lambda, found := _unit(low.W.to(W)))
+            up = value > h
+            W, h = torch.where(up[:, None], found, W), torch.where(up, value, h)
+            alpha = low.alpha.to(W)
+        ascents = _Ascents(W, h, alpha)
+        self._climb(self.Xt, Lambda, ascents, finishing, self.options.gain, stop)
+        return ascents.W, ascents.h
+
+    def _climb(
+        self, Xt: Tensor, Lambda: Tensor, ascents: _Ascents, steps: int, gain: float, stop: Callable[[], bool]
+    ) -> None:
+        """At most `steps` steps of all ascents; those that stand still leave, on a GPU only now and then.
+
+        To ask which ascents go on is to wait for the device: on a CPU that costs nothing and is done at every step.
+        """
+        live, going = torch.arange(len(ascents.h), device=Xt.device), ascents.h > 0
+        every = self.options.together if Xt.is_cuda else 1
+        here = ascents
+        for step in range(steps):
+            if step % every == 0:
+                live, here = live[going], here.take(going)
+                if not len(live) or stop():
+                    return
+            new, here.alpha = self._step(Xt, Lambda, here.W, here.alpha)
+            value = oracle_values(Xt, self.activation, Lambda, new)
             # The inner solve is inexact: an ascent keeps its point unless h rose.
-            up = live[gain > 0]
-            W[up], h[up] = new[gain > 0], value[gain > 0]
-            live = live[gain > self.options.gain * h[live]]
-        return W, h
+            up, going = value > here.h, value - here.h > gain * here.h
+            here.W, here.h = torch.where(up[:, None], new, here.W), torch.where(up, value, here.h)
+            ascents.put(live, here)
 
     def _step(
-        self, Lambda: Float[Tensor, "N m"], W: Float[Tensor, "B d"], alpha: Float[Tensor, "B N"]
+        self, Xt: Tensor, Lambda: Float[Tensor, "N m"], W: Float[Tensor, "B d"], alpha: Float[Tensor, "B N"]
     ) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B N"]]:
         """One convex-concave step from each row of W, the multipliers warm-started at `alpha`."""
-        Z = W @ self.Xt.T
-        u = torch.nn.functional.normalize(self.activation(Z) @ Lambda, dim=1)
+        Z = W @ Xt.T
+        u = _unit(self.activation(Z) @ Lambda)
         a = u @ Lambda.T
-        g = torch.where(a > 0, a * self.activation.derivative(Z), 0.0) @ self.Xt
+        g = torch.where(a > 0, a * self.activation.derivative(Z), 0.0) @ Xt
         upper = (-a).clamp_min(0.0)
-        alpha, residual = self._box_least_squares(g, self.activation.slope * upper, upper, alpha)
-        return torch.nn.functional.normalize(residual, dim=1), alpha
+        alpha, residual = self._box_least_squares(Xt, g, self.activation.slope * upper, upper, alpha)
+        return _unit(residual), alpha
 
     def _box_least_squares(
         self,
+        Xt: Float[Tensor, "N d"],
         g: Float[Tensor, "B d"],
         lower: Float[Tensor, "B N"],
         upper: Float[Tensor, "B N"],
@@ -120,27 +171,42 @@ class ConvexConcaveOracle:
         alpha = torch.clamp(alpha, lower, upper)
         ahead, t = alpha, 1.0
         for step in range(1, self.options.inner + 1):
-            descent = torch.addmm(g, ahead, self.Xt, alpha=-1.0) @ self.Xt.T
+            descent = torch.addmm(g, ahead, Xt, alpha=-1.0) @ Xt.T
             new = torch.clamp(torch.add(ahead, descent, alpha=1.0 / self._curvature), lower, upper)
             move = new - alpha
-            if step % self.options.check == 0 and bool(move.abs().max() <= self.options.still * upper.max()):
+            if (
+                not Xt.is_cuda
+                and step % self.options.check == 0
+                and bool(move.abs().max() <= self.options.still * upper.max())
+            ):
                 alpha = new
                 break
             following = (1.0 + (1.0 + 4.0 * t * t) ** 0.5) / 2.0
             momentum = (torch.linalg.vecdot(ahead - new, move) <= 0) * ((t - 1.0) / following)
             ahead = torch.addcmul(new, momentum[:, None], move)
             alpha, t = new, following
-        return alpha, torch.addmm(g, alpha, self.Xt, alpha=-1.0)
+        return alpha, torch.addmm(g, alpha, Xt, alpha=-1.0)
 
 
-def distinct(directions: Float[Tensor, "B d"], values: Float[Tensor, " B"], cosine: float) -> Int[Tensor, " K"]:
-    """Places of the distinct rows with positive values, best first: each is kept unless a better one is close."""
+def distinct(
+    directions: Float[Tensor, "B d"], values: Float[Tensor, " B"], cosine: float, chunk: int = 2048
+) -> Int[Tensor, " K"]:
+    """Places of the distinct rows with positive values, best first: each is kept unless a better kept one is close."""
     order = values.argsort(descending=True)
     order = order[values[order] > 0]
-    alive = torch.ones(len(order), dtype=torch.bool, device=values.device)
-    rows, kept = directions[order], []
-    for k in range(len(order)):
-        if bool(alive[k]):
-            kept.append(k)
-            alive &= rows @ rows[k] < 1.0 - cosine
-    return order[torch.tensor(kept, dtype=torch.int64, device=values.device)]
+    kept = order[:0]
+    for part in order.split(chunk):
+        rows = directions[part]
+        alone = (rows @ directions[kept].T < 1.0 - cosine).all(dim=1)
+        part, rows = part[alone], rows[alone]
+        better = ((rows @ rows.T) >= 1.0 - cosine).tril(-1)
+        # Who is kept depends on better rows only: the first k are right after k rounds, and few rounds change anything.
+        mine, before = torch.ones_like(better[:, 0]), None
+        while before is None or not torch.equal(mine, before):
+            mine, before = ~(better & mine).any(dim=1), mine
+        kept = torch.cat([kept, part[mine]])
+    return kept
+
+
+def _unit(rows: Float[Tensor, "B d"]) -> Float[Tensor, "B d"]:
+    return torch.nn.functional.normalize(rows, dim=1)

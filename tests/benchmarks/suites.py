@@ -25,6 +25,7 @@ from tests.benchmarks.harness import (
     worst,
 )
 from tests.benchmarks.kernels import KERNELS
+from tests.benchmarks.oracle import ORACLE
 from tests.benchmarks.peers import PEERS
 from tests.benchmarks.plateau import PLATEAU
 from tests.benchmarks.proofs import PROOFS
@@ -252,5 +253,6 @@ BENCHMARKS = {
     **AUDIT,
     **SWEEP,
     **KERNELS,
+    **ORACLE,
     **PEERS,
 }
