@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
@@ -107,8 +107,9 @@ def _compare(case: Case, settings: Settings, turns: int) -> tuple[object, ...]:
     ms = {name: statistics.median(values) for name, values in times.items()}
     path = "Cholesky" if isinstance(factorize(Zs), FullRankFactor) else "singular values"
     # Single precision is held against double: the pseudo-inverse of a squared matrix keeps two digits there.
-    double = case.dtype == torch.float64
-    off = _distance(answers["ours"], answers["hermitian"] if double else _ours(Z.double(), Zs.double()))
+    double = replace(case, dtype=torch.float64)
+    exact = answers["hermitian"] if case == double else _ours(*double.factors(settings.device))
+    off = _distance(answers["ours"], exact)
     pinvh = ms.get("pinvh")
     shown = [round(ms[name], 1) for name in ("ours", "pinv", "hermitian")]
     return (
