@@ -272,8 +272,8 @@ def test_mnist_files(tmp_path: Path, names: tuple[str, str] | None) -> None:
         (tmp_path / names[0]).write_bytes(idx(IMAGES))
         (tmp_path / names[1]).write_bytes(idx(LABELS))
     else:
-        (tmp_path / "train-images.idx3-ubyte.gz").write_bytes(gzip.compress(idx(IMAGES)))
-        (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(LABELS)))
+        (tmp_path / "train-images.idx3-ubyte.gz").write_bytes(gzip.compress(idx(IMAGES), mtime=0))
+        (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(LABELS), mtime=0))
     got = read_data("mnist", data_dir=tmp_path, rows=3, scale="max")
     np.testing.assert_allclose(got.X, IMAGES[:3].reshape(3, 16) / IMAGES.max())
     assert got.classes == ("0", "1", "3", "9")
@@ -288,7 +288,7 @@ def test_mnist_files(tmp_path: Path, names: tuple[str, str] | None) -> None:
         idx(IMAGES) + b"0",
         b"\x00\x00\x0d\x03" + idx(IMAGES)[4:],
         bytes([0, 0, 8, 3]) + struct.pack(">3I", 2**31, 2**31, 2**31) + b"0" * 99,
-        gzip.compress(idx(IMAGES))[:40],
+        gzip.compress(idx(IMAGES), mtime=0)[:40],
         gzip.compress(bytes([0, 0, 8, 3]) + struct.pack(">3I", 2**31, 2**31, 2**31)),
         idx(LABELS),
     ],

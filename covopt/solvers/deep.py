@@ -1,10 +1,10 @@
 """Networks of depth L >= 3: many starts, refined layer by layer over the cones S (MATH.md sections 3 and 5).
 
 The objective is not convex across layers, and its local minima differ by percents (they differ in the ranks of their
-middle layers), so the solver spends its first effort on many starts: a batch of draws of different widths descends
-through smoothed kinks (homotopy.py), and the best of each batch are refined. What is left goes to the best network:
-its layer blocks, from the last one down, are shallow problems (blocks.py), whose oracle grows and drops neurons, and
-all weights move together between them, until neither lowers the loss. Every step is confirmed by evaluating the loss.
+middle layers), so the solver draws many starts: a batch of different widths descends through smoothed kinks
+(homotopy.py), and the best of each batch are refined. Between batches, and at the end until it gains nothing, the best
+network of all is improved: its layer blocks, from the last one down, are shallow problems (blocks.py), whose oracle
+grows and drops neurons, and all weights move together between them. Every step is confirmed by evaluating the loss.
 
 No bound comes from here.
 """
@@ -43,7 +43,6 @@ class DeepOptions:
         rounds: of the shallow solver on one block.
         gain: a pass over the blocks that lowers the cost by less than this, relative, is calm.
         patience: calm passes in a row that end the solve.
-        exploring: part of the time limit after which no batch is begun.
     """
 
     starts: int = 48
@@ -56,7 +55,6 @@ class DeepOptions:
     rounds: int = 8
     gain: float = 1e-6
     patience: int = 1
-    exploring: float = 0.6
 
 
 @dataclass
@@ -68,6 +66,7 @@ class State:
         costs: of each start so far, the lowest that came of it.
         pool: starts explored but not refined yet.
         calm: passes over the blocks in a row that gained nothing.
+        due: whether the best network is improved before the next batch.
     """
 
     best: list[Tensor]
@@ -76,6 +75,7 @@ class State:
     pool: list[int] = field(default_factory=list)
     networks: dict[int, list[Tensor]] = field(default_factory=dict)
     calm: int = 0
+    due: bool = False
 
 
 class DeepSolver:
@@ -119,18 +119,19 @@ class DeepSolver:
         return state
 
     def step(self, state: State) -> State:
-        """The next batch, refinement or pass over the blocks."""
+        """The next batch, refinement or pass over the blocks; the clock has no say in their order."""
         if state.pool:
             self._refine(state)
-        elif len(state.costs) < self.options.starts and not self._past(self.options.exploring):
+        elif not state.due and self._drawing(state):
             self._explore(state)
         else:
             self._improve(state)
         return state
 
     def finished(self, state: State) -> Status | None:
-        """CONVERGED after `patience` calm passes over the blocks."""
-        return Status.CONVERGED if state.calm >= self.options.patience else None
+        """CONVERGED after `patience` calm passes over the blocks, when all starts are drawn."""
+        done = state.calm >= self.options.patience and not state.pool and not self._drawing(state)
+        return Status.CONVERGED if done else None
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
         """Cost and largest width of the best network; there is no bound."""
@@ -152,7 +153,7 @@ class DeepSolver:
         worst = (1.0 + options.promising) * self._lowest
         ranked = sorted(numbers, key=lambda k: value[k])[: options.elite]
         state.pool = [k for k in ranked if value[k] <= worst]
-        state.networks = {k: found[k - first] for k in state.pool}
+        state.networks, state.due = {k: found[k - first] for k in state.pool}, True
 
     def _refine(self, state: State) -> None:
         """The pool's networks, down to the kinks."""
@@ -164,7 +165,7 @@ class DeepSolver:
 
     def _improve(self, state: State) -> None:
         """Wider copies of the best network, one pass over its blocks, and all weights moved before and after."""
-        before = state.cost
+        before, state.due = state.cost, False
         self._keep(state, reduced(self.problem, state.best), at_most=True)
         copies = [self._widened(state.best, *each) for each in self.options.widening]
         for weights in self._descend([state.best, *copies], POLISHING):
@@ -199,11 +200,13 @@ class DeepSolver:
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
         """The network becomes the best one if it costs less (with `at_most`, up to rounding)."""
         cost = self._cost(weights)
+        if cost < state.cost * (1.0 - self.options.gain):
+            state.calm = 0
         if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):
             state.best, state.cost = [W.clone() for W in weights], cost
 
-    def _past(self, part: float) -> bool:
-        return self.budget.seconds() > part * self.budget.time_limit
+    def _drawing(self, state: State) -> bool:
+        return len(state.costs) < self.options.starts
 
     def _narrow(self, weights: Weights) -> bool:
         return self._max_width is None or max(len(W) for W in weights[:-1]) <= self._max_width
