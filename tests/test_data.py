@@ -289,7 +289,7 @@ def test_mnist_files(tmp_path: Path, names: tuple[str, str] | None) -> None:
         b"\x00\x00\x0d\x03" + idx(IMAGES)[4:],
         bytes([0, 0, 8, 3]) + struct.pack(">3I", 2**31, 2**31, 2**31) + b"0" * 99,
         gzip.compress(idx(IMAGES), mtime=0)[:40],
-        gzip.compress(bytes([0, 0, 8, 3]) + struct.pack(">3I", 2**31, 2**31, 2**31)),
+        gzip.compress(bytes([0, 0, 8, 3]) + struct.pack(">3I", 2**31, 2**31, 2**31), mtime=0),
         idx(LABELS),
     ],
 )
