@@ -69,6 +69,8 @@ def _one_by_one(X: Array, Lambda: Array, w: Array) -> tuple[float, int]:
     w = w / np.linalg.norm(w)
     h = float(np.linalg.norm(Lambda.T @ np.maximum(X @ w, 0.0)))
     for step in range(1, STEPS + 1):
+        if h == 0.0:  # nothing to ascend from; ours ends there as well
+            return h, step
         z = X @ w
         u = Lambda.T @ np.maximum(z, 0.0)
         a = Lambda @ (u / np.linalg.norm(u))
