@@ -48,7 +48,7 @@ class DeepOptions:
     starts: int = 48
     batch: int = 24
     spread: tuple[float, ...] = (1.0, 1.5, 2.0)
-    scales: tuple[float, ...] = (0.5, 0.35)
+    scales: tuple[float, ...] = (0.5, 0.35, 0.2)
     elite: int = 6
     promising: float = 0.03
     widening: tuple[tuple[float, float], ...] = ((0.5, 0.5), (1.0, 1.0))
