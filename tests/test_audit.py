@@ -93,7 +93,7 @@ def test_the_solver_s_network_is_at_the_minimum(line: tuple[torch.Tensor, torch.
 @pytest.mark.slow
 def test_blocks_of_a_deep_network_are_at_their_minimum(line: tuple[torch.Tensor, torch.Tensor]) -> None:
     """The first layer's block has inputs of rank 2, where the oracle is exact."""
-    result = covopt.solve(*line, lam=0.05, depth=3, time_limit=6, starts=2)
+    result = covopt.solve(*line, lam=0.05, depth=3, time_limit=15, starts=24)
     audit = covopt.validate(result, *line, lam=0.05, time_limit=9)
     assert [layer.facts.layer for layer in audit.layers] == [1, 2]
     first = audit.layers[0]

@@ -77,6 +77,7 @@ class ConvexConcaveOracle:
     def __init__(self, Xt: Float[Tensor, "N d"], activation: Activation, options: AscentOptions | None = None) -> None:
         self.Xt, self.activation = Xt, activation
         self.options = options or AscentOptions()
+        self.rough = self.options.finishing
         self._single = Xt.float() if Xt.dtype == torch.float64 else None
         self._curvature = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
 

@@ -28,6 +28,10 @@ from covopt.solvers.pruning import parts, reduced, with_parts
 from covopt.solvers.trainer import initial
 
 
+# A network fits exactly when it misses the targets by no more than this, relative to the largest.
+FITS = 1e-8
+
+
 @dataclass(frozen=True)
 class DeepOptions:
     """How the effort is spent.
@@ -194,7 +198,7 @@ class DeepSolver:
     def _cost(self, weights: Weights) -> float:
         cost = evaluate(self.problem, weights)
         scale = float(self.problem.Y.abs().max())
-        fits = not self.problem.interpolates or cost.residual <= 1e-9 * scale
+        fits = not self.problem.interpolates or cost.residual <= FITS * scale
         return cost.total if fits and math.isfinite(cost.total) else math.inf
 
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:

@@ -279,7 +279,10 @@ class ShallowSolver:
         """The oracle at the mixture's dual point, and the bound that follows where the oracle's is proved."""
         if self._exact is None:
             effort = self.options.efforts[last.effort if last is not None else 0]
-            self._search.options = replace(self._search.options, steps=effort.steps, inner=effort.inner)
+            # Near the end float32 would leave the atoms too far from their maxima to be merged.
+            finishing = self._search.rough if self._unsettled(last) else effort.steps
+            changed = {"steps": effort.steps, "inner": effort.inner, "finishing": finishing}
+            self._search.options = replace(self._search.options, **changed)
             answer = self._search(mixture.Lambda, self._starts(directions, mixture, effort.starts), self.budget.spent)
         else:
             answer = self._exact(mixture.Lambda, self._X[:0])
