@@ -21,14 +21,12 @@ from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
-from covopt.model.weights import check_weights, evaluate
+from covopt.model.weights import FITS, check_weights, evaluate
 from covopt.result import DualPoint, Result, load
 
 CERTIFY = ("none", "fast", "full")
 # The part of the time limit after which a deep solve leaves the rest to the examination of its layers.
 SOLVING = 0.85
-# A network fits exactly when it misses the targets by no more than this, relative to the largest.
-FITS = 1e-7
 
 
 def solve(

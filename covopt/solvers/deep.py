@@ -20,16 +20,16 @@ from torch import Tensor
 
 from covopt.loop import Budget, Progress, Status
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights, evaluate
+from covopt.model.weights import FITS, Weights, evaluate
 from covopt.solvers.blocks import improve_block
 from covopt.solvers.exact_fit import explored_problem, fit_exactly, penalised
 from covopt.solvers.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
 from covopt.solvers.pruning import parts, reduced, with_parts
 from covopt.solvers.trainer import initial
 
-# A network fits exactly when it misses the targets by no more than this, relative to the largest: descents compare
-# values, which do not resolve a misfit below about 1e-8.
-FITS = 1e-7
+# What a misfit, relative to the largest target, may have saved of the cost, relative: a generous multiple of it, so
+# that of two exact fits the looser one never wins by its looseness.
+SAVED = 10.0
 
 
 @dataclass(frozen=True)
@@ -196,10 +196,12 @@ class DeepSolver:
         return [penalised(self.problem, weights, options, self.budget.spent) for weights in networks]
 
     def _cost(self, weights: Weights) -> float:
+        """The cost; for `interpolate` with what the misfit may have saved, and infinite where that is too much."""
         cost = evaluate(self.problem, weights)
-        scale = float(self.problem.Y.abs().max())
-        fits = not self.problem.interpolates or cost.residual <= FITS * scale
-        return cost.total if fits and math.isfinite(cost.total) else math.inf
+        if not self.problem.interpolates:
+            return cost.total if math.isfinite(cost.total) else math.inf
+        misfit = cost.residual / max(1e-300, float(self.problem.Y.abs().max()))
+        return cost.total * (1.0 + SAVED * misfit) if misfit <= FITS else math.inf
 
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
         """The network becomes the best one if it costs less (with `at_most`, up to rounding)."""

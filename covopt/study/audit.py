@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from covopt import record
-from covopt.answer import FITS, in_double, solve
+from covopt.answer import in_double, solve
 from covopt.arrays import write_npz
 from covopt.errors import ProblemError
 from covopt.layers import report, solve_block
@@ -26,7 +26,7 @@ from covopt.model.activation import Activation
 from covopt.model.hidden import from_weights, to_weights
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
-from covopt.model.weights import Cost, check_weights, evaluate
+from covopt.model.weights import FITS, Cost, check_weights, evaluate
 from covopt.networks import Network, as_network, read_network
 from covopt.result import Layer, Result
 from covopt.solvers.deep import DeepOptions, DeepSolver

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from covopt.cone.reduce import balance
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights, evaluate
+from covopt.model.weights import FITS, Weights, evaluate
 from covopt.solvers.batch import buckets
 from covopt.solvers.exact_fit import explored_problem, fit_exactly, penalised
 from covopt.solvers.homotopy import EXPLORING, POLISHING, REFINING, descend
@@ -23,8 +23,6 @@ from covopt.solvers.trainer import initial
 
 # Of the smallest neurons, how many are looked at one by one.
 LOOKED_AT = 12
-# `interpolate` fits when it misses the targets by no more than this, relative to the largest.
-FITS = 1e-7
 # Activations in one batch, at most.
 LARGEST = 10_000_000
 
