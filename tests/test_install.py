@@ -43,7 +43,7 @@ def test_import_alone_is_light() -> None:
 
 def test_readme_commands_are_the_ones_that_ci_runs() -> None:
     ci = (ROOT / ".ci" / "run").read_text()
-    for name in ("digits", "tests"):
+    for name in ("digits", "tests", "docs"):
         command = readme_command(name)
         assert command.count("\n") == 0
         assert "-c constraints.txt" in command

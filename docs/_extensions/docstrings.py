@@ -1,0 +1,29 @@
+"""covopt's docstrings are plain text with `code`; in reStructuredText |W|, * and cost_ would mean something else."""
+
+import re
+
+from sphinx.application import Sphinx
+
+import covopt
+
+CODE = re.compile(r"(`[^`]+`)")
+PUBLIC = re.compile(rf"`(covopt\.)?({'|'.join(covopt.__all__)})(\.\w+)?`")
+SIGNS = re.compile(r"(?<=\w)_(?!\w)|(?m:(?<!^)(?<!^ {4})(?<!^ {8})\*)|[|\\]")
+
+
+def as_rest(text: str) -> str:
+    """A docstring with its signs escaped, bullets kept; code that names something public becomes a link."""
+    parts = CODE.split(text)
+    parts[::2] = [SIGNS.sub(lambda sign: "\\" + sign[0], part) for part in parts[::2]]
+    parts[1::2] = [code if PUBLIC.fullmatch(code) else f"`{code}`" for code in parts[1::2]]
+    return "".join(parts)
+
+
+def escape(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    lines[:] = as_rest("\n".join(lines)).split("\n")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.setup_extension("sphinx.ext.autodoc")
+    app.connect("autodoc-process-docstring", escape, priority=100)  # before napoleon reads the sections
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,64 @@
+"""How the site is built: `sphinx-build -W --keep-going docs site`, without a network and without scripts from one."""
+
+import sys
+from pathlib import Path
+
+import covopt
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_extensions"))
+
+project, author, copyright = "covopt", "covopt developers", "covopt developers"
+version = release = covopt.__version__
+
+extensions = [
+    "commands",
+    "docstrings",
+    "mathml",
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_gallery.gen_gallery",
+    "sphinxcontrib.programoutput",
+]
+exclude_patterns = ["_extensions", "examples/*.ipynb", "examples/*.py"]
+suppress_warnings = ["config.cache"]  # sphinx-gallery's sorting key has no stable text
+
+smartquotes = False  # two hyphens are two hyphens
+
+html_theme = "furo"
+html_title = f"covopt {version}"
+html_static_path = ["_static"]
+html_css_files = ["covopt.css"]
+html_math_renderer = "mathml"
+html_copy_source = False
+html_show_copyright = False
+pygments_style = "default"
+pygments_dark_style = "github-dark"
+
+myst_enable_extensions = ["amsmath", "attrs_inline", "deflist", "dollarmath"]
+myst_heading_anchors = 4
+
+default_role = "py:obj"
+autodoc_default_options = {"member-order": "bysource"}
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+autodoc_class_signature = "mixed"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "examples",
+    "filename_pattern": r"/\d\d_",
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "remove_config_comments": True,
+    "plot_gallery": True,
+    "thumbnail_size": (320, 224),
+}
