@@ -75,7 +75,13 @@ LossName = Annotated[
 ActivationName = Annotated[
     str, typer.Option(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME", rich_help_panel=_QUESTION)
 ]
-MethodName = Annotated[Method, typer.Option(rich_help_panel=_SOLVING)]
+MethodName = Annotated[
+    Method,
+    typer.Option(
+        help="cone: Frank-Wolfe over covariances; hidden: descent on representations; train: ordinary training.",
+        rich_help_panel=_SOLVING,
+    ),
+]
 Proof = Annotated[Certify, typer.Option(help="Work to spend on the proof.", rich_help_panel=_SOLVING)]
 Width = Annotated[
     int | None,

@@ -1,0 +1,75 @@
+"""The documentation: its blocks run, its links lead somewhere, and every public name says what it takes and gives."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+from fences import SHOWN, Runner, fences
+from markdown_it import MarkdownIt
+from typer.main import get_command
+
+from covopt.cli import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "notes").glob("*.md")])
+RUN = [
+    page for page in PAGES if any(f.mark is None and f.kind not in SHOWN and not f.is_directive for f in fences(page))
+]
+KINDS = {"python", "pycon", "sh", "console", *SHOWN}
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", RUN, ids=name_of)
+def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runner = Runner(page)
+    for fence in fences(page):
+        runner.run(fence)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_blocks_are_fenced_and_of_a_known_kind(page: Path) -> None:
+    for fence in fences(page):
+        assert fence.is_directive or fence.kind in KINDS, f"{page}:{fence.line}: '{fence.kind}'"
+        assert fence.mark != "not run" or len(fence.value) > 10
+
+
+def slug(heading: str) -> str:
+    """GitHub's, and MyST's, anchor of a heading."""
+    kept = "".join(sign for sign in heading.lower() if sign in " -_" or unicodedata.category(sign)[0] in "LN")
+    return kept.replace(" ", "-")
+
+
+def headings(page: Path) -> set[str]:
+    tokens = MarkdownIt().parse(page.read_text())
+    opened = (i for i, token in enumerate(tokens) if token.type == "heading_open")
+    texts = (tokens[i + 1].children or [] for i in opened)
+    return {slug("".join(part.content for part in text if part.type in ("text", "code_inline"))) for text in texts}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
+    inline = [t for token in MarkdownIt().parse(page.read_text()) for t in token.children or []]
+    for link in (str(t.attrs["href"]) for t in inline if t.type == "link_open"):
+        if re.match(r"https://", link):
+            continue  # listed by `external_links`, and not fetched: CI has no network
+        target, _, anchor = link.partition("#")
+        file = (page.parent / target) if target else page
+        assert file.exists(), f"{page}: {link}"
+        assert not anchor or file.suffix != ".md" or anchor in headings(file), f"{page}: {link}"
+
+
+@pytest.mark.parametrize("name", sorted(get_command(app).commands))
+def test_every_command_is_documented_with_all_its_options(name: str) -> None:
+    """The table is made from the program (docs/_extensions/commands.py); what it needs is words for each option."""
+    command = get_command(app).commands[name]
+    assert f"## covopt {name}\n\n```{{command}} {name}\n```" in (ROOT / "docs" / "commands.md").read_text()
+    assert command.help
+    for parameter in command.params:
+        assert getattr(parameter, "help", None), f"covopt {name}: {parameter.name}"
