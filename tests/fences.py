@@ -1,6 +1,6 @@
 """The fenced blocks of the documentation, and how each kind is run.
 
-A document's blocks run in order, in one empty directory and, for Python, in one namespace. `python` is executed, `pycon`
+A document has one empty directory and one Python namespace, in which its blocks run in order. `python` runs, `pycon`
 must print what it shows (doctest, with `...`), and so must `console`, where a line that begins with `$ ` is a command.
 `sh` must succeed. A comment before a block says what else is done with it:
 
