@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -15,6 +15,7 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 from covopt.solvers.deep import DeepOptions, DeepSolver
 from covopt.solvers.projected_gradient import descend_best
+from covopt.solvers.stream import StreamSolver, suits_streaming
 from covopt.solvers.trainer import train_best
 from covopt.turns import Turns
 
@@ -109,7 +110,29 @@ METHODS: dict[str, Callable[[Problem, Options], Attempt]] = {
 
 
 def _shallow(problem: Problem, options: Options) -> Attempt:
-    init = None if options.init is None else options.init[0]
+    if options.init is None and suits_streaming(problem):
+        return _streamed(problem, options)
+    return _rounds(problem, options, None if options.init is None else options.init[0])
+
+
+def _streamed(problem: Problem, options: Options) -> Attempt:
+    """Cycles of training on random batches; rounds from the network that they end at, if time is left."""
+    proof = proofs.spectral_proof(problem) if options.certify != "none" else None
+    budget = options.budget
+    outcome = run(StreamSolver(problem, budget, seed=options.seed), budget, options.callback)
+    found = outcome.state
+    first = Attempt(found.weights(), outcome.status, outcome.history, proof, [found.cost])
+    if outcome.status is not Status.CONVERGED or budget.spent():
+        return first
+    left = replace(budget, max_iterations=budget.max_iterations - len(outcome.history) + 1)
+    rounds = _rounds(problem, replace(options, budget=left), found.best[0])
+    history = [*outcome.history, *rounds.history]
+    kept = rounds if rounds.starts[0] < found.cost else first
+    return replace(rounds, weights=kept.weights, history=history, starts=kept.starts)
+
+
+def _rounds(problem: Problem, options: Options, init: Tensor | None) -> Attempt:
+    """Rounds of Frank-Wolfe in turns with the certifiers, then fewer neurons."""
     turns = Turns(problem, options.budget, options.certify, options.gap, options.seed, init, options.callback)
     outcome = turns.take()
     turns.solver.budget = options.budget

@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+import pytest
+import torch
 from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
@@ -20,3 +22,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("covopt")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the `gpu` marker need a CUDA device."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))

@@ -107,12 +107,26 @@ def _singular_values(A: Tensor, options: SpectralOptions) -> tuple[Float[Tensor,
     return values, max(A.shape) * options.rounding * float(A.norm())
 
 
+def _largest_singular_value(X: Tensor, centred: bool, options: SpectralOptions, chunk: int = 8192) -> float:
+    """A bound from above on |H X|_op; of tall X through its Gram matrix, whose largest eigenvalue loses no digits."""
+    if len(X) <= chunk:
+        values, moved = _singular_values(_centre(X, centred), options)
+        return float(values[0]) + moved
+    mean = X.mean(dim=0) if centred else X.new_zeros(X.shape[1])
+    gram, total = X.new_zeros(X.shape[1], X.shape[1]), 0.0
+    for rows in X.split(chunk):
+        moved_rows = rows - mean
+        gram.addmm_(moved_rows.T, moved_rows)
+        total += float(moved_rows.square().sum())
+    # Each entry of the Gram matrix is off by at most len(X) roundings of the product of two columns' norms.
+    return math.sqrt(float(torch.linalg.eigvalsh(gram)[-1]) + max(X.shape) * options.rounding * total)
+
+
 def _nuclear_bound(
     problem: Problem, X: Tensor, Y: Tensor, centred: bool, options: SpectralOptions, rank: int | None
 ) -> float:
-    inputs, moved = _singular_values(_centre(X, centred), options)
     # Centring loses digits relative to X itself, not to what is left.
-    largest = float(inputs[0]) + moved + len(X) * options.rounding * float(X.norm())
+    largest = _largest_singular_value(X, centred, options) + len(X) * options.rounding * float(X.norm())
     targets, moved = _singular_values(_centre(Y, centred), options)
     targets = (targets - moved - len(Y) * options.rounding * float(Y.norm())).clamp_min(0.0)
     head, tail = (targets, targets[:0]) if rank is None else (targets[:rank], targets[rank:])

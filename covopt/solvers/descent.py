@@ -44,23 +44,23 @@ class Adam:
 
     def __init__(self, function: Function, start: Float[Tensor, "B P"], options: AdamOptions | None = None) -> None:
         self._function, self._options = function, options or AdamOptions()
-        self._x = start.clone()
+        self.x = start.clone()
         self._first, self._second = torch.zeros_like(start), torch.zeros_like(start)
         self.best, self.lowest, self.made = start, torch.full_like(start[:, 0], torch.inf), 0
 
     def iterate(self) -> None:
         """Look at the value where the rows are, and go on."""
         o = self._options
-        f, g = self._function(self._x)
+        f, g = self._function(self.x)
         better = f < self.lowest
-        self.best = torch.where(better[:, None], self._x, self.best)
+        self.best = torch.where(better[:, None], self.x, self.best)
         self.lowest = torch.where(better, f, self.lowest)
         fall = o.final + (1.0 - o.final) * 0.5 * (1.0 + math.cos(math.pi * self.made / o.steps))
         self.made += 1
         self._first.lerp_(g, 1.0 - o.betas[0])
         self._second.mul_(o.betas[1]).addcmul_(g, g, value=1.0 - o.betas[1])
         spread = (self._second / (1.0 - o.betas[1] ** self.made)).sqrt_().add_(o.epsilon)
-        self._x.addcdiv_(self._first, spread, value=-o.rate * fall / (1.0 - o.betas[0] ** self.made))
+        self.x.addcdiv_(self._first, spread, value=-o.rate * fall / (1.0 - o.betas[0] ** self.made))
 
 
 @dataclass(frozen=True)

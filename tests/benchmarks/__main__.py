@@ -28,6 +28,7 @@ def main() -> None:
         threads=options.threads,
         reference=options.reference,
         device=options.device,
+        rows=options.rows,
         **({"seconds": tuple(options.seconds)} if options.seconds else {}),
     )
     for name in options.names:
@@ -50,7 +51,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=machine.usable_cores(), help="of each contender (all cores)")
     parser.add_argument("--seconds", type=float, nargs="+", help="time limits of digits-all (120 240 600)")
     parser.add_argument("--reference", type=float, help="teacher: make references by runs of so many seconds (600)")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="of kernels and oracle (cpu)")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="of kernels, oracle and scale (cpu)")
+    parser.add_argument("--rows", type=int, default=60_000, help="samples of scale (60000)")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in names]
     if unknown or ("report" in options.names and len(options.names) > 1):

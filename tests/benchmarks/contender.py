@@ -32,6 +32,8 @@ def main(directory: Path) -> None:
     weights, told = _CONTENDERS[job["contender"]](X, Y, job)
     told |= {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - worked}
     told["peak_mib"] = peak_mib()
+    if torch.cuda.is_initialized():
+        told["device_mib"] = torch.cuda.max_memory_allocated() / 2**20
     np.savez(directory / "weights.npz", W1=weights[0], W2=weights[1])
     (directory / "run.json").write_text(json.dumps(told))
 

@@ -38,7 +38,8 @@ class Settings:
         threads: of each contender.
         seconds: time limits of `digits-all`.
         reference: seconds of the reference runs of `teacher`; None makes none.
-        device: cpu or cuda, for the benchmarks that compare code on one device.
+        device: cpu or cuda, for the benchmarks that take either.
+        rows: samples of `scale`.
     """
 
     quick: bool = False
@@ -47,6 +48,7 @@ class Settings:
     seconds: tuple[float, ...] = (120.0, 240.0, 600.0)
     reference: float | None = None
     device: str = "cpu"
+    rows: int = 60_000
 
     @property
     def directory(self) -> Path:
@@ -65,7 +67,7 @@ class Run:
 
     Attributes:
         seconds, cpu_seconds: wall clock and processor time, without imports.
-        peak_mib: peak memory of the process, interpreter and torch included.
+        peak_mib: peak memory of the process, interpreter and torch included; device_mib: of its GPU.
         lower, certificate, gap: what the contender proved; the gap is taken from our own cost.
         history: (seconds, cost) as the contender saw them.
         error: what went wrong; every number is NaN then.
@@ -78,6 +80,7 @@ class Run:
     seconds: float = math.nan
     cpu_seconds: float = math.nan
     peak_mib: float = math.nan
+    device_mib: float | None = None
     cost: float = math.nan
     fit: float = math.nan
     norm: float = math.nan

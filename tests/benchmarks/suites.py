@@ -29,6 +29,7 @@ from tests.benchmarks.oracle import ORACLE
 from tests.benchmarks.peers import PEERS
 from tests.benchmarks.plateau import PLATEAU
 from tests.benchmarks.proofs import PROOFS
+from tests.benchmarks.scale import SCALE
 from tests.benchmarks.sweep import SWEEP
 from tests.benchmarks.training import run_batched_training
 from tests.benchmarks.width import WIDTH
@@ -255,4 +256,5 @@ BENCHMARKS = {
     **KERNELS,
     **ORACLE,
     **PEERS,
+    **SCALE,
 }

@@ -31,6 +31,7 @@ class TrainerOptions:
         memory: pairs that L-BFGS remembers.
         still: relative fall in `window` iterations of L-BFGS below which it stands still.
         clearings: times that its memory is cleared before the next seed begins.
+        device: cpu or cuda.
     """
 
     width: int = 500
@@ -44,6 +45,7 @@ class TrainerOptions:
     still: float = 1e-9
     window: int = 50
     clearings: int = 3
+    device: str = "cpu"
 
 
 @dataclass
@@ -103,7 +105,8 @@ def train(
     """
     options = options or TrainerOptions()
     clock = _Clock(seconds, time.perf_counter())
-    Xt, targets = torch.from_numpy(np.column_stack([X, np.full(len(X), beta)])), torch.from_numpy(Y)
+    Xt = torch.from_numpy(np.column_stack([X, np.full(len(X), beta)])).to(options.device)
+    targets = torch.from_numpy(Y).to(options.device)
     starts: list[dict[str, float]] = []
     while clock.seconds() < seconds:
         begun = clock.seconds()
@@ -112,7 +115,7 @@ def train(
         run = _Run(Xt, targets, lam, beta, options, seed + len(starts), clock, begun, end)
         cost = run.train()
         starts.append({"seed": seed + len(starts), "seconds": clock.seconds() - begun, "cost": cost})
-    return Training([W.numpy() for W in clock.weights], clock.best, clock.history, starts)
+    return Training([W.cpu().numpy() for W in clock.weights], clock.best, clock.history, starts)
 
 
 def warm_up() -> None:
@@ -158,7 +161,7 @@ class _Run:
         V = torch.randn(n, m, generator=generator, dtype=torch.float64)
         V = V / V.norm(dim=1, keepdim=True) * W1.norm(dim=1, keepdim=True)
         W2 = torch.cat([V.T, V.new_zeros(m, 1)], dim=1)
-        return [W1.requires_grad_(), W2.contiguous().requires_grad_()]
+        return [W.contiguous().to(self._Xt.device).requires_grad_() for W in (W1, W2)]
 
     def _objective(self) -> Tensor:
         W1, W2 = self._weights

@@ -80,6 +80,21 @@ def teacher(seed: int) -> Work:
     return Work(f"teacher-{seed}", X, np.maximum(X @ W.T, 0.0) @ v, 1e-2, 0.0)
 
 
+def mixture(rows: int) -> Work:
+    """784 inputs: 10 classes of 4 clumps each on a 30-dimensional subspace, and noise in all directions; one-hot.
+
+    Centres are standard normal in the subspace, clumps have standard deviation 0.5 there, the noise 0.1; X / sqrt(30).
+    """
+    inputs, rank, classes, clumps = 784, 30, 10, 4
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((inputs, rank)))[0]
+    centres = rng.standard_normal((classes * clumps, rank))
+    clump = rng.integers(classes * clumps, size=rows)
+    inside = centres[clump] + 0.5 * rng.standard_normal((rows, rank))
+    X = inside @ basis.T + 0.1 * rng.standard_normal((rows, inputs))
+    return Work(f"mixture-{rows}", X / np.sqrt(rank), np.eye(classes)[clump % classes], 1e-4, 0.0)
+
+
 def iris(lam: float) -> Work:
     """The 150 irises, each column with mean 0 and standard deviation 1, one-hot targets, a bias."""
     features, classes = load_iris(return_X_y=True)

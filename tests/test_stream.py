@@ -1,0 +1,140 @@
+"""Sums over chunks of samples, on one process and on two, and the cycles of training that are built on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing
+from torch import Tensor
+
+import covopt
+from covopt.certify import spectral
+from covopt.loop import Budget, run
+from covopt.model.chunks import Samples, all_reduced
+from covopt.model.problem import Problem, make_problem
+from covopt.model.weights import evaluate, gradient
+from covopt.solvers.stream import StreamOptions, StreamSolver, TwoLayerLoss, suits_streaming
+
+LOSSES = ("mse", "cross_entropy")
+FEW = StreamOptions(neurons=12, batch=16, first=1)
+
+
+def made(samples: int, loss: str = "mse", activation: str = "relu", device: str = "cpu") -> Problem:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(samples, 5, generator=generator, dtype=torch.float64)
+    Y = torch.nn.functional.one_hot((X[:, 0] * X[:, 1] > 0).long() + (X[:, 2] > 0).long(), 3).double()
+    return make_problem(X.to(device), Y.to(device), lam=1e-2, loss=loss, bias=0.7, activation=activation)
+
+
+def parts_of(problem: Problem, neurons: int = 7) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    shapes = ((neurons, problem.Xt.shape[1]), (neurons, problem.Y.shape[1]), (problem.Y.shape[1],))
+    U, V, b = (torch.randn(shape, generator=generator, dtype=torch.float64).to(problem.X) for shape in shapes)
+    return U, V, b
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("activation", ["relu", "leaky:0.2"])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_loss_and_gradient_do_not_depend_on_the_chunks(chunk: int, loss: str, activation: str, device: str) -> None:
+    problem = made(23, loss, activation, device)
+    U, V, b = parts_of(problem)
+    weights = [U, torch.cat([V, b[None]]).T]
+    streamed = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y, chunk))
+    value, slopes = streamed.gradient(U, V, b)
+    assert float(value) == pytest.approx(evaluate(problem, weights).total, rel=1e-12)
+    assert float(streamed.value(U, V, b)) == pytest.approx(float(value), rel=1e-12)
+    by_hidden, by_outputs = gradient(problem, weights)
+    torch.testing.assert_close(slopes[0], by_hidden, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(torch.cat([slopes[1], slopes[2][None]]).T, by_outputs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_cycles_come_near_the_minimum(loss: str) -> None:
+    problem = made(400, loss)
+    best = covopt.solve(problem.X, problem.Y, lam=problem.lam, loss=loss, bias=0.7, time_limit=2, certify="none")
+    options = replace(FEW, neurons=20, batch=64, first=8)
+    outcome = run(StreamSolver(problem, Budget(1e6), options), Budget(1e6, 4))
+    costs = [line.cost for line in outcome.history]
+    assert costs == sorted(costs, reverse=True)
+    assert best.cost * (1 - 1e-6) <= outcome.state.cost <= 1.03 * best.cost
+    assert evaluate(problem, outcome.state.weights()).total == pytest.approx(outcome.state.cost, rel=1e-12)
+
+
+def test_the_start_follows_the_scale_of_the_data() -> None:
+    """R's homogeneity: where the inputs grow by a and the targets by b, the weights grow by sqrt(b / a)."""
+    problem = made(50)
+    scaled = replace(problem, X=4.0 * problem.X, Y=9.0 * problem.Y, beta=4.0 * problem.beta)
+    first, second = (StreamSolver(p, Budget(), FEW).init().best[0] for p in (problem, scaled))
+    torch.testing.assert_close(second, 1.5 * first, rtol=1e-5, atol=1e-6)
+
+
+def test_which_data_are_streamed() -> None:
+    problem = made(20)
+    assert suits_streaming(problem, StreamOptions(entries=100))
+    assert not suits_streaming(problem)
+    assert not suits_streaming(
+        replace(problem, loss=covopt.model.loss.parse_loss("interpolate")), StreamOptions(entries=1)
+    )
+
+
+def test_the_spectral_bound_of_tall_data() -> None:
+    """Through the Gram matrix, a chunk at a time, it is above the singular value and within rounding of it."""
+    X = made(300).X + 2.0
+    options = spectral.SpectralOptions()
+    for centred in (True, False):
+        exact = float(torch.linalg.matrix_norm(X - X.mean(dim=0) * centred, 2))
+        bound = spectral._largest_singular_value(X, centred, options, chunk=64)
+        assert exact <= bound <= exact * (1 + 1e-9)
+
+
+def test_solve_streams_many_samples() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90_000, 50)).astype(np.float64)
+    Y = np.maximum(X[:, :3], 0.0).sum(axis=1)
+    result = covopt.solve(X, Y, lam=1e-3, bias=0.0, time_limit=6.0)
+    assert result.status in ("time_limit", "converged")
+    assert result.lower is not None
+    assert 0.0 < result.lower <= result.cost < 0.1 * float(np.mean(Y**2))
+    W1, W2 = (W.numpy() for W in result.weights)
+    F = np.maximum(X @ W1[:, :-1].T, 0.0) @ W2[:, :-1].T
+    cost = np.mean((F[:, 0] - Y) ** 2) + 1e-3 * (np.sum(W1**2) + np.sum(W2**2))
+    assert result.cost == pytest.approx(cost, rel=1e-9)
+
+
+def _work(rank: int, processes: int, meeting: str, out: str) -> None:
+    """One process of a group: its rows, two cycles, and what it ends with."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=processes)
+    problem = made(60)
+    rows = slice(0, 23) if rank == 0 else slice(23, 60)
+    mine = replace(problem, X=problem.X[rows], Y=problem.Y[rows])
+    U, V, b = parts_of(problem)
+    value, slopes = TwoLayerLoss(mine, Samples(mine.Xt, mine.Y, 10, all_reduced)).gradient(U, V, b)
+    solver = StreamSolver(mine, Budget(1e6), FEW, reduce=all_reduced)
+    state = solver.init()
+    for _ in range(3):
+        state = solver.step(state)
+    torch.save((value, slopes, state.weights(), state.cost), f"{out}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_give_the_answer_of_one(tmp_path: Path) -> None:
+    """Rows spread over a gloo group on the loopback: the same sums, and one network, whose cost is that of all rows."""
+    meeting = f"file://{tmp_path / 'meeting'}"
+    torch.multiprocessing.start_processes(_work, args=(2, meeting, str(tmp_path)), nprocs=2, start_method="spawn")
+    (value, slopes, weights, cost), other = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    problem = made(60)
+    alone, expected = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y)).gradient(*parts_of(problem))
+    assert float(value) == pytest.approx(float(alone), rel=1e-12) == float(other[0])
+    for mine, theirs in zip(slopes, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
+    assert all(torch.equal(a, b) for a, b in zip(weights, other[2], strict=True))
+    assert cost == other[3]
+    assert evaluate(problem, weights).total == pytest.approx(cost, rel=1e-9)
+    assert cost < float(problem.loss.value(torch.zeros_like(problem.Y), problem.Y))
