@@ -58,7 +58,7 @@ def test_loss_and_gradient_do_not_depend_on_the_chunks(chunk: int, loss: str, ac
 def test_cycles_come_near_the_minimum(loss: str) -> None:
     problem = made(400, loss)
     best = covopt.solve(problem.X, problem.Y, lam=problem.lam, loss=loss, bias=0.7, time_limit=2, certify="none")
-    options = replace(FEW, neurons=20, batch=64, first=8)
+    options = replace(FEW, neurons=40, batch=100, first=16)
     outcome = run(StreamSolver(problem, Budget(1e6), options), Budget(1e6, 4))
     costs = [line.cost for line in outcome.history]
     assert costs == sorted(costs, reverse=True)

@@ -143,7 +143,7 @@ def _matrix(values: object, name: str, device: str | torch.device | None) -> Ten
         raise ProblemError(
             f"{name} has NaN or infinite entries (first at row {row}, column {column}); remove or impute them."
         )
-    return tensor.clone()
+    return tensor.clone() if isinstance(values, Tensor) else tensor
 
 
 def _check_simplex(Y: Tensor) -> None:

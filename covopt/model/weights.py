@@ -85,9 +85,10 @@ def objective(problem: Problem, weights: Weights) -> Float[Tensor, ""]:
     return problem.loss.value(F, problem.Y) + problem.lam * norm
 
 
-def evaluate(problem: Problem, weights: Weights) -> Cost:
-    """The cost and its parts, recomputed from the weights alone."""
-    F = preactivations(problem, weights)[-1]
+def evaluate(problem: Problem, weights: Weights, chunk: int = 8192) -> Cost:
+    """The cost and its parts, recomputed from the weights alone, the samples taken `chunk` at a time."""
+    check_weights(problem, weights)
+    F = torch.cat([outputs(problem, weights, rows) for rows in problem.X.split(chunk)])
     fit = float(problem.loss.value(F, problem.Y))
     norm = float(sum(W.square().sum() for W in weights))
     residual = float((F - problem.Y).abs().max())

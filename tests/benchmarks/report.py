@@ -1,4 +1,4 @@
-"""The table in docs/performance.md, made anew from the result files."""
+"""The tables in docs/performance.md, made anew from the result files."""
 
 from __future__ import annotations
 
@@ -9,18 +9,34 @@ from tests.benchmarks.harness import RESULTS
 from tests.benchmarks.suites import BENCHMARKS
 
 PAGE = machine.ROOT / "docs" / "performance.md"
-BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
 
 
 def regenerate() -> str:
-    """Put the table between the page's two marks; the table."""
-    text = _table()
-    head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    if not tail:
-        raise SystemExit(f"{PAGE.name} lacks the lines '{BEGIN}' and '{END}'; put them where the table belongs.")
-    PAGE.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
-    return text
+    """Put each table between its two marks on the page; the tables."""
+    tables = {"benchmarks": _table(), "costs": _costs()}
+    page = PAGE.read_text(encoding="utf-8")
+    for name, text in tables.items():
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        head, _, rest = page.partition(begin)
+        _, _, tail = rest.partition(end)
+        if not tail:
+            raise SystemExit(f"{PAGE.name} lacks the lines '{begin}' and '{end}'; put them where the table belongs.")
+        page = f"{head}{begin}\n{text}\n{end}{tail}"
+    PAGE.write_text(page, encoding="utf-8")
+    return "\n\n".join(tables.values())
+
+
+def _costs() -> str:
+    """The laws of `costs`, and what they predict."""
+    path = RESULTS / "costs.json"
+    if not path.exists():
+        return "Not measured yet."
+    told = json.loads(path.read_text())
+    lines = [f"| {' | '.join(told['columns'])} |", "|---" * len(told["columns"]) + "|"]
+    for row in told["rows"]:
+        if row[-1] is not None:  # the others are measurements
+            lines.append(f"| {' | '.join(cell if isinstance(cell, str) else f'{cell:.3g}' for cell in row)} |")
+    return "\n".join(lines)
 
 
 def _table() -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.benchmarks import works
 from tests.benchmarks.audit import AUDIT
+from tests.benchmarks.costs import COSTS
 from tests.benchmarks.deep import DEEP
 from tests.benchmarks.harness import (
     ENDED,
@@ -257,4 +258,5 @@ BENCHMARKS = {
     **ORACLE,
     **PEERS,
     **SCALE,
+    **COSTS,
 }
