@@ -45,6 +45,7 @@ class DeepOptions:
         widening: neurons added to each hidden layer of copies of the best network, relative to its width, and their
             strength, relative to the layer's root mean square.
         rounds: of the shallow solver on one block.
+        brisk: a pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
         gain: a pass over the blocks that lowers the cost by less than this, relative, is calm.
         patience: calm passes in a row that end the solve.
     """
@@ -57,6 +58,7 @@ class DeepOptions:
     promising: float = 0.03
     widening: tuple[tuple[float, float], ...] = ((0.5, 0.5), (1.0, 1.0))
     rounds: int = 8
+    brisk: float = 1e-3
     gain: float = 1e-6
     patience: int = 1
 
@@ -169,7 +171,7 @@ class DeepSolver:
 
     def _improve(self, state: State) -> None:
         """Wider copies of the best network, one pass over its blocks, and all weights moved before and after."""
-        before, state.due = state.cost, False
+        before = state.cost
         self._keep(state, reduced(self.problem, state.best), at_most=True)
         copies = [self._widened(state.best, *each) for each in self.options.widening]
         for weights in self._descend([state.best, *copies], POLISHING):
@@ -178,9 +180,13 @@ class DeepSolver:
             if self.budget.spent():
                 return
             self._keep(state, self._block(state, layer))
+            if before - state.cost > self.options.brisk * before:
+                break
         self._keep(state, self._descend([state.best], POLISHING)[0])
         self._keep(state, reduced(self.problem, state.best), at_most=True)
-        state.calm = state.calm + 1 if before - state.cost <= self.options.gain * before else 0
+        gain = before - state.cost
+        state.due = gain > self.options.brisk * before
+        state.calm = state.calm + 1 if gain <= self.options.gain * before else 0
 
     def _block(self, state: State, layer: int) -> list[Tensor]:
         weights, rounds = state.best, self.options.rounds

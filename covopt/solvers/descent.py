@@ -87,8 +87,9 @@ class BatchedLBFGS:
     A row that accepts its point takes a new direction, the others shorten or lengthen their step, so that none waits
     for another's line search. It asks for weak Wolfe conditions, which suit functions with kinks [Lewis, Overton 2013].
 
-    The rows share the slots of the memory. A row that took no step in a turn leaves a pair (s, y) there with the
-    weight 1 / (s . y) = 0, which does nothing in the two-loop recursion [Nocedal, Wright 2006, algorithm 7.4].
+    The directions come from the compact form of the inverse [Byrd, Nocedal, Schnabel 1994, theorem 2.2], in which the
+    pairs (s, y) meet the gradient in two matrix products. The rows share the slots of the memory: a row that took no
+    step in a turn leaves the pair (0, 0) there, which does nothing.
 
     Attributes:
         x: points (B, P); f: values (B,), which never rise; g: gradients (B, P).
@@ -99,8 +100,9 @@ class BatchedLBFGS:
         self._function, self._options = function, options or LBFGSOptions()
         self.x = start.clone()
         self.f, self.g = function(self.x)
-        self._steps, self._changes = self.x.new_zeros(2, self._options.memory, *self.x.shape)
-        self._weights = self.f.new_zeros(self._options.memory, len(self.f))
+        rows, memory = len(self.f), self._options.memory
+        self._pairs = self.x.new_zeros(rows, 2 * memory, self.x.shape[1])  # each row's s, then its y
+        self._products = self.x.new_zeros(rows, 2 * memory, memory)  # of the pairs with each y
         self._scale, self._turns = torch.ones_like(self.f), 0
         everyone = torch.ones_like(self.f, dtype=torch.bool)
         self.stuck, self._fresh = ~everyone, everyone
@@ -127,21 +129,19 @@ class BatchedLBFGS:
             self._move(taken, point, value, gradient)
         renewed = taken | lost
         if bool(renewed.any()):
-            self.forget(lost)
+            if bool(lost.any()):
+                self.forget(lost)
             self._turn(renewed)
 
     def forget(self, rows: Bool[Tensor, " B"]) -> None:
         """Clear the memory of some rows."""
-        self._weights[:, rows] = 0.0
-        self._scale[rows] = 1.0
+        self._pairs[rows], self._products[rows], self._scale[rows] = 0.0, 0.0, 1.0
         self._fresh = self._fresh | rows
 
     def keep(self, rows: Bool[Tensor, " B"]) -> None:
         """Go on with these rows only."""
-        for name in ("x", "f", "g", "stuck", "_fresh", "_scale", "_direction", "_slope", *_SEARCH):
+        for name in _ROWS:
             setattr(self, name, getattr(self, name)[rows])
-        for name in ("_steps", "_changes", "_weights"):
-            setattr(self, name, getattr(self, name)[:, rows])
 
     def _move(
         self,
@@ -160,14 +160,11 @@ class BatchedLBFGS:
         self._scale = torch.where(good, curvature / length, self._scale)
         self._fresh = self._fresh & ~good
         if self._options.memory:
-            slot = self._turns % self._options.memory
-            self._steps[slot], self._changes[slot] = step, change
-            self._weights[slot] = torch.where(good, 1.0 / curvature, torch.zeros_like(curvature))
-            self._turns += 1
+            self._remember(*(torch.where(good[:, None], d, none) for d in (step, change)))
 
     def _turn(self, rows: Bool[Tensor, " B"]) -> None:
         """Begin a line search in the new direction; in the steepest descent where that one leads uphill."""
-        direction = self._recursion()
+        direction = self._quasi_newton()
         slope = _dot(self.g, direction)
         uphill = rows & ~(slope < 0.0)
         if bool(uphill.any()):
@@ -183,18 +180,37 @@ class BatchedLBFGS:
         self._high = torch.where(rows, torch.full_like(slope, torch.inf), self._high)
         self._trials = torch.where(rows, torch.zeros_like(self._trials), self._trials)
 
-    def _recursion(self) -> Float[Tensor, "B P"]:
-        """Minus the approximate inverse Hessian times the gradient."""
+    def _remember(self, step: Float[Tensor, "B P"], change: Float[Tensor, "B P"]) -> None:
+        """Put the pairs in the place of the oldest ones."""
         memory = self._options.memory
-        newest_first = [k % memory for k in range(self._turns - 1, max(-1, self._turns - 1 - memory), -1)]
-        q, parts = self.g.neg(), {}
-        for k in newest_first:
-            parts[k] = self._weights[k] * _dot(self._steps[k], q)
-            q.addcmul_(parts[k][:, None], self._changes[k], value=-1.0)
-        q.mul_(self._scale[:, None])
-        for k in reversed(newest_first):
-            q.addcmul_((parts[k] - self._weights[k] * _dot(self._changes[k], q))[:, None], self._steps[k])
-        return q
+        slot = self._turns % memory
+        self._pairs[:, slot], self._pairs[:, memory + slot] = step, change
+        products = torch.bmm(change[:, None], self._pairs.mT)[:, 0]
+        self._products[:, :, slot], self._products[:, memory + slot] = products, products[:, memory:]
+        self._turns += 1
+
+    def _quasi_newton(self) -> Float[Tensor, "B P"]:
+        """Minus the approximate inverse Hessian times the gradient.
+
+        With the pairs in the columns of S and Y, R the upper triangle of S^T Y and D its diagonal,
+
+            H g = c g + S R^-T [ (D + c Y^T Y) R^-1 S^T g - c Y^T g ] - c Y R^-1 S^T g.
+        """
+        memory, scale = self._options.memory, self._scale[:, None]
+        if not memory:
+            return -scale * self.g
+        oldest_first = [(self._turns + k) % memory for k in range(memory)]
+        both = oldest_first + [memory + slot for slot in oldest_first]
+        along = torch.bmm(self.g[:, None], self._pairs.mT).mT[:, both]
+        products = self._products[:, both][:, :, oldest_first]
+        diagonal = torch.diagonal(products[:, :memory], dim1=1, dim2=2)
+        R = products[:, :memory].triu() + torch.diag_embed((diagonal == 0.0).to(diagonal))
+        inner = torch.linalg.solve_triangular(R, along[:, :memory], upper=True)
+        outer = torch.baddbmm(along[:, memory:], products[:, memory:], inner, beta=-1.0) * scale[:, :, None]
+        outer = torch.linalg.solve_triangular(R.mT, outer + diagonal[:, :, None] * inner, upper=False)
+        parts = torch.empty_like(along)
+        parts[:, both] = torch.cat([outer, -scale[:, :, None] * inner], dim=1)
+        return torch.addcmul(torch.bmm(parts.mT, self._pairs)[:, 0], scale, self.g).neg_()
 
     def _next(self, gain: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         """Twice as far while nothing bounds the step; else the parabola's minimum, kept inside the bracket."""
@@ -205,4 +221,5 @@ class BatchedLBFGS:
         return torch.where(torch.isinf(high), 2.0 * t, inside)
 
 
-_SEARCH = ("_length", "_low", "_high", "_trials")
+_ROWS = ("x", "f", "g", "stuck", "_fresh", "_scale", "_direction", "_slope", "_length", "_low", "_high", "_trials")
+_ROWS += ("_pairs", "_products")
