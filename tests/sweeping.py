@@ -98,6 +98,10 @@ class Killings:
     in_flight: int
 
 
+KILL_WITHIN = 1.2
+"""Seconds within which a process is killed: several times what it takes to begin, so that most kills meet cells."""
+
+
 def kill_again_and_again(directory: Path, kills: int, cells: int, seed: int = 0) -> Killings:
     """Kill a sweep with SIGKILL at random moments, `kills` times, then let it end."""
     solver, database, rng = HandMade(directory / "log"), directory / "s.sqlite", random.Random(seed)
@@ -107,7 +111,7 @@ def kill_again_and_again(directory: Path, kills: int, cells: int, seed: int = 0)
         began = len(solver.started())
         child = start(solver, cells, database)
         if killed < kills:
-            time.sleep(rng.uniform(0.0, 0.25))
+            time.sleep(rng.uniform(0.0, KILL_WITHIN))
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         now = finished(database)
