@@ -13,7 +13,7 @@ from torch import Tensor
 from covopt import record
 from covopt.certify import proofs
 from covopt.certify.proofs import Proof
-from covopt.errors import ProblemError
+from covopt.errors import ProblemError, shown
 from covopt.layers import examine
 from covopt.loop import Budget, Callback, Progress, Status
 from covopt.methods import METHODS, Options
@@ -209,7 +209,7 @@ def _fill(result: Result, weights: list[Tensor], proof: Proof | None) -> None:
 
 def _check_count(name: str, count: int | None) -> None:
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-        raise ProblemError(f"{name} is {count!r}; give a whole number, at least 1, or leave it out.")
+        raise ProblemError(f"{name} is {shown(count)}; give a whole number, at least 1, or leave it out.")
 
 
 def _check_options(method: str, certify: str, gap: float, time_limit: float, seed: int) -> None:
@@ -218,11 +218,11 @@ def _check_options(method: str, certify: str, gap: float, time_limit: float, see
     if certify not in CERTIFY:
         raise ProblemError(f"'{certify}' is no level of certification; use {' or '.join(CERTIFY)}.")
     if not (isinstance(gap, (int, float)) and 0 <= gap < 1):
-        raise ProblemError(f"The gap is {gap!r}; give a number from 0 to below 1.")
+        raise ProblemError(f"The gap is {shown(gap)}; give a number from 0 to below 1.")
     if not (isinstance(time_limit, (int, float)) and time_limit > 0):
-        raise ProblemError(f"The time limit is {time_limit!r}; give seconds above 0.")
+        raise ProblemError(f"The time limit is {shown(time_limit)}; give seconds above 0.")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ProblemError(f"The seed is {seed!r}; give a whole number from 0 to 2^63 - 1.")
+        raise ProblemError(f"The seed is {shown(seed)}; give a whole number from 0 to 2^63 - 1.")
 
 
 def _initial(problem: Problem, init: Result | Sequence[object] | None) -> list[Tensor] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+import stat
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -14,22 +15,42 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from covopt.errors import DataError, RecordError
+from covopt.errors import DataError, RecordError, listed
 
 DEFLATE_LIMIT = 1032
 """The most bytes that one compressed byte can unfold to (the limit of the deflate format)."""
+UNFOLDED, RATIO = 2**28, 100
+"""Files may unfold to so many bytes, and beyond that to so many times their own size."""
 
 
 def check_readable(path: Path) -> None:
     """Raise a DataError unless `path` is a file that can be opened."""
-    if path.is_dir():
-        raise DataError(f"{path} is a directory; give a file.")
     try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise DataError(f"{path} is a directory; give a file.")
+        if not stat.S_ISREG(mode):  # a pipe or a device may never end, and cannot be read twice
+            raise DataError(f"{path} is no ordinary file; copy what it gives into one.")
         path.open("rb").close()
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # ValueError: a NUL in the name
         raise DataError(f"There is no file {path}; check the name.") from error
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
+        raise DataError(f"{path} cannot be read ({error.strerror}); check its name and its permissions.") from error
+
+
+LARGEST = 1e75
+"""The largest magnitude of data: the fourth powers of larger numbers are beyond float64."""
+
+
+def check_unfolding(path: Path, size: int) -> None:
+    """Raise a DataError where a small file declares that its content takes very much memory.
+
+    Args:
+        path: the file.
+        size: bytes that its content takes in memory.
+    """
+    if size > max(UNFOLDED, RATIO * path.stat().st_size):
+        raise DataError(f"{path} would unfold to {size / 2**30:.3g} GiB; store it without compression, or in parts.")
 
 
 def read_npz(path: Path) -> dict[str, NDArray]:
@@ -43,6 +64,7 @@ def read_npz(path: Path) -> dict[str, NDArray]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = [m for m in archive.infolist() if m.filename.endswith(".npy")]
+            check_unfolding(path, sum(m.file_size for m in members))
             return {m.filename.removesuffix(".npy"): _read_member(archive, m, path) for m in members}
     except DataError:
         raise
@@ -84,7 +106,7 @@ def read_matrix(path: Path) -> NDArray:
         arrays = read_npz(path)
         if "A" in arrays or len(arrays) == 1:
             return arrays["A"] if "A" in arrays else next(iter(arrays.values()))
-        raise DataError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; name the matrix A.")
+        raise DataError(f"{path} holds {listed(sorted(arrays))}; name the matrix A.")
     if suffix == ".npy":
         return _read_npy(path)
     if suffix == ".csv":
@@ -125,7 +147,7 @@ def _read_numbers(path: Path) -> NDArray:
     try:
         return np.array([[float(entry) for entry in line] for line in lines])
     except ValueError as error:
-        raise DataError(f"{path} holds more than numbers ({error}); give rows of numbers, without names.") from error
+        raise DataError(f"{path} holds more than numbers; give rows of numbers, without names.") from error
 
 
 def check_free(path: Path, force: bool = False) -> None:

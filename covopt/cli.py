@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from covopt import __version__
-from covopt.commands.common import BAD_INPUT, complain
+from covopt.commands.common import BAD_INPUT, CLOSED, complain, discard_output, flush, is_memory
 from covopt.commands.compare import compare_command
 from covopt.commands.cprank import cprank_command
 from covopt.commands.doctor import doctor_command
@@ -60,17 +60,26 @@ def _program(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 finished, 2 bad input in one sentence, 130 interrupted.
+    """Run the command line and exit: 0 finished, 2 bad input in one sentence, 130 interrupted, 141 nobody reads on.
 
     Args:
         arguments: what follows the program's name; None reads it from the process.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        sys.exit(app(given or ["--help"], prog_name="covopt", standalone_mode=False) or 0)
+        code = app(given or ["--help"], prog_name="covopt", standalone_mode=False) or 0
+        flush()
+        sys.exit(code)
     except CovoptError as error:
         complain(str(error), BAD_INPUT)
     except typer.TyperException as error:
         message = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
         message = message.replace("Value error, ", "").rstrip(".")
         complain(f"{message}; see covopt --help.", BAD_INPUT)
+    except BrokenPipeError:  # who read the answer has seen enough
+        discard_output()
+        sys.exit(CLOSED)
+    except (MemoryError, RuntimeError) as error:
+        if not is_memory(error):
+            raise
+        complain("There is not memory enough for this; take fewer rows, smaller widths or fewer starts.", BAD_INPUT)

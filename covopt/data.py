@@ -22,8 +22,8 @@ from jaxtyping import Float64
 from numpy.typing import NDArray
 from sklearn import datasets
 
-from covopt.arrays import DEFLATE_LIMIT, check_readable, read_npz
-from covopt.errors import DataError
+from covopt.arrays import DEFLATE_LIMIT, LARGEST, check_readable, check_unfolding, read_npz
+from covopt.errors import DataError, listed, shown
 from covopt.tensors import as_array, read_torch
 
 try:
@@ -40,7 +40,11 @@ SHIPPED: dict[str, Callable[..., object]] = {
     "wine": datasets.load_wine,
 }
 SCALES = ("none", "max", "standard")
+CLASSES = 1000
+"""So many classes, or more, need two rows of each on average; else they are numbers, whose one-hot rows are huge."""
 MNIST_ROWS = 60_000
+CELL = 40
+"""Bytes that a cell of a table takes while it is read."""
 MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 
 
@@ -99,7 +103,7 @@ def read_data(
         raise DataError(f"The scale '{scale}' is unknown; use one of {', '.join(SCALES)}.")
     name = os.fspath(source)
     raw = _read(name, target, data_dir)
-    X, Y = _numeric_matrix(raw.X, "X", name), np.asarray(raw.Y)
+    X, Y = _numeric_matrix(raw.X, "X", name), np.atleast_1d(raw.Y)
     if len(X) != len(Y):
         raise DataError(f"In {name} X has {len(X)} rows and Y has {len(Y)}; give one row of targets for each input.")
     count = _row_count(rows, len(X), name)
@@ -121,14 +125,14 @@ def _read(name: str, target: str | None, data_dir: str | os.PathLike[str] | None
         return _pick_arrays(read_npz(path), path)
     if suffix in (".pt", ".pth"):
         return _read_torch(path)
-    if path.exists():
+    if os.path.exists(name):  # unlike Path.exists, never raises
         raise DataError(f"{name} is of no known format; give a .npz, .csv, .parquet or .pt file.")
     if name == "mnist":
         return _fetch_mnist() if data_dir is None else _read_mnist(Path(data_dir))
     if name in SHIPPED:
         X, Y = SHIPPED[name](return_X_y=True)  # type: ignore[misc]
         return _Raw(np.asarray(X), np.asarray(Y))
-    raise DataError(f"There is no file or data set named '{name}'; {_suggestion(name)}.")
+    raise DataError(f"There is no file or data set named {shown(name)}; {_suggestion(name)}.")
 
 
 def _suggestion(name: str) -> str:
@@ -149,12 +153,17 @@ def _numeric_matrix(values: NDArray, name: str, source: str) -> NDArray:
         raise DataError(f"{name} in {source} has {values.ndim} dimensions; give a matrix with one row for each sample.")
     if matrix.size == 0:
         raise DataError(f"{name} in {source} is empty (shape {values.shape}); give at least one row and one column.")
+    if matrix.dtype.kind == "f" and matrix.dtype.itemsize > 8:
+        with np.errstate(over="ignore"):
+            matrix = matrix.astype(np.float64)
     if matrix.dtype.kind == "f" and not np.isfinite(matrix).all():
         row, column = (int(i) for i in np.argwhere(~np.isfinite(matrix))[0])
         raise DataError(
             f"{name} in {source} has NaN or infinite entries (first at row {row}, column {column}); remove or impute"
             " them."
         )
+    if matrix.dtype.kind == "f" and max(matrix.max(), -matrix.min()) > LARGEST:
+        raise DataError(f"{name} in {source} has entries beyond {LARGEST:g}; divide it by its largest entry.")
     return matrix
 
 
@@ -166,6 +175,11 @@ def _targets(Y: NDArray, source: str) -> tuple[NDArray[np.float64], tuple[str, .
     if not len(column):
         raise DataError(f"Y in {source} is empty; give at least one row.")
     classes, codes = np.unique(column, return_inverse=True)
+    if len(classes) > CLASSES and 2 * len(classes) > len(column):
+        raise DataError(
+            f"Y in {source} has {len(classes)} classes on {len(column)} rows; if these are numbers, store them as"
+            " floating ones."
+        )
     return np.eye(len(classes))[codes], tuple(str(c) for c in classes)
 
 
@@ -173,7 +187,7 @@ def _row_count(rows: int | None, available: int, source: str) -> int:
     if rows is None:
         return available
     if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)):
-        raise DataError(f"rows is {rows!r}; give a whole number.")
+        raise DataError(f"rows is {shown(rows)}; give a whole number.")
     if not 1 <= rows <= available:
         raise DataError(f"rows is {rows}, but {source} has {available} rows; give a number from 1 to {available}.")
     return int(rows)
@@ -196,7 +210,7 @@ def _scaling(X: NDArray, scale: str) -> tuple[NDArray[np.float64], NDArray[np.fl
 
 
 def _pick_arrays(arrays: Mapping[str, NDArray], path: Path) -> _Raw:
-    found = f"it holds {', '.join(sorted(arrays)) or 'nothing'}"
+    found = f"it holds {listed(sorted(arrays))}"
     if "X" not in arrays:
         raise DataError(f"{path} has no X ({found}); name the inputs X and the targets Y.")
     if "Y" not in arrays and "y" not in arrays:
@@ -221,11 +235,11 @@ def _read_table(path: Path, target: str | None) -> _Raw:
     """Split the columns of a table into inputs and the target."""
     check_readable(path)
     columns = _read_csv(path) if path.suffix.lower() == ".csv" else _read_parquet(path)
-    names = ", ".join(columns)
+    names = listed(columns)
     if target is None:
         raise DataError(f"{path} is a table, so say which column holds the targets: --target with one of {names}.")
     if target not in columns:
-        raise DataError(f"{path} has no column '{target}'; give one of {names}.")
+        raise DataError(f"{path} has no column {shown(target)}; give one of {names}.")
     inputs = {name: _number_column(values, name, path) for name, values in columns.items() if name != target}
     if not inputs:
         raise DataError(f"{path} has no column beside the target '{target}'; give at least one input.")
@@ -256,25 +270,32 @@ def _read_parquet(path: Path) -> dict[str, list[object]]:
     if parquet is None:
         raise DataError("Reading .parquet needs pyarrow; install it with: pip install 'covopt[parquet]'.")
     try:
+        declared = parquet.read_metadata(path)
+        check_unfolding(path, CELL * declared.num_rows * declared.num_columns)
         table = parquet.read_table(path)
+        names = table.column_names
+        columns = [column.to_pylist() for column in table.columns]
     except (ArrowException, OSError, ValueError) as error:
         raise DataError(f"{path} is not a .parquet file or is damaged; write it again.") from error
-    if table.num_rows == 0:
-        raise DataError(f"{path} has no rows; give at least one.")
-    return {name: table.column(name).to_pylist() for name in table.column_names}
+    if table.num_rows == 0 or not names:
+        raise DataError(f"{path} has no rows or no columns; give at least one of each.")
+    if len(set(names)) < len(names):
+        raise DataError(f"{path} has two columns of one name; give each column a name of its own.")
+    return dict(zip(names, columns, strict=True))
 
 
 def _number_column(values: list[object], name: str, path: Path) -> NDArray[np.float64]:
     for row, value in enumerate(values):
         if value is None or value == "":
-            raise DataError(f"Column '{name}' of {path} has a missing value in row {row}; remove or impute it.")
+            raise DataError(f"Column {shown(name)} of {path} has a missing value in row {row}; remove or impute it.")
         if not _is_number(value):
             raise DataError(
-                f"Column '{name}' of {path} is not numeric (row {row} holds {value!r}); encode it as numbers or drop"
-                " it."
+                f"Column {shown(name)} of {path} is not numeric (row {row} holds {shown(value)}); encode it as"
+                " numbers or drop it."
             )
-        if not math.isfinite(float(value)):  # type: ignore[arg-type]
-            raise DataError(f"Column '{name}' of {path} has {value} in row {row}; remove or impute it.")
+        number = float(value)  # type: ignore[arg-type]
+        if not math.isfinite(number):
+            raise DataError(f"Column {shown(name)} of {path} has {number} in row {row}; remove or impute it.")
     return np.array([float(v) for v in values])  # type: ignore[arg-type]
 
 
@@ -322,7 +343,7 @@ def _read_mnist(directory: Path) -> _Raw:
     images, labels = (_read_idx(_find_idx(directory, name)) for name in MNIST_FILES)
     if images.ndim != 3 or labels.ndim != 1:
         raise DataError(f"The files in {directory} are not images and labels of MNIST; fetch them again.")
-    return _Raw(images.reshape(len(images), -1), labels)
+    return _Raw(images.reshape(len(images), math.prod(images.shape[1:])), labels)
 
 
 def _find_idx(directory: Path, name: str) -> Path:
@@ -346,6 +367,7 @@ def _read_idx(path: Path) -> NDArray[np.uint8]:
             expected = int(np.prod(shape))
             if len(shape) != head[3] or expected > size:
                 raise damaged
+            check_unfolding(path, expected)
             body = stream.read(expected + 1)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise damaged from error

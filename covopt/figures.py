@@ -64,7 +64,7 @@ def draw_run(picture: RunPicture, path: Path) -> None:
     figure = Figure(figsize=(11.0, 4.8), layout="constrained", dpi=130)
     FigureCanvasAgg(figure)
     columns = figure.add_gridspec(1, 2, width_ratios=(1.0, 1.15), wspace=0.05)
-    figure.suptitle(picture.title, fontsize=11)
+    figure.suptitle(picture.title, fontsize=11, parse_math=False)
     _draw_convergence(figure.add_subplot(columns[0]), picture.history)
     if len(picture.norms):
         rows = columns[1].subgridspec(2, 1, height_ratios=(1.0, 2.2))
@@ -97,7 +97,7 @@ def draw_curves(title: str, curves: Sequence[Curve], lower: float | None, path: 
     """
     figure = Figure(figsize=(11.0, 4.8), layout="constrained", dpi=130)
     FigureCanvasAgg(figure)
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(title, fontsize=11, parse_math=False)
     costs, excess = figure.subplots(1, 2)
     finite = [(curve, [p for p in curve.history if np.isfinite(p.cost)]) for curve in curves]
     drawn = [(curve, lines, color) for (curve, lines), color in zip(finite, cycle(CURVE_COLORS)) if lines]
@@ -260,7 +260,7 @@ def draw_forces(picture: ForcesPicture, path: Path) -> None:
     figure = Figure(figsize=(11.6, 5.6), layout="constrained", dpi=130)
     FigureCanvasAgg(figure)
     samples, neurons = figure.subplots(1, 2)
-    figure.suptitle(picture.title, fontsize=11)
+    figure.suptitle(picture.title, fontsize=11, parse_math=False)
     if picture.Z.size == 0 or not np.abs(picture.Z).max() > 0.0:
         _say(samples, "no neuron is active here")
         _say(neurons, "")

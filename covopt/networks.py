@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from covopt.arrays import read_npz
-from covopt.errors import DataError
+from covopt.errors import DataError, listed
 from covopt.tensors import as_array, read_torch
 
 STATE_DICT = "save the state dict of Linear layers with torch.save(model.state_dict(), file)"
@@ -89,7 +89,7 @@ def _listed(arrays: Mapping[str, NDArray], file: Path) -> list[NDArray]:
     """W1 ... WL in their order."""
     names = [f"W{i}" for i in range(1, len(arrays) + 1)]
     if set(names) != set(arrays):
-        held = ", ".join(sorted(arrays)) or "nothing"
+        held = listed(sorted(arrays))
         raise DataError(f"{file} holds {held}; name the weights W1 ... WL, the bias column last in each, and no more.")
     return [arrays[name] for name in names]
 

@@ -15,12 +15,13 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from covopt.arrays import read_npz
-from covopt.errors import DataError, RecordError
+from covopt.arrays import check_readable, read_npz
+from covopt.errors import CovoptError, DataError, RecordError
 from covopt.loop import Progress
 
 SUMMARY, NETWORK, PROBLEM = "result.json", "network.npz", "problem.npz"
@@ -56,8 +57,12 @@ def check_free(directory: str | os.PathLike[str], force: bool = False) -> Path:
     Raises:
         RecordError: it exists and `force` is false; it exists and is no run (never replaced); it cannot be made.
     """
-    path = Path(directory).resolve()
-    if path.exists():
+    try:
+        path = Path(directory).resolve()
+        there = path.exists()
+    except (OSError, ValueError) as error:  # a name too long, or with a NUL
+        raise RecordError(f"{directory} is no name of a directory; choose another one.") from error
+    if there:
         if not force:
             raise RecordError(f"{directory} exists already; choose another directory, or replace it with --force.")
         if not _is_run(path):
@@ -126,8 +131,14 @@ def read(directory: str | os.PathLike[str]) -> Stored:
             certificate=read_npz(path / CERTIFICATE),
             history=_read_history(path / HISTORY),
         )
-    except (DataError, OSError, ValueError, KeyError) as error:
-        raise RecordError(f"{directory} is not a complete run: {error}") from error
+    except DataError as error:
+        raise broken(directory, error) from error
+
+
+def broken(directory: str | os.PathLike[str], error: CovoptError) -> RecordError:
+    """That a run cannot be used, with what is wrong and without the remedy of its parts."""
+    reason = str(error).partition(";")[0].rstrip(".")
+    return RecordError(f"{directory} is not a complete run ({reason}); solve again with --out.")
 
 
 def read_summary(directory: str | os.PathLike[str]) -> dict[str, object]:
@@ -141,11 +152,27 @@ def read_summary(directory: str | os.PathLike[str]) -> dict[str, object]:
         raise RecordError(f"{directory} holds no run ({SUMMARY} is missing); give a directory that --out wrote.")
     try:
         summary = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{file} is damaged and cannot be read; solve again with --out.") from error
-    if not isinstance(summary, dict):
-        raise RecordError(f"{file} is not a summary of covopt; solve again with --out.")
+    wrong = _wrong_entry(summary)
+    if wrong is not None:
+        raise RecordError(f"{file} is not a summary of covopt (its {wrong} is wrong); solve again with --out.")
     return summary
+
+
+def _wrong_entry(summary: object) -> str | None:
+    """The first entry that is missing or is not of its kind; None where all are well."""
+    if not isinstance(summary, dict):
+        return "form"
+    for name, kinds in ENTRIES.items():
+        if not isinstance(summary.get(name, ""), kinds):
+            return name
+    for name, words in (("status", STATUSES), ("certificate", CERTIFICATES)):
+        if summary[name] not in words:
+            return name
+    if not all(isinstance(layer, dict) and layer.keys() >= LAYER for layer in summary.get("layers", [])):
+        return "layers"
+    return None
 
 
 def known(value: float | None) -> float | None:
@@ -173,6 +200,19 @@ STATUSES = {
     "interrupted": "interrupted; the best network so far",
     "unsolved": "not solved",
 }
+
+
+_NUMBER, _TEXT = (int, float, NoneType), (str, NoneType)
+ENTRIES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("cost", "fit", "norm", "residual", "lower", "gap", "seconds", "lam"), _NUMBER),
+    **dict.fromkeys(("loss", "activation", "status", "certificate", "method", "certify"), (str,)),
+    **dict.fromkeys(("data", "scale"), _TEXT),
+    **dict.fromkeys(("rows", "depth", "seed"), (int,)),
+    "bias": (int, float),
+    "widths": (list,),
+}
+"""The kind of each entry of `result.json` that covopt reads again."""
+LAYER = {"layer", "stationarity", "gap", "gap_certificate", "rank_K", "rank_Ks"}
 
 
 def headline(summary: Mapping[str, object]) -> str:
@@ -234,7 +274,23 @@ def _write_files(run: Stored, draft: Path) -> None:
 
 
 def _read_history(file: Path) -> list[Progress]:
+    """The history of a run.
+
+    Raises:
+        DataError: it is missing or damaged.
+    """
+    check_readable(file)
+    try:
+        return _parse_history(file)
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise DataError(f"{file} is damaged; solve again.") from error
+
+
+def _parse_history(file: Path) -> list[Progress]:
     with file.open(newline="", encoding="utf-8") as stream:
+        table = csv.DictReader(stream)
+        if table.fieldnames is None or set(table.fieldnames) != set(COLUMNS):
+            raise KeyError(str(table.fieldnames))
         return [
             Progress(
                 iteration=int(row["iteration"]),
@@ -243,7 +299,7 @@ def _read_history(file: Path) -> list[Progress]:
                 lower=float(row["lower"]) if row["lower"] else None,
                 width=int(row["width"]),
             )
-            for row in csv.DictReader(stream)
+            for row in table
         ]
 
 

@@ -10,8 +10,9 @@ import html
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt import __version__, record
-from covopt.errors import ProblemError, RecordError
+from covopt.errors import DataError, ProblemError, RecordError
 from covopt.figures import ForcesPicture, RunPicture, draw_run
 from covopt.loop import Certificate, Progress, Status
 from covopt.model import weights as weight_form
@@ -253,8 +254,22 @@ def load(directory: str | os.PathLike[str]) -> Result:
     stored = record.read(directory)
     try:
         return _from_stored(stored)
-    except (KeyError, TypeError, ValueError, ProblemError) as error:
-        raise RecordError(f"{directory} is not a complete run ({error}); solve again with --out.") from error
+    except (DataError, ProblemError) as error:
+        raise record.broken(directory, error) from error
+
+
+def _real(arrays: Mapping[str, NDArray], name: str, file: str) -> NDArray:
+    """An array of real numbers, or a DataError."""
+    if name not in arrays or arrays[name].dtype.kind not in "fiu":
+        raise DataError(f"{file} holds no real {name}; solve again.")
+    return arrays[name]
+
+
+def _option(arrays: Mapping[str, NDArray], name: str) -> Any:
+    """A number or a text, or a DataError."""
+    if name not in arrays or arrays[name].size != 1 or arrays[name].dtype.kind not in "fiuU":
+        raise DataError(f"{record.PROBLEM} holds no {name}; solve again.")
+    return arrays[name].item()
 
 
 def _to_stored(result: Result) -> record.Stored:
@@ -281,18 +296,24 @@ def _to_stored(result: Result) -> record.Stored:
 
 
 def _from_stored(stored: record.Stored) -> Result:
-    options = {key: stored.problem[key].item() for key in ("loss", "lam", "depth", "bias", "activation")}
+    options = {key: _option(stored.problem, key) for key in ("loss", "lam", "depth", "bias", "activation")}
+    options |= {key: str(options[key]) for key in ("loss", "activation")}
     if options["loss"] == "interpolate":
         options["lam"] = None
-    problem = make_problem(torch.from_numpy(stored.problem["X"]), torch.from_numpy(stored.problem["Y"]), **options)
-    weights = [torch.from_numpy(stored.network[f"W{i}"]).double() for i in range(1, problem.depth + 1)]
+    X, Y = (torch.from_numpy(_real(stored.problem, name, record.PROBLEM)) for name in ("X", "Y"))
+    problem = make_problem(X, Y, **options)
+    names = [f"W{i}" for i in range(1, problem.depth + 1)]
+    weights = [torch.from_numpy(_real(stored.network, name, record.NETWORK)).double() for name in names]
     weight_form.check_weights(problem, weights)
     s, dual = stored.summary, None
     if "Lambda" in stored.certificate:
         known = ("Lambda", "maximum", "lower", "certificate")
         evidence = {key: value for key, value in stored.certificate.items() if key not in known}
-        Lambda, maximum = stored.certificate["Lambda"].astype(np.float64), float(stored.certificate["maximum"])
-        dual = DualPoint(Lambda, maximum, evidence)
+        Lambda = _real(stored.certificate, "Lambda", record.CERTIFICATE).astype(np.float64)
+        maximum = _real(stored.certificate, "maximum", record.CERTIFICATE)
+        if maximum.size != 1:
+            raise DataError(f"{record.CERTIFICATE} holds no maximum; solve again.")
+        dual = DualPoint(Lambda, float(maximum.item()), evidence)
     cost = weight_form.evaluate(_double_problem(problem), weights)
     return Result(
         problem=problem,

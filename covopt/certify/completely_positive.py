@@ -30,6 +30,7 @@ import torch
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from covopt.arrays import LARGEST
 from covopt.certify import copositive, factorization
 from covopt.certify.connected import End, Part, Search, Verdict, decide
 from covopt.certify.copositive import Witness
@@ -184,6 +185,8 @@ def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
     if not np.isfinite(matrix).all():
         row, column = (int(i) for i in np.argwhere(~np.isfinite(matrix))[0])
         raise DataError(f"The matrix has NaN or infinite entries (first at row {row}, column {column}); remove them.")
+    if np.abs(matrix).max() > LARGEST:
+        raise DataError(f"The matrix has entries beyond {LARGEST:g}; divide it by its largest entry.")
     off = np.abs(matrix - matrix.T)
     if off.max() > 1e-12 * np.abs(matrix).max():
         row, column = (int(i) for i in np.unravel_index(int(off.argmax()), off.shape))

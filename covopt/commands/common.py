@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,13 +14,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from covopt.errors import ProblemError
+from covopt.errors import printable
 from covopt.loop import Callback, Progress, Status
 
 if TYPE_CHECKING:
     from covopt.result import Result
 
-BAD_INPUT, INTERRUPTED = 2, 130
+BAD_INPUT, INTERRUPTED, CLOSED = 2, 130, 141
 
 
 def deliver(result: Result, out: Path | None, force: bool, as_json: bool) -> None:
@@ -45,6 +46,7 @@ def print_summary(summary: dict[str, object], as_json: bool) -> None:
 
 def print_pairs(pairs: list[tuple[str, str]]) -> None:
     """A label and its text on each line; on a terminal, long texts folded beside the labels."""
+    pairs = [(label, printable(text)) for label, text in pairs]
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:  # one line for each entry, whatever its length
         print("\n".join(f"{label:<13}{text}" for label, text in pairs))
@@ -68,17 +70,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    return f"{value:.7g}" if isinstance(value, float) else str(value)
+    return f"{value:.7g}" if isinstance(value, float) else printable(str(value))
 
 
 def check_device(device: str) -> None:
-    import torch
+    """Raise a ProblemError unless torch can compute there."""
+    from covopt.model.problem import parse_device
 
-    kind = device.partition(":")[0]
-    if kind not in ("cpu", "cuda"):
-        raise ProblemError(f"The device '{device}' is unknown; use cpu or cuda.")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ProblemError("There is no CUDA device here that torch can use; use --device cpu.")
+    parse_device(device)
 
 
 @contextmanager
@@ -116,6 +115,27 @@ def ignoring_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def flush() -> None:
+    """Write what is still to be written; a full disk behind standard output is told."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard_output()
+        complain(f"The answer cannot be written ({error.strerror}); send it elsewhere, or make room.", BAD_INPUT)
+
+
+def discard_output() -> None:
+    """Let what Python writes at its end go nowhere, where nobody reads it or the disk is full."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def is_memory(error: Exception) -> bool:
+    """Whether memory was refused, by Python or by torch (which has no class of its own for the CPU's)."""
+    return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
+
+
 def complain(message: str, code: int) -> None:
-    print(f"covopt: {' '.join(message.split())}", file=sys.stderr)
+    print(f"covopt: {printable(message)}", file=sys.stderr)
     sys.exit(code)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError
+from covopt.errors import ProblemError, shown
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Activation:
         """
         if isinstance(name, Activation):
             return name
-        kind, _, slope = name.partition(":")
+        kind, _, slope = str(name).partition(":")
         if kind == "leaky":
             try:
                 value = float(slope or 0.01)
@@ -80,4 +80,4 @@ class Activation:
                 return cls(value)
         elif not slope and kind in ("relu", "linear"):
             return cls(0.0 if kind == "relu" else 1.0)
-        raise ProblemError(f"The activation '{name}' is unknown; use relu, linear, or leaky:A with -1 < A < 1.")
+        raise ProblemError(f"The activation {shown(name)} is unknown; use relu, linear, or leaky:A with -1 < A < 1.")

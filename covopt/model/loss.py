@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError
+from covopt.errors import ProblemError, shown
 
 Targets = Float[Tensor, "N m"]
 Outputs = Float[Tensor, "N m"]
@@ -113,8 +113,8 @@ def parse_loss(name: str | Loss) -> Loss:
     Raises:
         ProblemError: for any other name.
     """
-    if not isinstance(name, str):
+    if isinstance(name, Loss):
         return name
     if name not in LOSSES:
-        raise ProblemError(f"The loss '{name}' is unknown; use one of {', '.join(LOSSES)}.")
+        raise ProblemError(f"The loss {shown(name)} is unknown; use one of {', '.join(LOSSES)}.")
     return LOSSES[name]

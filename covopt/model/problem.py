@@ -11,9 +11,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError
+from covopt.arrays import LARGEST
+from covopt.errors import ProblemError, shown
 from covopt.model.activation import Activation
 from covopt.model.loss import LOSSES, Loss, parse_loss
+
+DEEPEST = 1000
+"""The largest depth."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +99,7 @@ def make_problem(
     Raises:
         ProblemError: one sentence for each thing that is wrong.
     """
-    inputs = _matrix(X, "X", device)
+    inputs = _matrix(X, "X", None if device is None else parse_device(device))
     targets = _matrix(Y, "Y", inputs.device).to(inputs.dtype)
     if len(inputs) != len(targets):
         raise ProblemError(
@@ -116,15 +120,32 @@ def make_problem(
     )
 
 
-def _matrix(values: object, name: str, device: str | torch.device | None) -> Tensor:
+def parse_device(device: str | torch.device) -> torch.device:
+    """The CPU or a CUDA device that is there.
+
+    Raises:
+        ProblemError: for any other.
+    """
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ProblemError(f"The device {shown(device)} is unknown; use cpu or cuda.") from error
+    if found.type not in ("cpu", "cuda"):
+        raise ProblemError(f"covopt does not compute on {found.type}; use cpu or cuda.")
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise ProblemError(f"There is no CUDA device ({found}) here that torch can use; use cpu.")
+    return found
+
+
+def _matrix(values: object, name: str, device: torch.device | None) -> Tensor:
     """A finite, non-empty floating (N, n) tensor; a vector becomes a column; float32 tensors stay float32."""
     if isinstance(values, Tensor):
         tensor = values.detach()
     else:
         try:
             tensor = torch.from_numpy(np.array(values, dtype=np.float64))
-        except (TypeError, ValueError) as error:
-            raise ProblemError(f"{name} is not an array of numbers ({error}); give a numeric matrix.") from error
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ProblemError(f"{name} is {shown(values)}, not an array of numbers; give a numeric matrix.") from error
     if tensor.is_complex():
         raise ProblemError(f"{name} holds complex numbers; give real ones.")
     if tensor.dtype not in (torch.float32, torch.float64):
@@ -143,6 +164,8 @@ def _matrix(values: object, name: str, device: str | torch.device | None) -> Ten
         raise ProblemError(
             f"{name} has NaN or infinite entries (first at row {row}, column {column}); remove or impute them."
         )
+    if max(float(tensor.max()), -float(tensor.min())) > LARGEST:
+        raise ProblemError(f"{name} has entries beyond {LARGEST:g}; divide it by its largest entry.")
     return tensor.clone() if isinstance(values, Tensor) else tensor
 
 
@@ -171,9 +194,9 @@ def _strength(lam: object, loss: Loss) -> float:
 
 def _depth(depth: object) -> int:
     if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)):
-        raise ProblemError(f"The depth is {depth!r}; give a whole number, at least 2.")
-    if depth < 2:
-        raise ProblemError(f"The depth is {depth}; give at least 2 (one hidden layer).")
+        raise ProblemError(f"The depth is {shown(depth)}; give a whole number, at least 2.")
+    if not 2 <= depth <= DEEPEST:
+        raise ProblemError(f"The depth is {shown(depth)}; give at least 2 (one hidden layer) and at most {DEEPEST}.")
     return int(depth)
 
 
@@ -187,8 +210,8 @@ def _amount_of_bias(bias: object) -> float:
 def _number(value: object, name: str) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError) as error:
-        raise ProblemError(f"{name} is {value!r}; give a number.") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ProblemError(f"{name} is {shown(value)}; give a number.") from error
     if not math.isfinite(number):
         raise ProblemError(f"{name} is {number}; give a finite number.")
     return number

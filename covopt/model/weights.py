@@ -40,7 +40,7 @@ class Cost:
 
 
 def check_weights(problem: Problem, weights: Weights) -> None:
-    """Raise a ProblemError unless the shapes of W_1 ... W_L fit the problem."""
+    """Raise a ProblemError unless the shapes of W_1 ... W_L fit the problem, and they are finite."""
     if len(weights) != problem.depth:
         raise ProblemError(
             f"The network has {len(weights)} layers of weights and the problem's depth is {problem.depth}; give one"
@@ -53,6 +53,8 @@ def check_weights(problem: Problem, weights: Weights) -> None:
                 f"W{layer} has shape {tuple(W.shape)}, but it must have {width + 1} columns: {width} inputs and the"
                 " bias."
             )
+        if not torch.isfinite(W).all():
+            raise ProblemError(f"W{layer} has NaN or infinite entries; train the network again.")
         width = W.shape[0]
     if width != problem.Y.shape[1]:
         raise ProblemError(

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import itertools
 import json
+import math
 import os
 import tomllib
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import numpy as np
 
 from covopt.answer import CERTIFY
 from covopt.data import SCALES, Dataset, read_data
-from covopt.errors import DataError, ProblemError
+from covopt.errors import DataError, ProblemError, shown
 from covopt.methods import METHODS
 from covopt.model.loss import LOSSES
 from covopt.study.store import Options
@@ -39,6 +40,8 @@ QUESTION: dict[str, type] = {
     "device": str,
     "seed": int,
 }
+CELLS = 1_000_000
+"""The most cells of a sweep."""
 _WORDS = {"scale": SCALES, "loss": tuple(LOSSES), "method": tuple(METHODS), "certify": CERTIFY}
 _KINDS = {str: "text in quotes", int: "a whole number", float: "a number"}
 
@@ -77,7 +80,9 @@ def read_grid(path: str | os.PathLike[str]) -> Grid:
         raise DataError(
             f"{path} cannot be read ({error.strerror}); give a TOML file that describes a sweep."
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise DataError(f"{path} is not TOML of options (it nests too deep); give each a value or a list.") from error
+    except ValueError as error:  # bad TOML, bytes that are no UTF-8, a number of thousands of digits
         raise DataError(f"{path} is not TOML ({str(error).rstrip('.')}); correct it there.") from error
     return make_grid(spec)
 
@@ -88,10 +93,12 @@ def make_grid(spec: dict[str, object]) -> Grid:
         if name not in SOURCE | QUESTION:
             close = difflib.get_close_matches(name, SOURCE | QUESTION, n=1)
             hint = f"did you mean {close[0]}" if close else f"use some of {', '.join(SOURCE | QUESTION)}"
-            raise ProblemError(f"'{name}' is no option of a sweep; {hint}.")
+            raise ProblemError(f"{shown(name)} is no option of a sweep; {hint}.")
     if "data" not in spec:
         raise ProblemError('The sweep names no data; give data = "digits", or another name or file.')
     axes = [[_checked(name, value) for value in _listed(name, value)] for name, value in spec.items()]
+    if math.prod(len(axis) for axis in axes) > CELLS:
+        raise ProblemError(f"The grid has more than {CELLS:,} cells; give shorter lists, or several sweeps.")
     cells, datasets, prints = {}, {}, {}
     for values in itertools.product(*axes):
         options: Options = dict(zip(spec, values, strict=True))
@@ -129,9 +136,11 @@ def _checked(name: str, value: object) -> object:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise ProblemError(f"{name} is {value!r}; give {_KINDS[kind]}, or a list of them.")
+        raise ProblemError(f"{name} is {shown(value)}; give {_KINDS[kind]}, or a list of them.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ProblemError(f"{name} is {value}; give finite numbers.")
     if name in _WORDS and value not in _WORDS[name]:
-        raise ProblemError(f"{name} is {value!r}; use {' or '.join(_WORDS[name])}.")
+        raise ProblemError(f"{name} is {shown(value)}; use {' or '.join(_WORDS[name])}.")
     return value
 
 

@@ -65,7 +65,7 @@ class Store:
         self.path, self.lease = Path(path), lease
         self.owner = f"{_machine()}|{os.getpid()}|{uuid.uuid4().hex}"
         self._lock = threading.RLock()
-        if self.path.exists() and not resume:
+        if os.path.exists(path) and not resume:
             raise RecordError(f"{path} exists already; go on with it by --resume, or choose another --database.")
         if not self.path.parent.is_dir():
             raise RecordError(f"{path} cannot be written, because {self.path.parent} is no directory; make it first.")
@@ -101,7 +101,7 @@ class Store:
                 return None
             claim = (self.owner, now + self.lease, found[0])
             connection.execute("UPDATE cells SET owner = ?, expires = ? WHERE key = ?", claim)
-        return found[0], json.loads(found[1])
+        return found[0], self._decoded(found[1])
 
     def finish(self, key: str, outcome: Options) -> bool:
         """Store a cell's result, durable on return; False where another process has stored one before."""
@@ -152,7 +152,17 @@ class Store:
             found = self._connection.execute(
                 "SELECT options, outcome FROM cells WHERE outcome IS NOT NULL ORDER BY place"
             ).fetchall()
-        return [json.loads(options) | json.loads(outcome) for options, outcome in found]
+        return [self._decoded(options) | self._decoded(outcome) for options, outcome in found]
+
+    def _decoded(self, text: object) -> Options:
+        """A JSON object of the file."""
+        try:
+            found = json.loads(str(text))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise RecordError(f"{self.path} is damaged (an entry is no JSON object); choose another --database.")
+        return found
 
     def _begin(self, cells: Mapping[str, Options]) -> None:
         """Check whose file it is, add the cells that it lacks, and free those that failed."""
@@ -160,7 +170,7 @@ class Store:
         with self._transaction():
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if tables and connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
-                raise RecordError(f"{self.path} is no file of a sweep; choose another --database.")
+                raise RecordError(f"{self.path} is no file of a sweep, or damaged; choose another --database.")
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(_SCHEMA)
             stored = {key for (key,) in connection.execute("SELECT key FROM cells")}
@@ -197,8 +207,11 @@ class Store:
             with self._lock:
                 yield
         except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
-                raise RecordError(f"{self.path} is no file of a sweep; choose another --database.") from error
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the details of SQLite's extended codes
+            if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_SCHEMA):
+                raise RecordError(
+                    f"{self.path} is no file of a sweep, or damaged; choose another --database."
+                ) from error
             raise RecordError(
                 f"{self.path} cannot be written or read ({error}); what was stored is kept: make room or mend the disk,"
                 " and go on with --resume."
@@ -235,14 +248,17 @@ def _machine() -> str:
     return f"{socket.gethostname()}/{space}"
 
 
-def _gone(owner: str) -> bool:
-    """Whether a process was one of this machine and has ended."""
-    machine, number, _ = owner.split("|")
+def _gone(owner: object) -> bool:
+    """Whether a process was one of this machine and has ended; so has an owner that no process of ours could be."""
+    machine, _, rest = str(owner).partition("|")
+    number = rest.partition("|")[0]
+    if not number.isdecimal():
+        return True
     if machine != _machine():
         return False
     try:
         os.kill(int(number), 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:
         return False

@@ -34,7 +34,7 @@ def run_sweep_kills(settings: Settings) -> Outcome:
         target=f"{KILLS} times kill -9 at random moments: no result lost, none computed twice",
         reached=f"{sum(row[1] for row in rows)} kills: {sum(row[3] for row in rows)} lost, "  # type: ignore[misc]
         f"{sum(row[4] for row in rows)} twice, {sum(row[5] for row in rows)} wrong, "  # type: ignore[misc]
-        f"{sum(row[6] for row in rows)} cells cut short",  # type: ignore[misc]  # type: ignore[misc]
+        f"{sum(row[6] for row in rows)} cells cut short",  # type: ignore[misc]
         met=met,
         columns=("seed", "kills", "cells", "lost", "twice", "wrong", "cut short", "seconds"),
         rows=list(rows),
