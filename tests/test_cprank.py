@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
@@ -306,3 +307,50 @@ def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_descriptions_of_every_verdict() -> None:
     assert dict(describe(cp_rank(np.eye(2))))["verdict"] == "completely positive, proved"
     assert "witness" in dict(describe(cp_rank(-np.eye(2))))
+
+
+# ---- what can be checked again
+
+
+def answers() -> list[tuple[np.ndarray, covopt.CPRank]]:
+    """One of every reason for an end."""
+    octahedron = np.array([[1, 0, 1, 0, 1, 0], [1, 0, 0, 1, 0, 1], [0, 1, 1, 0, 0, 1], [0, 1, 0, 1, 1, 0]], dtype=float)
+    C = np.abs(np.random.default_rng(0).standard_normal((6, 12)))
+    blocks = np.zeros((7, 7))
+    blocks[:4, :4], blocks[4:, 4:] = bipartite_gram(2, 2), np.ones((3, 3))
+    matrices = [octahedron.T @ octahedron, C @ C.T, blocks, bipartite_gram(1, 3), np.eye(2), np.zeros((2, 2))]
+    matrices += [np.array(case["A"], dtype=float) for case in CASES]
+    return [(A, cp_rank(A)) for A in matrices]
+
+
+def test_every_end_can_be_checked_again_and_not_for_a_better_number() -> None:
+    for A, answer in answers():
+        assert answer.check(A)
+        if answer.verdict != "completely positive":
+            continue
+        assert not replace(answer, lower=answer.lower + 1).check(A)
+        assert not replace(answer, upper=answer.upper - 1).check(A)
+        for i, part in enumerate(answer.parts):
+            for forged in (
+                replace(part, lower=replace(part.lower, value=part.lower.value + 1)),
+                replace(part, upper=replace(part.upper, value=part.upper.value - 1)),
+            ):
+                claims = replace(
+                    answer,
+                    lower=answer.lower + forged.lower.value - part.lower.value,
+                    upper=answer.upper + forged.upper.value - part.upper.value,
+                    parts=(*answer.parts[:i], forged, *answer.parts[i + 1 :]),
+                )
+                assert not claims.check(A)
+
+
+def test_answers_are_about_one_matrix() -> None:
+    A = bipartite_gram(2, 3)
+    answer = cp_rank(A)
+    assert not answer.check(bipartite_gram(2, 2))
+    assert not answer.check(A + 0.1)
+    assert not cp_rank(A + 1.0).check(A)
+    within = next(answer for _, answer in answers() if answer.verdict == "completely positive" and not answer.exact)
+    matrix = next(A for A, answer in answers() if answer.verdict == "completely positive" and not answer.exact)
+    assert within.check(matrix)
+    assert not replace(within, exact=True, parts=tuple(replace(p, exact=True) for p in within.parts)).check(matrix)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import networkx as nx
 import numpy as np
@@ -32,8 +32,9 @@ from numpy.typing import ArrayLike
 
 from covopt.arrays import LARGEST
 from covopt.certify import copositive, factorization
-from covopt.certify.connected import End, Part, Search, Verdict, decide
+from covopt.certify.connected import Part, Search, Verdict, decide
 from covopt.certify.copositive import Witness
+from covopt.certify.ends import End
 from covopt.certify.factorization import EPS
 from covopt.certify.graphs import support_graph
 from covopt.errors import DataError, ProblemError
@@ -56,7 +57,8 @@ class CPRank:
         B: the factor found (r, n), one atom in each row, or None.
         residual: |A - B^T B| / |A| of that factor, or None.
         witness: what separates a matrix that is not completely positive from those that are, or None.
-        tolerance: what the question was asked with.
+        tolerance: what the question was asked with; at least a few units of rounding.
+        parts: the answers for the components of the support graph, with the proofs of their ends.
     """
 
     verdict: Verdict
@@ -69,15 +71,34 @@ class CPRank:
     residual: float | None
     witness: Witness | None
     tolerance: float
+    parts: tuple[Part, ...] = ()
 
     def check(self, A: ArrayLike | torch.Tensor) -> bool:
-        """Whether the factor or the witness proves the verdict, from it and the matrix alone."""
+        """Whether all that is claimed can be proved again, from what is kept here and the matrix alone.
+
+        The witness, or the factor's residual; and both ends of the interval, component by component.
+        """
         matrix = check_matrix(A)
         if self.verdict is Verdict.NOT:
             return self.witness is not None and self.witness.check(matrix)
-        if self.verdict is Verdict.UNDECIDED or self.B is None:
-            return self.verdict is Verdict.UNDECIDED or self.exact
-        return bool((self.B >= 0.0).all()) and factorization.residual(matrix, self.B) <= self.tolerance
+        clean, _, components, untouched = _prepare(matrix, self.tolerance)
+        if [part.vertices for part in self.parts] != components or (self.exact and not untouched):
+            return False
+        blocks = [clean[np.ix_(part.vertices, part.vertices)] for part in self.parts]
+        if not all(part.check(block, self.tolerance) for part, block in zip(self.parts, blocks, strict=True)):
+            return False
+        if self.lower != sum(part.lower.value for part in self.parts):
+            return False
+        if self.verdict is Verdict.UNDECIDED:
+            return True
+        if self.upper != sum(math.inf if part.upper is None else part.upper.value for part in self.parts):
+            return False
+        if self.exact and not all(part.exact for part in self.parts):
+            return False
+        if self.B is None:
+            return self.exact
+        good = bool((self.B >= 0.0).all()) and factorization.residual(matrix, self.B) <= self.tolerance
+        return good or self.exact
 
     def summary(self) -> dict[str, object]:
         """What `covopt cprank --json` prints."""
@@ -151,21 +172,18 @@ def cp_rank(
     found = copositive.find_cheap(scaled, search.tolerance)
     if found is not None:
         return _not_positive(matrix, found.C / np.outer(powers, powers), search)
-    clean = _without_rounding(scaled, search.tolerance)
-    components = [sorted(c) for c in nx.connected_components(support_graph(clean)) if clean[min(c), min(c)] > 0.0]
+    clean, powers, components, untouched = _prepare(matrix, search.tolerance)
     parts = []
     for place, component in enumerate(components):
-        alone = len(components) == 1
-        turn = Search(
-            search.tolerance, seed, search.share(1.0 / (len(components) - place)), search.rank if alone else None
-        )
-        part = decide(clean[np.ix_(component, component)], turn)
+        atoms = search.rank if len(components) == 1 else None
+        turn = Search(search.tolerance, seed, search.share(1.0 / (len(components) - place)), atoms)
+        part = replace(decide(clean[np.ix_(component, component)], turn), vertices=component)
         if part.witness is not None:
             C = np.zeros_like(matrix)
             C[np.ix_(component, component)] = part.witness.C
             return _not_positive(matrix, C / np.outer(powers, powers), search)
         parts.append(part)
-    return _together(matrix, parts, components, powers, search, untouched=bool((clean == scaled).all()))
+    return _together(matrix, tuple(parts), powers, search, untouched)
 
 
 def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
@@ -204,11 +222,15 @@ def _powers_of_two(A: Matrix) -> Float[np.ndarray, " n"]:
     return np.exp2(np.round(np.log2(roots)))
 
 
-def _without_rounding(A: Matrix, tolerance: float) -> Matrix:
-    """A with zeros for entries that are too small to count, and in rows without a diagonal."""
-    scale = np.sqrt(np.maximum(np.diag(A), 0.0))
-    counts = A / np.outer(*[np.where(scale > 0.0, scale, np.inf)] * 2) > tolerance
-    return np.where(counts, A, 0.0)
+def _prepare(A: Matrix, tolerance: float) -> tuple[Matrix, Float[np.ndarray, " n"], list[tuple[int, ...]], bool]:
+    """(A scaled and without entries too small to count, the scale, its components, whether no entry was left out)."""
+    powers = _powers_of_two(A)
+    scaled = A / np.outer(powers, powers)
+    size = np.sqrt(np.maximum(np.diag(scaled), 0.0))
+    counts = scaled / np.outer(*[np.where(size > 0.0, size, np.inf)] * 2) > tolerance
+    clean = np.where(counts, scaled, 0.0)
+    components = [tuple(sorted(c)) for c in nx.connected_components(support_graph(clean)) if clean[min(c), min(c)] > 0]
+    return clean, powers, components, bool((clean == scaled).all())
 
 
 def _not_positive(A: Matrix, C: Matrix, search: Search) -> CPRank:
@@ -218,51 +240,34 @@ def _not_positive(A: Matrix, C: Matrix, search: Search) -> CPRank:
 
 
 def _together(
-    A: Matrix,
-    parts: list[Part],
-    components: list[list[int]],
-    powers: Float[np.ndarray, " n"],
-    search: Search,
-    untouched: bool,
+    A: Matrix, parts: tuple[Part, ...], powers: Float[np.ndarray, " n"], search: Search, untouched: bool
 ) -> CPRank:
     """One answer from those of the components: ends add up, and factors stand side by side."""
-    lower = _sum([part.lower for part in parts])
+    lower, told = _sum([part.lower for part in parts])
+    tolerance = search.tolerance
+    undecided = CPRank(Verdict.UNDECIDED, False, lower, None, told, None, None, None, None, tolerance, parts)
     if any(part.verdict is Verdict.UNDECIDED for part in parts):
-        return CPRank(
-            Verdict.UNDECIDED, False, lower.value, None, lower.reason, None, None, None, None, search.tolerance
-        )
-    upper = _sum([part.upper for part in parts if part.upper is not None])
+        return undecided
+    upper, why = _sum([part.upper for part in parts if part.upper is not None])
     B = None
     if all(part.B is not None for part in parts):
         rows = []
-        for part, component in zip(parts, components, strict=True):
+        for part in parts:
             block = np.zeros((len(part.B), len(A)))  # type: ignore[arg-type]
-            block[:, component] = part.B
+            block[:, part.vertices] = part.B
             rows.append(block)
         B = np.concatenate(rows) * powers if rows else np.zeros((0, len(A)))
         B = B if search.rank is None else factorization.split(B, search.rank)
     residual = None if B is None else factorization.residual(A, B)
     exact = untouched and all(part.exact for part in parts)
-    if not exact and (residual is None or residual > search.tolerance):
-        return CPRank(
-            Verdict.UNDECIDED, False, lower.value, None, lower.reason, None, B, residual, None, search.tolerance
-        )
-    return CPRank(
-        Verdict.POSITIVE,
-        exact,
-        lower.value,
-        upper.value,
-        lower.reason,
-        upper.reason,
-        B,
-        residual,
-        None,
-        search.tolerance,
-    )
+    if not exact and (residual is None or residual > tolerance):
+        return replace(undecided, B=B, residual=residual)
+    return CPRank(Verdict.POSITIVE, exact, lower, upper, told, why, B, residual, None, tolerance, parts)
 
 
-def _sum(ends: list[End]) -> End:
+def _sum(ends: list[End]) -> tuple[int, str]:
     if len(ends) == 1:
-        return ends[0]
+        return ends[0].value, ends[0].reason
     reasons = sorted({end.reason for end in ends})
-    return End(sum(end.value for end in ends), f"sum over {len(ends)} components: {'; '.join(reasons) or 'no atoms'}")
+    total = sum(end.value for end in ends)
+    return total, f"sum over {len(ends)} components: {'; '.join(reasons) or 'no atoms'}"

@@ -15,10 +15,27 @@ import networkx as nx
 import numpy as np
 from jaxtyping import Float
 
-from covopt.certify import copositive, factorization, rational, triangle_free
+from covopt.certify import copositive, factorization, triangle_free
 from covopt.certify.copositive import Witness
-from covopt.certify.factorization import EPS
+from covopt.certify.ends import (
+    COVERING,
+    ByCover,
+    ByEdges,
+    ByEdgeWeights,
+    ByFactor,
+    ByMoments,
+    ByRank,
+    ByTreeRank,
+    End,
+    by_order,
+    general_bound,
+    is_definite,
+    is_exact,
+    rank,
+    tree_rank,
+)
 from covopt.certify.graphs import clique_cover, is_triangle_free, support_graph
+from covopt.certify.moments import moment_bound
 
 Matrix = Float[np.ndarray, "n n"]
 
@@ -29,14 +46,6 @@ class Verdict(StrEnum):
     POSITIVE = "completely positive"
     NOT = "not completely positive"
     UNDECIDED = "undecided"
-
-
-@dataclass(frozen=True)
-class End:
-    """One end of an interval and the reason for it."""
-
-    value: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,11 @@ class Search:
 
 @dataclass(frozen=True)
 class Part:
-    """The answer for one component; `lower` and `upper` as in CPRank."""
+    """The answer for one component; `lower` and `upper` as in CPRank.
+
+    Attributes:
+        vertices: the component's, in the whole matrix.
+    """
 
     verdict: Verdict
     exact: bool
@@ -69,6 +82,17 @@ class Part:
     upper: End | None = None
     B: Float[np.ndarray, "r n"] | None = None
     witness: Witness | None = None
+    vertices: tuple[int, ...] = ()
+
+    def check(self, A: Matrix, tolerance: float) -> bool:
+        """Whether both ends, and `exact`, can be proved again; the verdict is the whole answer's to check."""
+        if not self.lower.check(A, tolerance):
+            return False
+        if self.verdict is not Verdict.POSITIVE or self.upper is None:
+            return self.verdict is Verdict.UNDECIDED and self.upper is None
+        if self.exact and not is_exact(A, self.upper, self.B, tolerance):
+            return False
+        return self.lower.value <= self.upper.value and self.upper.check(A, tolerance)
 
 
 def decide(A: Matrix, search: Search) -> Part:
@@ -76,98 +100,75 @@ def decide(A: Matrix, search: Search) -> Part:
     graph = support_graph(A)
     if is_triangle_free(graph):
         return _without_triangles(A, graph.number_of_edges(), search)
-    rank = _rank(A, search.tolerance)
-    lower = _lower(A, graph, rank, search)
-    known = _by_order(A, rank)
+    lower, known = _lower(A, graph, search), by_order(A, search.tolerance)
     options = factorization.SearchOptions(noise=0.01 * search.tolerance)
     B = factorization.fewest(A, _counts(len(A), lower.value, search.rank), search.seed, search.share(0.5), options)
     if B is None and known is None:
         witness = copositive.find(A, search.tolerance, search.seed, search.share(0.7))
         if witness is not None:
             return Part(Verdict.NOT, True, lower, witness=witness)
+    if known is None and search.rank is None and (B is None or lower.value < len(B)):
+        lower = max([lower, *_moments(A, search)], key=lambda end: end.value)
+    if B is None and known is None:
         more = replace(options, iterations=20000, patience=3000)
-        B = factorization.fewest(A, _counts(len(A), lower.value, None), search.seed + 1, search.deadline, more)
+        counts = _counts(len(A), lower.value, None)
+        B = factorization.fewest(A, counts, search.seed + 1, search.deadline, more)
     if B is None:
         return Part(Verdict.UNDECIDED, False, lower) if known is None else Part(Verdict.POSITIVE, True, lower, known)
     if search.rank is None:
         fewer = factorization.fewest(A, range(lower.value, len(B)), search.seed, search.deadline, options)
         B = B if fewer is None else fewer
-    proved = factorization.proves(A, B)
-    upper = End(len(B), "a factor with so many atoms")
-    # A proved factor is one of A itself, whose rank may exceed what rounded data are sure to have.
-    theorem = _general_bound(len(A), len(A) if proved and _is_definite(A) else rank)
-    if known is not None and known.value <= upper.value:
+    if known is not None and known.value <= len(B):
         return Part(Verdict.POSITIVE, True, lower, known, B)
-    if theorem.value < upper.value:
-        upper = theorem
-    return Part(Verdict.POSITIVE, proved or (known is not None and upper is theorem), lower, upper, B)
+    proved = factorization.proves(A, B)
+    return Part(Verdict.POSITIVE, proved, lower, _upper(A, B, proved, search), B)
 
 
 def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:
     """Drew, Johnson and Loewy: `triangle_free`."""
-    n = len(A)
-    comparison = triangle_free.comparison_matrix(A)
+    tree = edges == len(A) - 1
     least, vector = triangle_free.perron(A)
-    margin = 16 * n * EPS * float(np.linalg.norm(A))
+    ranked = tree_rank(A, search.tolerance)
+    if tree:
+        end = End(ranked, "rank, attained by every tree", ByTreeRank())
+    else:
+        end = End(edges, "edges of a triangle-free support graph", ByEdges())
     if least < -search.tolerance * float(np.linalg.norm(A)):
         witness = copositive.witness(A, copositive.by_comparison(A, vector), 0.0)
         if witness is not None:
-            return Part(Verdict.NOT, True, End(edges, "edges of a triangle-free support graph"), witness=witness)
-    exact = least > margin or (rational.is_exact_data(A) and rational.elimination(comparison) is not None)
-    # For a tree, signs turn one matrix into the other: A is as definite as its comparison matrix.
-    rank = n if least > margin else _rank(A, search.tolerance)
-    tree = edges == n - 1
-    reason = "rank, attained by every tree" if tree else "edges of a triangle-free support graph"
-    end = End(rank if tree else edges, reason)
-    return Part(Verdict.POSITIVE, exact, end, end, triangle_free.factor(A, rank))
+            return Part(Verdict.NOT, True, end, witness=witness)
+    B = triangle_free.factor(A, ranked)
+    upper = End(end.value, end.reason, ByFactor(B))
+    return Part(Verdict.POSITIVE, is_exact(A, upper, B, search.tolerance), end, upper, B)
 
 
-def _rank(A: Matrix, tolerance: float) -> int:
-    """The rank of exact data; of rounded data, the eigenvalues that no matrix within the tolerance can be without."""
-    if rational.is_exact_data(A):
-        pivots = rational.elimination(A)
-        if pivots is not None:
-            return len(pivots)
-    size = float(np.linalg.norm(A))
-    return int((np.linalg.eigvalsh(A) > (tolerance + 16 * len(A) * EPS) * size).sum())
-
-
-def _lower(A: Matrix, graph: nx.Graph, rank: int, search: Search) -> End:
+def _lower(A: Matrix, graph: nx.Graph, search: Search) -> End:
     """The best of the rank and the clique bounds; of equal ones, the one that is simplest to check."""
-    ends = [End(rank, "rank")]
-    cover = clique_cover(graph, min(10.0, max(1.0, search.share(0.2) - time.perf_counter())))
+    ends = [End(rank(A, search.tolerance), "rank", ByRank())]
+    cover = clique_cover(graph, min(COVERING, max(1.0, search.share(0.2) - time.perf_counter())))
     if cover is not None:
-        ends.append(End(cover.fooling.bound, "edges of which no two lie in a clique of the support graph"))
-        ends.append(End(cover.fractional.bound, "fractional edge-clique cover of the support graph"))
+        fooling, fractional = cover.fooling, cover.fractional
+        told = "edges of which no two lie in a clique of the support graph"
+        ends.append(End(fooling.bound, told, ByEdgeWeights(fooling)))
+        told = "fractional edge-clique cover of the support graph"
+        ends.append(End(fractional.bound, told, ByEdgeWeights(fractional)))
         if cover.cover_number is not None:
-            ends.append(End(cover.cover_number, "edge-clique cover number of the support graph"))
+            ends.append(End(cover.cover_number, "edge-clique cover number of the support graph", ByCover()))
     return max(ends, key=lambda end: end.value)
 
 
-def _by_order(A: Matrix, rank: int) -> End | None:
-    """Order at most 4: non-negative and positive semi-definite is enough (Maxfield, Minc 1962), if that is proved."""
-    n = len(A)
-    definite = _is_definite(A)
-    if n > 4 or not (definite or (rational.is_exact_data(A) and rational.elimination(A) is not None)):
-        return None
-    if n <= 3 or rank <= 2:
-        return End(n if definite else rank, "rank, attained at order 3 and below or rank 2")
-    return End(4, "order 4")
+def _moments(A: Matrix, search: Search) -> list[End]:
+    bound = moment_bound(A, search.tolerance, search.share(0.5))
+    if bound is None:
+        return []
+    return [End(bound.bound(A, search.tolerance), "moments (semidefinite programming)", ByMoments(bound))]
 
 
-def _is_definite(A: Matrix) -> bool:
-    """Whether A is positive definite, by a margin above rounding."""
-    values = np.linalg.eigvalsh(A)
-    return bool(values[0] > 16 * len(A) * EPS * values[-1])
-
-
-def _general_bound(n: int, rank: int) -> End:
-    """What holds for every completely positive matrix of this order and rank."""
-    ends = [End(n, "order at most 4") if n <= 4 else End(n * (n + 1) // 2 - 4, "n (n + 1) / 2 - 4 at order n")]
-    if n == 5:
-        ends.append(End(6, "6 at order 5"))
-    if rank >= 2:
-        ends.append(End(max(2, rank * (rank + 1) // 2 - 1), "r (r + 1) / 2 - 1 at rank r"))
+def _upper(A: Matrix, B: Float[np.ndarray, "r n"], proved: bool, search: Search) -> End:
+    """The factor's atoms, or fewer where a theorem says so."""
+    # A proved factor is one of A itself, whose rank may exceed what rounded data are sure to have.
+    ranked = len(A) if proved and is_definite(A) else rank(A, search.tolerance)
+    ends = [End(len(B), "a factor with so many atoms", ByFactor(B)), general_bound(len(A), ranked)]
     return min(ends, key=lambda end: end.value)
 
 

@@ -199,7 +199,9 @@ def _by_cutting_planes(A: Matrix, deadline: float, rounds: int = 300, cuts: int 
             return
         quadratic = points[:, rows] * points[:, columns] * twice
         quadratic /= np.linalg.norm(quadratic, axis=1, keepdims=True)
-        master = linprog(A[rows, columns] * twice, A_ub=-quadratic, b_ub=np.zeros(len(points)), bounds=(-1.0, 1.0))
+        limit = {"time_limit": max(1e-3, deadline - time.perf_counter())}
+        zeros = np.zeros(len(points))
+        master = linprog(A[rows, columns] * twice, A_ub=-quadratic, b_ub=zeros, bounds=(-1.0, 1.0), options=limit)
         if master.x is None or master.fun > -1e-9:
             return
         C = np.zeros((n, n))

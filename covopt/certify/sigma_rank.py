@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 
 from covopt.certify import pairs
 from covopt.certify.completely_positive import TOLERANCE, CPRank, check_matrix, cp_rank
-from covopt.certify.connected import End, Verdict
+from covopt.certify.connected import Verdict
 from covopt.certify.copositive import Witness
 from covopt.certify.factorization import EPS
 from covopt.certify.separation import SeparatingPair, separate
@@ -40,6 +40,14 @@ class Realisable(StrEnum):
     YES = "realisable"
     NO = "not realisable"
     UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of the interval, and why."""
+
+    value: int
+    reason: str
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,216 @@
+"""Ends of an interval for the cp-rank, each with what proves it: every proof can be checked again, from it and A alone.
+
+A is a component of the support graph as `completely_positive` prepares it: non-negative, connected, its diagonal
+between 1/2 and 2. A lower end holds for every matrix within the tolerance that has the same zeros. An upper end holds
+for A itself where the answer is exact, else for a matrix within the tolerance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import networkx as nx
+import numpy as np
+from jaxtyping import Float
+
+from covopt.certify import factorization, rational, triangle_free
+from covopt.certify.factorization import EPS
+from covopt.certify.graphs import EdgeWeights, clique_cover, is_triangle_free, support_graph
+from covopt.certify.moments import MomentBound
+
+Matrix = Float[np.ndarray, "n n"]
+
+COVERING = 10.0
+"""Seconds after which the search for the smallest edge-clique cover gives up."""
+
+
+@runtime_checkable
+class Proof(Protocol):
+    """Why the cp-rank is at least, or at most, a number."""
+
+    def check(self, A: Matrix, value: int, tolerance: float) -> bool:
+        """Whether it proves this number for A."""
+        ...
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of an interval, the reason for it in words, and the proof."""
+
+    value: int
+    reason: str
+    proof: Proof
+
+    def check(self, A: Matrix, tolerance: float) -> bool:
+        """Whether the proof holds for A."""
+        return self.proof.check(A, self.value, tolerance)
+
+
+# ---- lower ends
+
+
+@dataclass(frozen=True)
+class ByRank:
+    """No factor has fewer atoms than A has rank."""
+
+    def check(self, A: Matrix, value: int, tolerance: float) -> bool:
+        """By computing the rank again."""
+        return value <= rank(A, tolerance)
+
+
+@dataclass(frozen=True)
+class ByTreeRank:
+    """The same where the graph is a tree."""
+
+    def check(self, A: Matrix, value: int, tolerance: float) -> bool:
+        """By the comparison matrix or the rank."""
+        graph = support_graph(A)
+        return nx.is_tree(graph) and value <= tree_rank(A, tolerance)
+
+
+@dataclass(frozen=True)
+class ByEdges:
+    """A connected graph without triangles that has a cycle: the cp-rank is the number of edges."""
+
+    def check(self, A: Matrix, value: int, tolerance: float) -> bool:
+        """By looking at the graph."""
+        graph = support_graph(A)
+        edges = graph.number_of_edges()
+        return is_triangle_free(graph) and nx.is_connected(graph) and value <= edges and edges >= len(A)
+
+
+@dataclass(frozen=True)
+class ByEdgeWeights:
+    """No clique carries more than 1, so that the atoms are at least as many as the weights' sum."""
+
+    weights: EdgeWeights
+
+    def check(self, A: Matrix, value: int, tolerance: float) -> bool:
+        """By going through the maximal cliques."""
+        return value <= self.weights.bound and self.weights.check(support_graph(A))
+
+
+@dataclass(frozen=True)
+class ByCover:
+    """The atoms' supports are cliques and cover all edges."""
+
+    def check(self, A: Matrix, value: int, tolerance: float) -> bool:
+        """By solving the integer programme again."""
+        cover = clique_cover(support_graph(A), COVERING)
+        return cover is not None and cover.cover_number is not None and value <= cover.cover_number
+
+
+@dataclass(frozen=True)
+class ByMoments:
+    """See `moments`."""
+
+    bound: MomentBound
+
+    def check(self, A: Matrix, value: int, tolerance: float) -> bool:
+        """By multiplying the identity of polynomials out again."""
+        return value <= self.bound.bound(A, tolerance)
+
+
+# ---- upper ends
+
+
+@dataclass(frozen=True)
+class ByFactor:
+    """A = B^T B, B >= 0 with so many rows, up to the tolerance."""
+
+    B: Float[np.ndarray, "r n"]
+
+    def check(self, A: Matrix, value: int, tolerance: float) -> bool:
+        """By multiplying the factor out."""
+        return len(self.B) <= value and bool((self.B >= 0.0).all()) and factorization.residual(A, self.B) <= tolerance
+
+
+@dataclass(frozen=True)
+class ByOrder:
+    """Order at most 4: see `by_order`."""
+
+    def check(self, A: Matrix, value: int, tolerance: float) -> bool:
+        """By the theorem."""
+        known = by_order(A, tolerance)
+        return known is not None and known.value <= value
+
+
+@dataclass(frozen=True)
+class ByTheorem:
+    """What holds for every completely positive matrix of A's order and this rank."""
+
+    rank: int
+
+    def check(self, A: Matrix, value: int, tolerance: float) -> bool:
+        """By the rank and the theorem."""
+        return self.rank >= rank(A, tolerance) and general_bound(len(A), self.rank).value <= value
+
+
+# ---- what they rest on
+
+
+def rank(A: Matrix, tolerance: float) -> int:
+    """The rank of exact data; of rounded data, the eigenvalues that no matrix within the tolerance can be without."""
+    if rational.is_exact_data(A):
+        pivots = rational.elimination(A)
+        if pivots is not None:
+            return len(pivots)
+    size = float(np.linalg.norm(A))
+    return int((np.linalg.eigvalsh(A) > (tolerance + 16 * len(A) * EPS) * size).sum())
+
+
+def tree_rank(A: Matrix, tolerance: float) -> int:
+    """The same for a graph that is a tree, where signs turn A into its comparison matrix: they are equally definite."""
+    return len(A) if comparison_is_definite(A) else rank(A, tolerance)
+
+
+def comparison_is_definite(A: Matrix) -> bool:
+    """Whether the comparison matrix is positive definite, by a margin above rounding."""
+    return triangle_free.perron(A)[0] > 16 * len(A) * EPS * float(np.linalg.norm(A))
+
+
+def is_definite(A: Matrix) -> bool:
+    """Whether A is positive definite, by a margin above rounding."""
+    values = np.linalg.eigvalsh(A)
+    return bool(values[0] > 16 * len(A) * EPS * values[-1])
+
+
+def by_order(A: Matrix, tolerance: float) -> End | None:
+    """Order at most 4: non-negative and positive semi-definite is enough (Maxfield, Minc 1962), if that is proved."""
+    n = len(A)
+    definite = is_definite(A)
+    if n > 4 or not (definite or (rational.is_exact_data(A) and rational.elimination(A) is not None)):
+        return None
+    ranked = rank(A, tolerance)
+    if n <= 3 or ranked <= 2:
+        return End(n if definite else ranked, "rank, attained at order 3 and below or rank 2", ByOrder())
+    return End(4, "order 4", ByOrder())
+
+
+def general_bound(n: int, ranked: int) -> End:
+    """What holds for every completely positive matrix of this order and rank."""
+    proof = ByTheorem(ranked)
+    ends = [
+        End(n, "order at most 4", proof) if n <= 4 else End(n * (n + 1) // 2 - 4, "n (n + 1) / 2 - 4 at order n", proof)
+    ]
+    if n == 5:
+        ends.append(End(6, "6 at order 5", proof))
+    if ranked >= 2:
+        ends.append(End(max(2, ranked * (ranked + 1) // 2 - 1), "r (r + 1) / 2 - 1 at rank r", proof))
+    return min(ends, key=lambda end: end.value)
+
+
+def is_exact(A: Matrix, upper: End, B: Float[np.ndarray, "r n"] | None, tolerance: float) -> bool:
+    """Whether A itself is proved to have a factor with no more atoms than the upper end.
+
+    By a theorem whose condition holds by a margin or in exact arithmetic (no triangles; order at most 4), or because
+    an exact factor is proved to lie beside B.
+    """
+    if is_triangle_free(support_graph(A)):
+        comparison = triangle_free.comparison_matrix(A)
+        exact = rational.is_exact_data(A) and rational.elimination(comparison) is not None
+        return comparison_is_definite(A) or exact
+    if isinstance(upper.proof, ByOrder):
+        return by_order(A, tolerance) is not None
+    return B is not None and factorization.proves(A, B)
