@@ -19,7 +19,6 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_gallery.gen_gallery",
-    "sphinxcontrib.programoutput",
 ]
 exclude_patterns = ["_extensions", "examples/*.ipynb", "examples/*.py"]
 suppress_warnings = ["config.cache"]  # sphinx-gallery's sorting key has no stable text

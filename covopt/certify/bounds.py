@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.errors import ProblemError
+from covopt.model.loss import LOSSES
 from covopt.model.problem import Problem
 
 
@@ -69,7 +70,8 @@ def dual_bound(
     Args:
         problem: a problem of depth 2.
         Lambda: any dual point (N, m).
-        maximum: a proved M >= max_w |Lambda^T sigma(Xt w)|; infinity proves nothing and gives the bound 0.
+        maximum: a proved M >= max_w |Lambda^T sigma(Xt w)|; infinity proves nothing and gives the bound 0, and
+            so does a loss that is none of covopt's own.
 
     Raises:
         ProblemError: for another depth, or a `maximum` that is negative or NaN.
@@ -82,7 +84,8 @@ def dual_bound(
     if not maximum >= 0.0:
         raise ProblemError(f"The proved maximum of h is {maximum}; give a number >= 0, or infinity for none.")
     Lambda = Lambda.double()
-    if not math.isfinite(maximum) or not bool(torch.isfinite(Lambda).all()):
+    known = problem.loss.name in LOSSES  # of others it is not known how much their rounding can add
+    if not known or not math.isfinite(maximum) or not bool(torch.isfinite(Lambda).all()):
         return _nothing(Lambda)
     if problem.loss.name == "cross_entropy":
         return _entropy_bound(problem, Lambda, maximum, tolerances)

@@ -42,6 +42,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.model.loss import LOSSES
 from covopt.model.problem import Problem
 
 Line = tuple[float, float]
@@ -76,13 +77,16 @@ class SpectralOptions:
 def spectral_bound(problem: Problem, options: SpectralOptions | None = None, rank: int | None = None) -> float:
     """The best of the bounds above: no network of the problem's depth has a lower cost.
 
-    At least 0. Infinite when `interpolate` is asked of data that differ where the inputs agree: no network fits them.
+    At least 0, and 0 for a loss that is none of covopt's own.
+    Infinite when `interpolate` is asked of data that differ where the inputs agree: no network fits them.
 
     Args:
         problem: the question.
         options: how hard to work.
         rank: bound only networks with at most so many neurons in the last hidden layer; None: all.
     """
+    if problem.loss.name not in LOSSES:  # the lines below are those of the losses that they know
+        return 0.0
     options = options or SpectralOptions()
     X, Y = problem.X.double(), problem.Y.double()
     values = [0.0]

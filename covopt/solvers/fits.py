@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.errors import ProblemError
 from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
 from covopt.solvers.master import Master, Mixture
@@ -228,6 +229,12 @@ class CrossEntropyFit:
 
 
 def make_fit(problem: Problem) -> Fit:
-    """The fit for the problem's loss."""
+    """The fit for the problem's loss.
+
+    Raises:
+        ProblemError: a loss that is none of covopt's own.
+    """
     kinds = {"mse": LeastSquaresFit, "interpolate": InterpolationFit, "cross_entropy": CrossEntropyFit}
+    if problem.loss.name not in kinds:
+        raise ProblemError(f"The method cone has no fit for the loss {problem.loss.name}; use the method train.")
     return kinds[problem.loss.name](problem)

@@ -1,0 +1,52 @@
+"""
+What holds the hidden representations in place?
+===============================================
+
+The loss of a network is a function of its hidden representations alone. On every hidden sample two forces act: one
+pulls the samples together, the other, from the layer behind, pushes them apart. At a minimum they balance.
+"""
+
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import covopt
+
+digits = covopt.read_data("digits", rows=20, scale="max")
+result = covopt.solve(digits.X, digits.Y, lam=1e-2, bias=0.0, time_limit=6)
+forces = result.forces(1)
+print(f"cost {result.cost:.6f}, {result.widths[0]} neurons for 20 digits")
+print(
+    f"|attraction| {np.linalg.norm(forces.attraction):.4f}, |repulsion| {np.linalg.norm(forces.feasible_repulsion):.4f}"
+)
+print(f"imbalance {forces.imbalance:.2g}, full row rank: {forces.full_rank}")
+
+# %%
+# The samples in their principal plane, coloured by digit. Arrows show where each force would move them.
+
+Z = result.representations(1)
+plane = np.linalg.svd(Z, full_matrices=False)[2][:2].T
+points, label = Z @ plane, digits.Y.argmax(axis=1)
+figure, axis = plt.subplots(figsize=(6, 4.5), layout="constrained")
+axis.scatter(*points.T, c=label, cmap="tab10", s=60)
+for force, color in ((forces.attraction, "tab:blue"), (forces.feasible_repulsion, "tab:red")):
+    axis.quiver(*points.T, *(-(force @ plane)).T, color=color, width=0.004)
+for i, (x, y) in enumerate(points):
+    axis.annotate(str(label[i]), (x, y), xytext=(4, 4), textcoords="offset points")
+axis.set_title("hidden samples; attraction blue, repulsion red")
+plt.show()
+
+# %%
+# A sweep stores every cell as it is done. How does the balance of fit and norm move with lam?
+
+with tempfile.TemporaryDirectory() as place:
+    grid = {"data": "digits", "rows": 20, "scale": "max", "bias": 0.0, "lam": [1e-3, 1e-2, 1e-1], "max_iterations": 4}
+    swept = covopt.sweep(grid, Path(place) / "lam.sqlite")
+for row in swept.rows:
+    print(
+        f"lam {row['lam']:<6g} cost {row['cost']:.5f} = {row['fit']:.5f} + lam {row['norm']:.3f}",
+        row["widths"],
+        "neurons",
+    )
