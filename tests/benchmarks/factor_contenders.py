@@ -1,16 +1,18 @@
-"""Published methods for A = B B^T, B >= 0 (n, r), as their papers state them, for the benchmark `cp-factors`.
+"""Published methods for A = B B^T, B >= 0 (n, r), in NumPy, for the benchmark `cp-factors`.
 
-They share the start B_0 (n, r), a square root of A with more columns, and end when |A - B B^T|^2 <= 1e-15 |A|^2.
+The iterations are those of the papers; the codes are ours, and so are parameters that are not named here. All end when
+|A - B B^T|^2 <= 1e-15 |A|^2. The first two start from B_0 (n, r), a square root of A with more columns.
 
 * `alternating`: Groetzner, Duer, *A factorization method for completely positive matrices*, Linear Algebra Appl. 591
   (2020), Algorithm 3, the heuristic that they compute with: P = max(B_0 Q, 0), B_0^+ P + (I - B_0^+ B_0) Q in place of
   the projection on { Q : B_0 Q >= 0 }, and the polar factor of it.
 * `difference_of_convex`: Chen, Pong, Tan, Zeng, *A difference-of-convex approach for split feasibility with
-  applications to matrix factorizations and outlier detection*, J. Global Optim. 78 (2020): min dist^2(B_0 Q, cone) / 2
-  over orthogonal Q, a proximal gradient step with the step length 1 / L and a non-monotone line search.
+  applications to matrix factorizations and outlier detection*, J. Global Optim. 78 (2020), SpFeasDC_ls: min
+  dist^2(B_0 Q, cone) / 2 over orthogonal Q, gradient steps of Barzilai and Borwein's length, projected on the
+  orthogonal matrices, with a non-monotone line search.
 * `projected_gradient`: Bot, Nguyen, *Factorization of completely positive matrices using iterative projected gradient
-  steps*, Numer. Linear Algebra Appl. 28 (2021): min |A - B B^T|^2 over B >= 0 in a ball, gradient steps of constant
-  length with a relaxation, the inertial parameter at the largest value for which convergence is proved.
+  steps*, Numer. Linear Algebra Appl. 28 (2021): min |A - B B^T|^2 / 2 over B >= 0, |B|^2 <= tr A, projected gradient
+  steps with inertia.
 """
 
 from __future__ import annotations
@@ -93,20 +95,22 @@ def difference_of_convex(A: np.ndarray, r: int, rng: np.random.Generator, deadli
 
 
 def projected_gradient(A: np.ndarray, r: int, rng: np.random.Generator, deadline: float) -> np.ndarray | None:
-    """Bot and Nguyen (2021)."""
-    n = len(A)
+    """Bot and Nguyen (2021): the variant with Nesterov's growing inertia."""
+    size = float(np.linalg.norm(A, 2))
     radius = float(np.sqrt(np.trace(A)))  # |B|^2 = tr A at a solution
-    B = np.abs(rng.standard_normal((n, r)))
+    B = np.abs(rng.standard_normal((len(A), r)))
     B = last = B * radius / np.linalg.norm(B)
-    inertia = 0.5
+    momentum = 1.0
     while time.perf_counter() < deadline:
         if _reached(A, B):
             return B
-        Y = B + inertia * (B - last)
-        # The gradient of |A - B B^T|^2 / 2 is 2 (B B^T - A) B; its Lipschitz constant on the ball is 2 (3 tr A + |A|).
-        length = 1.0 / (2.0 * (3.0 * np.linalg.norm(Y, 2) ** 2 + np.linalg.norm(A, 2)))
+        following = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
+        Y = B + (momentum - 1.0) / following * (B - last)
+        momentum = following
+        # The gradient of |A - B B^T|^2 / 2 is 2 (B B^T - A) B; near Y its Lipschitz constant is 2 (3 |Y|_2^2 + |A|_2).
+        length = 0.5 / (3.0 * float(np.linalg.norm(Y, 2)) ** 2 + size)
         moved = np.maximum(Y - length * 2.0 * (Y @ (Y.T @ Y) - A @ Y), 0.0)
-        last, B = B, moved * min(1.0, radius / max(np.linalg.norm(moved), 1e-300))
+        last, B = B, moved * min(1.0, radius / max(float(np.linalg.norm(moved)), 1e-300))
     return None
 
 
