@@ -52,6 +52,8 @@ RAISED = 1e-4
 """Eigenvalues of S below this, relative to the largest, are raised to it in Q."""
 LARGEST = 8
 """The largest clique with moments of odd degree; with even degrees alone, one more."""
+MARGIN = 1e-9
+"""What the bound loses before it is rounded up."""
 CLIQUES = 300
 """The most cliques."""
 ROWS = 6000
@@ -113,21 +115,23 @@ class MomentBound:
             A: with a positive diagonal.
             tolerance: relative to |A|, after scaling.
         """
-        unit, slack = _to_unit_diagonal(A, tolerance)
-        rooms = _rooms(unit, slack)
-        if not len(rooms) == len(self.factors) == len(self.weights):
+        if self.Lambda.shape != A.shape or not np.isfinite(self.Lambda).all():
             return 0.0
+        unit, slack = _to_unit_diagonal(A, tolerance)
+        cliques = _cliques(unit)
+        if len(cliques) > CLIQUES or not len(cliques) == len(self.factors) == len(self.weights):
+            return 0.0
+        rooms = [_room(unit, clique, slack) for clique in cliques]
         errors = [
             self._error(room, factors, weights)
             for room, factors, weights in zip(rooms, self.factors, self.weights, strict=True)
         ]
         inner = float((unit * self.Lambda).sum()) - (slack + unit.size * EPS) * float(np.abs(self.Lambda).sum())
-        return max(0.0, inner / (1.0 + (1.0 + slack) ** 2 * max(errors)))
+        return max(0.0, inner / (1.0 + (1.0 + 2.0 * slack) ** 4 * max(errors)))
 
     def bound(self, A: Matrix, tolerance: float) -> int:
-        """The value, rounded up."""
-        value = self.value(A, tolerance)
-        return math.ceil(value - 16 * EPS * value)
+        """The value, rounded up; the rounding of the last sums is left to the margin."""
+        return math.ceil(self.value(A, tolerance) * (1.0 - MARGIN))
 
     def _error(self, room: Room, factors: tuple[np.ndarray, ...], weights: np.ndarray) -> float:
         """The sum of the residual's absolute coefficients, rounding included; infinite for what is no multiplier."""
@@ -164,7 +168,7 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
     odd = _is_affordable(cliques, True)
     if not (odd or _is_affordable(cliques, False)):
         return None
-    rooms = _rooms(unit, slack)
+    rooms = [_room(unit, clique, slack) for clique in cliques]
     systems = [_inequalities(room, odd) for room in rooms]
     moments = [cp.Variable(len(system.monomials)) for system in systems]
     blocks = list(zip(systems, moments, strict=True))
@@ -223,10 +227,6 @@ def _is_affordable(cliques: list[tuple[int, ...]], odd: bool) -> bool:
     return sum(B * (B + 1) // 2 for B in orders) <= ROWS
 
 
-def _rooms(A: Matrix, slack: float) -> list[Room]:
-    return [_room(A, clique, slack) for clique in _cliques(A)]
-
-
 def _room(A: Matrix, clique: tuple[int, ...], slack: float) -> Room:
     inside, outside = list(clique), [i for i in range(len(A)) if i not in clique]
     whole = np.zeros((len(A), len(inside)))
@@ -237,15 +237,16 @@ def _room(A: Matrix, clique: tuple[int, ...], slack: float) -> Room:
     S = whole.T @ A @ whole
     lost = (len(A) * slack + 4 * len(A) ** 2 * EPS) * float(np.sum(whole**2))
     S = (S + S.T) / 2.0 + lost * np.eye(len(inside))
-    diagonal = np.minimum(np.diag(S), np.diag(A)[inside] + slack)
-    s = np.sqrt(diagonal) * (1.0 + 4 * EPS)
-    U = np.minimum(A[np.ix_(inside, inside)] + slack, (np.abs(S) * 4 * EPS + S + np.outer(s, s)) / 2.0)
+    widest = np.sqrt(np.diag(S)) * (1.0 + 4 * EPS)
+    s = np.minimum(widest, np.sqrt(np.diag(A)[inside] + slack) * (1.0 + 4 * EPS))
+    product = (S + 4 * EPS * np.abs(S) + np.outer(widest, widest) * (1.0 + 4 * EPS)) / 2.0
+    U = np.maximum(0.0, np.minimum(A[np.ix_(inside, inside)] + slack, product))
     values, vectors = np.linalg.eigh(S)
     root = vectors / np.sqrt(np.maximum(values, RAISED * values[-1]))
     Q = root @ root.T
     reached = root.T @ S @ root
     spread = len(S) ** 2 * EPS * 16 * float(np.linalg.norm(root) ** 2 * np.linalg.norm(S))
-    return Room(clique, s, np.maximum(U, 0.0), (Q + Q.T) / 2.0, float(np.linalg.eigvalsh(reached)[-1]) + spread)
+    return Room(clique, s, U, (Q + Q.T) / 2.0, float(np.linalg.eigvalsh(reached)[-1]) + spread)
 
 
 def _basis(k: int, degree: int, odd: bool) -> list[Monomial]:
