@@ -57,6 +57,30 @@ def test_one_output_on_orthogonal_inputs_needs_one_neuron_for_each_sign() -> Non
     assert all(s.lower.width <= 2 <= s.upper.width for s in found.starts)
 
 
+def test_more_effort_never_makes_intervals_cross() -> None:
+    X, Y = gaussian(8, 2, seed=1), gaussian(8, 2, seed=2)
+    found = [covopt.plateau(X, Y, lam=0.02, time_limit=t, starts=n, seed=n) for t, n in ((0.5, 0), (4.0, 2))]
+    for one in found:
+        for other in found:
+            assert one.lower <= other.level * (1.0 + 1e-9)
+            assert one.exact.lower.width <= other.exact.upper.width
+            for start, rival in zip(one.starts, other.starts, strict=True):
+                assert start.lower.width <= rival.upper.width
+    hasty, patient = found
+    assert patient.level <= hasty.level * (1.0 + 1e-3)
+
+
+def test_order_and_scale_of_the_samples_do_not_matter() -> None:
+    X, Y = gram_data(bipartite_gram(2, 2))
+    order = np.random.default_rng(0).permutation(4)
+    for inputs, targets, factor in ((X[order], Y[order], 1.0), (2.0 * X, 5.0 * Y, 2.5)):
+        found = covopt.plateau(inputs, targets, bias=0.0, time_limit=6.0, starts=1, widths=[3, 4])
+        assert found.level == pytest.approx(16.0 * factor, rel=1e-4)
+        assert (found.exact.lower.width, found.exact.upper.width) == (4, 4)
+        assert [s.lower.width for s in found.starts] == [3, 3, 3]
+        assert found.starts[-1].upper.width == 4
+
+
 @pytest.mark.parametrize("depth", [2, 3])
 def test_the_curve_never_rises_and_holds_what_its_networks_cost(depth: int) -> None:
     X, Y = gaussian(12, 3, seed=1), gaussian(12, 2, seed=2)

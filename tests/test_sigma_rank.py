@@ -71,6 +71,18 @@ def test_neurons_are_found_without_being_given(activation: str) -> None:
     assert answer.residual <= 1e-9
 
 
+def test_permutation_scale_and_effort() -> None:
+    Z = np.random.default_rng(1).standard_normal((4, 4))
+    K, Ks = covariances(Z)
+    order, scale = np.array([2, 0, 3, 1]), np.array([0.5, 2.0, 1.0, 8.0])
+    moved = [(np.outer(scale, scale) * M)[np.ix_(order, order)] for M in (K, Ks)]
+    answers = [sigma_rank(*moved, time_limit=3.0), sigma_rank(K, Ks, time_limit=3.0)]
+    answers.append(sigma_rank(K, Ks, time_limit=0.1, Z=Z))
+    assert [answer.verdict for answer in answers] == ["realisable"] * 3
+    assert answers[0].lower == answers[1].lower
+    assert all(one.lower <= other.upper for one in answers for other in answers)
+
+
 def test_fewer_neurons_than_made_the_pair() -> None:
     Z = np.random.default_rng(0).standard_normal((4, 30))
     K, Ks = covariances(Z)
