@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from covopt.errors import CovoptError, DataError, InfeasibleError, ProblemError, RecordError
     from covopt.estimators import CovoptClassifier, CovoptRegressor
     from covopt.loop import Certificate, Progress, Status
+    from covopt.report.write import write_report
     from covopt.result import Forces, Result, forces, load
     from covopt.study.audit import Audit, validate
     from covopt.study.compare import Comparison, compare
@@ -51,6 +52,7 @@ _HOMES = {
     "Certificate": "loop",
     "Progress": "loop",
     "Status": "loop",
+    "write_report": "report.write",
     "Forces": "result",
     "Result": "result",
     "forces": "result",
@@ -89,6 +91,7 @@ __all__ = [
     "sweep",
     "validate",
     "verify",
+    "write_report",
 ]
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 import stat
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +13,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from covopt import files
 from covopt.errors import DataError, RecordError, listed
 
 DEFLATE_LIMIT = 1032
@@ -151,34 +150,22 @@ def _read_numbers(path: Path) -> NDArray:
 
 
 def check_free(path: Path, force: bool = False) -> None:
-    """Raise a RecordError unless a file may be written there: none exists, or `force` replaces it."""
+    """Raise a RecordError unless arrays may be written there: none exists, or `force` replaces it."""
     if path.suffix.lower() != ".npz":
         raise RecordError(f"{path} is to hold arrays; give a name that ends in .npz.")
-    if path.is_dir() or (path.exists() and not force):
-        remedy = "choose another name" if path.is_dir() else "choose another name, or replace it with --force"
-        raise RecordError(f"{path} exists already; {remedy}.")
-    if not path.absolute().parent.is_dir():
-        raise RecordError(f"{path} cannot be written, because there is no directory {path.parent}; make it.")
+    files.check_free(path, force)
 
 
 def write_npz(path: Path, arrays: Mapping[str, NDArray], force: bool = False) -> None:
-    """Write arrays by name: into a sibling first, which is renamed when it is complete.
+    """Write arrays by name, the file whole or not at all.
 
     Raises:
         RecordError: as `check_free`, or the disk refuses.
     """
     check_free(path, force)
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.absolute().parent)
-        draft = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                np.savez(stream, allow_pickle=False, **arrays)
-            mask = os.umask(0)
-            os.umask(mask)
-            draft.chmod(0o666 & ~mask)
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-    except OSError as error:
-        raise RecordError(f"{path} cannot be written ({error.strerror}); choose another name.") from error
+
+    def write(draft: Path) -> None:
+        with draft.open("wb") as stream:
+            np.savez(stream, allow_pickle=False, **arrays)
+
+    files.write_file(path, write, force)

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from covopt import __version__
-from covopt.commands.common import BAD_INPUT, CLOSED, complain, discard_output, flush, is_memory
+from covopt.commands.common import BAD_INPUT, CLOSED, COMMAND, complain, discard_output, flush, is_memory
 from covopt.commands.compare import compare_command
 from covopt.commands.cprank import cprank_command
 from covopt.commands.doctor import doctor_command
@@ -66,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: what follows the program's name; None reads it from the process.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    COMMAND.set(["covopt", *given])
     try:
         code = app(given or ["--help"], prog_name="covopt", standalone_mode=False) or 0
         flush()

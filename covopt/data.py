@@ -59,6 +59,7 @@ class Dataset:
         classes: the class of each column of Y; None where the targets are numbers.
         scale: none, max or standard.
         rows: N.
+        columns: the names of the inputs; None where the source has none.
     """
 
     X: Float64[np.ndarray, "N n0"]
@@ -67,6 +68,7 @@ class Dataset:
     classes: tuple[str, ...] | None
     scale: str
     rows: int
+    columns: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class _Raw:
 
     X: NDArray
     Y: NDArray
+    columns: tuple[str, ...] | None = None
 
 
 def read_data(
@@ -110,7 +113,7 @@ def read_data(
     shift, factor = _scaling(X, scale)
     targets, classes = _targets(Y, name)
     inputs = (X[:count].astype(np.float64) - shift) * factor
-    return Dataset(inputs, targets[:count], name, classes, scale, count)
+    return Dataset(inputs, targets[:count], name, classes, scale, count, raw.columns)
 
 
 def _read(name: str, target: str | None, data_dir: str | os.PathLike[str] | None) -> _Raw:
@@ -125,7 +128,7 @@ def _read(name: str, target: str | None, data_dir: str | os.PathLike[str] | None
         return _pick_arrays(read_npz(path), path)
     if suffix in (".pt", ".pth"):
         return _read_torch(path)
-    if os.path.exists(name):  # unlike Path.exists, never raises
+    if os.path.exists(name) and name not in (*SHIPPED, "mnist"):  # unlike Path.exists, never raises
         raise DataError(f"{name} is of no known format; give a .npz, .csv, .parquet or .pt file.")
     if name == "mnist":
         return _fetch_mnist() if data_dir is None else _read_mnist(Path(data_dir))
@@ -243,7 +246,7 @@ def _read_table(path: Path, target: str | None) -> _Raw:
     inputs = {name: _number_column(values, name, path) for name, values in columns.items() if name != target}
     if not inputs:
         raise DataError(f"{path} has no column beside the target '{target}'; give at least one input.")
-    return _Raw(np.column_stack(list(inputs.values())), _target_column(columns[target], target, path))
+    return _Raw(np.column_stack(list(inputs.values())), _target_column(columns[target], target, path), tuple(inputs))
 
 
 def _read_csv(path: Path) -> dict[str, list[object]]:

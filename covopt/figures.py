@@ -31,7 +31,7 @@ SAME, TINY = 1e-12, 1e-300
 """Costs that differ by less than SAME, relative, are the same; TINY keeps a cost of zero from dividing."""
 
 
-class _PlainLogFormatter(LogFormatter):
+class PlainLogFormatter(LogFormatter):
     """Labels the ticks that matplotlib chooses, as 0.2 and not as 2e-01."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
@@ -65,11 +65,11 @@ def draw_run(picture: RunPicture, path: Path) -> None:
     FigureCanvasAgg(figure)
     columns = figure.add_gridspec(1, 2, width_ratios=(1.0, 1.15), wspace=0.05)
     figure.suptitle(picture.title, fontsize=11, parse_math=False)
-    _draw_convergence(figure.add_subplot(columns[0]), picture.history)
+    draw_convergence(figure.add_subplot(columns[0]), picture.history)
     if len(picture.norms):
         rows = columns[1].subgridspec(2, 1, height_ratios=(1.0, 2.2))
         norms = figure.add_subplot(rows[0])
-        _draw_neurons(norms, figure.add_subplot(rows[1], sharex=norms), picture)
+        draw_neurons(norms, figure.add_subplot(rows[1], sharex=norms), picture)
     else:
         _say(figure.add_subplot(columns[1]), "no hidden neurons: the zero function")
     figure.savefig(path, format="png")
@@ -99,31 +99,37 @@ def draw_curves(title: str, curves: Sequence[Curve], lower: float | None, path: 
     FigureCanvasAgg(figure)
     figure.suptitle(title, fontsize=11, parse_math=False)
     costs, excess = figure.subplots(1, 2)
-    finite = [(curve, [p for p in curve.history if np.isfinite(p.cost)]) for curve in curves]
-    drawn = [(curve, lines, color) for (curve, lines), color in zip(finite, cycle(CURVE_COLORS)) if lines]
+    drawn = colored(curves)
     if drawn:
-        _draw_costs(costs, drawn, lower)
-        _draw_excess(excess, drawn)
+        draw_costs(costs, drawn, lower)
+        draw_excess(excess, drawn)
     else:
         _say(costs, "no finite cost was reached")
         excess.axis("off")
     figure.savefig(path, format="png")
 
 
-def _draw_costs(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]], lower: float | None) -> None:
+def colored(curves: Sequence[Curve]) -> list[tuple[Curve, list[Progress], str]]:
+    """The methods that reached a finite cost, each with those lines of its history and a colour."""
+    finite = [(curve, [p for p in curve.history if np.isfinite(p.cost)]) for curve in curves]
+    return [(curve, lines, color) for (curve, lines), color in zip(finite, cycle(CURVE_COLORS)) if lines]
+
+
+def draw_costs(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]], lower: float | None) -> None:
+    """The cost of each of the `colored` methods against time, and the proved bound."""
     for row, (curve, lines, color) in enumerate(drawn):
         axes.plot([p.seconds for p in lines], [p.cost for p in lines], color=color, marker=_marker(lines), markersize=4)
-        _name_line(axes, f"{curve.name} {min(*curve.starts, lines[-1].cost, np.inf):.7g}", color, row)
+        name_line(axes, f"{curve.name} {min(*curve.starts, lines[-1].cost, np.inf):.7g}", color, row)
     if lower is not None:
         axes.axhline(lower, color=BOUND_COLOR, linewidth=1.2, linestyle="--")
-        _name_line(axes, f"proved bound {lower:.7g}", BOUND_COLOR, len(drawn))
+        name_line(axes, f"proved bound {lower:.7g}", BOUND_COLOR, len(drawn))
     points = [p for _, lines, _ in drawn for p in lines]
     bound = np.array([] if lower is None else [lower])
     _choose_scales(axes, np.array([p.seconds for p in points]), np.array([p.cost for p in points]), bound)
     _dress(axes, "cost")
 
 
-def _draw_excess(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]]) -> None:
+def draw_excess(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]]) -> None:
     """(cost - best) / best, logarithmic; what reaches the best falls out of the picture."""
     best = min(min(*curve.starts, *(p.cost for p in lines), np.inf) for curve, lines, _ in drawn)
     shown = False
@@ -141,7 +147,7 @@ def _draw_excess(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]])
     later = np.array([p.seconds for _, lines, _ in drawn for p in lines if p.seconds > 0])
     if len(later) > 2 and later.max() > LOG_RANGE * later.min():
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(_PlainLogFormatter())
+        axes.xaxis.set_major_formatter(PlainLogFormatter())
     _dress(axes, "relative excess over the lowest cost of all")
 
 
@@ -152,20 +158,21 @@ def _dress(axes: Axes, label: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
+def draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
+    """Cost and proved bound against time."""
     lines = [p for p in history if np.isfinite(p.cost)]
     if not lines:
         _say(axes, "no finite cost was reached")
         return
     seconds, cost = np.array([p.seconds for p in lines]), np.array([p.cost for p in lines])
     axes.plot(seconds, cost, color=COST_COLOR, linewidth=1.6, marker=_marker(lines), markersize=4)
-    _name_line(axes, f"cost {cost[-1]:.7g}", COST_COLOR, row=0)
+    name_line(axes, f"cost {cost[-1]:.7g}", COST_COLOR, row=0)
     proved = [p for p in lines if p.lower is not None and np.isfinite(p.lower)]
     if proved:
         bound = np.array([p.lower for p in proved], dtype=float)
         times = np.array([p.seconds for p in proved])
         axes.plot(times, bound, color=BOUND_COLOR, linewidth=1.6, marker=_marker(proved), markersize=4)
-        _name_line(axes, f"proved bound {bound[-1]:.7g}", BOUND_COLOR, row=1)
+        name_line(axes, f"proved bound {bound[-1]:.7g}", BOUND_COLOR, row=1)
     _choose_scales(axes, seconds, cost, np.array([p.lower for p in proved], dtype=float))
     axes.set_title("Convergence" if proved else "Convergence (no bound is proved)", fontsize=10)
     _dress(axes, "cost")
@@ -176,15 +183,16 @@ def _choose_scales(axes: Axes, seconds: NDArray, cost: NDArray, bound: NDArray) 
     values = np.concatenate([cost, bound[bound > 0.1 * cost.min()]])
     if values.min() > 0 and values.max() > LOG_RANGE * values.min():
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(_PlainLogFormatter())
-        axes.yaxis.set_minor_formatter(_PlainLogFormatter(minor_thresholds=(2, 0.4)))
+        axes.yaxis.set_major_formatter(PlainLogFormatter())
+        axes.yaxis.set_minor_formatter(PlainLogFormatter(minor_thresholds=(2, 0.4)))
     later = seconds[seconds > 0]
     if len(later) > 2 and later.max() > LOG_RANGE * later.min():
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(_PlainLogFormatter())
+        axes.xaxis.set_major_formatter(PlainLogFormatter())
 
 
-def _draw_neurons(norms: Axes, image: Axes, picture: RunPicture) -> None:
+def draw_neurons(norms: Axes, image: Axes, picture: RunPicture) -> None:
+    """Norms above, activations on each sample below, the neurons in one order."""
     order = np.argsort(-picture.norms, kind="stable")
     count = len(order)
     norms.bar(np.arange(1, count + 1), picture.norms[order], width=0.8 if count < 80 else 1.0, color=NEURON_COLOR)
@@ -207,7 +215,7 @@ def _draw_neurons(norms: Axes, image: Axes, picture: RunPicture) -> None:
     colorbar.outline.set_visible(False)  # type: ignore[operator]
 
 
-def _name_line(axes: Axes, text: str, color: str, row: int) -> None:
+def name_line(axes: Axes, text: str, color: str, row: int) -> None:
     """Say what a line is and where it ends, in its colour, in the corner that a falling cost leaves empty."""
     axes.text(0.99, 0.98 - 0.065 * row, text, transform=axes.transAxes, ha="right", va="top", color=color)
 
@@ -265,8 +273,8 @@ def draw_forces(picture: ForcesPicture, path: Path) -> None:
         _say(samples, "no neuron is active here")
         _say(neurons, "")
     else:
-        _draw_samples(samples, picture)
-        _draw_neuron_plane(neurons, picture)
+        draw_samples(samples, picture)
+        draw_neuron_plane(neurons, picture)
         marks = [
             Line2D([], [], color=c, linewidth=w)
             for c, w in ((ATTRACTION_COLOR, 3), (REPULSION_COLOR, 3), (RAY_COLOR, 1))
@@ -281,7 +289,8 @@ def draw_forces(picture: ForcesPicture, path: Path) -> None:
     figure.savefig(path, format="png")
 
 
-def _draw_samples(axes: Axes, picture: ForcesPicture) -> None:
+def draw_samples(axes: Axes, picture: ForcesPicture) -> None:
+    """The rows of Z_l in their principal plane, with both forces."""
     plane, share = _principal_plane(picture.Z)
     points = picture.Z @ plane
     _draw_arrows(axes, points, [-picture.attraction @ plane, -picture.repulsion @ plane])
@@ -301,7 +310,8 @@ def _draw_samples(axes: Axes, picture: ForcesPicture) -> None:
     _finish_plane(axes, f"{len(points)} samples, rows of $Z_\\ell$", share)
 
 
-def _draw_neuron_plane(axes: Axes, picture: ForcesPicture) -> None:
+def draw_neuron_plane(axes: Axes, picture: ForcesPicture) -> None:
+    """The columns of Z_l in their principal plane, with both forces."""
     plane, share = _principal_plane(picture.Z.T)
     points = picture.Z.T @ plane
     reach = 1.25 * np.abs(points).max()

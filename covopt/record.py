@@ -16,20 +16,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from covopt.arrays import check_readable, read_npz
 from covopt.errors import CovoptError, DataError, RecordError
+from covopt.files import umask
 from covopt.loop import Progress
 
 SUMMARY, NETWORK, PROBLEM = "result.json", "network.npz", "problem.npz"
 CERTIFICATE, HISTORY = "certificate.npz", "history.csv"
-COMPARISON, PLATEAU = "comparison.json", "plateau.json"
+COMPARISON, PLATEAU, AUDIT = "comparison.json", "plateau.json", "audit.json"
+REPORT = "report.html"
+KINDS = (SUMMARY, PLATEAU, COMPARISON, AUDIT)
+SOLUTION = "solution"
+"""The directory of the solver's run inside a plateau or an audit."""
 COLUMNS = ("iteration", "seconds", "cost", "lower", "width")
 
-Writer = Callable[[Path], None]
+Writer = Callable[[Path], object]
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ def put(directory: str | os.PathLike[str], writers: Mapping[str, Writer], *, for
         try:
             for name, writer in writers.items():
                 writer(draft / name)
-            draft.chmod(0o777 & ~_umask())
+            draft.chmod(0o777 & ~umask())
             _put_in_place(draft, path)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -150,20 +156,32 @@ def read_summary(directory: str | os.PathLike[str]) -> dict[str, object]:
     file = Path(directory) / SUMMARY
     if not file.is_file():
         raise RecordError(f"{directory} holds no run ({SUMMARY} is missing); give a directory that --out wrote.")
-    try:
-        summary = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RecordError(f"{file} is damaged and cannot be read; solve again with --out.") from error
+    return _checked(file, _read_object(file))
+
+
+def read_kind(directory: str | os.PathLike[str]) -> tuple[str, dict[str, object]]:
+    """The file that tells what kind of run lies there (one of KINDS), and what it holds.
+
+    Raises:
+        RecordError: no run of any kind there, or the file is damaged.
+    """
+    kind = next((name for name in KINDS if (Path(directory) / name).is_file()), None)
+    if kind is None:
+        raise RecordError(f"{directory} holds no run ({', '.join(KINDS)}: none is there); give one that --out wrote.")
+    file = Path(directory) / kind
+    summary = _read_object(file)
+    return kind, _checked(file, summary) if kind == SUMMARY else summary
+
+
+def _checked(file: Path, summary: dict[str, object]) -> dict[str, object]:
     wrong = _wrong_entry(summary)
     if wrong is not None:
         raise RecordError(f"{file} is not a summary of covopt (its {wrong} is wrong); solve again with --out.")
     return summary
 
 
-def _wrong_entry(summary: object) -> str | None:
+def _wrong_entry(summary: dict[str, Any]) -> str | None:
     """The first entry that is missing or is not of its kind; None where all are well."""
-    if not isinstance(summary, dict):
-        return "form"
     for name, kinds in ENTRIES.items():
         if not isinstance(summary.get(name, ""), kinds):
             return name
@@ -260,6 +278,16 @@ def _short(value: object, digits: int = 8) -> str:
     return f"{value:.{digits}g}" if isinstance(value, (int, float)) else "unknown"
 
 
+def _read_object(file: Path) -> dict[str, object]:
+    try:
+        summary = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RecordError(f"{file} is damaged and cannot be read; solve again with --out.") from error
+    if not isinstance(summary, dict):
+        raise RecordError(f"{file} is not a summary of covopt; solve again with --out.")
+    return summary
+
+
 def _write_files(run: Stored, draft: Path) -> None:
     (draft / SUMMARY).write_text(as_json(run.summary, indent=2) + "\n", encoding="utf-8")
     np.savez(draft / NETWORK, allow_pickle=False, **run.network)
@@ -319,12 +347,6 @@ def _put_in_place(draft: Path, path: Path) -> None:
 
 
 def _is_run(path: Path) -> bool:
-    """Whether --force may replace this: a run, a comparison of runs, a plateau, or an empty directory."""
-    held = any((path / name).is_file() for name in (SUMMARY, COMPARISON, PLATEAU))
+    """Whether --force may replace this: a run, a comparison of runs, a plateau, an audit, or an empty directory."""
+    held = any((path / name).is_file() for name in KINDS)
     return path.is_dir() and (held or not any(path.iterdir()))
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -6,7 +6,6 @@ plain arrays, lie below this one.
 
 from __future__ import annotations
 
-import html
 import math
 import os
 import warnings
@@ -19,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt import __version__, record
+from covopt import __version__, markup, record, words
 from covopt.errors import DataError, ProblemError, RecordError
 from covopt.figures import ForcesPicture, RunPicture, draw_run
 from covopt.loop import Certificate, Progress, Status
@@ -27,6 +26,7 @@ from covopt.model import weights as weight_form
 from covopt.model.activation import Activation
 from covopt.model.forces import layer_forces
 from covopt.model.problem import Problem, make_problem, with_bias
+from covopt.origin import ORIGIN, write_origin
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,21 @@ class Result:
         Z = self.representations(layer)
         return ForcesPicture(title, Z, found.attraction, found.feasible_repulsion, labels, name == "class")
 
+    def run_picture(self) -> RunPicture:
+        """What `figures.draw_run` draws: the last hidden layer's neurons, the samples by class or by first target."""
+        p = self.problem
+        incoming, outgoing = self.weights[-2].double(), self.weights[-1].double()[:, :-1]
+        Z = torch.as_tensor(self.representations(p.depth - 1))
+        key, name = _sample_labels(p)
+        return RunPicture(
+            title=record.headline(self.summary()),
+            history=self.history,
+            norms=(incoming.square().sum(dim=1) + outgoing.square().sum(dim=0)).cpu().numpy(),
+            activations=p.activation(Z).cpu().numpy(),
+            order=np.argsort(key, kind="stable"),
+            order_name=name,
+        )
+
     def to_torch(self) -> torch.nn.Sequential:
         """A plain `torch.nn.Sequential` of Linear and ReLU / LeakyReLU / Identity; its bias is beta W[:, -1]."""
         modules: list[torch.nn.Module] = []
@@ -201,12 +216,20 @@ class Result:
             "version": __version__,
         }
 
-    def save(self, directory: str | os.PathLike[str], *, force: bool = False) -> None:
+    def save(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        others: Mapping[str, record.Writer] | None = None,
+    ) -> None:
         """Write the run into a new directory, whole or not at all.
 
         Args:
-            directory: gets result.json, network.npz, network.pt, problem.npz, certificate.npz, history.csv, figure.png.
+            directory: gets result.json, network.npz, network.pt, problem.npz, certificate.npz, history.csv, figure.png
+                and origin.json.
             force: replace an earlier run there.
+            others: further files, or others in place of these, each written by its function into the path it is given.
 
         Raises:
             RecordError: the directory exists, or cannot be written, or there is no network to store.
@@ -219,17 +242,15 @@ class Result:
             force=force,
             others={
                 "network.pt": lambda path: torch.save(self.to_torch().state_dict(), path),
-                "figure.png": lambda path: draw_run(_picture(self), path),
+                "figure.png": lambda path: draw_run(self.run_picture(), path),
+                ORIGIN: write_origin(),
+                **(others or {}),
             },
         )
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(label)}</th><td style='text-align:left'>{html.escape(text)}"
-            "</td></tr>"
-            for label, text in record.describe(self.summary())
-        )
-        return f"<table>{rows}</table>"
+        s = self.summary()
+        return markup.summary(words.answer(s), record.describe(s))
 
     def _double(self) -> list[Tensor]:
         return [W.double() for W in self.weights]
@@ -331,29 +352,26 @@ def _from_stored(stored: record.Stored) -> Result:
         seconds=math.nan if s["seconds"] is None else float(str(s["seconds"])),
         history=stored.history,
         dual=dual,
+        layers=[_to_layer(layer) for layer in _listed(s["layers"])],
+        starts=[math.nan if start is None else float(start) for start in _listed(s["starts"])],
         data=None if s["data"] is None else str(s["data"]),
         scale=None if s["scale"] is None else str(s["scale"]),
     )
 
 
+def _to_layer(summary: dict[str, Any]) -> Layer:
+    facts: dict[str, Any] = {**summary, "gap_certificate": Certificate(summary["gap_certificate"])}
+    return Layer(**facts)
+
+
+def _listed(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("a list is missing in result.json")
+    return value
+
+
 def _double_problem(p: Problem) -> Problem:
     return Problem(p.X.double(), p.Y.double(), p.loss, p.lam, p.depth, p.beta, p.activation)
-
-
-def _picture(result: Result) -> RunPicture:
-    """The figure of a run: the neurons of the last hidden layer, the samples by class or by first target."""
-    p = result.problem
-    incoming, outgoing = result.weights[-2].double(), result.weights[-1].double()[:, :-1]
-    Z = torch.as_tensor(result.representations(p.depth - 1))
-    key, name = _sample_labels(p)
-    return RunPicture(
-        title=record.headline(result.summary()),
-        history=result.history,
-        norms=(incoming.square().sum(dim=1) + outgoing.square().sum(dim=0)).cpu().numpy(),
-        activations=p.activation(Z).cpu().numpy(),
-        order=np.argsort(key, kind="stable"),
-        order_name=name,
-    )
 
 
 def _sample_labels(p: Problem) -> tuple[NDArray, str]:

@@ -57,11 +57,12 @@ def draw_widths(panels: Sequence[WidthPanel], path: Path) -> None:
     figure = Figure(figsize=(6.6 * len(panels), 4.8), layout="constrained", dpi=130)
     FigureCanvasAgg(figure)
     for axes, panel in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
-        _draw_panel(axes, panel)
+        draw_panel(axes, panel)
     figure.savefig(path, format="png")
 
 
-def _draw_panel(axes: Axes, panel: WidthPanel) -> None:
+def draw_panel(axes: Axes, panel: WidthPanel) -> None:
+    """Losses against the width, the level, the proved bound, and where each tolerance is met."""
     for number, curve in enumerate(panel.curves):
         color = CURVE_COLORS[number % len(CURVE_COLORS)]
         shown = np.isfinite(curve.values)
@@ -75,7 +76,7 @@ def _draw_panel(axes: Axes, panel: WidthPanel) -> None:
     _mark(axes, panel.marks)
     axes.set_xlabel("width (neurons)")
     axes.set_ylabel("loss")
-    axes.set_title(panel.title, fontsize=10)
+    axes.set_title(panel.title, fontsize=10, parse_math=False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)

@@ -302,7 +302,9 @@ def test_solve_then_show(tmp_path: Path) -> None:
         "history.csv",
         "network.npz",
         "network.pt",
+        "origin.json",
         "problem.npz",
+        "report.html",
         "result.json",
     ]
     again = covopt_process("solve", "wave.npz", "--lam", 0.01, "--out", "run", cwd=tmp_path)

@@ -166,7 +166,7 @@ def test_the_command_line(tmp_path, capsys) -> None:
     assert told["certificate"] == "exact"
     assert json.loads((out / "plateau.json").read_text()) == told
     assert {path.name for path in out.iterdir()} == {
-        "plateau.json", "curve.csv", "networks.npz", "figure.png", "solution"
+        "plateau.json", "curve.csv", "networks.npz", "figure.png", "origin.json", "report.html", "solution"
     }  # fmt: skip
     with np.load(out / "networks.npz") as networks:
         assert networks["n2_W1"].shape == (2, 4)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import typer
 from rich.console import Console
@@ -18,19 +19,39 @@ from covopt.errors import printable
 from covopt.loop import Callback, Progress, Status
 
 if TYPE_CHECKING:
+    from covopt.data import Dataset
+    from covopt.record import Writer
     from covopt.result import Result
 
 BAD_INPUT, INTERRUPTED, CLOSED = 2, 130, 141
+COMMAND: ContextVar[list[str]] = ContextVar("command")
+"""The words of the command line that runs; a run that is stored tells them."""
 
 
-def deliver(result: Result, out: Path | None, force: bool, as_json: bool) -> None:
+@runtime_checkable
+class Answer(Protocol):
+    """What a command hands on: a Result, a Plateau, a Comparison or an Audit."""
+
+    def save(self, directory: Path, *, force: bool, others: Mapping[str, Writer]) -> None: ...
+
+
+def store(answer: Answer, out: Path | None, force: bool, data: Dataset) -> None:
+    """Store an answer with its report, if --out asks for it."""
+    from covopt.report.write import beside
+
+    if out is not None:
+        answer.save(out, force=force, others=beside(out, COMMAND.get(), data))
+
+
+def deliver(result: Result, out: Path | None, force: bool, as_json: bool, data: Dataset) -> None:
     """Store and print an answer, whatever ended the solve; a second Ctrl-C does not stop that."""
+    from covopt import record
+
     with ignoring_interrupts():
-        if out is not None:
-            result.save(out, force=force)
+        store(result, out, force, data)
         print_summary(result.summary(), as_json)
         if out is not None and not as_json:
-            print(f"The run is stored in {out}.")
+            print(f"The run is stored in {out}; its report is {out / record.REPORT}.")
     if result.status is Status.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)
 

@@ -14,6 +14,7 @@ from covopt.commands.common import (
     interruptible,
     print_table,
     progress_line,
+    store,
 )
 
 Methods = Annotated[
@@ -79,14 +80,13 @@ def compare_command(
     for result in comparison.results.values():
         result.data, result.scale = dataset.name, dataset.scale
     with ignoring_interrupts():
-        if out is not None:
-            comparison.save(out, force=force)
+        store(comparison, out, force, dataset)
         if as_json:
             print(record.as_json(comparison.summary()))
         else:
             print(f"{record.headline(comparison.best.summary())}\n")
             print_table(study.COLUMNS, comparison.rows())
             if out is not None:
-                print(f"\nThe comparison is stored in {out}.")
+                print(f"\nThe comparison is stored in {out}; its report is {out / record.REPORT}.")
     if comparison.interrupted:
         raise typer.Exit(INTERRUPTED)

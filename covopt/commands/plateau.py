@@ -15,6 +15,7 @@ from covopt.commands.common import (
     print_pairs,
     print_table,
     progress_line,
+    store,
 )
 from covopt.loop import Status
 
@@ -86,8 +87,7 @@ def plateau_command(
             )
     found.result.data, found.result.scale = dataset.name, dataset.scale
     with ignoring_interrupts():
-        if out is not None:
-            found.save(out, force=force)
+        store(found, out, force, dataset)
         if as_json:
             print(record.as_json(found.summary()))
         else:
@@ -95,6 +95,6 @@ def plateau_command(
             print()
             print_table(("width", "cost", "above the level"), found.rows())
             if out is not None:
-                print(f"\nThe plateau is stored in {out}.")
+                print(f"\nThe plateau is stored in {out}; its report is {out / record.REPORT}.")
     if found.status is Status.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)

@@ -1,18 +1,34 @@
-"""covopt show and covopt verify: what a stored run says, and whether it is true."""
+"""covopt show and covopt verify: what a stored run says, its report, and whether it is true."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from covopt.commands import options
-from covopt.commands.common import print_summary
+from covopt.commands.common import print_pairs
+
+Page = Annotated[Path | None, typer.Option(help="Write the run's report, one HTML file.", metavar="FILE")]
+Force = Annotated[bool, typer.Option("--force", help="Replace FILE.")]
 
 
-def show_command(run: options.Run, as_json: options.Json = False) -> None:
-    """Print the summary of a stored run."""
-    from covopt import record
+def show_command(run: options.Run, report: Page = None, force: Force = False, as_json: options.Json = False) -> None:
+    """Print the summary of a stored run of solve, plateau, compare or validate, or make its report again."""
+    from covopt import record, words
 
-    print_summary(record.read_summary(run), as_json)
+    kind, summary = record.read_kind(run)
+    if report is not None:
+        from covopt.report.write import write_report
+
+        write_report(run, report, force=force)
+    if as_json:
+        print(record.as_json(summary))
+        return
+    print_pairs(words.pairs_of(kind, summary))
+    if report is not None:
+        print(f"The report is {report}.")
 
 
 def verify_command(run: options.Run, as_json: options.Json = False) -> None:

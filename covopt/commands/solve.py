@@ -68,4 +68,4 @@ def solve_command(
                 callback=callback,
             )
     result.data, result.scale = dataset.name, dataset.scale
-    deliver(result, out, force, as_json)
+    deliver(result, out, force, as_json, dataset)

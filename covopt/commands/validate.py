@@ -15,6 +15,7 @@ from covopt.commands.common import (
     interruptible,
     print_pairs,
     progress_line,
+    store,
 )
 
 Net = Annotated[
@@ -28,7 +29,7 @@ ActivationName = Annotated[
 Width = Annotated[int | None, typer.Option(help="Hidden neurons of the trainings without --net.", metavar="N")]
 Starts = Annotated[int | None, typer.Option(help="How many trainings without --net.", metavar="N")]
 Better = Annotated[Path | None, typer.Option(help="Write the better network that is found.", metavar="FILE.npz")]
-Replace = Annotated[bool, typer.Option("--force", help="Replace FILE.npz.")]
+Replace = Annotated[bool, typer.Option("--force", help="Replace FILE.npz, and an earlier run in DIR.")]
 
 
 def validate_command(
@@ -51,6 +52,7 @@ def validate_command(
     seed: options.Seed = 0,
     device: options.Device = "cpu",
     escape: Better = None,
+    out: options.Out = None,
     force: Replace = False,
     as_json: options.Json = False,
 ) -> None:
@@ -65,6 +67,8 @@ def validate_command(
 
         if escape is not None:
             arrays.check_free(escape, force)
+        if out is not None:
+            record.check_free(out, force)
         check_device(device)
         dataset = sources.read_data(data, target=target, rows=rows, scale=scale.value, data_dir=data_dir)
         with progress_line(time_limit) as callback:
@@ -88,12 +92,15 @@ def validate_command(
             )
     audit.reference.data, audit.reference.scale = dataset.name, dataset.scale
     with ignoring_interrupts():
+        store(audit, out, force, dataset)
         written = escape is not None and audit.save_escape(escape, force=force)
         if as_json:
             print(record.as_json(audit.summary()))
         else:
-            print_pairs(study.describe(audit))
+            print_pairs(audit.describe())
             if escape is not None:
                 print(f"{escape} holds the better network." if written else "No better network is written: none found.")
+            if out is not None:
+                print(f"The audit is stored in {out}; its report is {out / record.REPORT}.")
     if audit.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt import record
+from covopt import markup, record, words
 from covopt.answer import in_double, solve
 from covopt.arrays import write_npz
 from covopt.errors import ProblemError
@@ -28,6 +29,7 @@ from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import FITS, Cost, check_weights, evaluate
 from covopt.networks import Network, as_network, read_network
+from covopt.origin import ORIGIN, write_origin
 from covopt.result import Layer, Result
 from covopt.solvers.deep import DeepOptions, DeepSolver
 from covopt.solvers.escape import Escape, find_escape
@@ -175,6 +177,38 @@ class Audit:
             "solver": self.reference.summary(),
         }
 
+    def describe(self) -> list[tuple[str, str]]:
+        """The audit as a person reads it: pairs of a label and its text."""
+        return words.audit_pairs(self.summary())
+
+    def _repr_html_(self) -> str:
+        return markup.summary(self.verdict, [pair for pair in self.describe() if pair[0] != "verdict"])
+
+    def save(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        others: Mapping[str, record.Writer] | None = None,
+    ) -> None:
+        """Write audit.json, network.npz (what was audited), better.npz (where a better network was found), origin.json
+        and the solver's run, `solution`; force and others as for `Result.save`.
+
+        Raises:
+            RecordError: the directory exists, or cannot be written.
+        """
+        text = record.as_json(self.summary(), indent=2) + "\n"
+        writers: dict[str, record.Writer] = {
+            record.AUDIT: lambda path: path.write_text(text, encoding="utf-8"),
+            record.NETWORK: lambda path: write_npz(path, _named(self.weights)),
+            record.SOLUTION: self.reference.save,
+            ORIGIN: write_origin(),
+        }
+        if self.escape is not None:
+            better = _named(self.escape)
+            writers["better.npz"] = lambda path: write_npz(path, better)
+        record.put(directory, writers | dict(others or {}), force=force)
+
     def save_escape(self, path: str | os.PathLike[str], *, force: bool = False) -> bool:
         """Write the better network, W1 ... WL, into a .npz file; False where there is none.
 
@@ -183,7 +217,7 @@ class Audit:
         """
         if self.escape is None:
             return False
-        write_npz(Path(path), {f"W{i}": W.cpu().numpy() for i, W in enumerate(self.escape, start=1)}, force)
+        write_npz(Path(path), _named(self.escape), force)
         return True
 
 
@@ -257,25 +291,8 @@ def validate(
     return audit
 
 
-def describe(audit: Audit) -> list[tuple[str, str]]:
-    """The audit as a person reads it: pairs of a label and its text."""
-    still = "not determined" if audit.residuals is None else ", ".join(f"{part:.2g}" for part in audit.residuals)
-    pairs = [
-        ("question", record.headline(audit.reference.summary())),
-        ("verdict", audit.verdict),
-        ("loss", f"{audit.loss:.8g}"),
-        ("best known", f"{audit.best:.8g}"),
-        ("residuals", f"{still}  (of stationarity, for W_1 ... W_L)"),
-        ("inert", ", ".join(f"{part:.2g}" for part in audit.inert) + "  (part of W_1 ... W_L that acts on nothing)"),
-    ]
-    for layer in audit.layers:
-        facts = layer.facts
-        ranks = f"{facts.width} neurons, rank K {facts.rank_K}, rank Ks {facts.rank_Ks}"
-        pairs.append((f"layer {facts.layer}", f"{ranks}. {layer.verdict}"))
-    if audit.trained is not None:
-        costs = ", ".join(f"{cost:.8g}" for cost in sorted(audit.trained.starts))
-        pairs.insert(2, ("trained", f"{costs}  (the best is the network)"))
-    return pairs
+def _named(weights: Sequence[Tensor]) -> dict[str, NDArray]:
+    return {f"W{i}": W.cpu().numpy() for i, W in enumerate(weights, start=1)}
 
 
 def _weights_of(net: object, bias: float) -> tuple[float | None, Sequence[object]]:

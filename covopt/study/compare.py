@@ -6,15 +6,16 @@ import csv
 import math
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from covopt import record
+from covopt import markup, record, words
 from covopt.answer import METHODS, solve
 from covopt.errors import ProblemError
 from covopt.figures import Curve, draw_curves
 from covopt.loop import Progress, Status
+from covopt.origin import ORIGIN, write_origin
 from covopt.result import Result
 
 COLUMNS = ("method", "best cost", "median cost", "proved bound", "hidden neurons", "seconds", "status")
@@ -103,21 +104,34 @@ class Comparison:
             "methods": [contender.summary() for contender in self.contenders],
         }
 
-    def save(self, directory: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write comparison.json, history.csv, figure.png and, for each method, its run in a directory of its name.
+    def _repr_html_(self) -> str:
+        s = self.summary()
+        return markup.summary(words.comparison_answer(s), words.comparison_pairs(s))
+
+    def save(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        others: Mapping[str, record.Writer] | None = None,
+    ) -> None:
+        """Write comparison.json, history.csv, figure.png, origin.json, and each method's run in a directory.
+
+        force and others as for `Result.save`.
 
         Raises:
             RecordError: the directory exists, or cannot be written.
         """
-        writers: dict[str, Callable[[Path], None]] = {
+        writers: dict[str, record.Writer] = {
             record.COMPARISON: lambda path: _write_text(path, record.as_json(self.summary(), indent=2) + "\n"),
             "history.csv": self._write_history,
             "figure.png": self.draw,
+            ORIGIN: write_origin(),
         }
         for method, result in self.results.items():
             if result.weights:
                 writers[method] = result.save
-        record.put(directory, writers, force=force)
+        record.put(directory, writers | dict(others or {}), force=force)
 
     def draw(self, path: Path) -> None:
         """The cost of each method against time, as a PNG."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,13 +23,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covopt import __version__, record
+from covopt import __version__, markup, record, words
 from covopt.answer import solve
 from covopt.certify.completely_positive import CPRank
 from covopt.errors import ProblemError, shown
 from covopt.loop import Budget, Callback, Certificate, Status
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
+from covopt.origin import ORIGIN, write_origin
 from covopt.result import Result
 from covopt.study import width_bounds
 from covopt.study.width_bounds import WidthBound
@@ -141,24 +142,26 @@ class Plateau:
 
     def describe(self) -> list[tuple[str, str]]:
         """The answer as a person reads it: pairs of a label and its text."""
+        return words.plateau_pairs(self.summary())
+
+    def _repr_html_(self) -> str:
         s = self.summary()
-        proved = "no bound" if self.lower is None else f"at least {self.lower:.8g}"
-        pairs = [("question", record.headline(s)), ("level", f"{self.level:.8g}, {proved} ({self.certificate})")]
-        for start in [*self.starts, self.exact]:
-            known = "" if start.estimate is None else f"; best known {start.estimate}"
-            reasons = f"at least: {start.lower.reason}; at most: {start.upper.reason}"
-            label = f"within {100 * start.eps:g} %" if start.eps else "exactly"
-            pairs.append((label, f"{start.lower.width} to {start.upper.width} neurons{known} ({reasons})"))
-        pairs += [("status", record.STATUSES[str(self.status)]), ("time", f"{self.seconds:.3g} s")]
-        return pairs
+        return markup.summary(words.plateau_answer(s), words.plateau_pairs(s))
 
     def rows(self) -> list[tuple[object, ...]]:
         """The curve as a table: width, cost, and how far above the level."""
         level = self.level
         return [(self._width(n), c, (c - level) / level if level > 0.0 else 0.0) for n, c in self.curve]
 
-    def save(self, directory: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write plateau.json, curve.csv, networks.npz (n5_W1 is W_1 at width 5), figure.png and the solver's run.
+    def save(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        others: Mapping[str, record.Writer] | None = None,
+    ) -> None:
+        """Write plateau.json, curve.csv, networks.npz (n5_W1 is W_1 at width 5), figure.png, origin.json and the
+        solver's run, `solution`; force and others as for `Result.save`.
 
         Raises:
             RecordError: the directory exists, or cannot be written.
@@ -175,7 +178,9 @@ class Plateau:
                 "curve.csv": self._write_curve,
                 "networks.npz": lambda path: np.savez(path, allow_pickle=False, **arrays),
                 "figure.png": self.draw,
-                "solution": self.result.save,
+                record.SOLUTION: self.result.save,
+                ORIGIN: write_origin(),
+                **(others or {}),
             },
             force=force,
         )

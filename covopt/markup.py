@@ -1,0 +1,23 @@
+"""HTML from templates in which every inserted text is escaped: names come from strangers."""
+
+from __future__ import annotations
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("covopt"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def render(template: str, **values: object) -> str:
+    """A template of covopt/templates with its values, escaped."""
+    return _TEMPLATES.get_template(template).render(**values)
+
+
+def summary(sentence: str, pairs: list[tuple[str, str]]) -> str:
+    """What a notebook shows of an answer: a sentence, and labels with their texts."""
+    return render("summary.html", sentence=sentence, pairs=pairs)

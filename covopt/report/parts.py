@@ -1,0 +1,155 @@
+"""The parts that the pages of several kinds share, made from a stored run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from covopt import record, words
+from covopt.origin import Origin
+from covopt.report import pictures
+from covopt.report.page import Pairs, Section, Table
+from covopt.report.svg import Picture
+from covopt.result import Result
+
+# Hidden layers whose figures are drawn, and samples up to which those of every sample are.
+LAYERS, CROWD = 4, 2000
+REPEATED = ("lam", "loss", "depth", "bias", "activation", "method", "certify", "seed")
+"""The options of a solve that its summary keeps."""
+
+
+def asked(s: Mapping[str, object], origin: Origin) -> Pairs:
+    """The options of the question."""
+    penalty = [] if s["lam"] is None else [("λ (lam)", f"{s['lam']:g}")]
+    searched = [("method", str(s["method"])), ("certify", str(s["certify"]))] if "method" in s else []
+    names = [
+        (label, ", ".join(given))
+        for label, given in (("inputs", origin.columns), ("classes", origin.classes))
+        if given is not None
+    ]
+    return [
+        ("data", str(s["data"] or "given in Python")),
+        ("samples", str(s["rows"])),
+        *names,
+        ("scale", str(s["scale"] or "none")),
+        ("loss", str(s["loss"])),
+        *penalty,
+        ("depth", f"{s['depth']}"),
+        ("bias (β)", f"{s['bias']:g}"),
+        ("activation", str(s["activation"])),
+        *searched,
+        ("seed", str(s["seed"])),
+    ]
+
+
+def title(s: Mapping[str, object]) -> str:
+    """The data and how much of them."""
+    return f"{s['data'] or 'Data'}, {s['rows']} row{'' if s['rows'] == 1 else 's'}"
+
+
+def facts(s: Mapping[str, object]) -> Pairs:
+    """The numbers of a solve's answer."""
+    cost, lower, gap = s["cost"], s["lower"], s["gap"]
+    pairs = [
+        ("cost of the network", number(cost, 8)),
+        ("proved lower bound", "none" if lower is None else number(lower, 8)),
+        ("gap", "unknown" if gap is None else words.percent(float(str(gap)))),
+        ("hidden neurons", words.neurons_of(s["widths"]).partition(" neuron")[0].replace("no", "0")),
+        ("|W|²", number(s["norm"], 6)),
+    ]
+    if s["loss"] == "interpolate":
+        pairs.append(("largest deviation from Y", number(s["residual"], 3)))
+    else:
+        pairs.append(("loss without penalty", number(s["fit"], 6)))
+    return [*pairs, ("time", f"{number(s['seconds'], 3)} s")]
+
+
+def notes(s: Mapping[str, object]) -> list[str]:
+    """What ended the search, where that matters."""
+    return [said] if (said := words.status(s)) else []
+
+
+def proof(s: Mapping[str, object]) -> list[str]:
+    """What proves the bound, what that means, and what a check of it does."""
+    return [words.proof(s), words.CHECKING]
+
+
+def check(directory: str | Path) -> str:
+    """The command that checks a run's files."""
+    return shlex.join(["covopt", "verify", str(directory)])
+
+
+def in_python(s: Mapping[str, object], name: str) -> str:
+    """The call that repeats a solve with the data that it stored."""
+    options = ", ".join(f"{key}={s[key]!r}" for key in REPEATED if s[key] is not None)
+    return f"data = covopt.read_data({f'{name}/{record.PROBLEM}'!r})\ncovopt.solve(data.X, data.Y, {options})"
+
+
+def origin_pairs(origin: Origin, s: Mapping[str, object]) -> Pairs:
+    """Versions, machine and seed."""
+    machine = origin.machine or {"covopt": str(s["version"])}
+    return [("seed", str(s["seed"])), *machine.items()]
+
+
+def search(result: Result, origin: Origin, audited: float | None = None) -> Section:
+    """How the search went, and the network that it found."""
+    drawn = [pictures.convergence(result.history, audited)] if result.history else []
+    return Section("The search and its network", pictures=[*drawn, *network(result, origin)])
+
+
+def network(result: Result, origin: Origin) -> list[Picture]:
+    """The network as a function, where that can be drawn, and its neurons."""
+    shown = (
+        pictures.function(result, origin),
+        pictures.activations(result.run_picture()),
+        pictures.neurons(result, origin),
+    )
+    return [figure for figure in shown if figure is not None]
+
+
+def layers(result: Result) -> Section:
+    """Each hidden layer: its covariances' spectra, its ranks and what is known of it on its own."""
+    known = {layer.layer: layer for layer in result.layers}
+    rows = []
+    for layer, width in enumerate(result.widths, start=1):
+        s, s_sigma = pictures.layer_spectra(result, layer)
+        found = known.get(layer)
+        tested = [None, None, None]
+        if found is not None:
+            tested = [found.stationarity, found.gap, found.mergeable]
+        ranks = (pictures.rank_of(s), pictures.rank_of(s_sigma))
+        rows.append([layer, width, *ranks, float((s**2).sum()), *(tested if known else [])])
+    columns = ["layer", "neurons", "rank K", "rank Kσ", "trace of K"]
+    text = ["K and Kσ are the covariances of a layer on the samples, before and after the activation."]
+    if known:
+        columns += ["|Mᵀs|", "gap", "merging groups"]
+        text.append(
+            "|Mᵀs| above 1: a neuron is missing, to first order. Gap: what solving this layer alone could still gain,"
+            " as a part of the cost. Merging groups: sets of neurons that could be one each. None of this proves that"
+            " the whole network is at a minimum."
+        )
+    drawn: list[Picture] = []
+    run = result.run_picture()
+    for layer in range(1, min(result.problem.depth - 1, LAYERS) + 1):
+        if (spectra := pictures.spectra(result, layer)) is not None:
+            drawn += [spectra, *([pictures.covariance(result, layer, run)] if result.problem.samples <= CROWD else [])]
+    return Section("Layer by layer", text, drawn, [Table("Hidden layers", columns, rows)])
+
+
+def forces(result: Result, origin: Origin) -> Section:
+    """Attraction and repulsion."""
+    if result.problem.samples > CROWD:
+        return Section("Forces")
+    last = min(result.problem.depth - 1, LAYERS)
+    drawn = [figure for layer in range(1, last + 1) for figure in pictures.forces(result, layer, origin)]
+    text = (
+        "The penalty on a layer's own weights pulls its representations together; the penalty on the next layer's"
+        " pushes them apart. Where the network is at a local minimum and the layer has full rank, the two cancel."
+    )
+    return Section("Attraction and repulsion", [text] if drawn else [], drawn)
+
+
+def number(value: object, digits: int) -> str:
+    """A number with so many digits, or that it is unknown."""
+    return f"{value:.{digits}g}" if isinstance(value, int | float) else "unknown"

@@ -1,0 +1,333 @@
+"""The figures of a report: convergence, neurons, activations, spectra, forces, widths, methods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from covopt.figures import (
+    BOUND_COLOR,
+    COST_COLOR,
+    CURVE_COLORS,
+    Curve,
+    ForcesPicture,
+    RunPicture,
+    colored,
+    draw_convergence,
+    draw_costs,
+    draw_excess,
+    draw_neuron_plane,
+    draw_neurons,
+    draw_samples,
+    name_line,
+)
+from covopt.linalg.psd import RANK_RULE
+from covopt.loop import Progress
+from covopt.model.problem import with_bias
+from covopt.origin import Origin
+from covopt.report.svg import Picture, picture
+from covopt.result import Result
+from covopt.width_figures import WidthPanel, draw_panel
+
+# Inputs without names whose number is the square of at least this are pixels.
+SMALLEST_IMAGE = 8
+# The largest neurons that are drawn, as images or as columns of weights; the most inputs of such columns.
+IMAGES, COLUMNS, ROWS = 40, 60, 40
+# Curves of a function of one input that are drawn, and points along each.
+OUTPUTS, POINTS = 5, 400
+LONGEST_NAME = 18
+
+
+def convergence(history: Sequence[Progress], audited: float | None = None) -> Picture:
+    """Cost and proved bound against time, and the cost of an audited network."""
+    proved = any(line.lower is not None for line in history)
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        draw_convergence(axes, history)
+        axes.set_title("")
+        if audited is not None:
+            axes.axhline(audited, color=CURVE_COLORS[2], linewidth=1.2, linestyle=":")
+            name_line(axes, f"audited network {audited:.7g}", CURVE_COLORS[2], row=2 if proved else 1)
+
+    bound = ", and the best proved bound." if proved else "; no bound is proved."
+    alt = "Cost and proved lower bound against time."
+    return picture(draw, alt=alt, caption=f"The cost of the best network so far{bound}")
+
+
+def curves(methods: Sequence[Curve], lower: float | None) -> list[Picture]:
+    """The cost of each method against time, and how far above the lowest it is."""
+    drawn = colored(methods)
+    if not drawn:
+        return []
+    return [
+        picture(
+            lambda figure: draw_costs(figure.subplots(), drawn, lower),
+            alt="Cost of each method against time.",
+            caption="The cost of each method against time; the number is the lowest that it reached.",
+        ),
+        picture(
+            lambda figure: draw_excess(figure.subplots(), drawn),
+            alt="Relative excess of each method over the lowest cost of all, against time.",
+            caption="How far each method is above the lowest cost of all. Dots: where its other starts ended.",
+        ),
+    ]
+
+
+def widths(panel: WidthPanel) -> Picture:
+    """The lowest cost for each width, with the starts of the plateau."""
+    return picture(
+        lambda figure: draw_panel(figure.subplots(), panel),
+        alt="The lowest cost found for each width, its level, and where the plateau starts.",
+        caption=(
+            "The lowest cost found of networks of each width. Upright lines: the narrowest network found within 10 %,"
+            " 1 % and 0.1 % of the level; the proved intervals are in the table."
+        ),
+        size=(7.4, 3.8),
+    )
+
+
+def activations(run: RunPicture) -> Picture | None:
+    """What each hidden neuron answers to each sample; None without neurons."""
+    if not len(run.norms):
+        return None
+
+    def draw(figure: Figure) -> None:
+        norms, image = figure.subplots(2, 1, height_ratios=(1.0, 2.4), sharex=True)
+        draw_neurons(norms, image, run)
+        norms.set_title("")
+        norms.set_ylabel("norm²")
+
+    return picture(
+        draw,
+        alt="Norm of each neuron of the last hidden layer, and its activation on each sample.",
+        caption=(
+            "The neurons of the last hidden layer, largest first. Above: incoming plus outgoing squared norm. Below:"
+            f" what each answers to each sample, the samples sorted by {run.order_name}."
+        ),
+        size=(4.6, 4.2),
+    )
+
+
+def neurons(result: Result, origin: Origin) -> Picture | None:
+    """The first hidden layer's incoming weights: as images, or input by input; None where neither can be read."""
+    W = result.weights[0].double().cpu().numpy()
+    inputs = W.shape[1] - 1
+    if not len(W):
+        return None
+    order = np.argsort(-neuron_norms(result), kind="stable")
+    side = math.isqrt(inputs)
+    if side**2 == inputs and side >= SMALLEST_IMAGE and origin.columns is None:
+        return _images(W[order, :-1].reshape(-1, side, side))
+    names = origin.columns if origin.columns is not None and len(origin.columns) == inputs else None
+    return _columns(W[order], names, biased=result.problem.beta > 0.0) if inputs <= ROWS else None
+
+
+def function(result: Result, origin: Origin) -> Picture | None:
+    """The network as a function, where there is one input."""
+    p = result.problem
+    if p.X.shape[1] != 1:
+        return None
+    x, Y = p.X[:, 0].double().cpu().numpy(), p.Y.double().cpu().numpy()
+    margin = 0.08 * (x.max() - x.min()) or 1.0
+    grid = np.linspace(x.min() - margin, x.max() + margin, POINTS)
+    F = result.predict(grid[:, None])
+    count = min(OUTPUTS, Y.shape[1])
+    names = origin.classes if origin.classes is not None and len(origin.classes) == Y.shape[1] else None
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        for k in range(count):
+            name = _short(names[k]) if names else f"output {k + 1}"
+            axes.plot(grid, F[:, k], color=CURVE_COLORS[k], linewidth=1.6, label=f"\u200b{name}")
+            axes.plot(x, Y[:, k], "o", color=CURVE_COLORS[k], markersize=3.5, alpha=0.7)
+        axes.set_xlabel("input" if origin.columns is None else _short(origin.columns[0]), parse_math=False)
+        axes.set_ylabel("output")
+        axes.spines[["top", "right"]].set_visible(False)
+        if count > 1:
+            _literal_legend(axes)
+
+    return picture(
+        draw,
+        alt="The network's output against its input, with the samples.",
+        caption="The network as a function (lines), and the targets (dots).",
+    )
+
+
+def spectra(result: Result, layer: int) -> Picture | None:
+    """The eigenvalues of K_l and Ks_l; None where all are zero."""
+    kinds = zip(("K", "Kσ"), (COST_COLOR, BOUND_COLOR), layer_spectra(result, layer), strict=True)
+    drawn = [(name, color, s[: rank_of(s)] ** 2) for name, color, s in kinds if rank_of(s) > 0]
+    if not drawn:
+        return None
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        for name, color, values in drawn:
+            numbers = np.arange(1, len(values) + 1)
+            axes.plot(numbers, values, "o-", color=color, markersize=3.5, linewidth=1.0, label=name)
+        axes.set_yscale("log")
+        axes.minorticks_off()
+        axes.set_xlabel("number")
+        axes.set_ylabel("eigenvalue")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+
+    return picture(
+        draw,
+        alt=f"Eigenvalues of the covariances of hidden layer {layer}, before and after the activation.",
+        caption=f"Hidden layer {layer}: the eigenvalues of K and Kσ that count by the rank rule.",
+    )
+
+
+def covariance(result: Result, layer: int, run: RunPicture) -> Picture:
+    """Ks_l, the samples sorted as in the figure of the run."""
+    _, Ks = result.covariances(layer)
+    shown = Ks[np.ix_(run.order, run.order)]
+    limit = float(np.abs(shown).max()) or 1.0
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        extent = (0.5, len(shown) + 0.5, len(shown) + 0.5, 0.5)
+        low = -limit if shown.min() < 0.0 else 0.0
+        cmap = "RdBu_r" if low < 0.0 else "magma"
+        drawn = axes.imshow(shown, cmap=cmap, vmin=low, vmax=limit, extent=extent, interpolation="nearest")
+        axes.set_xlabel(f"sample, by {run.order_name}")
+        axes.set_ylabel(f"sample, by {run.order_name}")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(integer=True))
+        figure.colorbar(drawn, aspect=30, pad=0.02).outline.set_visible(False)  # type: ignore[operator]
+
+    return picture(
+        draw,
+        alt=f"The covariance of hidden layer {layer} after the activation, as an image.",
+        caption=f"Hidden layer {layer}: Kσ, sample against sample, the samples sorted by {run.order_name}.",
+        size=(4.6, 3.6),
+    )
+
+
+def forces(result: Result, layer: int, origin: Origin) -> list[Picture]:
+    """Attraction and repulsion on a hidden layer, on its samples and its neurons; empty where none is active."""
+    shown = result.forces_picture(layer)
+    if shown.Z.size == 0 or not np.abs(shown.Z).max() > 0.0:
+        return []
+    if shown.classes and origin.classes is not None and len(origin.classes) == result.problem.Y.shape[1]:
+        names = np.array([f"\u200b{_short(name)}" for name in origin.classes])
+        shown = replace(shown, labels=names[shown.labels.astype(int)])
+    arrows = "Green: attraction; red: repulsion; each arrow points where that force would move the point."
+    return [
+        picture(
+            lambda figure: _draw_plane(figure, draw_samples, shown),
+            alt=f"Samples of hidden layer {layer} in their principal plane with attraction and repulsion as arrows.",
+            caption=f"Hidden layer {layer}: the samples in the plane where they vary most. {arrows}",
+            size=(4.6, 4.0),
+        ),
+        picture(
+            lambda figure: _draw_plane(figure, draw_neuron_plane, shown),
+            alt=f"Neurons of hidden layer {layer} in their principal plane with attraction and repulsion as arrows.",
+            caption=f"Hidden layer {layer}: its neurons in their own plane. Neurons of one direction share a grey ray.",
+            size=(4.6, 4.0),
+        ),
+    ]
+
+
+def neuron_norms(result: Result) -> Float[np.ndarray, " n"]:
+    """Incoming and outgoing squared norm of each neuron of the first hidden layer."""
+    incoming, outgoing = result.weights[0].double(), result.weights[1].double()[:, :-1]
+    return (incoming.square().sum(dim=1) + outgoing.square().sum(dim=0)).cpu().numpy()
+
+
+def layer_spectra(result: Result, layer: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " m"]]:
+    """Singular values of Z_l and Zs_l, descending: square roots of the eigenvalues of K_l and Ks_l."""
+    Z = torch.as_tensor(result.representations(layer))
+    Zs = with_bias(result.problem.activation(Z), result.problem.beta)
+    return torch.linalg.svdvals(Z).numpy(), torch.linalg.svdvals(Zs).numpy()
+
+
+def rank_of(s: Float[np.ndarray, " k"]) -> int:
+    """The numerical rank by the one rule for it."""
+    return int(RANK_RULE.keeps(torch.as_tensor(s)).sum())
+
+
+def _images(tiles: Float[np.ndarray, "n side side2"]) -> Picture:
+    """Each neuron's weights as an image, scaled by its own largest."""
+    shown = tiles[:IMAGES]
+    peaks = np.abs(shown).max(axis=(1, 2), keepdims=True)
+    shown = shown / np.where(peaks > 0.0, peaks, 1.0)
+    across = min(len(shown), 10)
+    down, side = math.ceil(len(shown) / across), shown.shape[1]
+    board = np.full((down * (side + 1) - 1, across * (side + 1) - 1), np.nan)
+    for k, tile in enumerate(shown):
+        row, column = (k // across) * (side + 1), (k % across) * (side + 1)
+        board[row : row + side, column : column + side] = tile
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        axes.imshow(board, cmap="RdBu_r", vmin=-1.0, vmax=1.0, interpolation="nearest")
+        axes.axis("off")
+
+    which = f"all {len(tiles)}" if len(tiles) <= IMAGES else f"the {IMAGES} largest of {len(tiles)}"
+    return picture(
+        draw,
+        alt="Incoming weights of the first hidden layer's neurons as images.",
+        caption=f"What the neurons of the first hidden layer look at ({which}, largest first): weights of the pixels,"
+        " red positive and blue negative, each neuron on its own scale.",
+        size=(7.4, 7.4 * board.shape[0] / board.shape[1]),
+    )
+
+
+def _columns(W: Float[np.ndarray, "n d"], names: Sequence[str] | None, *, biased: bool) -> Picture:
+    """Incoming weights, one column for each neuron and one row for each input."""
+    table = W[:COLUMNS].T if biased else W[:COLUMNS, :-1].T
+    inputs = W.shape[1] - 1
+    labels = [_short(name) for name in names] if names else [f"input {i + 1}" for i in range(inputs)]
+    labels = [*labels, "bias"][: len(table)]
+    limit = float(np.abs(table).max()) or 1.0
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        extent = (0.5, table.shape[1] + 0.5, len(table) - 0.5, -0.5)
+        style = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "interpolation": "nearest", "extent": extent}
+        drawn = axes.imshow(table, aspect="auto", **style)  # type: ignore[arg-type]
+        axes.set_yticks(range(len(table)), labels, parse_math=False)
+        axes.set_xlabel("neuron")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        bar = figure.colorbar(drawn, aspect=30, pad=0.02)
+        bar.outline.set_visible(False)  # type: ignore[operator]
+
+    which = f"all {len(W)}" if len(W) <= COLUMNS else f"the {COLUMNS} largest of {len(W)}"
+    return picture(
+        draw,
+        alt="Incoming weights of the first hidden layer's neurons, input by input.",
+        caption=f"Incoming weights of the first hidden layer ({which} neurons, largest first).",
+        size=(4.6, min(8.0, max(2.6, 1.0 + 0.2 * len(table)))),
+    )
+
+
+def _draw_plane(figure: Figure, draw: object, shown: ForcesPicture) -> None:
+    axes = figure.subplots()
+    draw(axes, shown)  # type: ignore[operator]
+    axes.set_title("")
+    if (legend := axes.get_legend()) is not None:
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+
+
+def _literal_legend(axes: Axes) -> None:
+    for text in axes.legend(frameon=False).get_texts():
+        text.set_parse_math(False)
+
+
+def _short(name: str) -> str:
+    """A name that fits beside an axis, control characters taken out, which no SVG may hold."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in name)
+    return printable if len(printable) <= LONGEST_NAME else f"{printable[: LONGEST_NAME - 1]}…"

@@ -1,0 +1,291 @@
+"""An answer in one sentence, and what its proof means: for a report, a notebook and the command line.
+
+Everything is said from the summaries, the JSON of each command. What is not proved is never worded as if it were.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from covopt.errors import RecordError
+from covopt.record import AUDIT, COMPARISON, PLATEAU, STATUSES, SUMMARY, describe, headline
+
+Summary = Mapping[str, object]
+Pairs = list[tuple[str, str]]
+
+# An interval is shown with the digits at which rounding its ends outwards widens it by at most this part; up to DIGITS.
+WIDENED, DIGITS = 0.05, 10
+# Ends further apart than this, relative, are not called close.
+CLOSE = 0.01
+
+
+def question(s: Summary) -> str:
+    """What was asked, as a sentence."""
+    network = f"{_activation(str(s['activation']))} networks of depth {s['depth']} and any width, {_bias(s['bias'])}"
+    if s["loss"] == "interpolate":
+        return f"The representation cost R: the least sum of squared weights |W|² over {network} that fit Y exactly."
+    fits = {"mse": "(1/N) |F − Y|²", "cross_entropy": "the mean cross-entropy"}
+    return f"The least value of {fits.get(str(s['loss']), s['loss'])} + λ |W|² over {network}, with λ = {s['lam']:g}."
+
+
+def answer(s: Summary) -> str:
+    """The answer of a solve."""
+    cost, lower = _number(s["cost"]), _number(s["lower"])
+    name = "R" if s["loss"] == "interpolate" else "The minimum"
+    if cost is None:
+        proved = "" if lower is None else f"; what is proved is that {_low(name)} is at least {down(lower)}"
+        return f"No network that answers the question was found in the time{proved}."
+    neurons = neurons_of(s["widths"])
+    one = neurons == "1 neuron"
+    if lower is None or lower <= 0.0:
+        reached = f"{neurons} {'reaches' if one else 'reach'} that" if s["widths"] != [0] else "the zero function"
+        return f"{name} is at most {up(cost)}: {reached}. Nothing is proved about how much lower it could be."
+    low, high = interval(lower, cost)
+    said = f"{name} is between {low} and {high}"
+    if s["widths"] == [0]:
+        return f"{said}; no neurons are needed."
+    if cost - lower <= CLOSE * cost:
+        return f"{said}; {neurons} {'suffices' if one else 'suffice'}."
+    apart = f"{100.0 * (cost - lower) / cost:.0f} % apart"
+    return f"{said}: {neurons} {'reaches' if one else 'reach'} the upper end, and the proved ends are {apart}."
+
+
+def plateau_answer(s: Summary) -> str:
+    """The answer of a plateau: how many neurons come within 1 % of the minimum."""
+    level, lower = _number(s["level"]), _number(s["lower"])
+    starts, estimate = _mapping(s["start"]), _mapping(s["estimate"])
+    within = starts["0.01"]
+    least, most = within if isinstance(within, list) else (0, 0)
+    span = f"{most}" if least == most else f"between {least} and {most}"
+    wide = "neurons in each hidden layer" if s["layer"] is None and int(str(s["depth"])) > 2 else "neurons"
+    said = f"To come within 1 % of the minimum, {span} {wide} are needed, which is proved"
+    if estimate["0.01"] is not None and least != most:
+        said += f"; the best networks found need {estimate['0.01']}, which is not"
+    if level is None:
+        return f"{said}."
+    if lower is None or lower <= 0.0:
+        return f"{said}. The minimum over all widths is at most {up(level)}."
+    low, high = interval(lower, level)
+    return f"{said}. The minimum over all widths is between {low} and {high}."
+
+
+def comparison_answer(s: Summary) -> str:
+    """The answer of a comparison: which method reached the lowest cost, and what the others lack."""
+    costs = {str(m["method"]): cost for m in _mappings(s["methods"]) if (cost := _number(m.get("cost"))) is not None}
+    best = _number(s["best"])
+    if not costs or best is None:
+        return "No method found a network that answers the question in its time."
+    said = f"{_capital(str(s['method']))} reached the lowest cost, {best:.7g}"
+    rest = [f"{name} stays {_part(cost, best)} above it" for name, cost in costs.items() if name != s["method"]]
+    said = f"{'; '.join([said, *rest])}."
+    lower = _number(s["lower"])
+    proved = "Nothing is proved" if lower is None else f"No network costs less than {down(lower)}, which is proved"
+    return f"{said} {proved}."
+
+
+def plateau_pairs(s: Summary) -> Pairs:
+    """A plateau as a person reads it."""
+    level, lower = _number(s["level"]), _number(s["lower"])
+    proved = "no bound" if lower is None else f"at least {lower:.8g}"
+    reached = "no network was found" if level is None else f"{level:.8g}"
+    pairs = [("question", headline(s)), ("level", f"{reached}, {proved} ({s['certificate']})")]
+    starts, estimates, reasons = _mapping(s["start"]), _mapping(s["estimate"]), _mapping(s["reasons"])
+    for eps, ends in [*starts.items(), ("0", s["exact_start"])]:
+        known = "" if estimates.get(eps) is None else f"; best known {estimates[eps]}"
+        (least, most), (why_least, why_most) = _pair(ends), _pair(reasons[eps])
+        label = f"within {100 * float(eps):g} %" if float(eps) else "exactly"
+        why = f"at least: {why_least}; at most: {why_most}"
+        pairs.append((label, f"{least} to {most} neurons{known} ({why})"))
+    return [*pairs, ("status", STATUSES[str(s["status"])]), ("time", f"{s['seconds']:.3g} s")]
+
+
+def comparison_pairs(s: Summary) -> Pairs:
+    """A comparison as a person reads it: a line for each method."""
+    best = next((m for m in _mappings(s["methods"]) if m["method"] == s["method"]), {})
+    pairs = [("question", headline(best))]
+    for m in _mappings(s["methods"]):
+        if "cost" not in m:
+            pairs.append((str(m["method"]), str(m["reason"])))
+            continue
+        cost, median = (_number(m[key]) for key in ("cost", "median"))
+        known = "no network" if cost is None else f"cost {cost:.7g} (median {median:.7g}), {neurons_of(m['widths'])}"
+        pairs.append((str(m["method"]), f"{known}, {m['seconds']:.3g} s, {str(m['status']).replace('_', ' ')}"))
+    lower = _number(s["lower"])
+    return [*pairs, ("lower bound", "none proved" if lower is None else f"{lower:.8g}")]
+
+
+def audit_pairs(s: Summary) -> Pairs:
+    """An audit as a person reads it."""
+    residuals = s["residuals"]
+    still = "not determined" if residuals is None else ", ".join(f"{part:.2g}" for part in _numbers(residuals))
+    inert = ", ".join(f"{part:.2g}" for part in _numbers(s["inert"]))
+    pairs = [("question", headline(_mapping(s["solver"]))), ("verdict", str(s["verdict"]))]
+    if s["trained"] is not None:
+        costs = ", ".join(f"{cost:.8g}" for cost in sorted(_numbers(s["trained"])))
+        pairs.append(("trained", f"{costs}  (the best is the network)"))
+    pairs += [
+        ("loss", f"{s['loss']:.8g}"),
+        ("best known", f"{s['best']:.8g}"),
+        ("residuals", f"{still}  (of stationarity, for W_1 ... W_L)"),
+        ("inert", f"{inert}  (part of W_1 ... W_L that acts on nothing)"),
+    ]
+    for layer in _mappings(s["layers"]):
+        ranks = f"{layer['width']} neurons, rank K {layer['rank_K']}, rank Ks {layer['rank_Ks']}"
+        pairs.append((f"layer {layer['layer']}", f"{ranks}. {layer['verdict']}"))
+    return pairs
+
+
+def pairs_of(kind: str, s: Summary) -> Pairs:
+    """A stored run of any kind (one of `record.KINDS`) as a person reads it.
+
+    Raises:
+        RecordError: the summary lacks what every run of its kind has.
+    """
+    say = {SUMMARY: describe, PLATEAU: plateau_pairs, COMPARISON: comparison_pairs, AUDIT: audit_pairs}
+    try:
+        return say[kind](s)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"{kind} is damaged: it lacks what a run of its kind has ({error}); run it again.") from error
+
+
+def status(s: Summary) -> str:
+    """What ended a run, as a sentence; empty where it went to its end."""
+    said = {
+        "time_limit": "The time limit ended the search; more time may find something better, or prove more.",
+        "iteration_limit": "The limit on rounds ended the search; more of them may find something better.",
+        "interrupted": "The search was interrupted; this is the best it had until then.",
+        "converged": "The search found no improvement any more, which is no proof that there is none.",
+        "unsolved": "The search did not come to an answer.",
+    }
+    return said.get(str(s["status"]), "")
+
+
+_DUAL = (
+    "The bound is proved by a dual point Λ, one row for each sample: D(Λ) is at most the objective of every network, of"
+    " any width, if no neuron violates it, |Λᵀσ(Xw)| ≤ 1 for all unit directions w."
+)
+PROOFS = {
+    "exact": (
+        f"{_DUAL} Here the largest value over all w was found exactly, by going through all the patterns in which a"
+        " neuron can be active on these samples."
+    ),
+    "branch-and-bound": (
+        f"{_DUAL} Here the neurons were split into cases until a bound held in each of them; the list of the cases is"
+        " stored with the run."
+    ),
+    "relaxation": (
+        f"{_DUAL} Here a semidefinite relaxation bounds the largest value over all w; its multipliers are stored with"
+        " the run."
+    ),
+    "spectral": (
+        "The bound comes from the singular values of the data alone: no network of this depth, of any width, can cost"
+        " less. It is cheap and true, but usually far from tight, so a wide interval says little about the network."
+    ),
+    "none": (
+        "No lower bound is proved. The cost is what the network found costs, so the minimum is not above it; how far"
+        " below it could be is not known."
+    ),
+}
+"""What proves the lower bound, and what that means, by the kind of certificate."""
+
+CHECKING = (
+    "The check recomputes the cost from the stored weights and the bound from the stored certificate, without running"
+    " the solver. Both are computations in float64 with bounds on the rounding of the search added, not in interval"
+    " arithmetic."
+)
+
+
+def proof(s: Summary) -> str:
+    """What proves the lower bound of a solve, and what that means."""
+    kind = str(s["certificate"])
+    if s["activation"] == "linear" and kind == "exact":
+        return (
+            "The bound is proved by a dual point Λ, one row for each sample: D(Λ) is at most the objective of every"
+            " linear network if |ΛᵀXw| ≤ 1 for all unit directions w; the largest value is a singular value."
+        )
+    return PROOFS.get(kind, kind)
+
+
+def interval(lower: float, upper: float) -> tuple[str, str]:
+    """The ends of a proved interval, rounded outwards, with as few digits as tell its size."""
+    size = upper - lower
+    for digits in range(4, DIGITS):
+        low, high = down(lower, digits), up(upper, digits)
+        if float(high) - float(low) <= (1.0 + WIDENED) * size:
+            return low, high
+    return down(lower, DIGITS), up(upper, DIGITS)
+
+
+def down(value: float, digits: int = 5) -> str:
+    """The number with so many significant digits, never above it."""
+    return _rounded(value, digits, -1)
+
+
+def up(value: float, digits: int = 5) -> str:
+    """The number with so many significant digits, never below it."""
+    return _rounded(value, digits, 1)
+
+
+def neurons_of(widths: object) -> str:
+    """14 neurons; 20 x 15 neurons of several layers."""
+    listed = widths if isinstance(widths, list) else []
+    if listed in ([], [0]):
+        return "no neurons"
+    return " × ".join(str(n) for n in listed) + (" neuron" if listed == [1] else " neurons")
+
+
+def percent(part: float) -> str:
+    """A part as a percentage, three digits of it."""
+    shown = 100.0 * part
+    return f"{shown:.0f} %" if abs(shown) >= 100.0 else f"{shown:.3g} %"
+
+
+def _rounded(value: float, digits: int, side: int) -> str:
+    if value == 0.0 or not math.isfinite(value):
+        return f"{value:g}"
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    shown = f"{value:.{digits}g}"
+    if side * (float(shown) - value) < 0.0:
+        shown = f"{float(shown) + side * unit:.{digits}g}"
+    return shown
+
+
+def _activation(name: str) -> str:
+    return {"relu": "ReLU", "linear": "linear"}.get(name, name)
+
+
+def _bias(beta: object) -> str:
+    return "without bias" if beta == 0 else "with bias" if beta == 1 else f"with bias β = {beta:g}"
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _mapping(value: object) -> Summary:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: object) -> list[Summary]:
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []
+
+
+def _numbers(value: object) -> list[float]:
+    return [float(entry) for entry in value if entry is not None] if isinstance(value, list) else []
+
+
+def _pair(value: object) -> tuple[object, object]:
+    return (value[0], value[1]) if isinstance(value, list) else (None, None)
+
+
+def _low(name: str) -> str:
+    return name if name == "R" else name.lower()
+
+
+def _capital(name: str) -> str:
+    return name[:1].upper() + name[1:]
+
+
+def _part(cost: float, best: float) -> str:
+    return percent((cost - best) / best) if best > 0.0 else f"{cost - best:.3g}"

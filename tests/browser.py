@@ -1,0 +1,77 @@
+"""A real browser for the tests of pages: Chromium without a window, offline, and what it saw."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+MISSING = "there is no chromium with its driver; on Debian: apt-get install chromium chromium-driver"
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    " --disable-component-update --disable-sync --disable-dev-shm-usage"
+).split()
+PHONE, DESKTOP = 360, 1200
+
+
+class Browser:
+    """One window, whose width and colour scheme can be set for each page."""
+
+    def __init__(self, driver: Chrome) -> None:
+        self.driver = driver
+
+    def open(self, page: Path, width: int = DESKTOP, dark: bool = False) -> None:
+        """Show a page from disk in a window of this width in CSS pixels."""
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width <= PHONE}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        for log in ("browser", "performance"):
+            self.driver.get_log(log)  # what earlier pages said
+        self.driver.get(page.resolve().as_uri())
+
+    def run(self, script: str, *arguments: object) -> Any:
+        """What a function body in JavaScript returns."""
+        return self.driver.execute_script(script, *arguments)
+
+    def complaints(self) -> list[str]:
+        """What the page wrote on the console: errors, warnings, what its security policy refused."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        """The addresses that the page asked for, beside those of data within it."""
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+        return [url for url in asked if not url.startswith("data:")]
+
+    def screenshot(self, file: Path) -> None:
+        """The whole page, to its end, as a PNG."""
+        height = self.run("return document.documentElement.scrollHeight")
+        width = self.run("return window.innerWidth")
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width <= PHONE}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.driver.save_screenshot(str(file))
+
+
+@contextmanager
+def browser(flags: Sequence[str] = FLAGS) -> Iterator[Browser]:
+    """Chromium with a profile of its own, which disappears with it."""
+    with TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        options = ChromeOptions()
+        options.binary_location = str(CHROMIUM)
+        for flag in (*flags, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        driver = Chrome(options=options, service=Service(executable_path=str(DRIVER)))
+        try:
+            yield Browser(driver)
+        finally:
+            driver.quit()
