@@ -1,0 +1,81 @@
+"""One contract for the array code on every device, in both precisions; `pytest -m gpu` runs what needs CUDA."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import covopt
+from covopt.cone.convex_concave import ConvexConcaveOracle
+from covopt.cone.oracle import oracle_values
+from covopt.linalg.cholesky import factorize
+from covopt.linalg.trace import trace_quotient
+from covopt.model.activation import Activation
+from covopt.solvers.master import Master
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+CLOSE = {torch.float64: 1e-8, torch.float32: 2e-3}
+
+pytestmark = [
+    pytest.mark.parametrize("device", DEVICES),
+    pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["double", "single"]),
+]
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("N", "d", "rank"), [(12, 30, 12), (30, 8, 8), (30, 12, 5)])
+def test_trace_and_its_gradients(N: int, d: int, rank: int, device: str, dtype: torch.dtype) -> None:
+    """Tr[K B^+] = |Z^T (Zs^T)^+|^2 on Im Zs, and gradients against the dense formulas in float64 on the CPU."""
+    Zs = drawn(N, rank) @ drawn(rank, d) / rank**0.5
+    Z = Zs @ drawn(d, 3)
+    A = torch.linalg.pinv(Zs @ Zs.T, rtol=1e-9, hermitian=True) @ Z
+    leaves = [each.to(device, dtype).requires_grad_() for each in (Z, Zs)]
+    value = trace_quotient(*leaves)
+    by_Z, by_Zs = torch.autograd.grad(value, leaves)
+    assert by_Zs.device.type == device
+    assert by_Zs.dtype == dtype
+    assert float(value.detach()) == pytest.approx(float((Z * A).sum()), rel=CLOSE[dtype])
+    for mine, expected in ((by_Z, 2.0 * A), (by_Zs, -2.0 * A @ (A.T @ Zs))):
+        assert float((mine.cpu().double() - expected).norm() / expected.norm()) < CLOSE[dtype]
+
+
+@pytest.mark.parametrize(("N", "d"), [(10, 25), (25, 10)])
+def test_projection_on_the_range(N: int, d: int, device: str, dtype: torch.dtype) -> None:
+    Zs, A = drawn(N, d), drawn(N, 4)
+    projected = factorize(Zs.to(device, dtype)).project(A.to(device, dtype))
+    expected = Zs @ torch.linalg.lstsq(Zs, A, driver="gelsd").solution
+    torch.testing.assert_close(projected.cpu().double(), expected, rtol=0.0, atol=10.0 * CLOSE[dtype])
+
+
+def test_ascents_rise_and_say_what_they_reached(device: str, dtype: torch.dtype) -> None:
+    Xt, Lambda, starts = (each.to(device, dtype) for each in (drawn(40, 6), drawn(40, 3), drawn(50, 6)))
+    before = oracle_values(Xt, Activation(), Lambda, torch.nn.functional.normalize(starts, dim=1))
+    directions, values = ConvexConcaveOracle(Xt, Activation()).ascend(Lambda, starts)
+    assert bool((values >= before).all())
+    torch.testing.assert_close(values, oracle_values(Xt, Activation(), Lambda, directions))
+    torch.testing.assert_close(directions.norm(dim=1), torch.ones_like(values))
+
+
+def test_the_master_is_stationary(device: str, dtype: torch.dtype) -> None:
+    Phi, Y = torch.relu(drawn(30, 20)).to(device, dtype), drawn(30, 2).to(device, dtype)
+    tolerance = CLOSE[dtype]
+    mixture = Master(Phi, Y, torch.full_like(Y[:, 0], 0.3), 1.0).solve(torch.zeros_like(Phi[0]), 0.1 * tolerance)
+    h = (mixture.Lambda.T @ Phi).norm(dim=0)
+    assert float(h.max()) <= 1.0 + tolerance
+    assert float((h - 1.0).abs()[mixture.eta > 0].max()) <= tolerance
+
+
+def test_solve_on_the_device(device: str, dtype: torch.dtype) -> None:
+    """Certified data: the optimum is between the bound and the cost, whatever the device."""
+    X, Y = drawn(25, 2).to(device, dtype), drawn(25, 2).to(device, dtype)
+    result = covopt.solve(X, Y, lam=1e-2, bias=0.0, gap=1e-5)
+    assert result.status == "optimal"
+    assert result.weights[0].device.type == device
+    elsewhere = covopt.solve(X.cpu(), Y.cpu(), lam=1e-2, bias=0.0, gap=1e-5)
+    assert result.lower is not None
+    assert result.lower <= elsewhere.cost
+    assert result.cost == pytest.approx(elsewhere.cost, rel=2e-5)
