@@ -102,9 +102,9 @@ def decide(A: Matrix, search: Search) -> Part:
         return _without_triangles(A, graph.number_of_edges(), search)
     lower, known = _lower(A, graph, search), by_order(A, search.tolerance)
     options = factorization.SearchOptions(noise=0.01 * search.tolerance)
-    B = factorization.fewest(A, _counts(len(A), lower.value, search.rank), search.seed, search.share(0.5), options)
+    B = factorization.fewest(A, _counts(len(A), lower.value, search.rank), search.seed, search.share(0.4), options)
     if B is None and known is None:
-        witness = copositive.find(A, search.tolerance, search.seed, search.share(0.7))
+        witness = copositive.find(A, search.tolerance, search.seed, search.share(0.5))
         if witness is not None:
             return Part(Verdict.NOT, True, lower, witness=witness)
     if known is None and search.rank is None and (B is None or lower.value < len(B)):
@@ -158,7 +158,7 @@ def _lower(A: Matrix, graph: nx.Graph, search: Search) -> End:
 
 
 def _moments(A: Matrix, search: Search) -> list[End]:
-    bound = moment_bound(A, search.tolerance, search.share(0.5))
+    bound = moment_bound(A, search.tolerance, search.share(0.7))
     if bound is None:
         return []
     return [End(bound.bound(A, search.tolerance), "moments (semidefinite programming)", ByMoments(bound))]
