@@ -56,6 +56,8 @@ def solve(
     For depth 2 the problem is convex over covariances, and the gap is closed where it can be. Beyond, the best of many
     starts is returned with the spectral bound, and each hidden layer's own gap in `layers`.
 
+    Source: [JGHG22, Prop. 3] for the cone of covariances; the dual and its bounds are derived in MATH.md, section 4.
+
     Args:
         X: inputs (N, n_0).
         Y: targets (N, n_L) or (N,).
@@ -149,7 +151,14 @@ class Verification:
 def verify(directory: str | os.PathLike[str], rounding: float = 1e-9) -> Verification:
     """Check a stored run's cost and bound from its files alone: the weights' cost, and the dual point's feasibility.
 
-    The solver is not run. A cost or bound may differ from what is stated by `rounding`, relative.
+    The solver is not run.
+
+    Args:
+        directory: of the run.
+        rounding: by how much a cost or bound may differ from what is stated, relative.
+
+    Returns:
+        Whether the files prove what is stated, why not, and what they prove.
 
     Raises:
         RecordError: no run there, or a damaged one.

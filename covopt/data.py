@@ -99,6 +99,9 @@ def read_data(
             column becomes 0). Both measure the whole set.
         data_dir: where the files of mnist lie; None asks OpenML.
 
+    Returns:
+        Inputs X (N, n_0) and targets Y (N, n_L), one-hot for classes, with their name, classes and scale.
+
     Raises:
         DataError: one sentence that says what is wrong and what to do.
     """

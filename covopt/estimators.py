@@ -154,7 +154,7 @@ class CovoptRegressor(RegressorMixin, _Network):
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """The network's outputs, (M,) or (M, n_L) as the targets were."""
+        """The network's outputs at the rows of X (M, n_0): (M,) or (M, n_L) as the targets were."""
         found = self._outputs(X)
         return found[:, 0] if self._flat else found
 
@@ -195,7 +195,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
         return self
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """The network's outputs (M, classes); for two classes their difference (M,), positive for the second."""
+        """The network's outputs (M, classes) at X (M, n_0); for two classes their difference (M,)."""
         scores = self._outputs(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 

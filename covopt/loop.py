@@ -14,7 +14,14 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 
 class Status(enum.StrEnum):
-    """What ended a solve; `UNSOLVED` until a solver has set it, once, at its end."""
+    """What ended a solve.
+
+    * unsolved: nothing yet, or no network was found.
+    * optimal: the proved gap is within the target.
+    * converged: the search finds no improvement, which is no proof.
+    * time_limit, iteration_limit: a limit; the best network so far.
+    * interrupted: Ctrl-C; the best network so far.
+    """
 
     UNSOLVED = "unsolved"
     OPTIMAL = "optimal"
@@ -25,7 +32,14 @@ class Status(enum.StrEnum):
 
 
 class Certificate(enum.StrEnum):
-    """What kind of proof holds the lower bound."""
+    """What kind of proof holds the lower bound.
+
+    * exact: the largest violation over all directions, known itself.
+    * branch-and-bound: a bound on it from a tree over cones of directions or signs of samples.
+    * relaxation: a bound on it from the doubly non-negative relaxation.
+    * spectral: singular values, for every network of every depth.
+    * none: there is no bound.
+    """
 
     EXACT = "exact"
     BRANCH_AND_BOUND = "branch-and-bound"
@@ -36,7 +50,13 @@ class Certificate(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Progress:
-    """One line of a run's history: the best network so far and the best proved bound so far."""
+    """One line of a run's history: the best network so far and the best proved bound so far.
+
+    Attributes:
+        iteration: the round; seconds: since the start.
+        cost: of the best network so far; width: its widest hidden layer.
+        lower: the best proved bound so far, or None.
+    """
 
     iteration: int
     seconds: float

@@ -78,11 +78,12 @@ class Result:
 
     Attributes:
         problem: the question.
+        method, certify, seed: the options that it was asked with.
         weights: W_1 ... W_L, shape (n_l, n_{l-1} + 1), the bias column last.
         cost: the objective at `weights`, recomputed in float64.
         fit: C(F); norm: |W|^2; residual: max |F - Y|.
         lower: a proved lower bound on the minimum, or None.
-        certificate: what proves it.
+        certificate: what proves it; status: what ended the solve; seconds: how long it took.
         history: cost, bound and width over time.
         dual: the dual point behind `lower`, where there is one.
         layers: each hidden layer on its own, for depth >= 3.
@@ -136,12 +137,20 @@ class Result:
         return weight_form.outputs(self.problem, self._double(), inputs).cpu().numpy()
 
     def representations(self, layer: int) -> NDArray[np.float64]:
-        """Z_l (N, n_l) for layer = 1 ... L."""
+        """Z_l (N, n_l) for layer = 1 ... L.
+
+        Raises:
+            ProblemError: there is no such layer.
+        """
         self._check_layer(layer)
         return weight_form.preactivations(_double_problem(self.problem), self._double())[layer - 1].cpu().numpy()
 
     def covariances(self, layer: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(K_l, Ks_l) = (Z_l Z_l^T, Zs_l Zs_l^T), both (N, N), for layer = 1 ... L."""
+        """(K_l, Ks_l) = (Z_l Z_l^T, Zs_l Zs_l^T), both (N, N), for layer = 1 ... L.
+
+        Raises:
+            ProblemError: there is no such layer.
+        """
         Z = torch.as_tensor(self.representations(layer))
         Zs = with_bias(self.problem.activation(Z), self.problem.beta)
         return (Z @ Z.T).numpy(), (Zs @ Zs.T).numpy()
@@ -269,6 +278,12 @@ def _torch_activation(slope: float) -> torch.nn.Module:
 def load(directory: str | os.PathLike[str]) -> Result:
     """A run that was stored by `Result.save` or `--out`; no file in it is trusted (no pickles, shapes checked).
 
+    Args:
+        directory: of the run.
+
+    Returns:
+        The result, its cost evaluated anew from the stored weights.
+
     Raises:
         RecordError: no run there, or an incomplete or damaged one.
     """
@@ -385,6 +400,8 @@ def _sample_labels(p: Problem) -> tuple[NDArray, str]:
 class Forces:
     """Attraction 2 (Ks_{l-1})^+ Z_l and repulsion -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l] on hidden layer l.
 
+    Source: [JGHG22, section 3].
+
     Attributes:
         attraction, repulsion: (N, n_l), derivatives of the loss in units of lam (Z_l moves against them).
         feasible_repulsion: its projection on Im Zs_{l-1}, where Z_l can move and the attraction lies (N, n_l).
@@ -417,6 +434,9 @@ def forces(
         layer: from 1 to L - 1.
         X: inputs (N, n_0) for weights.
         bias, activation: of the network, for weights.
+
+    Returns:
+        Attraction and repulsion, (N, n_l) each, and how far they are from balance.
 
     Raises:
         ProblemError: no such hidden layer, no X, or weights that do not fit it.

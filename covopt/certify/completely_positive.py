@@ -74,9 +74,12 @@ class CPRank:
     parts: tuple[Part, ...] = ()
 
     def check(self, A: ArrayLike | torch.Tensor) -> bool:
-        """Whether all that is claimed can be proved again, from what is kept here and the matrix alone.
+        """Whether all that is claimed can be proved again, from what is kept here and the matrix A (n, n) alone.
 
         The witness, or the factor's residual; and both ends of the interval, component by component.
+
+        Raises:
+            DataError: as `cp_rank`.
         """
         matrix = check_matrix(A)
         if self.verdict is Verdict.NOT:
@@ -151,6 +154,9 @@ def cp_rank(
             nothing is exact), and a factor's residual |A - B^T B| may be so large, relative to |A|.
         time_limit: seconds after which nothing new is tried.
         seed: of the random starts.
+
+    Returns:
+        The verdict, both ends of the interval with their reasons, and a factor (r, n) or a witness (n, n).
 
     Raises:
         DataError: A is not a finite, symmetric, square matrix of real numbers, or is empty.

@@ -98,9 +98,14 @@ def sigma_rank(
         time_limit: seconds after which nothing new is tried.
         seed: of the random starts.
 
+    Returns:
+        The verdict, both ends of the interval with their reasons, and neurons (N, n) or a witness.
+
     Raises:
         DataError: a matrix is not finite, symmetric and square, or shapes differ.
         ProblemError: an option is out of range, or Z does not realise the pair.
+
+    Source: [JGHG22, eq. 4.1 and Prop. 8].
     """
     deadline = time.perf_counter() + time_limit
     first, second = check_matrix(K), check_matrix(Ks)

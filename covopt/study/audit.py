@@ -153,7 +153,7 @@ class Audit:
         )
 
     def missing(self, layer: LayerAudit) -> bool:
-        """Whether adding the neuron that was found lowers the loss, as first order promises."""
+        """Whether adding the neuron found in `layer`, one of `layers`, lowers the loss, as first order promises."""
         return layer.escape is not None and verdicts.is_missing(layer.escape.value, layer.escape.cost, self.loss)
 
     def summary(self) -> dict[str, object]:
@@ -212,6 +212,10 @@ class Audit:
     def save_escape(self, path: str | os.PathLike[str], *, force: bool = False) -> bool:
         """Write the better network, W1 ... WL, into a .npz file; False where there is none.
 
+        Args:
+            path: of the file.
+            force: replace an earlier file.
+
         Raises:
             RecordError: the file exists, or cannot be written.
         """
@@ -257,10 +261,15 @@ def validate(
         time_limit: seconds for everything.
         width, starts: of the trainings without a network.
 
+    Returns:
+        The network's loss beside the lowest known, each hidden layer, and a better network where one was found.
+
     Raises:
         DataError: a network that cannot be read or is of another kind.
         ProblemError: one that does not fit the data, or an option out of range.
         InfeasibleError: as `solve`.
+
+    Source: stationarity is derived in MATH.md, section 5; stuck minima are those of [JGHG22, Prop. 19].
     """
     budget = Budget(time_limit)
     slope, given = (None, None) if net is None else _weights_of(net, bias)

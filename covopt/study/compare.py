@@ -119,6 +119,10 @@ class Comparison:
 
         force and others as for `Result.save`.
 
+        Args:
+            directory: a new one.
+            force: replace an earlier comparison there.
+
         Raises:
             RecordError: the directory exists, or cannot be written.
         """
@@ -134,7 +138,7 @@ class Comparison:
         record.put(directory, writers | dict(others or {}), force=force)
 
     def draw(self, path: Path) -> None:
-        """The cost of each method against time, as a PNG."""
+        """The cost of each method against time, as a PNG at `path`."""
         curves = [Curve(c.method, c.result.history, c.starts) for c in self.contenders if c.result is not None]
         draw_curves(record.headline(self.best.summary()), curves, self.lower, path)
 

@@ -163,6 +163,10 @@ class Plateau:
         """Write plateau.json, curve.csv, networks.npz (n5_W1 is W_1 at width 5), figure.png, origin.json and the
         solver's run, `solution`; force and others as for `Result.save`.
 
+        Args:
+            directory: a new one.
+            force: replace an earlier run there.
+
         Raises:
             RecordError: the directory exists, or cannot be written.
         """
@@ -186,7 +190,7 @@ class Plateau:
         )
 
     def draw(self, path: Path) -> None:
-        """The curve, the level and the proved bound, and the starts of the plateau, as a PNG."""
+        """The curve, the level and the proved bound, and the starts of the plateau, as a PNG at `path`."""
         widths, costs = (np.array(values, dtype=np.float64) for values in zip(*self.curve, strict=True))
         curve = WidthCurve("lowest cost known", widths, costs, np.empty((0, 2)))
         marks = [(s.estimate, f"within {100 * s.eps:g} %") for s in self.starts if s.estimate is not None]
@@ -233,11 +237,13 @@ def plateau(
     the widths around the start of the plateau are looked at one by one.
 
     Args:
+        X: inputs (N, n_0).
+        Y: targets (N, n_L) or (N,).
         layer: vary the width of this hidden layer only, 1 ... L - 1; None: of all of them together.
         widths: at which widths; None chooses, from 1 to the width of the solver's network.
         starts: random starts for each width.
         time_limit: seconds in all; the solver takes two fifths of them at most.
-        others: as for `covopt.solve`.
+        lam, loss, depth, bias, activation, certify, gap, seed, device, init, callback: as for `covopt.solve`.
 
     Returns:
         The curve, its level with what is proved of it, and the intervals for n(eps).
@@ -245,6 +251,8 @@ def plateau(
     Raises:
         ProblemError: an option out of range, or data of the wrong shape.
         InfeasibleError: `interpolate` on data that no network fits.
+
+    Source: [JGHG22, Prop. 6, 7, 14 and 15].
     """
     _check(depth, layer, widths, starts, time_limit)
     budget = Budget(time_limit=time_limit)

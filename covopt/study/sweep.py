@@ -59,7 +59,15 @@ class Sweep:
         return [*options, *RESULTS]
 
     def to_csv(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write the rows as .csv, whole or not at all; nothing stands for None."""
+        """Write the rows as .csv, whole or not at all; nothing stands for None.
+
+        Args:
+            path: of the file.
+            force: replace an earlier file.
+
+        Raises:
+            RecordError: the file exists, or cannot be written.
+        """
 
         def write(draft: Path) -> None:
             with draft.open("w", newline="", encoding="utf-8") as stream:
@@ -71,6 +79,10 @@ class Sweep:
 
     def to_parquet(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the rows as .parquet, whole or not at all.
+
+        Args:
+            path: of the file.
+            force: replace an earlier file.
 
         Raises:
             RecordError: as `to_csv`, or pyarrow is missing.
