@@ -61,8 +61,8 @@ def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
             continue  # not fetched: CI has no network
         target, _, anchor = link.partition("#")
         file = (page.parent / target) if target else page
-        if page.parent.name == "docs" and target.startswith("examples/"):  # pages that sphinx-gallery makes of the programs
-            name = target.removeprefix("examples/")
+        if page.parent.name == "docs" and target.startswith("examples/"):
+            name = target.removeprefix("examples/")  # pages that sphinx-gallery makes of the programs
             file = ROOT / "examples" / ("README.rst" if name == "index" else f"{name}.py")
         assert file.exists(), f"{page}: {link}"
         assert not anchor or file.suffix != ".md" or anchor in headings(file), f"{page}: {link}"
