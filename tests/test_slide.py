@@ -34,8 +34,13 @@ def test_reaches_the_kink_of_a_nonsmooth_function() -> None:
     assert value(x)[0] <= 1e-6
 
 
+@pytest.mark.parametrize(
+    "options",
+    [SlideOptions(), SlideOptions(entries=1), SlideOptions(entries=1, slow=1e-4)],
+    ids=["double", "single before double", "single"],
+)
 @pytest.mark.parametrize(("loss", "slope"), [("mse", 0.0), ("cross_entropy", 0.0), ("mse", 0.2)])
-def test_lowers_the_objective_that_weights_have(loss: str, slope: float) -> None:
+def test_lowers_the_objective_that_weights_have(loss: str, slope: float, options: SlideOptions) -> None:
     g = torch.Generator().manual_seed(4)
     X = torch.randn(20, 4, generator=g, dtype=torch.float64)
     Y = torch.eye(3, dtype=torch.float64)[torch.randint(3, (20,), generator=g)]
@@ -47,10 +52,31 @@ def test_lowers_the_objective_that_weights_have(loss: str, slope: float) -> None
         return float(objective(problem, [U, torch.cat([V.T, b[:, None]], dim=1)]))
 
     smooth = make_fit(problem).smooth
-    U, V, b = slide(problem.Xt, problem.activation, problem.beta, smooth, directions, outputs, bias, never)
+    U, V, b = slide(problem.Xt, problem.activation, problem.beta, smooth, directions, outputs, bias, never, options)
+    assert {U.dtype, V.dtype, b.dtype} == {torch.float64}
     size = outputs.norm(dim=1, keepdim=True).sqrt()
     assert cost(U, V, b) < 0.5 * cost(directions * size, outputs / size, bias)
     assert torch.allclose(U.norm(dim=1), V.norm(dim=1), rtol=1e-9)
+
+
+def test_float32_is_dropped_where_it_does_not_lower_the_value() -> None:
+    """At a minimum, rounding can only raise the value: the weights stay."""
+    X, Y = torch.eye(3, dtype=torch.float64), torch.eye(3, dtype=torch.float64)
+    problem = make_problem(X, Y, lam=1e-2, bias=0.0)
+    size = 1.0 - 3 * 1e-2  # of each neuron's contribution: (1/3) (1 - a)^2 + 2 lam a is least at a = 1 - 3 lam
+    found = slide(
+        problem.X,
+        problem.activation,
+        0.0,
+        make_fit(problem).smooth,
+        torch.eye(3, dtype=torch.float64),
+        size * Y,
+        torch.zeros(3, dtype=torch.float64),
+        never,
+        SlideOptions(entries=1, slow=1e-4),
+    )
+    assert torch.allclose(found[0], size**0.5 * X, atol=1e-12)
+    assert torch.allclose(found[1], size**0.5 * Y, atol=1e-12)
 
 
 def test_stops_when_told() -> None:

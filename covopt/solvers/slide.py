@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -38,6 +38,8 @@ class SlideOptions:
         slow: stop when `window` iterations lower the value by less than this, relative.
         decrease, curvature: the constants of the weak Wolfe conditions.
         trials: of the step length in one line search, at most.
+        roughly: `slow` of a descent in float32 that goes before.
+        entries: of X, from which on it does: below, its arithmetic is not what takes the time.
     """
 
     memory: int = 30
@@ -47,6 +49,8 @@ class SlideOptions:
     decrease: float = 1e-4
     curvature: float = 0.9
     trials: int = 25
+    roughly: float = 3e-5
+    entries: int = 2**14
 
 
 def slide(
@@ -62,21 +66,32 @@ def slide(
 ) -> tuple[Float[Tensor, "n r"], Float[Tensor, "n m"], Float[Tensor, " m"]]:
     """L-BFGS on the balanced network (directions, outputs, bias); its balanced weights (U, V, b) after the descent.
 
-    The value never rises: the line search accepts decrease only.
+    The value never rises: the line search accepts decrease only, and the descent in float32 that goes before where X is
+    large ends lower in the dtype of X, or is dropped.
     """
+    options = options or SlideOptions()
     U, V = balance(directions, outputs)
     shapes = [U.shape, V.shape, bias.shape]
 
-    def value(x: Tensor) -> tuple[float, Tensor]:
+    def value(x: Tensor, X: Tensor) -> tuple[float, Tensor]:
         U, V, b = _parts(x, shapes)
         Z = X @ U.T
         Phi = activation(Z)
-        S, G = smooth(torch.addmm(beta * b, Phi, V))
+        S, G = smooth(torch.addmm(beta * b, Phi, V).to(bias))
+        G = G.to(x)
         dU = activation.pull_back(G @ V.T, Z).T @ X
         gradient = torch.cat([dU.flatten(), (Phi.T @ G).flatten(), beta * G.sum(dim=0)])
-        return float(S + x @ x), gradient.add_(x, alpha=2.0)
+        return float(S) + float(x @ x), gradient.add_(x, alpha=2.0)
 
-    x = lbfgs(value, torch.cat([U.flatten(), V.flatten(), bias]), stop, options or SlideOptions())
+    x = torch.cat([U.flatten(), V.flatten(), bias])
+    rounding = X.dtype == torch.float64 and X.numel() >= options.entries
+    if rounding:
+        single, rough = X.float(), replace(options, slow=max(options.slow, options.roughly))
+        found = lbfgs(lambda x: value(x, single), x.float(), stop, rough).to(x)
+        if value(found, X)[0] < value(x, X)[0]:
+            x = found
+    if not rounding or options.slow < options.roughly:
+        x = lbfgs(lambda x: value(x, X), x, stop, options)
     U, V, b = _parts(x, shapes)
     return *balance(U, V), b
 
