@@ -196,9 +196,14 @@ def test_rounded_data_count_as_known_up_to_the_tolerance() -> None:
 def test_a_rank_that_only_digits_show() -> None:
     """det A = 1e-11 > 0: A has rank 2 and, being a tree, cp-rank 2, though a matrix nearby has rank 1."""
     A = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-11]])
-    answer = cp_rank(A)
+    answer = cp_rank(A, tolerance=0.0)
     assert answer.exact
     assert answer.lower == answer.upper == 2
+    nearby = cp_rank(A)
+    assert not nearby.exact
+    assert nearby.lower == nearby.upper == 1
+    assert answer.check(A)
+    assert nearby.check(A)
     # A dense one of order 5: a proved upper end may not rest on the rank that the tolerance leaves.
     rng = np.random.default_rng(0)
     B = rng.uniform(0.5, 1.5, (3, 6))

@@ -25,14 +25,12 @@ from covopt.certify.ends import (
     ByFactor,
     ByMoments,
     ByRank,
-    ByTreeRank,
     End,
     by_order,
     general_bound,
     is_definite,
     is_exact,
     rank,
-    tree_rank,
 )
 from covopt.certify.graphs import clique_cover, is_triangle_free, support_graph
 from covopt.certify.moments import moment_bound
@@ -126,20 +124,22 @@ def decide(A: Matrix, search: Search) -> Part:
 
 def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:
     """Drew, Johnson and Loewy: `triangle_free`."""
-    tree = edges == len(A) - 1
+    tree, tolerance = edges == len(A) - 1, search.tolerance
     least, vector = triangle_free.perron(A)
-    ranked = tree_rank(A, search.tolerance)
+    ranked = rank(A, tolerance)
     if tree:
-        end = End(ranked, "rank, attained by every tree", ByTreeRank())
+        lower = End(ranked, "rank, attained by every tree", ByRank())
     else:
-        end = End(edges, "edges of a triangle-free support graph", ByEdges())
-    if least < -search.tolerance * float(np.linalg.norm(A)):
+        lower = End(edges, "edges of a triangle-free support graph", ByEdges())
+    if least < -tolerance * float(np.linalg.norm(A)):
         witness = copositive.witness(A, copositive.by_comparison(A, vector), 0.0)
         if witness is not None:
-            return Part(Verdict.NOT, True, end, witness=witness)
+            return Part(Verdict.NOT, True, lower, witness=witness)
     B = triangle_free.factor(A, ranked)
-    upper = End(end.value, end.reason, ByFactor(B))
-    return Part(Verdict.POSITIVE, is_exact(A, upper, B, search.tolerance), end, upper, B)
+    if tree and factorization.residual(A, B) > tolerance:
+        B = triangle_free.factor(A, len(A))
+    upper = End(len(B), lower.reason, ByFactor(B))
+    return Part(Verdict.POSITIVE, is_exact(A, upper, B, tolerance), lower, upper, B)
 
 
 def _lower(A: Matrix, graph: nx.Graph, search: Search) -> End:

@@ -60,16 +60,6 @@ class ByRank:
 
 
 @dataclass(frozen=True)
-class ByTreeRank:
-    """The same where the graph is a tree."""
-
-    def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """By the comparison matrix or the rank."""
-        graph = support_graph(A)
-        return nx.is_tree(graph) and value <= tree_rank(A, tolerance)
-
-
-@dataclass(frozen=True)
 class ByEdges:
     """A connected graph without triangles that has a cycle: the cp-rank is the number of edges."""
 
@@ -160,11 +150,6 @@ def rank(A: Matrix, tolerance: float) -> int:
     return int((np.linalg.eigvalsh(A) > (tolerance + 16 * len(A) * EPS) * size).sum())
 
 
-def tree_rank(A: Matrix, tolerance: float) -> int:
-    """The same for a graph that is a tree, where signs turn A into its comparison matrix: they are equally definite."""
-    return len(A) if comparison_is_definite(A) else rank(A, tolerance)
-
-
 def comparison_is_definite(A: Matrix) -> bool:
     """Whether the comparison matrix is positive definite, by a margin above rounding."""
     return triangle_free.perron(A)[0] > 16 * len(A) * EPS * float(np.linalg.norm(A))
@@ -207,10 +192,11 @@ def is_exact(A: Matrix, upper: End, B: Float[np.ndarray, "r n"] | None, toleranc
     By a theorem whose condition holds by a margin or in exact arithmetic (no triangles; order at most 4), or because
     an exact factor is proved to lie beside B.
     """
-    if is_triangle_free(support_graph(A)):
-        comparison = triangle_free.comparison_matrix(A)
-        exact = rational.is_exact_data(A) and rational.elimination(comparison) is not None
-        return comparison_is_definite(A) or exact
+    graph = support_graph(A)
+    if is_triangle_free(graph):
+        if comparison_is_definite(A):  # and so is A, if the graph is a tree: signs turn one into the other
+            return not nx.is_tree(graph) or upper.value >= len(A)
+        return rational.is_exact_data(A) and rational.elimination(triangle_free.comparison_matrix(A)) is not None
     if isinstance(upper.proof, ByOrder):
         return by_order(A, tolerance) is not None
     return B is not None and factorization.proves(A, B)
