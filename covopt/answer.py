@@ -239,6 +239,9 @@ def _initial(problem: Problem, init: Result | Sequence[object] | None) -> list[T
     if init is None:
         return None
     source = init.weights if isinstance(init, Result) else init
-    weights = [torch.as_tensor(W, dtype=torch.float64, device=problem.X.device) for W in source]
+    try:
+        weights = [torch.as_tensor(W, dtype=torch.float64, device=problem.X.device) for W in source]
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ProblemError(f"init is {shown(init)}; give a Result, or arrays of numbers W_1 ... W_L.") from error
     check_weights(problem, weights)
     return weights

@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         complain(str(error), BAD_INPUT)
     except typer.TyperException as error:
         message = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
-        message = message.replace("Value error, ", "").rstrip(".")
+        message = message.replace("Value error, ", "").replace(". Did", "; did").rstrip(".?")
         complain(f"{message}; see covopt --help.", BAD_INPUT)
     except BrokenPipeError:  # who read the answer has seen enough
         discard_output()

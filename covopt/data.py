@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from sklearn import datasets
 
 from covopt.arrays import DEFLATE_LIMIT, LARGEST, check_readable, check_unfolding, read_npz
-from covopt.errors import DataError, listed, shown
+from covopt.errors import DataError, counted, listed, shown
 from covopt.tensors import as_array, read_torch
 
 try:
@@ -111,7 +111,9 @@ def read_data(
     raw = _read(name, target, data_dir)
     X, Y = _numeric_matrix(raw.X, "X", name), np.atleast_1d(raw.Y)
     if len(X) != len(Y):
-        raise DataError(f"In {name} X has {len(X)} rows and Y has {len(Y)}; give one row of targets for each input.")
+        raise DataError(
+            f"In {name} X has {counted(len(X), 'row')} and Y has {len(Y)}; give one row of targets for each input."
+        )
     count = _row_count(rows, len(X), name)
     shift, factor = _scaling(X, scale)
     targets, classes = _targets(Y, name)
@@ -178,8 +180,6 @@ def _targets(Y: NDArray, source: str) -> tuple[NDArray[np.float64], tuple[str, .
     column = Y[:, 0] if Y.ndim == 2 and Y.shape[1] == 1 else Y
     if column.ndim != 1 or column.dtype.kind not in "biuU":
         return _numeric_matrix(Y, "Y", source).astype(np.float64), None
-    if not len(column):
-        raise DataError(f"Y in {source} is empty; give at least one row.")
     classes, codes = np.unique(column, return_inverse=True)
     if len(classes) > CLASSES and 2 * len(classes) > len(column):
         raise DataError(
@@ -195,7 +195,9 @@ def _row_count(rows: int | None, available: int, source: str) -> int:
     if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)):
         raise DataError(f"rows is {shown(rows)}; give a whole number.")
     if not 1 <= rows <= available:
-        raise DataError(f"rows is {rows}, but {source} has {available} rows; give a number from 1 to {available}.")
+        raise DataError(
+            f"rows is {rows}, but {source} has {counted(available, 'row')}; give a number from 1 to {available}."
+        )
     return int(rows)
 
 
@@ -268,7 +270,8 @@ def _read_csv(path: Path) -> dict[str, list[object]]:
         raise DataError(f"{path} has no rows below the names of its columns; give at least one.")
     for number, line in enumerate(body):
         if len(line) != len(names):
-            raise DataError(f"Row {number} of {path} has {len(line)} entries for {len(names)} columns; repair the row.")
+            cells, columns = counted(len(line), "cell"), counted(len(names), "column")
+            raise DataError(f"Row {number} of {path} has {cells} for {columns}; repair the row.")
     return {name: [line[i].strip() for line in body] for i, name in enumerate(names)}
 
 
@@ -276,17 +279,16 @@ def _read_parquet(path: Path) -> dict[str, list[object]]:
     if parquet is None:
         raise DataError("Reading .parquet needs pyarrow; install it with: pip install 'covopt[parquet]'.")
     try:
-        declared = parquet.read_metadata(path)
+        declared, names = parquet.read_metadata(path), parquet.read_schema(path).names
+        if len(set(names)) < len(names):
+            raise DataError(f"{path} has two columns of one name; give each column a name of its own.")
         check_unfolding(path, CELL * declared.num_rows * declared.num_columns)
         table = parquet.read_table(path)
-        names = table.column_names
         columns = [column.to_pylist() for column in table.columns]
     except (ArrowException, OSError, ValueError) as error:
         raise DataError(f"{path} is not a .parquet file or is damaged; write it again.") from error
     if table.num_rows == 0 or not names:
         raise DataError(f"{path} has no rows or no columns; give at least one of each.")
-    if len(set(names)) < len(names):
-        raise DataError(f"{path} has two columns of one name; give each column a name of its own.")
     return dict(zip(names, columns, strict=True))
 
 

@@ -23,9 +23,7 @@ def shown(value: object) -> str:
     if isinstance(value, (bool, Real)):
         text = str(value) if not isinstance(value, int) or abs(value) < 10**SHOWN else "a huge number"
         return text.lower() if isinstance(value, bool) else text
-    if isinstance(value, (list, tuple)) and 0 < len(value) <= LISTED:
-        return ", ".join(shown(each) for each in value)
-    kind = type(value).__name__
+    kind = type(value).__name__.removeprefix("nd")
     return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
 
 
@@ -35,6 +33,11 @@ def listed(names: Iterable[object]) -> str:
     few = [text if len(text) <= SHOWN else f"{text[:SHOWN]}..." for text in texts[:LISTED]]
     more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
     return ", ".join(few) + more or "nothing"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: 1 row, 2 rows."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 class CovoptError(Exception):

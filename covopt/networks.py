@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from covopt.arrays import read_npz
-from covopt.errors import DataError, listed
+from covopt.errors import DataError, counted, listed
 from covopt.tensors import as_array, read_torch
 
 STATE_DICT = "save the state dict of Linear layers with torch.save(model.state_dict(), file)"
@@ -121,7 +121,9 @@ def _with_bias(name: str, parts: dict[str, NDArray[np.float64]], source: str, be
     weight = parts["weight"]
     bias = parts.get("bias", np.zeros(len(weight)))
     if len(bias) != len(weight):
-        raise DataError(f"'{name}' in {source} has {len(weight)} neurons and {len(bias)} biases; {LAYERS}.")
+        raise DataError(
+            f"'{name}' in {source} has {counted(len(weight), 'neuron')} and a bias of {len(bias)}; {LAYERS}."
+        )
     if beta == 0.0 and bias.any():
         raise _bias_refused(f"'{name}.bias'", source)
     return np.column_stack([weight, bias / beta if beta > 0.0 else bias])
@@ -143,7 +145,7 @@ def _checked(array: NDArray, name: str, source: str, dimensions: int) -> NDArray
 def _chained(weights: list[NDArray[np.float64]], names: list[str], source: str, beta: float) -> list[NDArray]:
     """The weights, each of which must take what the one before gives."""
     if len(weights) < 2:
-        raise DataError(f"There are {len(weights)} layers of weights in {source}; give at least two.")
+        raise DataError(f"{source} has {counted(len(weights), 'layer')} of weights; give at least two.")
     for (below, W), (above, V) in pairwise(zip(names, weights, strict=True)):
         if V.shape[1] != len(W) + 1:
             raise DataError(
@@ -174,7 +176,7 @@ def _slope(module: nn.Module) -> float:
         else:
             raise DataError(f"The network holds a {type(part).__name__} where it cannot be; {LAYERS}.")
     if len(slopes) < 2:
-        raise DataError(f"The network has {len(slopes)} Linear layers; give at least two.")
+        raise DataError(f"The network has {counted(len(slopes), 'Linear layer')}; give at least two.")
     found = {slope for each in slopes[:-1] for slope in (each or [1.0])}
     if len(found) != 1 or max(len(each) for each in slopes[:-1]) > 1 or any(s != 1.0 for s in slopes[-1]):
         raise DataError(f"The network's activations differ, or stand after its last layer; {LAYERS}.")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt import __version__, markup, record, words
-from covopt.errors import DataError, ProblemError, RecordError
+from covopt.errors import DataError, ProblemError, RecordError, counted
 from covopt.figures import ForcesPicture, RunPicture, draw_run
 from covopt.loop import Certificate, Progress, Status
 from covopt.model import weights as weight_form
@@ -132,7 +132,8 @@ class Result:
         inputs = torch.as_tensor(np.array(X, dtype=np.float64), device=self.problem.X.device)
         if inputs.ndim != 2 or inputs.shape[1] != self.problem.X.shape[1]:
             raise ProblemError(
-                f"X has shape {tuple(inputs.shape)}, but the network takes {self.problem.X.shape[1]} columns."
+                f"X has shape {tuple(inputs.shape)}, but the network takes"
+                f" {counted(self.problem.X.shape[1], 'column')}."
             )
         return weight_form.outputs(self.problem, self._double(), inputs).cpu().numpy()
 
@@ -447,7 +448,9 @@ def forces(
         raise ProblemError("Weights alone do not say on which inputs; give X.")
     weights = [torch.as_tensor(W, dtype=torch.float64) for W in network]
     if len(weights) < 2 or weights[-1].ndim != 2:
-        raise ProblemError(f"There are {len(weights)} matrices of weights; give W_1 ... W_L, at least two.")
+        raise ProblemError(
+            f"The network has {counted(len(weights), 'layer')} of weights; give W_1 ... W_L, at least two."
+        )
     Y = np.zeros((len(np.asarray(X)), len(weights[-1])))
     problem = make_problem(X, Y, lam=1.0, depth=len(weights), bias=bias, activation=activation, device="cpu")
     return _forces(_double_problem(problem), weights, layer)

@@ -394,7 +394,7 @@ WEIGHTS: dict[str, dict[str, object]] = {
 
 
 def network_cases() -> Iterator[Case]:
-    command = "validate FILE HERE/data.npz --lam 0.1 --certify none --time-limit 1"
+    command = "validate HERE/data.npz --net FILE --lam 0.1 --certify none --time-limit 1"
 
     def beside(make: Make) -> Make:
         def both(path: Path) -> None:

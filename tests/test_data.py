@@ -147,7 +147,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatc
         ("a,b\n1,nan\n", "a", "'b' of .* has nan in row 0"),
         ("a,b\n,1\n", "a", "target 'a' .* missing"),
         ("a,b\n1.5,1\ninf,1\n", "a", "'a' of .* has inf"),
-        ("a,b\n1\n", "a", "Row 0 .* 1 entries for 2 columns"),
+        ("a,b\n1\n", "a", "Row 0 .* 1 cell for 2 columns"),
         ("a,a\n1,2\n", "a", "name of its own"),
         ("1,2\n3,4\n", "1", "name of its own"),
         ("a,b\n", "a", "no rows"),

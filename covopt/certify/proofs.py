@@ -169,7 +169,9 @@ def _maximum(problem: Problem, Lambda: Tensor, proof: Proof) -> float:
     if proof.certificate is Certificate.EXACT:
         oracle = oracle_of(problem)
         if oracle is None:
-            raise ProblemError("The certificate says exact, but no oracle is exact for data of this rank.")
+            raise ProblemError(
+                "The certificate says exact, but no oracle is exact for data of this rank; certify the run again."
+            )
         return oracle(Lambda, problem.Xt[:0]).upper_bound
     if proof.certificate is Certificate.BRANCH_AND_BOUND and "tree" in proof.evidence:
         tree = Tree(np.asarray(proof.evidence["tree"]))

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError
+from covopt.errors import ProblemError, counted
 from covopt.model.problem import Problem, with_bias
 
 # A network of any depth fits exactly when it misses the targets by no more than this, relative to the largest: descents
@@ -43,22 +43,23 @@ def check_weights(problem: Problem, weights: Weights) -> None:
     """Raise a ProblemError unless the shapes of W_1 ... W_L fit the problem, and they are finite."""
     if len(weights) != problem.depth:
         raise ProblemError(
-            f"The network has {len(weights)} layers of weights and the problem's depth is {problem.depth}; give one"
-            " matrix for each layer."
+            f"The network has {counted(len(weights), 'layer')} of weights and the problem's depth is {problem.depth};"
+            " give one matrix for each layer."
         )
     width = problem.X.shape[1]
     for layer, W in enumerate(weights, start=1):
         if W.ndim != 2 or W.shape[1] != width + 1:
             raise ProblemError(
-                f"W{layer} has shape {tuple(W.shape)}, but it must have {width + 1} columns: {width} inputs and the"
-                " bias."
+                f"W{layer} has shape {tuple(W.shape)}, but it must have {width + 1} columns: {counted(width, 'input')}"
+                " and the bias."
             )
         if not torch.isfinite(W).all():
             raise ProblemError(f"W{layer} has NaN or infinite entries; train the network again.")
         width = W.shape[0]
     if width != problem.Y.shape[1]:
         raise ProblemError(
-            f"W{len(weights)} has {width} rows, but Y has {problem.Y.shape[1]} columns; they must agree."
+            f"W{len(weights)} has {counted(width, 'row')}, but Y has {counted(problem.Y.shape[1], 'column')}; they"
+            " must agree."
         )
 
 

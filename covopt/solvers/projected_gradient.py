@@ -281,7 +281,8 @@ def descend_best(
         ProblemError: fewer than one start, or as `HiddenSolver`.
     """
     if starts < 1 or (width is not None and width < 1):
-        raise ProblemError(f"There are {starts} starts of width {width}; give at least 1 of each.")
+        of_width = "" if width is None else f" of width {width}"
+        raise ProblemError(f"There are {starts} starts{of_width}; give at least 1 of each.")
     best: HiddenState | None = None
     history: list[Progress] = []
     costs: list[float] = []

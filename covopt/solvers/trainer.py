@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.errors import ProblemError
+from covopt.errors import ProblemError, listed
 from covopt.loop import Budget, Callback, Progress, Status, run
 from covopt.model.problem import Problem
 from covopt.model.weights import Cost, Weights, check_weights, evaluate
@@ -203,12 +203,12 @@ def initial(problem: Problem, widths: Widths, seed: int, scale: float | None = N
 
 
 def _widths(problem: Problem, widths: int | Widths) -> list[int]:
-    listed = [widths] * (problem.depth - 1) if isinstance(widths, int) else list(widths)
-    if len(listed) != problem.depth - 1 or min(listed) < 1:
+    hidden = [widths] * (problem.depth - 1) if isinstance(widths, int) else list(widths)
+    if len(hidden) != problem.depth - 1 or min(hidden) < 1:
         raise ProblemError(
-            f"The widths {listed} do not fit depth {problem.depth}; give {problem.depth - 1} of at least 1."
+            f"The widths {listed(hidden)} do not fit depth {problem.depth}; give {problem.depth - 1} of at least 1."
         )
-    return listed
+    return hidden
 
 
 class _Trainer:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from covopt import markup, record, words
 from covopt.answer import METHODS, solve
-from covopt.errors import ProblemError
+from covopt.errors import ProblemError, listed
 from covopt.figures import Curve, draw_curves
 from covopt.loop import Progress, Status
 from covopt.origin import ORIGIN, write_origin
@@ -182,7 +182,7 @@ def compare(
     methods = tuple(METHODS) if methods is None else methods
     unknown = [method for method in methods if method not in METHODS]
     if unknown or not methods:
-        raise ProblemError(f"The methods to compare are {list(methods)}; use some of {', '.join(METHODS)}.")
+        raise ProblemError(f"The methods to compare are {listed(methods)}; use some of {', '.join(METHODS)}.")
     asked = {name: value for name, value in (("width", width), ("starts", starts)) if value is not None}
     contenders: list[Contender] = []
     refused: list[ProblemError] = []

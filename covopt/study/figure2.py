@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from covopt import __version__, record
 from covopt.data import read_data
-from covopt.errors import ProblemError
+from covopt.errors import ProblemError, shown
 from covopt.loop import Budget, Callback, Status
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import outputs
@@ -178,7 +178,7 @@ def figure2(
         ProblemError: an unknown panel, or an option out of range.
     """
     if panel not in EXPERIMENTS:
-        raise ProblemError(f"The panel '{panel}' is unknown; use {' or '.join(EXPERIMENTS)}.")
+        raise ProblemError(f"The panel {shown(panel)} is unknown; use {' or '.join(EXPERIMENTS)}.")
     if trials < 1 or not time_limit > 0.0:
         raise ProblemError("There must be at least one trial, and a time limit above 0.")
     experiment = EXPERIMENTS[panel]

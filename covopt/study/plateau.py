@@ -26,7 +26,7 @@ from torch import Tensor
 from covopt import __version__, markup, record, words
 from covopt.answer import solve
 from covopt.certify.completely_positive import CPRank
-from covopt.errors import ProblemError, shown
+from covopt.errors import ProblemError, listed, shown
 from covopt.loop import Budget, Callback, Certificate, Status
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
@@ -324,8 +324,8 @@ def _check(depth: int, layer: int | None, widths: Sequence[int] | None, starts: 
     if not (isinstance(time_limit, int | float) and time_limit > 0.0):
         raise ProblemError(f"The time limit is {shown(time_limit)}; give seconds above 0.")
     if layer is not None and not (isinstance(layer, int) and 1 <= layer < depth):
-        raise ProblemError(f"There is no hidden layer {layer}; give one from 1 to {depth - 1}.")
+        raise ProblemError(f"There is no hidden layer {shown(layer)}; give one from 1 to {depth - 1}.")
     if widths is not None and not (widths and all(isinstance(n, int | np.integer) and n >= 1 for n in widths)):
-        raise ProblemError(f"The widths are {widths}; give whole numbers of at least 1.")
+        raise ProblemError(f"The widths are {listed(widths)}; give whole numbers of at least 1.")
     if isinstance(starts, bool) or not isinstance(starts, int) or starts < 0:
         raise ProblemError(f"starts is {shown(starts)}; give a whole number of at least 0.")

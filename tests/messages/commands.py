@@ -1,0 +1,132 @@
+"""Messages of the command line itself: options, what is written, Ctrl-C, a full disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+from hostile import run_with
+
+from covopt import arrays, record
+from covopt.cli import main
+from messages import Row, command
+
+FULL = OSError(28, "No space left on device")
+RUN = {"run": run_with(lambda path: None)}
+
+
+def interrupted(words: str, where: str) -> str:
+    """What a command says when Ctrl-C meets it there."""
+    with patch(where, side_effect=KeyboardInterrupt):
+        code, _, err = command(main, words.split())
+    assert code == 130, (code, err)
+    return err.strip().removeprefix("covopt: ")
+
+
+def without_memory(error: Exception) -> str:
+    with patch("covopt.data.read_data", side_effect=error):
+        code, _, err = command(main, ["solve", "iris"])
+    assert code == 2, (code, err)
+    return err.strip().removeprefix("covopt: ")
+
+
+def full_archive(here: Path) -> None:
+    with patch("covopt.arrays.np.savez", side_effect=FULL):
+        arrays.write_npz(here / "a.npz", {"A": np.eye(2)})
+
+
+def full_directory(here: Path) -> None:
+    def refuse(path: Path) -> None:
+        raise FULL
+
+    record.put(here / "run", {"file": refuse})
+
+
+ROWS = [
+    # What typer finds.
+    Row("Missing argument 'DATA'; see covopt --help.", "solve"),
+    Row("No such command 'solv'; did you mean 'solve'; see covopt --help.", "solv iris"),
+    Row("No such option: --lamb; see covopt --help.", "solve iris --lamb 0.1"),
+    Row(
+        "Invalid value for '--lam': Input should be a valid number, unable to parse string as a number; see covopt --help.",
+        "solve iris --lam much",
+    ),
+    Row(
+        "Invalid value for '--depth': Input should be a valid integer, unable to parse string as an integer; see covopt --help.",
+        "solve iris --depth 2.5",
+    ),
+    Row(
+        "Invalid value for '--method': 'magic' is not one of 'cone', 'hidden', 'train'; see covopt --help.",
+        "solve iris --method magic",
+    ),
+    Row("Option '--lam' requires an argument; see covopt --help.", "solve iris --lam"),
+    Row("Got unexpected extra argument(s) (wine); see covopt --help.", "solve iris wine"),
+    # What is to be written.
+    Row(
+        "HERE/run exists already; choose another directory, or replace it with --force.",
+        "solve iris --out HERE/run",
+        RUN,
+    ),
+    Row(
+        "HERE/run is not a run of covopt and is not replaced; choose another directory.",
+        "solve iris --out HERE/run --force",
+        {"run/notes.txt": b"mine"},
+    ),
+    Row(
+        "HERE/file/run cannot be written, because HERE/file is not a writable directory.",
+        "solve iris --out HERE/file/run",
+        {"file": b""},
+    ),
+    Row(
+        "HERE/... is no name of a directory; choose another one.",
+        f"solve iris --out HERE/{'n' * 300}",
+    ),
+    Row("HERE/run cannot be written (No space left on device); choose another directory.", full_directory),
+    Row("HERE/b.txt is to hold arrays; give a name that ends in .npz.", "cprank HERE/a.npy --out HERE/b.txt"),
+    Row(
+        "HERE/b.npz exists already; choose another name, or replace it with --force.",
+        "cprank HERE/a.npy --out HERE/b.npz",
+        {"b.npz": b""},
+    ),
+    Row(
+        "HERE/none/b.npz cannot be written, because there is no directory HERE/none; make it.",
+        "cprank HERE/a.npy --out HERE/none/b.npz",
+    ),
+    Row("HERE/a.npz cannot be written (No space left on device); choose another name.", full_archive),
+    Row(
+        "HERE/f.png exists already; give another --out, or --force.",
+        "forces HERE/run --out HERE/f.png",
+        {**RUN, "f.png": b""},
+    ),
+    Row(
+        "HERE/none/f.png cannot be written (No such file or directory); give another --out.",
+        "forces HERE/run --out HERE/none/f.png",
+        RUN,
+    ),
+    # Memory, and Ctrl-C before there is an answer.
+    Row(
+        "There is not memory enough for this; take fewer rows, smaller widths or fewer starts.",
+        lambda _: without_memory(MemoryError()),
+    ),
+    Row(
+        "There is not memory enough for this; take fewer rows, smaller widths or fewer starts.",
+        lambda _: without_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory")),
+    ),
+    Row(
+        "Interrupted before there was a network; nothing is written.",
+        lambda _: interrupted("solve iris", "covopt.data.read_data"),
+    ),
+    Row(
+        "Interrupted before there was anything to say; nothing is written.",
+        lambda _: interrupted("validate iris", "covopt.data.read_data"),
+    ),
+    Row(
+        "Interrupted before there was an answer; nothing is written.",
+        lambda _: interrupted("cprank a.npy", "covopt.arrays.read_matrix"),
+    ),
+    Row(
+        "Interrupted; go on with --resume: what is finished is stored in s.sqlite.",
+        lambda _: interrupted("sweep s.toml", "covopt.study.sweep.read_grid"),
+    ),
+]

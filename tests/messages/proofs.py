@@ -1,0 +1,209 @@
+"""Messages of the certifiers, and of the oracles that they ask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from hostile import replace, run_with
+
+import covopt
+from covopt.certify import branch, relaxation
+from covopt.certify.bounds import dual_bound
+from covopt.certify.graphs import bipartite_gram
+from covopt.certify.proofs import Proof, recheck
+from covopt.certify.sign_branch import LEAF, WALL, Multipliers
+from covopt.certify.tree import Tree
+from covopt.cone.arrangement import ArrangementOracle
+from covopt.cone.sphere import SphereOracle
+from covopt.loop import Certificate
+from covopt.model.activation import Activation
+from covopt.model.problem import make_problem
+from messages import Row
+
+rng = np.random.default_rng(0)
+WIDE = torch.from_numpy(rng.standard_normal((12, 9)))
+FLAT = WIDE[:, :2].contiguous()
+LAMBDA = torch.from_numpy(rng.standard_normal((12, 1)))
+BROAD = torch.from_numpy(rng.standard_normal((40, 33)))
+RELU = Activation(0.0)
+SHALLOW = make_problem(WIDE, LAMBDA, lam=0.1)
+DEEP = make_problem(WIDE, LAMBDA, lam=0.1, depth=3)
+NONE = torch.zeros(0, dtype=torch.float64)
+
+
+def multipliers(splits: list[int], entries: int = 0) -> Multipliers:
+    return Multipliers(
+        torch.tensor(splits, dtype=torch.int64), NONE.reshape(0, 9), torch.zeros(entries, dtype=torch.float64)
+    )
+
+
+def relaxed(Lambda: torch.Tensor = LAMBDA, **options: object) -> object:
+    return relaxation.relaxed_maximum(WIDE, RELU, Lambda, **options)  # type: ignore[arg-type]
+
+
+def checked(found: Multipliers) -> object:
+    return relaxation.check_maximum(WIDE, RELU, LAMBDA, found)
+
+
+def branched(Xt: torch.Tensor = FLAT, Lambda: torch.Tensor = LAMBDA, target: float = 1.0) -> object:
+    return branch.branch_and_bound(Xt, RELU, Lambda, target=target, time_limit=1.0)
+
+
+def replayed(codes: list[int]) -> object:
+    return branch.replay(FLAT, RELU, LAMBDA, Tree(np.array(codes, dtype=np.uint8)), claimed=1.0)
+
+
+def rechecked(kind: Certificate, Lambda: torch.Tensor | None = LAMBDA) -> object:
+    return recheck(SHALLOW, Proof(1.0, kind, Lambda))
+
+
+def pair(K: object = np.eye(2), Ks: object = np.eye(2), **options: object) -> object:
+    return covopt.sigma_rank(K, Ks, **options)  # type: ignore[arg-type]
+
+
+def matrix(A: np.ndarray) -> dict:
+    return {"a.npy": lambda path: np.save(path, A)}
+
+
+def cp(A: object = np.eye(2), **options: object) -> object:
+    return covopt.cp_rank(A, **options)  # type: ignore[arg-type]
+
+
+def verified(here: Path) -> str:
+    return covopt.verify(here / "run").message
+
+
+ROWS = [
+    # Stored runs whose files do not prove what they state; `covopt verify` ends with 1.
+    Row(
+        "The bound is not proved: The certificate says exact, but no oracle is exact for data of this rank; certify the run again.",
+        "verify HERE/run",
+        {"run": run_with(lambda path: None)},
+        code=1,
+    ),
+    Row(
+        "The bound is not proved: The stored dual point is missing or does not have the shape of Y; certify the run again.",
+        "verify HERE/run",
+        {"run": run_with(replace("certificate.npz", Lambda=np.ones((3, 2))))},
+        code=1,
+    ),
+    Row(
+        "The bound is not proved: The stored dual point has NaN or infinite entries; certify the run again.",
+        "verify HERE/run",
+        {"run": run_with(replace("certificate.npz", Lambda=np.full((20, 2), np.nan)))},
+        code=1,
+    ),
+    Row(
+        "The stored network costs 19.9805078799, but result.json states 9.8757985742164.",
+        "verify HERE/run",
+        {"run": run_with(replace("network.npz", W1=np.ones((4, 4))))},
+        code=1,
+    ),
+    Row(
+        "The stored dual point is missing or does not have the shape of Y; certify the run again.",
+        lambda _: rechecked(Certificate.EXACT, None),
+    ),
+    Row(
+        "The stored dual point has NaN or infinite entries; certify the run again.",
+        lambda _: rechecked(Certificate.EXACT, LAMBDA * torch.nan),
+    ),
+    Row(
+        "The certificate 'relaxation' comes without its evidence; certify the run again.",
+        lambda _: rechecked(Certificate.RELAXATION),
+    ),
+    Row("The stored tree does not fit this problem; certify the run again.", lambda _: replayed([0])),
+    Row("The stored tree does not fit this problem; certify the run again.", lambda _: replayed([0] * 100)),
+    Row(
+        "The stored multipliers do not form a tree of splits; certify the run again.",
+        lambda _: checked(multipliers([-9])),
+    ),
+    Row("The stored multipliers lack a wall; certify the run again.", lambda _: checked(multipliers([WALL]))),
+    Row("The stored multipliers are incomplete; certify the run again.", lambda _: checked(multipliers([LEAF]))),
+    Row(
+        "The stored multipliers do not fit their tree of splits; certify the run again.",
+        lambda _: checked(multipliers([LEAF], 12 * 25 + 1)),
+    ),
+    # The certifiers themselves.
+    Row(
+        "The dual bounds networks of depth 2 and this problem has depth 3; use the spectral bound.",
+        lambda _: dual_bound(DEEP, LAMBDA, 1.0),
+    ),
+    Row(
+        "The proved maximum of h is -1.0; give a number >= 0, or infinity for none.",
+        lambda _: dual_bound(SHALLOW, LAMBDA, -1.0),
+    ),
+    Row("The target of branch and bound is -1.0; give a number >= 0.", lambda _: branched(target=-1.0)),
+    Row(
+        "The dual point has NaN or infinite entries; branch and bound needs finite ones.",
+        lambda _: branched(Lambda=LAMBDA * torch.nan),
+    ),
+    Row(
+        "The inputs and their bias column have rank 33, and branch and bound over cones of directions covers rank 12 at most; use the relaxation.",
+        lambda _: branched(BROAD),
+    ),
+    Row("The solver 'magic' is unknown; use own, clarabel or scs.", lambda _: relaxed(solver="magic")),
+    Row("Lambda has shape (5, 1); give one row for each of the 12 samples.", lambda _: relaxed(LAMBDA[:5])),
+    Row(
+        "Lambda has NaN or infinite entries, and nothing can be proved with it.", lambda _: relaxed(LAMBDA * torch.nan)
+    ),
+    Row("The relaxation bounds depth 2 and this problem has depth 3.", lambda _: relaxation.relaxed_bound(DEEP)),
+    Row(
+        "The inputs and their bias column have rank 9, and the arrangement covers rank 2 at most; use branch-and-bound or the relaxation.",
+        lambda _: ArrangementOracle(WIDE, RELU),
+    ),
+    Row(
+        "The inputs and their bias column have rank 9, and the arrangement on the sphere covers rank 3 only; use branch-and-bound or the relaxation.",
+        lambda _: SphereOracle(WIDE, RELU),
+    ),
+    Row(
+        "The inputs and their bias column have rank 2, and the arrangement on the sphere covers rank 3 only; use ArrangementOracle.",
+        lambda _: SphereOracle(FLAT, RELU),
+    ),
+    # Completely positive matrices, and pairs of covariances.
+    Row(
+        "The matrix does not hold real numbers (its type is complex128); give numbers.",
+        "cprank HERE/a.npy",
+        matrix(np.eye(2) * 1j),
+    ),
+    Row("The matrix has shape (2, 3); give a square one.", "cprank HERE/a.npy", matrix(np.ones((2, 3)))),
+    Row("The matrix is empty; give at least one row and one column.", "cprank HERE/a.npy", matrix(np.ones((0, 0)))),
+    Row(
+        "The matrix has NaN or infinite entries (first at row 0, column 0); remove them.",
+        "cprank HERE/a.npy",
+        matrix(np.full((2, 2), np.nan)),
+    ),
+    Row(
+        "The matrix has entries beyond 1e+75; divide it by its largest entry.",
+        "cprank HERE/a.npy",
+        matrix(np.full((2, 2), 1e80)),
+    ),
+    Row(
+        "The matrix is not symmetric (rows and columns 0 and 1 differ); give (A + A^T) / 2 if that is what you mean.",
+        "cprank HERE/a.npy",
+        matrix(np.triu(np.ones((2, 2)))),
+    ),
+    Row(
+        "The tolerance is relative; give a number from 0 to below 0.1.",
+        "cprank HERE/a.npy --tolerance 1",
+        matrix(np.eye(2)),
+    ),
+    Row("The time limit must be a positive number of seconds.", "cprank HERE/a.npy --time-limit 0", matrix(np.eye(2))),
+    Row(
+        "The number of atoms to look for must be a whole number of at least 1.",
+        "cprank HERE/a.npy --rank 0",
+        matrix(np.eye(2)),
+    ),
+    Row("Both sides of a bipartite graph need a vertex; give p and q of at least 1.", lambda _: bipartite_gram(0, 1)),
+    Row("K has shape (3, 3) and Ks has (2, 2); give both for the same samples.", lambda _: pair(np.eye(3))),
+    Row(
+        "The bias must be at least 0, the tolerance from 0 to below 0.1, the time limit positive.",
+        lambda _: pair(bias=-1.0),
+    ),
+    Row("Z has shape (3, 1); give finite pre-activations with 2 rows.", lambda _: pair(Z=np.ones((3, 1)))),
+    Row(
+        "Z does not realise the pair (relative residual 1.0e+00); leave it out, or raise tolerance.",
+        lambda _: pair(Z=np.ones((2, 1))),
+    ),
+]

@@ -1,0 +1,89 @@
+"""Messages about stored runs, and about files with a matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+from hostile import archive, array_bytes, entry, pickled_matrix, replace, run_with
+
+from messages import Given, Row
+
+X = np.arange(8.0).reshape(4, 2)
+VERIFY = "verify HERE/run"
+
+
+def npz(**arrays: object) -> dict[str, Given]:
+    return {"a.npz": archive(**arrays)}
+
+
+def table(text: str) -> dict[str, Given]:
+    return {"a.csv": text.encode()}
+
+
+def run(change: object) -> dict[str, Given]:
+    return {"run": run_with(change)}  # type: ignore[arg-type]
+
+
+ROWS = [
+    # Stored runs.
+    Row("HERE/none holds no run (result.json is missing); give a directory that --out wrote.", "show HERE/none"),
+    Row(
+        "HERE/run/result.json is damaged and cannot be read; solve again with --out.",
+        "show HERE/run",
+        {"run/result.json": b"text"},
+    ),
+    Row(
+        "HERE/run/result.json is not a summary of covopt (its cost is wrong); solve again with --out.",
+        "show HERE/run",
+        run(entry("cost", "cheap")),
+    ),
+    Row(
+        "HERE/run is not a complete run (There is no file HERE/run/network.npz); solve again with --out.",
+        VERIFY,
+        run(lambda path: (path / "network.npz").unlink()),
+    ),
+    Row(
+        "HERE/run is not a complete run (HERE/run/history.csv is damaged); solve again with --out.",
+        VERIFY,
+        run(lambda path: (path / "history.csv").write_text("a,b\n")),
+    ),
+    Row(
+        "HERE/run is not a complete run (network.npz holds no real W2); solve again with --out.",
+        VERIFY,
+        run(replace("network.npz", W2=None)),
+    ),
+    Row(
+        "HERE/run is not a complete run (problem.npz holds no lam); solve again with --out.",
+        VERIFY,
+        run(replace("problem.npz", lam=None)),
+    ),
+    Row(
+        "HERE/run is not a complete run (certificate.npz holds no maximum); solve again with --out.",
+        VERIFY,
+        run(replace("certificate.npz", maximum=np.ones(3))),
+    ),
+    # A matrix.
+    Row("HERE/a.npz holds B, C; name the matrix A.", "cprank HERE/a.npz", npz(B=X, C=X)),
+    Row("HERE/a.txt is of no known format; give a .npy, .npz or .csv file.", "cprank HERE/a.txt", {"a.txt": b""}),
+    Row(
+        "HERE/a.npy is not an .npy file or is damaged; write it again with numpy.save.",
+        "cprank HERE/a.npy",
+        {"a.npy": b"text"},
+    ),
+    Row(
+        "HERE/a.npy holds Python objects, which are never read; save numbers.",
+        "cprank HERE/a.npy",
+        {"a.npy": pickled_matrix},
+    ),
+    Row("HERE/a.npy declares more than it holds; write it again.", "cprank HERE/a.npy", {"a.npy": array_bytes(X)[:-1]}),
+    Row("HERE/a.csv is not a .csv file in UTF-8; save it as one.", "cprank HERE/a.csv", {"a.csv": b"\xff\xfe"}),
+    Row(
+        "The rows of HERE/a.csv have different lengths; give one number for each entry of the matrix.",
+        "cprank HERE/a.csv",
+        table("1,2\n3\n"),
+    ),
+    Row(
+        "HERE/a.csv holds more than numbers; give rows of numbers, without names.",
+        "cprank HERE/a.csv",
+        table("1,a\na,1\n"),
+    ),
+]

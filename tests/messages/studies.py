@@ -1,0 +1,240 @@
+"""Messages of validate, compare, plateau, figure2 and sweep."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import nullcontext
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from hostile import swept, with_spec
+from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+import covopt
+from covopt.study import figure2, plateau, sweep
+from covopt.study.store import Counts
+from messages import Row
+
+X = np.arange(12.0).reshape(6, 2) % 5
+Y = np.arange(6.0)[:, None] % 2
+torch.manual_seed(0)
+NET = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.LeakyReLU(0.5), torch.nn.Linear(3, 1))
+HUGE = [np.full((4, 3), 1e80), np.full((1, 5), 1e80)]
+DATA = {"data": "iris", "rows": 6, "lam": 0.1}
+FULL = OSError(28, "No space left on device")
+
+
+def validate(net: object = NET, **options: object) -> object:
+    return covopt.validate(net, X, Y, **({"lam": 0.1, "time_limit": 1.0} | options))  # type: ignore[arg-type]
+
+
+def spec(text: str) -> dict:
+    return {"s.toml": text.encode()}
+
+
+def swept_with(target: str, error: object, here: Path, **options: object) -> object:
+    with patch(f"covopt.study.sweep.{target}", **({"side_effect": error} if error else {"new": None})):
+        return sweep.sweep(DATA, here / "s.sqlite", **options)  # type: ignore[arg-type]
+
+
+def table(here: Path, name: str = "t.csv") -> sweep.Sweep:
+    return sweep.Sweep(here / "s.sqlite", Counts(0, 0, 0, 0), [])
+
+
+def without_parquet(here: Path) -> object:
+    with patch("covopt.study.sweep.parquet", None):
+        return table(here).to_parquet(here / "t.parquet")
+
+
+def full_disk(here: Path) -> object:
+    with patch("covopt.study.sweep.os.replace", side_effect=FULL):
+        return table(here).to_csv(here / "t.csv")
+
+
+def without_workers(here: Path) -> object:
+    with patch("covopt.study.sweep._backend", return_value=nullcontext()):
+        return swept_with("_round", TimeoutError(), here, scheduler="tcp://10.0.0.1:8786")
+
+
+def without_dask(here: Path) -> object:
+    with patch("covopt.study.sweep.find_spec", return_value=None):
+        return sweep.sweep(DATA, here / "s.sqlite", scheduler="tcp://10.0.0.1:8786")
+
+
+def no_scheduler(here: Path) -> object:
+    return swept_with("joblib.parallel_config", OSError(), here, scheduler="tcp://10.0.0.1:8786")
+
+
+def full_file(here: Path) -> object:
+    full = sqlite3.OperationalError("database or disk is full")
+    with patch("covopt.study.store.sqlite3.connect", side_effect=full):
+        return sweep.sweep(DATA, here / "s.sqlite")
+
+
+def busy(here: Path) -> object:
+    """Another process holds the file, longer than we are ready to wait."""
+    with patch("covopt.study.store.PATIENCE", 0.1):
+        connection = sqlite3.connect(here / "s.sqlite", isolation_level=None)
+        connection.execute("BEGIN EXCLUSIVE")
+        try:
+            return sweep.sweep(DATA, here / "s.sqlite", resume=True)
+        finally:
+            connection.close()
+
+
+def found(here: Path) -> plateau.Plateau:
+    return covopt.plateau(X, Y, lam=0.1, widths=[2], starts=1, time_limit=1.0)
+
+
+ROWS = [
+    Row("The network has depth 2, not 3; leave the depth out.", lambda _: validate(depth=3)),
+    Row(
+        "The network's activation is leaky:0.5, not relu; leave the activation out.",
+        lambda _: validate(activation="relu"),
+    ),
+    Row(
+        "The network's loss on these data is not finite; check its weights and the scale of X.",
+        lambda _: validate(HUGE),
+    ),
+    Row(
+        "The network misses the targets by up to 1.52, so that it has no representation cost; give the lam that it was trained with.",
+        lambda _: validate(lam=None),
+    ),
+    Row(
+        "The methods to compare are cone, magic; use some of cone, hidden, train.",
+        lambda _: covopt.compare(X, Y, methods=["cone", "magic"]),
+    ),
+    Row(
+        "Training needs a penalty, and interpolate has none; give lam, or use the method cone.",
+        lambda _: covopt.compare(np.eye(6), Y, methods=["train"]),
+    ),
+    Row("The panel 'faces' is unknown; use digits or teacher.", lambda _: figure2.figure2("faces")),
+    Row("There must be at least one trial, and a time limit above 0.", lambda _: figure2.figure2("digits", trials=0)),
+    Row("The time limit is 0.0; give seconds above 0.", lambda _: covopt.plateau(X, Y, lam=0.1, time_limit=0.0)),
+    Row("There is no hidden layer 2; give one from 1 to 1.", lambda _: covopt.plateau(X, Y, lam=0.1, layer=2)),
+    Row(
+        "The widths are 0, 3; give whole numbers of at least 1.", lambda _: covopt.plateau(X, Y, lam=0.1, widths=[0, 3])
+    ),
+    Row("starts is -1; give a whole number of at least 0.", lambda _: covopt.plateau(X, Y, lam=0.1, starts=-1)),
+    Row("No network of width 0 was found; ask for a larger width.", lambda here: found(here).network(0)),
+    # Sweeps: the grid.
+    Row(
+        "HERE/s.toml cannot be read (No such file or directory); give a TOML file that describes a sweep.",
+        "sweep HERE/s.toml",
+    ),
+    Row(
+        "HERE/s.toml is not TOML (...); correct it there.",
+        "sweep HERE/s.toml",
+        spec("data = "),
+    ),
+    Row(
+        "HERE/s.toml is not TOML of options (it nests too deep); give each a value or a list.",
+        "sweep HERE/s.toml",
+        spec("seed = " + "[" * 100_000),
+    ),
+    Row("'lamb' is no option of a sweep; did you mean lam.", "sweep HERE/s.toml", spec('data = "iris"\nlamb = 1')),
+    Row(
+        "'zzz' is no option of a sweep; use some of data, target, rows, scale, data_dir, lam, loss, depth, bias, activation, method, certify, gap, time_limit, max_iterations, width, max_width, starts, device, seed.",
+        "sweep HERE/s.toml",
+        spec('data = "iris"\nzzz = 1'),
+    ),
+    Row(
+        'The sweep names no data; give data = "digits", or another name or file.', "sweep HERE/s.toml", spec("lam = 1")
+    ),
+    Row(
+        "The list of lam is empty, and so is the grid; give at least one value.",
+        "sweep HERE/s.toml",
+        spec('data = "iris"\nlam = []'),
+    ),
+    Row(
+        "The list of lam names a value twice; name each once.",
+        "sweep HERE/s.toml",
+        spec('data = "iris"\nlam = [1, 1.0]'),
+    ),
+    Row(
+        "lam is 'much'; give a number, or a list of them.",
+        "sweep HERE/s.toml",
+        spec('data = "iris"\nlam = "much"'),
+    ),
+    Row("lam is inf; give finite numbers.", "sweep HERE/s.toml", spec('data = "iris"\nlam = inf')),
+    Row(
+        "method is 'magic'; use cone or hidden or train.", "sweep HERE/s.toml", spec('data = "iris"\nmethod = "magic"')
+    ),
+    Row(
+        "The grid has more than 1,000,000 cells; give shorter lists, or several sweeps.",
+        "sweep HERE/s.toml",
+        spec(f'data = "iris"\nseed = {list(range(2000))}\nwidth = {list(range(1, 2000))}'),
+    ),
+    Row(
+        "jobs is 0; give 1 or more, or -1 for all cores.",
+        "sweep HERE/s.toml --jobs 0",
+        spec('data = "iris"\nlam = 1'),
+    ),
+    # Sweeps: the file.
+    Row(
+        "HERE/s.sqlite exists already; go on with it by --resume, or choose another --database.",
+        "sweep HERE/s.toml",
+        {**spec('data = "iris"\nlam = 1'), "s.sqlite": b""},
+    ),
+    Row(
+        "HERE/none/s.sqlite cannot be written, because HERE/none is no directory; make it first.",
+        "sweep HERE/s.toml --database HERE/none/s.sqlite",
+        spec('data = "iris"\nlam = 1'),
+    ),
+    Row(
+        "HERE/s.sqlite is no file of a sweep, or damaged; choose another --database.",
+        "sweep HERE/s.toml --resume",
+        {**spec('data = "iris"\nlam = 1'), "s.sqlite": b"text" * 500},
+    ),
+    Row(
+        "HERE/s.sqlite is no file of a sweep, or damaged; choose another --database.",
+        "sweep HERE/s.toml --resume",
+        {"s.sqlite": with_spec(swept("PRAGMA application_id = 1"))},
+    ),
+    Row(
+        "HERE/s.sqlite holds another sweep (2 of its 2 cells are not in this one, or their data changed); choose another --database.",
+        "sweep HERE/s.toml --resume",
+        {"s.sqlite": with_spec(swept("UPDATE cells SET key = key || 'x'"))},
+    ),
+    Row(
+        "HERE/s.sqlite is damaged (an entry is no JSON object); choose another --database.",
+        "sweep HERE/s.toml --resume",
+        {"s.sqlite": with_spec(swept("UPDATE cells SET options = '['"))},
+    ),
+    Row(
+        "HERE/s.sqlite is held by another process; go on with --resume when that has ended.",
+        busy,
+    ),
+    Row(
+        "HERE/s.sqlite cannot be written or read (database or disk is full); what was stored is kept: make room or mend the disk, and go on with --resume.",
+        full_file,
+    ),
+    # Sweeps: workers and tables.
+    Row(
+        "A worker died, perhaps for want of memory; 0 cells are stored: go on with --resume and fewer --jobs.",
+        lambda here: swept_with("_round", TerminatedWorkerError("gone"), here),
+    ),
+    Row(
+        "The scheduler at tcp://10.0.0.1:8786 has no workers; start some, or use --jobs.",
+        without_workers,
+    ),
+    Row(
+        "--scheduler needs dask; pip install 'covopt[sweep]'.",
+        without_dask,
+    ),
+    Row("No dask scheduler answers at tcp://10.0.0.1:8786; start one, or correct the address.", no_scheduler),
+    Row("Writing .parquet needs pyarrow; pip install 'covopt[parquet]', or write .csv.", without_parquet),
+    Row("HERE/t.csv cannot be written (No space left on device); choose another file.", full_disk),
+    Row(
+        "HERE/t.csv exists already; choose another file, or replace it with --force.",
+        "sweep HERE/s.toml --csv HERE/t.csv",
+        {**spec('data = "iris"\nlam = 1'), "t.csv": b""},
+    ),
+    Row(
+        "HERE/none/t.csv cannot be written, because its directory does not exist; make it first.",
+        "sweep HERE/s.toml --csv HERE/none/t.csv",
+        spec('data = "iris"\nlam = 1'),
+    ),
+]

@@ -1,0 +1,67 @@
+"""Every message that a user can meet, each made by the input that makes it; the tables are in tests/messages."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from messages.__main__ import ROWS
+
+import covopt
+from covopt import errors
+
+SOURCE = Path(covopt.__file__).parent
+RAISED = {name for name, value in vars(errors).items() if isinstance(value, type)}
+LENGTH = 350
+"""The longest sentence."""
+REPRESENTATIONS = re.compile(r"<\w+[ .]|array\(|tensor\(|dtype\(|Path\(|object at|Error\b|Traceback|\bNone\b|\[\d|\['")
+
+
+@pytest.fixture(scope="module")
+def told() -> list[dict]:
+    """What each row says, in a process of its own, where no types are checked."""
+    here = Path(__file__).parent
+    ended = subprocess.run([sys.executable, "-m", "messages"], cwd=here, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def test_each_input_is_told_its_sentence(told: list[dict]) -> None:
+    wrong = []
+    for row, found in zip(ROWS, told, strict=True):
+        pattern = re.escape(row.says).replace(re.escape("..."), ".*")
+        code = row.code if isinstance(row.what, str) else None
+        if not re.fullmatch(pattern, found["said"]) or found["code"] != code:
+            wrong.append(f"{row.says!r} expected; exit code {found['code']} and {found['said']!r} met")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_error_in_the_source_is_made_by_a_row(told: list[dict]) -> None:
+    met = {(str(Path(file).resolve()), line) for found in told for file, line in found["sites"]}
+    missed = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and _name(node.func) in RAISED:
+                lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+                if not any((str(path.resolve()), line) in met for line in lines):
+                    missed.append(f"{path.relative_to(SOURCE)}:{node.lineno}")
+    assert not missed, f"no row of tests/messages makes these errors: {', '.join(missed)}"
+
+
+def test_every_sentence_is_one_plain_sentence(told: list[dict]) -> None:
+    for found in told:
+        said = found["said"].replace("n" * 300, "")
+        assert said.endswith("."), said
+        assert said.isprintable(), said
+        assert len(said) <= LENGTH, said
+        assert said[0].isupper() or said.split()[0].strip("'-").isidentifier() or "HERE" in said, said
+        assert not REPRESENTATIONS.search(said), said
+
+
+def _name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
