@@ -23,11 +23,6 @@ W = [torch.ones(4, 3, dtype=torch.float64), torch.ones(1, 5, dtype=torch.float64
 Z = [torch.ones(6, 4, dtype=torch.float64), torch.ones(6, 1, dtype=torch.float64)]
 RELU = Activation(0.0)
 
-
-class OwnLoss(loss.MeanSquaredError):
-    name = "own"
-
-
 LOSS = loss.parse_loss("interpolate")
 
 
@@ -64,7 +59,10 @@ ROWS = [
         lambda _: solve(X, Y, loss="interpolate"),
     ),
     Row("The loss mse needs the strength of the penalty; give lam > 0.", lambda _: solve(X, Y, loss="mse", lam=None)),
-    Row("The method cone has no fit for the loss own; use the method train.", lambda _: solve(X, Y, loss=OwnLoss())),
+    Row(
+        "The method cone has no fit for the loss own; use the method train.",
+        lambda _: solve(X, Y, loss=loss.MeanSquaredError("own")),
+    ),
     Row("lam is -1; give lam > 0, or leave it out for the representation cost.", lambda _: solve(X, Y, lam=-1)),
     Row("lam is 'much'; give a number.", lambda _: solve(X, Y, lam="much")),
     Row("lam is nan; give a finite number.", lambda _: solve(X, Y, lam=float("nan"))),

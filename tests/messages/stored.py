@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from hostile import archive, array_bytes, entry, pickled_matrix, replace, run_with
+from runs import toy_result
 
+from covopt.report.write import write_report
 from messages import Given, Row
 
 X = np.arange(8.0).reshape(4, 2)
@@ -25,7 +27,35 @@ def run(change: object) -> dict[str, Given]:
 
 ROWS = [
     # Stored runs.
-    Row("HERE/none holds no run (result.json is missing); give a directory that --out wrote.", "show HERE/none"),
+    Row(
+        "HERE/none holds no run (result.json, plateau.json, comparison.json, audit.json: none is there); give one that --out wrote.",
+        "show HERE/none",
+    ),
+    Row("HERE/none holds no run (result.json is missing); give a directory that --out wrote.", "verify HERE/none"),
+    Row(
+        "HERE/run/result.json is not a summary of covopt; solve again with --out.",
+        "show HERE/run",
+        {"run/result.json": b"[1]"},
+    ),
+    Row(
+        "plateau.json is damaged: it lacks what a run of its kind has (...); run it again.",
+        "show HERE/run",
+        {"run/plateau.json": b"{}"},
+    ),
+    Row(
+        "HERE/run is not a complete run (...); run the command again with --out.",
+        "show HERE/run --report HERE/r.html",
+        {"run/plateau.json": b"{}"},
+    ),
+    Row(
+        "HERE/run/origin.json is damaged and cannot be read; solve again with --out.",
+        "show HERE/run --report HERE/r.html",
+        run(lambda path: (path / "origin.json").write_text("text")),
+    ),
+    Row(
+        "A report of an answer that is not stored needs a file; name one, such as report.html.",
+        lambda _: write_report(toy_result()),
+    ),
     Row(
         "HERE/run/result.json is damaged and cannot be read; solve again with --out.",
         "show HERE/run",
