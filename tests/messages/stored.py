@@ -45,7 +45,7 @@ ROWS = [
     Row(
         "HERE/run is not a complete run (...); run the command again with --out.",
         "show HERE/run --report HERE/r.html",
-        {"run/plateau.json": b"{}"},
+        {"run/comparison.json": b"{}"},
     ),
     Row(
         "HERE/run/origin.json is damaged and cannot be read; solve again with --out.",
