@@ -27,6 +27,7 @@ from covopt.model.activation import Activation
 from covopt.model.forces import layer_forces
 from covopt.model.problem import Problem, make_problem, with_bias
 from covopt.origin import ORIGIN, write_origin
+from covopt.tensors import write_torch
 
 
 @dataclass(frozen=True)
@@ -251,7 +252,7 @@ class Result:
             directory,
             force=force,
             others={
-                "network.pt": lambda path: torch.save(self.to_torch().state_dict(), path),
+                "network.pt": lambda path: write_torch(path, self.to_torch().state_dict()),
                 "figure.png": lambda path: draw_run(self.run_picture(), path),
                 ORIGIN: write_origin(),
                 **(others or {}),

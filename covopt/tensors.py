@@ -1,7 +1,8 @@
-"""Files of torch.save from people we do not know: tensors alone, no code run, sizes checked before memory is given."""
+"""Files of torch.save; from people we do not know tensors alone, no code run, sizes checked before memory is given."""
 
 from __future__ import annotations
 
+import io
 import pickletools
 import zipfile
 from pathlib import Path
@@ -15,6 +16,13 @@ from covopt.errors import DataError
 
 # What a file of tensors names. The restricted unpickler knows more (bytearray, say, which takes any amount of memory).
 NAMED = ("collections OrderedDict", "torch Size", "torch.serialization _get_layout")
+
+
+def write_torch(path: Path, tensors: object) -> None:
+    """torch.save, but a disk that is full raises an OSError, as it does everywhere else."""
+    whole = io.BytesIO()
+    torch.save(tensors, whole)
+    path.write_bytes(whole.getbuffer())
 
 
 def read_torch(path: Path, remedy: str) -> object:

@@ -270,7 +270,7 @@ CONTENTS = {
     "one layer": ({"0.weight": torch.ones(1, 1)}, "at least two"),
     "nothing": ({}, "at least two"),
     "a bias": (plain(bias=True), "but the bias is 0"),
-    "biases that do not fit": (with_entry(**{"0_bias": torch.zeros(5)}), "5 biases"),
+    "biases that do not fit": (with_entry(**{"0_bias": torch.zeros(5)}), "a bias of 5"),
     "a bias alone": ({"0.bias": torch.zeros(2)}, "no weight"),
 }
 

@@ -1,8 +1,11 @@
 import csv
+import inspect
 import json
 import math
 import os
 import pickle
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -138,6 +141,25 @@ def test_nothing_half_written_is_left(tmp_path: Path, failure: BaseException) ->
             record.write(stored, target, force=force, others={"figure.png": fail})
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == FILES
+
+
+def test_a_disk_that_fills_up_at_any_file_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    toy_result().save(tmp_path / "kept")
+    sizes = sorted({file.stat().st_size for file in (tmp_path / "kept").iterdir()})
+    full = """
+        import resource, sys, covopt
+        result = covopt.load(sys.argv[1] + "/kept")
+        for size in map(int, sys.argv[2:]):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, resource.RLIM_INFINITY))
+            try:
+                result.save(sys.argv[1] + "/full")
+            except covopt.RecordError as error:
+                print(error)
+    """
+    command = [sys.executable, "-c", inspect.cleandoc(full), str(tmp_path), *map(str, sizes)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said == [f"{tmp_path}/full cannot be written (File too large); choose another directory."] * len(sizes)
+    assert [file.name for file in tmp_path.iterdir()] == ["kept"]
 
 
 def test_unsolved_result_is_not_stored(tmp_path: Path) -> None:

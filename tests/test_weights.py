@@ -133,7 +133,7 @@ def test_networks_that_do_not_fit_are_refused() -> None:
     fits = [gaussian(5, 3, seed=2), gaussian(3, 6, seed=3)]
     face.check_weights(problem, fits)
     for bad, message in (
-        (fits[:1], "has 1 layers"),
+        (fits[:1], "has 1 layer of weights"),
         ([fits[0][:, :2], fits[1]], "W1 has shape .* 3 columns"),
         ([fits[0], fits[1][:, :5]], "W2 has shape .* 6 columns"),
         ([fits[0], fits[1][:2]], "W2 has 2 rows, but Y has 3 columns"),

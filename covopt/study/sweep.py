@@ -10,6 +10,7 @@ import csv
 import os
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -171,7 +172,9 @@ def _round(store: Store, grid: Grid, jobs: int, tell: Callable[[Counts], None]) 
             tell(store.counts())
     finally:
         ended = True  # no further claims
-        found.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # joblib warns of cells in flight, which --resume solves
+            found.close()
     if trouble:
         raise trouble[0]
     counts = store.counts()
