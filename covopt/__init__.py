@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from covopt.estimators import CovoptClassifier, CovoptRegressor
     from covopt.loop import Certificate, Progress, Status
     from covopt.report.write import write_report
-    from covopt.result import Forces, Result, forces, load
+    from covopt.result import Forces, Result, forces
+    from covopt.stored import load
     from covopt.study.audit import Audit, validate
     from covopt.study.compare import Comparison, compare
     from covopt.study.plateau import Plateau, plateau
@@ -56,7 +57,7 @@ _HOMES = {
     "Forces": "result",
     "Result": "result",
     "forces": "result",
-    "load": "result",
+    "load": "stored",
 }
 
 __all__ = [

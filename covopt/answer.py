@@ -21,8 +21,9 @@ from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
-from covopt.model.weights import FITS, check_weights, evaluate
-from covopt.result import DualPoint, Result, load
+from covopt.model.weights import FITS, check_network, evaluate
+from covopt.result import DualPoint, Result
+from covopt.stored import load
 
 CERTIFY = ("none", "fast", "full")
 # The part of the time limit after which a deep solve leaves the rest to the examination of its layers.
@@ -243,5 +244,5 @@ def _initial(problem: Problem, init: Result | Sequence[object] | None) -> list[T
         weights = [torch.as_tensor(W, dtype=torch.float64, device=problem.X.device) for W in source]
     except (TypeError, ValueError, RuntimeError) as error:
         raise ProblemError(f"init is {shown(init)}; give a Result, or arrays of numbers W_1 ... W_L.") from error
-    check_weights(problem, weights)
+    check_network(problem, weights)
     return weights

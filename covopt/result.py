@@ -11,7 +11,6 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt import __version__, markup, record, words
-from covopt.errors import DataError, ProblemError, RecordError, counted
+from covopt.errors import ProblemError, RecordError, counted
 from covopt.figures import ForcesPicture, RunPicture, draw_run
 from covopt.loop import Certificate, Progress, Status
 from covopt.model import weights as weight_form
@@ -145,7 +144,7 @@ class Result:
             ProblemError: there is no such layer.
         """
         self._check_layer(layer)
-        return weight_form.preactivations(_double_problem(self.problem), self._double())[layer - 1].cpu().numpy()
+        return weight_form.preactivations(double_problem(self.problem), self._double())[layer - 1].cpu().numpy()
 
     def covariances(self, layer: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(K_l, Ks_l) = (Z_l Z_l^T, Zs_l Zs_l^T), both (N, N), for layer = 1 ... L.
@@ -159,7 +158,7 @@ class Result:
 
     def forces(self, layer: int) -> Forces:
         """Attraction and repulsion on hidden layer = 1 ... L - 1, as `covopt.forces`."""
-        return _forces(_double_problem(self.problem), self._double(), layer)
+        return _forces(double_problem(self.problem), self._double(), layer)
 
     def forces_picture(self, layer: int) -> ForcesPicture:
         """What `figures.draw_forces` draws of a hidden layer."""
@@ -277,39 +276,6 @@ def _torch_activation(slope: float) -> torch.nn.Module:
     return torch.nn.Identity() if slope == 1.0 else torch.nn.LeakyReLU(slope)
 
 
-def load(directory: str | os.PathLike[str]) -> Result:
-    """A run that was stored by `Result.save` or `--out`; no file in it is trusted (no pickles, shapes checked).
-
-    Args:
-        directory: of the run.
-
-    Returns:
-        The result, its cost evaluated anew from the stored weights.
-
-    Raises:
-        RecordError: no run there, or an incomplete or damaged one.
-    """
-    stored = record.read(directory)
-    try:
-        return _from_stored(stored)
-    except (DataError, ProblemError) as error:
-        raise record.broken(directory, error) from error
-
-
-def _real(arrays: Mapping[str, NDArray], name: str, file: str) -> NDArray:
-    """An array of real numbers, or a DataError."""
-    if name not in arrays or arrays[name].dtype.kind not in "fiu":
-        raise DataError(f"{file} holds no real {name}; solve again.")
-    return arrays[name]
-
-
-def _option(arrays: Mapping[str, NDArray], name: str) -> Any:
-    """A number or a text, or a DataError."""
-    if name not in arrays or arrays[name].size != 1 or arrays[name].dtype.kind not in "fiuU":
-        raise DataError(f"{record.PROBLEM} holds no {name}; solve again.")
-    return arrays[name].item()
-
-
 def _to_stored(result: Result) -> record.Stored:
     p = result.problem
     options = {
@@ -333,61 +299,8 @@ def _to_stored(result: Result) -> record.Stored:
     )
 
 
-def _from_stored(stored: record.Stored) -> Result:
-    options = {key: _option(stored.problem, key) for key in ("loss", "lam", "depth", "bias", "activation")}
-    options |= {key: str(options[key]) for key in ("loss", "activation")}
-    if options["loss"] == "interpolate":
-        options["lam"] = None
-    X, Y = (torch.from_numpy(_real(stored.problem, name, record.PROBLEM)) for name in ("X", "Y"))
-    problem = make_problem(X, Y, **options)
-    names = [f"W{i}" for i in range(1, problem.depth + 1)]
-    weights = [torch.from_numpy(_real(stored.network, name, record.NETWORK)).double() for name in names]
-    weight_form.check_weights(problem, weights)
-    s, dual = stored.summary, None
-    if "Lambda" in stored.certificate:
-        known = ("Lambda", "maximum", "lower", "certificate")
-        evidence = {key: value for key, value in stored.certificate.items() if key not in known}
-        Lambda = _real(stored.certificate, "Lambda", record.CERTIFICATE).astype(np.float64)
-        maximum = _real(stored.certificate, "maximum", record.CERTIFICATE)
-        if maximum.size != 1:
-            raise DataError(f"{record.CERTIFICATE} holds no maximum; solve again.")
-        dual = DualPoint(Lambda, float(maximum.item()), evidence)
-    cost = weight_form.evaluate(_double_problem(problem), weights)
-    return Result(
-        problem=problem,
-        method=str(s["method"]),
-        certify=str(s["certify"]),
-        seed=int(str(s["seed"])),
-        weights=weights,
-        status=Status(s["status"]),
-        certificate=Certificate(s["certificate"]),
-        cost=cost.total,
-        fit=cost.fit,
-        norm=cost.norm,
-        residual=cost.residual,
-        lower=None if s["lower"] is None else float(str(s["lower"])),
-        seconds=math.nan if s["seconds"] is None else float(str(s["seconds"])),
-        history=stored.history,
-        dual=dual,
-        layers=[_to_layer(layer) for layer in _listed(s["layers"])],
-        starts=[math.nan if start is None else float(start) for start in _listed(s["starts"])],
-        data=None if s["data"] is None else str(s["data"]),
-        scale=None if s["scale"] is None else str(s["scale"]),
-    )
-
-
-def _to_layer(summary: dict[str, Any]) -> Layer:
-    facts: dict[str, Any] = {**summary, "gap_certificate": Certificate(summary["gap_certificate"])}
-    return Layer(**facts)
-
-
-def _listed(value: object) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError("a list is missing in result.json")
-    return value
-
-
-def _double_problem(p: Problem) -> Problem:
+def double_problem(p: Problem) -> Problem:
+    """The same question about data in float64."""
     return Problem(p.X.double(), p.Y.double(), p.loss, p.lam, p.depth, p.beta, p.activation)
 
 
@@ -454,7 +367,7 @@ def forces(
         )
     Y = np.zeros((len(np.asarray(X)), len(weights[-1])))
     problem = make_problem(X, Y, lam=1.0, depth=len(weights), bias=bias, activation=activation, device="cpu")
-    return _forces(_double_problem(problem), weights, layer)
+    return _forces(double_problem(problem), weights, layer)
 
 
 def _forces(problem: Problem, weights: list[Tensor], layer: int) -> Forces:

@@ -11,8 +11,12 @@ from jaxtyping import install_import_hook
 # pytest imports by path here (importlib mode), so the tests' shared modules must be put within reach.
 sys.path.insert(0, str(Path(__file__).parent))
 
-# Before any test module imports covopt.
+# Before anything imports covopt.
 install_import_hook("covopt", "typecheck.check")
+
+from runs import Run  # noqa: E402
+
+from covopt.cli import main  # noqa: E402
 
 settings.register_profile(
     "covopt",
@@ -30,3 +34,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command line; hands back its exit code, standard output and standard error."""
+
+    def run_main(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run_main

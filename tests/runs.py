@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
@@ -9,6 +11,9 @@ from covopt.loop import Certificate, Progress, Status
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate
 from covopt.result import DualPoint, Result
+
+Run = Callable[..., tuple[int, str, str]]
+"""A command line to its exit code, standard output and standard error: the fixture `run`."""
 
 
 def toy_result(

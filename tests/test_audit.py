@@ -16,31 +16,17 @@ import pytest
 import torch
 from instances import gaussian
 from numpy.typing import NDArray
+from runs import Run
 from torch import nn
 
 import covopt
 from covopt.arrays import read_npz
-from covopt.cli import main
 from covopt.errors import CovoptError
 from covopt.model.weights import evaluate
 from covopt.networks import as_network, read_network
 from covopt.study.audit import Audit
 
-Run = Callable[..., tuple[int, str, str]]
 SIGNS = np.array([[1.0], [-1.0]])
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command line; hands back its exit code, standard output and standard error."""
-
-    def run_main(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(a) for a in arguments])
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run_main
 
 
 def stuck(lam: float, angle: float) -> list[NDArray[np.float64]]:

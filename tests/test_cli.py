@@ -14,18 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from runs import toy_result
+from runs import Run, toy_result
 
 import covopt
 from covopt import record
-from covopt.cli import main
 from covopt.commands.common import progress_text
 from covopt.errors import InfeasibleError
 from covopt.loop import Progress, Status
 from covopt.result import Result
-
-Outcome = tuple[int, str, str]
-Run = Callable[..., Outcome]
 
 
 @pytest.fixture(autouse=True)
@@ -34,19 +30,6 @@ def ctrl_c_is_heard() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command line; hands back its exit code, standard output and standard error."""
-
-    def run_main(*arguments: object) -> Outcome:
-        with pytest.raises(SystemExit) as ended:
-            main([str(a) for a in arguments])
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run_main
 
 
 class FakeSolver:

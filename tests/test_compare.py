@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from runs import toy_result
+from runs import Run, toy_result
 
 import covopt
 from covopt.answer import METHODS
-from covopt.cli import main
 from covopt.errors import ProblemError, RecordError
 from covopt.loop import Progress, Status
-from covopt.result import Result, load
+from covopt.result import Result
+from covopt.stored import load
 from covopt.study import compare as study
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command line; hands back its exit code, standard output and standard error."""
-
-    def run_main(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(a) for a in arguments])
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run_main
 
 
 class Solvers:

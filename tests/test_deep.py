@@ -168,6 +168,18 @@ def _distance(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
     return math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(one, other, strict=True)))
 
 
+def test_a_network_that_fits_for_the_first_time_is_a_gain_and_none_is_not() -> None:
+    X = gaussian(3, 2, seed=0)
+    solver = DeepSolver(make_problem(X, gaussian(3, 1, seed=1), depth=3), Budget(60.0))
+    state = solver.init()
+    assert math.isinf(state.cost)  # without neurons nothing fits
+    state.costs = [math.inf] * solver.options.starts
+    first = solver.step(state)
+    assert first.due == math.isfinite(first.cost)
+    assert first.calm == 0
+    assert solver.finished(first) is None
+
+
 # -- solves -------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import base64
+import inspect
 import json
 import re
 import shlex
@@ -28,7 +30,7 @@ from covopt import words
 from covopt.cli import main
 from covopt.errors import RecordError
 from covopt.loop import Status
-from covopt.report import kinds
+from covopt.report import kinds, parts
 from covopt.report.page import Page
 
 KINDS = ("solve", "plateau", "compare", "validate")
@@ -175,6 +177,20 @@ def test_a_result_in_python_has_a_report_with_the_call_that_repeats_it(tmp_path:
     assert isinstance(again, covopt.Result)
     assert again.cost == result.cost
     assert covopt.write_report(result, tmp_path / "x.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("call", ["solve", "plateau", "compare", "validate"])
+def test_the_call_that_repeats_a_run_takes_the_options_that_it_is_given(call: str) -> None:
+    lines = parts.in_python(toy_result().summary(), "DIR", call, "net.npz" if call == "validate" else None)
+    (_, told) = ast.parse(lines).body
+    assert isinstance(told, ast.Expr)
+    assert isinstance(told.value, ast.Call)
+    given = {str(keyword.arg) for keyword in told.value.keywords}
+    known = set(inspect.signature(getattr(covopt, call)).parameters)
+    if call == "compare":  # it hands the others on
+        known |= set(inspect.signature(covopt.solve).parameters) - {"method"}
+    assert {"lam", "seed"} <= given <= known
+    assert len(told.value.args) == (3 if call == "validate" else 2)
 
 
 # ---- sentences

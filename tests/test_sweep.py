@@ -8,21 +8,19 @@ import os
 import resource
 import sqlite3
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyarrow import parquet
+from runs import Run
 from sweeping import HandMade, finished, kill_again_and_again, spec, start
 
 import covopt
-from covopt.cli import main
 from covopt.errors import DataError, ProblemError, RecordError
 from covopt.study import sweep as study
 from covopt.study.grid import make_grid, read_grid
 from covopt.study.store import Counts, Store, renewing
 
-Run = Callable[..., tuple[int, str, str]]
 REAL = """
 data = "iris"
 rows = 12
@@ -31,19 +29,6 @@ lam = [0.1, 0.2]
 seed = [0, 1]
 max_iterations = 2
 """
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command line; hands back its exit code, standard output and standard error."""
-
-    def run_main(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(a) for a in arguments])
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run_main
 
 
 @pytest.fixture

@@ -140,5 +140,7 @@ def test_networks_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(ProblemError, match=message):
             face.check_weights(problem, bad)
+    with pytest.raises(ProblemError, match="W2 has NaN"):
+        face.check_network(problem, [fits[0], fits[1] * torch.nan])
     with pytest.raises(ProblemError, match="no gradient"):
         face.gradient(problem, fits)

@@ -17,11 +17,10 @@ def forces_command(
     force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
 ) -> None:
     """Draw samples and neurons of a hidden layer of a stored run, with the forces on them."""
-    from covopt import figures
-    from covopt import result as results
+    from covopt import figures, stored
     from covopt.errors import RecordError
 
-    picture = results.load(run).forces_picture(layer)
+    picture = stored.load(run).forces_picture(layer)
     if out.exists() and not force:
         raise RecordError(f"{out} exists already; give another --out, or --force.")
     try:

@@ -57,8 +57,7 @@ def plateau_command(
     """
     with interruptible():
         from covopt import data as sources
-        from covopt import record
-        from covopt import result as results
+        from covopt import record, stored
         from covopt.study import plateau as study
 
         if out is not None:
@@ -82,7 +81,7 @@ def plateau_command(
                 time_limit=time_limit,
                 seed=seed,
                 device=device,
-                init=None if init is None else results.load(init),
+                init=None if init is None else stored.load(init),
                 callback=show,
             )
     found.result.data, found.result.scale = dataset.name, dataset.scale

@@ -37,15 +37,14 @@ def solve_command(
     With --lam it is the minimum of the regularised loss.
     """
     with interruptible():
-        from covopt import answer, record
+        from covopt import answer, record, stored
         from covopt import data as sources
-        from covopt import result as results
 
         if out is not None:
             record.check_free(out, force)
         check_device(device)
         dataset = sources.read_data(data, target=target, rows=rows, scale=scale.value, data_dir=data_dir)
-        start = None if init is None else results.load(init)
+        start = None if init is None else stored.load(init)
         with progress_line(time_limit) as callback:
             result = answer.solve(
                 dataset.X,

@@ -40,7 +40,7 @@ class Cost:
 
 
 def check_weights(problem: Problem, weights: Weights) -> None:
-    """Raise a ProblemError unless the shapes of W_1 ... W_L fit the problem, and they are finite."""
+    """Raise a ProblemError unless the shapes of W_1 ... W_L fit the problem."""
     if len(weights) != problem.depth:
         raise ProblemError(
             f"The network has {counted(len(weights), 'layer')} of weights and the problem's depth is {problem.depth};"
@@ -53,14 +53,20 @@ def check_weights(problem: Problem, weights: Weights) -> None:
                 f"W{layer} has shape {tuple(W.shape)}, but it must have {width + 1} columns: {counted(width, 'input')}"
                 " and the bias."
             )
-        if not torch.isfinite(W).all():
-            raise ProblemError(f"W{layer} has NaN or infinite entries; train the network again.")
         width = W.shape[0]
     if width != problem.Y.shape[1]:
         raise ProblemError(
             f"W{len(weights)} has {counted(width, 'row')}, but Y has {counted(problem.Y.shape[1], 'column')}; they"
             " must agree."
         )
+
+
+def check_network(problem: Problem, weights: Weights) -> None:
+    """Of weights from outside: raise a ProblemError unless their shapes fit the problem and all entries are finite."""
+    check_weights(problem, weights)
+    for layer, W in enumerate(weights, start=1):
+        if not torch.isfinite(W).all():
+            raise ProblemError(f"W{layer} has NaN or infinite entries; train the network again.")
 
 
 def preactivations(problem: Problem, weights: Weights) -> list[Float[Tensor, "N _"]]:

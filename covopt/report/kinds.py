@@ -16,7 +16,7 @@ from covopt.figures import Curve
 from covopt.origin import read_origin
 from covopt.report import parts, pictures
 from covopt.report.page import Page, Section, Table
-from covopt.result import load
+from covopt.stored import load
 from covopt.width_figures import WidthCurve, WidthPanel
 
 Summary = Mapping[str, Any]
@@ -106,7 +106,7 @@ def plateau_page(directory: Path, name: str) -> Page:
         check=parts.check(f"{name}/{record.SOLUTION}"),
         sections=sections,
         command=origin.quoted,
-        python=parts.in_python(inner, f"{name}/{record.SOLUTION}").replace("covopt.solve(", "covopt.plateau("),
+        python=parts.in_python(inner, f"{name}/{record.SOLUTION}", "plateau"),
         origin=parts.origin_pairs(origin, s),
         finished=origin.finished,
     )
@@ -139,7 +139,7 @@ def comparison_page(directory: Path, name: str) -> Page:
         check=parts.check(f"{name}/{proving['method']}"),
         sections=sections,
         command=origin.quoted,
-        python=parts.in_python(best, f"{name}/{s['method']}").replace("covopt.solve(", "covopt.compare("),
+        python=parts.in_python(best, f"{name}/{s['method']}", "compare"),
         origin=parts.origin_pairs(origin, best),
         finished=origin.finished,
     )
@@ -197,7 +197,7 @@ def audit_page(directory: Path, name: str) -> Page:
         check=parts.check(f"{name}/{record.SOLUTION}"),
         sections=sections,
         command=origin.quoted,
-        python=_audit_call(inner, name),
+        python=parts.in_python(inner, f"{name}/{record.SOLUTION}", "validate", f"{name}/{record.NETWORK}"),
         origin=parts.origin_pairs(origin, inner),
         finished=origin.finished,
     )
@@ -210,12 +210,6 @@ KINDS: dict[str, Callable[[Path, str], Page]] = {
     record.AUDIT: audit_page,
 }
 """The file that tells the kind of a run, and what makes the page of it."""
-
-
-def _audit_call(s: Summary, name: str) -> str:
-    """The call that repeats an audit; the depth is the network's."""
-    call = parts.in_python({**s, "method": None, "depth": None}, f"{name}/{record.SOLUTION}")
-    return call.replace("covopt.solve(", f"covopt.validate({f'{name}/{record.NETWORK}'!r}, ")
 
 
 def _summary(directory: Path) -> Summary:

@@ -17,6 +17,8 @@ from covopt.result import Result
 LAYERS, CROWD = 4, 2000
 REPEATED = ("lam", "loss", "depth", "bias", "activation", "method", "certify", "seed")
 """The options of a solve that its summary keeps."""
+OTHERS = {"solve": (), "plateau": ("method",), "compare": ("method",), "validate": ("method", "depth")}
+"""Those that are no options of the call."""
 
 
 def asked(s: Mapping[str, object], origin: Origin) -> Pairs:
@@ -80,10 +82,12 @@ def check(directory: str | Path) -> str:
     return shlex.join(["covopt", "verify", str(directory)])
 
 
-def in_python(s: Mapping[str, object], name: str) -> str:
-    """The call that repeats a solve with the data that it stored."""
-    options = ", ".join(f"{key}={s[key]!r}" for key in REPEATED if s[key] is not None)
-    return f"data = covopt.read_data({f'{name}/{record.PROBLEM}'!r})\ncovopt.solve(data.X, data.Y, {options})"
+def in_python(s: Mapping[str, object], run: str, call: str = "solve", network: str | None = None) -> str:
+    """The call that repeats a run with the data that it stored, and the network's file where it takes one."""
+    options = [f"{key}={s[key]!r}" for key in REPEATED if key not in OTHERS[call] and s[key] is not None]
+    given = [] if network is None else [repr(network)]
+    arguments = ", ".join([*given, "data.X", "data.Y", *options])
+    return f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\ncovopt.{call}({arguments})"
 
 
 def origin_pairs(origin: Origin, s: Mapping[str, object]) -> Pairs:

@@ -180,13 +180,13 @@ class DeepSolver:
             if self.budget.spent():
                 return
             self._keep(state, self._block(state, layer))
-            if before - state.cost > self.options.brisk * before:
+            if self._fell(before, state.cost, self.options.brisk):
                 break
         self._keep(state, self._descend([state.best], POLISHING)[0])
         self._keep(state, reduced(self.problem, state.best), at_most=True)
-        gain = before - state.cost
-        state.due = gain > self.options.brisk * before
-        state.calm = state.calm + 1 if gain <= self.options.gain * before else 0
+        state.due = self._fell(before, state.cost, self.options.brisk)
+        calm = math.isfinite(before) and not self._fell(before, state.cost, self.options.gain)
+        state.calm = state.calm + 1 if calm else 0
 
     def _block(self, state: State, layer: int) -> list[Tensor]:
         weights, rounds = state.best, self.options.rounds
@@ -216,6 +216,11 @@ class DeepSolver:
             state.calm = 0
         if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):
             state.best, state.cost = [W.clone() for W in weights], cost
+
+    @staticmethod
+    def _fell(before: float, now: float, part: float) -> bool:
+        """Whether the cost fell by more than a part of itself; from no fit to one, it did."""
+        return now < (before if math.isinf(before) else before * (1.0 - part))
 
     def _drawing(self, state: State) -> bool:
         return len(state.costs) < self.options.starts

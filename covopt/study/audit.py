@@ -27,7 +27,7 @@ from covopt.model.activation import Activation
 from covopt.model.hidden import from_weights, to_weights
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
-from covopt.model.weights import FITS, Cost, check_weights, evaluate
+from covopt.model.weights import FITS, Cost, check_network, evaluate
 from covopt.networks import Network, as_network, read_network
 from covopt.origin import ORIGIN, write_origin
 from covopt.result import Layer, Result
@@ -324,7 +324,7 @@ def _activation(asked: str | Activation | None, slope: float | None) -> Activati
 
 def _checked(problem: Problem, weights: list[Tensor]) -> Cost:
     """The network's cost, if it has one on these data."""
-    check_weights(problem, weights)
+    check_network(problem, weights)
     cost = evaluate(problem, weights)
     if not math.isfinite(cost.total):
         raise ProblemError("The network's loss on these data is not finite; check its weights and the scale of X.")
