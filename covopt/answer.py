@@ -124,7 +124,8 @@ def solve(
             problem, attempt.weights, budget, certify=certify, gap=gap, seed=seed, widest=widest
         )
     _fill(result, attempt.weights, attempt.proof)
-    last = Progress(len(attempt.history), budget.seconds(), result.cost, result.lower, max(result.widths))
+    count = attempt.history[-1].iteration + 1 if attempt.history else 0
+    last = Progress(count, budget.seconds(), result.cost, result.lower, max(result.widths))
     result.history = [*attempt.history, last]
     proved = result.gap is not None and result.gap <= gap and attempt.status is not Status.INTERRUPTED
     result.status = Status.OPTIMAL if proved else attempt.status

@@ -101,7 +101,7 @@ class _Network(BaseEstimator):
         self.cost_, self.lower_, self.gap_ = found.cost, found.lower, found.gap
         self.certificate_, self.status_ = str(found.certificate), str(found.status)
         self.widths_ = found.widths
-        self.n_iter_ = max(1, len(found.history) - 2)  # without the start and the answer itself
+        self.n_iter_ = max(1, found.history[-1].iteration - 1)  # the last line is the answer itself
 
     def _seed(self) -> int:
         if isinstance(self.random_state, Integral):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 
@@ -66,6 +66,12 @@ class Progress:
 
 
 Callback = Callable[[Progress], None]
+Tell = Callable[[float, int], None]
+"""Takes the cost and the widest hidden layer of a network that is better than all before, within an iteration."""
+
+
+def silent(cost: float, width: int) -> None:
+    """Nobody is told."""
 
 
 @dataclass
@@ -113,6 +119,13 @@ class Iteration(Protocol[State]):
         ...
 
 
+@runtime_checkable
+class Telling(Protocol):
+    """What a solver has besides whose iterations are long: `run` sets `tell`, and what it is told becomes history."""
+
+    tell: Tell
+
+
 @dataclass
 class Outcome(Generic[State]):
     """The last state of a run, why it ended, and its history."""
@@ -134,15 +147,25 @@ def run(
     """
     state = iteration.init() if resume is None else resume.state
     history: list[Progress] = [] if resume is None else list(resume.history)
-    status, past = Status.ITERATION_LIMIT, len(history)
+    status, past = Status.ITERATION_LIMIT, history[-1].iteration + 1 if history else 0
+
+    def add(line: Progress) -> None:
+        history.append(line)
+        if callback is not None:
+            callback(line)
+
+    def tell(cost: float, width: int) -> None:
+        if history and cost < history[-1].cost:
+            last = history[-1]
+            add(replace(last, iteration=last.iteration + 1, seconds=budget.seconds(), cost=cost, width=width))
+
+    if isinstance(iteration, Telling):
+        iteration.tell = tell
     try:
         if resume is not None:
             state = iteration.step(state)
         for count in range(budget.max_iterations + 1):
-            line = iteration.progress(state, past + count, budget.seconds())
-            history.append(line)
-            if callback is not None:
-                callback(line)
+            add(iteration.progress(state, past + count, budget.seconds()))
             ended = iteration.finished(state)
             if ended is not None:
                 status = ended

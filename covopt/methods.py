@@ -124,9 +124,11 @@ def _streamed(problem: Problem, options: Options) -> Attempt:
     first = Attempt(found.weights(), outcome.status, outcome.history, proof, [found.cost])
     if outcome.status is not Status.CONVERGED or budget.spent():
         return first
-    left = replace(budget, max_iterations=budget.max_iterations - len(outcome.history) + 1)
+    cycles = outcome.history[-1].iteration
+    left = replace(budget, max_iterations=budget.max_iterations - cycles)
     rounds = _rounds(problem, replace(options, budget=left), found.best[0])
-    history = [*outcome.history, *rounds.history]
+    later = [replace(line, iteration=cycles + 1 + line.iteration) for line in rounds.history]
+    history = [*outcome.history, *later]
     kept = rounds if rounds.starts[0] < found.cost else first
     return replace(rounds, weights=kept.weights, history=history, starts=kept.starts)
 

@@ -1,62 +1,93 @@
-"""The descent of all weights together: L-BFGS on known functions, and never a higher objective."""
+"""The descent of all neurons together: the objective that weights have, and the same with its outputs eliminated."""
 
 import pytest
-import scipy.optimize
 import torch
 
-from covopt.model.activation import Activation
-from covopt.model.problem import make_problem
+from covopt.model.activation import Activation, Smoothed
+from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import objective
 from covopt.solvers.fits import make_fit
-from covopt.solvers.slide import SlideOptions, lbfgs, slide
+from covopt.solvers.slide import Eliminated, Joint, Parts, SlideOptions, slide
 
 
 def never() -> bool:
     return False
 
 
-def test_minimises_the_rosenbrock_function() -> None:
-    def value(x: torch.Tensor) -> tuple[float, torch.Tensor]:
-        point = x.numpy()
-        return float(scipy.optimize.rosen(point)), torch.tensor(scipy.optimize.rosen_der(point))
-
-    x = lbfgs(value, torch.zeros(6, dtype=torch.float64), never, SlideOptions(slow=0.0, iterations=400))
-    assert torch.allclose(x, torch.ones(6, dtype=torch.float64), atol=1e-6)
+def gaussian(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def test_reaches_the_kink_of_a_nonsmooth_function() -> None:
-    """f = |x_1| + x_2^2: weak Wolfe goes on where strong Wolfe cannot."""
+def small(loss: str = "mse", slope: float = 0.0, bias: float = 1.0) -> Problem:
+    X = gaussian(20, 4, seed=4)
+    Y = torch.eye(3, dtype=torch.float64)[torch.arange(20) % 3]
+    return make_problem(X, Y, lam=1e-3, loss=loss, activation=Activation(slope), bias=bias)
 
-    def value(x: torch.Tensor) -> tuple[float, torch.Tensor]:
-        return float(x[0].abs() + x[1] ** 2), torch.stack([x[0].sign(), 2 * x[1]])
 
-    x = lbfgs(value, torch.tensor([3.0, -2.0], dtype=torch.float64), never, SlideOptions(slow=0.0, iterations=200))
-    assert value(x)[0] <= 1e-6
+def objectives(problem: Problem) -> list[Joint | Eliminated]:
+    fit = make_fit(problem)
+    joint = Joint(problem.Xt, problem.activation, problem.beta, fit.smooth, 3, torch.float64)
+    squares = fit.squares()
+    return [joint] if squares is None else [joint, Eliminated(problem.Xt, problem.activation, problem.beta, *squares)]
+
+
+def cost(problem: Problem, parts: Parts) -> float:
+    U, V, b = parts
+    return float(objective(problem, [U, torch.cat([V.T, b[:, None]], dim=1)]))
 
 
 @pytest.mark.parametrize(
     "options",
-    [SlideOptions(), SlideOptions(entries=1), SlideOptions(entries=1, slow=1e-4)],
-    ids=["double", "single before double", "single"],
+    [SlideOptions(), SlideOptions(kinks=()), SlideOptions(entries=1), SlideOptions(entries=1, slow=1e-4)],
+    ids=["double", "without rounded kinks", "single before double", "single"],
 )
 @pytest.mark.parametrize(("loss", "slope"), [("mse", 0.0), ("cross_entropy", 0.0), ("mse", 0.2)])
 def test_lowers_the_objective_that_weights_have(loss: str, slope: float, options: SlideOptions) -> None:
-    g = torch.Generator().manual_seed(4)
-    X = torch.randn(20, 4, generator=g, dtype=torch.float64)
-    Y = torch.eye(3, dtype=torch.float64)[torch.randint(3, (20,), generator=g)]
-    problem = make_problem(X, Y, lam=1e-3, loss=loss, activation=Activation(slope))
-    directions = torch.nn.functional.normalize(torch.randn(8, 5, generator=g, dtype=torch.float64), dim=1)
-    outputs, bias = torch.randn(8, 3, generator=g, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
-
-    def cost(U: torch.Tensor, V: torch.Tensor, b: torch.Tensor) -> float:
-        return float(objective(problem, [U, torch.cat([V.T, b[:, None]], dim=1)]))
-
-    smooth = make_fit(problem).smooth
-    U, V, b = slide(problem.Xt, problem.activation, problem.beta, smooth, directions, outputs, bias, never, options)
-    assert {U.dtype, V.dtype, b.dtype} == {torch.float64}
+    problem = small(loss, slope)
+    directions = torch.nn.functional.normalize(gaussian(8, 5, seed=1), dim=1)
+    outputs, bias = gaussian(8, 3, seed=2), torch.zeros(3, dtype=torch.float64)
     size = outputs.norm(dim=1, keepdim=True).sqrt()
-    assert cost(U, V, b) < 0.5 * cost(directions * size, outputs / size, bias)
-    assert torch.allclose(U.norm(dim=1), V.norm(dim=1), rtol=1e-9)
+    before = cost(problem, (directions * size, outputs / size, bias))
+    for goal in objectives(problem):
+        found = list(slide(goal, directions, outputs, bias, never, options))
+        costs = [cost(problem, parts) for parts in found]
+        assert costs == sorted(costs, reverse=True)
+        assert costs[-1] < 0.5 * before
+        U, V, b = found[-1]
+        assert {U.dtype, V.dtype, b.dtype} == {torch.float64}
+        assert torch.allclose(U.norm(dim=1), V.norm(dim=1), rtol=1e-9)
+
+
+@pytest.mark.parametrize("neurons", [6, 20, 30], ids=["fewer than samples", "as many", "more"])
+@pytest.mark.parametrize("bias", [0.0, 1.5])
+def test_the_eliminated_outputs_are_the_best_ones(neurons: int, bias: float) -> None:
+    """J(U) is the joint objective at its V and b, where the joint gradient in V and b vanishes."""
+    joint, eliminated = objectives(small(bias=bias))
+    x = gaussian(neurons * 5, seed=7)
+    value, gradient = eliminated.value(x)
+    at, slope = joint.value(joint.at(*eliminated.parts(x)))
+    assert value == pytest.approx(at, rel=1e-10)
+    torch.testing.assert_close(slope[: len(x)], gradient, rtol=1e-7, atol=1e-7)
+    assert float(slope[len(x) :].abs().max()) <= 1e-8 * float(gradient.abs().max())
+
+
+@pytest.mark.parametrize("activation", [Activation(), Smoothed(mu=0.3), Smoothed(slope=0.2, mu=0.3)])
+def test_gradients_are_those_of_finite_differences(activation: Activation) -> None:
+    problem = small()
+    for goal in objectives(problem):
+        goal = type(goal)(**(vars(goal) | {"activation": activation}))
+        x = goal.at(gaussian(6, 5, seed=1), gaussian(6, 3, seed=2), gaussian(3, seed=3))
+        direction = gaussian(len(x), seed=9)
+        step = 1e-6
+        difference = (goal.value(x + step * direction)[0] - goal.value(x - step * direction)[0]) / (2.0 * step)
+        assert float(goal.value(x)[1] @ direction) == pytest.approx(difference, rel=1e-5)
+
+
+def test_rounding_that_leaves_no_factorisation_is_an_infinite_value() -> None:
+    """In float32 a mu far below the rounding of Phi^T Phi: no exception in the middle of a descent."""
+    X = torch.ones(9, 2)
+    goal = Eliminated(X, Activation(), 0.0, torch.ones(9, 1), 1e-30)
+    assert goal.value(torch.full((8,), 1e3))[0] == float("inf")
 
 
 def test_float32_is_dropped_where_it_does_not_lower_the_value() -> None:
@@ -64,24 +95,16 @@ def test_float32_is_dropped_where_it_does_not_lower_the_value() -> None:
     X, Y = torch.eye(3, dtype=torch.float64), torch.eye(3, dtype=torch.float64)
     problem = make_problem(X, Y, lam=1e-2, bias=0.0)
     size = 1.0 - 3 * 1e-2  # of each neuron's contribution: (1/3) (1 - a)^2 + 2 lam a is least at a = 1 - 3 lam
-    found = slide(
-        problem.X,
-        problem.activation,
-        0.0,
-        make_fit(problem).smooth,
-        torch.eye(3, dtype=torch.float64),
-        size * Y,
-        torch.zeros(3, dtype=torch.float64),
-        never,
-        SlideOptions(entries=1, slow=1e-4),
-    )
-    assert torch.allclose(found[0], size**0.5 * X, atol=1e-12)
-    assert torch.allclose(found[1], size**0.5 * Y, atol=1e-12)
+    none = torch.zeros(3, dtype=torch.float64)
+    goal = Joint(problem.X, problem.activation, 0.0, make_fit(problem).smooth, 3, torch.float64)
+    for parts in slide(goal, X, size * Y, none, never, SlideOptions(entries=1, slow=1e-4)):
+        assert torch.allclose(parts[0], size**0.5 * X, atol=1e-12)
+        assert torch.allclose(parts[1], size**0.5 * Y, atol=1e-12)
 
 
 def test_stops_when_told() -> None:
-    def value(x: torch.Tensor) -> tuple[float, torch.Tensor]:
-        return float(x @ x), 2 * x
-
-    x = torch.ones(3, dtype=torch.float64)
-    assert torch.equal(lbfgs(value, x, lambda: True, SlideOptions()), x)
+    goal = objectives(small())[1]
+    directions, outputs = torch.nn.functional.normalize(gaussian(4, 5), dim=1), gaussian(4, 3, seed=1)
+    found = list(slide(goal, directions, outputs, torch.zeros(3, dtype=torch.float64), lambda: True))
+    assert len(found) == 1
+    assert torch.allclose(torch.nn.functional.normalize(found[0][0], dim=1), directions)

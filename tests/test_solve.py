@@ -172,7 +172,8 @@ def test_time_limit_and_ctrl_c_keep_the_best_network() -> None:
     stopped = covopt.solve(X, Y, lam=1e-3, callback=interrupt)
     assert stopped.status == Status.INTERRUPTED
     assert np.isfinite(stopped.cost)
-    assert len(stopped.history) == 5
+    assert stopped.history[-1].iteration == 4
+    assert stopped.cost <= min(p.cost for p in stopped.history) * (1 + 1e-9)
     limited = covopt.solve(X, Y, lam=1e-4, gap=0.0, time_limit=0.5)
     assert limited.status == Status.TIME_LIMIT
     assert np.isfinite(limited.cost)

@@ -81,3 +81,34 @@ class Activation:
         elif not slope and kind in ("relu", "linear"):
             return cls(0.0 if kind == "relu" else 1.0)
         raise ProblemError(f"The activation {shown(name)} is unknown; use relu, linear, or leaky:A with -1 < A < 1.")
+
+
+@dataclass(frozen=True)
+class Smoothed(Activation):
+    """The activation with its kink rounded over |z| < mu, for descents that kinks would stop; mu > 0.
+
+    s_mu(z) = a z + (1 - a) [ z^2 / (4 mu) + z / 2  for |z| < mu;  relu(z) - mu / 4  else ]; s_mu(0) = 0.
+    """
+
+    mu: float = 0.0
+
+    def __call__(self, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """s_mu(z), entrywise."""
+        # (z + Huber's function of z) / 2, one pass over memory of which is the loss that torch has.
+        huber = torch.nn.functional.huber_loss(z, z.new_zeros(()).expand_as(z), reduction="none", delta=self.mu)
+        rounded = huber.mul_(0.5 / self.mu).add_(z, alpha=0.5)
+        return rounded if self.slope == 0.0 else (1.0 - self.slope) * rounded + self.slope * z
+
+    def derivative(self, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """s_mu'(z), entrywise, from a to 1."""
+        step = z.clamp(-self.mu, self.mu).add_(self.mu).mul_(0.5 / self.mu)
+        return step if self.slope == 0.0 else (1.0 - self.slope) * step + self.slope
+
+    def pull_back(self, upstream: Float[Tensor, "*shape"], z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """upstream * s_mu'(z), entrywise."""
+        return self.derivative(z).mul_(upstream)
+
+    @property
+    def overwrites(self) -> bool:
+        """No: s_mu' is read from z."""
+        return False

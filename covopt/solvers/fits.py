@@ -49,6 +49,10 @@ class Fit(Protocol):
         """The best mixture of the features, warm-started at eta; `Lambda` is the dual point of the true loss."""
         ...
 
+    def squares(self) -> tuple[Float[Tensor, "N m"], float] | None:
+        """T and mu of that loss where it is least squares with one mu for all samples."""
+        ...
+
     def smooth(self, F: Float[Tensor, "N m"]) -> tuple[Float[Tensor, ""], Float[Tensor, "N m"]]:
         """The loss that weights may descend between master solves, in units of lam, and its gradient."""
         ...
@@ -73,6 +77,9 @@ class LeastSquaresFit:
 
     def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
         return Master(Phi, self._problem.Y, self._mu, self._problem.beta).solve(eta, tolerance, stop)
+
+    def squares(self) -> tuple[Tensor, float]:
+        return self._problem.Y, self._problem.samples * self._problem.lam
 
     def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
         return _squares(F, self._problem.Y, self._mu)
@@ -131,6 +138,9 @@ class InterpolationFit:
         """The multiplier moves to the last dual point when the oracle finds the dictionary rich enough."""
         if maximum <= self.options.settled:
             self._multiplier = Lambda
+
+    def squares(self) -> tuple[Tensor, float]:
+        return self._targets, float(self._weights[0])
 
     def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
         return _squares(F, self._targets, self._weights)
@@ -199,6 +209,9 @@ class CrossEntropyFit:
         kept = best or mixture
         assert kept is not None
         return replace(kept, Lambda=-problem.loss.gradient(self._F, problem.Y) / (2.0 * problem.lam))
+
+    def squares(self) -> None:
+        """It is none."""
 
     def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
         problem = self._problem

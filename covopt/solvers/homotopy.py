@@ -16,41 +16,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from covopt.model.activation import Activation
+from covopt.model.activation import Smoothed
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.solvers.batch import Batch
 from covopt.solvers.descent import BatchedLBFGS, LBFGSOptions
-
-
-@dataclass(frozen=True)
-class Smoothed(Activation):
-    """s_mu, the activation with its kink rounded over |z| < mu; mu = 0 is the activation itself."""
-
-    mu: float = 0.0
-
-    def __call__(self, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """s_mu(z), entrywise."""
-        inside = z.clamp(-self.mu, self.mu)
-        rounded = inside.mul(0.25 / self.mu).add_(0.5).mul_(inside).add_(torch.relu(z - self.mu))
-        return rounded if self.slope == 0.0 else (1.0 - self.slope) * rounded + self.slope * z
-
-    def derivative(self, z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """s_mu'(z), entrywise, from a to 1."""
-        step = z.clamp(-self.mu, self.mu).add_(self.mu).mul_(0.5 / self.mu)
-        return step if self.slope == 0.0 else (1.0 - self.slope) * step + self.slope
-
-    def pull_back(self, upstream: Float[Tensor, "*shape"], z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """upstream * s_mu'(z), entrywise."""
-        return upstream * self.derivative(z)
-
-    @property
-    def overwrites(self) -> bool:
-        """No: s_mu' is read from z."""
-        return False
 
 
 @dataclass(frozen=True)

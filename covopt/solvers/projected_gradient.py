@@ -43,7 +43,7 @@ from covopt.loop import Budget, Callback, Progress, Status, run
 from covopt.model import hidden
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import check_weights, evaluate
-from covopt.solvers.slide import SlideOptions, lbfgs
+from covopt.solvers.lbfgs import DescentOptions, descend
 
 
 @dataclass(frozen=True)
@@ -211,8 +211,8 @@ class HiddenSolver:
             slopes = [(b.mT @ g).flatten() for b, g in zip(bases[:free], found.gradient[:free], strict=True)]
             return found.value / self.problem.lam, torch.cat(slopes) / self.problem.lam
 
-        options = SlideOptions(memory=self.options.memory, iterations=state.steps, slow=self.options.slow)
-        x = lbfgs(value, torch.cat([v.flatten() for v in V]), self.budget.spent, options)
+        options = DescentOptions(memory=self.options.memory, iterations=state.steps, slow=self.options.slow)
+        x = descend(value, torch.cat([v.flatten() for v in V]), self.budget.spent, options)
         return self._with_targets(hidden.project(self.problem, representations(x)))
 
     def _with_targets(self, Z: list[Tensor]) -> list[Tensor]:

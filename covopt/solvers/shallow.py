@@ -19,14 +19,13 @@ from torch import Tensor
 
 from covopt.cone.convex_concave import ConvexConcaveOracle
 from covopt.cone.oracle import Answer, Oracle
-from covopt.cone.reduce import balance, caratheodory, merge
 from covopt.linalg.psd import thin
-from covopt.loop import Budget, Progress, Status
+from covopt.loop import Budget, Progress, Status, Tell, silent
 from covopt.model.problem import Problem
-from covopt.model.weights import evaluate
 from covopt.solvers.fits import InterpolationFit, make_fit, mixture_outputs
 from covopt.solvers.master import Mixture
-from covopt.solvers.slide import SlideOptions, slide
+from covopt.solvers.shallow_networks import Network, NetworkBuilder
+from covopt.solvers.slide import Eliminated, Joint, SlideOptions, slide
 
 Bound = Callable[[Float[Tensor, "N m"], float], float | None]
 
@@ -54,8 +53,8 @@ class ShallowOptions:
         gap: stop at this proved relative gap.
         quiet: without a proof, stop when the search finds no h above 1 + quiet * gap and the cost has stopped falling.
         patience: rounds in a row that must find nothing.
-        first: random directions that the first master chooses from, besides the oracle's: these limits, and within
-            them a quarter of N.
+        first: random directions that the first master chooses from, besides the oracle's.
+        wide: neurons of the first descent: these limits, and within them `wider` times the root of N m.
         fresh: the part of them that starts anywhere rather than beside an active atom.
         nearest, farthest: distances of the starts from the unit atoms that they are beside.
         efforts: of the search, from the first rounds to the last.
@@ -63,19 +62,19 @@ class ShallowOptions:
         new_atoms: atoms added in a round, at most.
         sliding, hurrying: a descent of the weights ends at the latest when ten steps gain less than the first of these,
             relative, and never while they gain more than the second.
+        blunt: a descent through rounded kinks that gains less than this, relative, is the last with the roundest.
         settled, settled_exactly: no descent once the last violation is below this; the second for `interpolate`, whose
             multiplier follows a master's exact dual point.
-        merging: at the end neurons are merged whose angles have cosines above 1 - these, one after the other.
-        dropping: at the end dependent neurons are dropped where that takes about so many multiplications at most.
         grace: merging may end this much after the time limit, relative.
-        reduction: what a smaller network may cost more, relative (rounding).
         looseness: the master's tolerance relative to the last violation, and its bounds.
     """
 
     gap: float = 1e-4
     quiet: float = 1e-2
     patience: int = 3
-    first: tuple[int, int] = (200, 500)
+    first: int = 200
+    wide: tuple[int, int] = (200, 800)
+    wider: float = 8.0
     fresh: float = 0.2
     nearest: float = 0.1
     farthest: float = 0.8
@@ -90,29 +89,13 @@ class ShallowOptions:
     new_atoms: int = 400
     sliding: float = 3e-6
     hurrying: float = 1e-2
+    blunt: float = 5e-4
     settled: float = 1e-3
     settled_exactly: float = 1.0
-    merging: tuple[float, ...] = (1e-9, 1e-7, 1e-5, 1e-3)
-    dropping: float = 2.0**31
     grace: float = 0.01
-    reduction: float = 1e-10
     looseness: float = 0.05
     loosest: float = 1e-3
     tightest: float = 1e-12
-
-
-@dataclass
-class Network:
-    """A two-layer network: hidden weights U (n, n_0 + 1), outputs V (n, m), output bias b (m,), and its cost."""
-
-    U: Float[Tensor, "n d"]
-    V: Float[Tensor, "n m"]
-    b: Float[Tensor, " m"]
-    cost: float
-
-    def weights(self) -> list[Tensor]:
-        """[W_1, W_2]."""
-        return [self.U, torch.cat([self.V, self.b[:, None].T], dim=0).T.contiguous()]
 
 
 @dataclass
@@ -127,6 +110,8 @@ class State:
         lower: the best proved bound so far.
         effort: place in `ShallowOptions.efforts`.
         calm: rounds in a row in which nothing was found.
+        sharpened: how many of the roundest kinks descents leave out; for `interpolate` the first from the beginning,
+            because copies of neurons come from it that are merged less often.
     """
 
     directions: Float[Tensor, "n r"]
@@ -136,6 +121,7 @@ class State:
     lower: float | None = None
     effort: int = 0
     calm: int = 0
+    sharpened: int = 0
 
 
 class ShallowSolver:
@@ -169,6 +155,9 @@ class ShallowSolver:
         self._search = ConvexConcaveOracle(self._X, problem.activation)
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._fit = make_fit(problem)
+        self._networks = NetworkBuilder(problem, self._X, self._Q, self._fit)
+        self._seen: Network | None = None
+        self.tell: Tell = silent
 
     def inward(self, directions: Float[Tensor, "n d"]) -> Float[Tensor, "n r"]:
         """Directions in input coordinates, bias last, in the row-space basis that `State` uses."""
@@ -206,6 +195,15 @@ class ShallowSolver:
         """Cost, bound and width of the best network."""
         return Progress(iteration, seconds, state.best.cost, state.lower, len(state.best.U))
 
+    def reduced(self, network: Network) -> Network:
+        """Fewer neurons at no higher cost; from the best network seen, were it in a round that was broken off."""
+        if self._seen is not None and self._seen.cost < network.cost:
+            network = self._seen
+        return self._networks.reduced(network, self._late)
+
+    def _late(self) -> bool:
+        return self.budget.seconds() > (1.0 + self.options.grace) * self.budget.time_limit
+
     # -- one round ------------------------------------------------------------------------------------------------
 
     def _round(self, directions: Tensor, eta: Tensor, last: State | None) -> State:
@@ -214,14 +212,19 @@ class ShallowSolver:
         used = mixture.eta > 0
         mixture = replace(mixture, eta=mixture.eta[used], outputs=mixture.outputs[used])
         directions, Phi = directions[used], Phi[:, used]
-        best = self._better_of(self._network(directions, Phi, mixture), last)
+        best = self._better_of(self._networks.of_mixture(directions, Phi, mixture), last)
+        sharpened = last.sharpened if last is not None else int(self.problem.interpolates)
         if self._exact is None and len(directions) and self._unsettled(last):
-            directions, mixture = self._slide(directions, mixture, self._worthwhile(mixture, last))
+            slow, before = self._worthwhile(mixture, last), mixture.value
+            if last is not None and not len(last.directions):
+                directions, mixture = self._spread(directions, mixture)
+            directions, mixture = self._slide(directions, mixture, slow, sharpened)
+            sharpened += before - mixture.value < self.options.blunt * mixture.value
             Phi = self.problem.activation(self._X @ directions.T)
-            network = self._network(directions, Phi, mixture)
+            network = self._networks.of_mixture(directions, Phi, mixture)
             best = network if network.cost < best.cost else best
         answer, lower = self._ask(directions, mixture, last)
-        state = State(directions, mixture, answer, best, lower)
+        state = State(directions, mixture, answer, best, lower, sharpened=sharpened)
         if last is not None:
             self._pace(state, last)
         return state
@@ -243,37 +246,58 @@ class ShallowSolver:
             return self.options.sliding
         (N, r), n, m = self._X.shape, len(mixture.eta), mixture.Lambda.shape[1]
         effort = self.options.efforts[last.effort]
-        descent = SlideOptions().window * 8.0 * N * n * (r + m)
+        descent = SlideOptions().descent.window * N * n * (4.0 * (r + m) + min(N, n))
         # A search's multiplications take about four times as long: its matrices are small and its rest is entrywise.
         search = 8.0 * (effort.starts + n) * effort.steps * effort.inner * N * r
         gained = max(0.0, last.mixture.value - mixture.value) / mixture.value
         equal = gained * descent / (search + 10.0 * n * n * (N + n))
         return min(self.options.hurrying, max(self.options.sliding, equal))
 
-    def _slide(self, directions: Tensor, mixture: Mixture, slow: float) -> tuple[Tensor, Mixture]:
+    def _spread(self, directions: Tensor, mixture: Mixture) -> tuple[Tensor, Mixture]:
+        """The same total weight, equal on more atoms: a wide network descends further than the few of a master."""
+        low, high = self.options.wide
+        count = min(high, max(low, round(self.options.wider * self.problem.Y.numel() ** 0.5)))
+        more = self._normal(max(0, count - len(directions)), self._X.shape[1])
+        directions = torch.cat([directions, torch.nn.functional.normalize(more, dim=1)])
+        slopes = self.problem.activation(self._X @ directions.T).T @ mixture.Lambda
+        eta = torch.full_like(slopes[:, 0], float(mixture.eta.sum()) / len(directions))
+        outputs = eta[:, None] * torch.nn.functional.normalize(slopes, dim=1)
+        return directions, replace(mixture, eta=eta, outputs=outputs)
+
+    def _slide(self, directions: Tensor, mixture: Mixture, slow: float, sharpened: int) -> tuple[Tensor, Mixture]:
         """All neurons moved together, until a window of the descent gains less than `slow`, relative."""
-        beta = self.problem.beta
-        U, V, b = slide(
-            self._X,
-            self.problem.activation,
-            beta,
-            self._fit.smooth,
-            directions,
-            mixture.outputs,
-            mixture.bias,
-            self.budget.spent,
-            SlideOptions(slow=slow),
-        )
+        options = SlideOptions(kinks=SlideOptions().kinks[sharpened:], slow=slow)
+        objective, outputs = self._objective(), mixture.outputs
+        descent = slide(objective, directions, outputs, mixture.bias, self.budget.spent, options)
+        U, V, b = next(descent)
+        for U, V, b in descent:
+            self._look_at(U, V, b)
         lengths = U.norm(dim=1, keepdim=True)
         alive = lengths[:, 0] > 0
         directions, outputs = U[alive] / lengths[alive], V[alive] * lengths[alive]
-        F = mixture_outputs(self.problem.activation(self._X @ directions.T), outputs, b, beta)
+        F = mixture_outputs(self.problem.activation(self._X @ directions.T), outputs, b, self.problem.beta)
         value, gradient = self._fit.smooth(F)
         sizes = outputs.norm(dim=1)
         total = float(value + 2.0 * sizes.sum() + b.square().sum())
         moved = Mixture(sizes, outputs, b, -0.5 * gradient, total, 0.0)
         self._fit.moved(F, moved)
         return directions, moved
+
+    def _objective(self) -> Joint | Eliminated:
+        """What weights descend: with the outputs eliminated where the loss is least squares."""
+        activation, beta, squares = self.problem.activation, self.problem.beta, self._fit.squares()
+        if squares is not None:
+            return Eliminated(self._X, activation, beta, *squares)
+        return Joint(self._X, activation, beta, self._fit.smooth, self.problem.Y.shape[1], self._X.dtype)
+
+    def _look_at(self, U: Tensor, V: Tensor, b: Tensor) -> None:
+        """Tell of a network within a round that is better than all before."""
+        if self.problem.interpolates:
+            return
+        network = self._networks.of_rows(U, V, b)
+        if self._seen is None or network.cost < self._seen.cost:
+            self._seen = network
+            self.tell(network.cost, len(network.U))
 
     def _ask(self, directions: Tensor, mixture: Mixture, last: State | None) -> tuple[Answer, float | None]:
         """The oracle at the mixture's dual point, and the bound that follows where the oracle's is proved."""
@@ -317,12 +341,8 @@ class ShallowSolver:
         found = answer.directions[answer.values > 1.0]
         found = found[: self.options.new_atoms]
         if self._exact is None and not self.problem.interpolates and not len(state.directions):
-            found = torch.cat([found, self._normal(self._first(), self._X.shape[1])])
+            found = torch.cat([found, self._normal(self.options.first, self._X.shape[1])])
         return torch.nn.functional.normalize(found, dim=1)
-
-    def _first(self) -> int:
-        low, high = self.options.first
-        return min(high, max(low, len(self._X) // 4))
 
     def _tolerance(self, last: State | None) -> float:
         options = self.options
@@ -343,59 +363,3 @@ class ShallowSolver:
         small = max(options.tightest, options.quiet * options.gap)
         quiet = self._violation(state.answer) <= small and fall <= small
         state.calm = last.calm + 1 if full and quiet else 0
-
-    # -- networks -----------------------------------------------------------------------------------------------
-
-    def _network(self, directions: Tensor, Phi: Tensor, mixture: Mixture) -> Network:
-        """The balanced network of a mixture; of infinite cost where it does not fit exactly yet but should."""
-        parts = self._fit.network(Phi, mixture)
-        if parts is None:
-            return self._assemble(directions[:0], mixture.outputs[:0], torch.zeros_like(mixture.bias), feasible=False)
-        return self._assemble(directions, *parts)
-
-    def _assemble(self, directions: Tensor, outputs: Tensor, b: Tensor, feasible: bool = True) -> Network:
-        network = self._built(directions @ self._Q, outputs, b)
-        return network if feasible else replace(network, cost=torch.inf)
-
-    def reduced(self, network: Network) -> Network:
-        """Fewer neurons at no higher cost: aligned ones merged, dependent ones dropped; itself where neither helps."""
-        for cosine in self.options.merging:
-            if len(network.U) and not self._late():
-                merged = merge(network.U, network.V, cosine)
-                network = self._better(network, self._polished(network, merged.directions, merged.outputs))
-        rows = self.problem.samples * self.problem.Y.shape[1]
-        if len(network.U) and len(network.U) * min(rows, len(network.U)) * rows <= self.options.dropping:
-            lengths = network.U.norm(dim=1, keepdim=True)
-            directions = network.U / lengths
-            selected = caratheodory(self.problem.activation(self.problem.Xt @ directions.T), network.V * lengths)
-            network = self._better(network, self._built(directions[selected.kept], selected.outputs, network.b))
-        return network
-
-    def _late(self) -> bool:
-        return self.budget.seconds() > (1.0 + self.options.grace) * self.budget.time_limit
-
-    def _polished(self, network: Network, directions: Tensor, outputs: Tensor) -> Network:
-        """The network of the master on these few directions; they may have moved, so the outputs have to follow."""
-        if len(directions) == len(network.U):
-            return network
-        reduced = directions @ self._Q.T
-        Phi = self.problem.activation(self._X @ reduced.T)
-        mixture = self._fit.solve(Phi, outputs.norm(dim=1), self.options.tightest, self._late)
-        return self._network(reduced, Phi, mixture)
-
-    def _built(self, directions: Tensor, outputs: Tensor, b: Tensor) -> Network:
-        U, V = balance(directions, outputs)
-        network = Network(U, V, b, torch.inf)
-        network.cost = evaluate(self.problem, network.weights()).total
-        return network
-
-    def _better(self, network: Network, smaller: Network) -> Network:
-        """`smaller`, if it has fewer neurons that are not zero, costs no more and fits as exactly."""
-        alive = (smaller.U != 0).any(dim=1)
-        if not len(smaller.U) < len(network.U) or smaller.cost > network.cost * (1.0 + self.options.reduction):
-            return network
-        if self.problem.interpolates:
-            before, after = (evaluate(self.problem, n.weights()).residual for n in (network, smaller))
-            if after > max(2.0 * before, 1e-12):
-                return network
-        return Network(smaller.U[alive], smaller.V[alive], smaller.b, smaller.cost)

@@ -4,173 +4,220 @@ Frank-Wolfe's atoms stand still; their neurons need not. In weights the objectiv
 
     S(F) + |U|_F^2 + |V|_F^2 + |b|^2,  F = sigma(X U^T) V + beta 1 b^T,
 
-in units of lam (S is the fit's smooth loss), and a few L-BFGS steps from the balanced network of the mixture lower it
-along all neurons together. Kinks stop L-BFGS short (MATH.md section 4): the oracle's ascents, which continue from the
-moved neurons, put them exactly on their kinks afterwards.
+in units of lam (S is the fit's smooth loss), and L-BFGS lowers it along all neurons together. Two things make it fast:
 
-Source: Denoyelle, Duval, Peyre, Soubies, The sliding Frank-Wolfe algorithm (2019).
+* Where S is least squares, sum_i |F_i - T_i|^2 / mu_i, the outputs are eliminated (variable projection). What is left
+  is the second reformulation of the loss (MATH.md section 3) along U,
+
+      J(U) = Tr[T^T A^-1 T] + |U|_F^2,  A = diag(mu) + beta^2 1 1^T + Phi Phi^T,  Phi = sigma(X U^T),
+      dJ/dPhi = -2 Lambda V^T,  Lambda = A^-1 T,  V = Phi^T Lambda,  b = beta Lambda^T 1.
+
+  The fit is stiffer than the penalty by 1 / lam, and V follows the stiff directions of itself.
+* Kinks stop L-BFGS short (MATH.md section 4). They are rounded over |z| < kink first, and sharpen step by step; the
+  oracle's ascents, which continue from the moved neurons, put them exactly on their kinks afterwards.
+
+Sources: Denoyelle, Duval, Peyre, Soubies, The sliding Frank-Wolfe algorithm (2019); Golub, Pereyra, The
+differentiation of pseudo-inverses and nonlinear least squares problems whose variables separate (1973).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from covopt.cone.reduce import balance
-from covopt.model.activation import Activation
+from covopt.linalg.cholesky import lower_gram
+from covopt.model.activation import Activation, Smoothed
+from covopt.solvers.lbfgs import DescentOptions, lbfgs
 
 Smooth = Callable[[Float[Tensor, "N m"]], tuple[Float[Tensor, ""], Float[Tensor, "N m"]]]
+Parts = tuple[Float[Tensor, "n r"], Float[Tensor, "n m"], Float[Tensor, " m"]]
+"""U (n, r), V (n, m) and b (m,): F = sigma(X U^T) V + beta 1 b^T."""
 
 
 @dataclass(frozen=True)
 class SlideOptions:
-    """L-BFGS's limits.
+    """The descents and their limits.
 
     Attributes:
-        memory: pairs of steps and gradient differences that approximate the Hessian.
-        iterations: at most.
-        window: iterations over which progress is judged.
-        slow: stop when `window` iterations lower the value by less than this, relative.
-        decrease, curvature: the constants of the weak Wolfe conditions.
-        trials: of the step length in one line search, at most.
-        roughly: `slow` of a descent in float32 that goes before.
-        entries: of X, from which on it does: below, its arithmetic is not what takes the time.
+        kinks: |z| over which kinks are rounded, relative to the root mean square of z, one descent each; after them
+            comes the objective itself.
+        slow: a descent ends when a window of it lowers the value by less than this, relative; kinks rounded by less
+            than this too are left out.
+        roughly: `slow` of the descents in float32 that go before.
+        entries: of X, from which on they do: below, arithmetic is not what takes the time.
+        look: iterations after which a descent looks at the objective itself.
+        descent: L-BFGS's other limits.
     """
 
-    memory: int = 30
-    iterations: int = 2000
-    window: int = 10
+    kinks: tuple[float, ...] = (0.05, 5e-3, 5e-4)
     slow: float = 1e-5
-    decrease: float = 1e-4
-    curvature: float = 0.9
-    trials: int = 25
     roughly: float = 3e-5
-    entries: int = 2**14
+    entries: int = 2**12
+    look: int = 100
+    descent: DescentOptions = field(default_factory=DescentOptions)
+
+
+@dataclass(frozen=True)
+class Joint:
+    """S(F) + |U|^2 + |V|^2 + |b|^2 over x = (U, V, b).
+
+    Attributes:
+        X: inputs in the row-space basis.
+        activation, beta: the network's.
+        smooth: S and its gradient.
+        outputs: m.
+        dtype: in which S is evaluated.
+    """
+
+    X: Float[Tensor, "N r"]
+    activation: Activation
+    beta: float
+    smooth: Smooth
+    outputs: int
+    dtype: torch.dtype
+
+    def at(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, " P"]:
+        """The x of a balanced network."""
+        return torch.cat([U.flatten(), V.flatten(), b])
+
+    def value(self, x: Float[Tensor, " P"]) -> tuple[float, Float[Tensor, " P"]]:
+        """The objective and its gradient."""
+        U, V, b = self.parts(x)
+        Z = self.X @ U.T
+        Phi = self.activation(Z)
+        S, G = self.smooth(torch.addmm(self.beta * b, Phi, V).to(self.dtype))
+        G = G.to(x)
+        dU = self.activation.pull_back(G @ V.T, Z).T @ self.X
+        gradient = torch.cat([dU.flatten(), (Phi.T @ G).flatten(), self.beta * G.sum(dim=0)])
+        return float(S) + float(x @ x), gradient.add_(x, alpha=2.0)
+
+    def hidden(self, x: Float[Tensor, " P"]) -> Float[Tensor, "n r"]:
+        """U."""
+        return self.parts(x)[0]
+
+    def parts(self, x: Float[Tensor, " P"]) -> Parts:
+        """The network that x stands for."""
+        r, m = self.X.shape[1], self.outputs
+        n = (len(x) - m) // (r + m)
+        return x[: n * r].view(n, r), x[n * r : n * (r + m)].view(n, m), x[n * (r + m) :]
+
+
+@dataclass(frozen=True)
+class Eliminated:
+    """J(U), the outputs and the bias at their best for U.
+
+    Attributes:
+        X, activation, beta: as in `Joint`.
+        targets, mu: T (N, m) and mu > 0, the same for all samples.
+    """
+
+    X: Float[Tensor, "N r"]
+    activation: Activation
+    beta: float
+    targets: Float[Tensor, "N m"]
+    mu: float
+
+    def at(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, " P"]:
+        """The x of a balanced network."""
+        return U.flatten()
+
+    def value(self, x: Float[Tensor, " P"]) -> tuple[float, Float[Tensor, " P"]]:
+        """The objective and its gradient; infinite where rounding leaves no factorisation."""
+        Z = self.X @ self.hidden(x).T
+        V, b, Lambda = self._best(self.activation(Z))
+        fit = self.mu * Lambda.square().sum() + V.square().sum() + b.square().sum()
+        f = float(fit + x @ x)
+        slope = self.activation.pull_back(Lambda @ V.T, Z).T @ self.X
+        return f if math.isfinite(f) else math.inf, torch.add(x, slope.flatten(), alpha=-1.0).mul_(2.0)
+
+    def hidden(self, x: Float[Tensor, " P"]) -> Float[Tensor, "n r"]:
+        """U."""
+        return x.view(-1, self.X.shape[1])
+
+    def parts(self, x: Float[Tensor, " P"]) -> Parts:
+        """The network that x stands for."""
+        U = self.hidden(x)
+        V, b, _ = self._best(self.activation(self.X @ U.T))
+        return U, V, b
+
+    def _best(self, Phi: Float[Tensor, "N n"]) -> tuple[Tensor, Tensor, Tensor]:
+        """V, b and Lambda, from the smaller side of A; NaN where rounding leaves no factorisation."""
+        (N, n), targets = Phi.shape, self.targets.to(Phi)
+        if n >= N:
+            A = lower_gram(Phi).add_(self.beta**2)
+            A.diagonal().add_(self.mu)
+            Lambda = _solved(A, targets)
+            return Phi.T @ Lambda, self.beta * Lambda.sum(dim=0), Lambda
+        ones = Phi.new_full((1, N), self.beta)
+        inner = torch.nn.functional.pad(lower_gram(Phi.T), (0, 1, 0, 1))
+        inner[n:, :n], inner[n, n] = ones @ Phi, N * self.beta**2
+        inner.diagonal().add_(self.mu)
+        V = _solved(inner, torch.cat([Phi.T @ targets, ones @ targets]))
+        Lambda = torch.addmm(targets, Phi, V[:-1], alpha=-1.0).sub_(self.beta * V[-1]).div_(self.mu)
+        return V[:-1], V[-1], Lambda
+
+
+def _solved(A: Float[Tensor, "k k"], B: Float[Tensor, "k m"]) -> Float[Tensor, "k m"]:
+    """A^-1 B, from the lower triangle of A; NaN where rounding makes it indefinite."""
+    factor, failed = torch.linalg.cholesky_ex(A)
+    return torch.where(failed > 0, torch.nan, torch.cholesky_solve(B, factor))
 
 
 def slide(
-    X: Float[Tensor, "N r"],
-    activation: Activation,
-    beta: float,
-    smooth: Smooth,
+    objective: Joint | Eliminated,
     directions: Float[Tensor, "n r"],
     outputs: Float[Tensor, "n m"],
     bias: Float[Tensor, " m"],
     stop: Callable[[], bool],
     options: SlideOptions | None = None,
-) -> tuple[Float[Tensor, "n r"], Float[Tensor, "n m"], Float[Tensor, " m"]]:
-    """L-BFGS on the balanced network (directions, outputs, bias); its balanced weights (U, V, b) after the descent.
+) -> Iterator[Parts]:
+    """The balanced network (directions, outputs, bias), and lower and lower ones on the way down from it.
 
-    The value never rises: the line search accepts decrease only, and the descent in float32 that goes before where X is
-    large ends lower in the dtype of X, or is dropped.
+    Descents through rounded kinks or in float32 that do not end lower are dropped.
     """
     options = options or SlideOptions()
-    U, V = balance(directions, outputs)
-    shapes = [U.shape, V.shape, bias.shape]
-
-    def value(x: Tensor, X: Tensor) -> tuple[float, Tensor]:
-        U, V, b = _parts(x, shapes)
-        Z = X @ U.T
-        Phi = activation(Z)
-        S, G = smooth(torch.addmm(beta * b, Phi, V).to(bias))
-        G = G.to(x)
-        dU = activation.pull_back(G @ V.T, Z).T @ X
-        gradient = torch.cat([dU.flatten(), (Phi.T @ G).flatten(), beta * G.sum(dim=0)])
-        return float(S) + float(x @ x), gradient.add_(x, alpha=2.0)
-
-    x = torch.cat([U.flatten(), V.flatten(), bias])
-    rounding = X.dtype == torch.float64 and X.numel() >= options.entries
-    if rounding:
-        single, rough = X.float(), replace(options, slow=max(options.slow, options.roughly))
-        found = lbfgs(lambda x: value(x, single), x.float(), stop, rough).to(x)
-        if value(found, X)[0] < value(x, X)[0]:
-            x = found
-    if not rounding or options.slow < options.roughly:
-        x = lbfgs(lambda x: value(x, X), x, stop, options)
-    U, V, b = _parts(x, shapes)
-    return *balance(U, V), b
+    best = objective.at(*balance(directions, outputs), bias)
+    lowest = objective.value(best)[0]
+    yield _balanced(objective, best)
+    single = objective.X.dtype == torch.float64 and objective.X.numel() >= options.entries
+    rough = replace(objective, X=objective.X.float()) if single else objective
+    slow = max(options.slow, options.roughly) if single else options.slow
+    stages = [(rough, kink, slow) for kink in (*options.kinks, 0.0) if kink > slow or kink == 0.0]
+    if single and options.slow < options.roughly:
+        stages.append((objective, 0.0, options.slow))
+    x = best
+    for where, kink, slow in stages:
+        start = best if where is objective else x
+        size = kink * float((objective.X @ objective.hidden(start).T).square().mean().sqrt())
+        rounded = replace(where, activation=Smoothed(objective.activation.slope, size)) if size else where
+        path = lbfgs(rounded.value, start.to(where.X), replace(options.descent, slow=slow))
+        for x in _looks(path, start, options.look, stop):
+            x = x.to(best)
+            value = objective.value(x)[0]
+            if value < lowest:
+                best, lowest = x, value
+                yield _balanced(objective, best)
 
 
-def _parts(x: Tensor, shapes: list[torch.Size]) -> list[Tensor]:
-    return [part.view(shape) for part, shape in zip(x.split([s.numel() for s in shapes]), shapes, strict=True)]
-
-
-def lbfgs(
-    value: Callable[[Float[Tensor, " p"]], tuple[float, Float[Tensor, " p"]]],
-    x: Float[Tensor, " p"],
-    stop: Callable[[], bool],
-    options: SlideOptions,
-) -> Float[Tensor, " p"]:
-    """Limited-memory BFGS with the weak Wolfe line search that suits kinks; `value` gives f and its gradient.
-
-    Source: Nocedal, Wright, Numerical Optimization, algorithm 7.4; Lewis, Overton, Nonsmooth optimization via
-    quasi-Newton methods (2013), algorithm 2.6. (torch.optim's L-BFGS takes seconds to import and wants strong Wolfe.)
-    """
-    f, g = value(x)
-    pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=options.memory)
-    recent: deque[float] = deque([f], maxlen=options.window + 1)
-    for _ in range(options.iterations):
+def _looks(
+    path: Iterator[Float[Tensor, " P"]], x: Float[Tensor, " P"], every: int, stop: Callable[[], bool]
+) -> Iterator[Float[Tensor, " P"]]:
+    """Each so many points of a path that begins in x, and the one at which it ends or is told to stop."""
+    for count, point in enumerate(path, 1):
+        x = point
         if stop():
             break
-        direction = -_inverse_hessian(pairs, g)
-        slope = float(g @ direction)
-        if not slope < 0.0:
-            break
-        first = 1.0 if pairs else min(1.0, 1.0 / float(g.norm()))
-        found = _weak_wolfe(value, x, f, direction, slope, first, options)
-        if found is None:
-            break
-        new, f, gradient = found
-        step, change = new - x, gradient - g
-        curvature = float(step @ change)
-        if curvature > 0.0:
-            pairs.append((step, change, curvature))
-        x, g = new, gradient
-        recent.append(f)
-        if len(recent) > options.window and recent[0] - f <= options.slow * abs(f):
-            break
-    return x
+        if count % every == 0:
+            yield x
+    yield x
 
 
-def _inverse_hessian(pairs: deque[tuple[Tensor, Tensor, float]], g: Tensor) -> Tensor:
-    """The two-loop recursion: the approximate inverse Hessian times g."""
-    q, weights = g.clone(), []
-    for step, change, curvature in reversed(pairs):
-        weights.append(float(step @ q) / curvature)
-        q.sub_(change, alpha=weights[-1])
-    if pairs:
-        _, change, curvature = pairs[-1]
-        q.mul_(curvature / float(change @ change))
-    for (step, change, curvature), weight in zip(pairs, reversed(weights), strict=True):
-        q.add_(step, alpha=weight - float(change @ q) / curvature)
-    return q
-
-
-def _weak_wolfe(
-    value: Callable[[Tensor], tuple[float, Tensor]],
-    x: Tensor,
-    f: float,
-    direction: Tensor,
-    slope: float,
-    length: float,
-    options: SlideOptions,
-) -> tuple[Tensor, float, Tensor] | None:
-    """A point of sufficient decrease and flatter slope, by bisection; any point of decrease where trials run out."""
-    low, high, found = 0.0, torch.inf, None
-    for _ in range(options.trials):
-        new = torch.add(x, direction, alpha=length)
-        at, gradient = value(new)
-        if not at <= f + options.decrease * length * slope:
-            high = length
-        else:
-            found = (new, at, gradient)
-            if float(gradient @ direction) >= options.curvature * slope:
-                break
-            low = length
-        length = 0.5 * (low + high) if high < torch.inf else 2.0 * length
-    return found
+def _balanced(objective: Joint | Eliminated, x: Tensor) -> Parts:
+    U, V, b = objective.parts(x)
+    return *balance(U, V), b

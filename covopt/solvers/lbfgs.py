@@ -1,0 +1,143 @@
+"""Limited-memory BFGS for one function with kinks: the two-loop recursion and a weak Wolfe line search.
+
+(torch.optim's L-BFGS takes seconds to import and wants strong Wolfe; descent.py has one for batches of functions.)
+
+Sources: Nocedal, Wright, Numerical Optimization, algorithm 7.4; Lewis, Overton, Nonsmooth optimization via
+quasi-Newton methods (2013), algorithm 2.6.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Value = Callable[[Float[Tensor, " p"]], tuple[float, Float[Tensor, " p"]]]
+"""f and its gradient; f may be infinite."""
+
+
+@dataclass(frozen=True)
+class DescentOptions:
+    """L-BFGS's limits.
+
+    Attributes:
+        memory: pairs of steps and gradient differences that approximate the Hessian.
+        iterations: at most.
+        window: iterations over which progress is judged.
+        slow: stop when `window` iterations lower the value by less than this, relative.
+        decrease, curvature: the constants of the weak Wolfe conditions.
+        trials: of the step length in one line search, at most.
+    """
+
+    memory: int = 20
+    iterations: int = 2000
+    window: int = 10
+    slow: float = 1e-5
+    decrease: float = 1e-4
+    curvature: float = 0.9
+    trials: int = 25
+
+
+class Memory:
+    """The approximate inverse Hessian H from the last pairs (s, y) of steps and gradient differences.
+
+    Two loops over the pairs take two thirds of the time of the compact form's matrix products for 10^4 entries and
+    more, and agree with it to 1e-11 (docs/notes/2026-11-variable-projection.md).
+    """
+
+    def __init__(self, size: int) -> None:
+        self._pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=size)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def add(self, step: Float[Tensor, " p"], change: Float[Tensor, " p"], curvature: float) -> None:
+        """Remember a pair with s^T y = `curvature` > 0."""
+        self._pairs.append((step, change, curvature))
+
+    def times(self, g: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
+        """H g."""
+        q, weights = g.clone(), []
+        for step, change, curvature in reversed(self._pairs):
+            weights.append(float(step @ q) / curvature)
+            q.sub_(change, alpha=weights[-1])
+        if self._pairs:
+            _, change, curvature = self._pairs[-1]
+            q.mul_(curvature / float(change @ change))
+        for (step, change, curvature), weight in zip(self._pairs, reversed(weights), strict=True):
+            q.add_(step, alpha=weight - float(change @ q) / curvature)
+        return q
+
+
+def lbfgs(value: Value, x: Float[Tensor, " p"], options: DescentOptions | None = None) -> Iterator[Float[Tensor, " p"]]:
+    """x, and where each iteration leads, until L-BFGS stands still or gains too little; f never rises.
+
+    Args:
+        value: f and its gradient.
+        x: the start.
+        options: the limits.
+    """
+    options = options or DescentOptions()
+    f, g = value(x)
+    memory = Memory(options.memory)
+    recent: deque[float] = deque([f], maxlen=options.window + 1)
+    yield x
+    for _ in range(options.iterations):
+        direction = memory.times(g).neg_()
+        slope = float(g @ direction)
+        if not slope < 0.0:
+            return
+        first = 1.0 if len(memory) else min(1.0, 1.0 / float(g.norm()))
+        found = _weak_wolfe(value, x, f, direction, slope, first, options)
+        if found is None:
+            return
+        new, f, gradient = found
+        step, change = new - x, gradient - g
+        curvature = float(step @ change)
+        if curvature > 0.0:
+            memory.add(step, change, curvature)
+        x, g = new, gradient
+        yield x
+        recent.append(f)
+        if len(recent) > options.window and recent[0] - f <= options.slow * abs(f):
+            return
+
+
+def descend(
+    value: Value, x: Float[Tensor, " p"], stop: Callable[[], bool], options: DescentOptions | None = None
+) -> Float[Tensor, " p"]:
+    """Where L-BFGS ends, or where it is when `stop`, which is asked before each iteration, says so."""
+    for point in lbfgs(value, x, options):
+        x = point
+        if stop():
+            break
+    return x
+
+
+def _weak_wolfe(
+    value: Value,
+    x: Tensor,
+    f: float,
+    direction: Tensor,
+    slope: float,
+    length: float,
+    options: DescentOptions,
+) -> tuple[Tensor, float, Tensor] | None:
+    """A point of sufficient decrease and flatter slope, by bisection; any point of decrease where trials run out."""
+    low, high, found = 0.0, torch.inf, None
+    for _ in range(options.trials):
+        new = torch.add(x, direction, alpha=length)
+        at, gradient = value(new)
+        if not at <= f + options.decrease * length * slope:
+            high = length
+        else:
+            found = (new, at, gradient)
+            if float(gradient @ direction) >= options.curvature * slope:
+                break
+            low = length
+        length = 0.5 * (low + high) if high < torch.inf else 2.0 * length
+    return found

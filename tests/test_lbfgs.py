@@ -1,0 +1,83 @@
+"""L-BFGS on known functions, and its recursion beside the updates that it stands for."""
+
+import pytest
+import scipy.optimize
+import torch
+
+from covopt.solvers.lbfgs import DescentOptions, Memory, descend, lbfgs
+
+
+def never() -> bool:
+    return False
+
+
+def test_minimises_the_rosenbrock_function() -> None:
+    def value(x: torch.Tensor) -> tuple[float, torch.Tensor]:
+        point = x.numpy()
+        return float(scipy.optimize.rosen(point)), torch.tensor(scipy.optimize.rosen_der(point))
+
+    x = descend(value, torch.zeros(6, dtype=torch.float64), never, DescentOptions(slow=0.0, iterations=400))
+    assert torch.allclose(x, torch.ones(6, dtype=torch.float64), atol=1e-6)
+
+
+def test_reaches_the_kink_of_a_nonsmooth_function() -> None:
+    """f = |x_1| + x_2^2: weak Wolfe goes on where strong Wolfe cannot."""
+
+    def value(x: torch.Tensor) -> tuple[float, torch.Tensor]:
+        return float(x[0].abs() + x[1] ** 2), torch.stack([x[0].sign(), 2 * x[1]])
+
+    start = torch.tensor([3.0, -2.0], dtype=torch.float64)
+    assert value(descend(value, start, never, DescentOptions(slow=0.0, iterations=200)))[0] <= 1e-6
+
+
+def test_never_rises_and_begins_where_it_is_told() -> None:
+    def value(x: torch.Tensor) -> tuple[float, torch.Tensor]:
+        f = (x**4).sum() - (x[:-1] * x[1:]).sum()
+        slope = 4 * x**3
+        slope[:-1] -= x[1:]
+        slope[1:] -= x[:-1]
+        return float(f), slope
+
+    start = torch.linspace(-1.0, 2.0, 12, dtype=torch.float64)
+    path = list(lbfgs(value, start, DescentOptions(slow=0.0, iterations=50)))
+    assert torch.equal(path[0], start)
+    costs = [value(x)[0] for x in path]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_goes_around_places_where_there_is_no_value() -> None:
+    """f = x - log x, infinite for x <= 0."""
+
+    def value(x: torch.Tensor) -> tuple[float, torch.Tensor]:
+        return (float(x - x.log()) if x > 0 else float("inf")), 1.0 - 1.0 / x
+
+    x = descend(value, torch.tensor([9.0], dtype=torch.float64), never)
+    assert float(x) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_stops_when_told() -> None:
+    def value(x: torch.Tensor) -> tuple[float, torch.Tensor]:
+        return float(x @ x), 2 * x
+
+    x = torch.ones(3, dtype=torch.float64)
+    assert torch.equal(descend(value, x, lambda: True), x)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 8, 9, 23])
+def test_the_recursion_is_the_bfgs_update_of_the_last_pairs(count: int) -> None:
+    """H <- (I - s y^T / s^T y) H (I - y s^T / s^T y) + s s^T / s^T y, from c I, with the last 4 pairs."""
+    g, p, size = torch.Generator().manual_seed(count), 7, 4
+    memory, pairs = Memory(size), []
+    for _ in range(count):
+        step, noise = (torch.randn(p, generator=g, dtype=torch.float64) for _ in range(2))
+        change = noise if step @ noise > 0 else -noise
+        memory.add(step, change, float(step @ change))
+        pairs.append((step, change))
+    identity = torch.eye(p, dtype=torch.float64)
+    H = identity * (float(pairs[-1][0] @ pairs[-1][1] / pairs[-1][1].square().sum()) if pairs else 1.0)
+    for step, change in pairs[-size:]:
+        left = identity - torch.outer(step, change) / (step @ change)
+        H = left @ H @ left.T + torch.outer(step, step) / (step @ change)
+    gradient = torch.randn(p, generator=g, dtype=torch.float64)
+    assert len(memory) == min(count, size)
+    torch.testing.assert_close(memory.times(gradient), H @ gradient, rtol=1e-8, atol=1e-10)
