@@ -54,6 +54,18 @@ def test_loss_and_gradient_do_not_depend_on_the_chunks(chunk: int, loss: str, ac
     torch.testing.assert_close(torch.cat([slopes[1], slopes[2][None]]).T, by_outputs, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize(("chunk", "neurons"), [(7, 7), (100, 40)])
+def test_the_best_outputs_leave_no_slope(chunk: int, neurons: int, device: str) -> None:
+    problem = made(23, device=device)
+    U, V, b = parts_of(problem, neurons)
+    streamed = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y, chunk))
+    best = streamed.best_outputs(U)
+    value, slopes = streamed.gradient(U, *best)
+    assert float(value) < float(streamed.value(U, V, b))
+    assert all(float(slope.abs().max()) <= 1e-11 for slope in slopes[1:])
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_cycles_come_near_the_minimum(loss: str) -> None:
     problem = made(400, loss)

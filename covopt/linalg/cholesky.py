@@ -177,6 +177,12 @@ def lower_gram(A: Float[Tensor, "*b k p"], block: int = 256) -> Float[Tensor, "*
     return G
 
 
+def solve_lower(A: Float[Tensor, "k k"], B: Float[Tensor, "k m"]) -> Float[Tensor, "k m"]:
+    """A^-1 B for positive definite A, of which the lower triangle is read; NaN where rounding makes it indefinite."""
+    factor, failed = torch.linalg.cholesky_ex(A)
+    return torch.where(failed > 0, torch.nan, torch.cholesky_solve(B, factor))
+
+
 def updated(
     L: Float[Tensor, "*b k k"], V: Float[Tensor, "*b k c"], sign: float = 1.0
 ) -> tuple[Float[Tensor, "*b k k"], Int[Tensor, "*b"]]:

@@ -31,7 +31,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.cone.reduce import balance
-from covopt.linalg.cholesky import lower_gram
+from covopt.linalg.cholesky import lower_gram, solve_lower
 from covopt.model.activation import Activation, Smoothed
 from covopt.solvers.lbfgs import DescentOptions, lbfgs
 
@@ -152,21 +152,15 @@ class Eliminated:
         if n >= N:
             A = lower_gram(Phi).add_(self.beta**2)
             A.diagonal().add_(self.mu)
-            Lambda = _solved(A, targets)
+            Lambda = solve_lower(A, targets)
             return Phi.T @ Lambda, self.beta * Lambda.sum(dim=0), Lambda
         ones = Phi.new_full((1, N), self.beta)
         inner = torch.nn.functional.pad(lower_gram(Phi.T), (0, 1, 0, 1))
         inner[n:, :n], inner[n, n] = ones @ Phi, N * self.beta**2
         inner.diagonal().add_(self.mu)
-        V = _solved(inner, torch.cat([Phi.T @ targets, ones @ targets]))
+        V = solve_lower(inner, torch.cat([Phi.T @ targets, ones @ targets]))
         Lambda = torch.addmm(targets, Phi, V[:-1], alpha=-1.0).sub_(self.beta * V[-1]).div_(self.mu)
         return V[:-1], V[-1], Lambda
-
-
-def _solved(A: Float[Tensor, "k k"], B: Float[Tensor, "k m"]) -> Float[Tensor, "k m"]:
-    """A^-1 B, from the lower triangle of A; NaN where rounding makes it indefinite."""
-    factor, failed = torch.linalg.cholesky_ex(A)
-    return torch.where(failed > 0, torch.nan, torch.cholesky_solve(B, factor))
 
 
 def slide(
