@@ -5,7 +5,8 @@ new atoms, and keeps what the master uses. Active atoms move because the oracle'
 improved copies take their place in the master's next mixture. Most new atoms come from ascents that start beside
 active ones: on digits (200 rows) seven in ten of those end above 1, against two in ten from random directions.
 
-The solver works in directions w in the row space of Xt, and in residuals; it never forms an (N, N) matrix.
+The solver works in directions w in the row space of Xt, and in residuals; it forms no matrix larger than
+the features (N, n), and an (N, N) one only where n >= N.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class ShallowOptions:
         efforts: of the search, from the first rounds to the last.
         slow: relative falls of the cost in a round below which the effort grows, one for each step of `efforts`.
         new_atoms: atoms added in a round, at most.
+        persistence: a descent goes on until a window of it gains this part of what the next search and master bring for
+            the same multiplications: part of that the descent after them brings anyway.
         sliding, hurrying: a descent of the weights ends at the latest when ten steps gain less than the first of these,
             relative, and never while they gain more than the second.
         blunt: a descent through rounded kinks that gains less than this, relative, is the last with the roundest.
@@ -87,6 +90,7 @@ class ShallowOptions:
     )
     slow: tuple[float, ...] = (1e-1, 2e-2, 5e-3, 1e-3)
     new_atoms: int = 400
+    persistence: float = 0.1
     sliding: float = 3e-6
     hurrying: float = 1e-2
     blunt: float = 5e-4
@@ -238,7 +242,7 @@ class ShallowSolver:
         return last is None or self._violation(last.answer) > still
 
     def _worthwhile(self, mixture: Mixture, last: State | None) -> float:
-        """The relative fall in one window of the descent below which the next search and master bring more.
+        """The relative fall in one window of the descent below which the next search and master are worth more.
 
         Both are paid in multiplications, counted and not timed, so that the same seed gives the same answer.
         """
@@ -250,6 +254,8 @@ class ShallowSolver:
         # A search's multiplications take about four times as long: its matrices are small and its rest is entrywise.
         search = 8.0 * (effort.starts + n) * effort.steps * effort.inner * N * r
         gained = max(0.0, last.mixture.value - mixture.value) / mixture.value
+        if len(last.directions):
+            gained *= self.options.persistence
         equal = gained * descent / (search + 10.0 * n * n * (N + n))
         return min(self.options.hurrying, max(self.options.sliding, equal))
 
