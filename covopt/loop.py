@@ -121,7 +121,7 @@ class Iteration(Protocol[State]):
 
 @runtime_checkable
 class Telling(Protocol):
-    """What a solver has besides whose iterations are long: `run` sets `tell`, and what it is told becomes history."""
+    """A solver that tells of better networks within an iteration: `run` sets `tell`; each call is a line of history."""
 
     tell: Tell
 
@@ -147,7 +147,7 @@ def run(
     """
     state = iteration.init() if resume is None else resume.state
     history: list[Progress] = [] if resume is None else list(resume.history)
-    status, past = Status.ITERATION_LIMIT, history[-1].iteration + 1 if history else 0
+    status, under_way = Status.ITERATION_LIMIT, history[-1].iteration + 1 if history else 0
 
     def add(line: Progress) -> None:
         history.append(line)
@@ -156,8 +156,7 @@ def run(
 
     def tell(cost: float, width: int) -> None:
         if history and cost < history[-1].cost:
-            last = history[-1]
-            add(replace(last, iteration=last.iteration + 1, seconds=budget.seconds(), cost=cost, width=width))
+            add(replace(history[-1], iteration=under_way, seconds=budget.seconds(), cost=cost, width=width))
 
     if isinstance(iteration, Telling):
         iteration.tell = tell
@@ -165,7 +164,8 @@ def run(
         if resume is not None:
             state = iteration.step(state)
         for count in range(budget.max_iterations + 1):
-            add(iteration.progress(state, past + count, budget.seconds()))
+            add(iteration.progress(state, under_way, budget.seconds()))
+            under_way += 1
             ended = iteration.finished(state)
             if ended is not None:
                 status = ended

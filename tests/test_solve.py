@@ -172,9 +172,13 @@ def test_time_limit_and_ctrl_c_keep_the_best_network() -> None:
     stopped = covopt.solve(X, Y, lam=1e-3, callback=interrupt)
     assert stopped.status == Status.INTERRUPTED
     assert np.isfinite(stopped.cost)
-    assert stopped.history[-1].iteration == 4
+    numbers = [line.iteration for line in stopped.history]
+    assert numbers == sorted(numbers)
+    assert numbers[-2:] == [3, 4]
     assert stopped.cost <= min(p.cost for p in stopped.history) * (1 + 1e-9)
     limited = covopt.solve(X, Y, lam=1e-4, gap=0.0, time_limit=0.5)
+    costs = [line.cost for line in limited.history]
+    assert costs[:-1] == sorted(costs[:-1], reverse=True)
     assert limited.status == Status.TIME_LIMIT
     assert np.isfinite(limited.cost)
     assert limited.cost == pytest.approx(min(p.cost for p in limited.history), rel=1e-9)

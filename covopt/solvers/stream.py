@@ -27,9 +27,7 @@ from covopt.loop import Budget, Progress, Status
 from covopt.model.chunks import Reduce, Samples, local
 from covopt.model.problem import Problem
 from covopt.solvers.descent import Adam, AdamOptions
-
-Parts = tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, " m"]]
-"""U (n, d), V (n, m) and b (m,): F = sigma(Xt U^T) V + beta 1 b^T."""
+from covopt.solvers.slide import Parts
 
 
 @dataclass(frozen=True)
