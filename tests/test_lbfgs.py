@@ -55,6 +55,21 @@ def test_goes_around_places_where_there_is_no_value() -> None:
     assert float(x) == pytest.approx(1.0, abs=1e-3)
 
 
+def test_scales_the_steps_by_the_guess() -> None:
+    """f = sum_j h_j x_j^2 / 2 with h from 1 to 10^8: with H^-1 for a guess the minimum is one full step away."""
+    curvature = torch.logspace(0.0, 8.0, 9, dtype=torch.float64)
+
+    def value(x: torch.Tensor) -> tuple[float, torch.Tensor]:
+        return float(curvature @ x.square()) / 2.0, curvature * x
+
+    start = curvature.rsqrt() / 9.0
+    path = list(lbfgs(value, start, DescentOptions(slow=0.0), 1.0 / curvature))
+    assert value(path[1])[0] <= 1e-20 * value(start)[0]
+    plain = list(lbfgs(value, start, DescentOptions(slow=0.0)))
+    assert len(plain) > 10
+    assert value(plain[-1])[0] <= 1e-12 * value(start)[0]
+
+
 def test_stops_when_told() -> None:
     def value(x: torch.Tensor) -> tuple[float, torch.Tensor]:
         return float(x @ x), 2 * x
@@ -63,18 +78,23 @@ def test_stops_when_told() -> None:
     assert torch.equal(descend(value, x, lambda: True), x)
 
 
+@pytest.mark.parametrize("guessed", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 8, 9, 23])
-def test_the_recursion_is_the_bfgs_update_of_the_last_pairs(count: int) -> None:
-    """H <- (I - s y^T / s^T y) H (I - y s^T / s^T y) + s s^T / s^T y, from c I, with the last 4 pairs."""
+def test_the_recursion_is_the_bfgs_update_of_the_last_pairs(count: int, guessed: bool) -> None:
+    """H <- (I - s y^T / s^T y) H (I - y s^T / s^T y) + s s^T / s^T y, from c D, with the last 4 pairs."""
     g, p, size = torch.Generator().manual_seed(count), 7, 4
-    memory, pairs = Memory(size), []
+    guess = torch.rand(p, generator=g, dtype=torch.float64) + 0.1 if guessed else None
+    memory, pairs = Memory(size, guess), []
     for _ in range(count):
         step, noise = (torch.randn(p, generator=g, dtype=torch.float64) for _ in range(2))
         change = noise if step @ noise > 0 else -noise
         memory.add(step, change, float(step @ change))
         pairs.append((step, change))
     identity = torch.eye(p, dtype=torch.float64)
-    H = identity * (float(pairs[-1][0] @ pairs[-1][1] / pairs[-1][1].square().sum()) if pairs else 1.0)
+    H = identity if guess is None else guess.diag()
+    if pairs:
+        step, change = pairs[-1]
+        H = H * float(step @ change / (change @ H @ change))
     for step, change in pairs[-size:]:
         left = identity - torch.outer(step, change) / (step @ change)
         H = left @ H @ left.T + torch.outer(step, step) / (step @ change)

@@ -26,7 +26,7 @@ def small(loss: str = "mse", slope: float = 0.0, bias: float = 1.0) -> Problem:
 
 def objectives(problem: Problem) -> list[Joint | Eliminated]:
     fit = make_fit(problem)
-    joint = Joint(problem.Xt, problem.activation, problem.beta, fit.smooth, 3, torch.float64)
+    joint = Joint(problem.Xt, problem.activation, problem.beta, fit.smooth, fit.curvature, 3, torch.float64)
     squares = fit.squares()
     return [joint] if squares is None else [joint, Eliminated(problem.Xt, problem.activation, problem.beta, *squares)]
 
@@ -83,6 +83,22 @@ def test_gradients_are_those_of_finite_differences(activation: Activation) -> No
         assert float(goal.value(x)[1] @ direction) == pytest.approx(difference, rel=1e-5)
 
 
+def test_the_inverse_curvature_is_that_of_finite_differences() -> None:
+    """Where they are exact: outputs of one norm, inputs x and -x, of which a neuron answers to one, X^T X diagonal."""
+    half = torch.linalg.qr(gaussian(12, 4, seed=4)).Q * torch.tensor([3.0, 2.0, 1.0, 0.1], dtype=torch.float64)
+    problem = make_problem(torch.cat([half, -half]), gaussian(24, 3, seed=5), lam=1e-2, bias=0.0)
+    joint = objectives(problem)[0]
+    V = torch.nn.functional.normalize(gaussian(5, 3, seed=2), dim=1)
+    x = joint.at(gaussian(5, 5, seed=1), V, gaussian(3, seed=3))
+    steps = 1e-5 * torch.eye(len(x), dtype=torch.float64)
+    second = [(joint.value(x + step)[1] - joint.value(x - step)[1]) @ step / (2.0 * step @ step) for step in steps]
+    torch.testing.assert_close(0.5 * joint.inverse_curvature(x), torch.stack(second).reciprocal(), rtol=1e-6, atol=0.0)
+    eliminated = objectives(problem)[1]
+    U, V, _ = eliminated.parts(x[:25])
+    at = joint.at(U, (V.square().sum() / len(V)).sqrt() * torch.nn.functional.normalize(V, dim=1), x[40:])
+    torch.testing.assert_close(eliminated.inverse_curvature(x[:25]), joint.inverse_curvature(at)[:25])
+
+
 def test_rounding_that_leaves_no_factorisation_is_an_infinite_value() -> None:
     """In float32 a mu far below the rounding of Phi^T Phi: no exception in the middle of a descent."""
     X = torch.ones(9, 2)
@@ -96,7 +112,8 @@ def test_float32_is_dropped_where_it_does_not_lower_the_value() -> None:
     problem = make_problem(X, Y, lam=1e-2, bias=0.0)
     size = 1.0 - 3 * 1e-2  # of each neuron's contribution: (1/3) (1 - a)^2 + 2 lam a is least at a = 1 - 3 lam
     none = torch.zeros(3, dtype=torch.float64)
-    goal = Joint(problem.X, problem.activation, 0.0, make_fit(problem).smooth, 3, torch.float64)
+    fit = make_fit(problem)
+    goal = Joint(problem.X, problem.activation, 0.0, fit.smooth, fit.curvature, 3, torch.float64)
     for parts in slide(goal, X, size * Y, none, never, SlideOptions(entries=1, slow=1e-4)):
         assert torch.allclose(parts[0], size**0.5 * X, atol=1e-12)
         assert torch.allclose(parts[1], size**0.5 * Y, atol=1e-12)

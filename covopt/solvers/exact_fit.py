@@ -88,14 +88,14 @@ def _misfit(problem: Problem, weights: Weights) -> float:
     return float((problem.Y - preactivations(problem, weights)[-1]).abs().max())
 
 
-def nearest_fit(problem: Problem, weights: list[Tensor]) -> list[Tensor]:
+def nearest_fit(problem: Problem, weights: list[Tensor], stop: Callable[[], bool] = lambda: False) -> list[Tensor]:
     """A network near by that fits exactly, or as nearly as it gets: W_1 ... W_L change the least for F = Y.
 
     Gauss-Newton steps D, each the least with J D = Y - F, are made while they bring F nearer to Y.
     """
     misfit, rounded = _misfit(problem, weights), ROUNDED * float(problem.Y.abs().max())
     for _ in range(STEPS):
-        if misfit <= rounded:
+        if misfit <= rounded or stop():
             break
         changed = [W + step for W, step in zip(weights, _least_step(problem, weights), strict=True)]
         left = _misfit(problem, changed)

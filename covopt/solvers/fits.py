@@ -57,6 +57,10 @@ class Fit(Protocol):
         """The loss that weights may descend between master solves, in units of lam, and its gradient."""
         ...
 
+    def curvature(self, F: Float[Tensor, "N m"]) -> float:
+        """Half of the mean diagonal of `smooth`'s Hessian at F."""
+        ...
+
     def moved(self, F: Float[Tensor, "N m"], mixture: Mixture) -> None:
         """The weights have descended to a network with outputs F."""
         ...
@@ -83,6 +87,9 @@ class LeastSquaresFit:
 
     def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
         return _squares(F, self._problem.Y, self._mu)
+
+    def curvature(self, F: Tensor) -> float:
+        return 1.0 / float(self._mu[0])
 
     def moved(self, F: Tensor, mixture: Mixture) -> None:
         """Nothing to remember."""
@@ -144,6 +151,9 @@ class InterpolationFit:
 
     def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
         return _squares(F, self._targets, self._weights)
+
+    def curvature(self, F: Tensor) -> float:
+        return 1.0 / float(self._weights[0])
 
     def moved(self, F: Tensor, mixture: Mixture) -> None:
         self._residual = float((F - self._problem.Y).norm())
@@ -216,6 +226,11 @@ class CrossEntropyFit:
     def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
         problem = self._problem
         return problem.loss.value(F, problem.Y) / problem.lam, problem.loss.gradient(F, problem.Y) / problem.lam
+
+    def curvature(self, F: Tensor) -> float:
+        """The Hessian's diagonal is p (1 - p) / (N lam)."""
+        p = torch.softmax(F, dim=1)
+        return float((p * (1.0 - p)).mean()) / (2.0 * self._problem.samples * self._problem.lam)
 
     def moved(self, F: Tensor, mixture: Mixture) -> None:
         self._F, self._cost = F, self._objective(F, mixture)

@@ -8,6 +8,7 @@ quasi-Newton methods (2013), algorithm 2.6.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -47,10 +48,15 @@ class Memory:
 
     Two loops over the pairs take two thirds of the time of the compact form's matrix products for 10^4 entries and
     more, and agree with it to 1e-11 (docs/notes/2026-11-variable-projection.md).
+
+    Args:
+        size: pairs.
+        guess: diagonal of the inverse Hessian before the first pair, up to a factor; alike where left out.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, guess: Float[Tensor, " p"] | None = None) -> None:
         self._pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=size)
+        self._guess = guess
 
     def __len__(self) -> int:
         return len(self._pairs)
@@ -65,25 +71,33 @@ class Memory:
         for step, change, curvature in reversed(self._pairs):
             weights.append(float(step @ q) / curvature)
             q.sub_(change, alpha=weights[-1])
+        if self._guess is not None:
+            q.mul_(self._guess)
         if self._pairs:
             _, change, curvature = self._pairs[-1]
-            q.mul_(curvature / float(change @ change))
+            q.mul_(curvature / float(change @ (change if self._guess is None else change * self._guess)))
         for (step, change, curvature), weight in zip(self._pairs, reversed(weights), strict=True):
             q.add_(step, alpha=weight - float(change @ q) / curvature)
         return q
 
 
-def lbfgs(value: Value, x: Float[Tensor, " p"], options: DescentOptions | None = None) -> Iterator[Float[Tensor, " p"]]:
+def lbfgs(
+    value: Value,
+    x: Float[Tensor, " p"],
+    options: DescentOptions | None = None,
+    guess: Float[Tensor, " p"] | None = None,
+) -> Iterator[Float[Tensor, " p"]]:
     """x, and where each iteration leads, until L-BFGS stands still or gains too little; f never rises.
 
     Args:
         value: f and its gradient.
         x: the start.
         options: the limits.
+        guess: as `Memory`'s.
     """
     options = options or DescentOptions()
     f, g = value(x)
-    memory = Memory(options.memory)
+    memory = Memory(options.memory, guess)
     recent: deque[float] = deque([f], maxlen=options.window + 1)
     yield x
     for _ in range(options.iterations):
@@ -91,7 +105,7 @@ def lbfgs(value: Value, x: Float[Tensor, " p"], options: DescentOptions | None =
         slope = float(g @ direction)
         if not slope < 0.0:
             return
-        first = 1.0 if len(memory) else min(1.0, 1.0 / float(g.norm()))
+        first = 1.0 if len(memory) else min(1.0, 1.0 / math.sqrt(-slope))
         found = _weak_wolfe(value, x, f, direction, slope, first, options)
         if found is None:
             return

@@ -294,7 +294,8 @@ class ShallowSolver:
         activation, beta, squares = self.problem.activation, self.problem.beta, self._fit.squares()
         if squares is not None:
             return Eliminated(self._X, activation, beta, *squares)
-        return Joint(self._X, activation, beta, self._fit.smooth, self.problem.Y.shape[1], self._X.dtype)
+        fit, outputs = self._fit, self.problem.Y.shape[1]
+        return Joint(self._X, activation, beta, fit.smooth, fit.curvature, outputs, self._X.dtype)
 
     def _look_at(self, U: Tensor, V: Tensor, b: Tensor) -> None:
         """Tell of a network within a round that is better than all before."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from covopt.cone.reduce import balance, caratheodory, merge
 from covopt.model.problem import Problem
 from covopt.model.weights import evaluate
+from covopt.solvers.exact_fit import PRODUCTS, nearest_fit
 from covopt.solvers.fits import Fit
 from covopt.solvers.master import Mixture
 
@@ -22,13 +23,16 @@ class ReductionOptions:
 
     Attributes:
         merging: neurons are merged whose angles have cosines above 1 - these, one after the other.
-        dropping: dependent neurons are dropped where that takes about so many multiplications at most.
+        weakest: neurons are dropped whose norm is below this part of all weights', where the others can fit exactly.
+        affordable: dependent neurons are dropped, and a step to an exact fit is made, where that takes about so many
+            multiplications at most.
         higher: what a smaller network may cost more, relative (rounding).
         tolerance: of the masters on merged neurons.
     """
 
     merging: tuple[float, ...] = (1e-9, 1e-7, 1e-5, 1e-3)
-    dropping: float = 2.0**31
+    weakest: float = 1e-3
+    affordable: float = 2.0**31
     higher: float = 1e-10
     tolerance: float = 1e-12
 
@@ -86,8 +90,12 @@ class NetworkBuilder:
             if len(network.U) and not late():
                 merged = merge(network.U, network.V, cosine)
                 network = self._better(network, self._polished(network, merged.directions, merged.outputs, late))
+                network = self._better(network, self._refitted(network, *merged.balanced(), late))
+        sizes = network.V.norm(dim=1)
+        strong = sizes > self.options.weakest * sizes.norm()
+        network = self._better(network, self._refitted(network, network.U[strong], network.V[strong], late))
         rows = self.problem.samples * self.problem.Y.shape[1]
-        if len(network.U) and len(network.U) * min(rows, len(network.U)) * rows <= self.options.dropping:
+        if len(network.U) and len(network.U) * min(rows, len(network.U)) * rows <= self.options.affordable:
             lengths = network.U.norm(dim=1, keepdim=True)
             directions = network.U / lengths
             selected = caratheodory(self.problem.activation(self.problem.Xt @ directions.T), network.V * lengths)
@@ -102,6 +110,18 @@ class NetworkBuilder:
         Phi = self.problem.activation(self._X @ reduced.T)
         mixture = self._fit.solve(Phi, outputs.norm(dim=1), self.options.tolerance, late)
         return self.of_mixture(reduced, Phi, mixture)
+
+    def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Callable[[], bool]) -> Network:
+        """For `interpolate` the nearest network that fits, from these fewer neurons; `network` where it is too much.
+
+        What merging and dropping change is of first order for the fit, but of second for the nearest fit's cost.
+        """
+        step = 4.0 * PRODUCTS * self.problem.samples * (U.numel() + V.numel())
+        fewer = len(U) < len(network.U)
+        if not (self.problem.interpolates and fewer and step <= self.options.affordable) or late():
+            return network
+        first, last = nearest_fit(self.problem, replace(network, U=U, V=V).weights(), late)
+        return self._built(first, last[:, :-1].T, last[:, -1])
 
     def _built(self, directions: Tensor, outputs: Tensor, b: Tensor) -> Network:
         U, V = balance(directions, outputs)

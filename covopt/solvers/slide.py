@@ -4,7 +4,8 @@ Frank-Wolfe's atoms stand still; their neurons need not. In weights the objectiv
 
     S(F) + |U|_F^2 + |V|_F^2 + |b|^2,  F = sigma(X U^T) V + beta 1 b^T,
 
-in units of lam (S is the fit's smooth loss), and L-BFGS lowers it along all neurons together. Two things make it fast:
+in units of lam (S is the fit's smooth loss), and L-BFGS lowers it along all neurons together. Three things make it
+fast:
 
 * Where S is least squares, sum_i |F_i - T_i|^2 / mu_i, the outputs are eliminated (variable projection). What is left
   is the second reformulation of the loss (MATH.md section 3) along U,
@@ -13,6 +14,11 @@ in units of lam (S is the fit's smooth loss), and L-BFGS lowers it along all neu
       dJ/dPhi = -2 Lambda V^T,  Lambda = A^-1 T,  V = Phi^T Lambda,  b = beta Lambda^T 1.
 
   The fit is stiffer than the penalty by 1 / lam, and V follows the stiff directions of itself.
+* L-BFGS starts from the Hessian's diagonal, roughly. With S of curvature 2 c, all but one factor fixed, half of it is
+
+      1 + c |v_k|^2 (X^T D_k X)_jj along u_kj,  1 + c |phi_k|^2 along v_k,  1 + c N beta^2 along b,
+
+  where D_k marks neuron k's active samples. X^T X is diagonal in the row-space basis; half of it stands for X^T D_k X.
 * Kinks stop L-BFGS short (MATH.md section 4). They are rounded over |z| < kink first, and sharpen step by step; the
   oracle's ascents, which continue from the moved neurons, put them exactly on their kinks afterwards.
 
@@ -55,11 +61,11 @@ class SlideOptions:
         descent: L-BFGS's other limits.
     """
 
-    kinks: tuple[float, ...] = (0.05, 5e-3, 5e-4)
+    kinks: tuple[float, ...] = (0.1, 0.01, 1e-3)
     slow: float = 1e-5
     roughly: float = 3e-5
     entries: int = 2**12
-    look: int = 100
+    look: int = 50
     descent: DescentOptions = field(default_factory=DescentOptions)
 
 
@@ -71,6 +77,7 @@ class Joint:
         X: inputs in the row-space basis.
         activation, beta: the network's.
         smooth: S and its gradient.
+        curvature: half of the mean diagonal of S's Hessian.
         outputs: m.
         dtype: in which S is evaluated.
     """
@@ -79,6 +86,7 @@ class Joint:
     activation: Activation
     beta: float
     smooth: Smooth
+    curvature: Callable[[Float[Tensor, "N m"]], float]
     outputs: int
     dtype: torch.dtype
 
@@ -96,6 +104,22 @@ class Joint:
         dU = self.activation.pull_back(G @ V.T, Z).T @ self.X
         gradient = torch.cat([dU.flatten(), (Phi.T @ G).flatten(), self.beta * G.sum(dim=0)])
         return float(S) + float(x @ x), gradient.add_(x, alpha=2.0)
+
+    def inverse_curvature(self, x: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
+        """About the diagonal of the inverse Hessian, times 2."""
+        U, V, b = self.parts(x)
+        Phi = self.activation(self.X @ U.T)
+        c = self.curvature(torch.addmm(self.beta * b, Phi, V).to(self.dtype))
+        along_V = (1.0 + c * Phi.square().sum(dim=0)).reciprocal()[:, None].expand_as(V)
+        along_b = torch.full_like(b, 1.0 / (1.0 + c * len(Phi) * self.beta**2))
+        return torch.cat([_along_directions(self.X, V, c).expand_as(U).flatten(), along_V.flatten(), along_b])
+
+    def network(self, x: Float[Tensor, " P"]) -> tuple[float, Parts]:
+        """The objective of the balanced network that x stands for, and that network."""
+        U, V, b = self.parts(x)
+        S, _ = self.smooth(torch.addmm(self.beta * b, self.activation(self.X @ U.T), V).to(self.dtype))
+        U, V = balance(U, V)
+        return float(S + U.square().sum() + V.square().sum() + b.square().sum()), (U, V, b)
 
     def hidden(self, x: Float[Tensor, " P"]) -> Float[Tensor, "n r"]:
         """U."""
@@ -135,6 +159,19 @@ class Eliminated:
         f = float(fit + x @ x)
         slope = self.activation.pull_back(Lambda @ V.T, Z).T @ self.X
         return f if math.isfinite(f) else math.inf, torch.add(x, slope.flatten(), alpha=-1.0).mul_(2.0)
+
+    def inverse_curvature(self, x: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
+        """About the diagonal of the inverse Hessian, times 2."""
+        U, V, _ = self.parts(x)
+        return _along_directions(self.X, V, 1.0 / self.mu).expand_as(U).flatten()
+
+    def network(self, x: Float[Tensor, " P"]) -> tuple[float, Parts]:
+        """The objective of the balanced network that x stands for, and that network."""
+        U = self.hidden(x)
+        V, b, Lambda = self._best(self.activation(self.X @ U.T))
+        U, V = balance(U, V)
+        value = float(self.mu * Lambda.square().sum() + U.square().sum() + V.square().sum() + b.square().sum())
+        return value if math.isfinite(value) else math.inf, (U, V, b)
 
     def hidden(self, x: Float[Tensor, " P"]) -> Float[Tensor, "n r"]:
         """U."""
@@ -177,8 +214,8 @@ def slide(
     """
     options = options or SlideOptions()
     best = objective.at(*balance(directions, outputs), bias)
-    lowest = objective.value(best)[0]
-    yield _balanced(objective, best)
+    lowest, network = objective.network(best)
+    yield network
     single = objective.X.dtype == torch.float64 and objective.X.numel() >= options.entries
     rough = replace(objective, X=objective.X.float()) if single else objective
     slow = max(options.slow, options.roughly) if single else options.slow
@@ -190,13 +227,14 @@ def slide(
         start = best if where is objective else x
         size = kink * float((objective.X @ objective.hidden(start).T).square().mean().sqrt())
         rounded = replace(where, activation=Smoothed(objective.activation.slope, size)) if size else where
-        path = lbfgs(rounded.value, start.to(where.X), replace(options.descent, slow=slow))
+        start = start.to(where.X)
+        path = lbfgs(rounded.value, start, replace(options.descent, slow=slow), rounded.inverse_curvature(start))
         for x in _looks(path, start, options.look, stop):
             x = x.to(best)
-            value = objective.value(x)[0]
+            value, network = objective.network(x)
             if value < lowest:
                 best, lowest = x, value
-                yield _balanced(objective, best)
+                yield network
 
 
 def _looks(
@@ -212,6 +250,6 @@ def _looks(
     yield x
 
 
-def _balanced(objective: Joint | Eliminated, x: Tensor) -> Parts:
-    U, V, b = objective.parts(x)
-    return *balance(U, V), b
+def _along_directions(X: Tensor, V: Tensor, c: float) -> Float[Tensor, " r"]:
+    """1 / (1 + c |v|^2 X^T X / 2) on the diagonal, with the mean of |v_k|^2."""
+    return (1.0 + 0.5 * c * V.square().sum() / len(V) * X.square().sum(dim=0)).reciprocal()
