@@ -13,7 +13,17 @@ from typing import Annotated
 import typer
 
 from covopt import __version__
-from covopt.commands.common import BAD_INPUT, CLOSED, COMMAND, complain, discard_output, flush, is_memory
+from covopt.commands.common import (
+    BAD_INPUT,
+    CLOSED,
+    COMMAND,
+    NO_ROOM,
+    complain,
+    discard_output,
+    flush,
+    is_memory,
+    unwritten,
+)
 from covopt.commands.compare import compare_command
 from covopt.commands.cprank import cprank_command
 from covopt.commands.doctor import doctor_command
@@ -80,6 +90,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # who read the answer has seen enough
         discard_output()
         sys.exit(CLOSED)
+    except OSError as error:  # files are written elsewhere, with errors of their own
+        if error.errno not in NO_ROOM:
+            raise
+        unwritten(error)
     except (MemoryError, RuntimeError) as error:
         if not is_memory(error):
             raise

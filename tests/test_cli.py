@@ -264,6 +264,42 @@ def test_version_and_help(tmp_path: Path) -> None:
         assert "Usage: covopt" in shown.stdout
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", [["--help"], ["doctor"], ["solve", "iris", "--rows", "9", "--time-limit", "1"]])
+def test_a_full_disk_behind_standard_output(command: list[str], unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "covopt", *command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT | {"PYTHONUNBUFFERED": unbuffered},
+            timeout=120,
+            check=False,
+        )
+    said = "covopt: The answer cannot be written (No space left on device); send it elsewhere, or make room.\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
+@pytest.mark.parametrize("command", [["--help"], ["doctor"]])
+def test_nobody_reads_the_answer(command: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        done = subprocess.run(
+            [sys.executable, "-m", "covopt", *command],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode in (1, 141)  # a command that prints with rich ends with rich's own code
+    assert done.stderr == ""
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = "import sys, covopt.cli; print([m for m in ('torch', 'numpy', 'sklearn', 'cvxpy') if m in sys.modules])"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
 
 import typer
 from rich.console import Console
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from covopt.result import Result
 
 BAD_INPUT, INTERRUPTED, CLOSED = 2, 130, 141
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 COMMAND: ContextVar[list[str]] = ContextVar("command")
 """The words of the command line that runs; a run that is stored tells them."""
 
@@ -143,8 +145,13 @@ def flush() -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        discard_output()
-        complain(f"The answer cannot be written ({error.strerror}); send it elsewhere, or make room.", BAD_INPUT)
+        unwritten(error)
+
+
+def unwritten(error: OSError) -> NoReturn:
+    """Say that standard output did not take the answer."""
+    discard_output()
+    complain(f"The answer cannot be written ({error.strerror}); send it elsewhere, or make room.", BAD_INPUT)
 
 
 def discard_output() -> None:
@@ -157,6 +164,6 @@ def is_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
 
 
-def complain(message: str, code: int) -> None:
+def complain(message: str, code: int) -> NoReturn:
     print(f"covopt: {printable(message)}", file=sys.stderr)
     sys.exit(code)
