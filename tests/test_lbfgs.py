@@ -55,8 +55,8 @@ def test_goes_around_places_where_there_is_no_value() -> None:
     assert float(x) == pytest.approx(1.0, abs=1e-3)
 
 
-def test_scales_the_steps_by_the_guess() -> None:
-    """f = sum_j h_j x_j^2 / 2 with h from 1 to 10^8: with H^-1 for a guess the minimum is one full step away."""
+def test_scales_the_steps_by_the_preconditioner() -> None:
+    """f = sum_j h_j x_j^2 / 2 with h from 1 to 10^8: with H^-1 for it the minimum is one full step away."""
     curvature = torch.logspace(0.0, 8.0, 9, dtype=torch.float64)
 
     def value(x: torch.Tensor) -> tuple[float, torch.Tensor]:
@@ -78,20 +78,20 @@ def test_stops_when_told() -> None:
     assert torch.equal(descend(value, x, lambda: True), x)
 
 
-@pytest.mark.parametrize("guessed", [False, True])
+@pytest.mark.parametrize("preconditioned", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 8, 9, 23])
-def test_the_recursion_is_the_bfgs_update_of_the_last_pairs(count: int, guessed: bool) -> None:
+def test_the_recursion_is_the_bfgs_update_of_the_last_pairs(count: int, preconditioned: bool) -> None:
     """H <- (I - s y^T / s^T y) H (I - y s^T / s^T y) + s s^T / s^T y, from c D, with the last 4 pairs."""
     g, p, size = torch.Generator().manual_seed(count), 7, 4
-    guess = torch.rand(p, generator=g, dtype=torch.float64) + 0.1 if guessed else None
-    memory, pairs = Memory(size, guess), []
+    D = torch.rand(p, generator=g, dtype=torch.float64) + 0.1 if preconditioned else None
+    memory, pairs = Memory(size, D), []
     for _ in range(count):
         step, noise = (torch.randn(p, generator=g, dtype=torch.float64) for _ in range(2))
         change = noise if step @ noise > 0 else -noise
         memory.add(step, change, float(step @ change))
         pairs.append((step, change))
     identity = torch.eye(p, dtype=torch.float64)
-    H = identity if guess is None else guess.diag()
+    H = identity if D is None else D.diag()
     if pairs:
         step, change = pairs[-1]
         H = H * float(step @ change / (change @ H @ change))

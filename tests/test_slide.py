@@ -99,6 +99,20 @@ def test_the_inverse_curvature_is_that_of_finite_differences() -> None:
     torch.testing.assert_close(eliminated.inverse_curvature(x[:25]), joint.inverse_curvature(at)[:25])
 
 
+@pytest.mark.parametrize("loss", ["mse", "interpolate", "cross_entropy"])
+def test_the_fit_knows_its_curvature(loss: str) -> None:
+    """Half of the mean second derivative of S, by finite differences of its gradient."""
+    lam = None if loss == "interpolate" else 1e-2
+    fit = make_fit(make_problem(gaussian(8, 4), torch.eye(2, dtype=torch.float64).repeat(4, 1), loss=loss, lam=lam))
+    F, step = gaussian(8, 2, seed=3), 1e-5
+    second = []
+    for place in range(F.numel()):
+        move = torch.zeros_like(F)
+        move.view(-1)[place] = step
+        second.append(((fit.smooth(F + move)[1] - fit.smooth(F - move)[1]) * move).sum() / (2.0 * step**2))
+    assert fit.curvature(F) == pytest.approx(float(torch.stack(second).mean()) / 2.0, rel=1e-6)
+
+
 def test_rounding_that_leaves_no_factorisation_is_an_infinite_value() -> None:
     """In float32 a mu far below the rounding of Phi^T Phi: no exception in the middle of a descent."""
     X = torch.ones(9, 2)

@@ -92,6 +92,11 @@ def nearest_fit(problem: Problem, weights: list[Tensor], stop: Callable[[], bool
     """A network near by that fits exactly, or as nearly as it gets: W_1 ... W_L change the least for F = Y.
 
     Gauss-Newton steps D, each the least with J D = Y - F, are made while they bring F nearer to Y.
+
+    Args:
+        problem: its X and Y.
+        weights: W_1 ... W_L.
+        stop: asked before each step.
     """
     misfit, rounded = _misfit(problem, weights), ROUNDED * float(problem.Y.abs().max())
     for _ in range(STEPS):

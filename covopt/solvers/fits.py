@@ -58,7 +58,7 @@ class Fit(Protocol):
         ...
 
     def curvature(self, F: Float[Tensor, "N m"]) -> float:
-        """Half of the mean diagonal of `smooth`'s Hessian at F."""
+        """Half of the mean diagonal of `smooth`'s Hessian at F, in units of lam."""
         ...
 
     def moved(self, F: Float[Tensor, "N m"], mixture: Mixture) -> None:

@@ -51,12 +51,12 @@ class Memory:
 
     Args:
         size: pairs.
-        guess: diagonal of the inverse Hessian before the first pair, up to a factor; alike where left out.
+        preconditioner: diagonal of the inverse Hessian before the first pair, up to a factor; all alike where left out.
     """
 
-    def __init__(self, size: int, guess: Float[Tensor, " p"] | None = None) -> None:
+    def __init__(self, size: int, preconditioner: Float[Tensor, " p"] | None = None) -> None:
         self._pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=size)
-        self._guess = guess
+        self._preconditioner = preconditioner
 
     def __len__(self) -> int:
         return len(self._pairs)
@@ -71,11 +71,12 @@ class Memory:
         for step, change, curvature in reversed(self._pairs):
             weights.append(float(step @ q) / curvature)
             q.sub_(change, alpha=weights[-1])
-        if self._guess is not None:
-            q.mul_(self._guess)
+        D = self._preconditioner
+        if D is not None:
+            q.mul_(D)
         if self._pairs:
             _, change, curvature = self._pairs[-1]
-            q.mul_(curvature / float(change @ (change if self._guess is None else change * self._guess)))
+            q.mul_(curvature / float(change @ (change if D is None else D * change)))
         for (step, change, curvature), weight in zip(self._pairs, reversed(weights), strict=True):
             q.add_(step, alpha=weight - float(change @ q) / curvature)
         return q
@@ -85,7 +86,7 @@ def lbfgs(
     value: Value,
     x: Float[Tensor, " p"],
     options: DescentOptions | None = None,
-    guess: Float[Tensor, " p"] | None = None,
+    preconditioner: Float[Tensor, " p"] | None = None,
 ) -> Iterator[Float[Tensor, " p"]]:
     """x, and where each iteration leads, until L-BFGS stands still or gains too little; f never rises.
 
@@ -93,11 +94,11 @@ def lbfgs(
         value: f and its gradient.
         x: the start.
         options: the limits.
-        guess: as `Memory`'s.
+        preconditioner: as `Memory`'s.
     """
     options = options or DescentOptions()
     f, g = value(x)
-    memory = Memory(options.memory, guess)
+    memory = Memory(options.memory, preconditioner)
     recent: deque[float] = deque([f], maxlen=options.window + 1)
     yield x
     for _ in range(options.iterations):

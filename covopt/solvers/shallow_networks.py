@@ -85,7 +85,7 @@ class NetworkBuilder:
         return self._built(rows @ self._Q, outputs, b)
 
     def reduced(self, network: Network, late: Callable[[], bool]) -> Network:
-        """Fewer neurons at no higher cost: aligned ones merged, dependent ones dropped; itself where neither helps."""
+        """Fewer neurons at no higher cost: aligned ones merged, tiny and dependent ones dropped; else `network`."""
         for cosine in self.options.merging:
             if len(network.U) and not late():
                 merged = merge(network.U, network.V, cosine)
@@ -114,7 +114,7 @@ class NetworkBuilder:
     def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Callable[[], bool]) -> Network:
         """For `interpolate` the nearest network that fits, from these fewer neurons; `network` where it is too much.
 
-        What merging and dropping change is of first order for the fit, but of second for the nearest fit's cost.
+        Merging and dropping change the fit in the first order, but the nearest fit's cost in the second.
         """
         step = 4.0 * PRODUCTS * self.problem.samples * (U.numel() + V.numel())
         fewer = len(U) < len(network.U)

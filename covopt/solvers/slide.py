@@ -18,7 +18,8 @@ fast:
 
       1 + c |v_k|^2 (X^T D_k X)_jj along u_kj,  1 + c |phi_k|^2 along v_k,  1 + c N beta^2 along b,
 
-  where D_k marks neuron k's active samples. X^T X is diagonal in the row-space basis; half of it stands for X^T D_k X.
+  (derived; tested against finite differences), where D_k marks neuron k's active samples. X^T X is diagonal in the
+  row-space basis; half of it stands for X^T D_k X, and the mean of |v_k|^2 for each.
 * Kinks stop L-BFGS short (MATH.md section 4). They are rounded over |z| < kink first, and sharpen step by step; the
   oracle's ascents, which continue from the moved neurons, put them exactly on their kinks afterwards.
 
@@ -228,7 +229,8 @@ def slide(
         size = kink * float((objective.X @ objective.hidden(start).T).square().mean().sqrt())
         rounded = replace(where, activation=Smoothed(objective.activation.slope, size)) if size else where
         start = start.to(where.X)
-        path = lbfgs(rounded.value, start, replace(options.descent, slow=slow), rounded.inverse_curvature(start))
+        preconditioner = rounded.inverse_curvature(start)
+        path = lbfgs(rounded.value, start, replace(options.descent, slow=slow), preconditioner)
         for x in _looks(path, start, options.look, stop):
             x = x.to(best)
             value, network = objective.network(x)
