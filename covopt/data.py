@@ -12,33 +12,33 @@ import gzip
 import math
 import os
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from jaxtyping import Float64
 from numpy.typing import NDArray
-from sklearn import datasets
 
 from covopt.arrays import DEFLATE_LIMIT, LARGEST, check_readable, check_unfolding, read_npz
 from covopt.errors import DataError, counted, listed, shown
+from covopt.lazy import lazy
 from covopt.tensors import as_array, read_torch
+
+if TYPE_CHECKING:
+    from sklearn import datasets
+else:
+    datasets = lazy("sklearn.datasets")
 
 try:
     from pyarrow import ArrowException, parquet
 except ImportError:  # the extra `parquet` is not installed; `_read_parquet` says so
     ArrowException, parquet = ValueError, None
 
-SHIPPED: dict[str, Callable[..., object]] = {
-    "breast_cancer": datasets.load_breast_cancer,
-    "diabetes": datasets.load_diabetes,
-    "digits": datasets.load_digits,
-    "iris": datasets.load_iris,
-    "linnerud": datasets.load_linnerud,
-    "wine": datasets.load_wine,
-}
+SHIPPED = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
+"""Data sets that scikit-learn ships; its `load_NAME` reads them."""
 SCALES = ("none", "max", "standard")
 CLASSES = 1000
 """So many classes, or more, need two rows of each on average; else they are numbers, whose one-hot rows are huge."""
@@ -138,7 +138,7 @@ def _read(name: str, target: str | None, data_dir: str | os.PathLike[str] | None
     if name == "mnist":
         return _fetch_mnist() if data_dir is None else _read_mnist(Path(data_dir))
     if name in SHIPPED:
-        X, Y = SHIPPED[name](return_X_y=True)  # type: ignore[misc]
+        X, Y = getattr(datasets, f"load_{name}")(return_X_y=True)
         return _Raw(np.asarray(X), np.asarray(Y))
     raise DataError(f"There is no file or data set named {shown(name)}; {_suggestion(name)}.")
 

@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from covopt import __version__, markup, record, words
 from covopt.errors import ProblemError, RecordError, counted
-from covopt.figures import ForcesPicture, RunPicture, draw_run
+from covopt.lazy import lazy
 from covopt.loop import Certificate, Progress, Status
 from covopt.model import weights as weight_form
 from covopt.model.activation import Activation
@@ -27,6 +28,11 @@ from covopt.model.forces import layer_forces
 from covopt.model.problem import Problem, make_problem, with_bias
 from covopt.origin import ORIGIN, write_origin
 from covopt.tensors import write_torch
+
+if TYPE_CHECKING:
+    from covopt import figures
+else:
+    figures = lazy("covopt.figures")
 
 
 @dataclass(frozen=True)
@@ -160,21 +166,21 @@ class Result:
         """Attraction and repulsion on hidden layer = 1 ... L - 1, as `covopt.forces`."""
         return _forces(double_problem(self.problem), self._double(), layer)
 
-    def forces_picture(self, layer: int) -> ForcesPicture:
+    def forces_picture(self, layer: int) -> figures.ForcesPicture:
         """What `figures.draw_forces` draws of a hidden layer."""
         found = self.forces(layer)
         labels, name = _sample_labels(self.problem)
         title = f"{record.headline(self.summary())}: layer {layer}, imbalance {found.imbalance:.2g}"
         Z = self.representations(layer)
-        return ForcesPicture(title, Z, found.attraction, found.feasible_repulsion, labels, name == "class")
+        return figures.ForcesPicture(title, Z, found.attraction, found.feasible_repulsion, labels, name == "class")
 
-    def run_picture(self) -> RunPicture:
+    def run_picture(self) -> figures.RunPicture:
         """What `figures.draw_run` draws: the last hidden layer's neurons, the samples by class or by first target."""
         p = self.problem
         incoming, outgoing = self.weights[-2].double(), self.weights[-1].double()[:, :-1]
         Z = torch.as_tensor(self.representations(p.depth - 1))
         key, name = _sample_labels(p)
-        return RunPicture(
+        return figures.RunPicture(
             title=record.headline(self.summary()),
             history=self.history,
             norms=(incoming.square().sum(dim=1) + outgoing.square().sum(dim=0)).cpu().numpy(),
@@ -252,7 +258,7 @@ class Result:
             force=force,
             others={
                 "network.pt": lambda path: write_torch(path, self.to_torch().state_dict()),
-                "figure.png": lambda path: draw_run(self.run_picture(), path),
+                "figure.png": lambda path: figures.draw_run(self.run_picture(), path),
                 ORIGIN: write_origin(),
                 **(others or {}),
             },

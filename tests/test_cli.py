@@ -306,6 +306,25 @@ def test_help_loads_nothing_heavy() -> None:
     assert process.stdout == "[]\n"
 
 
+@pytest.mark.parametrize("command", ["solve", "plateau", "validate", "compare"])
+def test_a_solve_loads_what_it_needs_alone(command: str, tmp_path: Path) -> None:
+    """Each of these takes about as long to load as the solve of a small table."""
+    (tmp_path / "t.csv").write_text("a,b,y\n1,2,0.5\n2,3,1.5\n3,1,2.5\n")
+    options = ["t.csv", "--target", "y", "--lam", "0.1", "--time-limit", "1", "--json"]
+    heavy = "cvxpy sklearn matplotlib pandas dask torch._dynamo".split()
+    code = f"""import sys
+from covopt.cli import main
+try:
+    main({[command, *options]})
+except SystemExit as ended:
+    assert not ended.code
+print([m for m in {heavy} if m in sys.modules])"""
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, cwd=tmp_path, check=True
+    )
+    assert process.stdout.splitlines()[-1] == "[]"
+
+
 def test_solve_then_show(tmp_path: Path) -> None:
     x = np.linspace(-1.0, 1.0, 12)
     np.savez(tmp_path / "wave.npz", X=x[:, None], Y=np.sin(3 * x))

@@ -34,14 +34,20 @@ import math
 import time
 import warnings
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import cvxpy as cp
 import networkx as nx
 import numpy as np
 from jaxtyping import Float
 from scipy.sparse import csr_array
 
 from covopt.certify.graphs import support_graph
+from covopt.lazy import lazy
+
+if TYPE_CHECKING:
+    import cvxpy as cp
+else:
+    cp = lazy("cvxpy")
 
 Matrix = Float[np.ndarray, "n n"]
 Monomial = tuple[int, ...]

@@ -15,8 +15,8 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import cvxpy as cp
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -27,10 +27,16 @@ from covopt.certify.first_order import STEPS, AlternatingDirections, FreeLambda,
 from covopt.certify.lift import Ground, Piece, make_ground, make_piece, prove
 from covopt.certify.sign_branch import BRANCH, BranchOptions, Multipliers, SignBranch, proved_maximum
 from covopt.errors import ProblemError
+from covopt.lazy import lazy
 from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.loop import Budget, Certificate
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem
+
+if TYPE_CHECKING:
+    import cvxpy as cp
+else:
+    cp = lazy("cvxpy")
 
 Watch = Callable[[float, float], None]
 """Called with the seconds so far and the best proved number so far."""

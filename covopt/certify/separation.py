@@ -13,13 +13,19 @@ programme; its inexactness is repaired by C1 <- C1 - delta I, lam <- lam + delta
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import cvxpy as cp
 import numpy as np
 from jaxtyping import Float
 
 from covopt.certify.copositive import copositivity
 from covopt.certify.factorization import EPS
+from covopt.lazy import lazy
+
+if TYPE_CHECKING:
+    import cvxpy as cp
+else:
+    cp = lazy("cvxpy")
 
 Matrix = Float[np.ndarray, "N N"]
 

@@ -39,9 +39,9 @@ class Answer(Protocol):
 
 def store(answer: Answer, out: Path | None, force: bool, data: Dataset) -> None:
     """Store an answer with its report, if --out asks for it."""
-    from covopt.report.write import beside
-
     if out is not None:
+        from covopt.report.write import beside
+
         answer.save(out, force=force, others=beside(out, COMMAND.get(), data))
 
 

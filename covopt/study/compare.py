@@ -9,14 +9,20 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from covopt import markup, record, words
 from covopt.answer import METHODS, solve
 from covopt.errors import ProblemError, listed
-from covopt.figures import Curve, draw_curves
+from covopt.lazy import lazy
 from covopt.loop import Progress, Status
 from covopt.origin import ORIGIN, write_origin
 from covopt.result import Result
+
+if TYPE_CHECKING:
+    from covopt import figures
+else:
+    figures = lazy("covopt.figures")
 
 COLUMNS = ("method", "best cost", "median cost", "proved bound", "hidden neurons", "seconds", "status")
 
@@ -139,8 +145,8 @@ class Comparison:
 
     def draw(self, path: Path) -> None:
         """The cost of each method against time, as a PNG at `path`."""
-        curves = [Curve(c.method, c.result.history, c.starts) for c in self.contenders if c.result is not None]
-        draw_curves(record.headline(self.best.summary()), curves, self.lower, path)
+        curves = [figures.Curve(c.method, c.result.history, c.starts) for c in self.contenders if c.result is not None]
+        figures.draw_curves(record.headline(self.best.summary()), curves, self.lower, path)
 
     def _write_history(self, path: Path) -> None:
         with path.open("w", newline="", encoding="utf-8") as stream:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,12 +26,17 @@ from numpy.typing import NDArray
 from covopt import __version__, record
 from covopt.data import read_data
 from covopt.errors import ProblemError, shown
+from covopt.lazy import lazy
 from covopt.loop import Budget, Callback, Status
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import outputs
 from covopt.solvers.trainer import Trainings, train
 from covopt.study.width_search import EPS
-from covopt.width_figures import WidthCurve, WidthPanel, draw_widths
+
+if TYPE_CHECKING:
+    from covopt import width_figures
+else:
+    width_figures = lazy("covopt.width_figures")
 
 SAMPLES = 1000
 TEACHER = (50, 10, 10, 10)
@@ -121,12 +127,14 @@ class Figure2:
             mine = [trial for trial in self.trials if trial.lam == lam]
             widths, train, test = (np.array(column, dtype=np.float64) for column in zip(*self.lowest(lam), strict=True))
             curves = [
-                WidthCurve("train loss", widths, train, np.array([(t.width, t.train) for t in mine])),
-                WidthCurve("test loss, no penalty", widths, test, np.array([(t.width, t.test) for t in mine])),
+                width_figures.WidthCurve("train loss", widths, train, np.array([(t.width, t.train) for t in mine])),
+                width_figures.WidthCurve(
+                    "test loss, no penalty", widths, test, np.array([(t.width, t.test) for t in mine])
+                ),
             ]
             marks = [(self.start(lam, eps), f"within {100 * eps:g} %") for eps in EPS]
-            panels.append(WidthPanel(f"{self.data}: lam {lam:g}", curves, self.level(lam), None, marks))
-        draw_widths(panels, path)
+            panels.append(width_figures.WidthPanel(f"{self.data}: lam {lam:g}", curves, self.level(lam), None, marks))
+        width_figures.draw_widths(panels, path)
 
     def save(self, directory: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write plateau.json, trials.csv and figure.png.

@@ -18,6 +18,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from covopt import __version__, markup, record, words
 from covopt.answer import solve
 from covopt.certify.completely_positive import CPRank
 from covopt.errors import ProblemError, listed, shown
+from covopt.lazy import lazy
 from covopt.loop import Budget, Callback, Certificate, Status
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
@@ -35,7 +37,11 @@ from covopt.result import Result
 from covopt.study import width_bounds
 from covopt.study.width_bounds import WidthBound
 from covopt.study.width_search import EPS, Point, WidthSearch, widths_at
-from covopt.width_figures import WidthCurve, WidthPanel, draw_widths
+
+if TYPE_CHECKING:
+    from covopt import width_figures
+else:
+    width_figures = lazy("covopt.width_figures")
 
 # Parts of the time limit: the level; and of what is left, theorems on the exact start.
 SOLVING, PROVING = 0.4, 0.2
@@ -192,10 +198,10 @@ class Plateau:
     def draw(self, path: Path) -> None:
         """The curve, the level and the proved bound, and the starts of the plateau, as a PNG at `path`."""
         widths, costs = (np.array(values, dtype=np.float64) for values in zip(*self.curve, strict=True))
-        curve = WidthCurve("lowest cost known", widths, costs, np.empty((0, 2)))
+        curve = width_figures.WidthCurve("lowest cost known", widths, costs, np.empty((0, 2)))
         marks = [(s.estimate, f"within {100 * s.eps:g} %") for s in self.starts if s.estimate is not None]
         title = record.headline(self.summary())
-        draw_widths([WidthPanel(title, [curve], self.level, self.lower, marks)], path)
+        width_figures.draw_widths([width_figures.WidthPanel(title, [curve], self.level, self.lower, marks)], path)
 
     def _width(self, n: int) -> int | list[int]:
         return n if self.layer is None else widths_at(self.result.widths, self.layer, n)
