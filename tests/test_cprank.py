@@ -11,6 +11,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+from hostile_matrices import falsehoods, hostile_matrices
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -211,6 +212,63 @@ def test_a_rank_that_only_digits_show() -> None:
     assert not answer.exact or answer.upper >= 6
 
 
+@pytest.mark.parametrize("tolerance", [1e-9, 0.01])
+@pytest.mark.parametrize(("p", "q"), [(2, 3), (3, 3), (3, 4)])
+def test_entries_too_small_to_count_still_join_vertices(p: int, q: int, tolerance: float) -> None:
+    """Without its small entries A has a triangle-free graph with p q edges; its own positive root has p + q rows."""
+    K = np.zeros((p + q, p + q))
+    K[:p, p:] = K[p:, :p] = 1.0
+    A = np.eye(p + q) + tolerance * (2.0 * K + 0.9 * (1.0 - K - np.eye(p + q)))
+    values, vectors = np.linalg.eigh(A)
+    assert ((vectors * np.sqrt(values)) @ vectors.T > 0.3 * tolerance).all()
+    answer = cp_rank(A, tolerance=tolerance, time_limit=3.0)
+    assert answer.lower == p + q
+    assert answer.upper in (p + q, None)
+    assert answer.check(A)
+    if answer.verdict == "completely positive":
+        assert answer.exact
+    # A lower end of the clean matrix alone does not pass for one of A.
+    clean = np.where(tolerance < A, A, 0.0)
+    assert cp_rank(clean).lower == p * q
+    assert not replace(cp_rank(clean), tolerance=tolerance).check(A)
+
+
+def test_zeros_that_noise_hides_do_not_count_as_proved() -> None:
+    """The edges of the clean matrix are no proof; moments are one, since so small an entry carries no atom."""
+    A = bipartite_gram(2, 3) + 1e-17
+    answer = cp_rank(A, time_limit=20.0)
+    assert answer.lower == answer.upper == 6
+    assert answer.lower_reason == "moments (semidefinite programming)"
+    assert not answer.exact
+    assert answer.check(A)
+
+
+def test_an_upper_end_by_rank_needs_the_rank_of_the_matrix_in_question() -> None:
+    """Rank 6, but two of its eigenvalues are large: r (r + 1) / 2 - 1 = 2 holds for r = 2 alone."""
+    rng = np.random.default_rng(5)
+    B, E = rng.random((2, 6)), rng.random((12, 6))
+    answer = cp_rank(B.T @ B + 1e-11 * E.T @ E, time_limit=5.0)
+    assert not answer.exact
+    assert "at rank r" not in (answer.upper_reason or "")
+    if answer.upper is not None:
+        assert answer.upper == min(len(answer.B), 6 * 7 // 2 - 4)
+        assert "for a matrix within the residual" in dict(describe(answer))["at most"]
+
+
+def test_small_rows_must_be_symmetric_too() -> None:
+    A = np.diag([1e20, 1.0, 1.0])
+    A[1, 2], A[2, 1] = 0.5, 0.4
+    with pytest.raises(CovoptError, match="rows and columns 1 and 2 differ"):
+        cp_rank(A)
+
+
+def test_nothing_false_of_matrices_whose_truth_is_known() -> None:
+    """A sample of the benchmark `hostile-matrices`."""
+    for hostile in hostile_matrices(60, seed=7):
+        answer = cp_rank(hostile.A, time_limit=0.2, **hostile.options)
+        assert not falsehoods(hostile, answer), hostile.kind
+
+
 def test_tensors_and_float32() -> None:
     assert cp_rank(torch.tensor(bipartite_gram(2, 3), dtype=torch.float32)).upper == 6
     assert cp_rank([[1, 1], [1, 1]]).upper == 1
@@ -310,6 +368,7 @@ def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_descriptions_of_every_verdict() -> None:
+    assert dict(describe(cp_rank(np.eye(1))))["at most"].startswith("1 atom: ")
     assert dict(describe(cp_rank(np.eye(2))))["verdict"] == "completely positive, proved"
     assert "witness" in dict(describe(cp_rank(-np.eye(2))))
 

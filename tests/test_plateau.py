@@ -21,7 +21,7 @@ from covopt.model.weights import evaluate
 from covopt.solvers.exact_fit import fit_exactly
 from covopt.solvers.trainer import initial
 from covopt.study.figure2 import figure2
-from covopt.study.width_bounds import needed, upper_bounds
+from covopt.study.width_bounds import covariance_rank, needed, upper_bounds
 
 
 def one_hot(sizes: tuple[int, ...]) -> np.ndarray:
@@ -150,6 +150,30 @@ def test_upper_bounds() -> None:
     assert upper_bounds(wide, layer=2)[-1].width == 10
     assert needed([5.0, 2.0, 1.0], 1.5) == 2
     assert needed([5.0, 2.0], math.inf) == 0
+
+
+def asked(X: np.ndarray, Y: np.ndarray):
+    return covariance_rank(make_problem(torch.tensor(X), torch.tensor(Y), bias=0.0), 10.0)
+
+
+def test_the_width_of_orthogonal_rows_is_proved_of_the_data_as_they_are() -> None:
+    A, noise = bipartite_gram(2, 2), np.random.default_rng(0)
+    order, rotation = noise.permutation(4), np.linalg.qr(noise.standard_normal((4, 4)))[0]
+    for X, Y in ((np.eye(4), A), (np.eye(4)[order], A[order]), (2.0 * np.eye(4), 3.0 * A)):
+        found = asked(X, Y)
+        assert found.exact
+        assert found.lower == found.upper == 4
+    # (Y Y^T)^(1/2) = A again, but rounded: a lower end, and no upper one.
+    found = asked(np.eye(4), A @ rotation)
+    assert found.lower in (3, 4)
+    assert found.upper is None
+    assert "edges" not in found.lower_reason
+    # Classes of any size and length: one neuron for each.
+    found = asked(np.eye(4), np.array([[0.3, 0.0], [0.7, 0.0], [0.0, 1.1], [0.0, 0.1]]))
+    assert found.exact
+    assert found.lower == found.upper == 2
+    # Orthonormal rows up to rounding are no orthonormal rows.
+    assert asked(rotation, A) is None
 
 
 def test_the_command_line(tmp_path, capsys) -> None:

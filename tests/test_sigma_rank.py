@@ -136,6 +136,16 @@ def test_activations_that_are_not_completely_positive() -> None:
     assert answer.witness.proof == "non-negative"
 
 
+def test_zeros_that_a_rounded_bias_leaves_prove_nothing() -> None:
+    """0.1^2 is no float64, so that Ks - beta^2 11^T has no entry that is known to be zero; 0.5^2 is one."""
+    A = bipartite_gram(2, 2)
+    known, rounded = (sigma_rank(A, A + bias**2, bias=bias, time_limit=4.0) for bias in (0.5, 0.1))
+    assert known.lower == known.upper == 4
+    assert known.lower_reason.endswith("edges of a triangle-free support graph")
+    assert rounded.lower <= rounded.upper == 4
+    assert "edges" not in rounded.lower_reason
+
+
 def test_the_linear_network() -> None:
     Z = np.random.default_rng(0).standard_normal((4, 2))
     answer = sigma_rank(Z @ Z.T, Z @ Z.T, activation="linear")

@@ -14,8 +14,9 @@ questions are taken in this order:
 **What is meant by exact.** A factor is a floating-point matrix, so that A = B^T B up to a residual. `exact` says that a
 matrix B' >= 0 with B'^T B' = A and no more atoms is proved to exist: by a theorem whose condition holds by a margin or
 in exact arithmetic, or by `factorization.proves`. On the boundary of the cone there is often no such proof, and the
-upper end then holds for a matrix within the residual. A witness is always a proof. The lower end holds for A itself;
-where it comes from the rank of rounded data, it holds for every matrix within the tolerance.
+upper end then holds for a matrix within the residual. A witness is always a proof. The lower end always holds for A
+itself, to its last digit. Entries below the tolerance, which a factor may leave out, therefore count for it twice: they
+need not be covered, but they join vertices (`connected.lower_of_given`).
 """
 
 from __future__ import annotations
@@ -32,16 +33,20 @@ from numpy.typing import ArrayLike
 
 from covopt.arrays import LARGEST
 from covopt.certify import copositive, factorization
-from covopt.certify.connected import Part, Search, Verdict, decide
+from covopt.certify.connected import Part, Search, Verdict, by_moments, decide, lower_of_given
 from covopt.certify.copositive import Witness
-from covopt.certify.ends import End
+from covopt.certify.ends import ByRank, End, certain_rank
 from covopt.certify.factorization import EPS
 from covopt.certify.graphs import support_graph
-from covopt.errors import DataError, ProblemError
+from covopt.errors import DataError, ProblemError, counted
 
 Matrix = Float[np.ndarray, "n n"]
 
 TOLERANCE = 1e-9
+ASYMMETRY = 1e-12
+"""A_ij and A_ji may differ by so much, relative to themselves or to sqrt(A_ii A_jj): rounding, which is averaged."""
+FIRST = 0.6
+"""Part of the time for a matrix without its small entries; what is left of it is for the matrix with them."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class CPRank:
     Attributes:
         verdict: whether the matrix is completely positive.
         exact: the verdict and the upper end are proved for the matrix itself; false: within the residual.
-        lower: no factor has fewer atoms; None for a matrix that is not completely positive.
+        lower: no factor of the matrix, as it is given, has fewer atoms; None where it is not completely positive.
         upper: some factor has so many, or a theorem says so; None without a verdict, or with the opposite one.
         lower_reason, upper_reason: why.
         B: the factor found (r, n), one atom in each row, or None.
@@ -59,6 +64,8 @@ class CPRank:
         witness: what separates a matrix that is not completely positive from those that are, or None.
         tolerance: what the question was asked with; at least a few units of rounding.
         parts: the answers for the components of the support graph, with the proofs of their ends.
+        least: where entries were too small to count and the parts are those of the matrix without them, the lower end
+            of the matrix with them.
     """
 
     verdict: Verdict
@@ -72,6 +79,7 @@ class CPRank:
     witness: Witness | None
     tolerance: float
     parts: tuple[Part, ...] = ()
+    least: End | None = None
 
     def check(self, A: ArrayLike | torch.Tensor) -> bool:
         """Whether all that is claimed can be proved again, from what is kept here and the matrix A (n, n) alone.
@@ -84,13 +92,15 @@ class CPRank:
         matrix = check_matrix(A)
         if self.verdict is Verdict.NOT:
             return self.witness is not None and self.witness.check(matrix)
-        clean, _, components, untouched = _prepare(matrix, self.tolerance)
-        if [part.vertices for part in self.parts] != components or (self.exact and not untouched):
+        prepared = given = _prepare(matrix)
+        if self.least is not None:
+            prepared = given.without_small(self.tolerance)
+        if [part.vertices for part in self.parts] != prepared.components or (self.exact and not prepared.faithful):
             return False
-        blocks = [clean[np.ix_(part.vertices, part.vertices)] for part in self.parts]
+        blocks = [prepared.A[np.ix_(part.vertices, part.vertices)] for part in self.parts]
         if not all(part.check(block, self.tolerance) for part, block in zip(self.parts, blocks, strict=True)):
             return False
-        if self.lower != sum(part.lower.value for part in self.parts):
+        if not self._lower_holds(given, prepared):
             return False
         if self.verdict is Verdict.UNDECIDED:
             return True
@@ -102,6 +112,16 @@ class CPRank:
             return self.exact
         good = bool((self.B >= 0.0).all()) and factorization.residual(matrix, self.B) <= self.tolerance
         return good or self.exact
+
+    def _lower_holds(self, given: _Prepared, prepared: _Prepared) -> bool:
+        if self.least is None:
+            return self.lower == sum(part.lower.value for part in self.parts)
+        A, rest, distance = _whole(given, prepared, self.tolerance)
+        if isinstance(self.least.proof, ByRank):
+            holds = self.least.value <= certain_rank(rest, distance)
+        else:
+            holds = self.least.check(A, self.tolerance)
+        return self.lower == self.least.value and holds
 
     def summary(self) -> dict[str, object]:
         """What `covopt cprank --json` prints."""
@@ -124,11 +144,12 @@ def describe(answer: CPRank) -> list[tuple[str, str]]:
     if answer.verdict is Verdict.POSITIVE:
         pairs[0] = ("verdict", f"{answer.verdict.value}, {'proved' if answer.exact else 'within the residual'}")
     if answer.lower is not None:
-        pairs.append(("at least", f"{answer.lower} atoms: {answer.lower_reason}"))
+        pairs.append(("at least", f"{counted(answer.lower, 'atom')}: {answer.lower_reason}"))
     if answer.upper is not None:
-        pairs.append(("at most", f"{answer.upper} atoms: {answer.upper_reason}"))
+        near = "" if answer.exact else " for a matrix within the residual"
+        pairs.append(("at most", f"{counted(answer.upper, 'atom')}{near}: {answer.upper_reason}"))
     if answer.B is not None:
-        pairs.append(("factor", f"{len(answer.B)} atoms, residual {answer.residual:.1e}"))
+        pairs.append(("factor", f"{counted(len(answer.B), 'atom')}, residual {answer.residual:.1e}"))
     if answer.witness is not None:
         told = f"<A, C> = {answer.witness.value:.3g} |A| |C|, C copositive ({answer.witness.proof})"
         pairs.append(("witness", told))
@@ -150,8 +171,8 @@ def cp_rank(
             entries, is a question like any other: it is not completely positive.
         rank: look for a factor with so many atoms; None: as few as can be found. Where that search fails, the factor
             has as many as it needs.
-        tolerance: A is taken as known up to this: entries below it, relative to sqrt(A_ii A_jj), count as zeros (then
-            nothing is exact), and a factor's residual |A - B^T B| may be so large, relative to |A|.
+        tolerance: a factor's residual |A - B^T B| may be so large, relative to |A|, and entries below it, relative to
+            sqrt(A_ii A_jj), are first left out (then nothing is exact but the lower end, which holds for A itself).
         time_limit: seconds after which nothing new is tried.
         seed: of the random starts.
 
@@ -176,20 +197,20 @@ def cp_rank(
     powers = _powers_of_two(matrix)
     scaled = matrix / np.outer(powers, powers)
     found = copositive.find_cheap(scaled, search.tolerance)
-    if found is not None:
-        return _not_positive(matrix, found.C / np.outer(powers, powers), search)
-    clean, powers, components, untouched = _prepare(matrix, search.tolerance)
-    parts = []
-    for place, component in enumerate(components):
-        atoms = search.rank if len(components) == 1 else None
-        turn = Search(search.tolerance, seed, search.share(1.0 / (len(components) - place)), atoms)
-        part = replace(decide(clean[np.ix_(component, component)], turn), vertices=component)
-        if part.witness is not None:
-            C = np.zeros_like(matrix)
-            C[np.ix_(component, component)] = part.witness.C
-            return _not_positive(matrix, C / np.outer(powers, powers), search)
-        parts.append(part)
-    return _together(matrix, tuple(parts), powers, search, untouched)
+    witness = None if found is None else copositive.witness(matrix, _unscaled(found.C, powers))
+    if witness is not None:
+        return _not_positive(witness, search)
+    given = _prepare(matrix)
+    clean = given.without_small(search.tolerance)
+    if clean is given:
+        return _decide(matrix, given, search)
+    first = replace(search, deadline=search.share(FIRST if given.faithful else 1.0))
+    answer = _decide(matrix, clean, first)
+    if answer.verdict is Verdict.UNDECIDED and given.faithful:
+        second = _decide(matrix, given, search)
+        if second.verdict is not Verdict.UNDECIDED:
+            return second
+    return answer if answer.verdict is Verdict.NOT else _with_lower_of_given(answer, given, clean, search)
 
 
 def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
@@ -211,8 +232,11 @@ def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
         raise DataError(f"The matrix has NaN or infinite entries (first at row {row}, column {column}); remove them.")
     if np.abs(matrix).max() > LARGEST:
         raise DataError(f"The matrix has entries beyond {LARGEST:g}; divide it by its largest entry.")
-    off = np.abs(matrix - matrix.T)
-    if off.max() > 1e-12 * np.abs(matrix).max():
+    size = np.sqrt(np.abs(np.diag(matrix)))
+    off = np.abs(matrix - matrix.T) - ASYMMETRY * np.maximum(
+        np.maximum(np.abs(matrix), np.abs(matrix.T)), np.outer(size, size)
+    )
+    if off.max() > 0.0:
         row, column = (int(i) for i in np.unravel_index(int(off.argmax()), off.shape))
         raise DataError(
             f"The matrix is not symmetric (rows and columns {row} and {column} differ); give (A + A^T) / 2 if that is"
@@ -228,26 +252,96 @@ def _powers_of_two(A: Matrix) -> Float[np.ndarray, " n"]:
     return np.exp2(np.round(np.log2(roots)))
 
 
-def _prepare(A: Matrix, tolerance: float) -> tuple[Matrix, Float[np.ndarray, " n"], list[tuple[int, ...]], bool]:
-    """(A scaled and without entries too small to count, the scale, its components, whether no entry was left out)."""
-    powers = _powers_of_two(A)
-    scaled = A / np.outer(powers, powers)
-    size = np.sqrt(np.maximum(np.diag(scaled), 0.0))
-    counts = scaled / np.outer(*[np.where(size > 0.0, size, np.inf)] * 2) > tolerance
-    clean = np.where(counts, scaled, 0.0)
-    components = [tuple(sorted(c)) for c in nx.connected_components(support_graph(clean)) if clean[min(c), min(c)] > 0]
-    return clean, powers, components, bool((clean == scaled).all())
+@dataclass(frozen=True)
+class _Prepared:
+    """A matrix as its components are decided.
+
+    Attributes:
+        A: non-negative, its diagonal between 1/2 and 2; rows and columns whose diagonal is not positive are zero.
+        powers: A_ij times those of i and j is the entry of the matrix that was given.
+        faithful: whether it is so for every entry, to the last digit.
+        lost: |the matrix that was given, scaled - A| where an entry was not positive, in Frobenius norm.
+    """
+
+    A: Matrix
+    powers: Float[np.ndarray, " n"]
+    faithful: bool
+    lost: float
+
+    @property
+    def components(self) -> list[tuple[int, ...]]:
+        """Of the support graph, without vertices that are zero."""
+        found = (tuple(sorted(c)) for c in nx.connected_components(support_graph(self.A)))
+        return [c for c in found if self.A[c[0], c[0]] > 0.0]
+
+    def without_small(self, tolerance: float) -> _Prepared:
+        """With zeros for the entries that are too small to count; itself where none is."""
+        size = np.sqrt(np.diag(self.A))
+        clean = np.where(tolerance * np.outer(size, size) < self.A, self.A, 0.0)
+        return self if (clean == self.A).all() else replace(self, A=clean, faithful=False)
 
 
-def _not_positive(A: Matrix, C: Matrix, search: Search) -> CPRank:
-    witness = copositive.witness(A, C / np.abs(C).max())
-    verdict = Verdict.UNDECIDED if witness is None else Verdict.NOT
-    return CPRank(verdict, witness is not None, None, None, None, None, None, None, witness, search.tolerance)
+def _prepare(matrix: Matrix) -> _Prepared:
+    """Scaled, with an entry wherever the matrix has one: below zero or the smallest numbers, a tiny one stands for it.
+
+    The support graph is then that of the matrix. Negative entries come here within the tolerance only.
+    """
+    powers = _powers_of_two(matrix)
+    scaled = matrix / np.outer(powers, powers)
+    present = (matrix != 0.0) & (np.diag(matrix) > 0.0) & (np.diag(matrix) > 0.0)[:, None]
+    A = np.where(present, np.maximum(scaled, np.finfo(np.float64).tiny), 0.0)
+    faithful = bool((A * np.outer(powers, powers) == matrix).all())
+    return _Prepared(A, powers, faithful, float(np.linalg.norm(np.where(present, A - scaled, 0.0))))
 
 
-def _together(
-    A: Matrix, parts: tuple[Part, ...], powers: Float[np.ndarray, " n"], search: Search, untouched: bool
-) -> CPRank:
+def _decide(matrix: Matrix, prepared: _Prepared, search: Search) -> CPRank:
+    """The answer from the components."""
+    parts, components = [], prepared.components
+    for place, component in enumerate(components):
+        atoms = search.rank if len(components) == 1 else None
+        turn = Search(search.tolerance, search.seed, search.share(1.0 / (len(components) - place)), atoms)
+        part = replace(decide(prepared.A[np.ix_(component, component)], turn), vertices=component)
+        if part.witness is not None:
+            C = np.zeros_like(matrix)
+            C[np.ix_(component, component)] = part.witness.C
+            witness = copositive.witness(matrix, _unscaled(C, prepared.powers))
+            if witness is not None:
+                return _not_positive(witness, search)
+            part = replace(part, verdict=Verdict.UNDECIDED, exact=False, witness=None)
+        parts.append(part)
+    return _together(matrix, tuple(parts), prepared, search)
+
+
+def _with_lower_of_given(answer: CPRank, given: _Prepared, clean: _Prepared, search: Search) -> CPRank:
+    """The answer for the clean matrix with a lower end that holds for the one that was given."""
+    A, rest, distance = _whole(given, clean, search.tolerance)
+    if not len(A):
+        return replace(answer, lower=0, lower_reason="no atoms")
+    least = lower_of_given(A, rest, distance, search)
+    if answer.upper is None or least.value < answer.upper:
+        least = max([least, *by_moments(A, search)], key=lambda end: end.value)
+    return replace(answer, lower=least.value, lower_reason=least.reason, least=least)
+
+
+def _whole(given: _Prepared, clean: _Prepared, tolerance: float) -> tuple[Matrix, Matrix, float]:
+    """(both matrices without the rows that are zero, how far those in question are from the clean one)."""
+    there = np.flatnonzero(np.diag(given.A) > 0.0)
+    A, rest = (matrix[np.ix_(there, there)] for matrix in (given.A, clean.A))
+    return A, rest, tolerance * float(np.linalg.norm(A)) + float(np.linalg.norm(A - rest)) + given.lost
+
+
+def _unscaled(C: Matrix, powers: Float[np.ndarray, " n"]) -> Matrix:
+    """A witness against the scaled matrix as one against the matrix itself, its largest entry 1."""
+    with np.errstate(all="ignore"):  # what does not fit into float64 is no witness, and is not taken for one
+        C = C / np.outer(powers, powers)
+        return C / np.abs(C).max()
+
+
+def _not_positive(witness: Witness, search: Search) -> CPRank:
+    return CPRank(Verdict.NOT, True, None, None, None, None, None, None, witness, search.tolerance)
+
+
+def _together(A: Matrix, parts: tuple[Part, ...], prepared: _Prepared, search: Search) -> CPRank:
     """One answer from those of the components: ends add up, and factors stand side by side."""
     lower, told = _sum([part.lower for part in parts])
     tolerance = search.tolerance
@@ -262,10 +356,10 @@ def _together(
             block = np.zeros((len(part.B), len(A)))  # type: ignore[arg-type]
             block[:, part.vertices] = part.B
             rows.append(block)
-        B = np.concatenate(rows) * powers if rows else np.zeros((0, len(A)))
+        B = np.concatenate(rows) * prepared.powers if rows else np.zeros((0, len(A)))
         B = B if search.rank is None else factorization.split(B, search.rank)
     residual = None if B is None else factorization.residual(A, B)
-    exact = untouched and all(part.exact for part in parts)
+    exact = prepared.faithful and all(part.exact for part in parts)
     if not exact and (residual is None or residual > tolerance):
         return replace(undecided, B=B, residual=residual)
     return CPRank(Verdict.POSITIVE, exact, lower, upper, told, why, B, residual, None, tolerance, parts)

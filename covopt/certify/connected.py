@@ -27,9 +27,10 @@ from covopt.certify.ends import (
     ByRank,
     End,
     by_order,
+    certain_rank,
     general_bound,
-    is_definite,
     is_exact,
+    most_rank,
     rank,
 )
 from covopt.certify.graphs import clique_cover, is_triangle_free, support_graph
@@ -88,7 +89,7 @@ class Part:
             return False
         if self.verdict is not Verdict.POSITIVE or self.upper is None:
             return self.verdict is Verdict.UNDECIDED and self.upper is None
-        if self.exact and not is_exact(A, self.upper, self.B, tolerance):
+        if self.exact and not is_exact(A, self.upper, self.B):
             return False
         return self.lower.value <= self.upper.value and self.upper.check(A, tolerance)
 
@@ -98,7 +99,7 @@ def decide(A: Matrix, search: Search) -> Part:
     graph = support_graph(A)
     if is_triangle_free(graph):
         return _without_triangles(A, graph.number_of_edges(), search)
-    lower, known = _lower(A, graph, search), by_order(A, search.tolerance)
+    lower, known = _lower(A, graph, search), by_order(A)
     options = factorization.SearchOptions(noise=0.01 * search.tolerance)
     B = factorization.fewest(A, _counts(len(A), lower.value, search.rank), search.seed, search.share(0.4), options)
     if B is None and known is None:
@@ -106,7 +107,7 @@ def decide(A: Matrix, search: Search) -> Part:
         if witness is not None:
             return Part(Verdict.NOT, True, lower, witness=witness)
     if known is None and search.rank is None and (B is None or lower.value < len(B)):
-        lower = max([lower, *_moments(A, search)], key=lambda end: end.value)
+        lower = max([lower, *by_moments(A, search)], key=lambda end: end.value)
     if B is None and known is None:
         more = replace(options, iterations=20000, patience=3000)
         counts = _counts(len(A), lower.value, None)
@@ -119,7 +120,9 @@ def decide(A: Matrix, search: Search) -> Part:
     if known is not None and known.value <= len(B):
         return Part(Verdict.POSITIVE, True, lower, known, B)
     proved = factorization.proves(A, B)
-    return Part(Verdict.POSITIVE, proved, lower, _upper(A, B, proved, search), B)
+    if not proved and not factorization.residual(A, B) <= search.tolerance:
+        return Part(Verdict.UNDECIDED, False, lower)
+    return Part(Verdict.POSITIVE, proved, lower, _upper(A, B, proved), B)
 
 
 def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:
@@ -138,14 +141,39 @@ def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:
     B = triangle_free.factor(A, ranked)
     if tree and factorization.residual(A, B) > tolerance:
         B = triangle_free.factor(A, len(A))
+    if not factorization.residual(A, B) <= tolerance:
+        return Part(Verdict.UNDECIDED, False, lower)
     upper = End(len(B), lower.reason, ByFactor(B))
-    return Part(Verdict.POSITIVE, is_exact(A, upper, B, tolerance), lower, upper, B)
+    return Part(Verdict.POSITIVE, is_exact(A, upper, B), lower, upper, B)
 
 
 def _lower(A: Matrix, graph: nx.Graph, search: Search) -> End:
     """The best of the rank and the clique bounds; of equal ones, the one that is simplest to check."""
-    ends = [End(rank(A, search.tolerance), "rank", ByRank())]
-    cover = clique_cover(graph, min(COVERING, max(1.0, search.share(0.2) - time.perf_counter())))
+    ends = [End(rank(A, search.tolerance), "rank", ByRank()), *_by_cliques(graph, graph, search)]
+    return max(ends, key=lambda end: end.value)
+
+
+def lower_of_given(A: Matrix, clean: Matrix, distance: float, search: Search) -> End:
+    """A lower end for a matrix from which entries were left out as too small to count.
+
+    It may rest on nothing that is true of the clean matrix alone. A small entry joins vertices, so that one atom may
+    hold more of them than in the clean graph, but it need not be covered: that leaves every matrix in between in.
+
+    Args:
+        A: the matrix itself, non-negative, with a positive diagonal.
+        clean: the same without the small entries.
+        distance: no matrix in question is further than this from the clean one (Frobenius norm).
+        search: for its deadline and tolerance.
+    """
+    ends = [End(certain_rank(clean, distance), "rank, beyond the tolerance", ByRank())]
+    ends += _by_cliques(support_graph(A), support_graph(clean), search)
+    return max(ends, key=lambda end: end.value)
+
+
+def _by_cliques(graph: nx.Graph, needed: nx.Graph, search: Search) -> list[End]:
+    """Covers of `needed` by cliques of the graph: fooling sets, fractional ones, and integral ones."""
+    ends: list[End] = []
+    cover = clique_cover(graph, min(COVERING, max(1.0, search.share(0.2) - time.perf_counter())), needed)
     if cover is not None:
         fooling, fractional = cover.fooling, cover.fractional
         told = "edges of which no two lie in a clique of the support graph"
@@ -154,21 +182,22 @@ def _lower(A: Matrix, graph: nx.Graph, search: Search) -> End:
         ends.append(End(fractional.bound, told, ByEdgeWeights(fractional)))
         if cover.cover_number is not None:
             ends.append(End(cover.cover_number, "edge-clique cover number of the support graph", ByCover()))
-    return max(ends, key=lambda end: end.value)
+    return ends
 
 
-def _moments(A: Matrix, search: Search) -> list[End]:
+def by_moments(A: Matrix, search: Search) -> list[End]:
+    """The end that a semidefinite programme proves, if it is solved in time."""
     bound = moment_bound(A, search.tolerance, search.share(0.7))
     if bound is None:
         return []
     return [End(bound.bound(A, search.tolerance), "moments (semidefinite programming)", ByMoments(bound))]
 
 
-def _upper(A: Matrix, B: Float[np.ndarray, "r n"], proved: bool, search: Search) -> End:
+def _upper(A: Matrix, B: Float[np.ndarray, "r n"], proved: bool) -> End:
     """The factor's atoms, or fewer where a theorem says so."""
-    # A proved factor is one of A itself, whose rank may exceed what rounded data are sure to have.
-    ranked = len(A) if proved and is_definite(A) else rank(A, search.tolerance)
-    ends = [End(len(B), "a factor with so many atoms", ByFactor(B)), general_bound(len(A), ranked)]
+    # Theorems need the rank of the matrix that is known to be completely positive: A, if that is proved, else B^T B.
+    known = general_bound(len(A), most_rank(A)) if proved else general_bound(len(A), min(B.shape), B)
+    ends = [End(len(B), "a factor with so many atoms", ByFactor(B)), known]
     return min(ends, key=lambda end: end.value)
 
 

@@ -64,7 +64,9 @@ def copositivity(C: Matrix) -> str | None:
     if not (np.diag(C) > 0.0).all():
         return None
     powers = np.exp2(np.round(np.log2(np.diag(C)) / 2.0))
-    C = C / np.outer(powers, powers)  # no digit is lost
+    whole, C = C, C / np.outer(powers, powers)
+    if not (C * np.outer(powers, powers) == whole).all():
+        return None  # digits are lost among numbers as far apart as these
     values = np.linalg.eigvalsh(C)
     if values[0] > 16 * len(C) * EPS * values[-1]:
         return "positive definite"
@@ -88,6 +90,8 @@ def witness(A: Matrix, C: Matrix, tolerance: float = 0.0) -> Witness | None:
     No completely positive matrix then lies within tolerance |A| of A.
     """
     inner, total = float((A * C).sum()), float(np.abs(A * C).sum())
+    if not total * EPS >= np.finfo(np.float64).tiny:  # products may have lost digits below the smallest numbers
+        return None
     if not inner < -max(tolerance * float(np.linalg.norm(A) * np.linalg.norm(C)), A.size * EPS * total):
         return None
     proof = copositivity(C)

@@ -1,8 +1,9 @@
 """Ends of an interval for the cp-rank, each with what proves it: every proof can be checked again, from it and A alone.
 
 A is a component of the support graph as `completely_positive` prepares it: non-negative, connected, its diagonal
-between 1/2 and 2. A lower end holds for every matrix within the tolerance that has the same zeros. An upper end holds
-for A itself where the answer is exact, else for a matrix within the tolerance.
+between 1/2 and 2. A lower end holds for A as it is given, to its last digit (and, unless it is the rank of exact data,
+for every matrix within the tolerance that has A's zeros). An upper end holds for A itself where the answer is exact,
+else for B^T B, B the factor, which is within the tolerance.
 """
 
 from __future__ import annotations
@@ -107,13 +108,15 @@ class ByMoments:
 
 @dataclass(frozen=True)
 class ByFactor:
-    """A = B^T B, B >= 0 with so many rows, up to the tolerance."""
+    """A = B^T B, B >= 0 with so many rows, up to the tolerance, or for a matrix that is proved to lie near B."""
 
     B: Float[np.ndarray, "r n"]
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """By multiplying the factor out."""
-        return len(self.B) <= value and bool((self.B >= 0.0).all()) and factorization.residual(A, self.B) <= tolerance
+        """By multiplying the factor out, or by proving that an exact one is near."""
+        if len(self.B) > value or not bool((self.B >= 0.0).all()):
+            return False
+        return factorization.residual(A, self.B) <= tolerance or factorization.proves(A, self.B)
 
 
 @dataclass(frozen=True)
@@ -122,19 +125,27 @@ class ByOrder:
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
         """By the theorem."""
-        known = by_order(A, tolerance)
+        known = by_order(A)
         return known is not None and known.value <= value
 
 
 @dataclass(frozen=True)
 class ByTheorem:
-    """What holds for every completely positive matrix of A's order and this rank."""
+    """What holds for every completely positive matrix of A's order and at most this rank.
+
+    Attributes:
+        rank: of A; with a factor, of B^T B.
+        B: the factor that makes B^T B the matrix in question; None: it is A, completely positive by another proof.
+    """
 
     rank: int
+    B: Float[np.ndarray, "r n"] | None = None
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
         """By the rank and the theorem."""
-        return self.rank >= rank(A, tolerance) and general_bound(len(A), self.rank).value <= value
+        ranked = most_rank(A) if self.B is None else min(self.B.shape)
+        near = self.B is None or ByFactor(self.B).check(A, len(self.B), tolerance)
+        return near and self.rank >= ranked and general_bound(len(A), self.rank).value <= value
 
 
 # ---- what they rest on
@@ -142,12 +153,26 @@ class ByTheorem:
 
 def rank(A: Matrix, tolerance: float) -> int:
     """The rank of exact data; of rounded data, the eigenvalues that no matrix within the tolerance can be without."""
-    if rational.is_exact_data(A):
-        pivots = rational.elimination(A)
-        if pivots is not None:
-            return len(pivots)
-    size = float(np.linalg.norm(A))
-    return int((np.linalg.eigvalsh(A) > (tolerance + 16 * len(A) * EPS) * size).sum())
+    exact = exact_rank(A)
+    return certain_rank(A, tolerance * float(np.linalg.norm(A))) if exact is None else exact
+
+
+def exact_rank(A: Matrix) -> int | None:
+    """The rank of positive semi-definite exact data; None for others."""
+    pivots = rational.elimination(A) if rational.is_exact_data(A) else None
+    return None if pivots is None else len(pivots)
+
+
+def most_rank(A: Matrix) -> int:
+    """A rank that A itself does not exceed: of data that are not exact, the order is all that is known."""
+    exact = exact_rank(A)
+    return len(A) if exact is None else exact
+
+
+def certain_rank(A: Matrix, distance: float) -> int:
+    """The eigenvalues that no matrix so close to A can be without (Weyl), rounding included."""
+    rounding = 16 * len(A) * EPS * float(np.linalg.norm(A))
+    return int((np.linalg.eigvalsh(A) > distance + rounding).sum())
 
 
 def comparison_is_definite(A: Matrix) -> bool:
@@ -161,21 +186,21 @@ def is_definite(A: Matrix) -> bool:
     return bool(values[0] > 16 * len(A) * EPS * values[-1])
 
 
-def by_order(A: Matrix, tolerance: float) -> End | None:
+def by_order(A: Matrix) -> End | None:
     """Order at most 4: non-negative and positive semi-definite is enough (Maxfield, Minc 1962), if that is proved."""
     n = len(A)
     definite = is_definite(A)
     if n > 4 or not (definite or (rational.is_exact_data(A) and rational.elimination(A) is not None)):
         return None
-    ranked = rank(A, tolerance)
+    ranked = n if definite else most_rank(A)
     if n <= 3 or ranked <= 2:
-        return End(n if definite else ranked, "rank, attained at order 3 and below or rank 2", ByOrder())
+        return End(ranked, "rank, attained at order 3 and below or rank 2", ByOrder())
     return End(4, "order 4", ByOrder())
 
 
-def general_bound(n: int, ranked: int) -> End:
-    """What holds for every completely positive matrix of this order and rank."""
-    proof = ByTheorem(ranked)
+def general_bound(n: int, ranked: int, B: Float[np.ndarray, "r n"] | None = None) -> End:
+    """What holds for every completely positive matrix of this order and at most this rank; B as for `ByTheorem`."""
+    proof = ByTheorem(ranked, B)
     ends = [
         End(n, "order at most 4", proof) if n <= 4 else End(n * (n + 1) // 2 - 4, "n (n + 1) / 2 - 4 at order n", proof)
     ]
@@ -186,7 +211,7 @@ def general_bound(n: int, ranked: int) -> End:
     return min(ends, key=lambda end: end.value)
 
 
-def is_exact(A: Matrix, upper: End, B: Float[np.ndarray, "r n"] | None, tolerance: float) -> bool:
+def is_exact(A: Matrix, upper: End, B: Float[np.ndarray, "r n"] | None) -> bool:
     """Whether A itself is proved to have a factor with no more atoms than the upper end.
 
     By a theorem whose condition holds by a margin or in exact arithmetic (no triangles; order at most 4), or because
@@ -198,5 +223,5 @@ def is_exact(A: Matrix, upper: End, B: Float[np.ndarray, "r n"] | None, toleranc
             return not nx.is_tree(graph) or upper.value >= len(A)
         return rational.is_exact_data(A) and rational.elimination(triangle_free.comparison_matrix(A)) is not None
     if isinstance(upper.proof, ByOrder):
-        return by_order(A, tolerance) is not None
+        return by_order(A) is not None
     return B is not None and factorization.proves(A, B)

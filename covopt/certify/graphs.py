@@ -84,10 +84,10 @@ def is_triangle_free(graph: nx.Graph) -> bool:
 
 @dataclass(frozen=True)
 class EdgeWeights:
-    """y >= 0 on edges (and on vertices without any) with a sum of at most 1 on every clique: cp-rank >= sum(y).
+    """y >= 0 on edges and on single vertices with a sum of at most 1 on every clique: cp-rank >= sum(y).
 
     Attributes:
-        edges: pairs of vertices; a vertex without edges stands alone.
+        edges: pairs of vertices; a vertex without edges (that are to be covered) stands alone.
         weights: y (k,). All 1: a fooling set.
     """
 
@@ -130,12 +130,20 @@ class CliqueCover:
     fractional: EdgeWeights
 
 
-def clique_cover(graph: nx.Graph, time_limit: float = 10.0) -> CliqueCover | None:
-    """Solve the three programmes of the module's text; None for a graph with more than `CLIQUES` maximal cliques."""
+def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | None = None) -> CliqueCover | None:
+    """Solve the three programmes of the module's text; None for a graph with more than `CLIQUES` maximal cliques.
+
+    Args:
+        graph: whose cliques cover.
+        time_limit: seconds for the three together.
+        needed: what is to be covered, the edges and lone vertices of this subgraph on the same vertices; None: of
+            the graph itself.
+    """
     cliques = list(itertools.islice(nx.find_cliques(graph), CLIQUES + 1))
     if len(cliques) > CLIQUES or not cliques:
         return None
-    edges: list[Edge] = [*graph.edges, *((v,) for v in nx.isolates(graph))]
+    needed = graph if needed is None else needed
+    edges: list[Edge] = [*needed.edges, *((v,) for v in nx.isolates(needed))]
     M = _containment([frozenset(c) for c in cliques], edges)
     share = {"time_limit": time_limit / 3.0}
     y = linprog(-np.ones(len(edges)), A_ub=M, b_ub=np.ones(len(cliques)), options=share).x
@@ -154,12 +162,13 @@ def clique_cover(graph: nx.Graph, time_limit: float = 10.0) -> CliqueCover | Non
 
 
 def _containment(cliques: list[frozenset[int]], edges: list[Edge]) -> csr_array:
-    """M: 1 where the clique of the row holds the edge of the column."""
+    """M: 1 where the clique of the row holds the edge, or lone vertex, of the column."""
     place = {frozenset(edge): i for i, edge in enumerate(edges)}
     entries = [
-        (row, place[frozenset(pair)])
+        (row, place[frozenset(held)])
         for row, clique in enumerate(cliques)
-        for pair in (itertools.combinations(clique, 2) if len(clique) > 1 else [tuple(clique)])
+        for held in itertools.chain(itertools.combinations(clique, 1), itertools.combinations(clique, 2))
+        if frozenset(held) in place
     ]
     rows, columns = np.array(entries).T
     return csr_array((np.ones(len(entries)), (rows, columns)), shape=(len(cliques), len(edges)))

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from fractions import Fraction
 
 import numpy as np
 import torch
@@ -113,7 +114,7 @@ def sigma_rank(
         raise DataError(f"K has shape {first.shape} and Ks has {second.shape}; give both for the same samples.")
     if not (0.0 <= bias < math.inf and 0.0 <= tolerance < 0.1 and time_limit > 0.0):
         raise ProblemError("The bias must be at least 0, the tolerance from 0 to below 0.1, the time limit positive.")
-    slope, S = Activation.parse(activation).slope, second - bias**2
+    slope, S = Activation.parse(activation).slope, _without_bias(second, bias)
     tolerance = max(tolerance, 4 * EPS)
     given = None if Z is None else _given(first, S, Z, slope, tolerance)
     chain = cp_rank(S, tolerance=tolerance, time_limit=0.3 * time_limit, seed=seed) if slope == 0.0 else None
@@ -159,6 +160,14 @@ def _answer(
         witness=witness,
         tolerance=tolerance,
     )
+
+
+def _without_bias(Ks: Matrix, bias: float) -> Matrix:
+    """S = Ks - beta^2 11^T. Where beta^2 is rounded, a zero of it is none that a proof may rest on."""
+    S = Ks - bias**2
+    if Fraction(bias) ** 2 != Fraction(bias**2):
+        S = np.where(S == 0.0, np.finfo(np.float64).tiny, S)
+    return S
 
 
 def _given(

@@ -16,17 +16,24 @@ N(N+1) is [JGHG22, Prop. 7], 4N for one input and one output [JGHG22, Prop. 15],
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
+from covopt.certify import rational
 from covopt.certify.completely_positive import CPRank, cp_rank
 from covopt.certify.connected import Verdict
+from covopt.certify.ends import exact_rank, is_definite
 from covopt.certify.spectral import spectral_bound
 from covopt.model.problem import Problem
 
-# X X^T = c I up to this, relative: the rounding of the data.
-ORTHOGONAL = 1e-12
+SAMPLES = 200
+"""Beyond so many samples no cp-rank is asked for."""
+ROUNDED = 2.0**-40
+"""Above the rounding of a computed root, and below the tolerance of `cp_rank`, relative. The root is multiplied by 1 +
+this as well, so that rounded numbers with few digits do not count as exact data."""
 
 
 @dataclass(frozen=True)
@@ -65,18 +72,57 @@ def narrow_bounds(problem: Problem, layer: int | None = None) -> list[float]:
 
 
 def covariance_rank(problem: Problem, time_limit: float, seed: int = 0) -> CPRank | None:
-    """The cp-rank that is the width of the minimiser [JGHG22, Prop. 14]; None where the proposition does not apply."""
+    """The cp-rank that is the width of the minimiser [JGHG22, Prop. 14]; None where the proposition does not apply.
+
+    The rows of X must be orthogonal and of one length in exact arithmetic. The upper end is None unless the root of
+    Y Y^T is known without rounding (`_root`) and the answer is exact.
+    """
     plain = problem.depth == 2 and problem.beta == 0.0 and problem.activation.slope == 0.0
-    if not (plain and problem.interpolates):
+    if not (plain and problem.interpolates and problem.samples <= SAMPLES):
         return None
-    gram = problem.X @ problem.X.T
-    scale = float(gram.diagonal().mean())
-    eye = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    if not float((gram - scale * eye).abs().max()) <= ORTHOGONAL * scale:
+    X, Y = problem.X.double().cpu().numpy(), problem.Y.double().cpu().numpy()
+    rows, _ = _fractions(X)
+    gram = rows @ rows.T
+    if not (gram == gram[0, 0] * np.eye(len(gram), dtype=object)).all():
         return None
-    U, s, _ = torch.linalg.svd(problem.Y, full_matrices=False)
-    answer = cp_rank((U * s) @ U.T, time_limit=time_limit, seed=seed)
-    return answer if answer.verdict is Verdict.POSITIVE else None
+    root, known = _root(X, Y)
+    answer = cp_rank(root, time_limit=time_limit, seed=seed)
+    if answer.verdict is not Verdict.POSITIVE:
+        return None
+    return answer if known and answer.exact else replace(answer, exact=False, upper=None, upper_reason=None)
+
+
+def _fractions(M: NDArray[np.float64]) -> tuple[NDArray[np.object_], int]:
+    """(whole numbers, q): M is the numbers over q."""
+    unit = max((float(entry).as_integer_ratio()[1] for entry in M.flat), default=1)
+    return np.array(rational.integers(M), dtype=object).reshape(M.shape), unit
+
+
+def _root(X: NDArray[np.float64], Y: NDArray[np.float64]) -> tuple[NDArray[np.float64], bool]:
+    """(A whose cp-rank is that of (Y Y^T)^(1/2), whether A is known to the last digit).
+
+    * Y >= 0, at most one entry in a row not zero: the columns y are orthogonal, (Y Y^T)^(1/2) is the sum of the
+      y y^T / |y|, and scaling rows and columns, which leaves the cp-rank, makes them blocks of ones.
+    * X square and Y X^T symmetric and positive semi-definite: the root is a multiple of Y X^T.
+    * Otherwise it is computed. It is zero between rows that no chain of rows with Y Y^T != 0 joins; no other zero is
+      known, and a tiny entry stands where one might be.
+    """
+    pattern = (Y > 0.0).astype(np.float64)
+    if (Y >= 0.0).all() and (pattern.sum(axis=1) <= 1).all():
+        return pattern @ pattern.T, True
+    if X.shape == Y.shape == (len(X), len(X)):
+        product, (x, unit_x), (y, unit_y) = Y @ X.T, _fractions(X), _fractions(Y)
+        z, unit = _fractions(product)
+        exact = bool((z * (unit_x * unit_y) == y @ x.T * unit).all() and (product == product.T).all())
+        if exact and (is_definite(product) or exact_rank(product) is not None):
+            return product, True
+    U, s, _ = np.linalg.svd(Y, full_matrices=False)
+    A = (U * s) @ U.T * (1.0 + ROUNDED)
+    y, _ = _fractions(Y)
+    _, component = connected_components(y @ y.T != 0)
+    joined = component[:, None] == component
+    small = ROUNDED * float(np.abs(A).max(initial=0.0))
+    return np.where(joined, np.where(np.abs(A) <= small, small, (A + A.T) / 2.0), 0.0), False
 
 
 def needed(bounds: list[float], level: float) -> int:

@@ -25,6 +25,7 @@ from tests.benchmarks.harness import (
     trainer,
     worst,
 )
+from tests.benchmarks.hostile import HOSTILE
 from tests.benchmarks.kernels import KERNELS
 from tests.benchmarks.oracle import ORACLE
 from tests.benchmarks.peers import PEERS
@@ -251,6 +252,7 @@ BENCHMARKS = {
     **PROOFS,
     **DEEP,
     **WIDTH,
+    **HOSTILE,
     **PLATEAU,
     **AUDIT,
     **SWEEP,

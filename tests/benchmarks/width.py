@@ -223,7 +223,10 @@ def run_plateau_ends(settings: Settings) -> Outcome:
 def _solved(X: np.ndarray, Y: np.ndarray, settings: Settings) -> tuple[float, str, float]:
     begun = time.perf_counter()
     result = covopt.solve(X, Y, bias=0.0, gap=1e-9, time_limit=settings.limit(60.0))
-    answer = covopt.cp_rank(result.covariances(1)[1], tolerance=SHOWN)
+    # Covariances of a solved network are rounded: what is too small to be shown counts as zero, and is made zero.
+    A = result.covariances(1)[1]
+    size = np.sqrt(np.diag(A))
+    answer = covopt.cp_rank(np.where(SHOWN * np.outer(size, size) < A, A, 0.0), tolerance=SHOWN)
     return result.cost, f"{answer.lower} to {answer.upper}", time.perf_counter() - begun
 
 
