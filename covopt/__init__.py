@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from covopt.certify.completely_positive import CPRank, cp_rank
     from covopt.certify.sigma_rank import SigmaRank, sigma_rank
     from covopt.data import Dataset, read_data
-    from covopt.errors import CovoptError, DataError, InfeasibleError, ProblemError, RecordError
+    from covopt.errors import CovoptError, DataError, InfeasibleError, InternalError, ProblemError, RecordError
     from covopt.estimators import CovoptClassifier, CovoptRegressor
     from covopt.loop import Certificate, Progress, Status
     from covopt.report.write import write_report
@@ -48,6 +48,7 @@ _HOMES = {
     "CovoptError": "errors",
     "DataError": "errors",
     "InfeasibleError": "errors",
+    "InternalError": "errors",
     "ProblemError": "errors",
     "RecordError": "errors",
     "Certificate": "loop",
@@ -72,6 +73,7 @@ __all__ = [
     "Dataset",
     "Forces",
     "InfeasibleError",
+    "InternalError",
     "Plateau",
     "ProblemError",
     "Progress",

@@ -21,7 +21,7 @@ from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
-from covopt.model.weights import FITS, check_network, evaluate
+from covopt.model.weights import check_network, evaluate
 from covopt.result import DualPoint, Result
 from covopt.stored import load
 
@@ -194,26 +194,18 @@ def verify(directory: str | os.PathLike[str], rounding: float = 1e-9) -> Verific
 
 def in_double(problem: Problem) -> Problem:
     """The same problem in float64."""
-    return Problem(
-        problem.X.double(),
-        problem.Y.double(),
-        problem.loss,
-        problem.lam,
-        problem.depth,
-        problem.beta,
-        problem.activation,
-    )
+    return replace(problem, X=problem.X.double(), Y=problem.Y.double())
 
 
 def _fill(result: Result, weights: list[Tensor], proof: Proof | None) -> None:
     """Set the numbers of the result, once, from the weights that it returns."""
     result.weights = weights
     cost = evaluate(result.problem, weights)
-    scale = max(1e-300, float(result.problem.Y.abs().max()))
-    if not result.problem.interpolates or cost.residual <= FITS * scale:
+    if result.problem.allows(cost.residual):
         result.cost, result.fit, result.norm, result.residual = cost.total, cost.fit, cost.norm, cost.residual
-    if proof is not None and proof.lower > 0.0:
-        result.lower, result.certificate = proof.lower, proof.certificate
+    if proof is not None and not proof.lower <= 0.0:
+        lower = proofs.agreed(result.problem, weights, result.cost, proof.lower)
+        result.lower, result.certificate = lower, proof.certificate
         if proof.Lambda is not None:
             result.dual = DualPoint(proof.Lambda.cpu().numpy(), proof.maximum, proof.evidence)
 

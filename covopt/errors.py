@@ -59,5 +59,9 @@ class InfeasibleError(ProblemError):
     """No network of the asked kind fits the data exactly; the message names the rows that show it."""
 
 
+class InternalError(CovoptError):
+    """covopt contradicts itself, as by a lower bound above a network's cost; nothing of such an answer is reported."""
+
+
 class RecordError(CovoptError):
     """A stored run is missing, incomplete or would be overwritten."""

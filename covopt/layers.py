@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from covopt.certify.proofs import agreed
 from covopt.linalg.psd import thin
 from covopt.loop import Budget, Certificate
 from covopt.model.problem import Problem, with_bias
@@ -77,7 +78,7 @@ def solve_block(
     network = turns.solver.reduced(outcome.state.best).weights()
     changed = with_block(weights, layer, network)
     before, after = evaluate(problem, weights), evaluate(problem, changed)
-    if after.total < before.total and (not problem.interpolates or after.residual <= max(before.residual, 1e-12)):
+    if after.total < before.total and problem.fits_as_well(after.residual, before.residual):
         weights = changed
     Lambda = outcome.state.mixture.Lambda if layer == problem.depth - 1 and problem.interpolates else None
     lower = None if turns.best is None else turns.best.lower
@@ -95,12 +96,12 @@ def report(
     """What is known of one hidden layer, with the bound of `solve_block` and the value of `find_escape`."""
     Z = preactivations(problem, weights)[layer - 1]
     Zs = with_bias(problem.activation(Z), problem.beta)
-    cost = 0.0
-    if has_outputs(weights, layer):
-        cost = evaluate(block_problem(problem, weights, layer), weights[layer - 1 : layer + 1]).total
-    total = evaluate(problem, weights).total
-    scale = problem.lam if layer < problem.depth - 1 else 1.0
-    relative = None if lower is None or total <= 0.0 else max(0.0, scale * (cost - lower) / total)
+    total, relative = evaluate(problem, weights).total, None
+    if lower is not None and total > 0.0 and has_outputs(weights, layer):
+        block, parts = block_problem(problem, weights, layer), weights[layer - 1 : layer + 1]
+        cost = evaluate(block, parts).total
+        scale = problem.lam if layer < problem.depth - 1 else 1.0
+        relative = scale * (cost - agreed(block, parts, cost, lower)) / total
     return Layer(
         layer=layer,
         width=len(weights[layer - 1]),

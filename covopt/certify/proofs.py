@@ -26,10 +26,10 @@ from covopt.cone.arrangement import row_rank
 from covopt.cone.exact import exact_oracle
 from covopt.cone.linear import LinearOracle
 from covopt.cone.oracle import Answer, Oracle
-from covopt.errors import ProblemError
+from covopt.errors import InternalError, ProblemError
 from covopt.loop import Certificate
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights, preactivations
+from covopt.model.weights import Weights, preactivations, rounding_of
 
 # Trees over cones of directions close in seconds up to rank 5 and in minutes at rank 6; at 7 none was closed.
 LARGEST_BRANCHING_RANK = 6
@@ -142,6 +142,26 @@ def relaxation_proof(
     proof = Proof(found.lower, found.certificate, found.Lambda, found.maximum, evidence)
     # The repair of rounding is not homogeneous in Lambda: state what the scaled point proves.
     return replace(proof, lower=min(proof.lower, recheck(problem, proof))), found
+
+
+def agreed(problem: Problem, weights: Weights, cost: float, lower: float) -> float:
+    """The bound, cut off at the cost of a network that answers the question where rounding alone put it above.
+
+    Args:
+        problem: the question.
+        weights: of the network.
+        cost: what it costs; NaN where no network answers the question.
+        lower: a bound that is said to be proved.
+
+    Raises:
+        InternalError: the bound is not finite, or above the cost by more than rounding: one of the two is wrong.
+    """
+    if not math.isfinite(lower) or (lower > cost and lower > cost + rounding_of(problem, weights)):
+        raise InternalError(
+            f"The lower bound {lower:.12g} contradicts a network that costs {cost:.12g}, so nothing can be said; this"
+            " is a defect of covopt: report it with the data."
+        )
+    return min(lower, cost) if lower > cost else lower
 
 
 def recheck(problem: Problem, proof: Proof) -> float:

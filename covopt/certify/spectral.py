@@ -30,6 +30,9 @@ constant.
 
 **The pairs** (`interpolate` only: one pair says little about a mean over samples). |f(x) - f(x')| is at most
 prod_l |A_l|_op |x - x'|, so R >= L (|y_i - y_j| / |x_i - x_j|)^(2/L); with beta = 0 also f(0) = 0.
+
+**The misfit.** `interpolate` is bounded over all networks whose misfit is allowed, eps in each entry: |F - Y|_F is at
+most eps (N n_L)^(1/2), which each singular value of H Y loses, and |y_i - y_j| loses 2 eps n_L^(1/2) (eps at f(0)).
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ class SpectralOptions:
         ascents: proximal steps for each of cross_entropy's lines.
         pairs: rows that are compared with each other, the first ones (memory and time grow as the square).
         rounding: charged to each singular value as max(N, n) of these times the largest one.
-        slack: taken off the final value, relative.
+        slack: taken off the final value, relative; underflow: the same, absolute, for squares below float64's range.
     """
 
     lines: int = 24
@@ -72,13 +75,15 @@ class SpectralOptions:
     pairs: int = 2048
     rounding: float = 2.0**-48
     slack: float = 2.0**-40
+    underflow: float = 2.0**-1000
 
 
 def spectral_bound(problem: Problem, options: SpectralOptions | None = None, rank: int | None = None) -> float:
     """The best of the bounds above: no network of the problem's depth has a lower cost.
 
     At least 0, and 0 for a loss that is none of covopt's own.
-    Infinite when `interpolate` is asked of data that differ where the inputs agree: no network fits them.
+    Infinite when `interpolate` is asked of targets that differ by more than is allowed where the inputs agree: no
+    network fits them.
 
     Args:
         problem: the question.
@@ -94,7 +99,12 @@ def spectral_bound(problem: Problem, options: SpectralOptions | None = None, ran
         values.append(_nuclear_bound(problem, X, Y, centred, options, rank))
     if problem.interpolates:
         values.append(problem.depth * _power(_steepest_pair(problem, X, Y, options), problem.depth))
-    return max(values) * (1.0 - options.slack)
+    return max(0.0, max(values) * (1.0 - options.slack) - options.underflow)
+
+
+def _misfit(problem: Problem) -> float:
+    """The largest |F - Y|_F that is allowed, 0 but for `interpolate`."""
+    return problem.allowed_misfit * math.sqrt(problem.Y.numel()) * (1.0 + 2.0**-40)
 
 
 def _power(ratio: float, depth: int) -> float:
@@ -129,10 +139,12 @@ def _largest_singular_value(X: Tensor, centred: bool, options: SpectralOptions, 
 def _nuclear_bound(
     problem: Problem, X: Tensor, Y: Tensor, centred: bool, options: SpectralOptions, rank: int | None
 ) -> float:
-    # Centring loses digits relative to X itself, not to what is left.
-    largest = _largest_singular_value(X, centred, options) + len(X) * options.rounding * float(X.norm())
+    # Scaled by a power of two, so that no square underflows. Centring loses digits relative to X, not to what is left.
+    size = 2.0 ** math.frexp(float(X.abs().max()))[1]
+    X = X / size
+    largest = size * (_largest_singular_value(X, centred, options) + len(X) * options.rounding * float(X.norm()))
     targets, moved = _singular_values(_centre(Y, centred), options)
-    targets = (targets - moved - len(Y) * options.rounding * float(Y.norm())).clamp_min(0.0)
+    targets = (targets - moved - len(Y) * options.rounding * float(Y.norm()) - _misfit(problem)).clamp_min(0.0)
     head, tail = (targets, targets[:0]) if rank is None else (targets[:rank], targets[rank:])
     if problem.interpolates:
         if bool((tail > 0.0).any()):
@@ -267,13 +279,25 @@ def _least_of_lines(lines: dict[float, Line], penalty: Callable[[Tensor], Tensor
 
 
 def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor, options: SpectralOptions) -> float:
-    """max |y_i - y_j| / |x_i - x_j| over the first rows, and the origin if beta = 0; infinite where only x agrees."""
+    """max |y_i - y_j| / |x_i - x_j| over the first rows, and the origin if beta = 0; infinite where only x agrees.
+
+    The targets' distances are less what two misfits may take away.
+    """
     X, Y = X[: options.pairs], Y[: options.pairs]
     if problem.beta == 0.0:
         X, Y = torch.cat([X, X.new_zeros(1, X.shape[1])]), torch.cat([Y, Y.new_zeros(1, Y.shape[1])])
+    missed = 2.0 * problem.allowed_misfit * math.sqrt(Y.shape[1])
     best = 0.0
     for i in range(len(X) - 1):
-        near, far = (X[i + 1 :] - X[i]).norm(dim=1), (Y[i + 1 :] - Y[i]).norm(dim=1)
+        near = _lengths(X[i + 1 :] - X[i])
+        # The slack pays for the rounding of both lengths.
+        far = (_lengths(Y[i + 1 :] - Y[i]) * (1.0 - options.slack) - missed).clamp_min(0.0)
         ratio = torch.where(far > 0, far / near, 0.0)
         best = max(best, float(ratio.max()))
     return best
+
+
+def _lengths(rows: Float[Tensor, "M n"]) -> Float[Tensor, " M"]:
+    """The lengths of rows, whose squares may be beyond float64."""
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    return largest[:, 0] * (rows / torch.where(largest > 0, largest, 1.0)).norm(dim=1)

@@ -31,10 +31,10 @@ this.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.errors import InfeasibleError
@@ -44,55 +44,45 @@ from covopt.model.problem import Problem
 
 @dataclass(frozen=True)
 class FeasibilityRule:
-    """When rows count as parallel and targets as different.
+    """When rows count as parallel, and what is noise in a range.
 
     Attributes:
-        parallel: unit rows are equal when no entry differs by more than `parallel` times the rounding unit of the
-            data.
-        targets: targets differ when an entry does by more than `targets` times the largest target (each over |x_i| on
-            rays), in float64; in float32, `targets_single`.
+        parallel: unit rows are equal when no entry differs by more than `parallel` roundings of float64.
         rank: the rank rule behind the ranges.
     """
 
     parallel: float = 64.0
-    targets: float = 1e-9
-    targets_single: float = 1e-4
     rank: RankRule = RANK_RULE
-
-    def target_tolerance(self, dtype: torch.dtype) -> float:
-        """`targets` for this type of data."""
-        return self.targets_single if dtype == torch.float32 else self.targets
 
 
 FEASIBILITY_RULE = FeasibilityRule()
 
 
 def check_interpolation(problem: Problem, rule: FeasibilityRule = FEASIBILITY_RULE) -> None:
-    """Raise unless some network of the problem's depth, bias and activation fits its targets exactly (any widths).
+    """Raise unless some network of the problem's depth, bias and activation fits its targets (any widths).
 
-    The answer is exact up to the tolerances of `rule`. Takes O(N n min(N, n)) operations and forms no (N, N) matrix.
+    To fit is to miss no target by more than `Problem.allowed_misfit`. What counts as one ray, line or range is exact up
+    to the tolerances of `rule`. Takes O(N n min(N, n)) operations and forms no (N, N) matrix.
 
     Raises:
         InfeasibleError: one sentence that names the rows (counted from 0), or says that Y is outside the span of the
             atoms.
     """
     X, Y = problem.X.double(), problem.Y.double()
-    tolerance = rule.target_tolerance(problem.X.dtype)
-    _check_equal_rows(X, Y, tolerance)
-    apart = rule.parallel * torch.finfo(problem.X.dtype).eps
+    allowed = problem.allowed_misfit
+    _check_equal_rows(X, Y, allowed)
+    apart = rule.parallel * torch.finfo(torch.float64).eps
     if problem.beta == 0.0:
-        _check_rays(X, Y, apart, tolerance)
+        _check_rays(X, Y, apart, allowed)
     if problem.activation.is_linear:
-        _check_linear(problem, tolerance, rule.rank)
+        _check_linear(problem, allowed, rule.rank)
     elif problem.beta == 0.0 and problem.depth == 2:
-        # The rows are in float64 here, but their rounding is that of the data.
-        rank = replace(rule.rank, double=rule.rank.relative(problem.X.dtype))
-        _check_span(X, Y, apart, tolerance, rank)
+        _check_span(X, Y, apart, allowed, rule.rank)
 
 
-def _check_equal_rows(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], tolerance: float) -> None:
-    scale = X.abs().max()
-    found = _conflict(_classes(X / torch.where(scale > 0, scale, 1.0), 0.0), Y, tolerance)
+def _check_equal_rows(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed: float) -> None:
+    labels = torch.unique(X + 0.0, dim=0, return_inverse=True)[1]  # -0 becomes 0
+    found = _conflict(labels, Y, torch.full_like(Y[:, :1], allowed))
     if found is not None:
         raise InfeasibleError(
             f"Rows {found[0]} and {found[1]} of X are equal but their targets differ, so no network fits them; drop or"
@@ -100,25 +90,24 @@ def _check_equal_rows(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], toleranc
         )
 
 
-def _check_linear(problem: Problem, tolerance: float, rank: RankRule) -> None:
-    # The factor keeps the type of the data: its rounding decides which singular values are noise.
-    outside = thin(problem.Xt, rank).reject(problem.Y)
-    if bool(outside.abs().max() > tolerance * problem.Y.abs().max()):
+def _check_linear(problem: Problem, allowed: float, rank: RankRule) -> None:
+    outside = thin(_equilibrated(problem.Xt.double()), rank).reject(problem.Y.double())
+    if _beyond(outside, torch.full_like(outside[:, :1], allowed)):
         raise InfeasibleError(
             "Y is outside the range of [X, beta 1], so no linear network fits it; use relu, or give lam and a loss."
         )
 
 
-def _check_rays(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], apart: float, tolerance: float) -> None:
+def _check_rays(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], apart: float, allowed: float) -> None:
     """Without bias: zero rows have zero targets, and targets scale along rays."""
-    zero = ((X == 0).all(dim=1) & (Y.abs().amax(dim=1) > tolerance * Y.abs().max())).nonzero()
+    zero = ((X == 0).all(dim=1) & (Y.abs().amax(dim=1) > allowed)).nonzero()
     if len(zero):
         raise InfeasibleError(
             f"Row {int(zero[0, 0])} of X is zero but its target is not, and without bias every network is zero there;"
             " give a bias, or lam and a loss."
         )
     rows, size, units = _directions(X)
-    found = _conflict(_classes(units, apart), Y[rows] / size, tolerance)
+    found = _conflict(_classes(units, apart), Y[rows] / size, allowed / size)
     if found is not None:
         first, second = found
         i, j, ratio = int(rows[first]), int(rows[second]), float(size[second] / size[first])
@@ -128,9 +117,7 @@ def _check_rays(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], apart: float, 
         )
 
 
-def _check_span(
-    X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], apart: float, tolerance: float, rank: RankRule
-) -> None:
+def _check_span(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], apart: float, allowed: float, rank: RankRule) -> None:
     """Y in range([X, E]), on the rows that share a line with another."""
     rows, size, units = _directions(X)
     lines = _classes(units * torch.sign(_along_random_direction(units))[:, None], apart)
@@ -139,15 +126,30 @@ def _check_span(
     if len(rows) == 0:
         return
     # Divided by |x_i|, E becomes the indicator of the lines.
-    targets = Y[rows] / size
     odd = _off_lines(units, lines)
-    outside = thin(odd, rank).reject(_off_lines(targets, lines))
-    if bool(outside.abs().max() > tolerance * targets.abs().max()):
+    outside = thin(_equilibrated(odd), rank).reject(_off_lines(Y[rows] / size, lines))
+    if _beyond(outside, allowed / size):
         raise InfeasibleError(
             "Y is outside the span of the atoms: on opposite rows of X (x_j = -c x_i, c > 0) the odd part of the"
             " targets is not linear in X, so no network of depth 2 without bias fits; give a bias, depth 3, or lam and"
             " a loss."
         )
+
+
+def _equilibrated(A: Float[Tensor, "M n"]) -> Float[Tensor, "M n"]:
+    """The columns with largest entry 1: the range is the same, and no column counts as noise for being small."""
+    largest = A.abs().amax(dim=0)
+    return A / torch.where(largest > 0, largest, 1.0)
+
+
+def _beyond(outside: Float[Tensor, "M m"], allowed: Float[Tensor, "M 1"]) -> bool:
+    """Whether no point of a range comes within `allowed` of targets, entry by entry, given their part outside of it.
+
+    A column r of that part is orthogonal to the range, so |r|^2 = <r, T - F> <= sum_i |r_i| allowed_i if one did.
+    """
+    rows = outside.abs()
+    largest = rows.amax(dim=0).clamp_min(torch.finfo(rows.dtype).tiny)
+    return bool(((rows * (rows / largest)).sum(dim=0) > (allowed * (rows / largest)).sum(dim=0)).any())
 
 
 def _directions(
@@ -189,12 +191,16 @@ def _along_random_direction(V: Float[Tensor, "N n"]) -> Float[Tensor, " N"]:
     return V @ (direction / direction.norm()).to(V)
 
 
-def _conflict(labels: Int[Tensor, " N"], T: Float[Tensor, "N m"], tolerance: float) -> tuple[int, int] | None:
-    """(i, j), j the first row whose T differs from that of i, the first row of its class; or None."""
-    if len(labels) == 0:
-        return None
-    rows = torch.arange(len(labels), device=labels.device)
-    first = torch.full_like(labels, len(labels)).scatter_reduce(0, labels, rows, "amin")[labels]
-    differs: Bool[Tensor, " N"] = (T - T[first]).abs().amax(dim=1) > tolerance * T.abs().max()
-    bad = differs.nonzero()[:, 0]
-    return (int(first[bad[0]]), int(bad[0])) if len(bad) else None
+def _conflict(
+    labels: Int[Tensor, " N"], T: Float[Tensor, "N m"], allowed: Float[Tensor, "N 1"]
+) -> tuple[int, int] | None:
+    """Two rows of one class, or None, with targets that no common value meets: |T_i - t| <= allowed_i for all of it."""
+    for column in T.T:
+        low, high = column - allowed[:, 0], column + allowed[:, 0]
+        highest = torch.full_like(low, -torch.inf).scatter_reduce(0, labels, low, "amax")[labels]
+        bad = (high < highest).nonzero()[:, 0]
+        if len(bad):
+            second = int(bad[0])
+            first = int(((labels == labels[second]) & (low == highest[second])).nonzero()[0, 0])
+            return min(first, second), max(first, second)
+    return None

@@ -19,6 +19,14 @@ from covopt.model.loss import LOSSES, Loss, parse_loss
 DEEPEST = 1000
 """The largest depth."""
 
+FITS, FITS_DEEP = 1e-10, 1e-7
+"""An exact fit misses the targets by no more than this, relative to the largest: for two layers, and for more, where
+descents compare values, which do not resolve a misfit below about 1e-8. It is one number for what is feasible, for the
+networks that count and for the bounds on them: data that float64 cannot tell apart have no other sound meaning."""
+
+AS_WELL = 1e-12
+"""A changed network fits as well as before if its misfit is below this, relative to the largest target."""
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -34,6 +42,7 @@ class Problem:
         depth: L >= 2.
         beta: the amount of bias, >= 0.
         activation: sigma_a.
+        fits: the misfit of a network that counts as an exact fit, relative to the largest target.
     """
 
     X: Float[Tensor, "N n0"]
@@ -43,6 +52,7 @@ class Problem:
     depth: int
     beta: float
     activation: Activation
+    fits: float = FITS
 
     @property
     def samples(self) -> int:
@@ -59,13 +69,31 @@ class Problem:
         """Zs_0 = [X, beta 1]: the inputs with their bias column, d = n_0 + 1."""
         return with_bias(self.X, self.beta)
 
+    @cached_property
+    def allowed_misfit(self) -> float:
+        """The largest |F - Y| of an entry with which a network counts as an exact fit; 0 for other losses."""
+        return self.fits * float(self.Y.abs().max()) if self.interpolates else 0.0
+
+    def allows(self, residual: float) -> bool:
+        """Whether a network that misses the targets by at most `residual` answers the question."""
+        return not self.interpolates or residual <= self.allowed_misfit
+
+    def fits_as_well(self, residual: float, before: float) -> bool:
+        """Whether a change of a network's misfit from `before` to `residual` is no worse than rounding."""
+        if not self.interpolates:
+            return True
+        rounding = max(2.0 * before, AS_WELL * float(self.Y.abs().max()))
+        return residual <= before or (residual <= rounding and self.allows(residual))
+
     def dual_value(self, Lambda: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
         """D(Lambda) = -C*(-2 lam Lambda) - lam beta^2 |Lambda^T 1|^2 for L = 2 (MATH.md section 4).
 
-        A lower bound on the minimum when |Lambda^T sigma(Xt w)| <= 1 for every unit w.
+        A lower bound on the minimum when |Lambda^T sigma(Xt w)| <= 1 for every unit w. For `interpolate` the minimum is
+        over all networks whose misfit is allowed, eps for an entry: C* is then <G, Y> + eps |G|_1.
         """
         bias = self.lam * self.beta**2 * Lambda.sum(dim=0).square().sum()
-        return -self.loss.conjugate(-2.0 * self.lam * Lambda, self.Y) - bias
+        value = -self.loss.conjugate(-2.0 * self.lam * Lambda, self.Y) - bias
+        return value - 2.0 * self.lam * self.allowed_misfit * Lambda.abs().sum() if self.interpolates else value
 
 
 def with_bias(Z: Float[Tensor, "N n"], beta: float) -> Float[Tensor, "N n+1"]:
@@ -117,6 +145,7 @@ def make_problem(
         depth=_depth(depth),
         beta=_amount_of_bias(bias),
         activation=Activation.parse(activation),
+        fits=FITS if depth == 2 else FITS_DEEP,
     )
 
 

@@ -15,9 +15,8 @@ from torch import Tensor
 from covopt.errors import ProblemError, counted
 from covopt.model.problem import Problem, with_bias
 
-# A network of any depth fits exactly when it misses the targets by no more than this, relative to the largest: descents
-# compare values, which do not resolve a misfit below about 1e-8. The two-layer solver ends far below.
-FITS = 1e-7
+ROUNDING = 2.0**-53
+"""One rounding of float64, relative."""
 
 Weights = Sequence[Float[Tensor, "_ _"]]
 
@@ -102,6 +101,28 @@ def evaluate(problem: Problem, weights: Weights, chunk: int = 8192) -> Cost:
     norm = float(sum(W.square().sum() for W in weights))
     residual = float((F - problem.Y).abs().max())
     return Cost(fit=fit, norm=norm, total=fit + problem.lam * norm, residual=residual)
+
+
+def rounding_of(problem: Problem, weights: Weights) -> float:
+    """How far rounding can have moved `evaluate`'s total: large where terms cancel, as with far-off inputs.
+
+    Each sum of n terms is off by at most (n + 2) u of its absolute terms, u = 2^-53, and sigma enlarges nothing; so F
+    is off by at most u times the number of terms on a path, times the outputs of the network of absolute values.
+
+    Source: Higham, Accuracy and Stability of Numerical Algorithms, 3.1.
+    """
+    total = evaluate(problem, weights).total
+    magnitudes = problem.Xt.abs()
+    for W in weights[:-1]:
+        magnitudes = with_bias(magnitudes @ W.abs().T, problem.beta)
+    terms = sum(W.shape[1] + 4 for W in weights)
+    off = terms * ROUNDING * (magnitudes @ weights[-1].abs().T)
+    if problem.loss.name == "mse":
+        missed = (preactivations(problem, weights)[-1] - problem.Y).abs()
+        moved = float((off * (2.0 * missed + off)).sum()) / problem.samples
+    else:  # the cross-entropy of a sample changes by at most twice the largest change of its outputs
+        moved = 0.0 if problem.interpolates else 2.0 * float(off.max())
+    return moved + (problem.Y.numel() + sum(W.numel() for W in weights) + 8) * ROUNDING * total
 
 
 def gradient(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:

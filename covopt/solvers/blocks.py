@@ -13,7 +13,7 @@ from torch import Tensor
 
 from covopt.loop import Budget, run
 from covopt.model.loss import parse_loss
-from covopt.model.problem import Problem
+from covopt.model.problem import FITS, Problem
 from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.solvers.shallow import ShallowOptions, ShallowSolver
 
@@ -28,7 +28,7 @@ def block_problem(problem: Problem, weights: Weights, layer: int) -> Problem:
     inputs = problem.X if layer == 1 else problem.activation(Z[layer - 2])
     if layer == problem.depth - 1:
         return replace(problem, X=inputs, depth=2)
-    return replace(problem, X=inputs, Y=Z[layer], loss=parse_loss("interpolate"), lam=1.0, depth=2)
+    return replace(problem, X=inputs, Y=Z[layer], loss=parse_loss("interpolate"), lam=1.0, depth=2, fits=FITS)
 
 
 def has_outputs(weights: Weights, layer: int) -> bool:
@@ -57,7 +57,7 @@ def improve_block(
     network = solver.reduced(run(solver, limits).state.best)
     changed = with_block(weights, layer, network.weights())
     before, after = evaluate(problem, weights), evaluate(problem, changed)
-    exact = not problem.interpolates or after.residual <= max(2.0 * before.residual, 1e-12)
+    exact = problem.fits_as_well(after.residual, before.residual)
     return changed if exact and after.total < before.total else list(weights)
 
 

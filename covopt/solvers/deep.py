@@ -20,7 +20,7 @@ from torch import Tensor
 
 from covopt.loop import Budget, Progress, Status
 from covopt.model.problem import Problem
-from covopt.model.weights import FITS, Weights, evaluate
+from covopt.model.weights import Weights, evaluate
 from covopt.solvers.blocks import improve_block
 from covopt.solvers.exact_fit import explored_problem, fit_exactly, penalised
 from covopt.solvers.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
@@ -207,7 +207,7 @@ class DeepSolver:
         if not self.problem.interpolates:
             return cost.total if math.isfinite(cost.total) else math.inf
         misfit = cost.residual / max(1e-300, float(self.problem.Y.abs().max()))
-        return cost.total * (1.0 + SAVED * misfit) if misfit <= FITS else math.inf
+        return cost.total * (1.0 + SAVED * misfit) if self.problem.allows(cost.residual) else math.inf
 
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
         """The network becomes the best one if it costs less (with `at_most`, up to rounding)."""

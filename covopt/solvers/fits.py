@@ -108,7 +108,6 @@ class LagrangianOptions:
         smallest: mu never falls below this, relative to the first.
         progress: the fall of the residual per round that leaves mu as it is.
         settled: the multiplier follows once max h is at most this; before, the dictionary is too poor to fit.
-        feasible: |F - Y|_F relative to |Y|_F at which a repaired network counts as fitting.
     """
 
     start: float = 0.03
@@ -116,7 +115,6 @@ class LagrangianOptions:
     smallest: float = 1e-4
     progress: float = 0.3
     settled: float = 1.5
-    feasible: float = 1e-9
 
 
 class InterpolationFit:
@@ -169,7 +167,7 @@ class InterpolationFit:
         outputs = torch.zeros_like(mixture.outputs)
         outputs[alive] = root[:, None] * scaled[:-1]
         F = mixture_outputs(Phi, outputs, scaled[-1], problem.beta)
-        if float((F - problem.Y).norm()) > self.options.feasible * self._size:
+        if not problem.allows(float((F - problem.Y).abs().max())):
             return None
         return outputs, scaled[-1]
 

@@ -91,5 +91,5 @@ def _smaller(problem: Problem, before: list[Tensor], after: list[Tensor], layer:
 
 def _better(problem: Problem, before: list[Tensor], after: list[Tensor]) -> list[Tensor]:
     old, new = evaluate(problem, before), evaluate(problem, after)
-    fits = not problem.interpolates or new.residual <= max(2.0 * old.residual, 1e-12)
+    fits = problem.fits_as_well(new.residual, old.residual)
     return after if fits and new.total <= old.total * (1.0 + ROUNDING) else before

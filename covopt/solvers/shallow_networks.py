@@ -136,6 +136,6 @@ class NetworkBuilder:
             return network
         if self.problem.interpolates:
             before, after = (evaluate(self.problem, n.weights()).residual for n in (network, smaller))
-            if after > max(2.0 * before, 1e-12):
+            if not self.problem.fits_as_well(after, before):
                 return network
         return Network(smaller.U[alive], smaller.V[alive], smaller.b, smaller.cost)

@@ -27,7 +27,7 @@ from covopt.model.activation import Activation
 from covopt.model.hidden import from_weights, to_weights
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
-from covopt.model.weights import FITS, Cost, check_network, evaluate
+from covopt.model.weights import Cost, check_network, evaluate
 from covopt.networks import Network, as_network, read_network
 from covopt.origin import ORIGIN, write_origin
 from covopt.result import Layer, Result
@@ -328,7 +328,7 @@ def _checked(problem: Problem, weights: list[Tensor]) -> Cost:
     cost = evaluate(problem, weights)
     if not math.isfinite(cost.total):
         raise ProblemError("The network's loss on these data is not finite; check its weights and the scale of X.")
-    if problem.interpolates and cost.residual > FITS * max(1e-300, float(problem.Y.abs().max())):
+    if not problem.allows(cost.residual):
         raise ProblemError(
             f"The network misses the targets by up to {cost.residual:.3g}, so that it has no representation cost; give"
             " the lam that it was trained with."
@@ -377,6 +377,5 @@ def _improve(audit: Audit, budget: Budget, seed: int) -> None:
     outcome = run(DeepSolver(problem, budget, effort, seed, start), budget)
     audit.interrupted = outcome.status is Status.INTERRUPTED
     better = evaluate(problem, outcome.state.best)
-    fits = not problem.interpolates or better.residual <= FITS * float(problem.Y.abs().max())
-    if fits and better.total < audit.loss:
+    if problem.allows(better.residual) and better.total < audit.loss:
         audit.escape, audit.escape_cost = outcome.state.best, better.total

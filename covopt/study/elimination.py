@@ -14,7 +14,7 @@ from torch import Tensor
 
 from covopt.cone.reduce import balance
 from covopt.model.problem import Problem
-from covopt.model.weights import FITS, Weights, evaluate
+from covopt.model.weights import Weights, evaluate
 from covopt.solvers.batch import buckets
 from covopt.solvers.exact_fit import explored_problem, fit_exactly, penalised
 from covopt.solvers.homotopy import EXPLORING, POLISHING, REFINING, descend
@@ -32,8 +32,7 @@ Stop = Callable[[], bool]
 def cost_of(problem: Problem, weights: Weights) -> float:
     """The cost in float64; infinite for `interpolate` where the network does not fit."""
     cost = evaluate(problem, [W.double() for W in weights])
-    fits = not problem.interpolates or cost.residual <= FITS * float(problem.Y.abs().max())
-    return cost.total if fits and math.isfinite(cost.total) else math.inf
+    return cost.total if problem.allows(cost.residual) and math.isfinite(cost.total) else math.inf
 
 
 def narrowed(problem: Problem, weights: Weights, widths: Sequence[int], stop: Stop) -> list[Tensor]:

@@ -34,6 +34,7 @@ from tests.benchmarks.proofs import PROOFS
 from tests.benchmarks.scale import SCALE
 from tests.benchmarks.sweep import SWEEP
 from tests.benchmarks.training import run_batched_training
+from tests.benchmarks.truth import TRUTH
 from tests.benchmarks.width import WIDTH
 
 FITS = 1e-9  # largest |F - Y| / |Y| at which a network counts as an exact fit
@@ -261,4 +262,5 @@ BENCHMARKS = {
     **PEERS,
     **SCALE,
     **COSTS,
+    **TRUTH,
 }

@@ -12,7 +12,7 @@ import covopt
 from covopt.certify import branch, relaxation
 from covopt.certify.bounds import dual_bound
 from covopt.certify.graphs import bipartite_gram
-from covopt.certify.proofs import Proof, recheck
+from covopt.certify.proofs import Proof, agreed, recheck
 from covopt.certify.sign_branch import LEAF, WALL, Multipliers
 from covopt.certify.tree import Tree
 from covopt.cone.arrangement import ArrangementOracle
@@ -76,6 +76,12 @@ def verified(here: Path) -> str:
 
 
 ROWS = [
+    Row(
+        "The lower bound 3 contradicts a network that costs 0, so nothing can be said; this is a defect of covopt: report it with the data.",
+        lambda _: agreed(
+            make_problem(FLAT, LAMBDA), [torch.zeros(1, 3).double(), torch.zeros(1, 2).double()], 0.0, 3.0
+        ),
+    ),
     # Stored runs whose files do not prove what they state; `covopt verify` ends with 1.
     Row(
         "The bound is not proved: The certificate says exact, but no oracle is exact for data of this rank; certify the run again.",
