@@ -16,7 +16,7 @@ from covopt.certify.proofs import Proof
 from covopt.errors import ProblemError, shown
 from covopt.layers import examine
 from covopt.loop import Budget, Callback, Progress, Status
-from covopt.methods import METHODS, Options
+from covopt.methods import METHODS, Options, check_use
 from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
@@ -24,6 +24,7 @@ from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import check_network, evaluate
 from covopt.result import DualPoint, Result
 from covopt.stored import load
+from covopt.tables import column_names
 
 CERTIFY = ("none", "fast", "full")
 # The part of the time limit after which a deep solve leaves the rest to the examination of its layers.
@@ -99,6 +100,7 @@ def solve(
         ("max_iterations", max_iterations),
     ):
         _check_count(name, count)
+    check_use(method, problem.depth, width=width, max_width=max_width, starts=starts)
     budget = Budget(time_limit) if max_iterations is None else Budget(time_limit, max_iterations)
     problem = in_double(problem)
     if problem.interpolates:
@@ -116,7 +118,14 @@ def solve(
         callback=callback,
     )
     attempt = METHODS[method](problem, options)
-    result = Result(problem=problem, method=method, certify=certify, seed=seed, starts=attempt.starts)
+    result = Result(
+        problem=problem,
+        method=method,
+        certify=certify,
+        seed=seed,
+        starts=attempt.starts,
+        columns=column_names(X),
+    )
     layered = min(len(W) for W in attempt.weights[:-1]) > 0
     if examining and layered and not budget.spent() and attempt.status is not Status.INTERRUPTED:
         widest = (max_width or math.inf) if method == "cone" else 0  # rivals are reported as they came

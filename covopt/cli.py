@@ -6,7 +6,9 @@ what they need, so that `covopt --help` answers before torch is loaded.
 
 from __future__ import annotations
 
+import difflib
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -22,6 +24,7 @@ from covopt.commands.common import (
     discard_output,
     flush,
     is_memory,
+    tell_warning,
     unwritten,
 )
 from covopt.commands.compare import compare_command
@@ -69,6 +72,13 @@ def _program(
     """Declare the options that need no command."""
 
 
+def _meant(error: typer.TyperException) -> str:
+    """The option that a misspelt one is close to."""
+    options = {name.lstrip("-"): name for name in getattr(error, "possibilities", None) or []}
+    close = difflib.get_close_matches(getattr(error, "option_name", "").lstrip("-"), options, n=1)
+    return f"; did you mean {options[close[0]]}" if close else ""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 finished, 2 bad input in one sentence, 130 interrupted, 141 nobody reads on.
 
@@ -77,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     COMMAND.set(["covopt", *given])
+    warnings.showwarning = tell_warning
     try:
         code = app(given or ["--help"], prog_name="covopt", standalone_mode=False) or 0
         flush()
@@ -86,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except typer.TyperException as error:
         message = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
         message = message.replace("Value error, ", "").replace(". Did", "; did").rstrip(".?")
-        complain(f"{message}; see covopt --help.", BAD_INPUT)
+        complain(f"{message}{_meant(error)}; see covopt --help.", BAD_INPUT)
     except BrokenPipeError:  # who read the answer has seen enough
         discard_output()
         sys.exit(CLOSED)

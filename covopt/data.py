@@ -1,18 +1,17 @@
 """Where arrays come from: files, the data sets that scikit-learn ships, and MNIST; all checked, none trusted.
 
-Integer, boolean and string targets are classes and become one-hot; the columns are taken from the whole set, before
-`rows` takes the first N rows. Other targets are numbers and stay as they are.
+Integer, boolean and string targets are classes and become one-hot, unless `task` says that they are numbers; the
+columns are taken from the whole set, before `rows` takes N rows. Other targets are numbers and stay as they are.
 """
 
 from __future__ import annotations
 
-import csv
-import difflib
 import gzip
 import math
 import os
+import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,9 +21,10 @@ import torch
 from jaxtyping import Float64
 from numpy.typing import NDArray
 
-from covopt.arrays import DEFLATE_LIMIT, LARGEST, check_readable, check_unfolding, read_npz
-from covopt.errors import DataError, counted, listed, shown
+from covopt.arrays import DEFLATE_LIMIT, LARGEST, check_unfolding, read_npz
+from covopt.errors import CovoptWarning, DataError, counted, listed, shown
 from covopt.lazy import lazy
+from covopt.tables import SUFFIXES, read_table, suggestion
 from covopt.tensors import as_array, read_torch
 
 if TYPE_CHECKING:
@@ -32,19 +32,13 @@ if TYPE_CHECKING:
 else:
     datasets = lazy("sklearn.datasets")
 
-try:
-    from pyarrow import ArrowException, parquet
-except ImportError:  # the extra `parquet` is not installed; `_read_parquet` says so
-    ArrowException, parquet = ValueError, None
-
 SHIPPED = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
 """Data sets that scikit-learn ships; its `load_NAME` reads them."""
 SCALES = ("none", "max", "standard")
+TASKS = ("regression", "classification")
 CLASSES = 1000
 """So many classes, or more, need two rows of each on average; else they are numbers, whose one-hot rows are huge."""
 MNIST_ROWS = 60_000
-CELL = 40
-"""Bytes that a cell of a table takes while it is read."""
 MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 
 
@@ -60,6 +54,7 @@ class Dataset:
         scale: none, max or standard.
         rows: N.
         columns: the names of the inputs; None where the source has none.
+        shuffle: the seed with which the rows were drawn; None where they are the first ones, or all.
     """
 
     X: Float64[np.ndarray, "N n0"]
@@ -69,15 +64,26 @@ class Dataset:
     scale: str
     rows: int
     columns: tuple[str, ...] | None = None
+    shuffle: int | None = None
+
+    @property
+    def targets(self) -> str | None:
+        """What the targets are taken for, in a few words; None for numbers that nobody would take for classes."""
+        if self.classes is None:
+            return "targets read as numbers" if not (self.Y % 1.0).any() else None
+        missing = int((self.Y.sum(axis=0) == 0.0).sum())
+        told = f"{len(self.classes)} class{'' if len(self.classes) == 1 else 'es'}, one-hot"
+        return f"{told} ({missing} not among the rows)" if missing else told
 
 
 @dataclass(frozen=True)
 class _Raw:
-    """Inputs and targets as a source gives them."""
+    """Inputs and targets as a source gives them, and the names of the inputs and of the classes where it has some."""
 
     X: NDArray
     Y: NDArray
     columns: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
 
 
 def read_data(
@@ -87,6 +93,10 @@ def read_data(
     rows: int | None = None,
     scale: str = "none",
     data_dir: str | os.PathLike[str] | None = None,
+    task: str | None = None,
+    shuffle: int | None = None,
+    drop: Sequence[str] = (),
+    one_hot: Sequence[str] = (),
 ) -> Dataset:
     """Read a data set.
 
@@ -94,41 +104,69 @@ def read_data(
         source: a file (.npz with X and Y or y; .csv or .parquet with `target`; .pt with tensors X and Y), the name of
             a set that scikit-learn ships (digits, iris, ...), or mnist.
         target: the column of a table that holds the targets; all others are inputs.
-        rows: take the first so many rows; None takes all.
+        rows: take so many rows, the first ones or those that `shuffle` draws; None takes all.
         scale: none; max divides X by max|X|; standard gives every column mean 0 and standard deviation 1 (a constant
             column becomes 0). Both measure the whole set.
         data_dir: where the files of mnist lie; None asks OpenML.
+        task: regression, the targets are numbers; classification, they are classes; None: classes where they are
+            integers, booleans or strings in one column.
+        shuffle: seed with which `rows` are drawn from the whole set, without repetition.
+        drop: columns of a table that are no inputs.
+        one_hot: columns of a table of which each text becomes a column of 0 and 1, named COLUMN=TEXT.
 
     Returns:
         Inputs X (N, n_0) and targets Y (N, n_L), one-hot for classes, with their name, classes and scale.
 
     Raises:
         DataError: one sentence that says what is wrong and what to do.
+
+    Warns:
+        CovoptWarning: a class is missing among the rows that are taken.
     """
     if scale not in SCALES:
         raise DataError(f"The scale '{scale}' is unknown; use one of {', '.join(SCALES)}.")
+    if task is not None and task not in TASKS:
+        raise DataError(f"The task {shown(task)} is unknown; use {' or '.join(TASKS)}.")
     name = os.fspath(source)
-    raw = _read(name, target, data_dir)
+    drop, one_hot = (((each,) if isinstance(each, str) else tuple(each)) for each in (drop, one_hot))
+    raw = _read(name, target, data_dir, task, drop, one_hot)
     X, Y = _numeric_matrix(raw.X, "X", name), np.atleast_1d(raw.Y)
     if len(X) != len(Y):
         raise DataError(
             f"In {name} X has {counted(len(X), 'row')} and Y has {len(Y)}; give one row of targets for each input."
         )
-    count = _row_count(rows, len(X), name)
+    taken = _taken(rows, shuffle, len(X), name)
     shift, factor = _scaling(X, scale)
-    targets, classes = _targets(Y, name)
-    inputs = (X[:count].astype(np.float64) - shift) * factor
-    return Dataset(inputs, targets[:count], name, classes, scale, count, raw.columns)
+    targets, classes = _targets(Y, name, task)
+    inputs = (X[taken].astype(np.float64) - shift) * factor
+    count = len(inputs)
+    if classes is not None and raw.names is not None and len(raw.names) == len(classes):
+        classes = raw.names
+    found = Dataset(inputs, targets[taken], name, classes, scale, count, raw.columns, shuffle)
+    _warn_of_missing_classes(found)
+    return found
 
 
-def _read(name: str, target: str | None, data_dir: str | os.PathLike[str] | None) -> _Raw:
+def _read(
+    name: str,
+    target: str | None,
+    data_dir: str | os.PathLike[str] | None,
+    task: str | None,
+    drop: Sequence[str],
+    one_hot: Sequence[str],
+) -> _Raw:
     """Find out what `name` is, and read it."""
     path = Path(name)
     suffix = path.suffix.lower()
-    if suffix in (".csv", ".parquet"):
-        return _read_table(path, target)
+    if data_dir is not None and name != "mnist":
+        raise DataError(f"A directory of data is for mnist; leave --data-dir out for {name}.")
+    if suffix in SUFFIXES:
+        table = read_table(path, target, drop=drop, one_hot=one_hot, task=task)
+        return _Raw(table.X, table.y, table.columns)
     if target is not None:
         raise DataError(f"A target column is for .csv and .parquet files; leave --target out for {name}.")
+    if drop or one_hot:
+        raise DataError(f"Columns have names in .csv and .parquet files; leave --drop and --one-hot out for {name}.")
     if suffix == ".npz":
         return _pick_arrays(read_npz(path), path)
     if suffix in (".pt", ".pth"):
@@ -138,15 +176,17 @@ def _read(name: str, target: str | None, data_dir: str | os.PathLike[str] | None
     if name == "mnist":
         return _fetch_mnist() if data_dir is None else _read_mnist(Path(data_dir))
     if name in SHIPPED:
-        X, Y = getattr(datasets, f"load_{name}")(return_X_y=True)
-        return _Raw(np.asarray(X), np.asarray(Y))
-    raise DataError(f"There is no file or data set named {shown(name)}; {_suggestion(name)}.")
+        return _load_shipped(name)
+    known = suggestion(name.lower(), (*SHIPPED, "mnist")).replace("give one of", "give a file, or one of")
+    raise DataError(f"There is no file or data set named {shown(name)}; {known}.")
 
 
-def _suggestion(name: str) -> str:
-    known = [*SHIPPED, "mnist"]
-    close = difflib.get_close_matches(name.lower(), known, n=1)
-    return f"did you mean {close[0]}" if close else f"give a file, or one of {', '.join(known)}"
+def _load_shipped(name: str) -> _Raw:
+    """A set of scikit-learn's, with its names; the pixels of digits need none."""
+    found = getattr(datasets, f"load_{name}")()
+    columns = None if name == "digits" else tuple(str(n) for n in found.feature_names)
+    names = tuple(str(n) for n in found.target_names) if hasattr(found, "target_names") else None
+    return _Raw(np.asarray(found.data), np.asarray(found.target), columns, names)
 
 
 # ---- from a source to X and Y
@@ -161,7 +201,7 @@ def _numeric_matrix(values: NDArray, name: str, source: str) -> NDArray:
         raise DataError(f"{name} in {source} has {values.ndim} dimensions; give a matrix with one row for each sample.")
     if matrix.size == 0:
         raise DataError(f"{name} in {source} is empty (shape {values.shape}); give at least one row and one column.")
-    if matrix.dtype.kind == "f" and matrix.dtype.itemsize > 8:
+    if matrix.dtype.kind == "f" and matrix.dtype.itemsize != 8:  # half and single precision, and longer than double
         with np.errstate(over="ignore"):
             matrix = matrix.astype(np.float64)
     if matrix.dtype.kind == "f" and not np.isfinite(matrix).all():
@@ -175,30 +215,57 @@ def _numeric_matrix(values: NDArray, name: str, source: str) -> NDArray:
     return matrix
 
 
-def _targets(Y: NDArray, source: str) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
-    """Targets (N, n_L): one-hot for one column of integers, booleans or strings, else the numbers as they are."""
+def _targets(Y: NDArray, source: str, task: str | None) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
+    """Targets (N, n_L): one-hot for one column of classes, else the numbers as they are.
+
+    Where `task` does not say, integers, booleans and strings are classes.
+    """
     column = Y[:, 0] if Y.ndim == 2 and Y.shape[1] == 1 else Y
-    if column.ndim != 1 or column.dtype.kind not in "biuU":
+    if task == "classification" and column.ndim == 2:
+        raise DataError(f"Y in {source} has {Y.shape[1]} columns; give one column of classes, or leave --task out.")
+    if task == "regression" and column.dtype.kind in "SU":
+        raise DataError(f"Y in {source} holds texts, not numbers; give numbers, or --task classification.")
+    automatic = column.ndim == 1 and column.dtype.kind in "biuU"
+    if not (automatic if task is None else task == "classification"):
         return _numeric_matrix(Y, "Y", source).astype(np.float64), None
+    if column.dtype.kind != "U":  # numbers that are no classes either: NaN, say
+        _numeric_matrix(column, "Y", source)
     classes, codes = np.unique(column, return_inverse=True)
     if len(classes) > CLASSES and 2 * len(classes) > len(column):
         raise DataError(
-            f"Y in {source} has {len(classes)} classes on {len(column)} rows; if these are numbers, store them as"
-            " floating ones."
+            f"Y in {source} has {len(classes)} classes on {len(column)} rows; if these are numbers, say so with --task"
+            " regression."
         )
     return np.eye(len(classes))[codes], tuple(str(c) for c in classes)
 
 
-def _row_count(rows: int | None, available: int, source: str) -> int:
+def _warn_of_missing_classes(found: Dataset) -> None:
+    if found.classes is None:
+        return
+    missing = [name for name, present in zip(found.classes, found.Y.sum(axis=0), strict=True) if not present]
+    if missing:
+        told = f"Among the {counted(found.rows, 'row')} of {found.name} there is none of class {listed(missing)}"
+        remedy = "draw them with --shuffle SEED" if found.shuffle is None else "take more of them"
+        warnings.warn(f"{told}; {remedy}.", CovoptWarning, stacklevel=3)
+
+
+def _taken(rows: int | None, shuffle: int | None, available: int, source: str) -> slice | NDArray[np.int64]:
+    """Which rows are taken: all, the first ones, or those that a seed draws."""
     if rows is None:
-        return available
+        if shuffle is not None:
+            raise DataError("Shuffling draws the rows that --rows takes; give --rows too, or leave --shuffle out.")
+        return slice(None)
     if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)):
         raise DataError(f"rows is {shown(rows)}; give a whole number.")
     if not 1 <= rows <= available:
         raise DataError(
             f"rows is {rows}, but {source} has {counted(available, 'row')}; give a number from 1 to {available}."
         )
-    return int(rows)
+    if shuffle is None:
+        return slice(int(rows))
+    if isinstance(shuffle, bool) or not isinstance(shuffle, (int, np.integer)) or shuffle < 0:
+        raise DataError(f"The seed of the shuffle is {shown(shuffle)}; give a whole number, at least 0.")
+    return np.random.default_rng(int(shuffle)).permutation(available)[: int(rows)]
 
 
 def _scaling(X: NDArray, scale: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -234,102 +301,6 @@ def _read_torch(path: Path) -> _Raw:
         raise DataError(f"{path} holds a {type(content).__name__}, not a dictionary with X and Y; {remedy}.")
     tensors = {key: value for key, value in content.items() if isinstance(value, torch.Tensor)}
     return _pick_arrays({str(k): as_array(v, str(k), path) for k, v in tensors.items() if k in ("X", "Y", "y")}, path)
-
-
-# ---- tables
-
-
-def _read_table(path: Path, target: str | None) -> _Raw:
-    """Split the columns of a table into inputs and the target."""
-    check_readable(path)
-    columns = _read_csv(path) if path.suffix.lower() == ".csv" else _read_parquet(path)
-    names = listed(columns)
-    if target is None:
-        raise DataError(f"{path} is a table, so say which column holds the targets: --target with one of {names}.")
-    if target not in columns:
-        raise DataError(f"{path} has no column {shown(target)}; give one of {names}.")
-    inputs = {name: _number_column(values, name, path) for name, values in columns.items() if name != target}
-    if not inputs:
-        raise DataError(f"{path} has no column beside the target '{target}'; give at least one input.")
-    return _Raw(np.column_stack(list(inputs.values())), _target_column(columns[target], target, path), tuple(inputs))
-
-
-def _read_csv(path: Path) -> dict[str, list[object]]:
-    """The columns of a .csv file as text, by the names in its first line."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            lines = [line for line in csv.reader(stream) if line]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} is not a .csv file in UTF-8; save it as one.") from error
-    if not lines:
-        raise DataError(f"{path} is empty; give a first line with the names of the columns, and rows.")
-    names, body = [name.strip() for name in lines[0]], lines[1:]
-    if len(set(names)) < len(names) or "" in names or all(_is_number(name) for name in names):
-        raise DataError(f"The first line of {path} must give each column a name of its own; add or repair it.")
-    if not body:
-        raise DataError(f"{path} has no rows below the names of its columns; give at least one.")
-    for number, line in enumerate(body):
-        if len(line) != len(names):
-            cells, columns = counted(len(line), "cell"), counted(len(names), "column")
-            raise DataError(f"Row {number} of {path} has {cells} for {columns}; repair the row.")
-    return {name: [line[i].strip() for line in body] for i, name in enumerate(names)}
-
-
-def _read_parquet(path: Path) -> dict[str, list[object]]:
-    if parquet is None:
-        raise DataError("Reading .parquet needs pyarrow; install it with: pip install 'covopt[parquet]'.")
-    try:
-        declared, names = parquet.read_metadata(path), parquet.read_schema(path).names
-        if len(set(names)) < len(names):
-            raise DataError(f"{path} has two columns of one name; give each column a name of its own.")
-        check_unfolding(path, CELL * declared.num_rows * declared.num_columns)
-        table = parquet.read_table(path)
-        columns = [column.to_pylist() for column in table.columns]
-    except (ArrowException, OSError, ValueError) as error:
-        raise DataError(f"{path} is not a .parquet file or is damaged; write it again.") from error
-    if table.num_rows == 0 or not names:
-        raise DataError(f"{path} has no rows or no columns; give at least one of each.")
-    return dict(zip(names, columns, strict=True))
-
-
-def _number_column(values: list[object], name: str, path: Path) -> NDArray[np.float64]:
-    for row, value in enumerate(values):
-        if value is None or value == "":
-            raise DataError(f"Column {shown(name)} of {path} has a missing value in row {row}; remove or impute it.")
-        if not _is_number(value):
-            raise DataError(
-                f"Column {shown(name)} of {path} is not numeric (row {row} holds {shown(value)}); encode it as"
-                " numbers or drop it."
-            )
-        number = float(value)  # type: ignore[arg-type]
-        if not math.isfinite(number):
-            raise DataError(f"Column {shown(name)} of {path} has {number} in row {row}; remove or impute it.")
-    return np.array([float(v) for v in values])  # type: ignore[arg-type]
-
-
-def _target_column(values: list[object], name: str, path: Path) -> NDArray:
-    """Classes where every entry is a whole number, a boolean or where some entry is no number; else numbers."""
-    if any(value is None or value == "" for value in values):
-        raise DataError(f"The target '{name}' of {path} has missing values; remove those rows.")
-    if all(isinstance(v, (bool, int)) or (isinstance(v, str) and _is_integer(v)) for v in values):
-        return np.array([int(v) for v in values])  # type: ignore[arg-type]
-    if all(_is_number(v) for v in values):
-        return _number_column(values, name, path)
-    if all(isinstance(v, str) for v in values):
-        return np.array(values)
-    raise DataError(f"The target '{name}' of {path} holds neither numbers nor classes; give one of the two.")
-
-
-def _is_number(value: object) -> bool:
-    try:
-        float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _is_integer(text: str) -> bool:
-    return text.lstrip("+-").isdecimal() and len(text) < 19
 
 
 # ---- MNIST

@@ -65,3 +65,10 @@ class InternalError(CovoptError):
 
 class RecordError(CovoptError):
     """A stored run is missing, incomplete or would be overwritten."""
+
+
+class CovoptWarning(UserWarning):
+    """What was asked is done, but may not be what was meant; the command line tells it in one sentence."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from covopt.certify import proofs
 from covopt.certify.proofs import Proof
+from covopt.errors import ProblemError
 from covopt.loop import Budget, Progress, Status, run
 from covopt.loop import Callback as Watcher
 from covopt.model.problem import Problem
@@ -107,6 +108,24 @@ METHODS: dict[str, Callable[[Problem, Options], Attempt]] = {
     "hidden": solve_by_representations,
     "train": solve_by_training,
 }
+
+
+_USES = {
+    "width": "the methods hidden and train",
+    "max_width": "the method cone at depth 3 and more",
+    "starts": "the methods hidden and train, and for cone at depth 3 and more",
+}
+
+
+def check_use(method: str, depth: int, **options: int | None) -> None:
+    """Raise a ProblemError where one of `width`, `max_width` and `starts` is given that the method has no use for."""
+    descends, deep = method != "cone", depth > 2
+    used = {"width": descends, "max_width": deep and not descends, "starts": deep or descends}
+    for name, value in options.items():
+        if value is not None and not used[name]:
+            raise ProblemError(
+                f"The method {method} at depth {depth} has no use for {name}, which is for {_USES[name]}; leave it out."
+            )
 
 
 def _shallow(problem: Problem, options: Options) -> Attempt:

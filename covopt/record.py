@@ -237,7 +237,10 @@ def headline(summary: Mapping[str, object]) -> str:
     """The question of a run in a few words."""
     s = summary
     rows = f"{s['rows']} row{'' if s['rows'] == 1 else 's'}"
-    data = f"{s['data'] or 'data'}, {rows}" + (f", scale {s['scale']}" if s["scale"] not in (None, "none") else "")
+    drawn = "" if s.get("shuffle") is None else f" drawn with seed {s['shuffle']}"
+    targets = "" if s.get("targets") is None else f", {s['targets']}"
+    scale = f", scale {s['scale']}" if s["scale"] not in (None, "none") else ""
+    data = f"{s['data'] or 'data'}, {rows}{drawn}{targets}{scale}"
     question = "representation cost" if s["loss"] == "interpolate" else f"{s['loss']}, lam {_short(s['lam'])}"
     return f"{data}: {question}, depth {s['depth']}, bias {_short(s['bias'])}, {s['activation']}"
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt import __version__, markup, record, words
+from covopt.data import Dataset
 from covopt.errors import ProblemError, RecordError, counted
 from covopt.lazy import lazy
 from covopt.loop import Certificate, Progress, Status
@@ -95,6 +96,7 @@ class Result:
         layers: each hidden layer on its own, for depth >= 3.
         starts: the lowest cost that came of each start.
         data, scale: the name of the data set and how it was scaled, where they are known.
+        targets: what its targets were taken for; shuffle: the seed that drew its rows; columns: names of its inputs.
     """
 
     problem: Problem
@@ -116,6 +118,9 @@ class Result:
     starts: list[float] = field(default_factory=list)
     data: str | None = None
     scale: str | None = None
+    targets: str | None = None
+    shuffle: int | None = None
+    columns: tuple[str, ...] | None = None
 
     @property
     def gap(self) -> float | None:
@@ -128,6 +133,11 @@ class Result:
     def widths(self) -> list[int]:
         """Hidden widths n_1 ... n_{L-1}."""
         return [int(W.shape[0]) for W in self.weights[:-1]]
+
+    def describe_data(self, data: Dataset) -> None:
+        """Take over what a data set tells of itself: its name, scale, targets, and how its rows were drawn."""
+        self.data, self.scale, self.targets = data.name, data.scale, data.targets
+        self.shuffle, self.columns = data.shuffle, data.columns
 
     def predict(self, X: object) -> NDArray[np.float64]:
         """The network's outputs (M, n_L) at the rows of X (M, n_0).
@@ -227,6 +237,8 @@ class Result:
             "data": self.data,
             "scale": self.scale,
             "rows": p.samples,
+            "targets": self.targets,
+            "shuffle": self.shuffle,
             "seconds": record.known(self.seconds),
             "seed": self.seed,
             "version": __version__,
@@ -259,7 +271,7 @@ class Result:
             others={
                 "network.pt": lambda path: write_torch(path, self.to_torch().state_dict()),
                 "figure.png": lambda path: figures.draw_run(self.run_picture(), path),
-                ORIGIN: write_origin(),
+                ORIGIN: write_origin(columns=self.columns),
                 **(others or {}),
             },
         )

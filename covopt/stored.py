@@ -92,6 +92,8 @@ def _from_stored(stored: record.Stored) -> Result:
         starts=[math.nan if start is None else float(start) for start in _listed(s["starts"])],
         data=None if s["data"] is None else str(s["data"]),
         scale=None if s["scale"] is None else str(s["scale"]),
+        targets=None if s.get("targets") is None else str(s["targets"]),
+        shuffle=None if s.get("shuffle") is None else int(str(s["shuffle"])),
     )
 
 

@@ -173,7 +173,7 @@ def test_representation_costs(line: tuple[torch.Tensor, torch.Tensor]) -> None:
 
 def test_networks_are_trained_where_none_is_given(run: Run) -> None:
     code, out, err = run(
-        *("validate", "iris", "--rows", 12, "--scale", "max", "--lam", 0.02, "--depth", 3),
+        *("validate", "iris", "--rows", 12, "--shuffle", 0, "--scale", "max", "--lam", 0.02, "--depth", 3),
         *("--width", 6, "--starts", 2, "--time-limit", 8, "--certify", "none", "--json"),
     )
     assert (code, err) == (0, "")

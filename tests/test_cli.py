@@ -99,7 +99,9 @@ def test_options_reach_the_solver(run: Run, solver: FakeSolver) -> None:
 
 
 def test_json_is_one_object_and_nothing_else(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
-    code, out, err = run("solve", "iris", "--rows", 12, "--scale", "max", "--json", "--out", tmp_path / "run")
+    code, out, err = run(
+        "solve", "iris", "--rows", 12, "--shuffle", 0, "--scale", "max", "--json", "--out", tmp_path / "run"
+    )
     assert (code, err) == (0, "")
     summary = json.loads(out)
     assert out.count("\n") == 1
@@ -108,7 +110,7 @@ def test_json_is_one_object_and_nothing_else(run: Run, solver: FakeSolver, tmp_p
 
 
 def test_summary_is_readable(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
-    code, out, err = run("solve", "iris", "--rows", 12, "--out", tmp_path / "run")
+    code, out, err = run("solve", "iris", "--rows", 12, "--shuffle", 0, "--out", tmp_path / "run")
     assert (code, err) == (0, "")
     for word in ("iris, 12 rows", "lower bound", "certificate", "proved", "neurons", str(tmp_path / "run")):
         assert word in out
@@ -266,7 +268,7 @@ def test_version_and_help(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full device")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("command", [["--help"], ["doctor"], ["solve", "iris", "--rows", "9", "--time-limit", "1"]])
+@pytest.mark.parametrize("command", [["--help"], ["doctor"], "solve iris --rows 9 --shuffle 0 --time-limit 1".split()])
 def test_a_full_disk_behind_standard_output(command: list[str], unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -384,3 +386,25 @@ def test_ctrl_c_at_a_terminal(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert json.loads(out)["status"] == "interrupted"
     assert covopt.load(tmp_path / "run").status is Status.INTERRUPTED
+
+
+def test_a_warning_is_one_sentence_without_source(tmp_path: Path) -> None:
+    done = covopt_process("solve", "iris", "--rows", 20, "--lam", 0.1, "--time-limit", 0.1, "--json", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == (
+        "covopt: warning: Among the 20 rows of iris there is none of class versicolor, virginica;"
+        " draw them with --shuffle SEED.\n"
+    )
+    assert json.loads(done.stdout)["targets"] == "3 classes, one-hot (2 not among the rows)"
+
+
+def test_the_question_tells_what_the_targets_are(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b,y\n1,u,3\n2,v,5\n3,u,3\n")
+    options = ["solve", tmp_path / "a.csv", "--target", "y", "--one-hot", "b"]
+    assert "3 rows, 2 classes, one-hot: " in run(*options)[1]
+    assert "3 rows, targets read as numbers: " in run(*options, "--task", "regression")[1]
+    code, out, _ = run(*options, "--rows", 2, "--shuffle", 4, "--out", tmp_path / "run")
+    assert code == 0
+    assert "2 rows drawn with seed 4" in out
+    assert run("show", tmp_path / "run")[1] in out
+    assert json.loads((tmp_path / "run" / "origin.json").read_text())["columns"] == ["a", "b=u", "b=v"]

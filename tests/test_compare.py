@@ -132,7 +132,9 @@ def test_the_directory_holds_runs_history_and_a_picture(solvers: Solvers, tmp_pa
 
 
 def test_the_command_line_prints_a_table_or_json(solvers: Solvers, run: Run, tmp_path: Path) -> None:
-    code, out, err = run("compare", "iris", "--rows", 12, "--lam", 0.1, "--starts", 3, "--out", tmp_path / "c")
+    code, out, err = run(
+        "compare", "iris", "--rows", 12, "--shuffle", 0, "--lam", 0.1, "--starts", 3, "--out", tmp_path / "c"
+    )
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert "iris, 12 rows" in lines[0]
@@ -142,7 +144,7 @@ def test_the_command_line_prints_a_table_or_json(solvers: Solvers, run: Run, tmp
     assert f"stored in {tmp_path / 'c'};" in lines[-1]
     assert solvers.asked[-1]["starts"] == 3
     chosen = ("--method", "cone", "--json")
-    code, out, err = run("compare", "iris", "--rows", 12, "--lam", 0.1, *chosen)
+    code, out, err = run("compare", "iris", "--rows", 12, "--shuffle", 0, "--lam", 0.1, *chosen)
     assert (code, err) == (0, "")
     assert out.count("\n") == 1
     assert [each["method"] for each in json.loads(out)["methods"]] == ["cone"]

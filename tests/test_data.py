@@ -1,5 +1,6 @@
 import gzip
 import struct
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -8,9 +9,9 @@ import pytest
 import torch
 from sklearn import datasets
 
-from covopt import data
+from covopt import data, tables
 from covopt.data import read_data
-from covopt.errors import DataError
+from covopt.errors import CovoptWarning, DataError
 
 X = np.arange(12.0).reshape(4, 3)
 Y = np.array([[0.5], [1.5], [-1.0], [2.0]])
@@ -133,7 +134,7 @@ def test_parquet_reads_as_csv_does(tmp_path: Path) -> None:
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    monkeypatch.setattr(data, "parquet", None)
+    monkeypatch.setattr(tables, "parquet", None)
     refused(r"pip install 'covopt\[parquet\]'", tmp_path / "a.parquet", target="a")
 
 
@@ -144,9 +145,9 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatc
         ("a,b\n1,2\n", "c", "no column 'c'; give one of a, b"),
         ("a,b\n1,x\n", "a", "'b' of .* not numeric"),
         ("a,b\n1,\n", "a", "'b' of .* missing value in row 0"),
-        ("a,b\n1,nan\n", "a", "'b' of .* has nan in row 0"),
+        ("a,b\n1,nan\n", "a", "'b' of .* missing value in row 0"),
         ("a,b\n,1\n", "a", "target 'a' .* missing"),
-        ("a,b\n1.5,1\ninf,1\n", "a", "'a' of .* has inf"),
+        ("a,b\n1.5,1\ninf,1\n", "a", "row 1 holds 'inf'"),
         ("a,b\n1\n", "a", "Row 0 .* 1 cell for 2 columns"),
         ("a,a\n1,2\n", "a", "name of its own"),
         ("1,2\n3,4\n", "1", "name of its own"),
@@ -316,3 +317,83 @@ def test_mnist_from_openml(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(data.datasets, "fetch_openml", fetch)
     assert read_data("mnist").classes == ("0", "1", "3", "9")
+
+
+# ---- tasks, draws and columns
+
+
+def table(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_task_chooses_between_numbers_and_classes(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.csv", "a,y\n1,3\n2,5\n3,3\n")
+    assert read_data(file, target="y").targets == "2 classes, one-hot"
+    numbers = read_data(file, target="y", task="regression")
+    np.testing.assert_array_equal(numbers.Y, [[3.0], [5.0], [3.0]])
+    assert (numbers.classes, numbers.targets) == (None, "targets read as numbers")
+    halves = stored(tmp_path / "b.npz", X=X, y=np.array([0.5, 1.5, 0.5, 0.5]))
+    assert read_data(halves).targets is None
+    got = read_data(halves, task="classification")
+    assert got.classes == ("0.5", "1.5")
+    np.testing.assert_array_equal(got.Y, [[1, 0], [0, 1], [1, 0], [1, 0]])
+
+
+def test_rows_are_drawn_without_repetition_and_repeatably() -> None:
+    whole = read_data("iris")
+    got = read_data("iris", rows=60, shuffle=3)
+    np.testing.assert_array_equal(got.X, read_data("iris", rows=60, shuffle=3).X)
+    assert not np.array_equal(got.X, read_data("iris", rows=60, shuffle=4).X)
+    pairs, all_pairs = (sorted(map(tuple, np.hstack([d.X, d.Y]))) for d in (got, whole))
+    assert all(pairs.count(pair) <= all_pairs.count(pair) for pair in pairs)
+    assert sorted(map(tuple, np.hstack([(d := read_data("iris", rows=150, shuffle=1)).X, d.Y]))) == all_pairs
+    assert got.Y.any(axis=0).all()
+
+
+def test_a_class_that_is_missing_is_told() -> None:
+    with pytest.warns(CovoptWarning, match="50 rows of iris there is none of class versicolor, virginica; draw them"):
+        got = read_data("iris", rows=50)
+    assert got.Y.shape == (50, 3)
+    assert got.targets == "3 classes, one-hot (2 not among the rows)"
+    with pytest.warns(CovoptWarning, match="take more of them"):
+        read_data("iris", rows=1, shuffle=0)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.longdouble])
+def test_other_precisions_are_read_without_a_warning(tmp_path: Path, kind: type) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = read_data(stored(tmp_path / "a.npz", X=X.astype(kind), Y=Y.astype(kind)))
+    np.testing.assert_array_equal(got.X, X)
+    np.testing.assert_array_equal(got.Y, Y)
+    assert got.X.dtype == got.Y.dtype == np.float64
+
+
+def test_columns_are_dropped_and_made_one_hot(tmp_path: Path) -> None:
+    file = table(tmp_path / "a.csv", "id,city,age,y\nq,Rome,30,0.5\nr,Oslo,20,1.5\ns,Rome,10,2.5\n")
+    got = read_data(file, target="y", drop=["id"], one_hot=["city"])
+    assert got.columns == ("city=Oslo", "city=Rome", "age")
+    np.testing.assert_array_equal(got.X, [[0, 1, 30], [1, 0, 20], [0, 1, 10]])
+    refused("'id', 'city' .*row 0 of 'id' holds 'q'", file, target="y")
+    refused("no column 'agee'; did you mean age", file, target="agee")
+
+
+@pytest.mark.parametrize("cell", ["+-3", "1_000", "0x10", "１２", "1e400", "inf", "1,5", "--1", "1e", ".", "+"])
+def test_odd_cells_are_no_numbers(tmp_path: Path, cell: str) -> None:
+    refused("'a' of .* not numeric", table(tmp_path / "a.csv", f'a,y\n"{cell}",0.5\n2,1\n'), target="y")
+    refused("the cell|correct it", table(tmp_path / "b.csv", f'a,y\n1,0.5\n2,"{cell}"\n'), target="y")
+
+
+@pytest.mark.parametrize("cell", ["-0", "+3", ".5", "5.", "1e5", "-1.25E-3", "007"])
+def test_ways_to_write_a_number(tmp_path: Path, cell: str) -> None:
+    got = read_data(table(tmp_path / "a.csv", f"a,y\n{cell},0.5\n2,1\n"), target="y")
+    assert got.X[0, 0] == float(cell)
+
+
+def test_shipped_sets_keep_their_names() -> None:
+    iris = read_data("iris")
+    assert iris.classes == ("setosa", "versicolor", "virginica")
+    assert iris.columns is not None
+    assert iris.columns[0] == "sepal length (cm)"
+    assert read_data("digits").columns is None

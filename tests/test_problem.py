@@ -105,3 +105,25 @@ def test_dual_value_of_mse_by_hand() -> None:
     by_hand = 2 * lam * (Lambda * Y).sum() - 4 * lam**2 * Lambda.square().sum()
     by_hand = by_hand - lam * beta**2 * Lambda.sum(dim=0).square().sum()
     assert float(problem.dual_value(Lambda)) == pytest.approx(float(by_hand), rel=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (np.ma.masked_greater(np.arange(4.0).reshape(2, 2), 2.0), "masked"),
+        ([np.ma.array([1.0, 2.0], mask=[0, 1]), [1.0, 2.0]], "masked"),
+        (np.array([[1j], [2.0]]), "complex"),
+        ([[1 + 2j], [2.0]], "complex"),
+        (np.array([["2020-01-01"], ["2021-01-01"]], dtype="M8[D]"), "times"),
+        (np.array([["1.5"], ["2"]]), "texts"),
+    ],
+)
+def test_what_float64_would_leave_out_is_refused(X: object, message: str) -> None:
+    with pytest.raises(ProblemError, match=message):
+        make_problem(X, [1.0, 2.0], lam=1.0)
+
+
+def test_a_mask_without_masked_entries_and_half_precision_are_read() -> None:
+    plain = np.ma.array([[1.0], [2.0]], mask=[[0], [0]])
+    for X in (plain, np.array([[1.0], [2.0]], dtype=np.float16), torch.tensor([[1.0], [2.0]], dtype=torch.bfloat16)):
+        assert make_problem(X, [1.0, 2.0], lam=1.0).X.tolist() == [[1.0], [2.0]]

@@ -23,7 +23,7 @@ from covopt.result import Result
 
 FIELDS = (
     "cost fit norm residual lower gap certificate status widths depth bias loss lam activation layers starts"
-    " method certify data scale rows seconds seed version"
+    " method certify data scale rows targets shuffle seconds seed version"
 ).split()
 FILES = "certificate.npz figure.png history.csv network.npz network.pt origin.json problem.npz result.json".split()
 

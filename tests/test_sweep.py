@@ -213,7 +213,7 @@ def test_the_command_line_shows_progress_writes_tables_and_json(
     path, table = tmp_path / "s.toml", tmp_path / "t.csv"
     path.write_text(REAL)
     code, out, err = run("sweep", path, "--csv", table)
-    assert (code, err) == (0, "")
+    assert (code, err.partition(": Among")[0], err.count("\n")) == (0, "covopt: warning", 1)  # no progress in a pipe
     assert out.startswith("4 cells: 4 solved, 0 refused, 0 failed.")
     assert table.read_text().splitlines()[0].startswith("data,rows,bias,lam,seed,max_iterations,status,cost,lower")
     code, out, _ = run("sweep", path, "--resume", "--json")

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from covopt.errors import printable
+from covopt.errors import RecordError, printable
 from covopt.loop import Callback, Progress, Status
 
 if TYPE_CHECKING:
@@ -96,6 +96,12 @@ def _cell(value: object) -> str:
     return f"{value:.7g}" if isinstance(value, float) else printable(str(value))
 
 
+def check_force(force: bool, *targets: Path | None) -> None:
+    """Refuse a --force that has nothing to replace: who wrote it thinks that something is written."""
+    if force and not any(targets):
+        raise RecordError("There is nothing to replace, because nothing is to be written; leave --force out.")
+
+
 def check_device(device: str) -> None:
     """Raise a ProblemError unless torch can compute there."""
     from covopt.model.problem import parse_device
@@ -162,6 +168,11 @@ def discard_output() -> None:
 def is_memory(error: Exception) -> bool:
     """Whether memory was refused, by Python or by torch (which has no class of its own for the CPU's)."""
     return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
+
+
+def tell_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Takes the place of `warnings.showwarning`, which prints a line of somebody's source."""
+    print(f"covopt: warning: {printable(str(message))}", file=sys.stderr)
 
 
 def complain(message: str, code: int) -> NoReturn:

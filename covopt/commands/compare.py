@@ -10,6 +10,7 @@ from covopt.commands import options
 from covopt.commands.common import (
     INTERRUPTED,
     check_device,
+    check_force,
     ignoring_interrupts,
     interruptible,
     print_table,
@@ -30,7 +31,11 @@ def compare_command(
     width: Width = None,
     starts: Starts = None,
     target: options.Target = None,
+    task: options.TaskName = None,
+    drop: options.Drop = None,
+    one_hot: options.OneHot = None,
     rows: options.Rows = None,
+    shuffle: options.Shuffle = None,
     scale: options.Scaling = options.Scale.NONE,
     data_dir: options.DataDir = None,
     depth: options.Depth = 2,
@@ -53,10 +58,21 @@ def compare_command(
         from covopt import record
         from covopt.study import compare as study
 
+        check_force(force, out)
         if out is not None:
             record.check_free(out, force)
         check_device(device)
-        dataset = sources.read_data(data, target=target, rows=rows, scale=scale.value, data_dir=data_dir)
+        dataset = sources.read_data(
+            data,
+            target=target,
+            task=None if task is None else task.value,
+            drop=drop or (),
+            one_hot=one_hot or (),
+            rows=rows,
+            shuffle=shuffle,
+            scale=scale.value,
+            data_dir=data_dir,
+        )
         chosen = {} if not method else {"methods": [each.value for each in method]}
         with progress_line(time_limit) as show:
             comparison = study.compare(
@@ -78,7 +94,7 @@ def compare_command(
                 callback=None if show is None else lambda _, line: show(line),
             )
     for result in comparison.results.values():
-        result.data, result.scale = dataset.name, dataset.scale
+        result.describe_data(dataset)
     with ignoring_interrupts():
         store(comparison, out, force, dataset)
         if as_json:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from covopt.commands import options
-from covopt.commands.common import interruptible, print_pairs
+from covopt.commands.common import check_force, interruptible, print_pairs
 
 Matrix = Annotated[
     Path,
@@ -39,6 +39,7 @@ def cprank_command(
         from covopt import arrays, record
         from covopt.certify import completely_positive
 
+        check_force(force, out)
         if out is not None:
             arrays.check_free(out, force)
         answer = completely_positive.cp_rank(

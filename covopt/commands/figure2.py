@@ -12,6 +12,7 @@ from covopt.commands import options
 from covopt.commands.common import (
     INTERRUPTED,
     check_device,
+    check_force,
     ignoring_interrupts,
     interruptible,
     print_table,
@@ -57,6 +58,7 @@ def figure2_command(
         from covopt import record
         from covopt.study import figure2 as study
 
+        check_force(force, out)
         if out is not None:
             record.check_free(out, force)
         check_device(device)

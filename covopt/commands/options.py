@@ -25,6 +25,13 @@ class Scale(StrEnum):
     STANDARD = "standard"
 
 
+class Task(StrEnum):
+    """What targets are."""
+
+    REGRESSION = "regression"
+    CLASSIFICATION = "classification"
+
+
 class Method(StrEnum):
     """Ways to solve."""
 
@@ -54,7 +61,32 @@ Source = Annotated[
 Target = Annotated[
     str | None, typer.Option(help="Column of a table with the targets.", metavar="COLUMN", rich_help_panel=_DATA)
 ]
-Rows = Annotated[int | None, typer.Option(help="Take the first N rows.", metavar="N", rich_help_panel=_DATA)]
+TaskName = Annotated[
+    Task | None,
+    typer.Option(
+        help="Targets are numbers, or classes; else classes where they are integers or texts.", rich_help_panel=_DATA
+    ),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option("--drop", help="Column of a table to leave out; repeat it.", metavar="COLUMN", rich_help_panel=_DATA),
+]
+OneHot = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--one-hot",
+        help="Column of a table whose texts become 0/1 columns; repeat it.",
+        metavar="COLUMN",
+        rich_help_panel=_DATA,
+    ),
+]
+Rows = Annotated[
+    int | None,
+    typer.Option(help="Take N rows: the first, or with --shuffle any.", metavar="N", rich_help_panel=_DATA),
+]
+Shuffle = Annotated[
+    int | None, typer.Option(help="Draw the N rows with this seed.", metavar="SEED", rich_help_panel=_DATA)
+]
 Scaling = Annotated[
     Scale, typer.Option(help="max divides X by max|X|; standard: mean 0, deviation 1.", rich_help_panel=_DATA)
 ]

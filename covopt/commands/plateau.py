@@ -10,6 +10,7 @@ from covopt.commands import options
 from covopt.commands.common import (
     INTERRUPTED,
     check_device,
+    check_force,
     ignoring_interrupts,
     interruptible,
     print_pairs,
@@ -32,7 +33,11 @@ def plateau_command(
     width: Widths = None,
     starts: Starts = 4,
     target: options.Target = None,
+    task: options.TaskName = None,
+    drop: options.Drop = None,
+    one_hot: options.OneHot = None,
     rows: options.Rows = None,
+    shuffle: options.Shuffle = None,
     scale: options.Scaling = options.Scale.NONE,
     data_dir: options.DataDir = None,
     depth: options.Depth = 2,
@@ -60,10 +65,21 @@ def plateau_command(
         from covopt import record, stored
         from covopt.study import plateau as study
 
+        check_force(force, out)
         if out is not None:
             record.check_free(out, force)
         check_device(device)
-        dataset = sources.read_data(data, target=target, rows=rows, scale=scale.value, data_dir=data_dir)
+        dataset = sources.read_data(
+            data,
+            target=target,
+            task=None if task is None else task.value,
+            drop=drop or (),
+            one_hot=one_hot or (),
+            rows=rows,
+            shuffle=shuffle,
+            scale=scale.value,
+            data_dir=data_dir,
+        )
         with progress_line(time_limit) as show:
             found = study.plateau(
                 dataset.X,
@@ -84,7 +100,7 @@ def plateau_command(
                 init=None if init is None else stored.load(init),
                 callback=show,
             )
-    found.result.data, found.result.scale = dataset.name, dataset.scale
+    found.result.describe_data(dataset)
     with ignoring_interrupts():
         store(found, out, force, dataset)
         if as_json:

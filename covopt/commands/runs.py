@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from covopt.commands import options
-from covopt.commands.common import print_pairs
+from covopt.commands.common import check_force, print_pairs
 
 Page = Annotated[Path | None, typer.Option(help="Write the run's report, one HTML file.", metavar="FILE")]
 Force = Annotated[bool, typer.Option("--force", help="Replace FILE.")]
@@ -18,6 +18,7 @@ def show_command(run: options.Run, report: Page = None, force: Force = False, as
     """Print the summary of a stored run of solve, plateau, compare or validate, or make its report again."""
     from covopt import record, words
 
+    check_force(force, report)
     kind, summary = record.read_kind(run)
     if report is not None:
         from covopt.report.write import write_report

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from covopt.commands import options
-from covopt.commands.common import check_device, deliver, interruptible, progress_line
+from covopt.commands.common import check_device, check_force, deliver, interruptible, progress_line
 
 
 def solve_command(
     data: options.Source,
     target: options.Target = None,
+    task: options.TaskName = None,
+    drop: options.Drop = None,
+    one_hot: options.OneHot = None,
     rows: options.Rows = None,
+    shuffle: options.Shuffle = None,
     scale: options.Scaling = options.Scale.NONE,
     data_dir: options.DataDir = None,
     depth: options.Depth = 2,
@@ -40,10 +44,21 @@ def solve_command(
         from covopt import answer, record, stored
         from covopt import data as sources
 
+        check_force(force, out)
         if out is not None:
             record.check_free(out, force)
         check_device(device)
-        dataset = sources.read_data(data, target=target, rows=rows, scale=scale.value, data_dir=data_dir)
+        dataset = sources.read_data(
+            data,
+            target=target,
+            task=None if task is None else task.value,
+            drop=drop or (),
+            one_hot=one_hot or (),
+            rows=rows,
+            shuffle=shuffle,
+            scale=scale.value,
+            data_dir=data_dir,
+        )
         start = None if init is None else stored.load(init)
         with progress_line(time_limit) as callback:
             result = answer.solve(
@@ -66,5 +81,5 @@ def solve_command(
                 starts=starts,
                 callback=callback,
             )
-    result.data, result.scale = dataset.name, dataset.scale
+    result.describe_data(dataset)
     deliver(result, out, force, as_json, dataset)

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from covopt.commands import options
-from covopt.commands.common import interruptible
+from covopt.commands.common import check_force, interruptible
 
 if TYPE_CHECKING:
     from covopt.study.store import Counts
@@ -48,6 +48,7 @@ def sweep_command(
         from covopt import record
         from covopt.study import sweep as study
 
+        check_force(force, csv, parquet)
         for target in (csv, parquet):
             if target is not None:
                 study.check_target(target, force)

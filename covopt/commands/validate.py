@@ -11,6 +11,7 @@ from covopt.commands import options
 from covopt.commands.common import (
     INTERRUPTED,
     check_device,
+    check_force,
     ignoring_interrupts,
     interruptible,
     print_pairs,
@@ -36,7 +37,11 @@ def validate_command(
     data: options.Source,
     net: Net = None,
     target: options.Target = None,
+    task: options.TaskName = None,
+    drop: options.Drop = None,
+    one_hot: options.OneHot = None,
     rows: options.Rows = None,
+    shuffle: options.Shuffle = None,
     scale: options.Scaling = options.Scale.NONE,
     data_dir: options.DataDir = None,
     depth: Depth = None,
@@ -65,12 +70,23 @@ def validate_command(
         from covopt import data as sources
         from covopt.study import audit as study
 
+        check_force(force, escape, out)
         if escape is not None:
             arrays.check_free(escape, force)
         if out is not None:
             record.check_free(out, force)
         check_device(device)
-        dataset = sources.read_data(data, target=target, rows=rows, scale=scale.value, data_dir=data_dir)
+        dataset = sources.read_data(
+            data,
+            target=target,
+            task=None if task is None else task.value,
+            drop=drop or (),
+            one_hot=one_hot or (),
+            rows=rows,
+            shuffle=shuffle,
+            scale=scale.value,
+            data_dir=data_dir,
+        )
         with progress_line(time_limit) as callback:
             audit = study.validate(
                 net,
@@ -90,7 +106,7 @@ def validate_command(
                 device=device,
                 callback=callback,
             )
-    audit.reference.data, audit.reference.scale = dataset.name, dataset.scale
+    audit.reference.describe_data(dataset)
     with ignoring_interrupts():
         store(audit, out, force, dataset)
         written = escape is not None and audit.save_escape(escape, force=force)

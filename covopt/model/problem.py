@@ -172,6 +172,7 @@ def _matrix(values: object, name: str, device: torch.device | None) -> Tensor:
         tensor = values.detach()
     else:
         try:
+            _check_real(values, name)
             tensor = torch.from_numpy(np.array(values, dtype=np.float64))
         except (TypeError, ValueError, OverflowError) as error:
             raise ProblemError(f"{name} is {shown(values)}, not an array of numbers; give a numeric matrix.") from error
@@ -196,6 +197,18 @@ def _matrix(values: object, name: str, device: torch.device | None) -> Tensor:
     if max(float(tensor.max()), -float(tensor.min())) > LARGEST:
         raise ProblemError(f"{name} has entries beyond {LARGEST:g}; divide it by its largest entry.")
     return tensor.clone() if isinstance(values, Tensor) else tensor
+
+
+def _check_real(values: object, name: str) -> None:
+    """Refuse what NumPy would make float64 of by leaving something out: masks, imaginary parts, texts and times."""
+    for part in values if isinstance(values, (list, tuple)) else [values]:
+        if np.ma.is_masked(part):
+            raise ProblemError(f"{name} has masked entries; fill them, or remove their rows.")
+    kind = np.asarray(values).dtype.kind
+    if kind == "c":
+        raise ProblemError(f"{name} holds complex numbers; give real ones.")
+    if kind in "mMSU":
+        raise ProblemError(f"{name} holds texts or times, not an array of numbers; give a numeric matrix.")
 
 
 def _check_simplex(Y: Tensor) -> None:

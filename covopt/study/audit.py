@@ -271,6 +271,8 @@ def validate(
 
     Source: stationarity is derived in MATH.md, section 5; stuck minima are those of [JGHG22, Prop. 19].
     """
+    if net is not None and (width is not None or starts is not None):
+        raise ProblemError("width and starts are for the trainings without a network; leave them out, or the network.")
     budget = Budget(time_limit)
     slope, given = (None, None) if net is None else _weights_of(net, bias)
     chosen = _activation(activation, slope)

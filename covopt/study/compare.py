@@ -190,6 +190,9 @@ def compare(
     if unknown or not methods:
         raise ProblemError(f"The methods to compare are {listed(methods)}; use some of {', '.join(METHODS)}.")
     asked = {name: value for name, value in (("width", width), ("starts", starts)) if value is not None}
+    if asked and set(methods) == {"cone"}:
+        own = " and ".join(asked)
+        raise ProblemError(f"The method cone finds its own {own}; leave that out, or compare others too.")
     contenders: list[Contender] = []
     refused: list[ProblemError] = []
     for method in methods:

@@ -187,6 +187,8 @@ def figure2(
     """
     if panel not in EXPERIMENTS:
         raise ProblemError(f"The panel {shown(panel)} is unknown; use {' or '.join(EXPERIMENTS)}.")
+    if panel == "teacher" and data_dir is not None:
+        raise ProblemError("The panel teacher makes its own data; leave the directory of images out.")
     if trials < 1 or not time_limit > 0.0:
         raise ProblemError("There must be at least one trial, and a time limit above 0.")
     experiment = EXPERIMENTS[panel]

@@ -15,14 +15,22 @@ from pathlib import Path
 import numpy as np
 
 from covopt.answer import CERTIFY
-from covopt.data import SCALES, Dataset, read_data
+from covopt.data import SCALES, TASKS, Dataset, read_data
 from covopt.errors import DataError, ProblemError, shown
 from covopt.methods import METHODS
 from covopt.model.loss import LOSSES
 from covopt.study.store import Options
 
 # What a cell may be told: the options of `covopt.solve`, and before them those of its data.
-SOURCE: dict[str, type] = {"data": str, "target": str, "rows": int, "scale": str, "data_dir": str}
+SOURCE: dict[str, type] = {
+    "data": str,
+    "target": str,
+    "task": str,
+    "rows": int,
+    "shuffle": int,
+    "scale": str,
+    "data_dir": str,
+}
 QUESTION: dict[str, type] = {
     "lam": float,
     "loss": str,
@@ -42,7 +50,7 @@ QUESTION: dict[str, type] = {
 }
 CELLS = 1_000_000
 """The most cells of a sweep."""
-_WORDS = {"scale": SCALES, "loss": tuple(LOSSES), "method": tuple(METHODS), "certify": CERTIFY}
+_WORDS = {"scale": SCALES, "task": TASKS, "loss": tuple(LOSSES), "method": tuple(METHODS), "certify": CERTIFY}
 _KINDS = {str: "text in quotes", int: "a whole number", float: "a number"}
 
 

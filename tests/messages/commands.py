@@ -47,7 +47,8 @@ ROWS = [
     # What typer finds.
     Row("Missing argument 'DATA'; see covopt --help.", "solve"),
     Row("No such command 'solv'; did you mean 'solve'; see covopt --help.", "solv iris"),
-    Row("No such option: --lamb; see covopt --help.", "solve iris --lamb 0.1"),
+    Row("No such option: --lamb; did you mean --lam; see covopt --help.", "solve iris --lamb 0.1"),
+    Row("No such option: --bogus; see covopt --help.", "solve iris --bogus"),
     Row(
         "Invalid value for '--lam': Input should be a valid number, unable to parse string as a number; see covopt --help.",
         "solve iris --lam much",
@@ -62,6 +63,34 @@ ROWS = [
     ),
     Row("Option '--lam' requires an argument; see covopt --help.", "solve iris --lam"),
     Row("Got unexpected extra argument(s) (wine); see covopt --help.", "solve iris wine"),
+    # What would have no effect.
+    Row("There is nothing to replace, because nothing is to be written; leave --force out.", "solve iris --force"),
+    Row(
+        "There is nothing to replace, because nothing is to be written; leave --force out.",
+        "show HERE/run --force",
+        RUN,
+    ),
+    Row(
+        "The method cone at depth 2 has no use for starts, which is for the methods hidden and train, and for cone at depth 3 and more; leave it out.",
+        "solve iris --lam 0.1 --starts 3",
+    ),
+    Row(
+        "The method cone at depth 3 has no use for width, which is for the methods hidden and train; leave it out.",
+        "solve iris --lam 0.1 --depth 3 --width 3",
+    ),
+    Row(
+        "The method train at depth 3 has no use for max_width, which is for the method cone at depth 3 and more; leave it out.",
+        "solve iris --lam 0.1 --depth 3 --method train --max-width 3",
+    ),
+    Row(
+        "The method cone finds its own width; leave that out, or compare others too.",
+        "compare iris --lam 0.1 --method cone --width 3",
+    ),
+    Row(
+        "width and starts are for the trainings without a network; leave them out, or the network.",
+        "validate iris --net net.npz --width 3",
+    ),
+    Row("The panel teacher makes its own data; leave the directory of images out.", "figure2 teacher --data-dir HERE"),
     # What is to be written.
     Row(
         "HERE/run exists already; choose another directory, or replace it with --force.",

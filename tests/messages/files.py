@@ -69,7 +69,7 @@ def zeros(*shapes: tuple[int, ...]) -> dict[str, torch.Tensor]:
 
 
 def without_pyarrow(here: Path) -> object:
-    with patch("covopt.data.parquet", None):
+    with patch("covopt.tables.parquet", None):
         return covopt.read_data(here / "a.parquet", target="y")
 
 
@@ -101,6 +101,21 @@ ROWS = [
     ),
     Row("A target column is for .csv and .parquet files; leave --target out for iris.", "solve iris --target y"),
     Row("rows is 151, but iris has 150 rows; give a number from 1 to 150.", "solve iris --rows 151"),
+    Row(
+        "The task 'rank' is unknown; use regression or classification.", lambda _: covopt.read_data("iris", task="rank")
+    ),
+    Row("A directory of data is for mnist; leave --data-dir out for iris.", "solve iris --data-dir HERE"),
+    Row(
+        "Columns have names in .csv and .parquet files; leave --drop and --one-hot out for iris.", "solve iris --drop a"
+    ),
+    Row(
+        "Shuffling draws the rows that --rows takes; give --rows too, or leave --shuffle out.", "solve iris --shuffle 1"
+    ),
+    Row("The seed of the shuffle is -1; give a whole number, at least 0.", "solve iris --rows 9 --shuffle -1"),
+    Row(
+        "Y in linnerud has 3 columns; give one column of classes, or leave --task out.",
+        "solve linnerud --task classification",
+    ),
     Row("rows is 1.5; give a whole number.", lambda _: covopt.read_data("iris", rows=1.5)),  # type: ignore[arg-type]
     Row("The scale 'log' is unknown; use one of none, max, standard.", lambda _: covopt.read_data("iris", scale="log")),
     # Archives.
@@ -140,7 +155,7 @@ ROWS = [
     ),
     Row("X in HERE/a.npz has entries beyond 1e+75; divide it by its largest entry.", SOLVE, npz(X=X * 1e80, Y=Y)),
     Row(
-        "Y in HERE/a.npz has 2000 classes on 2000 rows; if these are numbers, store them as floating ones.",
+        "Y in HERE/a.npz has 2000 classes on 2000 rows; if these are numbers, say so with --task regression.",
         SOLVE,
         npz(X=np.zeros((2000, 1)), Y=np.arange(2000)),
     ),
@@ -161,13 +176,60 @@ ROWS = [
     ),
     Row("HERE/a.csv has no rows below the names of its columns; give at least one.", TABLE, table("a,y\n")),
     Row("Row 1 of HERE/a.csv has 1 cell for 2 columns; repair the row.", TABLE, table("a,y\n1,2\n3\n")),
-    Row("Column 'a' of HERE/a.csv has a missing value in row 0; remove or impute it.", TABLE, table("a,y\n,2\n")),
     Row(
-        "Column 'a' of HERE/a.csv is not numeric (row 0 holds 'red'); encode it as numbers or drop it.",
+        "Column 'a' of HERE/a.csv has a missing value in row 0; impute what is missing, or leave out with --drop.",
+        TABLE,
+        table("a,y\n,2\n"),
+    ),
+    Row(
+        "Columns 'a', 'b' of HERE/a.csv have missing values (first in row 0 of 'a'); impute what is missing, or leave out with --drop.",
+        TABLE,
+        table("a,b,y\n,1,2\n1,nan,2\n"),
+    ),
+    Row(
+        "Columns 'a', 'b' of HERE/a.csv are not numeric (row 0 of 'a' holds 'red'); correct the cells, encode with --one-hot, or leave out with --drop.",
+        TABLE,
+        table("a,b,y\nred,1_000,2\n"),
+    ),
+    Row(
+        "In HERE/a.csv 'a', 'b' are not numeric and 'c' has missing values; encode with --one-hot, impute, or leave out with --drop.",
+        TABLE,
+        table("a,b,c,y\nred,+-3,,2\n"),
+    ),
+    Row(
+        "Column 'a' of HERE/a.csv has a missing value in row 1; impute what is missing, or leave out with --drop.",
+        f"{TABLE} --one-hot a",
+        table("a,y\nred,1\n,2\n"),
+    ),
+    Row(
+        "Column 'a' of HERE/a.csv holds 1001 texts, too many for --one-hot; drop it.",
+        f"{TABLE} --one-hot a",
+        table("a,y\n" + "".join(f"t{i},2\n" for i in range(1001))),
+    ),
+    Row("HERE/a.csv has no column 'heigth'; did you mean height.", f"{TABLE} --drop heigth", table("height,y\n1,2\n")),
+    Row(
+        "Column 'a' of HERE/a.csv is asked for in two ways; make it target, dropped or one-hot.",
+        f"{TABLE} --drop a --one-hot a",
+        table("a,b,y\n1,2,2\n"),
+    ),
+    Row(
+        "Column 'a' of HERE/a.csv is not numeric (row 0 holds 'red'); correct the cells, encode with --one-hot, or leave out with --drop.",
         TABLE,
         table("a,y\nred,2\n"),
     ),
-    Row("Column 'a' of HERE/a.csv has inf in row 0; remove or impute it.", TABLE, table("a,y\ninf,2\n")),
+    Row(
+        "The target 'y' of HERE/a.csv holds numbers, but row 1 holds '+-3'; correct the cell, or choose --task classification.",
+        TABLE,
+        table("a,y\n1,2\n2,+-3\n"),
+    ),
+    Row(
+        "The target 'y' of HERE/a.csv is not finite (row 0 holds '1e400'); correct it.", TABLE, table("a,y\n1,1e400\n")
+    ),
+    Row(
+        "Y in HERE/a.csv holds texts, not numbers; give numbers, or --task classification.",
+        f"{TABLE} --task regression",
+        table("a,y\n1,red\n"),
+    ),
     Row("The target 'y' of HERE/a.csv has missing values; remove those rows.", TABLE, table("a,y\n1,\n")),
     Row(
         "Reading .parquet needs pyarrow; install it with: pip install 'covopt[parquet]'.",
@@ -196,7 +258,7 @@ ROWS = [
         columns(a=[1.0], y=[b"\xff"]),
     ),
     Row(
-        "Column 'a' of HERE/a.parquet is not numeric (row 0 holds a list); encode it as numbers or drop it.",
+        "Column 'a' of HERE/a.parquet is not numeric (row 0 holds a list); correct the cells, encode with --one-hot, or leave out with --drop.",
         PARQUET,
         columns(a=[[1.0]], y=[1.0]),
     ),

@@ -36,8 +36,14 @@ def exact(X: object, Y: object, **options: object) -> object:
 
 ROWS = [
     Row("X has 6 rows and Y has 5; give one row of targets for each row of inputs.", lambda _: solve(X, Y[:5])),
-    Row("X is a list, not an array of numbers; give a numeric matrix.", lambda _: solve([["a"]], Y)),
+    Row("X holds texts or times, not an array of numbers; give a numeric matrix.", lambda _: solve([["a"]], Y)),
     Row("X is a list, not an array of numbers; give a numeric matrix.", lambda _: solve([[1.0], [1.0, 2.0]], Y)),
+    Row("X holds complex numbers; give real ones.", lambda _: solve(np.ones((6, 2), dtype=complex), Y)),
+    Row("X holds texts or times, not an array of numbers; give a numeric matrix.", lambda _: solve([["1"]] * 6, Y)),
+    Row(
+        "X has masked entries; fill them, or remove their rows.",
+        lambda _: solve(np.ma.masked_greater(np.arange(12.0).reshape(6, 2), 5.0), Y),
+    ),
     Row("X holds complex numbers; give real ones.", lambda _: solve(torch.ones(6, 2, dtype=torch.complex128), Y)),
     Row("X has 3 dimensions; give a matrix with one row for each sample.", lambda _: solve(X[:, :, None], Y)),
     Row("X is empty (shape (0, 2)); give at least one row and one column.", lambda _: solve(X[:0], Y[:0])),
