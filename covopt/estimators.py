@@ -6,6 +6,8 @@ loss is the same mean over samples; see docs/estimators.md.
 
 from __future__ import annotations
 
+import sys
+import traceback
 import warnings
 from numbers import Integral
 from typing import Any
@@ -24,6 +26,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from covopt.answer import solve
 from covopt.loop import Status
 
+_BETWEEN = ("covopt", "sklearn", "joblib")
+_told: set[tuple[str, int, str]] = set()
+"""The lines whose search was told that fits stop at a limit."""
 LIMITS = (Status.TIME_LIMIT, Status.ITERATION_LIMIT)
 
 
@@ -95,8 +100,7 @@ class _Network(BaseEstimator):
         if found.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         if found.status in LIMITS:
-            message = f"{type(self).__name__} stopped at its {found.status.replace('_', ' ')} with the best network"
-            warnings.warn(f"{message} so far; raise time_limit or max_iter.", ConvergenceWarning, stacklevel=3)
+            _warn_once(f"{type(self).__name__} stopped at its {found.status.replace('_', ' ')} with the best network")
         self.result_ = found
         self.cost_, self.lower_, self.gap_ = found.cost, found.lower, found.gap
         self.certificate_, self.status_ = str(found.certificate), str(found.status)
@@ -163,6 +167,19 @@ class CovoptRegressor(RegressorMixin, _Network):
         tags.target_tags.single_output = True
         tags.target_tags.multi_output = True
         return tags
+
+
+def _warn_once(message: str) -> None:
+    """A ConvergenceWarning that points to the user's line; a search over many fits gives it once for that line."""
+    frames = [frame for frame, _ in traceback.walk_stack(sys._getframe(1))]
+    modules = [str(frame.f_globals.get("__name__")) for frame in frames]
+    level = max((i for i, module in enumerate(modules) if module.partition(".")[0] in _BETWEEN), default=0) + 1
+    caller = frames[min(level, len(frames) - 1)]
+    place = (caller.f_code.co_filename, caller.f_lineno, message)
+    if place in _told and any(module.startswith("sklearn.model_selection") for module in modules):
+        return
+    _told.add(place)
+    warnings.warn(f"{message} so far; raise time_limit or max_iter.", ConvergenceWarning, stacklevel=level + 2)
 
 
 def _has_probabilities(estimator: CovoptClassifier) -> bool:

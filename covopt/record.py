@@ -258,7 +258,7 @@ def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
         ("gap", _short(s["gap"]) if s["gap"] is not None else "unknown"),
         ("certificate", CERTIFICATES.get(str(s["certificate"]), str(s["certificate"]))),
         ("status", STATUSES.get(str(s["status"]), str(s["status"]))),
-        ("width", " x ".join(str(n) for n in widths) + " hidden neurons"),
+        ("width", " x ".join(str(n) for n in widths) + f" hidden neuron{'' if widths == [1] else 's'}"),
         ("time", f"{_short(s['seconds'], digits=3)} s"),
     ]
     if s["residual"] is not None:

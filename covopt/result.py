@@ -31,9 +31,12 @@ from covopt.origin import ORIGIN, write_origin
 from covopt.tensors import write_torch
 
 if TYPE_CHECKING:
+    from matplotlib import pyplot
+    from matplotlib.axes import Axes
+
     from covopt import figures
 else:
-    figures = lazy("covopt.figures")
+    figures, pyplot = lazy("covopt.figures"), lazy("matplotlib.pyplot")
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class Layer:
         return facts
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """The answer of a solve; every number is NaN and the status `unsolved` until the solver sets them at its end.
 
@@ -184,6 +187,30 @@ class Result:
         Z = self.representations(layer)
         return figures.ForcesPicture(title, Z, found.attraction, found.feasible_repulsion, labels, name == "class")
 
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the answer: for one input the network as a function with the samples, else cost and bound over time.
+
+        Args:
+            ax: matplotlib's axes to draw in; None makes new ones, which a notebook shows.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ProblemError: there is no network to draw yet.
+        """
+        if not self.weights:
+            raise ProblemError("This result holds no network yet; solve before drawing it.")
+        axes = pyplot.subplots()[1] if ax is None else ax
+        p = self.problem
+        if p.X.shape[1] > 1:
+            figures.draw_convergence(axes, self.history)
+        else:
+            x = p.X.double().cpu().numpy()[:, 0]
+            figures.draw_function(axes, x, p.Y.double().cpu().numpy(), lambda at: self.predict(at[:, None]))
+            axes.set_xlabel("input" if self.columns is None else self.columns[0], parse_math=False)
+        return axes
+
     def run_picture(self) -> figures.RunPicture:
         """What `figures.draw_run` draws: the last hidden layer's neurons, the samples by class or by first target."""
         p = self.problem
@@ -275,6 +302,10 @@ class Result:
                 **(others or {}),
             },
         )
+
+    def __repr__(self) -> str:
+        """The question, cost, bound with its proof, width and status: a line for each."""
+        return words.short(self.summary())
 
     def _repr_html_(self) -> str:
         s = self.summary()

@@ -16,6 +16,8 @@ Pairs = list[tuple[str, str]]
 
 # An interval is shown with the digits at which rounding its ends outwards widens it by at most this part; up to DIGITS.
 WIDENED, DIGITS = 0.05, 10
+SHORT = 7
+"""The significant digits of a result's own words."""
 # Ends further apart than this, relative, are not called close.
 CLOSE = 0.01
 
@@ -49,6 +51,22 @@ def answer(s: Summary) -> str:
         return f"{said}; {neurons} {'suffices' if one else 'suffice'}."
     apart = f"{100.0 * (cost - lower) / cost:.0f} % apart"
     return f"{said}: {neurons} {'reaches' if one else 'reach'} the upper end, and the proved ends are {apart}."
+
+
+def short(s: Summary) -> str:
+    """A solve in five lines."""
+    cost, lower, gap = _number(s["cost"]), _number(s["lower"]), _number(s["gap"])
+    apart = "" if gap is None else f", {percent(gap)} below the cost"
+    proved = "none proved" if lower is None else f"{down(lower, SHORT)} ({s['certificate']}){apart}"
+    neurons = neurons_of(s["widths"]).replace(" neuron", " hidden neuron")
+    lines = [
+        ("", headline(s)),
+        ("cost", "no network yet" if cost is None else up(cost, SHORT)),
+        ("lower bound", proved),
+        ("width", neurons),
+        ("status", STATUSES[str(s["status"])]),
+    ]
+    return "\n".join(f"{label:<13}{text}".lstrip() for label, text in lines)
 
 
 def plateau_answer(s: Summary) -> str:

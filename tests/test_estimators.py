@@ -148,3 +148,17 @@ def test_more_rounds_never_cost_more_and_repeat_exactly() -> None:
     assert costs[1] == covopt.solve(X, y, lam=1e-3, max_iterations=2, certify="none").cost
     with pytest.raises(ProblemError, match="max_iterations"):
         covopt.solve(X, y, lam=1e-3, max_iterations=0)
+
+
+@pytest.mark.filterwarnings("always::sklearn.exceptions.ConvergenceWarning")
+def test_a_search_is_told_once_that_its_fits_stop_at_a_limit() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((24, 2)), rng.standard_normal(24)
+    search = GridSearchCV(CovoptRegressor(certify="none", max_iter=1), {"lam": [0.01, 0.02]}, cv=3)
+    with pytest.warns(ConvergenceWarning) as told:
+        search.fit(X, y)
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    for _ in range(2):  # a fit of one's own is told every time
+        with pytest.warns(ConvergenceWarning, match="iteration limit"):
+            CovoptRegressor(certify="none", max_iter=1).fit(X, y)

@@ -155,6 +155,10 @@ ROWS = [
     Row("Weights alone do not say on which inputs; give X.", lambda _: covopt.forces([*W], X=None)),
     Row("The network has 1 layer of weights; give W_1 ... W_L, at least two.", lambda _: covopt.forces(W[:1], X=X)),
     Row(
+        "This result holds no network yet; solve before drawing it.",
+        lambda _: covopt.Result(SHALLOW, "cone", "fast", 0).plot(),
+    ),
+    Row(
         "This result holds no network yet; solve before saving.",
         lambda here: covopt.Result(SHALLOW, "cone", "fast", 0).save(here / "run"),
     ),
