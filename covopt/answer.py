@@ -128,6 +128,8 @@ def solve(
     )
     layered = min(len(W) for W in attempt.weights[:-1]) > 0
     if examining and layered and not budget.spent() and attempt.status is not Status.INTERRUPTED:
+        if callback is not None and attempt.history:
+            callback(replace(attempt.history[-1], seconds=budget.seconds(), phase="examining each hidden layer"))
         widest = (max_width or math.inf) if method == "cone" else 0  # rivals are reported as they came
         result.layers, attempt.weights = examine(
             problem, attempt.weights, budget, certify=certify, gap=gap, seed=seed, widest=widest

@@ -56,6 +56,7 @@ class Progress:
         iteration: the round; seconds: since the start.
         cost: of the best network so far; width: its widest hidden layer.
         lower: the best proved bound so far, or None.
+        phase: what the solver does next, in a few words; not stored.
     """
 
     iteration: int
@@ -63,6 +64,7 @@ class Progress:
     cost: float
     lower: float | None
     width: int
+    phase: str = field(default="", compare=False)
 
 
 Callback = Callable[[Progress], None]

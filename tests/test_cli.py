@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from runs import Run, toy_result
 
 import covopt
 from covopt import record
-from covopt.commands.common import progress_text
+from covopt.commands.progress import progress_text
 from covopt.errors import InfeasibleError
 from covopt.loop import Progress, Status
 from covopt.result import Result
@@ -131,6 +132,34 @@ def test_progress_tells_cost_bound_width_and_time() -> None:
     line = Progress(iteration=3, seconds=12.3, cost=0.1359361, lower=0.1352, width=31)
     assert progress_text(line, 60.0) == "cost 0.135936   bound 0.1352   width 31   12 of 60 s"
     assert "none yet" in progress_text(Progress(0, 0.0, 1.0, None, 0), 60.0)
+
+
+def test_progress_tells_what_is_done_and_that_there_is_no_network_yet() -> None:
+    line = Progress(0, 3.0, float("inf"), None, 0, "starts 1 to 24 of 48")
+    assert progress_text(line, 20.0) == "cost none yet   bound none yet   width 0   starts 1 to 24 of 48   3 of 20 s"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_progress_in_a_pipe(run: Run, solver: FakeSolver, monkeypatch: pytest.MonkeyPatch, asked: bool) -> None:
+    """Lines come while the solver is in a long round, with a clock that runs; without --progress there are none."""
+    monkeypatch.setattr("covopt.commands.progress.EVERY", 0.05)
+
+    def slow(X: object, Y: object, **options: object) -> Result:
+        callback = options["callback"]
+        assert (callback is not None) == asked
+        if callable(callback):
+            callback(Progress(0, 7.0, 2.5, None, 3, "starts 1 to 24 of 48"))
+        time.sleep(0.5)
+        return toy_result(X=X, Y=Y)
+
+    solver.answer = slow
+    code, out, err = run("solve", "linnerud", "--time-limit", 20, "--json", *(["--progress"] if asked else []))
+    assert code == 0
+    assert json.loads(out)["status"]
+    lines = err.splitlines()
+    assert (len(lines) >= 2) == asked
+    said = "covopt: cost 2.5   bound none yet   width 3   starts 1 to 24 of 48   "
+    assert all(line in (f"{said}7 of 20 s", f"{said}8 of 20 s") for line in lines[1:])
 
 
 # ---- bad input: one sentence, exit code 2, nothing written

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from covopt.errors import RecordError, printable
-from covopt.loop import Callback, Progress, Status
+from covopt.loop import Status
 
 if TYPE_CHECKING:
     from covopt.data import Dataset
@@ -107,23 +107,6 @@ def check_device(device: str) -> None:
     from covopt.model.problem import parse_device
 
     parse_device(device)
-
-
-@contextmanager
-def progress_line(time_limit: float) -> Iterator[Callback | None]:
-    """A line on a terminal's standard error that follows the solve; nothing in a pipe."""
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield None
-        return
-    with console.status("reading the problem ...") as status:
-        yield lambda line: status.update(progress_text(line, time_limit))
-
-
-def progress_text(line: Progress, time_limit: float) -> str:
-    """Cost, bound, width and time of the best network so far."""
-    bound = "none yet" if line.lower is None else f"{line.lower:.6g}"
-    return f"cost {line.cost:.6g}   bound {bound}   width {line.width}   {line.seconds:.0f} of {time_limit:g} s"
 
 
 @contextmanager

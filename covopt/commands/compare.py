@@ -14,9 +14,9 @@ from covopt.commands.common import (
     ignoring_interrupts,
     interruptible,
     print_table,
-    progress_line,
     store,
 )
+from covopt.commands.progress import progress_line
 
 Methods = Annotated[
     list[options.Method] | None, typer.Option("--method", help="One of those to compare; repeat it. All by default.")
@@ -50,6 +50,7 @@ def compare_command(
     device: options.Device = "cpu",
     out: options.Out = None,
     force: options.Force = False,
+    progress: options.Telling = False,
     as_json: options.Json = False,
 ) -> None:
     """Every method on one problem, side by side; the time limit is for each of them."""
@@ -74,7 +75,7 @@ def compare_command(
             data_dir=data_dir,
         )
         chosen = {} if not method else {"methods": [each.value for each in method]}
-        with progress_line(time_limit) as show:
+        with progress_line(time_limit, progress) as show:
             comparison = study.compare(
                 dataset.X,
                 dataset.Y,

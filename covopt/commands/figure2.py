@@ -16,8 +16,8 @@ from covopt.commands.common import (
     ignoring_interrupts,
     interruptible,
     print_table,
-    progress_line,
 )
+from covopt.commands.progress import progress_line
 from covopt.loop import Status
 
 
@@ -48,6 +48,7 @@ def figure2_command(
     data_dir: Images = None,
     out: options.Out = None,
     force: options.Force = False,
+    progress: options.Telling = False,
     as_json: options.Json = False,
 ) -> None:
     """Figure 2 of the paper: train and test loss against the width, 20 widths and three trials of each.
@@ -62,7 +63,7 @@ def figure2_command(
         if out is not None:
             record.check_free(out, force)
         check_device(device)
-        with progress_line(time_limit) as show:
+        with progress_line(time_limit, progress) as show:
             found = study.figure2(
                 panel.value,
                 strengths=lam or None,

@@ -15,9 +15,9 @@ from covopt.commands.common import (
     interruptible,
     print_pairs,
     print_table,
-    progress_line,
     store,
 )
+from covopt.commands.progress import progress_line
 from covopt.loop import Status
 
 Layer = Annotated[int | None, typer.Option(help="Vary this hidden layer only, not all of them.", metavar="l")]
@@ -53,6 +53,7 @@ def plateau_command(
     init: options.Init = None,
     out: options.Out = None,
     force: options.Force = False,
+    progress: options.Telling = False,
     as_json: options.Json = False,
 ) -> None:
     """How wide must a network be? The least cost for each width, and where it stops falling.
@@ -80,7 +81,7 @@ def plateau_command(
             scale=scale.value,
             data_dir=data_dir,
         )
-        with progress_line(time_limit) as show:
+        with progress_line(time_limit, progress) as show:
             found = study.plateau(
                 dataset.X,
                 dataset.Y,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from covopt.commands import options
-from covopt.commands.common import check_device, check_force, deliver, interruptible, progress_line
+from covopt.commands.common import check_device, check_force, deliver, interruptible
+from covopt.commands.progress import progress_line
 
 
 def solve_command(
@@ -33,6 +34,7 @@ def solve_command(
     starts: options.Starts = None,
     out: options.Out = None,
     force: options.Force = False,
+    progress: options.Telling = False,
     as_json: options.Json = False,
 ) -> None:
     """The minimum over networks of depth L: the best network, and a proved lower bound.
@@ -60,7 +62,7 @@ def solve_command(
             data_dir=data_dir,
         )
         start = None if init is None else stored.load(init)
-        with progress_line(time_limit) as callback:
+        with progress_line(time_limit, progress) as callback:
             result = answer.solve(
                 dataset.X,
                 dataset.Y,

@@ -15,9 +15,9 @@ from covopt.commands.common import (
     ignoring_interrupts,
     interruptible,
     print_pairs,
-    progress_line,
     store,
 )
+from covopt.commands.progress import progress_line
 
 Net = Annotated[
     Path | None,
@@ -59,6 +59,7 @@ def validate_command(
     escape: Better = None,
     out: options.Out = None,
     force: Replace = False,
+    progress: options.Telling = False,
     as_json: options.Json = False,
 ) -> None:
     """Does a trained network sit at the minimum, and if not, what does it lack?
@@ -87,7 +88,7 @@ def validate_command(
             scale=scale.value,
             data_dir=data_dir,
         )
-        with progress_line(time_limit) as callback:
+        with progress_line(time_limit, progress) as callback:
             audit = study.validate(
                 net,
                 dataset.X,

@@ -140,8 +140,18 @@ class DeepSolver:
         return Status.CONVERGED if done else None
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
-        """Cost and largest width of the best network; there is no bound."""
-        return Progress(iteration, seconds, state.cost, None, max(len(W) for W in state.best[:-1]))
+        """Cost and largest width of the best network, and what comes next; there is no bound."""
+        width = max(len(W) for W in state.best[:-1])
+        return Progress(iteration, seconds, state.cost, None, width, self._next(state))
+
+    def _next(self, state: State) -> str:
+        """What `step` does with this state."""
+        first, options = len(state.costs), self.options
+        if state.pool:
+            return f"refining the best of {first} starts"
+        if not state.due and self._drawing(state):
+            return f"starts {first + 1} to {min(first + options.batch, options.starts)} of {options.starts}"
+        return "improving the best network"
 
     # -- steps --------------------------------------------------------------------------------------------------
 
