@@ -15,10 +15,14 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from covopt.loop import Progress
@@ -29,6 +33,12 @@ LOG_RANGE = 10.0
 """An axis is logarithmic when its largest value is more than this many times its smallest."""
 MARGIN, POINTS = 0.08, 600
 """A function is drawn at so many points, and so far beyond the samples, in parts of their range."""
+SIGNED = LinearSegmentedColormap.from_list(
+    "signed", [to_rgba("#2f74c0"), to_rgba("#2f74c0", 0.0), to_rgba("#d6492f", 0.0), to_rgba("#d6492f")]
+)
+"""Blue for negative, red for positive, and nothing at zero, so that the page shows through, light or dark."""
+BULK, OUTLYING = 98.0, 2.0
+"""A colour scale ends at this percentile where the largest value is more than so many times that."""
 SAME, TINY = 1e-12, 1e-300
 """Costs that differ by less than SAME, relative, are the same; TINY keeps a cost of zero from dividing."""
 
@@ -156,7 +166,8 @@ def draw_excess(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]]) 
 def _dress(axes: Axes, label: str) -> None:
     axes.set_xlabel("time (seconds)")
     axes.set_ylabel(label)
-    axes.margins(y=0.12)
+    if axes.get_autoscaley_on():
+        axes.margins(y=0.12)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -176,7 +187,7 @@ def draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
         axes.plot(times, bound, color=BOUND_COLOR, linewidth=1.6, marker=_marker(proved), markersize=4)
         name_line(axes, f"proved bound {bound[-1]:.7g}", BOUND_COLOR, row=1)
     _choose_scales(axes, seconds, cost, np.array([p.lower for p in proved], dtype=float))
-    axes.set_title("Convergence" if proved else "Convergence (no bound is proved)", fontsize=10)
+    axes.set_title("Convergence" if proved else "Convergence (no bound is proved)", fontsize=10, loc="left")
     _dress(axes, "cost")
 
 
@@ -195,6 +206,25 @@ def draw_function(
         axes.plot(x, Y[:, k], "o", color=color, markersize=3.5, alpha=0.7)
     axes.set_ylabel("output")
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def gaps(history: Sequence[Progress]) -> list[tuple[float, float]]:
+    """(seconds, (cost - bound) / cost) where a bound is proved and the gap is open."""
+    proved = [(p.seconds, p.cost, p.lower) for p in history if p.lower is not None]
+    return [(seconds, (cost - lower) / cost) for seconds, cost, lower in proved if 0.0 < lower < cost < np.inf]
+
+
+def draw_gap(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
+    """The `gaps` against time."""
+    axes.plot(*np.transpose(points), color=COST_COLOR, linewidth=1.6, marker=_marker(points), markersize=4)
+    values = [value for _, value in points]
+    if max(values) > LOG_RANGE * min(values):
+        axes.set_yscale("log")
+        axes.minorticks_off()
+    else:
+        axes.set_ylim(0.0, 1.12 * max(values))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100.0 * value:g} %"))
+    _dress(axes, "proved gap")
 
 
 def _choose_scales(axes: Axes, seconds: NDArray, cost: NDArray, bound: NDArray) -> None:
@@ -226,17 +256,40 @@ def draw_neurons(norms: Axes, image: Axes, picture: RunPicture) -> None:
     drawn.set_clim(min(0.0, scaled.min()), 1.0)
     image.set_xlabel("neuron")
     image.set_ylabel(f"sample, by {picture.order_name}")
-    image.xaxis.set_major_locator(MaxNLocator(integer=True))
-    image.yaxis.set_major_locator(MaxNLocator(integer=True))
+    count_along(image.xaxis)
+    count_along(image.yaxis)
     norms.tick_params(labelbottom=False)
-    colorbar = norms.figure.colorbar(drawn, ax=[norms, image], aspect=40, pad=0.02)
-    colorbar.set_label("activation, as a share of the neuron's largest")
-    colorbar.outline.set_visible(False)  # type: ignore[operator]
+    color_bar(drawn, [norms, image], aspect=40).set_label("activation, as a share of the neuron's largest")
 
 
 def name_line(axes: Axes, text: str, color: str, row: int) -> None:
-    """Say what a line is and where it ends, in its colour, in the corner that a falling cost leaves empty."""
-    axes.text(0.99, 0.98 - 0.065 * row, text, transform=axes.transAxes, ha="right", va="top", color=color)
+    """Say what a line is and where it ends, in its colour, above the picture, where no line runs."""
+    axes.text(1.0, 1.02 + 0.07 * row, text, transform=axes.transAxes, ha="right", va="bottom", color=color)
+
+
+def count_along(axis: Axis) -> None:
+    """Whole numbers along an axis, also where it holds only one."""
+    axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def color_bar(
+    drawn: ScalarMappable, axes: Axes | Sequence[Axes], aspect: float = 30.0, extend: str = "neither"
+) -> Colorbar:
+    """A bar of colours without a frame; as an image, for the seams between shapes show as stripes."""
+    figure = (axes if isinstance(axes, Axes) else axes[0]).figure
+    bar = figure.colorbar(drawn, ax=axes, aspect=aspect, pad=0.02, extend=extend)
+    bar.solids.set_rasterized(True)  # type: ignore[union-attr]
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    return bar
+
+
+def robust_limit(values: Float[np.ndarray, "..."]) -> tuple[float, str]:
+    """Where a scale of colours ends, and which of its ends stand for more: a few outliers do not darken the rest."""
+    sizes = np.abs(values)
+    largest, bulk = float(sizes.max(initial=0.0)), float(np.percentile(sizes, BULK)) if values.size else 0.0
+    if 0.0 < OUTLYING * bulk < largest:
+        return bulk, "both" if values.min() < 0.0 else "max"
+    return largest or 1.0, "neither"
 
 
 def _marker(points: Sequence[object]) -> str:
@@ -252,6 +305,8 @@ ATTRACTION_COLOR, REPULSION_COLOR, RAY_COLOR = "#2a7f62", "#c23b22", "#cfcfcf"
 MARKER: dict[str, Any] = {"s": 34, "edgecolor": "white", "linewidth": 0.6, "zorder": 3}
 ALIGNED = 0.995
 """Neurons whose representations have a cosine above this lie on one ray."""
+LONGISH = 1.6
+"""A plane is drawn in one scale where neither side is more than this many times the other."""
 LONGEST_ARROW = 0.3
 """The longest arrow, as a share of the picture's half width."""
 
@@ -324,8 +379,7 @@ def draw_samples(axes: Axes, picture: ForcesPicture) -> None:
             side = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
             axes.legend(title="class", fontsize=8, title_fontsize=8, **side)
     else:
-        drawn = axes.scatter(*points.T, c=picture.labels, cmap="viridis", **MARKER)
-        axes.figure.colorbar(drawn, ax=axes, shrink=0.7).set_label("target")
+        color_bar(axes.scatter(*points.T, c=picture.labels, cmap="viridis", **MARKER), axes).set_label("target")
     _finish_plane(axes, f"{len(points)} samples, rows of $Z_\\ell$", share)
 
 
@@ -382,6 +436,9 @@ def _finish_plane(axes: Axes, title: str, share: NDArray) -> None:
     axes.set_title(title, fontsize=10)
     axes.set_xlabel(f"first principal direction ({share[0]:.0%})")
     axes.set_ylabel(f"second principal direction ({share[1]:.0%})")
-    axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.15)
+    axes.autoscale_view()
+    wide, high = np.ptp(axes.get_xlim()), np.ptp(axes.get_ylim())
+    if max(wide, high) <= LONGISH * min(wide, high):  # in one scale a long cloud would be squeezed to a line
+        axes.set_aspect("equal", adjustable="datalim")
     axes.spines[["top", "right"]].set_visible(False)

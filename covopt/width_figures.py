@@ -11,9 +11,8 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from covopt.figures import BOUND_COLOR, CURVE_COLORS, LOG_RANGE
+from covopt.figures import BOUND_COLOR, CURVE_COLORS, LOG_RANGE, count_along
 
 LEVEL_COLOR = "#5b5b5b"
 
@@ -77,7 +76,7 @@ def draw_panel(axes: Axes, panel: WidthPanel) -> None:
     axes.set_xlabel("width (neurons)")
     axes.set_ylabel("loss")
     axes.set_title(panel.title, fontsize=10, parse_math=False)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    count_along(axes.xaxis)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
 

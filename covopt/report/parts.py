@@ -99,6 +99,7 @@ def origin_pairs(origin: Origin, s: Mapping[str, object]) -> Pairs:
 def search(result: Result, origin: Origin, audited: float | None = None) -> Section:
     """How the search went, and the network that it found."""
     drawn = [pictures.convergence(result.history, audited)] if result.history else []
+    drawn += [shown for shown in [pictures.gap(result.history)] if shown is not None]
     return Section("The search and its network", pictures=[*drawn, *network(result, origin)])
 
 

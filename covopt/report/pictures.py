@@ -11,23 +11,32 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.patches import Rectangle
 
+from covopt.errors import counted
 from covopt.figures import (
     BOUND_COLOR,
     COST_COLOR,
     CURVE_COLORS,
+    RAY_COLOR,
+    SIGNED,
     Curve,
     ForcesPicture,
+    PlainLogFormatter,
     RunPicture,
+    color_bar,
     colored,
+    count_along,
     draw_convergence,
     draw_costs,
     draw_excess,
+    draw_gap,
     draw_neuron_plane,
     draw_neurons,
     draw_samples,
+    gaps,
     name_line,
+    robust_limit,
 )
 from covopt.linalg.psd import RANK_RULE
 from covopt.loop import Progress
@@ -53,7 +62,7 @@ def convergence(history: Sequence[Progress], audited: float | None = None) -> Pi
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         draw_convergence(axes, history)
-        axes.set_title("")
+        axes.set_title("", loc="left")
         if audited is not None:
             axes.axhline(audited, color=CURVE_COLORS[2], linewidth=1.2, linestyle=":")
             name_line(axes, f"audited network {audited:.7g}", CURVE_COLORS[2], row=2 if proved else 1)
@@ -61,6 +70,18 @@ def convergence(history: Sequence[Progress], audited: float | None = None) -> Pi
     bound = ", and the best proved bound." if proved else "; no bound is proved."
     alt = "Cost and proved lower bound against time."
     return picture(draw, alt=alt, caption=f"The cost of the best network so far{bound}")
+
+
+def gap(history: Sequence[Progress]) -> Picture | None:
+    """The proved gap against time; None where nothing is proved, or the gap is closed from the start."""
+    points = gaps(history)
+    if not points:
+        return None
+    return picture(
+        lambda figure: draw_gap(figure.subplots(), points),
+        alt="The relative gap between cost and proved bound against time.",
+        caption="The proved gap: how far below the cost the minimum could be, as a part of the cost.",
+    )
 
 
 def curves(methods: Sequence[Curve], lower: float | None) -> list[Picture]:
@@ -174,11 +195,10 @@ def spectra(result: Result, layer: int) -> Picture | None:
         for name, color, values in drawn:
             numbers = np.arange(1, len(values) + 1)
             axes.plot(numbers, values, "o-", color=color, markersize=3.5, linewidth=1.0, label=name)
-        axes.set_yscale("log")
-        axes.minorticks_off()
-        axes.set_xlabel("number")
+        _log_scale(axes, np.concatenate([values for _, _, values in drawn]))
+        axes.set_xlabel("number of the eigenvalue, largest first")
         axes.set_ylabel("eigenvalue")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        count_along(axes.xaxis)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
 
@@ -193,24 +213,25 @@ def covariance(result: Result, layer: int, run: RunPicture) -> Picture:
     """Ks_l, the samples sorted as in the figure of the run."""
     _, Ks = result.covariances(layer)
     shown = Ks[np.ix_(run.order, run.order)]
-    limit = float(np.abs(shown).max()) or 1.0
+    limit, beyond = robust_limit(shown)
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         extent = (0.5, len(shown) + 0.5, len(shown) + 0.5, 0.5)
         low = -limit if shown.min() < 0.0 else 0.0
-        cmap = "RdBu_r" if low < 0.0 else "magma"
+        cmap = SIGNED if low < 0.0 else "magma"
         drawn = axes.imshow(shown, cmap=cmap, vmin=low, vmax=limit, extent=extent, interpolation="nearest")
         axes.set_xlabel(f"sample, by {run.order_name}")
         axes.set_ylabel(f"sample, by {run.order_name}")
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(MaxNLocator(integer=True))
-        figure.colorbar(drawn, aspect=30, pad=0.02).outline.set_visible(False)  # type: ignore[operator]
+            count_along(axis)
+        color_bar(drawn, axes, extend=beyond)
 
     return picture(
         draw,
         alt=f"The covariance of hidden layer {layer} after the activation, as an image.",
-        caption=f"Hidden layer {layer}: Kσ, sample against sample, the samples sorted by {run.order_name}.",
+        caption=f"Hidden layer {layer}: Kσ, sample against sample, the samples sorted by {run.order_name}."
+        + ("" if beyond == "neither" else " Entries beyond the scale have its last colour."),
         size=(4.6, 3.6),
     )
 
@@ -272,10 +293,13 @@ def _images(tiles: Float[np.ndarray, "n side side2"]) -> Picture:
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        axes.imshow(board, cmap="RdBu_r", vmin=-1.0, vmax=1.0, interpolation="nearest")
+        axes.imshow(board, cmap=SIGNED, vmin=-1.0, vmax=1.0, interpolation="nearest")
+        for k in range(len(shown)):
+            corner = ((k % across) * (side + 1) - 0.5, (k // across) * (side + 1) - 0.5)
+            axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=RAY_COLOR, linewidth=0.6))
         axes.axis("off")
 
-    which = f"all {len(tiles)}" if len(tiles) <= IMAGES else f"the {IMAGES} largest of {len(tiles)}"
+    which = counted(len(tiles), "neuron") if len(tiles) <= IMAGES else f"the {IMAGES} largest of {len(tiles)}"
     return picture(
         draw,
         alt="Incoming weights of the first hidden layer's neurons as images.",
@@ -291,24 +315,23 @@ def _columns(W: Float[np.ndarray, "n d"], names: Sequence[str] | None, *, biased
     inputs = W.shape[1] - 1
     labels = [_short(name) for name in names] if names else [f"input {i + 1}" for i in range(inputs)]
     labels = [*labels, "bias"][: len(table)]
-    limit = float(np.abs(table).max()) or 1.0
+    limit, beyond = robust_limit(table)
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         extent = (0.5, table.shape[1] + 0.5, len(table) - 0.5, -0.5)
-        style = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "interpolation": "nearest", "extent": extent}
+        style = {"cmap": SIGNED, "vmin": -limit, "vmax": limit, "interpolation": "nearest", "extent": extent}
         drawn = axes.imshow(table, aspect="auto", **style)  # type: ignore[arg-type]
         axes.set_yticks(range(len(table)), labels, parse_math=False)
         axes.set_xlabel("neuron")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        bar = figure.colorbar(drawn, aspect=30, pad=0.02)
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        count_along(axes.xaxis)
+        color_bar(drawn, axes, extend=beyond).set_label("weight")
 
-    which = f"all {len(W)}" if len(W) <= COLUMNS else f"the {COLUMNS} largest of {len(W)}"
+    which = counted(len(W), "neuron") if len(W) <= COLUMNS else f"the {COLUMNS} largest of {len(W)} neurons"
     return picture(
         draw,
         alt="Incoming weights of the first hidden layer's neurons, input by input.",
-        caption=f"Incoming weights of the first hidden layer ({which} neurons, largest first).",
+        caption=f"Incoming weights of the first hidden layer ({which}, largest first): red positive, blue negative.",
         size=(4.6, min(8.0, max(2.6, 1.0 + 0.2 * len(table)))),
     )
 
@@ -320,6 +343,16 @@ def _draw_plane(figure: Figure, draw: object, shown: ForcesPicture) -> None:
     if (legend := axes.get_legend()) is not None:
         for text in legend.get_texts():
             text.set_parse_math(False)
+
+
+def _log_scale(axes: Axes, values: Float[np.ndarray, " k"]) -> None:
+    """A logarithmic axis of values, plain numbers beside it where they span less than two decades."""
+    axes.set_yscale("log")
+    if values.max() > 100.0 * values.min():
+        axes.minorticks_off()
+    else:
+        axes.yaxis.set_major_formatter(PlainLogFormatter())
+        axes.yaxis.set_minor_formatter(PlainLogFormatter(minor_thresholds=(2, 0.4)))
 
 
 def _literal_legend(axes: Axes) -> None:

@@ -72,7 +72,8 @@ def picture(draw: Drawing, *, alt: str, caption: str, size: tuple[float, float] 
         for axes in figure.axes:
             for collection in axes.collections:
                 offsets = collection.get_offsets()
-                collection.set_rasterized(len(offsets) > MOST_SHAPES)  # type: ignore[arg-type]
+                if len(offsets) > MOST_SHAPES:  # type: ignore[arg-type]
+                    collection.set_rasterized(True)
         blank = dict.fromkeys(("Date", "Creator"))
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's fonts draw the text
         figure.savefig(stream, format="svg", dpi=RASTER_DPI, transparent=True, metadata=blank)
