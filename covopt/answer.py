@@ -21,6 +21,7 @@ from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
+from covopt.model.units import check_strength
 from covopt.model.weights import check_network, evaluate
 from covopt.result import DualPoint, Result
 from covopt.stored import load
@@ -103,6 +104,7 @@ def solve(
     check_use(method, problem.depth, width=width, max_width=max_width, starts=starts)
     budget = Budget(time_limit) if max_iterations is None else Budget(time_limit, max_iterations)
     problem = in_double(problem)
+    check_strength(problem)
     if problem.interpolates:
         check_interpolation(problem)
     examining = certify != "none" and problem.depth > 2

@@ -80,7 +80,7 @@ def solve_block(
     before, after = evaluate(problem, weights), evaluate(problem, changed)
     if after.total < before.total and problem.fits_as_well(after.residual, before.residual):
         weights = changed
-    Lambda = outcome.state.mixture.Lambda if layer == problem.depth - 1 and problem.interpolates else None
+    Lambda = turns.solver.dual(outcome.state) if layer == problem.depth - 1 and problem.interpolates else None
     lower = None if turns.best is None else turns.best.lower
     return lower, turns.best.certificate if turns.best else Certificate.NONE, Lambda, weights
 

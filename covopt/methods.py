@@ -13,6 +13,7 @@ from covopt.errors import ProblemError
 from covopt.loop import Budget, Progress, Status, run
 from covopt.loop import Callback as Watcher
 from covopt.model.problem import Problem
+from covopt.model.units import Units
 from covopt.model.weights import Weights
 from covopt.solvers.deep import DeepOptions, DeepSolver
 from covopt.solvers.projected_gradient import descend_best
@@ -77,30 +78,34 @@ def solve_by_cone(problem: Problem, options: Options) -> Attempt:
 
 def solve_by_training(problem: Problem, options: Options) -> Attempt:
     """Several trainings of one width as one batch, and the best of them."""
+    units = Units.of(problem)
+    inner = _within(units, options)
     weights, status, history, costs = train_best(
-        problem,
-        options.budget,
-        options.width,
-        options.starts or TRAININGS,
-        options.seed,
-        options.init,
-        options.callback,
+        units.problem,
+        inner.budget,
+        inner.width,
+        inner.starts or TRAININGS,
+        inner.seed,
+        inner.init,
+        inner.callback,
     )
-    return Attempt(weights, status, history, _proof_at(problem, weights, options), costs)
+    return _outward(units, Attempt(weights, status, history, None, costs), problem, options)
 
 
 def solve_by_representations(problem: Problem, options: Options) -> Attempt:
     """Projected gradient on Z, from several starts one after the other."""
+    units = Units.of(problem)
+    inner = _within(units, options)
     found = descend_best(
-        problem,
-        options.budget,
-        options.width,
-        options.starts or DESCENTS,
-        options.seed,
-        options.init,
-        options.callback,
+        units.problem,
+        inner.budget,
+        inner.width,
+        inner.starts or DESCENTS,
+        inner.seed,
+        inner.init,
+        inner.callback,
     )
-    return Attempt(found.weights, found.status, found.history, _proof_at(problem, found.weights, options), found.costs)
+    return _outward(units, Attempt(found.weights, found.status, found.history, None, found.costs), problem, options)
 
 
 METHODS: dict[str, Callable[[Problem, Options], Attempt]] = {
@@ -138,17 +143,19 @@ def _streamed(problem: Problem, options: Options) -> Attempt:
     """Cycles of training on random batches; rounds from the network that they end at, if time is left."""
     proof = proofs.spectral_proof(problem) if options.certify != "none" else None
     budget = options.budget
-    outcome = run(StreamSolver(problem, budget, seed=options.seed), budget, options.callback)
+    units = Units.of(problem)
+    outcome = run(StreamSolver(units.problem, budget, seed=options.seed), budget, _within(units, options).callback)
     found = outcome.state
-    first = Attempt(found.weights(), outcome.status, outcome.history, proof, [found.cost])
+    inner = Attempt(found.weights(), outcome.status, outcome.history, proof, [found.cost])
+    first = _outward(units, inner, problem, options)
     if outcome.status is not Status.CONVERGED or budget.spent():
         return first
     cycles = outcome.history[-1].iteration
     left = replace(budget, max_iterations=budget.max_iterations - cycles)
-    rounds = _rounds(problem, replace(options, budget=left), found.best[0])
+    rounds = _rounds(problem, replace(options, budget=left), first.weights[0])
     later = [replace(line, iteration=cycles + 1 + line.iteration) for line in rounds.history]
-    history = [*outcome.history, *later]
-    kept = rounds if rounds.starts[0] < found.cost else first
+    history = [*first.history, *later]
+    kept = rounds if rounds.starts[0] < first.starts[0] else first
     return replace(rounds, weights=kept.weights, history=history, starts=kept.starts)
 
 
@@ -165,11 +172,32 @@ def _rounds(problem: Problem, options: Options, init: Tensor | None) -> Attempt:
 
 
 def _deep(problem: Problem, options: Options) -> Attempt:
-    effort = DeepOptions(starts=options.starts or DRAWS)
-    solver = DeepSolver(problem, options.budget, effort, options.seed, options.init, options.max_width)
-    outcome = run(solver, options.budget, options.callback)
+    effort, units = DeepOptions(starts=options.starts or DRAWS), Units.of(problem)
+    inner = _within(units, options)
+    solver = DeepSolver(units.problem, inner.budget, effort, inner.seed, inner.init, inner.max_width)
+    outcome = run(solver, inner.budget, inner.callback)
     proof = proofs.spectral_proof(problem) if options.certify != "none" else None
-    return Attempt(outcome.state.best, outcome.status, outcome.history, proof, outcome.state.costs)
+    attempt = Attempt(outcome.state.best, outcome.status, outcome.history, proof, outcome.state.costs)
+    return _outward(units, attempt, problem, options)
+
+
+def _within(units: Units, options: Options) -> Options:
+    """The same options in the units that a method computes in; its callback gets the user's."""
+    callback = options.callback
+    return replace(
+        options,
+        init=None if options.init is None else units.inward(options.init),
+        callback=None if callback is None else lambda line: callback(units.told(line)),
+    )
+
+
+def _outward(units: Units, attempt: Attempt, problem: Problem, options: Options) -> Attempt:
+    """A method's attempt in the user's units, with a proof where it brings none."""
+    weights = units.outward(attempt.weights)
+    history = [units.told(line) for line in attempt.history]
+    costs = [units.cost * cost for cost in attempt.starts]
+    proof = _proof_at(problem, weights, options) if attempt.proof is None else attempt.proof
+    return replace(attempt, weights=weights, history=history, proof=proof, starts=costs)
 
 
 def _proof_at(problem: Problem, weights: Weights, options: Options) -> Proof | None:

@@ -68,7 +68,7 @@ class Turns:
             refuted = bool((found.values > 1.0).any())
             if outcome.status is Status.ITERATION_LIMIT:
                 break
-            if self._reached(outcome.state.best.cost) or not (refuted or outcome.status is Status.TIME_LIMIT):
+            if self._reached(self.solver.cost(outcome.state)) or not (refuted or outcome.status is Status.TIME_LIMIT):
                 break
             answer = found if refuted else outcome.state.answer
             state = replace(outcome.state, answer=answer, lower=self._lower(), calm=0)
@@ -85,7 +85,7 @@ class Turns:
         """Branch and bound at the solver's dual point; what refutes it comes back in the solver's coordinates."""
         proof, found = proofs.branching_proof(
             self.problem,
-            state.mixture.Lambda,
+            self.solver.dual(state),
             gap=self.gap,
             time_limit=max(1e-3, self.budget.remaining()),
             starts=self.solver.outward(state.directions),
@@ -97,8 +97,8 @@ class Turns:
         """The relaxation at the solver's dual point, until the gap or the time is reached or a direction refutes it."""
         proof, self._relaxed = proofs.relaxation_proof(
             self.problem,
-            state.mixture.Lambda,
-            target=state.best.cost * (1.0 - self.gap),
+            self.solver.dual(state),
+            target=self.solver.cost(state) * (1.0 - self.gap),
             refuted=1.0 + LOOSE * self.gap,
             time_limit=max(1e-3, self.budget.remaining()),
             start=self._relaxed,
@@ -106,7 +106,7 @@ class Turns:
         self._keep(proof)
         if self._relaxed.interrupted:
             raise KeyboardInterrupt
-        value = state.mixture.Lambda.new_tensor([self._relaxed.value])
+        value = state.best.U.new_tensor([self._relaxed.value])
         met = value > 1.0 + LOOSE * self.gap
         return Answer(self.solver.inward(self._relaxed.direction[None])[met], value[met])
 

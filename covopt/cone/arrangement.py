@@ -34,7 +34,7 @@ from torch import Tensor
 
 from covopt.cone.oracle import Answer, oracle_values
 from covopt.errors import ProblemError
-from covopt.linalg.psd import RANK_RULE, RankRule, thin
+from covopt.linalg.psd import RANK_RULE, RankRule, row_space
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.model.activation import Activation
 
@@ -55,9 +55,8 @@ class ArrangementTolerances:
 
 
 def row_basis(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE) -> Float[Tensor, "r d"]:
-    """Orthonormal rows that span the row space of Xt, as far as `rule` keeps its singular values."""
-    factor = thin(Xt.double(), rule)
-    return factor.V.T[factor.kept > 0]
+    """Orthonormal rows that span the row space of Xt, as far as `rule` keeps directions (linalg/psd.py)."""
+    return row_space(Xt.double(), rule)
 
 
 def row_rank(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE) -> int:

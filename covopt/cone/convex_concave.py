@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.cone.oracle import Answer, oracle_values
+from covopt.linalg.rounding import to_unit_scale
 from covopt.model.activation import Activation
 
 
@@ -75,11 +76,12 @@ class ConvexConcaveOracle:
     """A search for many distinct local maxima of h; its bound is infinite, because a search proves nothing."""
 
     def __init__(self, Xt: Float[Tensor, "N d"], activation: Activation, options: AscentOptions | None = None) -> None:
-        self.Xt, self.activation = Xt, activation
+        self.Xt, self._size = to_unit_scale(Xt)  # in float32 other scales would not fit
+        self.activation = activation
         self.options = options or AscentOptions()
         self.rough = self.options.finishing
-        self._single = Xt.float() if Xt.dtype == torch.float64 else None
-        self._curvature = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
+        self._single = self.Xt.float() if Xt.dtype == torch.float64 else None
+        self._curvature = float(torch.linalg.matrix_norm(self.Xt, 2)) ** 2
 
     def __call__(
         self,
@@ -106,6 +108,7 @@ class ConvexConcaveOracle:
 
         The search runs in float32, then every ascent is finished, and its value computed, in the dtype of Xt.
         """
+        Lambda, scale = to_unit_scale(Lambda)
         W = torch.nn.functional.normalize(starts, dim=1)
         h = oracle_values(self.Xt, self.activation, Lambda, W)
         alpha = W.new_zeros(len(W), len(self.Xt))
@@ -121,7 +124,7 @@ class ConvexConcaveOracle:
             alpha = low.alpha.to(W)
         ascents = _Ascents(W, h, alpha)
         self._climb(self.Xt, Lambda, ascents, finishing, self.options.gain, stop)
-        return ascents.W, ascents.h
+        return ascents.W, scale * self._size * ascents.h
 
     def _climb(
         self, Xt: Tensor, Lambda: Tensor, ascents: _Ascents, steps: int, gain: float, stop: Callable[[], bool]

@@ -127,6 +127,21 @@ def thin(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> Factor:
     return Factor(U, s, Vh.mT, kept, _inverse(s, kept, rule.tikhonov), rule.tikhonov)
 
 
+def row_space(Z: Float[Tensor, "N n"], rule: RankRule = RANK_RULE) -> Float[Tensor, "r n"]:
+    """Orthonormal rows that span Im Z^T: of the right singular vectors those that the rule keeps.
+
+    The units of a column decide nothing: the rank is that of Z or of Z with columns of norm 1, whichever is larger, so
+    that a column of 10^12 does not hide one of 1.
+    """
+    factor = thin(Z, rule)
+    rank, largest = int(factor.rank), min(Z.shape)
+    if 0 < rank < largest:
+        sizes = Z.norm(dim=0)
+        triangle = torch.linalg.qr(Z / torch.where(sizes > 0, sizes, 1.0), mode="r").R
+        rank = max(rank, int(rule.keeps(torch.linalg.svdvals(triangle)).sum()))
+    return factor.V.T[:rank]
+
+
 def thin_dense(B: Float[Tensor, "*b N N"], rule: RankRule = RANK_RULE) -> Factor:
     """Decompose a dense symmetric positive semi-definite B (N, N), O(N^3); here Z = U diag(s), so V = I."""
     values, U = torch.linalg.eigh((B + B.mT) / 2.0)

@@ -51,7 +51,7 @@ def layer_inputs(problem: Problem, Z: Representations) -> list[Float[Tensor, "N 
         ProblemError: when the shapes of Z do not fit the problem.
     """
     check_representations(problem, Z)
-    return [problem.Xt] + [with_bias(problem.activation(z), problem.beta) for z in Z[:-1]]
+    return [problem.Xt] + [problem.appended(z, layer) for layer, z in enumerate(Z[:-1], start=1)]
 
 
 def check_representations(problem: Problem, Z: Representations) -> None:
@@ -174,9 +174,9 @@ def projected_loss(
     """
     check_representations(problem, Z)
     inputs, factors, projected = [problem.Xt], [thin(problem.Xt, rule) if first is None else first], []
-    for z in Z[:-1]:
+    for layer, z in enumerate(Z[:-1], start=1):
         projected.append(factors[-1].project(z))
-        inputs.append(with_bias(problem.activation(projected[-1]), problem.beta))
+        inputs.append(problem.appended(projected[-1], layer))
         factors.append(thin(inputs[-1], rule))
     projected.append(factors[-1].project(Z[-1]))
     norm = sum(float(trace_value(z, factor)) for z, factor in zip(projected, factors, strict=True))
@@ -197,9 +197,10 @@ def project(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) ->
     check_representations(problem, Z)
     projected: list[Tensor] = []
     Zs = problem.Xt
-    for z in Z:
+    for layer, z in enumerate(Z, start=1):
         projected.append(thin(Zs, rule).project(z))
-        Zs = with_bias(problem.activation(projected[-1]), problem.beta)
+        if layer < problem.depth:
+            Zs = problem.appended(projected[-1], layer)
     return projected
 
 

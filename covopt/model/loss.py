@@ -72,10 +72,18 @@ class CrossEntropy:
     domain_tolerance: float = 1e-12
 
     def value(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks"]:
-        return (torch.logsumexp(F, dim=-1) - (F * Y).sum(dim=-1)).mean(dim=-1)
+        # log sum exp F - Y . F is the difference of large numbers where a class is certain.
+        margins = F - (F * Y).sum(dim=-1, keepdim=True)
+        top, winner = margins.max(dim=-1, keepdim=True)
+        others = torch.exp(margins - top).scatter(-1, winner, 0.0)
+        return (top[..., 0] + torch.log1p(others.sum(dim=-1))).mean(dim=-1)
 
     def gradient(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
-        return (torch.softmax(F, dim=-1) - Y) / len(Y)
+        off = torch.softmax(F, dim=-1) - Y
+        # The rows sum to 0: so p - 1 of a certain class keeps its digits.
+        winner = F.argmax(dim=-1, keepdim=True)
+        others = off.scatter(-1, winner, 0.0)
+        return others.scatter(-1, winner, -others.sum(dim=-1, keepdim=True)) / len(Y)
 
     def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
         p = Y + len(Y) * G

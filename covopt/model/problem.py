@@ -18,6 +18,8 @@ from covopt.model.loss import LOSSES, Loss, parse_loss
 
 DEEPEST = 1000
 """The largest depth."""
+SMALLEST = 1e-75
+"""The smallest magnitude, and with `LARGEST` the range, of the largest entry of data, of lam and of the bias."""
 
 FITS, FITS_DEEP = 1e-10, 1e-7
 """An exact fit misses the targets by no more than this, relative to the largest: for two layers, and for more, where
@@ -43,6 +45,8 @@ class Problem:
         beta: the amount of bias, >= 0.
         activation: sigma_a.
         fits: the misfit of a network that counts as an exact fit, relative to the largest target.
+        taper: layer l appends beta taper^l 1 to its outputs, l = 0 ... L - 1. It is 1 in every question that a user
+            asks, and another number in other units (units.py).
     """
 
     X: Float[Tensor, "N n0"]
@@ -53,6 +57,7 @@ class Problem:
     beta: float
     activation: Activation
     fits: float = FITS
+    taper: float = 1.0
 
     @property
     def samples(self) -> int:
@@ -63,6 +68,14 @@ class Problem:
     def interpolates(self) -> bool:
         """Whether the question is the representation cost (F = Y exactly)."""
         return self.loss.name == "interpolate"
+
+    def bias(self, layer: int) -> float:
+        """The entries of the bias column of Zs_l, l = `layer` = 0 ... L - 1."""
+        return self.beta * self.taper**layer
+
+    def appended(self, Z: Float[Tensor, "N n"], layer: int) -> Float[Tensor, "N n+1"]:
+        """Zs_l = [sigma(Z_l), bias column] of hidden layer l = `layer` = 1 ... L - 1."""
+        return with_bias(self.activation(Z), self.bias(layer))
 
     @cached_property
     def Xt(self) -> Float[Tensor, "N d"]:
@@ -91,7 +104,7 @@ class Problem:
         A lower bound on the minimum when |Lambda^T sigma(Xt w)| <= 1 for every unit w. For `interpolate` the minimum is
         over all networks whose misfit is allowed, eps for an entry: C* is then <G, Y> + eps |G|_1.
         """
-        bias = self.lam * self.beta**2 * Lambda.sum(dim=0).square().sum()
+        bias = self.lam * self.bias(1) ** 2 * Lambda.sum(dim=0).square().sum()
         value = -self.loss.conjugate(-2.0 * self.lam * Lambda, self.Y) - bias
         return value - 2.0 * self.lam * self.allowed_misfit * Lambda.abs().sum() if self.interpolates else value
 
@@ -196,6 +209,8 @@ def _matrix(values: object, name: str, device: torch.device | None) -> Tensor:
         )
     if max(float(tensor.max()), -float(tensor.min())) > LARGEST:
         raise ProblemError(f"{name} has entries beyond {LARGEST:g}; divide it by its largest entry.")
+    if 0.0 < float(tensor.abs().max()) < SMALLEST:
+        raise ProblemError(f"{name} has no entries above {SMALLEST:g}; divide it by its largest entry.")
     return tensor.clone() if isinstance(values, Tensor) else tensor
 
 
@@ -231,7 +246,7 @@ def _strength(lam: object, loss: Loss) -> float:
     value = _number(lam, "lam")
     if value <= 0:
         raise ProblemError(f"lam is {value:g}; give lam > 0, or leave it out for the representation cost.")
-    return value
+    return _in_range(value, "lam")
 
 
 def _depth(depth: object) -> int:
@@ -246,6 +261,14 @@ def _amount_of_bias(bias: object) -> float:
     value = _number(bias, "bias")
     if value < 0:
         raise ProblemError(f"The bias is {value:g}; give 0 (none) or more (1 is the usual one).")
+    return _in_range(value, "The bias") if value else value
+
+
+def _in_range(value: float, name: str) -> float:
+    if not SMALLEST <= value <= LARGEST:
+        raise ProblemError(
+            f"{name} is {value:g}, which float64 cannot compute with; give a number from {SMALLEST:g} to {LARGEST:g}."
+        )
     return value
 
 

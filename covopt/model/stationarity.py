@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.errors import ProblemError
-from covopt.model.problem import Problem, with_bias
+from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations
 
 
@@ -48,8 +48,8 @@ def duals(
 def inputs_of(problem: Problem, weights: Weights, layer: int) -> Float[Tensor, "N _"]:
     """Zs_{layer-1} (N, n_{layer-1} + 1): what W_layer acts on, for layer = 1 ... L."""
     Zs = problem.Xt
-    for W in weights[: layer - 1]:
-        Zs = with_bias(problem.activation(Zs @ W.T), problem.beta)
+    for below, W in enumerate(weights[: layer - 1], start=1):
+        Zs = problem.appended(Zs @ W.T, below)
     return Zs
 
 

@@ -72,17 +72,18 @@ def preactivations(problem: Problem, weights: Weights) -> list[Float[Tensor, "N 
     """[Z_1, ..., Z_L], Z_l = Zs_{l-1} W_l^T, shapes (N, n_l)."""
     check_weights(problem, weights)
     layers, Zs = [], problem.Xt
-    for W in weights:
+    for layer, W in enumerate(weights, start=1):
         layers.append(Zs @ W.T)
-        Zs = with_bias(problem.activation(layers[-1]), problem.beta)
+        if layer < problem.depth:
+            Zs = problem.appended(layers[-1], layer)
     return layers
 
 
 def outputs(problem: Problem, weights: Weights, X: Float[Tensor, "M n0"]) -> Float[Tensor, "M nL"]:
     """The network's outputs at other inputs X."""
     Zs = with_bias(X, problem.beta)
-    for W in weights[:-1]:
-        Zs = with_bias(problem.activation(Zs @ W.T), problem.beta)
+    for layer, W in enumerate(weights[:-1], start=1):
+        Zs = problem.appended(Zs @ W.T, layer)
     return Zs @ weights[-1].T
 
 
@@ -133,7 +134,7 @@ def gradient(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
     """
     Z = preactivations(problem, weights)
     M = problem.loss.gradient(Z[-1], problem.Y)
-    inputs = [problem.Xt] + [with_bias(problem.activation(z), problem.beta) for z in Z[:-1]]
+    inputs = [problem.Xt] + [problem.appended(z, layer) for layer, z in enumerate(Z[:-1], start=1)]
     gradients: list[Tensor] = []
     for layer in range(len(weights) - 1, -1, -1):
         gradients.append(M.T @ inputs[layer] + 2.0 * problem.lam * weights[layer])

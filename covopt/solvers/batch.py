@@ -73,14 +73,14 @@ class Batch:
         """
         problem, W = self.problem, self._matrices(theta)
         hidden, sigmas = self._hidden(W)
-        outputs = torch.baddbmm(problem.beta * W[-1][:, :, -1:], W[-1][:, :, :-1], sigmas[-1])
+        outputs = torch.baddbmm(problem.bias(problem.depth - 1) * W[-1][:, :, -1:], W[-1][:, :, :-1], sigmas[-1])
         cost = problem.loss.value(outputs.mT, problem.Y) + problem.lam * theta.square().sum(dim=1)
         gradient = (2.0 * problem.lam) * theta
         parts = self._matrices(gradient)
         M = problem.loss.gradient(outputs.mT, problem.Y).mT.contiguous()
         for layer in range(problem.depth - 1, 0, -1):
             parts[layer][:, :, :-1] += torch.bmm(M, sigmas[layer - 1].mT)
-            parts[layer][:, :, -1] += problem.beta * M.sum(dim=2)
+            parts[layer][:, :, -1] += problem.bias(layer) * M.sum(dim=2)
             M = torch.bmm(W[layer][:, :, :-1].mT, M, out=self._backward[layer - 1][: len(theta)])
             M = problem.activation.pull_back(M, hidden[layer - 1])
         parts[0] += (M.reshape(-1, problem.samples) @ problem.Xt).view(parts[0].shape)
@@ -95,7 +95,7 @@ class Batch:
             if layer == 0:
                 torch.mm(W[0].reshape(-1, W[0].shape[2]), self._inputs, out=Z.view(-1, problem.samples))
             else:
-                torch.baddbmm(problem.beta * W[layer][:, :, -1:], W[layer][:, :, :-1], sigmas[-1], out=Z)
+                torch.baddbmm(problem.bias(layer) * W[layer][:, :, -1:], W[layer][:, :, :-1], sigmas[-1], out=Z)
             # ReLU works in place: sigma(z) > 0 where z > 0.
             sigmas.append(Z.relu_() if problem.activation.overwrites else problem.activation(Z))
             hidden.append(Z)

@@ -26,9 +26,11 @@ def block_problem(problem: Problem, weights: Weights, layer: int) -> Problem:
     """
     Z = preactivations(problem, weights)
     inputs = problem.X if layer == 1 else problem.activation(Z[layer - 2])
+    beta = problem.bias(layer - 1)
     if layer == problem.depth - 1:
-        return replace(problem, X=inputs, depth=2)
-    return replace(problem, X=inputs, Y=Z[layer], loss=parse_loss("interpolate"), lam=1.0, depth=2, fits=FITS)
+        return replace(problem, X=inputs, depth=2, beta=beta)
+    exactly = parse_loss("interpolate")
+    return replace(problem, X=inputs, Y=Z[layer], loss=exactly, lam=1.0, depth=2, beta=beta, fits=FITS)
 
 
 def has_outputs(weights: Weights, layer: int) -> bool:

@@ -25,6 +25,7 @@ from covopt.solvers.blocks import improve_block
 from covopt.solvers.exact_fit import explored_problem, fit_exactly, penalised
 from covopt.solvers.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
 from covopt.solvers.pruning import parts, reduced, with_parts
+from covopt.solvers.simple import short_descents, simple_networks
 from covopt.solvers.trainer import initial
 
 # What a misfit, relative to the largest target, may have saved of the cost, relative: a generous multiple of it, so
@@ -108,15 +109,18 @@ class DeepSolver:
         self.problem, self.budget, self.options = problem, budget, options or DeepOptions()
         self._seed, self._init, self._max_width = seed, init, max_width
         self._smooth, self._lowest = explored_problem(problem), math.inf
+        self._begun = False
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
     def init(self) -> State:
-        """The network without hidden neurons, or the one to start from."""
+        """The best network of those that are there at once (simple.py), or the one to start from."""
         sizes = [self.problem.X.shape[1], *[0] * (self.problem.depth - 1), self.problem.Y.shape[1]]
         empty = [self.problem.X.new_zeros(n, below + 1) for below, n in pairwise(sizes)]
         state = State(empty, self._cost(empty))
+        for weights in filter(self._narrow, simple_networks(self.problem)):
+            self._keep(state, weights)
         if self._init is not None:
             given = [W.to(self.problem.X) for W in self._init]
             self._keep(state, given)
@@ -146,6 +150,9 @@ class DeepSolver:
 
     def _next(self, state: State) -> str:
         """What `step` does with this state."""
+        if not self._begun:
+            self._begun = True
+            self._begin(state)
         first, options = len(state.costs), self.options
         if state.pool:
             return f"refining the best of {first} starts"
@@ -156,6 +163,9 @@ class DeepSolver:
     # -- steps --------------------------------------------------------------------------------------------------
 
     def _explore(self, state: State) -> None:
+        if not self._begun:
+            self._begun = True
+            self._begin(state)
         first, options = len(state.costs), self.options
         numbers = range(first, min(first + options.batch, options.starts))
         draws = [self._draw(k) for k in numbers]
@@ -170,6 +180,13 @@ class DeepSolver:
         ranked = sorted(numbers, key=lambda k: value[k])[: options.elite]
         state.pool = [k for k in ranked if value[k] <= worst]
         state.networks, state.due = {k: found[k - first] for k in state.pool}, True
+
+    def _begin(self, state: State) -> None:
+        """Short descents, of small problems: the clock may not leave more."""
+        simple = list(filter(self._narrow, simple_networks(self.problem)))
+        generator = torch.Generator().manual_seed(self._seed)
+        for weights in short_descents(self.problem, simple, generator, self.budget.spent, self._max_width):
+            self._keep(state, weights)
 
     def _refine(self, state: State) -> None:
         """The pool's networks, down to the kinks."""

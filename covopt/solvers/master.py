@@ -19,6 +19,7 @@ with equality where eta_k > 0 (derived; tested against finite differences and ag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,6 +39,7 @@ class MasterOptions:
         halvings: of the step length in one line search, at most.
         decrease: the part of the predicted decrease that a step must reach (Armijo).
         rounding: a step that changes J by less than this, relative, ends the search.
+        jitter: added to the diagonal, relative, where rounding leaves no factorisation.
         negligible: atoms with less than this part of sum(eta) are dropped where that costs no more than `rounding`.
     """
 
@@ -45,6 +47,7 @@ class MasterOptions:
     halvings: int = 20
     decrease: float = 1e-4
     rounding: float = 1e-15
+    jitter: float = 1e-12
     negligible: float = 1e-9
 
 
@@ -55,7 +58,8 @@ class Mixture:
     Attributes:
         eta: the weights of the atoms (n,), many of them exactly 0.
         outputs: v_k = eta_k Lambda^T phi_k (n, m).
-        bias: b = beta Lambda^T 1 (m,).
+        bias: b = beta Lambda^T 1 (m,). Both are taken from the ridge regression's solution: where mu is small Lambda
+            is a difference of nearly equal numbers, and what it says of them would be rounding.
         Lambda: the dual point (N, m).
         value: J(eta).
         violation: max_k |Lambda^T phi_k| - 1, at least 0.
@@ -74,6 +78,7 @@ class _Evaluation:
     """J at one eta, and the factorisation that it took."""
 
     value: float
+    V: Float[Tensor, "s m"]
     residual: Float[Tensor, "N m"]
     support: Int[Tensor, " s"]
     root: Float[Tensor, " s"]
@@ -114,7 +119,7 @@ class Master:
             gradient = 1.0 - q.square().sum(dim=1)
             slack = float((eta * gradient.abs()).sum())
             feasible = not len(eta) or float(-gradient.min()) <= tolerance
-            if (feasible and slack <= tolerance * at.value) or stop():
+            if (feasible and slack <= tolerance * at.value) or not math.isfinite(slack) or stop():
                 break
             moved, new = self._newton_step(eta, at, q, gradient)
             if new is None:
@@ -154,12 +159,27 @@ class Master:
         root = torch.cat([eta[support[:-1]].sqrt(), eta.new_ones(1)])
         inner = root[:, None] * self._gram[support][:, support] * root
         inner.diagonal().add_(1.0)
-        factor = torch.linalg.cholesky(inner)
+        factor, failed = torch.linalg.cholesky_ex(inner)
+        if int(failed):  # to rounding the columns depend on each other
+            inner.diagonal().mul_(1.0 + self.options.jitter)
+            factor, _ = torch.linalg.cholesky_ex(inner)
         V = root[:, None] * torch.cholesky_solve(root[:, None] * self._moments[support], factor)
+        return self._evaluation(eta, V, support, root, factor)
+
+    def _evaluation(self, eta: Tensor, V: Tensor, support: Tensor, root: Tensor, factor: Tensor) -> _Evaluation:
         residual = self._T - self._P[:, support] @ V
         # <T, R> as a sum of squares: no digits are lost where the fit is close.
         ridge = (V / root[:, None]).square().sum()
-        return _Evaluation(float(residual.square().sum() + ridge + eta.sum()), residual, support, root, factor)
+        value = float(residual.square().sum() + ridge + eta.sum())
+        return _Evaluation(value if math.isfinite(value) else math.inf, V, residual, support, root, factor)
+
+    def _refined(self, eta: Tensor, at: _Evaluation) -> _Evaluation:
+        """V after a step of iterative refinement, where that lowers J: normal equations lose half of the digits."""
+        root = at.root[:, None]
+        slope = root * (self._P[:, at.support].T @ at.residual) - at.V / root
+        step = root * torch.cholesky_solve(slope, at.factor)
+        new = self._evaluation(eta, at.V + step, at.support, at.root, at.factor)
+        return new if new.value < at.value else at
 
     def _without_negligible(self, eta: Tensor, at: _Evaluation) -> tuple[Tensor, _Evaluation]:
         small = (eta > 0) & (eta < self.options.negligible * eta.sum())
@@ -171,13 +191,16 @@ class Master:
         return eta, at
 
     def _mixture(self, eta: Tensor, at: _Evaluation) -> Mixture:
+        at = self._refined(eta, at)
         q = self._P[:, :-1].T @ at.residual
+        outputs = torch.zeros_like(q)
+        outputs[at.support[:-1]] = at.V[:-1]
         Lambda = self._scale * at.residual
         worst = float(q.norm(dim=1).max()) if len(q) else 0.0
         return Mixture(
             eta=eta,
-            outputs=eta[:, None] * q,
-            bias=self._beta * Lambda.sum(dim=0),
+            outputs=outputs,
+            bias=at.V[-1] * float(self._beta > 0.0),
             Lambda=Lambda,
             value=at.value,
             violation=max(0.0, worst - 1.0),

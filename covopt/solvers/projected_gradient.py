@@ -41,7 +41,7 @@ from covopt.errors import ProblemError
 from covopt.linalg.psd import RankRule, thin
 from covopt.loop import Budget, Callback, Progress, Status, run
 from covopt.model import hidden
-from covopt.model.problem import Problem, with_bias
+from covopt.model.problem import Problem
 from covopt.model.weights import check_weights, evaluate
 from covopt.solvers.lbfgs import DescentOptions, descend
 
@@ -224,9 +224,9 @@ class HiddenSolver:
     def _random_start(self) -> list[Tensor]:
         """Hidden layers of the largest rank that is found, where every move keeps the rank, and random outputs."""
         Z, Zs = [], self.problem.Xt
-        for _ in range(self.problem.depth - 1):
+        for layer in range(1, self.problem.depth):
             Z.append(self._spanning_layer(Zs))
-            Zs = with_bias(self.problem.activation(Z[-1]), self.problem.beta)
+            Zs = self.problem.appended(Z[-1], layer)
         return [*Z, Zs @ self._gaussian(Zs.shape[1], self.problem.Y.shape[1]) / math.sqrt(Zs.shape[1])]
 
     def _spanning_layer(self, Zs: Float[Tensor, "N d"]) -> Float[Tensor, "N n"]:

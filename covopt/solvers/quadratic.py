@@ -2,7 +2,8 @@
 
 Two methods share the work. The primal active set is warm-started and exact on the face that it ends on, and takes few
 steps when few coordinates change sides. Where it does not finish at once, Mehrotra's predictor-corrector method does,
-in about fifteen factorisations whatever happens, and the active set cleans up after it.
+in about fifteen factorisations whatever happens, and the active set cleans up after it. Every loop is counted; where
+numbers leave float64 or nothing can be factorised, what was reached before is the answer.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+NOTHING = 1e-30
+"""Diagonal entries below this part of the largest count as that much, so that their columns do not overflow."""
+
 
 @dataclass(frozen=True)
 class QuadraticOptions:
@@ -22,6 +26,7 @@ class QuadraticOptions:
         pivots: steps of the active set before the interior point takes over, and after it.
         optimality: stop when no scaled gradient points inwards by more than this.
         ridge: added to the diagonal, relative, so that nearly equal columns do not break the factorisation.
+        raises: times that it is raised a thousandfold where the factorisation fails, at most.
         centering_steps: interior-point steps, at most.
         complementarity: stop the interior point at this mean complementarity.
     """
@@ -29,6 +34,7 @@ class QuadraticOptions:
     pivots: int = 25
     optimality: float = 1e-11
     ridge: float = 1e-13
+    raises: int = 5
     centering_steps: int = 50
     complementarity: float = 1e-13
 
@@ -50,8 +56,11 @@ def nonnegative_quadratic(
 ) -> Float[Tensor, " n"]:
     """The minimiser x >= 0 of g^T (x - start) + (x - start)^T H (x - start) / 2; never worse than `start` >= 0."""
     options = options or QuadraticOptions()
+    if not len(start) or not bool(torch.isfinite(H).all() and torch.isfinite(g).all()):
+        return start
     # Unit diagonal: gradients and steps of different columns become comparable.
-    D = H.diagonal().clamp_min(torch.finfo(H.dtype).tiny).rsqrt()
+    diagonal = H.diagonal()
+    D = diagonal.clamp_min(max(torch.finfo(H.dtype).tiny, NOTHING * float(diagonal.max()))).rsqrt()
     scaled = D[:, None] * H * D
     point = _Point(start / D, D * g, start > 0)
     tolerance = options.optimality * float(point.gradient.abs().max())
@@ -68,8 +77,12 @@ def _active_set(H: Tensor, point: _Point, tolerance: float, options: QuadraticOp
     """Primal active-set steps on `point`, in place, the value never rising; whether they reached the minimum."""
     for _ in range(options.pivots):
         rows = point.free.nonzero()[:, 0]
-        if len(rows) and not _face_step(H, point, rows, options.ridge):
-            continue
+        if len(rows):
+            full = _face_step(H, point, rows, options)
+            if full is None:
+                return False
+            if not full:
+                continue
         inward = torch.where(point.free, 0.0, -point.gradient)
         worst = float(inward.max())
         if worst <= tolerance:
@@ -80,10 +93,15 @@ def _active_set(H: Tensor, point: _Point, tolerance: float, options: QuadraticOp
     return False
 
 
-def _face_step(H: Tensor, point: _Point, rows: Tensor, ridge: float) -> bool:
-    """Newton's step on the free coordinates, cut at the boundary; whether the full step was feasible."""
+def _face_step(H: Tensor, point: _Point, rows: Tensor, options: QuadraticOptions) -> bool | None:
+    """Newton's step on the free coordinates, cut at the boundary; whether the full step was feasible, None without."""
     face = H[rows][:, rows]
-    step = -torch.cholesky_solve(point.gradient[rows][:, None], _cholesky(face, ridge))[:, 0]
+    factor = _cholesky(face, options)
+    if factor is None:
+        return None
+    step = -torch.cholesky_solve(point.gradient[rows][:, None], factor)[:, 0]
+    if not bool(torch.isfinite(step).all()):
+        return None
     x = point.x[rows]
     negative = x + step < 0
     if not bool(negative.any()):
@@ -127,12 +145,17 @@ def _interior_point(H: Tensor, start: _Point, options: QuadraticOptions) -> Floa
         rest, gap = z - (H @ x + c), float(x @ z) / len(x)
         if gap <= options.complementarity * size * slope and float(rest.abs().max()) <= 1e-10 * slope:
             break
-        factor = _cholesky(H + torch.diag(z / x), options.ridge)
+        factor = _cholesky(H + torch.diag(z / x), options)
+        if factor is None:
+            break
         dx, dz = _newton_direction(factor, x, z, rest, -x * z)
         ahead = float((x + _longest(x, dx) * dx) @ (z + _longest(z, dz) * dz)) / len(x)
         dx, dz = _newton_direction(factor, x, z, rest, (ahead / gap) ** 3 * gap - x * z - dx * dz)
         length = 0.995 * min(_longest(x, dx), _longest(z, dz))
-        x, z = x + length * dx, z + length * dz
+        ahead_x, ahead_z = x + length * dx, z + length * dz
+        if not bool((ahead_x > 0).all() and (ahead_z > 0).all() and torch.isfinite(ahead_x + ahead_z).all()):
+            break
+        x, z = ahead_x, ahead_z
     return torch.where(x < z, 0.0, x)
 
 
@@ -148,13 +171,14 @@ def _longest(x: Tensor, step: Tensor) -> float:
     return min(1.0, float((x[falling] / -step[falling]).min())) if bool(falling.any()) else 1.0
 
 
-def _cholesky(H: Tensor, ridge: float) -> Tensor:
-    """A Cholesky factor of H plus a ridge, raised a thousandfold until the factorisation succeeds."""
-    diagonal = H.diagonal().max()
-    while True:
+def _cholesky(H: Tensor, options: QuadraticOptions) -> Tensor | None:
+    """A Cholesky factor of H plus a ridge, raised a thousandfold until that succeeds; None if it never does."""
+    diagonal, ridge = H.diagonal().max(), options.ridge
+    for _ in range(1 + options.raises):
         raised = H.clone()
         raised.diagonal().add_(ridge * diagonal)
         factor, failed = torch.linalg.cholesky_ex(raised)
         if not int(failed):
             return factor
         ridge *= 1e3
+    return None

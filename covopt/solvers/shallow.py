@@ -20,13 +20,20 @@ from torch import Tensor
 
 from covopt.cone.convex_concave import ConvexConcaveOracle
 from covopt.cone.oracle import Answer, Oracle
-from covopt.linalg.psd import thin
+from covopt.linalg.psd import RANK_RULE, RankRule, row_space
 from covopt.loop import Budget, Progress, Status, Tell, silent
 from covopt.model.problem import Problem
-from covopt.solvers.fits import InterpolationFit, make_fit, mixture_outputs
+from covopt.model.units import Units
+from covopt.model.weights import evaluate
+from covopt.solvers.fits import MultiplierFit, largest_mu, make_fit, mixture_outputs
 from covopt.solvers.master import Mixture
 from covopt.solvers.shallow_networks import Network, NetworkBuilder
 from covopt.solvers.slide import Eliminated, Joint, SlideOptions, slide
+
+UNHEARD = 1e-6
+"""What directions that are left out may add to h."""
+FINEST = 2.0**-46
+"""Singular values below this part of the largest are rounding."""
 
 Bound = Callable[[Float[Tensor, "N m"], float], float | None]
 
@@ -111,7 +118,7 @@ class State:
         mixture: the master's answer on them.
         answer: what the oracle found at the mixture's dual point.
         best: the best network so far.
-        lower: the best proved bound so far.
+        lower: the best proved bound so far, in the user's units.
         effort: place in `ShallowOptions.efforts`.
         calm: rounds in a row in which nothing was found.
         sharpened: how many of the roundest kinks descents leave out; for `interpolate` the first from the beginning,
@@ -132,7 +139,8 @@ class ShallowSolver:
     """The rounds, for `loop.run`.
 
     Args:
-        problem: depth 2; solved in its own dtype on its own device.
+        problem: depth 2; solved in its own dtype on its own device, in units of its own (model/units.py), in which
+            `State` is.
         exact: an oracle that knows the maximum, where there is one; else the convex-concave search is used.
         bound: turns a dual point and a maximum, proved or infinite, into the best lower bound so far (certify's
             business).
@@ -151,16 +159,19 @@ class ShallowSolver:
         seed: int = 0,
         init: Float[Tensor, "n d"] | None = None,
     ) -> None:
-        self.problem, self.budget, self.options = problem, budget, options or ShallowOptions()
+        self.units = Units.of(problem)
+        self._asked, self.problem = problem, self.units.problem
+        problem, self.budget, self.options = self.problem, budget, options or ShallowOptions()
         self._bound, self._exact, self._init = bound, exact, init
-        factor = thin(problem.Xt)
-        self._Q = factor.V.T[factor.kept > 0]
+        self._Q = row_space(problem.Xt, _rule_of(problem))
         self._X = problem.Xt @ self._Q.T
         self._search = ConvexConcaveOracle(self._X, problem.activation)
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._fit = make_fit(problem)
+        self._shifting = isinstance(self._fit, MultiplierFit)
         self._networks = NetworkBuilder(problem, self._X, self._Q, self._fit)
         self._seen: Network | None = None
+        self._searching = exact is None
         self.tell: Tell = silent
 
     def inward(self, directions: Float[Tensor, "n d"]) -> Float[Tensor, "n r"]:
@@ -190,20 +201,34 @@ class ShallowSolver:
 
     def finished(self, state: State) -> Status | None:
         """OPTIMAL at the target gap; CONVERGED when the search has found nothing for `patience` rounds."""
-        cost, lower = state.best.cost, state.lower
+        cost, lower = self.cost(state), state.lower
         if lower is not None and cost < torch.inf and cost - lower <= self.options.gap * cost:
             return Status.OPTIMAL
         return Status.CONVERGED if state.calm >= self.options.patience else None
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
         """Cost, bound and width of the best network."""
-        return Progress(iteration, seconds, state.best.cost, state.lower, len(state.best.U))
+        return Progress(iteration, seconds, self.cost(state), state.lower, len(state.best.U))
+
+    # -- in the user's units --------------------------------------------------------------------------------------
+
+    def cost(self, state: State) -> float:
+        """Of the best network so far."""
+        return self.units.cost * state.best.cost
+
+    def dual(self, state: State) -> Float[Tensor, "N m"]:
+        """The dual point."""
+        return self.units.dual(state.mixture.Lambda)
 
     def reduced(self, network: Network) -> Network:
         """Fewer neurons at no higher cost; from the best network seen, were it in a round that was broken off."""
         if self._seen is not None and self._seen.cost < network.cost:
             network = self._seen
-        return self._networks.reduced(network, self._late)
+        found = self._networks.reduced(network, self._late)
+        scale = self.units.weights
+        outward = Network(scale * found.U, scale * found.V, scale * found.b, torch.inf)
+        outward.cost = evaluate(self._asked, outward.weights()).total
+        return outward
 
     def _late(self) -> bool:
         return self.budget.seconds() > (1.0 + self.options.grace) * self.budget.time_limit
@@ -217,8 +242,8 @@ class ShallowSolver:
         mixture = replace(mixture, eta=mixture.eta[used], outputs=mixture.outputs[used])
         directions, Phi = directions[used], Phi[:, used]
         best = self._better_of(self._networks.of_mixture(directions, Phi, mixture), last)
-        sharpened = last.sharpened if last is not None else int(self.problem.interpolates)
-        if self._exact is None and len(directions) and self._unsettled(last):
+        sharpened = last.sharpened if last is not None else int(self._shifting)
+        if self._searching and len(directions) and self._unsettled(last):
             slow, before = self._worthwhile(mixture, last), mixture.value
             if last is not None and not len(last.directions):
                 directions, mixture = self._spread(directions, mixture)
@@ -238,7 +263,7 @@ class ShallowSolver:
 
     def _unsettled(self, last: State | None) -> bool:
         """Whether neurons still move far: near the end kinks stop the descent, and it would blur the dual point."""
-        still = self.options.settled_exactly if self.problem.interpolates else self.options.settled
+        still = self.options.settled_exactly if self._shifting else self.options.settled
         return last is None or self._violation(last.answer) > still
 
     def _worthwhile(self, mixture: Mixture, last: State | None) -> float:
@@ -281,7 +306,7 @@ class ShallowSolver:
         lengths = U.norm(dim=1, keepdim=True)
         alive = lengths[:, 0] > 0
         directions, outputs = U[alive] / lengths[alive], V[alive] * lengths[alive]
-        F = mixture_outputs(self.problem.activation(self._X @ directions.T), outputs, b, self.problem.beta)
+        F = mixture_outputs(self.problem.activation(self._X @ directions.T), outputs, b, self.problem.bias(1))
         value, gradient = self._fit.smooth(F)
         sizes = outputs.norm(dim=1)
         total = float(value + 2.0 * sizes.sum() + b.square().sum())
@@ -291,7 +316,7 @@ class ShallowSolver:
 
     def _objective(self) -> Joint | Eliminated:
         """What weights descend: with the outputs eliminated where the loss is least squares."""
-        activation, beta, squares = self.problem.activation, self.problem.beta, self._fit.squares()
+        activation, beta, squares = self.problem.activation, self.problem.bias(1), self._fit.squares()
         if squares is not None:
             return Eliminated(self._X, activation, beta, *squares)
         fit, outputs = self._fit, self.problem.Y.shape[1]
@@ -304,22 +329,28 @@ class ShallowSolver:
         network = self._networks.of_rows(U, V, b)
         if self._seen is None or network.cost < self._seen.cost:
             self._seen = network
-            self.tell(network.cost, len(network.U))
+            self.tell(self.units.cost * network.cost, len(network.U))
 
     def _ask(self, directions: Tensor, mixture: Mixture, last: State | None) -> tuple[Answer, float | None]:
         """The oracle at the mixture's dual point, and the bound that follows where the oracle's is proved."""
-        if self._exact is None:
+        answer, bound = Answer(self._X[:0], self._X.new_zeros(0)), torch.inf
+        Lambda = self.units.dual(mixture.Lambda)
+        if self._exact is not None:
+            answer = self._exact(Lambda, self._asked.Xt[:0])
+            answer, bound = replace(answer, directions=self.inward(answer.directions)), answer.upper_bound
+            # Its bound is far above what it found: in its coordinates rounding hides something.
+            self._searching = bound > max(1.0, *answer.values.tolist()) * (1.0 + self._small())
+        if self._searching:
             effort = self.options.efforts[last.effort if last is not None else 0]
             # Near the end float32 would leave the atoms too far from their maxima to be merged.
             finishing = self._search.rough if self._unsettled(last) else effort.steps
             changed = {"steps": effort.steps, "inner": effort.inner, "finishing": finishing}
             self._search.options = replace(self._search.options, **changed)
-            answer = self._search(mixture.Lambda, self._starts(directions, mixture, effort.starts), self.budget.spent)
-        else:
-            answer = self._exact(mixture.Lambda, self._X[:0])
-            answer = replace(answer, directions=self.inward(answer.directions))
-        lower = self._bound(mixture.Lambda, answer.upper_bound)
-        if isinstance(self._fit, InterpolationFit):
+            found = self._search(mixture.Lambda, self._starts(directions, mixture, effort.starts), self.budget.spent)
+            values, order = torch.cat([answer.values, found.values]).sort(descending=True)
+            answer = Answer(torch.cat([answer.directions, found.directions])[order], values)
+        lower = self._bound(Lambda, bound)
+        if isinstance(self._fit, MultiplierFit):
             self._fit.follow(mixture.Lambda, float(answer.values.max()) if len(answer.values) else 0.0)
         return answer, lower
 
@@ -359,6 +390,10 @@ class ShallowSolver:
     def _violation(self, answer: Answer) -> float:
         return max(0.0, float(answer.values.max()) - 1.0) if len(answer.values) else 0.0
 
+    def _small(self) -> float:
+        """What counts as no violation and no fall of the cost."""
+        return max(self.options.tightest, self.options.quiet * self.options.gap)
+
     def _pace(self, state: State, last: State) -> None:
         """More effort when a round gains little; a round that finds nothing at full effort is calm."""
         options, cost = self.options, state.best.cost
@@ -366,7 +401,19 @@ class ShallowSolver:
         state.effort = last.effort
         while state.effort < len(options.slow) and fall < options.slow[state.effort]:
             state.effort += 1
-        full = self._exact is not None or last.effort == len(options.efforts) - 1
-        small = max(options.tightest, options.quiet * options.gap)
+        full = not self._searching or last.effort == len(options.efforts) - 1
+        small = self._small()
         quiet = self._violation(state.answer) <= small and fall <= small
-        state.calm = last.calm + 1 if full and quiet else 0
+        state.calm = last.calm + 1 if full and quiet and self._fit.settled else 0
+
+
+def _rule_of(problem: Problem) -> RankRule:
+    """A direction of singular value s adds at most s |Lambda| to h, and |Lambda| <= |Y| / (N lam) for mse.
+
+    So the smaller lam is, the finer is the rule, as far as rounding tells directions apart.
+    """
+    if problem.loss.name == "cross_entropy":
+        return RANK_RULE
+    strength = 0.0 if problem.interpolates else problem.samples * problem.lam
+    part = UNHEARD * strength / (largest_mu(problem) or 1.0)
+    return RankRule(double=min(RANK_RULE.double, max(part, FINEST)))

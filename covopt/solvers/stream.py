@@ -76,7 +76,7 @@ class TwoLayerLoss:
         """L, one pass forward."""
 
         def part(Xt: Tensor, Y: Tensor) -> tuple[Tensor]:
-            F = torch.addmm(self.problem.beta * b, self.problem.activation(Xt @ U.T), V)
+            F = torch.addmm(self.problem.bias(1) * b, self.problem.activation(Xt @ U.T), V)
             return ((len(Y) / self.count) * self.problem.loss.value(F, Y),)
 
         return self.samples.total(part)[0] + self._penalty(U, V, b)
@@ -88,11 +88,11 @@ class TwoLayerLoss:
         def part(Xt: Tensor, Y: Tensor) -> tuple[Tensor, ...]:
             Z = Xt @ U.T
             hidden = problem.activation(Z)
-            F = torch.addmm(problem.beta * b, hidden, V)
+            F = torch.addmm(problem.bias(1) * b, hidden, V)
             share = len(Y) / self.count
             G = share * problem.loss.gradient(F, Y)
             M = problem.activation.pull_back(G @ V.T, Z)
-            return share * problem.loss.value(F, Y), M.T @ Xt, hidden.T @ G, problem.beta * G.sum(dim=0)
+            return share * problem.loss.value(F, Y), M.T @ Xt, hidden.T @ G, problem.bias(1) * G.sum(dim=0)
 
         fit, *slopes = self.samples.total(part)
         for slope, x in zip(slopes, (U, V, b), strict=True):
@@ -104,7 +104,7 @@ class TwoLayerLoss:
         problem = self.problem
 
         def part(Xt: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
-            P = torch.cat([problem.activation(Xt @ U.T), Xt.new_full((len(Xt), 1), problem.beta)], dim=1)
+            P = torch.cat([problem.activation(Xt @ U.T), Xt.new_full((len(Xt), 1), problem.bias(1))], dim=1)
             return lower_gram(P.T), P.T @ Y
 
         inner, right = self.samples.total(part)

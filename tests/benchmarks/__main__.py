@@ -29,6 +29,9 @@ def main() -> None:
         reference=options.reference,
         device=options.device,
         rows=options.rows,
+        number=options.number,
+        seed=options.seed,
+        limits=tuple(options.limits),
         **({"seconds": tuple(options.seconds)} if options.seconds else {}),
     )
     for name in options.names:
@@ -53,6 +56,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--reference", type=float, help="teacher: make references by runs of so many seconds (600)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="of kernels, oracle and scale (cpu)")
     parser.add_argument("--rows", type=int, default=60_000, help="samples of scale (60000)")
+    parser.add_argument("--number", type=int, default=300, help="problems of scales (300)")
+    parser.add_argument("--seed", type=int, default=0, help="of the first problem of scales (0)")
+    parser.add_argument("--limits", type=float, nargs="+", default=[0.5, 4.0, 30.0], help="of scales (0.5 4 30)")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in names]
     if unknown or ("report" in options.names and len(options.names) > 1):

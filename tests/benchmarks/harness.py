@@ -40,6 +40,7 @@ class Settings:
         reference: seconds of the reference runs of `teacher`; None makes none.
         device: cpu or cuda, for the benchmarks that take either.
         rows: samples of `scale`.
+        number, seed: how many problems of `scales`, and the first one's seed; limits: their time limits.
     """
 
     quick: bool = False
@@ -49,6 +50,9 @@ class Settings:
     reference: float | None = None
     device: str = "cpu"
     rows: int = 60_000
+    number: int = 300
+    seed: int = 0
+    limits: tuple[float, ...] = (0.5, 4.0, 30.0)
 
     @property
     def directory(self) -> Path:

@@ -32,6 +32,7 @@ from tests.benchmarks.peers import PEERS
 from tests.benchmarks.plateau import PLATEAU
 from tests.benchmarks.proofs import PROOFS
 from tests.benchmarks.scale import SCALE
+from tests.benchmarks.scales import SCALES
 from tests.benchmarks.sweep import SWEEP
 from tests.benchmarks.training import run_batched_training
 from tests.benchmarks.truth import TRUTH
@@ -251,6 +252,7 @@ BENCHMARKS = {
     "exact-values": Benchmark(run_exact_values, "closed forms"),
     "batched-training": Benchmark(run_batched_training, "60 networks trained at once (2 min)"),
     **PROOFS,
+    **SCALES,
     **DEEP,
     **WIDTH,
     **HOSTILE,

@@ -52,6 +52,19 @@ ROWS = [
         lambda _: solve(np.where(X > 3, np.nan, X), Y),
     ),
     Row("X has entries beyond 1e+75; divide it by its largest entry.", lambda _: solve(X * 1e80, Y)),
+    Row("X has no entries above 1e-75; divide it by its largest entry.", lambda _: solve(X * 1e-150, Y)),
+    Row(
+        "lam is 1e-300, which float64 cannot compute with; give a number from 1e-75 to 1e+75.",
+        lambda _: solve(lam=1e-300),
+    ),
+    Row(
+        "lam is 0.001, so small beside these data that float64 cannot tell the minimum from an exact fit; give at least 3e+41, or leave lam out for the representation cost.",
+        lambda _: exact([[1.0], [2.0]], [[1e70], [3e69]], lam=1e-3),
+    ),
+    Row(
+        "The bias is 1e+300, which float64 cannot compute with; give a number from 1e-75 to 1e+75.",
+        lambda _: solve(bias=1e300),
+    ),
     Row(
         "The loss cross_entropy needs classes or rows of probabilities, but row 0 of Y is neither; give one-hot rows, or use the loss mse.",
         lambda _: solve(X, Y, loss="cross_entropy"),

@@ -1,0 +1,106 @@
+"""The units that solvers compute in: the largest input and the largest target are about 1.
+
+sigma is homogeneous, so every question is another one in disguise. With X = s X', Y = t Y', c = (t / s)^(1/L) and
+W_l = c W'_l, the layers are Z_l = s c^l Z'_l, if the bias column of Zs_l shrinks along, from beta to beta / (s c^l):
+
+    mse:            L(W) = t^2 L'(W'),  lam' = lam c^2 / t^2,
+    cross_entropy:  L(W) = L'(W'),      lam' = lam c^2 and t = 1, since the outputs have a scale of their own,
+    interpolate:    |W|^2 = c^2 |W'|^2,
+
+and for L = 2 the dual points are Lambda = Lambda' / s. So lam, the inputs and the targets together are one strength,
+lam', and only it says whether a question is hard (derived; tested by costs that must agree). Columns of X are never
+scaled on their own: |w|^2 would become another norm. s and t are powers of 2, and 1 for most data, so that the data
+keep their digits. Bounds are proved in the user's units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.errors import ProblemError
+from covopt.loop import Progress
+from covopt.model.problem import Problem
+
+FAINT = 1e-3
+"""Inputs below this part of the bias stay small in these units, in which the bias would be huge."""
+
+LOST = 1e-29
+"""Below this lam', lam' |W'|^2 is lost in the rounding of |F' - Y'|^2, which is 10^-32."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """What one of each is in the user's units.
+
+    Attributes:
+        inputs: s.
+        weights: c.
+        cost: t^2, 1 or c^2.
+        problem: the question in these units.
+    """
+
+    inputs: float
+    weights: float
+    cost: float
+    problem: Problem
+
+    @staticmethod
+    def of(problem: Problem) -> Units:
+        """The units in which the problem's largest input and largest target are between 1 and 2."""
+        s = _power(max(_largest(problem.X), FAINT * problem.beta))
+        t = 1.0 if problem.loss.name == "cross_entropy" else _power(_largest(problem.Y))
+        c = 2.0 ** ((math.log2(t) - math.log2(s)) / problem.depth)
+        cost = c * c if problem.interpolates else t * t
+        scaled = replace(
+            problem,
+            X=problem.X if s == 1.0 else problem.X / s,
+            Y=problem.Y if t == 1.0 else problem.Y / t,
+            lam=1.0 if problem.interpolates else problem.lam * (c / t) ** 2,
+            beta=problem.beta / s,
+            taper=problem.taper / c,
+        )
+        return Units(s, c, cost, scaled)
+
+    def inward(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Tensor]:
+        """W'_1 ... W'_L of W_1 ... W_L."""
+        return [W / self.weights for W in weights]
+
+    def outward(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Tensor]:
+        """W_1 ... W_L of W'_1 ... W'_L."""
+        return [self.weights * W for W in weights]
+
+    def dual(self, Lambda: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
+        """Lambda of Lambda', for L = 2."""
+        return Lambda / self.inputs
+
+    def told(self, line: Progress) -> Progress:
+        """A line of history in the user's units; its bound is in them already."""
+        return replace(line, cost=self.cost * line.cost)
+
+
+def check_strength(problem: Problem) -> None:
+    """Raise a ProblemError for mse where what lam asks for is lost in the rounding of the fit, eps^2 |Y|^2."""
+    if problem.loss.name != "mse":
+        return
+    strength = Units.of(problem).problem.lam
+    if strength < LOST:
+        least = 2.0 * problem.lam * (LOST / strength)
+        raise ProblemError(
+            f"lam is {problem.lam:g}, so small beside these data that float64 cannot tell the minimum from an exact"
+            f" fit; give at least {least:.0e}, or leave lam out for the representation cost."
+        )
+
+
+def _largest(values: Tensor) -> float:
+    """The largest magnitude; 0 for a layer without neurons."""
+    return float(values.abs().max()) if values.numel() else 0.0
+
+
+def _power(size: float) -> float:
+    """The power of 2 below a size; 1 for 0."""
+    return 2.0 ** math.floor(math.log2(size)) if size > 0.0 else 1.0
