@@ -1,6 +1,10 @@
 """What a Result says of itself, and how it draws itself."""
 
+import json
+from pathlib import Path
+
 import numpy as np
+import pandas
 import pytest
 from matplotlib.figure import Figure
 from runs import toy_result
@@ -43,3 +47,12 @@ def test_a_result_draws_itself() -> None:
     np.testing.assert_array_equal(costs, [p.cost for p in plane.history if np.isfinite(p.cost)])
     with pytest.raises(ProblemError, match="no network yet"):
         Result(plane.problem, "cone", "none", 0).plot()
+
+
+def test_the_names_of_a_data_frame_are_kept(tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"age": [1.0, 2.0, 3.0], "height": [0.0, 1.0, 0.5]})
+    result = solve(frame, [0.0, 1.0, 0.5], lam=0.1, time_limit=5)
+    assert result.columns == ("age", "height")
+    result.save(tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "origin.json").read_text())["columns"] == ["age", "height"]
+    assert solve(frame.to_numpy(), [0.0, 1.0, 0.5], lam=0.1, time_limit=5).columns is None
