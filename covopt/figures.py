@@ -26,6 +26,7 @@ from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from covopt.loop import Progress
+from covopt.numerals import down
 
 COST_COLOR, BOUND_COLOR, NEURON_COLOR = "#1f3b73", "#d9822b", "#4a6fa5"
 CURVE_COLORS = (COST_COLOR, "#2a8f6d", "#a03a6b", "#7a6a2f", "#5b5b5b")
@@ -134,7 +135,7 @@ def draw_costs(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]], l
         name_line(axes, f"{curve.name} {min(*curve.starts, lines[-1].cost, np.inf):.7g}", color, row)
     if lower is not None:
         axes.axhline(lower, color=BOUND_COLOR, linewidth=1.2, linestyle="--")
-        name_line(axes, f"proved bound {lower:.7g}", BOUND_COLOR, len(drawn))
+        name_line(axes, f"proved bound {down(lower, 7)}", BOUND_COLOR, len(drawn))
     points = [p for _, lines, _ in drawn for p in lines]
     bound = np.array([] if lower is None else [lower])
     _choose_scales(axes, np.array([p.seconds for p in points]), np.array([p.cost for p in points]), bound)
@@ -185,7 +186,7 @@ def draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
         bound = np.array([p.lower for p in proved], dtype=float)
         times = np.array([p.seconds for p in proved])
         axes.plot(times, bound, color=BOUND_COLOR, linewidth=1.6, marker=_marker(proved), markersize=4)
-        name_line(axes, f"proved bound {bound[-1]:.7g}", BOUND_COLOR, row=1)
+        name_line(axes, f"proved bound {down(float(bound[-1]), 7)}", BOUND_COLOR, row=1)
     _choose_scales(axes, seconds, cost, np.array([p.lower for p in proved], dtype=float))
     axes.set_title("Convergence" if proved else "Convergence (no bound is proved)", fontsize=10, loc="left")
     _dress(axes, "cost")

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from covopt import numerals
 from covopt.arrays import check_readable, read_npz
 from covopt.errors import CovoptError, DataError, RecordError
 from covopt.files import umask
@@ -34,6 +35,9 @@ KINDS = (SUMMARY, PLATEAU, COMPARISON, AUDIT)
 SOLUTION = "solution"
 """The directory of the solver's run inside a plateau or an audit."""
 COLUMNS = ("iteration", "seconds", "cost", "lower", "width")
+
+DIGITS = 8
+"""Of the numbers of an answer as a person reads it."""
 
 Writer = Callable[[Path], object]
 
@@ -254,10 +258,10 @@ def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
         ("cost", _short(s["cost"])),
         ("fit", _short(s["fit"])),
         ("norm", f"{_short(s['norm'])}  (sum of squared weights)"),
-        ("lower bound", _short(s["lower"]) if s["lower"] is not None else "none proved"),
-        ("gap", _short(s["gap"]) if s["gap"] is not None else "unknown"),
+        ("lower bound", numerals.down(s["lower"], DIGITS) if isinstance(s["lower"], int | float) else "none proved"),
+        ("gap", numerals.up(s["gap"], DIGITS) if isinstance(s["gap"], int | float) else "unknown"),
         ("certificate", CERTIFICATES.get(str(s["certificate"]), str(s["certificate"]))),
-        ("status", STATUSES.get(str(s["status"]), str(s["status"]))),
+        ("status", ended(s)),
         ("width", " x ".join(str(n) for n in widths) + f" hidden neuron{'' if widths == [1] else 's'}"),
         ("time", f"{_short(s['seconds'], digits=3)} s"),
     ]
@@ -269,15 +273,21 @@ def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
     return pairs
 
 
+def ended(s: Mapping[str, object]) -> str:
+    """What ended a run; no word of a network where none was found."""
+    said = STATUSES.get(str(s["status"]), str(s["status"]))
+    return said if s["cost"] is not None else f"{said.partition(';')[0]}; no network was found"
+
+
 def _layer(layer: Mapping[str, object]) -> str:
     """A hidden layer in a line: is a neuron missing, and what its block could still give."""
     known = layer["gap"] is not None
-    gap = f"gap {_short(layer['gap'], digits=3)} ({layer['gap_certificate']})" if known else "no bound"
+    gap = f"gap {numerals.up(float(str(layer['gap'])), 3)} ({layer['gap_certificate']})" if known else "no bound"
     ranks = f"rank K {layer['rank_K']}, rank Ks {layer['rank_Ks']}"
     return f"stationarity {_short(layer['stationarity'], digits=5)}, {gap}, {ranks}"
 
 
-def _short(value: object, digits: int = 8) -> str:
+def _short(value: object, digits: int = DIGITS) -> str:
     return f"{value:.{digits}g}" if isinstance(value, (int, float)) else "unknown"
 
 

@@ -13,6 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from covopt.figures import BOUND_COLOR, CURVE_COLORS, LOG_RANGE, count_along
+from covopt.numerals import down
 
 LEVEL_COLOR = "#5b5b5b"
 
@@ -70,7 +71,9 @@ def draw_panel(axes: Axes, panel: WidthPanel) -> None:
     if panel.level is not None:
         axes.axhline(panel.level, color=LEVEL_COLOR, linewidth=0.9, linestyle=":", label=f"level {panel.level:.6g}")
     if panel.lower is not None:
-        axes.axhline(panel.lower, color=BOUND_COLOR, linewidth=1.2, linestyle="--", label=f"proved {panel.lower:.6g}")
+        axes.axhline(
+            panel.lower, color=BOUND_COLOR, linewidth=1.2, linestyle="--", label=f"proved {down(panel.lower, 6)}"
+        )
     _choose_scale(axes, panel)
     _mark(axes, panel.marks)
     axes.set_xlabel("width (neurons)")

@@ -5,19 +5,19 @@ Everything is said from the summaries, the JSON of each command. What is not pro
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
-from covopt.errors import RecordError
-from covopt.record import AUDIT, COMPARISON, PLATEAU, STATUSES, SUMMARY, describe, headline
+from covopt.errors import RecordError, counted
+from covopt.numerals import down, interval, percent, percent_at_most, up
+from covopt.record import AUDIT, COMPARISON, PLATEAU, STATUSES, SUMMARY, describe, ended, headline
 
 Summary = Mapping[str, object]
 Pairs = list[tuple[str, str]]
 
-# An interval is shown with the digits at which rounding its ends outwards widens it by at most this part; up to DIGITS.
-WIDENED, DIGITS = 0.05, 10
 SHORT = 7
 """The significant digits of a result's own words."""
+OPTIMAL = "optimal"
+"""The status of a run whose proved gap is within its target."""
 # Ends further apart than this, relative, are not called close.
 CLOSE = 0.01
 
@@ -32,31 +32,32 @@ def question(s: Summary) -> str:
 
 
 def answer(s: Summary) -> str:
-    """The answer of a solve."""
+    """The answer of a solve: what the network found costs, how much lower the minimum can be, and no more."""
     cost, lower = _number(s["cost"]), _number(s["lower"])
     name = "R" if s["loss"] == "interpolate" else "The minimum"
     if cost is None:
         proved = "" if lower is None else f"; what is proved is that {_low(name)} is at least {down(lower)}"
-        return f"No network that answers the question was found in the time{proved}."
-    neurons = neurons_of(s["widths"])
-    one = neurons == "1 neuron"
+        return f"No network that answers the question was found{proved}."
+    if cost == 0.0:
+        return f"{name} is 0: the zero function costs nothing."
+    found, misses = _found(s), _misses(s)
     if lower is None or lower <= 0.0:
-        reached = f"{neurons} {'reaches' if one else 'reach'} that" if s["widths"] != [0] else "the zero function"
-        return f"{name} is at most {up(cost)}: {reached}. Nothing is proved about how much lower it could be."
+        unknown = f"Nothing is proved about how much lower {_low(name)} could be."
+        return f"{name} is at most {up(cost)}, which {found} costs{misses}. {unknown}"
     low, high = interval(lower, cost)
     said = f"{name} is between {low} and {high}"
-    if s["widths"] == [0]:
-        return f"{said}; no neurons are needed."
+    if s["status"] == OPTIMAL and is_constant(s["widths"]):
+        return f"{said}; no neurons are needed to come within {percent_at_most((cost - lower) / lower)} of it{misses}."
     if cost - lower <= CLOSE * cost:
-        return f"{said}; {neurons} {'suffices' if one else 'suffice'}."
-    apart = f"{100.0 * (cost - lower) / cost:.0f} % apart"
-    return f"{said}: {neurons} {'reaches' if one else 'reach'} the upper end, and the proved ends are {apart}."
+        return f"{said}; {found} comes within {percent_at_most((cost - lower) / lower)} of it{misses}."
+    apart = f"the proved ends are {percent_at_most((cost - lower) / cost, 2)} apart"
+    return f"{said}: {found} reaches the upper end{misses}, and {apart}."
 
 
 def short(s: Summary) -> str:
     """A solve in five lines."""
     cost, lower, gap = _number(s["cost"]), _number(s["lower"]), _number(s["gap"])
-    apart = "" if gap is None else f", {percent(gap)} below the cost"
+    apart = "" if gap is None else f", at most {percent_at_most(gap)} below the cost"
     proved = "none proved" if lower is None else f"{down(lower, SHORT)} ({s['certificate']}){apart}"
     neurons = neurons_of(s["widths"]).replace(" neuron", " hidden neuron")
     lines = [
@@ -64,7 +65,7 @@ def short(s: Summary) -> str:
         ("cost", "no network yet" if cost is None else up(cost, SHORT)),
         ("lower bound", proved),
         ("width", neurons),
-        ("status", STATUSES[str(s["status"])]),
+        ("status", ended(s)),
     ]
     return "\n".join(f"{label:<13}{text}".lstrip() for label, text in lines)
 
@@ -75,11 +76,14 @@ def plateau_answer(s: Summary) -> str:
     starts, estimate = _mapping(s["start"]), _mapping(s["estimate"])
     within = starts["0.01"]
     least, most = within if isinstance(within, list) else (0, 0)
-    span = f"{most}" if least == most else f"between {least} and {most}"
-    wide = "neurons in each hidden layer" if s["layer"] is None and int(str(s["depth"])) > 2 else "neurons"
-    said = f"To come within 1 % of the minimum, {span} {wide} are needed, which is proved"
+    wide = " in each hidden layer" if s["layer"] is None and int(str(s["depth"])) > 2 else ""
+    if least == most:
+        span = f"{counted(int(str(most)), 'neuron')}{wide} {'is' if most == 1 else 'are'} enough and no fewer"
+    else:
+        span = f"at least {least} and at most {counted(int(str(most)), 'neuron')}{wide} are needed"
+    said = f"To come within 1 % of the minimum, {span}, which is proved"
     if estimate["0.01"] is not None and least != most:
-        said += f"; the best networks found need {estimate['0.01']}, which is not"
+        said += f"; the narrowest network found within 1 % of the lowest cost known has {estimate['0.01']}"
     if level is None:
         return f"{said}."
     if lower is None or lower <= 0.0:
@@ -91,21 +95,19 @@ def plateau_answer(s: Summary) -> str:
 def comparison_answer(s: Summary) -> str:
     """The answer of a comparison: which method reached the lowest cost, and what the others lack."""
     costs = {str(m["method"]): cost for m in _mappings(s["methods"]) if (cost := _number(m.get("cost"))) is not None}
-    best = _number(s["best"])
-    if not costs or best is None:
-        return "No method found a network that answers the question in its time."
-    said = f"{_capital(str(s['method']))} reached the lowest cost, {best:.7g}"
-    rest = [f"{name} stays {_part(cost, best)} above it" for name, cost in costs.items() if name != s["method"]]
-    said = f"{'; '.join([said, *rest])}."
-    lower = _number(s["lower"])
+    best, lower = _number(s["best"]), _number(s["lower"])
     proved = "Nothing is proved" if lower is None else f"No network costs less than {down(lower)}, which is proved"
-    return f"{said} {proved}."
+    if not costs or best is None:
+        return f"No method found a network that answers the question. {proved}."
+    said = f"{_capital(str(s['method']))} reached the lowest cost, {best:.7g}"
+    rest = [_beside(name, cost, best) for name, cost in costs.items() if name != s["method"]]
+    return f"{'; '.join([said, *rest])}. {proved}."
 
 
 def plateau_pairs(s: Summary) -> Pairs:
     """A plateau as a person reads it."""
     level, lower = _number(s["level"]), _number(s["lower"])
-    proved = "no bound" if lower is None else f"at least {lower:.8g}"
+    proved = "no bound" if lower is None else f"at least {down(lower, 8)}"
     reached = "no network was found" if level is None else f"{level:.8g}"
     pairs = [("question", headline(s)), ("level", f"{reached}, {proved} ({s['certificate']})")]
     starts, estimates, reasons = _mapping(s["start"]), _mapping(s["estimate"]), _mapping(s["reasons"])
@@ -114,7 +116,8 @@ def plateau_pairs(s: Summary) -> Pairs:
         (least, most), (why_least, why_most) = _pair(ends), _pair(reasons[eps])
         label = f"within {100 * float(eps):g} %" if float(eps) else "exactly"
         why = f"at least: {why_least}; at most: {why_most}"
-        pairs.append((label, f"{least} to {most} neurons{known} ({why})"))
+        neurons = f"{most} neuron{'' if least == most == 1 else 's'}"
+        pairs.append((label, f"{least} to {neurons}{known} ({why})"))
     return [*pairs, ("status", STATUSES[str(s["status"])]), ("time", f"{s['seconds']:.3g} s")]
 
 
@@ -127,10 +130,11 @@ def comparison_pairs(s: Summary) -> Pairs:
             pairs.append((str(m["method"]), str(m["reason"])))
             continue
         cost, median = (_number(m[key]) for key in ("cost", "median"))
-        known = "no network" if cost is None else f"cost {cost:.7g} (median {median:.7g}), {neurons_of(m['widths'])}"
+        middle = "" if median is None else f" (median {median:.7g})"
+        known = "no network" if cost is None else f"cost {cost:.7g}{middle}, {neurons_of(m['widths'])}"
         pairs.append((str(m["method"]), f"{known}, {m['seconds']:.3g} s, {str(m['status']).replace('_', ' ')}"))
     lower = _number(s["lower"])
-    return [*pairs, ("lower bound", "none proved" if lower is None else f"{lower:.8g}")]
+    return [*pairs, ("lower bound", "none proved" if lower is None else down(lower, 8))]
 
 
 def audit_pairs(s: Summary) -> Pairs:
@@ -149,7 +153,7 @@ def audit_pairs(s: Summary) -> Pairs:
         ("inert", f"{inert}  (part of W_1 ... W_L that acts on nothing)"),
     ]
     for layer in _mappings(s["layers"]):
-        ranks = f"{layer['width']} neurons, rank K {layer['rank_K']}, rank Ks {layer['rank_Ks']}"
+        ranks = f"{counted(int(str(layer['width'])), 'neuron')}, rank K {layer['rank_K']}, rank Ks {layer['rank_Ks']}"
         pairs.append((f"layer {layer['layer']}", f"{ranks}. {layer['verdict']}"))
     return pairs
 
@@ -170,9 +174,9 @@ def pairs_of(kind: str, s: Summary) -> Pairs:
 def status(s: Summary) -> str:
     """What ended a run, as a sentence; empty where it went to its end."""
     said = {
-        "time_limit": "The time limit ended the search; more time may find something better, or prove more.",
-        "iteration_limit": "The limit on rounds ended the search; more of them may find something better.",
-        "interrupted": "The search was interrupted; this is the best it had until then.",
+        "time_limit": "The time limit ended the search; with more time it may find, or prove, more.",
+        "iteration_limit": "The limit on rounds ended the search; with more of them it may find, or prove, more.",
+        "interrupted": "The search was interrupted; had it gone on, it might have found, or proved, more.",
         "converged": "The search found no improvement any more, which is no proof that there is none.",
         "unsolved": "The search did not come to an answer.",
     }
@@ -197,11 +201,12 @@ PROOFS = {
         " the run."
     ),
     "spectral": (
-        "The bound comes from the singular values of the data alone: no network of this depth, of any width, can cost"
-        " less. It is cheap and true, but usually far from tight, so a wide interval says little about the network."
+        "The bound comes from the data alone, from their singular values and the distances of pairs of samples: no"
+        " network of this depth, of any width, can cost less. It is cheap and true, but usually far from tight, so a"
+        " wide interval says little about the network."
     ),
     "none": (
-        "No lower bound is proved. The cost is what the network found costs, so the minimum is not above it; how far"
+        "No lower bound is proved. The minimum is not above what a network costs that answers the question; how far"
         " below it could be is not known."
     ),
 }
@@ -212,6 +217,15 @@ CHECKING = (
     " the solver. Both are computations in float64 with bounds on the rounding of the search added, not in interval"
     " arithmetic."
 )
+CHECKING_COST = (
+    "The check recomputes the cost from the stored weights, in float64, without running the solver. There is no bound"
+    " to check."
+)
+
+
+def checking(s: Summary) -> str:
+    """What a check of a stored run recomputes."""
+    return CHECKING_COST if s["lower"] is None else CHECKING
 
 
 def proof(s: Summary) -> str:
@@ -225,48 +239,35 @@ def proof(s: Summary) -> str:
     return PROOFS.get(kind, kind)
 
 
-def interval(lower: float, upper: float) -> tuple[str, str]:
-    """The ends of a proved interval, rounded outwards, with as few digits as tell its size."""
-    size = upper - lower
-    for digits in range(4, DIGITS):
-        low, high = down(lower, digits), up(upper, digits)
-        if float(high) - float(low) <= (1.0 + WIDENED) * size:
-            return low, high
-    return down(lower, DIGITS), up(upper, DIGITS)
-
-
-def down(value: float, digits: int = 5) -> str:
-    """The number with so many significant digits, never above it."""
-    return _rounded(value, digits, -1)
-
-
-def up(value: float, digits: int = 5) -> str:
-    """The number with so many significant digits, never below it."""
-    return _rounded(value, digits, 1)
+def is_constant(widths: object) -> bool:
+    """Whether a network of these hidden widths is a constant function: nothing of the inputs passes an empty layer."""
+    return isinstance(widths, list) and 0 in widths
 
 
 def neurons_of(widths: object) -> str:
     """14 neurons; 20 x 15 neurons of several layers."""
     listed = widths if isinstance(widths, list) else []
-    if listed in ([], [0]):
+    if not any(listed):
         return "no neurons"
     return " × ".join(str(n) for n in listed) + (" neuron" if listed == [1] else " neurons")
 
 
-def percent(part: float) -> str:
-    """A part as a percentage, three digits of it."""
-    shown = 100.0 * part
-    return f"{shown:.0f} %" if abs(shown) >= 100.0 else f"{shown:.3g} %"
+def _found(s: Summary) -> str:
+    """The network found, as a subject."""
+    if is_constant(s["widths"]):
+        return "the zero function" if s["bias"] == 0 else "a constant function"
+    neurons = neurons_of(s["widths"])
+    return f"the network of {neurons}"
 
 
-def _rounded(value: float, digits: int, side: int) -> str:
-    if value == 0.0 or not math.isfinite(value):
-        return f"{value:g}"
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
-    shown = f"{value:.{digits}g}"
-    if side * (float(shown) - value) < 0.0:
-        shown = f"{float(shown) + side * unit:.{digits}g}"
-    return shown
+def _misses(s: Summary) -> str:
+    """That a network found fits the targets up to rounding only, where the question asks for them exactly."""
+    residual = _number(s["residual"])
+    return "" if not residual else f" (up to {up(residual, 2)} off Y)"
+
+
+def _beside(name: str, cost: float, best: float) -> str:
+    return f"{name} reached the same" if cost == best else f"{name} stays {_part(cost, best)} above it"
 
 
 def _activation(name: str) -> str:

@@ -26,12 +26,13 @@ from matplotlib.image import imread
 from runs import toy_result
 
 import covopt
-from covopt import words
+from covopt import record, words
 from covopt.cli import main
 from covopt.errors import RecordError
 from covopt.loop import Status
+from covopt.numerals import Lower
 from covopt.report import kinds, parts
-from covopt.report.page import Page
+from covopt.report.page import Page, Table
 
 KINDS = ("solve", "plateau", "compare", "validate")
 COLUMNS = [
@@ -205,27 +206,119 @@ def summary(**changes: object) -> dict[str, object]:
     [
         (
             {"loss": "interpolate", "cost": 12.3476, "lower": 12.3112, "widths": [14]},
-            "R is between 12.311 and 12.348; 14 neurons suffice.",
+            "R is between 12.311 and 12.348; the network of 14 neurons comes within 0.296 % of it.",
         ),
-        ({"cost": 2.0, "lower": 2.0, "widths": [1]}, "The minimum is between 2 and 2; 1 neuron suffices."),
+        (
+            {"loss": "interpolate", "cost": 3.0, "lower": 3.0, "widths": [2], "residual": 1.23e-13},
+            "R is between 3 and 3; the network of 2 neurons comes within 0 % of it (up to 1.3e-13 off Y).",
+        ),
+        (
+            {"cost": 2.0, "lower": 1.99999999998, "widths": [1]},
+            "The minimum is between 1.999999999 and 2; the network of 1 neuron comes within 1.01e-09 % of it.",
+        ),
         (
             {"cost": 0.13589283, "lower": 0.062231595, "widths": [20, 15]},
-            "The minimum is between 0.06223 and 0.1359: 20 × 15 neurons reach the upper end, and the proved ends are"
-            " 54 % apart.",
+            "The minimum is between 0.06223 and 0.1359: the network of 20 × 15 neurons reaches the upper end, and"
+            " the proved ends are 55 % apart.",
         ),
         (
             {"cost": 0.13589283, "lower": None, "widths": [20]},
-            "The minimum is at most 0.1359: 20 neurons reach that. Nothing is proved about how much lower it could be.",
+            "The minimum is at most 0.1359, which the network of 20 neurons costs. Nothing is proved about how much"
+            " lower the minimum could be.",
         ),
         (
             {"loss": "interpolate", "cost": None, "lower": 3.0},
-            "No network that answers the question was found in the time; what is proved is that R is at least 3.",
+            "No network that answers the question was found; what is proved is that R is at least 3.",
         ),
-        ({"cost": 0.5, "lower": 0.5, "widths": [0]}, "The minimum is between 0.5 and 0.5; no neurons are needed."),
+        (
+            {"cost": 0.5, "lower": 0.49999, "widths": [0], "status": "optimal", "bias": 0.0},
+            "The minimum is between 0.49999 and 0.5; no neurons are needed to come within 0.00201 % of it.",
+        ),
+        # The same network, and a gap that is not within the target: nothing is said of what is needed.
+        (
+            {"cost": 0.5, "lower": 0.499, "widths": [0], "status": "converged", "bias": 0.0},
+            "The minimum is between 0.499 and 0.5; the zero function comes within 0.201 % of it.",
+        ),
+        (
+            {"cost": 26970.4, "lower": 742.9, "widths": [0], "status": "time_limit"},
+            "The minimum is between 742.9 and 26980: a constant function reaches the upper end, and the proved ends are"
+            " 98 % apart.",
+        ),
+        (
+            {"cost": 0.5, "lower": None, "widths": [3, 0], "status": "time_limit"},
+            "The minimum is at most 0.5, which a constant function costs. Nothing is proved about how much lower the"
+            " minimum could be.",
+        ),
+        ({"cost": 0.0, "lower": 0.0, "widths": [0]}, "The minimum is 0: the zero function costs nothing."),
     ],
 )
 def test_the_answer_in_one_sentence(changes: dict[str, object], sentence: str) -> None:
     assert words.answer(summary(**changes)) == sentence
+
+
+def test_what_is_needed_is_said_of_proved_runs_only() -> None:
+    """A solve that ends at once holds the constant network; a few neurons cost a quarter of it."""
+    data = covopt.read_data("diabetes", scale="standard", rows=60)
+    hasty = covopt.solve(data.X, data.Y, lam=10.0, time_limit=0.001)
+    patient = covopt.solve(data.X, data.Y, lam=10.0, max_iterations=2, certify="none")
+    assert hasty.widths == [0]
+    assert patient.cost < 0.5 * hasty.cost
+    assert "needed" not in words.answer(hasty.summary())
+    assert "Nothing is proved" in words.answer(patient.summary() | {"lower": None})
+
+
+def test_every_sentence_against_a_run_of_which_it_would_be_false() -> None:
+    none = summary(cost=None, lower=None, widths=[], status="time_limit", certificate="none")
+    assert dict(record.describe(none))["status"] == "stopped by the time limit; no network was found"
+    assert "network found" not in words.proof(none)
+    assert "bound from" not in words.checking(none)
+    assert "bound from" in words.checking(summary(lower=0.1))
+    for limit in ("time_limit", "iteration_limit", "interrupted"):
+        assert "better" not in words.status(none | {"status": limit})
+    equal = {
+        "method": "cone",
+        "best": 2.0,
+        "lower": None,
+        "methods": [{"method": m, "cost": 2.0} for m in ("cone", "train")],
+    }
+    assert (
+        words.comparison_answer(equal) == "Cone reached the lowest cost, 2; train reached the same. Nothing is proved."
+    )
+    empty = equal | {"methods": [{"method": "cone", "cost": None}], "best": None, "lower": 1.99999999998}
+    assert words.comparison_answer(empty).endswith("No network costs less than 1.9999, which is proved.")
+
+
+def test_one_is_no_plural() -> None:
+    for kind, text in (("width", "1 hidden neuron"),):
+        assert dict(record.describe(summary(widths=[1])))[kind] == text
+    assert dict(record.describe(summary(widths=[2])))["width"] == "2 hidden neurons"
+    assert dict(record.describe(summary(widths=[1, 1])))["width"] == "1 x 1 hidden neurons"
+    told = {
+        "start": {"0.01": [1, 1]}, "estimate": {"0.01": 1}, "layer": None, "depth": 2, "level": 2.0, "lower": None,
+    }  # fmt: skip
+    assert words.plateau_answer(told).startswith("To come within 1 % of the minimum, 1 neuron is enough and no fewer")
+    several = told | {"start": {"0.01": [1, 9]}, "estimate": {"0.01": 2}}
+    assert words.plateau_answer(several).startswith(
+        "To come within 1 % of the minimum, at least 1 and at most 9 neurons are needed, which is proved; the narrowest"
+        " network found within 1 % of the lowest cost known has 2."
+    )
+
+
+def test_bounds_are_rounded_down_wherever_they_are_shown() -> None:
+    close = summary(cost=2.0, lower=1.99999999998, gap=1.00000000001e-11)
+    assert dict(record.describe(close))["lower bound"] == "1.9999999"
+    assert dict(record.describe(close))["gap"] == "1.0000001e-11"
+    assert dict(parts.facts(close))["proved lower bound"] == "1.9999999"
+    table = Table("", ["cost", "bound"], [[1.99999999998, Lower(1.99999999998)]])
+    assert table.cells == [["2", "1.99999"]]
+    assert table.numeric == [True, True]
+    plateau = {
+        "start": {}, "estimate": {}, "reasons": {"0": ["", ""]}, "exact_start": [1, 2], "level": 2.0,
+        "lower": 1.99999999998, "certificate": "exact", "status": "converged", "seconds": 1.0,
+    }  # fmt: skip
+    assert dict(words.plateau_pairs(summary() | plateau))["level"] == "2, at least 1.9999999 (exact)"
+    compared = {"method": "cone", "methods": [{**summary(), "method": "cone", "median": 2.0}], "lower": 1.99999999998}
+    assert dict(words.comparison_pairs(compared))["lower bound"] == "1.9999999"
 
 
 @given(st.floats(1e-12, 1e12), st.floats(0.0, 1.0))

@@ -169,6 +169,8 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
         A: non-negative with a positive diagonal; `tolerance` as for `MomentBound.value`.
         deadline: of time.perf_counter().
     """
+    if time.perf_counter() >= deadline:
+        return None
     unit, slack = _to_unit_diagonal(A, tolerance)
     cliques = _cliques(unit)
     odd = _is_affordable(cliques, True)

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from covopt import numerals
 from covopt.errors import RecordError, printable
 from covopt.loop import Status
 
@@ -93,7 +94,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    return f"{value:.7g}" if isinstance(value, float) else printable(str(value))
+    return numerals.shown(value, 7) if isinstance(value, float) else printable(str(value))
 
 
 def check_force(force: bool, *targets: Path | None) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from rich.console import Console
 from rich.text import Text
 
+from covopt import numerals
 from covopt.loop import Callback, Progress
 
 EVERY = 5.0
@@ -55,7 +56,7 @@ def progress_line(time_limit: float, in_pipe: bool) -> Iterator[Callback | None]
 def progress_text(line: Progress, time_limit: float) -> str:
     """Cost, bound and width of the best network so far, what the solver does, and the time."""
     cost = f"{line.cost:.6g}" if math.isfinite(line.cost) else "none yet"
-    bound = "none yet" if line.lower is None else f"{line.lower:.6g}"
+    bound = "none yet" if line.lower is None else numerals.down(line.lower, 6)
     parts = [f"cost {cost}", f"bound {bound}", f"width {line.width}", line.phase]
     return "   ".join([*filter(None, parts), f"{line.seconds:.0f} of {time_limit:g} s"])
 

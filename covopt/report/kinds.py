@@ -13,6 +13,7 @@ import torch
 from covopt import record, words
 from covopt.arrays import read_npz
 from covopt.figures import Curve
+from covopt.numerals import Lower
 from covopt.origin import read_origin
 from covopt.report import parts, pictures
 from covopt.report.page import Page, Section, Table
@@ -153,7 +154,7 @@ def audit_page(directory: Path, name: str) -> Page:
     weights = [torch.from_numpy(network[f"W{i}"]).double() for i in range(1, reference.problem.depth + 1)]
     audited = replace(reference, weights=weights, layers=[], history=[])
     reached = [] if s["escape"] is None else [["reached from it by neurons, blocks and descents", s["escape"]]]
-    bound = [] if s["lower"] is None else [["proved lower bound on the minimum", s["lower"]]]
+    bound = [] if s["lower"] is None else [["proved lower bound on the minimum", Lower(s["lower"])]]
     losses = [["the network", s["loss"]], *reached, ["the solver's network", inner["cost"]], *bound]
     trained = [[k, cost] for k, cost in enumerate(sorted(s["trained"] or []), start=1)]
     first, _, rest = s["verdict"].removesuffix(".").partition(". ")
@@ -187,7 +188,7 @@ def audit_page(directory: Path, name: str) -> Page:
         facts=[
             ("loss of the network", parts.number(s["loss"], 8)),
             ("best known", parts.number(s["best"], 8)),
-            ("proved lower bound", "none" if s["lower"] is None else parts.number(s["lower"], 8)),
+            ("proved lower bound", parts.bound(s["lower"])),
             ("above the best", words.percent(s["excess"])),
             ("hidden neurons", " × ".join(map(str, s["widths"]))),
             ("stationary", "yes" if s["stationary"] else "no"),
@@ -220,7 +221,8 @@ def _method_row(m: Summary) -> list[object]:
     if "cost" not in m:
         return [m["method"], None, None, None, "", None, m["reason"]]
     wide, ended = " × ".join(map(str, m["widths"])), m["status"].replace("_", " ")
-    return [m["method"], m["cost"], m["median"], m["lower"], wide, m["seconds"], ended]
+    lower = None if m["lower"] is None else Lower(m["lower"])
+    return [m["method"], m["cost"], m["median"], lower, wide, m["seconds"], ended]
 
 
 def _excess(cost: float | None, level: float | None) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from covopt.markup import render
+from covopt.numerals import shown
 from covopt.report.svg import Picture
 
 Pairs = list[tuple[str, str]]
@@ -98,4 +99,4 @@ def _cell(value: object) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return shown(value, 6) if isinstance(value, float) else str(value)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from covopt import record, words
+from covopt.numerals import down, percent_at_most
 from covopt.origin import Origin
 from covopt.report import pictures
 from covopt.report.page import Pairs, Section, Table
@@ -55,8 +56,8 @@ def facts(s: Mapping[str, object]) -> Pairs:
     cost, lower, gap = s["cost"], s["lower"], s["gap"]
     pairs = [
         ("cost of the network", number(cost, 8)),
-        ("proved lower bound", "none" if lower is None else number(lower, 8)),
-        ("gap", "unknown" if gap is None else words.percent(float(str(gap)))),
+        ("proved lower bound", bound(lower)),
+        ("gap", "unknown" if gap is None else percent_at_most(float(str(gap)))),
         ("hidden neurons", words.neurons_of(s["widths"]).partition(" neuron")[0].replace("no", "0")),
         ("|W|²", number(s["norm"], 6)),
     ]
@@ -74,7 +75,7 @@ def notes(s: Mapping[str, object]) -> list[str]:
 
 def proof(s: Mapping[str, object]) -> list[str]:
     """What proves the bound, what that means, and what a check of it does."""
-    return [words.proof(s), words.CHECKING]
+    return [words.proof(s), words.checking(s)]
 
 
 def check(directory: str | Path) -> str:
@@ -130,8 +131,8 @@ def layers(result: Result) -> Section:
     if known:
         columns += ["|Mᵀs|", "gap", "merging groups"]
         text.append(
-            "|Mᵀs| above 1: a neuron is missing, to first order. Gap: what solving this layer alone could still gain,"
-            " as a part of the cost. Merging groups: sets of neurons that could be one each. None of this proves that"
+            "|Mᵀs| above 1: a neuron is missing, to first order. Gap: solving this layer alone can gain no more, as a"
+            " part of the cost. Merging groups: sets of neurons that could be one each. None of this proves that"
             " the whole network is at a minimum."
         )
     drawn: list[Picture] = []
@@ -158,3 +159,8 @@ def forces(result: Result, origin: Origin) -> Section:
 def number(value: object, digits: int) -> str:
     """A number with so many digits, or that it is unknown."""
     return f"{value:.{digits}g}" if isinstance(value, int | float) else "unknown"
+
+
+def bound(value: object) -> str:
+    """A proved lower bound, rounded down, or that there is none."""
+    return down(value, 8) if isinstance(value, int | float) else "none"

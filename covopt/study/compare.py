@@ -16,6 +16,7 @@ from covopt.answer import METHODS, solve
 from covopt.errors import ProblemError, listed
 from covopt.lazy import lazy
 from covopt.loop import Progress, Status
+from covopt.numerals import Lower
 from covopt.origin import ORIGIN, write_origin
 from covopt.result import Result
 
@@ -94,7 +95,15 @@ class Comparison:
     def rows(self) -> list[tuple[object, ...]]:
         """The table, one row for each method; see COLUMNS."""
         return [
-            (c.method, r.cost, c.median, r.lower, " x ".join(map(str, r.widths)), r.seconds, str(r.status))
+            (
+                c.method,
+                r.cost,
+                c.median,
+                None if r.lower is None else Lower(r.lower),
+                " x ".join(map(str, r.widths)),
+                r.seconds,
+                str(r.status),
+            )
             if (r := c.result) is not None
             else (c.method, None, None, None, "", None, c.reason)
             for c in self.contenders

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from covopt.loop import Certificate
+from covopt.numerals import down, percent_at_most, up
 from covopt.result import Result
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def of_layer(found: LayerAudit, loss: float, *, last: bool, deep: bool) -> str:
         if found.solved < loss * (1.0 - SAME):
             said.append(f"Solving its block, the other layers fixed, lowers the loss to {found.solved:.8g}.")
         elif facts.gap is not None and facts.gap <= SAME:
-            said.append(f"Its block is at its minimum, proved to {facts.gap:.1g} of the loss.")
+            said.append(f"Its block is at its minimum, proved to {up(facts.gap, 1)} of the loss.")
         else:
             said.append("Solving its block found nothing lower.")
     if found.merging:
@@ -78,7 +79,8 @@ def of_network(
     """
     lower = reference.lower
     if lower is not None and loss - lower <= SAME * loss:
-        return f"At the minimum: the loss {loss:.8g} is within {_part((loss - lower) / loss)} of a proved lower bound."
+        near = percent_at_most(max(0.0, loss - lower) / loss)
+        return f"At the minimum: the loss {loss:.8g} is within {near} of a proved lower bound."
     if loss - best <= SAME * best:
         return (
             f"No better network was found: the loss {loss:.8g} is within {_part((loss - best) / best)} of the best"
@@ -120,7 +122,9 @@ def _proved(reference: Result, best: float) -> str:
         return "nothing is proved about the minimum"
     if best - reference.lower <= SAME * best:
         return f"{best:.8g} is proved to be the minimum, to {_part(SAME)}"
-    return f"the minimum is proved to be at least {reference.lower:.8g} ({_part(1.0 - reference.lower / best)} lower)"
+    return (
+        f"the minimum is proved to be at least {down(reference.lower, 8)} ({_part(1.0 - reference.lower / best)} lower)"
+    )
 
 
 def _part(relative: float) -> str:
