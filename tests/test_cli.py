@@ -132,6 +132,7 @@ def test_progress_tells_cost_bound_width_and_time() -> None:
     line = Progress(iteration=3, seconds=12.3, cost=0.1359361, lower=0.1352, width=31)
     assert progress_text(line, 60.0) == "cost 0.135936   bound 0.1352   width 31   12 of 60 s"
     assert "none yet" in progress_text(Progress(0, 0.0, 1.0, None, 0), 60.0)
+    assert "bound 1.99999 " in progress_text(Progress(0, 0.0, 2.0, 1.99999999998, 1), 60.0)
 
 
 def test_progress_tells_what_is_done_and_that_there_is_no_network_yet() -> None:
