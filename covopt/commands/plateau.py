@@ -31,7 +31,7 @@ def plateau_command(
     data: options.Source,
     layer: Layer = None,
     width: Widths = None,
-    starts: Starts = 4,
+    starts: Starts = 16,
     target: options.Target = None,
     task: options.TaskName = None,
     drop: options.Drop = None,

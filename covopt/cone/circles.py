@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -277,7 +278,8 @@ def _apply(A: Float[Tensor, "B 3 m"], q: Float[Tensor, "B 3"]) -> Float[Tensor, 
 
 def _largest(values: Tensor) -> tuple[Tensor, ...]:
     """The index of the largest entry, one tensor of length 1 for each dimension."""
-    return torch.unravel_index(values.argmax()[None], values.shape)
+    place = int(values.argmax())  # torch.unravel_index imports sympy: a second
+    return tuple(torch.tensor([k], device=values.device) for k in np.unravel_index(place, values.shape))
 
 
 def leaders(unit: Float[Tensor, "n 3"], near: float) -> Int[Tensor, " n"]:

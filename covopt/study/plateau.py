@@ -228,7 +228,7 @@ def plateau(
     activation: str | Activation = "relu",
     layer: int | None = None,
     widths: Sequence[int] | None = None,
-    starts: int = 4,
+    starts: int = 16,
     certify: str = "fast",
     gap: float = 1e-4,
     time_limit: float = 300.0,
@@ -273,8 +273,7 @@ def plateau(
     try:
         if status is not Status.INTERRUPTED:
             chain = width_bounds.covariance_rank(result.problem, max(1.0, PROVING * budget.remaining()), seed)
-            search.run(widths)
-            status = Status.TIME_LIMIT if budget.spent() else Status.CONVERGED
+            status = search.run(widths)
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     points = [search.points[n] for n in sorted(search.points)]

@@ -1,26 +1,49 @@
-"""The cheapest network for each width: from the solver's one down, from random starts, and around the start sought.
+"""The cheapest network for each width: rounds of descents, every width from its neighbours and from random starts.
 
-Nothing is proved here; `plateau` says what the networks found prove.
+A round makes starts for each width n (neighbours.py): the best network of the next larger width with neurons taken out,
+that of the next smaller one with neurons split or added, its own with a neuron exchanged, and networks drawn anew. All
+widths of a group descend together as batches (homotopy.py); what a width gains is handed on in the next round. The
+search ends when QUIET rounds in a row brought no width anything, each with more draws than the one before, or when what is
+proved leaves nothing to gain. Nothing is proved here; `plateau` says what the networks found prove.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
 
-from covopt.loop import Budget, Callback, Progress
+from covopt.loop import Budget, Callback, Progress, Status
 from covopt.model.problem import Problem
+from covopt.model.weights import FITS, Weights, evaluate
 from covopt.result import Result
-from covopt.study.elimination import cost_of, drawn, narrowed
+from covopt.solvers.batch import buckets, work
+from covopt.solvers.exact_fit import explored_problem, fit_exactly, penalised
+from covopt.solvers.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
+from covopt.solvers.trainer import initial
+from covopt.study.neighbours import chosen, exchanged, fits, narrowed, widened
 
 # How far above the level counts as on the plateau.
 EPS = (0.1, 0.01, 0.001)
-# Widths of a curve, where nobody says which; and the first pass over them takes every so many.
-WIDTHS, COARSE = 24, 4
+# Widths of a curve, where nobody says which.
+WIDTHS = 24
+# Rounds in a row without a gain after which the search ends, and what counts as a gain, relative.
+QUIET, GAIN = 3, 1e-5
+# Draws grow from round to round, up to this many times `starts`; a width of 1 gets NARROW times as many, of 2 half that.
+MOST, NARROW = 16, 4
+# One draw of so many has neurons of the widest network known.
+CHOSEN = 4
+# Of the draws of one width, the part that goes on after exploring; of all its starts, how many are polished.
+KEPT, POLISHED = 4, 3
+# Most draws that will be good are so after few turns, and the slowest of a batch hold up the others.
+EXPLORE, REFINE = replace(EXPLORING, iterations=60), replace(REFINING, iterations=150)
+# Widths descend together up to so many starts and multiplications a turn; activations in a batch at most.
+CROWD, TOGETHER, LARGEST = 160, 1e8, 10_000_000
+# Widths that are tried where the solver's network has no neuron, which is not proved to be the minimum.
+FEW = 3
 
 
 @dataclass(frozen=True)
@@ -31,7 +54,7 @@ class Point:
         width: n.
         cost: recomputed from `weights` in float64.
         weights: W_1 ... W_L.
-        source: solver, elimination or starts.
+        source: solver, wider or narrower (the neighbour it descends from), exchange or draw.
     """
 
     width: int
@@ -40,8 +63,28 @@ class Point:
     source: str
 
 
+@dataclass(frozen=True)
+class _Candidate:
+    """A network on its way down: its width, where it came from, W_1 ... W_L, and the cost that descents lower."""
+
+    width: int
+    source: str
+    weights: list[Tensor]
+    cost: float = math.inf
+
+
 class WidthSearch:
-    """Networks of all widths: from the solver's one downwards, from random starts, and around the starts."""
+    """Networks of all widths.
+
+    Args:
+        result: the solver's answer.
+        layer: whose width varies; None: all of them.
+        budget: of the search.
+        starts: networks drawn for each width in the first round.
+        narrow: proved lower bounds on the cost at widths 0, 1, ...; infinite where none fits.
+        gap: relative distance to a proved bound that counts as none.
+        callback: gets a line for each group of widths.
+    """
 
     def __init__(
         self,
@@ -49,82 +92,178 @@ class WidthSearch:
         layer: int | None,
         budget: Budget,
         starts: int,
-        narrow: list[float],
+        narrow: Sequence[float],
         gap: float,
         callback: Callback | None,
     ) -> None:
         self.problem: Problem = result.problem
         self._result, self._layer, self._budget, self._callback = result, layer, budget, callback
-        self._gap = gap
-        self._seeds = range(result.seed, result.seed + starts)
+        self._gap, self._starts, self._narrow = gap, starts, narrow
+        self._smooth = explored_problem(result.problem)
         self._first = max(1, next((n for n, bound in enumerate(narrow) if math.isfinite(bound)), len(narrow)))
         self.top = max(result.widths) if layer is None else result.widths[layer - 1]
         solved = result.cost if math.isfinite(result.cost) else math.inf
         self.points = {self.top: Point(self.top, solved, result.weights, "solver")}
+        # What neighbours start from, at the cost that descents lower: for `interpolate` not the networks that fit.
+        start = _Candidate(self.top, "solver", list(result.weights))
+        self._best = {self.top: _at(self._smooth, start)}
+        self._used: dict[tuple[int, str], _Candidate] = {}
 
-    def run(self, widths: Sequence[int] | None) -> None:
-        """Fill `points`."""
-        if self.top == 0:
-            return
-        grid = sorted(set(widths)) if widths is not None else _grid(self._first, self.top)
-        self._down([n for n in grid[::COARSE] if n < self.top])
-        self._draw([n for n in grid if n >= self._first])
-        self._down([n for n in grid if n < self.top])
-        if widths is None:
-            self._close_in()
-
-    def _down(self, widths: Sequence[int]) -> None:
-        """Backward elimination, each width from the best network of those above."""
-        for n in sorted((n for n in widths if not self._proved(n)), reverse=True):
+    def run(self, widths: Sequence[int] | None) -> Status:
+        """Fill `points`, and say why the search ended: OPTIMAL where every width is proved to be at its minimum."""
+        if widths is None and self.top == 0 and not self._proved(0):
+            grid = list(range(1, FEW + 1))
+        else:
+            grid = sorted(set(widths)) if widths is not None else _grid(self._first, self.top)
+        number = quiet = 0
+        while quiet < QUIET:
+            if all(self._proved(n) for n in grid):
+                return Status.OPTIMAL
             if self._budget.spent():
-                return
-            above = min((k for k in self.points if k > n), default=None)
-            if above is None:
-                continue
-            start, target = self.points[above].weights, self._widths(n)
-            fits = all(len(W) <= width for W, width in zip(start[:-1], target, strict=True))
-            found = start if fits else narrowed(self.problem, start, target, self._budget.spent)
-            self._offer(n, found, "elimination")
+                return Status.TIME_LIMIT
+            gained = self._round(grid, number)
+            if widths is None and (closer := self._closer(grid)):
+                grid, gained = sorted({*grid, *closer}), True
+            quiet = 0 if gained else quiet + 1
+            number += 1
+        return Status.TIME_LIMIT if self._budget.spent() else Status.CONVERGED
 
-    def _draw(self, widths: Sequence[int]) -> None:
-        widths = [n for n in widths if not self._proved(n)]
-        if self._seeds and widths and not self._budget.spent():
-            found = drawn(self.problem, [self._widths(n) for n in widths], self._seeds, self._budget.spent)
-            for n, weights in zip(widths, found, strict=True):
-                self._offer(n, weights, "starts")
+    def _round(self, grid: Sequence[int], number: int) -> bool:
+        """Every width of the grid once, from the narrowest up or from the widest down; whether any gained."""
+        gained = False
+        open_widths = [n for n in grid if not self._proved(n) and n >= self._first]
+        for group in self._groups(open_widths[::-1] if number % 2 else open_widths, number):
+            if self._budget.spent():
+                break
+            gained = self._advance(group, number) or gained
+        return gained
 
-    def _close_in(self) -> None:
-        """Widths between the narrowest that is within (1 + eps) of the level and the one below it, by halves."""
-        tried: set[int] = set()
-        while not self._budget.spent():
-            level = min(point.cost for point in self.points.values())
-            middles = set()
-            for eps in EPS:
-                inside = min(n for n, point in self.points.items() if point.cost <= (1.0 + eps) * level)
-                below = max((n for n in {*self.points, *tried} if n < inside), default=self._first - 1)
-                if inside - below > 1:
-                    middles.add((inside + below) // 2)
-            if not middles:
-                return
-            self._down(sorted(middles))
-            self._draw(sorted(middles))
-            tried |= middles  # where nothing fitted, the next turn must not come again
+    def _groups(self, widths: Sequence[int], number: int) -> Iterator[list[int]]:
+        """Neighbouring widths, as many as descend together in little time."""
+        group, load, crowd = [], 0.0, 0
+        for n in widths:
+            count = self._draws(n, number)
+            each = count * work(self.problem, self._widths(n))
+            if group and (load + each > TOGETHER or crowd + count > CROWD):
+                yield group
+                group, load, crowd = [], 0.0, 0
+            group, load, crowd = [*group, n], load + each, crowd + count
+        if group:
+            yield group
+
+    def _advance(self, group: Sequence[int], number: int) -> bool:
+        """All starts of these widths descend; the best of each width are polished, and offered."""
+        drawn = [start for n in group for start in self._drawn(n, number)]
+        explored = self._descended(drawn, EXPLORE)
+        kept = [each for n in group for each in _cheapest(explored, n, max(POLISHED, self._draws(n, number) // KEPT))]
+        near = [start for n in group if not self._budget.spent() for start in self._neighbours(n, number)]
+        refined = self._descended([*near, *kept], REFINE)
+        polished = self._descended([each for n in group for each in _cheapest(refined, n, POLISHED)], POLISHING)
+        return any([self._offer(n, polished) for n in group])
+
+    def _drawn(self, n: int, number: int) -> list[_Candidate]:
+        """Networks drawn anew; one of CHOSEN has neurons of the widest network known, chosen at random."""
+        count, seed = self._draws(n, number), self._result.seed + sum(self._draws(n, k) for k in range(number))
+        widest, found = self._best[max(self._best)].weights, []
+        for k in range(count):
+            seed = (seed + 1) % 2**63
+            if k % CHOSEN == 0 and not fits(widest, self._widths(n)):
+                found.append(_Candidate(n, "wider", chosen(widest, self._widths(n), seed)))
+            else:
+                scale = 1.0 if k % 2 and self.problem.depth == 2 else None
+                found.append(_Candidate(n, "draw", initial(self._smooth, self._widths(n), seed, scale)))
+        return found
+
+    def _draws(self, n: int, number: int) -> int:
+        """Networks drawn for width n in round `number`: more of them where they are narrow, and from round to round."""
+        return self._starts * max(1, NARROW // n) * min(2**number, MOST)
+
+    def _neighbours(self, n: int, number: int) -> list[_Candidate]:
+        """Starts made of the best networks of the next widths and of its own, where these are new."""
+        problem, widths, found = self._smooth, self._widths(n), []
+        above = min((k for k in self._best if k > n), default=None)
+        below = max((k for k in self._best if k < n), default=None)
+        if above is not None and self._is_new(n, "wider", above):
+            found += [_Candidate(n, "wider", each) for each in narrowed(problem, self._best[above].weights, widths)]
+        if below is not None and self._is_new(n, "narrower", below) and fits(self._best[below].weights, widths):
+            seed = self._result.seed + number
+            made = widened(problem, self._best[below].weights, widths, seed, self._layer)
+            found += [_Candidate(n, "narrower", each) for each in made]
+        if n in self._best:
+            own = self._best[n].weights
+            made = exchanged(problem, own, widths, self._result.seed + number, self._layer)
+            made += [own] if self._is_new(n, "exchange", n) else []
+            found += [_Candidate(n, "exchange", each) for each in made if fits(each, widths)]
+        return found
+
+    def _is_new(self, n: int, source: str, place: int) -> bool:
+        """Whether the best network of width `place` has not been this source of width n."""
+        old, self._used[n, source] = self._used.get((n, source)), self._best[place]
+        return old is not self._best[place]
+
+    def _descended(self, starts: Sequence[_Candidate], options: HomotopyOptions) -> list[_Candidate]:
+        found: list[_Candidate] = []
+        sizes = [[len(W) for W in start.weights[:-1]] for start in starts]
+        for members in buckets(self.problem, sizes, LARGEST) if starts else []:
+            down = descend(self._smooth, [starts[i].weights for i in members], options, self._budget.spent)
+            for i, weights in zip(members, down, strict=True):
+                found.append(_at(self._smooth, _Candidate(starts[i].width, starts[i].source, weights)))
+        return found
+
+    def _offer(self, n: int, candidates: Sequence[_Candidate]) -> bool:
+        """Take the cheapest of these for width n, if it is cheaper than what is known; whether the curve gained."""
+        gained = False
+        for best in _cheapest(candidates, n, 1):
+            known = self._best.get(n)
+            if known is None or best.cost < known.cost:
+                self._best[n] = best
+                fitted = self._fitted(best.weights) if self.problem.interpolates else best.weights
+                gained = self._keep(Point(n, cost_of(self.problem, fitted), fitted, best.source))
+        if self._callback is not None:
+            least = min(point.cost for point in self.points.values())
+            self._callback(Progress(len(self.points), self._budget.seconds(), least, self._result.lower, n))
+        return gained
+
+    def _keep(self, point: Point) -> bool:
+        """Whether the point lowers the curve at its width, by enough to go on."""
+        before = min((p.cost for p in self.points.values() if p.width <= point.width), default=math.inf)
+        old = self.points.get(point.width)
+        if math.isfinite(point.cost) and (old is None or point.cost < old.cost):
+            self.points[point.width] = point
+        return point.cost < before * (1.0 - GAIN) if math.isfinite(before) else math.isfinite(point.cost)
+
+    def _fitted(self, weights: list[Tensor]) -> list[Tensor]:
+        """A network that fits, or nearly where so few neurons cannot."""
+        stop = self._budget.spent
+        return fit_exactly(self.problem, weights) if stop() else penalised(self.problem, weights, POLISHING, stop)
+
+    def _closer(self, grid: Sequence[int]) -> list[int]:
+        """Widths half way between the narrowest that is within (1 + eps) of the level and the one below it."""
+        level = min(point.cost for point in self.points.values())
+        middles = set()
+        for eps in EPS:
+            inside = min(n for n, point in self.points.items() if point.cost <= (1.0 + eps) * level)
+            below = max((n for n in {*self.points, *grid} if n < inside), default=self._first - 1)
+            if inside - below > 1:
+                middles.add((inside + below) // 2)
+        return sorted(middles)
 
     def _proved(self, n: int) -> bool:
-        """Whether the network known of width n is proved to be at the minimum, up to the target gap."""
-        lower = self._result.lower
-        return n in self.points and lower is not None and self.points[n].cost <= (1.0 + self._gap) * lower
-
-    def _offer(self, n: int, weights: list[Tensor], source: str) -> None:
-        cost = cost_of(self.problem, weights)
-        if math.isfinite(cost) and (n not in self.points or cost < self.points[n].cost):
-            self.points[n] = Point(n, cost, weights, source)
-        if self._callback is not None:
-            best = min(point.cost for point in self.points.values())
-            self._callback(Progress(len(self.points), self._budget.seconds(), best, self._result.lower, n))
+        """Whether no network of width n can be cheaper than the best known of at most n, up to the target gap."""
+        bounds = [0.0 if self._result.lower is None else self._result.lower]
+        bounds += [self._narrow[n]] if n < len(self._narrow) else []
+        known = min((point.cost for point in self.points.values() if point.width <= n), default=math.inf)
+        return max(bounds) == math.inf or known <= (1.0 + self._gap) * max(bounds)
 
     def _widths(self, n: int) -> list[int]:
         return widths_at(self._result.widths, self._layer, n)
+
+
+def cost_of(problem: Problem, weights: Weights) -> float:
+    """The cost in float64; infinite for `interpolate` where the network does not fit."""
+    cost = evaluate(problem, [W.double() for W in weights])
+    fitted = not problem.interpolates or cost.residual <= FITS * float(problem.Y.abs().max())
+    return cost.total if fitted and math.isfinite(cost.total) else math.inf
 
 
 def widths_at(solved: list[int], layer: int | None, n: int) -> list[int]:
@@ -132,6 +271,22 @@ def widths_at(solved: list[int], layer: int | None, n: int) -> list[int]:
     if layer is None:
         return [n] * len(solved)
     return [*solved[: layer - 1], n, *solved[layer:]]
+
+
+def _at(problem: Problem, candidate: _Candidate) -> _Candidate:
+    cost = evaluate(problem, candidate.weights).total
+    return _Candidate(
+        candidate.width, candidate.source, candidate.weights, cost if math.isfinite(cost) else math.inf
+    )
+
+
+def _cheapest(candidates: Sequence[_Candidate], n: int, count: int) -> list[_Candidate]:
+    """The best few of width n, of those that descents brought to different costs."""
+    found: list[_Candidate] = []
+    for each in sorted((c for c in candidates if c.width == n), key=lambda c: c.cost):
+        if len(found) < count and (not found or each.cost > found[-1].cost * (1.0 + GAIN)):
+            found.append(each)
+    return found
 
 
 def _grid(first: int, top: int) -> list[int]:
