@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -13,7 +14,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from covopt.figures import BOUND_COLOR, CURVE_COLORS, LOG_RANGE, count_along
+from covopt.lazy import lazy
 from covopt.numerals import down
+
+if TYPE_CHECKING:
+    from matplotlib import pyplot
+else:
+    pyplot = lazy("matplotlib.pyplot")
 
 LEVEL_COLOR = "#5b5b5b"
 
@@ -59,6 +66,14 @@ def draw_widths(panels: Sequence[WidthPanel], path: Path) -> None:
     for axes, panel in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
         draw_panel(axes, panel)
     figure.savefig(path, format="png")
+
+
+def plot_widths(panel: WidthPanel, axes: Axes | None = None) -> Axes:
+    """The panel in these axes, or in those of a new figure of pyplot; the axes."""
+    if axes is None:
+        axes = pyplot.subplots(layout="constrained")[1]
+    draw_panel(axes, panel)
+    return axes
 
 
 def draw_panel(axes: Axes, panel: WidthPanel) -> None:

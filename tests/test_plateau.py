@@ -21,7 +21,8 @@ from covopt.model.weights import evaluate
 from covopt.solvers.exact_fit import fit_exactly
 from covopt.solvers.trainer import initial
 from covopt.study.figure2 import figure2
-from covopt.study.width_bounds import covariance_rank, needed, upper_bounds
+from covopt.study.narrow_bounds import NarrowBound, needed
+from covopt.study.width_bounds import covariance_rank, upper_bounds
 
 
 def one_hot(sizes: tuple[int, ...]) -> np.ndarray:
@@ -148,8 +149,9 @@ def test_upper_bounds() -> None:
     wide = make_problem(X, gaussian(5, 2, seed=2), depth=3)
     assert [bound.width for bound in upper_bounds(wide)] == [30, 15]
     assert upper_bounds(wide, layer=2)[-1].width == 10
-    assert needed([5.0, 2.0, 1.0], 1.5) == 2
-    assert needed([5.0, 2.0], math.inf) == 0
+    narrow = [NarrowBound(cost, f"below {cost}") for cost in (5.0, 2.0, 1.0)]
+    assert (needed(narrow, 1.5).width, needed(narrow, 1.5).reason) == (2, "below 2.0")
+    assert needed(narrow[:2], math.inf).width == 0
 
 
 def asked(X: np.ndarray, Y: np.ndarray):
@@ -248,3 +250,45 @@ def test_figure_2_refuses_what_it_does_not_know(capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["figure2", "other"])
     assert ended.value.code == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_wave_of_the_first_quarter_of_an_hour(seed: int) -> None:
+    # The least costs are those of 150 to 400 starts of SciPy's L-BFGS at each width.
+    X = np.linspace(-1.0, 1.0, 16)[:, None]
+    found = covopt.plateau(X, np.sin(2.0 * np.pi * X), lam=1e-3, time_limit=40.0, seed=seed)
+    costs = dict(found.curve)
+    for width, trained in ((3, 0.1846894), (4, 0.0904313), (5, 0.0882864)):
+        assert costs[width] <= trained * 1.001
+    assert [(s.lower.width, s.upper.width, s.estimate) for s in found.starts] == [(4, 4, 4), (4, 5, 5), (4, 6, 6)]
+    assert "linear pieces" in found.starts[0].lower.reason
+    assert "nothing known excludes a width of 4" in found.starts[1].lower.reason
+
+
+def test_a_search_that_nothing_can_improve_is_optimal_and_ends() -> None:
+    # One sample: a single neuron, and its minimum, are exact.
+    found = covopt.plateau([[1.0]], [[2.0]], lam=0.1, bias=0.0, time_limit=60.0)
+    assert found.status is covopt.Status.OPTIMAL
+    assert found.seconds < 60.0
+    assert found.level == pytest.approx(2.0 * 0.1 * 2.0 - 0.1**2, rel=1e-6)
+
+
+def test_a_search_without_gains_converges_before_its_time() -> None:
+    X = np.linspace(-1.0, 1.0, 4)[:, None]
+    found = covopt.plateau(X, np.abs(X), lam=1e-2, time_limit=300.0, starts=1, widths=[1, 2])
+    assert found.status in (covopt.Status.CONVERGED, covopt.Status.OPTIMAL)
+
+
+def test_the_plot_is_an_axes() -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    found = covopt.plateau([[1.0], [2.0]], [[1.0], [-1.0]], lam=0.1, time_limit=1.0, starts=1)
+    figure, axes = pyplot.subplots()
+    assert found.plot(axes) is axes
+    assert axes.get_xlabel() == "width (neurons)"
+    own = found.plot()
+    assert own.figure is not figure
+    widths, costs = own.lines[0].get_data()
+    assert list(zip(widths, costs, strict=True)) == found.curve
+    pyplot.close("all")

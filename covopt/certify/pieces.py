@@ -1,17 +1,17 @@
 """How near functions of one variable with few linear pieces come to given values, from below and in exact arithmetic.
 
-A continuous piecewise linear f with at most k pieces is affine on each of k runs of consecutive samples (a sample at a kink
-belongs to either side). So
+A continuous piecewise linear f with at most k pieces is affine on each of k runs of consecutive samples (a sample at a
+kink belongs to either side). So
 
-    min over f of sum_i |f(x_i) - t_i|^2  >=  min over k runs that cover the samples of sum over runs of their least squares,
+    min over f of sum_i |f(x_i) - t_i|^2  >=  min over k runs that cover the samples of the sum of their least squares,
 
 where the pieces of different runs need not meet. The least squares of a run with n samples is
 
     sum over the columns of T of (C_tt C_xx - C_xt^2) / (n C_xx),   C_ab = n sum a b - sum a sum b,
 
-in integers, since floating-point numbers are integers times a power of two; one division rounds, and is turned down. The
-best runs come from dynamic programming. Of many samples only runs that begin and end with blocks are told apart: a block
-within which two runs meet counts as free, which makes the bound smaller, not wrong.
+in integers, since floating-point numbers are integers times a power of two; one division rounds, and is turned down.
+The best runs come from dynamic programming. Of many samples only runs that begin and end with blocks are told apart: a
+block within which two runs meet counts as free, which makes the bound smaller, not wrong.
 
 Source: Bai, Perron, Computation and analysis of multiple structural change models (2003), for the runs.
 """
@@ -25,13 +25,13 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 # Blocks of samples; the least squares of all runs of blocks take the square of it, times the columns of T.
-BLOCKS = 192
+BLOCKS = 384
 # Sums of the runs' least squares: so many roundings for each piece are taken off.
 ROUNDING = 2.0**-51
 
 
 def least_squares(x: Float[np.ndarray, " N"], T: Float[np.ndarray, "N m"], most: int) -> list[float]:
-    """For k = 1 ... `most` a lower bound on sum_i |f(x_i) - t_i|^2 over continuous f: R -> R^m of at most k linear pieces.
+    """For k = 1 ... `most` a lower bound on sum_i |f(x_i) - t_i|^2 over continuous f: R -> R^m of k linear pieces.
 
     Args:
         x: where the samples are, in any order; finite.
@@ -42,13 +42,14 @@ def least_squares(x: Float[np.ndarray, " N"], T: Float[np.ndarray, "N m"], most:
     block = -(-len(x) // BLOCKS)
     runs = _runs(_integers(x[order, None])[0][:, 0], *_integers(T[order]), block)
     best = np.full(len(runs), np.inf)
+    largest = np.finfo(np.float64).max  # a sum beyond it is at least it
     best[0] = 0.0
     found = []
     for pieces in range(1, most + 1):
         # A run may begin where the last one ended, or one block later.
         begins = best if pieces == 1 or block == 1 else np.minimum(best, np.append(np.inf, best[:-1]))
         best = np.minimum(best, (begins[:, None] + runs).min(axis=0))
-        found.append(float(best[-1]) * max(0.0, 1.0 - pieces * ROUNDING))
+        found.append(min(float(best[-1]), largest) * max(0.0, 1.0 - pieces * ROUNDING))
         if found[-1] == 0.0:
             found += [0.0] * (most - pieces)
             break
@@ -64,7 +65,7 @@ def _integers(values: Float[np.ndarray, "N m"]) -> tuple[NDArray[np.object_], in
 
 def _runs(
     x: NDArray[np.object_], T: NDArray[np.object_], unit: int, block: int
-) -> Float[np.ndarray, "blocks+1 blocks+1"]:
+) -> Float[np.ndarray, "ends ends"]:
     """Entry (i, j): the least squares of an affine function on blocks i ... j - 1, turned down; infinite for j < i."""
     ends = np.array([*range(0, len(x), block), len(x)])
     count = len(ends)

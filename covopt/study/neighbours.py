@@ -44,7 +44,7 @@ def widened(
 def exchanged(
     problem: Problem, weights: Weights, widths: Sequence[int], seed: int, layer: int | None
 ) -> list[list[Tensor]]:
-    """One of the smallest neurons dropped, another one for another seed, and the one added that the dual then asks for."""
+    """One of the smallest neurons dropped (which one: by the seed), and the one added that the dual then asks for."""
     place = _varied(problem, layer)
     if len(weights[place - 1]) < 2:
         return []

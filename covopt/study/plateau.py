@@ -35,10 +35,13 @@ from covopt.model.loss import Loss
 from covopt.origin import ORIGIN, write_origin
 from covopt.result import Result
 from covopt.study import width_bounds
+from covopt.study.narrow_bounds import NarrowBound, narrow_bounds, needed
 from covopt.study.width_bounds import WidthBound
 from covopt.study.width_search import EPS, Point, WidthSearch, widths_at
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from covopt import width_figures
 else:
     width_figures = lazy("covopt.width_figures")
@@ -195,13 +198,27 @@ class Plateau:
             force=force,
         )
 
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the curve, the level, the proved bound, and where the plateau starts.
+
+        Args:
+            ax: matplotlib axes; None makes a figure by pyplot, so that a notebook shows it.
+
+        Returns:
+            The axes.
+        """
+        return width_figures.plot_widths(self._panel(), ax)
+
     def draw(self, path: Path) -> None:
-        """The curve, the level and the proved bound, and the starts of the plateau, as a PNG at `path`."""
+        """What `plot` shows, as a PNG at `path`."""
+        width_figures.draw_widths([self._panel()], path)
+
+    def _panel(self) -> width_figures.WidthPanel:
         widths, costs = (np.array(values, dtype=np.float64) for values in zip(*self.curve, strict=True))
         curve = width_figures.WidthCurve("lowest cost known", widths, costs, np.empty((0, 2)))
         marks = [(s.estimate, f"within {100 * s.eps:g} %") for s in self.starts if s.estimate is not None]
         title = record.headline(self.summary())
-        width_figures.draw_widths([width_figures.WidthPanel(title, [curve], self.level, self.lower, marks)], path)
+        return width_figures.WidthPanel(title, [curve], self.level, self.lower, marks)
 
     def _width(self, n: int) -> int | list[int]:
         return n if self.layer is None else widths_at(self.result.widths, self.layer, n)
@@ -239,15 +256,17 @@ def plateau(
 ) -> Plateau:
     """How wide a network must be: the least cost for each width, and where it stops falling.
 
-    `solve` gives the level. Narrower networks come from its network by backward elimination, and from random starts;
-    the widths around the start of the plateau are looked at one by one.
+    `solve` gives the level. Then each width is searched, round after round: from the networks of the next wider and the
+    next narrower width, from its own with a neuron exchanged, and from random starts, more in each round. The search
+    ends with the time, when three rounds in a row gained nothing at any width (`converged`), or when every network is
+    proved to be the best of its width (`optimal`).
 
     Args:
         X: inputs (N, n_0).
         Y: targets (N, n_L) or (N,).
         layer: vary the width of this hidden layer only, 1 ... L - 1; None: of all of them together.
         widths: at which widths; None chooses, from 1 to the width of the solver's network.
-        starts: random starts for each width.
+        starts: random starts for each width in the first round; four times as many of one neuron.
         time_limit: seconds in all; the solver takes two fifths of them at most.
         lam, loss, depth, bias, activation, certify, gap, seed, device, init, callback: as for `covopt.solve`.
 
@@ -266,8 +285,10 @@ def plateau(
         X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation, certify=certify, gap=gap,
         time_limit=SOLVING * time_limit, seed=seed, device=device, init=init, callback=callback,
     )  # fmt: skip
-    narrow = width_bounds.narrow_bounds(result.problem, layer)
-    search = WidthSearch(result, layer, budget, starts, narrow, gap, callback)
+    narrow: list[NarrowBound] = []
+    if result.status is not Status.INTERRUPTED:
+        narrow = narrow_bounds(result.problem, layer, result.dual, most=1 + max(result.widths))
+    search = WidthSearch(result, layer, budget, starts, [bound.lower for bound in narrow], gap, callback)
     chain: CPRank | None = None
     status = result.status
     try:
@@ -291,19 +312,19 @@ def plateau(
     )
 
 
-def _exact_start(narrow: list[float], level: float, bounds: list[WidthBound], chain: CPRank | None) -> Start:
-    lower, upper = _needed(narrow, level), min(bounds, key=lambda bound: bound.width)
+def _exact_start(narrow: list[NarrowBound], level: float, bounds: list[WidthBound], chain: CPRank | None) -> Start:
+    lower, upper = needed(narrow, level), min(bounds, key=lambda bound: bound.width)
     if chain is not None and chain.lower is not None and chain.lower > lower.width:
         lower = WidthBound(chain.lower, f"cp-rank of the unique minimiser [JGHG22, Prop. 14]: {chain.lower_reason}")
     if chain is not None and chain.upper is not None and chain.upper < upper.width:
         upper = WidthBound(chain.upper, f"cp-rank of the minimiser [JGHG22, Prop. 14]: {chain.upper_reason}")
-    return Start(0.0, lower, upper, None)
+    return Start(0.0, _told(lower, narrow, upper), upper, None)
 
 
 def _start(
     eps: float,
     points: list[Point],
-    narrow: list[float],
+    narrow: list[NarrowBound],
     level: float,
     proved: float | None,
     bounds: list[WidthBound],
@@ -316,13 +337,14 @@ def _start(
             upper = WidthBound(min(near), "a network within (1 + eps) of the proved bound")
     near = [point.width for point in points if point.cost <= (1.0 + eps) * level < math.inf]
     estimate = min(near, default=None)
-    return Start(eps, _needed(narrow, (1.0 + eps) * level), upper, estimate)
+    return Start(eps, _told(needed(narrow, (1.0 + eps) * level), narrow, upper), upper, estimate)
 
 
-def _needed(narrow: list[float], cost: float) -> WidthBound:
-    width = width_bounds.needed(narrow, cost)
-    reason = f"width {width - 1} gives outputs of rank {width - 1}, which cost more" if width else "nothing is proved"
-    return WidthBound(width, reason)
+def _told(lower: WidthBound, narrow: list[NarrowBound], upper: WidthBound) -> WidthBound:
+    """The lower end; where every width of which something is known is too narrow, its reason says so."""
+    if lower.width < upper.width and lower.width == len(narrow):
+        return WidthBound(lower.width, f"{lower.reason}; nothing known excludes a width of {lower.width}")
+    return lower
 
 
 def _check(depth: int, layer: int | None, widths: Sequence[int] | None, starts: int, time_limit: float) -> None:

@@ -15,7 +15,6 @@ N(N+1) is [JGHG22, Prop. 7], 4N for one input and one output [JGHG22, Prop. 15],
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,7 +25,6 @@ from covopt.certify import rational
 from covopt.certify.completely_positive import CPRank, cp_rank
 from covopt.certify.connected import Verdict
 from covopt.certify.ends import exact_rank, is_definite
-from covopt.certify.spectral import spectral_bound
 from covopt.model.problem import Problem
 
 SAMPLES = 200
@@ -59,16 +57,6 @@ def upper_bounds(problem: Problem, layer: int | None = None) -> list[WidthBound]
     if problem.depth == 2 and scalar:
         found.append(WidthBound(4 * N, "4 N, one input and one output [JGHG22, Prop. 15]"))
     return found
-
-
-def narrow_bounds(problem: Problem, layer: int | None = None) -> list[float]:
-    """A proved lower bound on the cost of every network of width n, for n = 0, 1, ..., n_L - 1.
-
-    The outputs of such a network, less the bias, have rank at most n (spectral.py). In a layer below the last hidden
-    one a neuron bounds no rank, and only n = 0 is known.
-    """
-    ranks = problem.Y.shape[1] if layer in (None, problem.depth - 1) else 1
-    return [spectral_bound(problem, rank=n) for n in range(ranks)]
 
 
 def covariance_rank(problem: Problem, time_limit: float, seed: int = 0) -> CPRank | None:
@@ -123,8 +111,3 @@ def _root(X: NDArray[np.float64], Y: NDArray[np.float64]) -> tuple[NDArray[np.fl
     joined = component[:, None] == component
     small = ROUNDED * float(np.abs(A).max(initial=0.0))
     return np.where(joined, np.where(np.abs(A) <= small, small, (A + A.T) / 2.0), 0.0), False
-
-
-def needed(bounds: list[float], level: float) -> int:
-    """The fewest neurons that the bounds of `narrow_bounds` allow a network of at most this cost."""
-    return next((n for n, bound in enumerate(bounds) if not bound > level), len(bounds)) if math.isfinite(level) else 0

@@ -3,8 +3,8 @@
 A round makes starts for each width n (neighbours.py): the best network of the next larger width with neurons taken out,
 that of the next smaller one with neurons split or added, its own with a neuron exchanged, and networks drawn anew. All
 widths of a group descend together as batches (homotopy.py); what a width gains is handed on in the next round. The
-search ends when QUIET rounds in a row brought no width anything, each with more draws than the one before, or when what is
-proved leaves nothing to gain. Nothing is proved here; `plateau` says what the networks found prove.
+search ends when QUIET rounds in a row brought no width anything, each with more draws than the one before, or when what
+is proved leaves nothing to gain. Nothing is proved here; `plateau` says what the networks found prove.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from covopt.loop import Budget, Callback, Progress, Status
 from covopt.model.problem import Problem
-from covopt.model.weights import FITS, Weights, evaluate
+from covopt.model.weights import Weights, evaluate
 from covopt.result import Result
 from covopt.solvers.batch import buckets, work
 from covopt.solvers.exact_fit import explored_problem, fit_exactly, penalised
@@ -32,7 +32,7 @@ EPS = (0.1, 0.01, 0.001)
 WIDTHS = 24
 # Rounds in a row without a gain after which the search ends, and what counts as a gain, relative.
 QUIET, GAIN = 3, 1e-5
-# Draws grow from round to round, up to this many times `starts`; a width of 1 gets NARROW times as many, of 2 half that.
+# Draws grow from round to round, up to this many times `starts`; width 1 gets NARROW times as many, width 2 half that.
 MOST, NARROW = 16, 4
 # One draw of so many has neurons of the widest network known.
 CHOSEN = 4
@@ -159,7 +159,8 @@ class WidthSearch:
         near = [start for n in group if not self._budget.spent() for start in self._neighbours(n, number)]
         refined = self._descended([*near, *kept], REFINE)
         polished = self._descended([each for n in group for each in _cheapest(refined, n, POLISHED)], POLISHING)
-        return any([self._offer(n, polished) for n in group])
+        gains = [self._offer(n, polished) for n in group]
+        return any(gains)
 
     def _drawn(self, n: int, number: int) -> list[_Candidate]:
         """Networks drawn anew; one of CHOSEN has neurons of the widest network known, chosen at random."""
@@ -262,8 +263,7 @@ class WidthSearch:
 def cost_of(problem: Problem, weights: Weights) -> float:
     """The cost in float64; infinite for `interpolate` where the network does not fit."""
     cost = evaluate(problem, [W.double() for W in weights])
-    fitted = not problem.interpolates or cost.residual <= FITS * float(problem.Y.abs().max())
-    return cost.total if fitted and math.isfinite(cost.total) else math.inf
+    return cost.total if problem.allows(cost.residual) and math.isfinite(cost.total) else math.inf
 
 
 def widths_at(solved: list[int], layer: int | None, n: int) -> list[int]:
@@ -275,9 +275,7 @@ def widths_at(solved: list[int], layer: int | None, n: int) -> list[int]:
 
 def _at(problem: Problem, candidate: _Candidate) -> _Candidate:
     cost = evaluate(problem, candidate.weights).total
-    return _Candidate(
-        candidate.width, candidate.source, candidate.weights, cost if math.isfinite(cost) else math.inf
-    )
+    return _Candidate(candidate.width, candidate.source, candidate.weights, cost if math.isfinite(cost) else math.inf)
 
 
 def _cheapest(candidates: Sequence[_Candidate], n: int, count: int) -> list[_Candidate]:
