@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from instances import gaussian
 
@@ -16,6 +16,7 @@ import covopt
 from covopt.certify.pieces import least_squares
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, outputs
+from covopt.result import DualPoint
 from covopt.solvers.exact_fit import fit_exactly
 from covopt.solvers.trainer import initial
 from covopt.study.narrow_bounds import narrow_bounds
@@ -43,8 +44,9 @@ def test_runs_are_the_best_of_all(pieces: int, columns: int) -> None:
     assert found <= best * (1.0 + 1e-12)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 900), st.integers(0, 4), st.sampled_from([1.0, 1e-150, 1e150]))
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 40), st.integers(0, 4), st.sampled_from([1.0, 1e-150, 1e150]))
+@example(seed=0, samples=900, kinks=2, scale=1.0)  # more samples than blocks
 def test_no_function_of_few_kinks_is_nearer(seed: int, samples: int, kinks: int, scale: float) -> None:
     rng = np.random.default_rng(seed)
     x = np.round(rng.standard_normal(samples), int(rng.integers(0, 4))) * scale
@@ -57,7 +59,7 @@ def test_no_function_of_few_kinks_is_nearer(seed: int, samples: int, kinks: int,
     assert least_squares(x, T, kinks + 1)[-1] <= nearest * (1.0 + 1e-9)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.integers(0, 10**6),
     st.sampled_from([2, 3]),
@@ -73,7 +75,7 @@ def test_no_narrow_network_of_one_input_is_below(
     problem = make_problem(X, Y, lam=0.01, depth=depth, bias=bias, activation=activation)
     dual = None
     if depth == 2:
-        dual = covopt.solve(X, Y, lam=0.01, bias=bias, activation=activation, time_limit=0.5).dual
+        dual = covopt.solve(X, Y, lam=0.01, bias=bias, activation=activation, time_limit=0.3).dual
     bounds = [bound.lower for bound in narrow_bounds(problem, dual=dual, most=4)]
     bounds += [0.0] * (4 - len(bounds))
     assert bounds == sorted(bounds, reverse=True)
@@ -95,9 +97,9 @@ def test_the_rank_counts_from_the_proved_level() -> None:
     # L_n = sum over the n largest of the least (1/N) (s - t)^2 + 2 lam t, and s^2 / N for the others.
     s, lam, N = np.array([4.0, 3.0, 2.0, 1.0]), 0.05, 4
     kept, lost = 2.0 * lam * s - N * lam**2, s**2 / N
-    result = covopt.solve(np.eye(4), np.diag(s), lam=lam, bias=0.0, certify="full", gap=1e-9, time_limit=20.0)
-    assert result.lower == pytest.approx(kept.sum(), rel=1e-6)
-    found = narrow_bounds(result.problem, dual=result.dual, most=5)
+    problem = make_problem(np.eye(4), np.diag(s), lam=lam, bias=0.0)
+    # |sigma(w)| <= 1 for unit w, so that Lambda = I is feasible, and D(I) is the minimum over all widths.
+    found = narrow_bounds(problem, dual=DualPoint(np.eye(4), 1.0), most=5)
     known = [kept[:n].sum() + lost[n:].sum() for n in range(4)]
     assert [bound.lower for bound in found] == pytest.approx(known, rel=1e-6)
     assert all(bound.lower <= cost for bound, cost in zip(found, known, strict=True))

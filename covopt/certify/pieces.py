@@ -24,8 +24,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-# Blocks of samples; the least squares of all runs of blocks take the square of it, times the columns of T.
-BLOCKS = 384
+# Blocks of samples, squared and times the columns of T: what the least squares of all runs of blocks cost; and the
+# fewest blocks.
+WORK, FEWEST = 150_000, 16
 # Sums of the runs' least squares: so many roundings for each piece are taken off.
 ROUNDING = 2.0**-51
 
@@ -39,7 +40,7 @@ def least_squares(x: Float[np.ndarray, " N"], T: Float[np.ndarray, "N m"], most:
         most: the largest number of pieces.
     """
     order = np.argsort(x, kind="stable")
-    block = -(-len(x) // BLOCKS)
+    block = -(-len(x) // max(FEWEST, math.isqrt(WORK // T.shape[1])))
     runs = _runs(_integers(x[order, None])[0][:, 0], *_integers(T[order]), block)
     best = np.full(len(runs), np.inf)
     largest = np.finfo(np.float64).max  # a sum beyond it is at least it
@@ -63,9 +64,7 @@ def _integers(values: Float[np.ndarray, "N m"]) -> tuple[NDArray[np.object_], in
     return np.array([[top * (q // bottom) for top, bottom in row] for row in ratios], dtype=object), q
 
 
-def _runs(
-    x: NDArray[np.object_], T: NDArray[np.object_], unit: int, block: int
-) -> Float[np.ndarray, "ends ends"]:
+def _runs(x: NDArray[np.object_], T: NDArray[np.object_], unit: int, block: int) -> Float[np.ndarray, "ends ends"]:
     """Entry (i, j): the least squares of an affine function on blocks i ... j - 1, turned down; infinite for j < i."""
     ends = np.array([*range(0, len(x), block), len(x)])
     count = len(ends)

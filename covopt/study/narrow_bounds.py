@@ -61,7 +61,10 @@ def narrow_bounds(
         dual: a dual point with the proved maximum of h there, for depth 2.
         most: widths that are looked at, at most.
     """
-    N, last = problem.samples, layer in (None, problem.depth - 1)
+    # In a layer below the last hidden one a neuron bounds no rank; without any neuron outputs are constant.
+    N, ranks = problem.samples, 1
+    if layer in (None, problem.depth - 1) and problem.loss.name == "mse":
+        ranks = problem.Y.shape[1]
     level, points = 0.0, [torch.zeros_like(problem.Y)]
     if dual is not None and problem.depth == 2 and problem.loss.name == "mse":
         bound = dual_bound(problem, torch.as_tensor(dual.Lambda).to(problem.Y), dual.maximum)
@@ -77,7 +80,7 @@ def narrow_bounds(
         if problem.interpolates:
             near += [(math.inf, why) for square, why in distances[0].squares(n) if square > allowed]
             near += [(_one_neuron(problem), ONE_NEURON)] if n == 1 else []
-        elif last and (n < problem.Y.shape[1] if problem.loss.name == "mse" else n == 0):
+        elif n < ranks:
             near.append((spectral_bound(problem, rank=n), _rank_reason(n)))
         if problem.loss.name == "mse":
             for offset, each in zip(offsets, distances, strict=False):
@@ -105,7 +108,8 @@ class _Distances:
         T = Y - shift
         # What rounding moved the target by.
         self._moved = 2.0**-50 * float(Y.norm() + shift.norm()) if bool(shift.any()) else 0.0
-        self._tails = _tails(T, problem.beta) if layer in (None, problem.depth - 1) else None
+        tails = _tails(T, problem.beta)
+        self._tails = tails if layer in (None, problem.depth - 1) else tails[:1]
         self._depth, self._squares = problem.depth, None
         if problem.X.shape[1] == 1 and (layer is None or problem.depth == 2):
             pieces = min(_pieces(most, problem.depth), problem.samples)
@@ -114,7 +118,7 @@ class _Distances:
     def squares(self, n: int) -> list[tuple[float, str]]:
         """Lower bounds for networks of width n, and why they hold."""
         found = []
-        if self._tails is not None and n < len(self._tails):
+        if n < len(self._tails):
             found.append((self._of(float(self._tails[n])), _rank_reason(n)))
         if self._squares is not None:
             pieces = _pieces(n, self._depth)
@@ -125,6 +129,8 @@ class _Distances:
         return found
 
     def _of(self, square: float) -> float:
+        if not math.isfinite(square):  # overflow proves nothing
+            return 0.0
         return max(0.0, math.sqrt(square) * (1.0 - 2.0**-50) - self._moved) ** 2
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 import time
 
 import numpy as np
+from scipy.optimize import minimize
 
 import covopt
 from covopt.certify.graphs import bipartite_gram, gram_data
 from covopt.study.figure2 import figure2
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
+from tests.benchmarks.objective import Array, deep_objective
 
 PANEL = 240.0  # seconds for each panel of Figure 2
+SETS, SMALL, TRAININGS = 50, 10.0, 8  # small sets, seconds for the plateau of each, trainings of each width
+WORSE = 1e-3  # how far a point of a curve may be above the best training of its width, relative
 
 
 def run_known_widths(settings: Settings) -> Outcome:
@@ -86,7 +92,92 @@ def run_figure2(settings: Settings) -> Outcome:
     )
 
 
+def run_small_sets(settings: Settings) -> Outcome:
+    """Fifty seeded sets: each point of the curve against short trainings by SciPy that take no more time than it."""
+    rows = []
+    for seed in range(1, (6 if settings.quick else SETS) + 1):
+        kind, X, Y, options = small_set(seed)
+        begun = time.process_time()
+        found = covopt.plateau(X, Y, time_limit=settings.limit(SMALL), **options)
+        took, rng, worst, at = time.process_time() - begun, np.random.default_rng(seed), 0.0, None
+        begun = time.process_time()
+        curve = [(n, cost) for n, cost in found.curve if n > 0]
+        for turn, (width, cost) in enumerate(curve, start=1):
+            best = np.inf
+            for _ in range(TRAININGS):
+                if time.process_time() - begun < took * turn / len(curve):
+                    best = min(best, _trained(X, Y, width, rng, **options))
+            if cost / best - 1.0 > worst:
+                worst, at = cost / best - 1.0, width
+        trained = time.process_time() - begun
+        rows.append((seed, kind, len(X), len(curve), str(found.status), worst, at, took, trained, worst <= WORSE))
+        print(f"  set {seed}, {kind}: {worst:.2e}", file=sys.stderr, flush=True)
+    return Outcome(
+        target=f"no point of a curve more than {WORSE:g} (relative) above the best of {TRAININGS} trainings there"
+        " in the processor time that the curve took",
+        reached=f"{sum(row[-1] for row in rows)} of {len(rows)} sets, worst {show(max(row[5] for row in rows))}",
+        met=all(row[-1] for row in rows),
+        columns=(
+            *("set", "kind", "rows", "widths", "status", "worst", "at width", "processor seconds", "of the trainings"),
+            "met",
+        ),
+        rows=rows,
+        runs=[],
+    )
+
+
+def small_set(seed: int) -> tuple[str, Array, Array, dict]:
+    """Two to eight samples: one input, several inputs and outputs, depth 3, or classes; lam from 1e-4 to 1."""
+    rng = np.random.default_rng(seed)
+    N, kind = int(rng.integers(2, 9)), str(rng.choice(["one input", "several", "deep", "classes"]))
+    options: dict = {"lam": 10.0 ** rng.uniform(-4, 0), "loss": "mse", "depth": 2}
+    if kind == "one input":
+        X = np.sort(rng.standard_normal((N, 1)), axis=0) if rng.random() < 0.6 else np.linspace(-1.0, 1.0, N)[:, None]
+        return kind, X, rng.standard_normal((N, 1)) if rng.random() < 0.5 else np.abs(X), options
+    if kind == "several":
+        return kind, rng.standard_normal((N, 3)), rng.standard_normal((N, 3)), options
+    X = rng.standard_normal((N, 2))
+    if kind == "deep":
+        return kind, X, rng.standard_normal((N, 1)), {**options, "depth": 3}
+    return kind, X, np.eye(3)[rng.integers(0, 3, N)], {**options, "loss": "cross_entropy"}
+
+
+def _trained(X: Array, Y: Array, width: int, rng: np.random.Generator, lam: float, loss: str, depth: int) -> float:
+    """The objective after one training of all weights by SciPy's L-BFGS from a random start."""
+    sizes = [X.shape[1], *[width] * (depth - 1), Y.shape[1]]
+    shapes = [(n, below + 1) for below, n in itertools.pairwise(sizes)]
+    ends = np.cumsum([n * m for n, m in shapes])
+
+    def unpacked(v: Array) -> list[Array]:
+        return [part.reshape(shape) for part, shape in zip(np.split(v, ends[:-1]), shapes, strict=True)]
+
+    def value(v: Array) -> tuple[float, Array]:
+        W, ones = unpacked(v), np.ones((len(X), 1))
+        inputs = [np.hstack([X, ones])]
+        for weights in W[:-1]:
+            inputs.append(np.hstack([np.maximum(inputs[-1] @ weights.T, 0.0), ones]))
+        F = inputs[-1] @ W[-1].T
+        if loss == "cross_entropy":
+            p = np.exp(F - F.max(axis=1, keepdims=True))
+            M = (p / p.sum(axis=1, keepdims=True) - Y) / len(X)
+        else:
+            M = 2.0 * (F - Y) / len(X)
+        slopes = []
+        for layer in range(depth - 1, -1, -1):
+            slopes.append((M.T @ inputs[layer] + 2.0 * lam * W[layer]).ravel())
+            M = (M @ W[layer][:, :-1]) * (inputs[layer][:, :-1] > 0.0) if layer else M
+        cost = deep_objective(X, Y, W, lam=lam, beta=1.0, slope=0.0, loss=loss).cost
+        return cost, np.concatenate(slopes[::-1])
+
+    start = rng.standard_normal(int(ends[-1])) * rng.choice([0.1, 0.5, 1.0, 2.0])
+    options = {"maxiter": 800, "maxfun": 1600, "ftol": 1e-15, "gtol": 1e-12}
+    return float(minimize(value, start, jac=True, method="L-BFGS-B", options=options).fun)
+
+
 PLATEAU = {
+    "plateau-small": Benchmark(
+        run_small_sets, "50 small sets: every point of a curve against eight trainings (10 min)"
+    ),
     "plateau-known": Benchmark(run_known_widths, "the plateau of data whose width is known"),
     "plateau-digits": Benchmark(run_digits, "the cost of 30 digits against the width"),
     "figure2": Benchmark(run_figure2, "Figure 2 of the paper: both panels, 20 widths, three trials"),
