@@ -27,7 +27,7 @@ from covopt.result import DualPoint, Result
 from covopt.stored import load
 from covopt.tables import column_names
 
-CERTIFY = ("none", "fast", "full")
+CERTIFY = ("none", "fast", "full", "auto")
 # The part of the time limit after which a deep solve leaves the rest to the examination of its layers.
 SOLVING = 0.85
 
@@ -42,7 +42,7 @@ def solve(
     bias: float = 1.0,
     activation: str | Activation = "relu",
     method: str = "cone",
-    certify: str = "fast",
+    certify: str = "auto",
     gap: float = 1e-4,
     time_limit: float = 300.0,
     max_iterations: int | None = None,
@@ -73,7 +73,9 @@ def solve(
             gradient on the representations Z; train, ordinary training of several starts as one batch.
         certify: none; fast: the exact bound where the oracle knows the maximum (rank(Xt) <= 3, linear networks),
             else the spectral one; full: also branch and bound over cones of directions up to rank 6, in turns with
-            the solver, and beyond that the doubly non-negative relaxation with branches on signs.
+            the solver until the gap or the time limit is reached, and beyond that the doubly non-negative relaxation
+            with branches on signs; auto: the same with the time that the search leaves, and no longer than it pays.
+            Depth >= 3 has the spectral bound alone, and auto is fast there.
         gap: stop at this proved relative gap.
         time_limit: seconds.
         max_iterations: rounds of the method; None sets no limit. Unlike the time limit it leaves the answer repeatable.
@@ -128,6 +130,7 @@ def solve(
         starts=attempt.starts,
         columns=column_names(X),
     )
+    result.attainable = proofs.attainable(problem)
     layered = min(len(W) for W in attempt.weights[:-1]) > 0
     if examining and layered and not budget.spent() and attempt.status is not Status.INTERRUPTED:
         if callback is not None and attempt.history:

@@ -130,7 +130,8 @@ class CovoptRegressor(RegressorMixin, _Network):
         depth: L >= 2, layers of weights.
         bias: beta >= 0; a neuron sees [x, beta], and PyTorch's bias is beta times the last column of W.
         activation: relu, leaky:A or linear.
-        method, certify, gap, time_limit, width, max_width, starts, device: as for `covopt.solve`.
+        method, certify, gap, time_limit, width, max_width, starts, device: as for `covopt.solve`, but certify is fast
+            unless you say otherwise: a search over parameters should not wait for the proof of each fit.
         max_iter: rounds of the method; None sets no limit. Unlike time_limit it leaves the answer repeatable.
         random_state: seed of the search; the same seed gives the same network unless time stopped it.
 

@@ -73,9 +73,10 @@ def solve_block(
     if not has_outputs(weights, layer):
         return None, Certificate.NONE, None, weights
     block = block_problem(problem, weights, layer)
+    certify = "fast" if certify == "auto" else certify  # a block's bound says nothing of the whole: `full` asks for it
     turns = Turns(block, budget, certify, gap, seed, weights[layer - 1], None)
     outcome = turns.take()
-    network = turns.solver.reduced(outcome.state.best).weights()
+    network = turns.network(outcome).weights()
     changed = with_block(weights, layer, network)
     before, after = evaluate(problem, weights), evaluate(problem, changed)
     if after.total < before.total and problem.fits_as_well(after.residual, before.residual):

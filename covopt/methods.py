@@ -31,7 +31,7 @@ class Options:
 
     Attributes:
         budget: the clock.
-        certify: none, fast or full.
+        certify: none, fast, full or auto.
         gap: proved relative gap to stop at.
         seed: of every random choice.
         init: weights to start from.
@@ -42,7 +42,7 @@ class Options:
     """
 
     budget: Budget
-    certify: str = "fast"
+    certify: str = "auto"
     gap: float = 1e-4
     seed: int = 0
     init: Weights | None = None
@@ -163,8 +163,7 @@ def _rounds(problem: Problem, options: Options, init: Tensor | None) -> Attempt:
     """Rounds of Frank-Wolfe in turns with the certifiers, then fewer neurons."""
     turns = Turns(problem, options.budget, options.certify, options.gap, options.seed, init, options.callback)
     outcome = turns.take()
-    turns.solver.budget = options.budget
-    network = turns.solver.reduced(outcome.state.best)
+    network = turns.network(outcome)
     status = outcome.status
     if status is not Status.INTERRUPTED and options.certify == "full" and options.budget.spent():
         status = Status.TIME_LIMIT

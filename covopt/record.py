@@ -192,6 +192,8 @@ def _wrong_entry(summary: dict[str, Any]) -> str | None:
     for name, words in (("status", STATUSES), ("certificate", CERTIFICATES)):
         if summary[name] not in words:
             return name
+    if summary.get("attainable", "none") not in CERTIFICATES:
+        return "attainable"
     if not all(isinstance(layer, dict) and layer.keys() >= LAYER for layer in summary.get("layers", [])):
         return "layers"
     return None

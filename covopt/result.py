@@ -94,6 +94,7 @@ class Result:
         fit: C(F); norm: |W|^2; residual: max |F - Y|.
         lower: a proved lower bound on the minimum, or None.
         certificate: what proves it; status: what ended the solve; seconds: how long it took.
+        attainable: the tightest kind of proof that applies to data of this rank and size.
         history: cost, bound and width over time.
         dual: the dual point behind `lower`, where there is one.
         layers: each hidden layer on its own, for depth >= 3.
@@ -109,6 +110,7 @@ class Result:
     weights: list[Tensor] = field(default_factory=list)
     status: Status = Status.UNSOLVED
     certificate: Certificate = Certificate.NONE
+    attainable: Certificate = Certificate.NONE
     cost: float = math.nan
     fit: float = math.nan
     norm: float = math.nan
@@ -250,6 +252,7 @@ class Result:
             "lower": record.known(self.lower),
             "gap": record.known(self.gap),
             "certificate": str(self.certificate),
+            "attainable": str(self.attainable),
             "status": str(self.status),
             "widths": self.widths,
             "depth": p.depth,
@@ -309,7 +312,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         s = self.summary()
-        return markup.summary(words.answer(s), record.describe(s))
+        return markup.summary(words.answer(s), words.solve_pairs(s))
 
     def _double(self) -> list[Tensor]:
         return [W.double() for W in self.weights]

@@ -80,6 +80,7 @@ def _from_stored(stored: record.Stored) -> Result:
         weights=weights,
         status=Status(s["status"]),
         certificate=Certificate(s["certificate"]),
+        attainable=Certificate(s.get("attainable", Certificate.NONE)),
         cost=cost.total,
         fit=cost.fit,
         norm=cost.norm,

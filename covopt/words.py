@@ -164,7 +164,7 @@ def pairs_of(kind: str, s: Summary) -> Pairs:
     Raises:
         RecordError: the summary lacks what every run of its kind has.
     """
-    say = {SUMMARY: describe, PLATEAU: plateau_pairs, COMPARISON: comparison_pairs, AUDIT: audit_pairs}
+    say = {SUMMARY: solve_pairs, PLATEAU: plateau_pairs, COMPARISON: comparison_pairs, AUDIT: audit_pairs}
     try:
         return say[kind](s)
     except (KeyError, TypeError, ValueError) as error:
@@ -237,6 +237,37 @@ def proof(s: Summary) -> str:
             " linear network if |ΛᵀXw| ≤ 1 for all unit directions w; the largest value is a singular value."
         )
     return PROOFS.get(kind, kind)
+
+
+_WAYS = {
+    "exact": "the exact maximum over all neurons can be computed for inputs of this rank",
+    "branch-and-bound": "branch and bound over all directions applies to inputs of this rank",
+    "relaxation": "a semidefinite relaxation applies to data of this size",
+}
+
+
+def better_bound(s: Summary) -> str:
+    """Where the bound is spectral, or missing: what would prove more, as far as anything is known to; else empty."""
+    kind, way = str(s["certificate"]), str(s.get("attainable", "none"))
+    if kind not in ("spectral", "none") or way == "none" or s["cost"] == 0.0:
+        return ""
+    if s["certify"] == "none":
+        return "No bound was asked for; --certify auto looks for one."
+    if way == "spectral":
+        known = "for three layers and more" if int(str(s["depth"])) > 2 else "for so many samples of so many inputs"
+        return f"No tighter one is known {known}: neither --certify full nor more time raises it."
+    if s["method"] != "cone":
+        return f"{_capital(_WAYS[way])}: --method cone may prove more."
+    if s["certify"] == "fast" and way != "exact":
+        return f"{_capital(_WAYS[way])}: --certify full and enough time may prove more."
+    return f"{_capital(_WAYS[way])}, but proved no more in this time: --certify full and more time may."
+
+
+def solve_pairs(s: Summary) -> Pairs:
+    """A solve as a person reads it; below a bound that is spectral, what would prove more."""
+    pairs, more = describe(s), better_bound(s)
+    place = [label for label, _ in pairs].index("certificate") + 1
+    return [*pairs[:place], *([("better bound", more)] if more else []), *pairs[place:]]
 
 
 def is_constant(widths: object) -> bool:

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 import covopt
 
 warnings.simplefilter("ignore", ConvergenceWarning)  # each fit ends at its time limit, which is told otherwise
-X, y = load_iris(return_X_y=True, as_frame=True)
+X, y = load_iris(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.4, random_state=0, stratify=y)
 network = make_pipeline(StandardScaler(), covopt.CovoptClassifier(loss="mse", time_limit=1.0))
 lams = [1e-3, 1e-2, 1e-1]

@@ -15,7 +15,7 @@ import numpy as np
 import covopt
 
 digits = covopt.read_data("digits", rows=20, scale="max")
-result = covopt.solve(digits.X, digits.Y, lam=1e-2, bias=0.0, time_limit=6)
+result = covopt.solve(digits.X, digits.Y, lam=1e-2, bias=0.0, certify="fast", time_limit=6)
 forces = result.forces(1)
 print(f"cost {result.cost:.6f}, {result.widths[0]} neurons for 20 digits")
 print(

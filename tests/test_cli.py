@@ -93,7 +93,7 @@ def test_options_reach_the_solver(run: Run, solver: FakeSolver) -> None:
         "lam": None,
         "loss": None,
         "bias": 1.0,
-        "certify": "fast",
+        "certify": "auto",
         "gap": 1e-4,
         "time_limit": 300.0,
     }

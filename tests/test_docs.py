@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
+import tomllib
 import unicodedata
 from pathlib import Path
 
@@ -38,6 +41,26 @@ def test_blocks_are_fenced_and_of_a_known_kind(page: Path) -> None:
     for fence in fences(page):
         assert fence.is_directive or fence.kind in KINDS, f"{page}:{fence.line}: '{fence.kind}'"
         assert fence.mark != "not run" or len(fence.value) > 10
+
+
+def imports_of(code: str) -> set[str]:
+    """The top-level names of what a program imports."""
+    nodes = list(ast.walk(ast.parse(code)))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return {name.split(".")[0] for name in plain | {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)}}
+
+
+def test_examples_and_pages_need_no_more_than_covopt_brings() -> None:
+    """Who installs `covopt`, without extras, can run them all; what example 07 asks of scikit-learn needs no pandas."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    brought = {re.split(r"[<>=]", need)[0].replace("-", "_") for need in project["dependencies"]}
+    allowed = brought - {"scikit_learn"} | {"sklearn", "covopt"} | set(sys.stdlib_module_names)
+    programs = {name_of(page): page.read_text() for page in sorted((ROOT / "examples").glob("*.py"))}
+    for page in PAGES:
+        programs |= {f"{name_of(page)}:{f.line}": f.text for f in fences(page) if f.kind == "python"}
+    for name, code in programs.items():
+        assert imports_of(code) <= allowed, name
+        assert "as_frame" not in code, name
 
 
 def slug(heading: str) -> str:

@@ -22,7 +22,7 @@ from covopt.loop import Status
 from covopt.result import Result
 
 FIELDS = (
-    "cost fit norm residual lower gap certificate status widths depth bias loss lam activation layers starts"
+    "cost fit norm residual lower gap certificate attainable status widths depth bias loss lam activation layers starts"
     " method certify data scale rows targets shuffle seconds seed version"
 ).split()
 FILES = "certificate.npz figure.png history.csv network.npz network.pt origin.json problem.npz result.json".split()

@@ -64,7 +64,7 @@ def closed_forms() -> list:
 @pytest.mark.parametrize("case", closed_forms(), ids=lambda c: c[0])
 def test_closed_forms(case: tuple) -> None:
     _, X, Y, options, value = case
-    result = covopt.solve(X, Y, bias=0.0, gap=1e-9, time_limit=90, **options)
+    result = covopt.solve(X, Y, bias=0.0, gap=1e-9, certify="fast", time_limit=90, **options)
     assert result.cost == pytest.approx(value, rel=1e-8)
     if result.lower is not None:
         assert result.lower <= value * (1 + 1e-12)
@@ -77,7 +77,8 @@ def gaussian(seed: int, N: int = 12, d: int = 5, m: int = 2) -> tuple[np.ndarray
 
 
 def solved(X: np.ndarray, Y: np.ndarray, **options: object) -> float:
-    return covopt.solve(X, Y, **({"lam": 1e-2, "gap": 1e-4, "time_limit": 30} | options)).cost  # type: ignore[arg-type]
+    how = {"lam": 1e-2, "gap": 1e-4, "certify": "fast", "time_limit": 30} | options
+    return covopt.solve(X, Y, **how).cost  # type: ignore[arg-type]
 
 
 def test_invariances() -> None:
@@ -117,7 +118,7 @@ def test_proved_bounds_and_random_networks(loss: str, activation: str) -> None:
 
 def test_cost_is_recomputed_from_the_weights() -> None:
     X, Y = gaussian(8)
-    result = covopt.solve(X, Y, lam=1e-2, time_limit=5)
+    result = covopt.solve(X, Y, lam=1e-2, certify="fast", time_limit=5)
     W1, W2 = (W.numpy() for W in result.weights)
     Zs = np.maximum(np.hstack([X, np.ones((12, 1))]) @ W1.T, 0)
     F = np.hstack([Zs, np.ones((12, 1))]) @ W2.T
@@ -135,7 +136,7 @@ def test_without_proof_no_bound() -> None:
     assert result.lower is None
     assert result.gap is None
     assert result.status == Status.CONVERGED
-    spectral = covopt.solve(X, Y, lam=1e-1, gap=1e-3, time_limit=30)
+    spectral = covopt.solve(X, Y, lam=1e-1, gap=1e-3, certify="fast", time_limit=30)
     assert spectral.certificate == Certificate.SPECTRAL
     assert spectral.status == Status.CONVERGED
     assert spectral.lower is not None
@@ -148,16 +149,17 @@ def test_without_proof_no_bound() -> None:
 
 def test_the_same_seed_gives_the_same_answer() -> None:
     X, Y = gaussian(10)
-    first, second = (covopt.solve(X, Y, lam=1e-2, gap=1e-3, seed=3, time_limit=60) for _ in range(2))
+    first, second = (covopt.solve(X, Y, lam=1e-2, gap=1e-3, seed=3, certify="fast", time_limit=60) for _ in range(2))
     assert first.status == second.status == Status.CONVERGED
     assert all(torch.equal(a, b) for a, b in zip(first.weights, second.weights, strict=True))
 
 
 def test_starts_from_an_earlier_run() -> None:
     X, Y = gaussian(11)
-    first = covopt.solve(X, Y, lam=1e-2, gap=1e-3, time_limit=60)
+    how = {"lam": 1e-2, "gap": 1e-3, "certify": "fast", "time_limit": 60}
+    first = covopt.solve(X, Y, **how)
     costs: list[float] = []
-    again = covopt.solve(X, Y, lam=1e-2, gap=1e-3, time_limit=60, init=first, callback=lambda p: costs.append(p.cost))
+    again = covopt.solve(X, Y, **how, init=first, callback=lambda p: costs.append(p.cost))
     assert costs[0] == pytest.approx(first.cost, rel=1e-3)
     assert again.cost <= first.cost * (1 + 1e-9)
 
@@ -169,14 +171,14 @@ def test_time_limit_and_ctrl_c_keep_the_best_network() -> None:
         if line.iteration == 3:
             raise KeyboardInterrupt
 
-    stopped = covopt.solve(X, Y, lam=1e-3, callback=interrupt)
+    stopped = covopt.solve(X, Y, lam=1e-3, certify="fast", callback=interrupt)
     assert stopped.status == Status.INTERRUPTED
     assert np.isfinite(stopped.cost)
     numbers = [line.iteration for line in stopped.history]
     assert numbers == sorted(numbers)
     assert numbers[-2:] == [3, 4]
     assert stopped.cost <= min(p.cost for p in stopped.history) * (1 + 1e-9)
-    limited = covopt.solve(X, Y, lam=1e-4, gap=0.0, time_limit=0.5)
+    limited = covopt.solve(X, Y, lam=1e-4, gap=0.0, certify="fast", time_limit=0.5)
     costs = [line.cost for line in limited.history]
     assert costs[:-1] == sorted(costs[:-1], reverse=True)
     assert limited.status == Status.TIME_LIMIT
@@ -192,7 +194,7 @@ def test_reduction_leaves_few_neurons(seed: int) -> None:
 
 
 def test_reduction_leaves_one_neuron_for_proportional_targets() -> None:
-    assert covopt.solve(np.eye(5), np.arange(1.0, 6.0), bias=0.0, gap=1e-9, time_limit=20).widths == [1]
+    assert covopt.solve(np.eye(5), np.arange(1.0, 6.0), bias=0.0, gap=1e-9, certify="fast", time_limit=20).widths == [1]
 
 
 def test_zero_targets_cost_nothing() -> None:

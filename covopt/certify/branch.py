@@ -19,7 +19,6 @@ bounds them anew and returns the bound that they prove, whatever is written in t
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,12 +27,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify.cones import ConeBounds
+from covopt.certify.pace import FAIR, Pace
 from covopt.certify.tree import Log, OpenCones, Tree, halves, roots, twice
 from covopt.cone.arrangement import row_basis
 from covopt.cone.oracle import oracle_values
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
+from covopt.loop import Budget
 from covopt.model.activation import Activation
 
 LARGEST_RANK = 12  # 2^r orthants to start from, and r (r - 1) / 2 < 255 edges
@@ -50,6 +51,8 @@ class BranchOptions:
         reported: directions in the answer, at most.
         near, merge: reported are directions with h above (1 - near) times the best, farther apart than this angle.
         most_cones: the tree is as large as this at most.
+        worth: the tree is left when as much time again would take less than this part off what its bound has above the
+            target (`certify.pace`); 0: never.
     """
 
     batch: int = 256
@@ -59,6 +62,7 @@ class BranchOptions:
     near: float = 1e-2
     merge: float = 1e-3
     most_cones: int = 20_000_000
+    worth: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -110,13 +114,13 @@ def branch_and_bound(
     if not bool(torch.isfinite(Lambda).all()):
         raise ProblemError("The dual point has NaN or infinite entries; branch and bound needs finite ones.")
     search = _Search(Xt, activation, Lambda, target, rule, options or BranchOptions())
-    search.clock = time.monotonic() + time_limit
+    search.start(time_limit)
     if starts is not None and len(starts):
         search.meet(starts.double() @ search.frame.Q.T)
     search.plant()
     while search.unfinished() and not (stop_when_violated and search.violated):
         search.cut()
-    return search.answer(time.monotonic() - search.clock + time_limit)
+    return search.answer()
 
 
 def replay(
@@ -214,7 +218,7 @@ class _Search:
         self.Xt, self.activation, self.target, self.options = Xt, activation, target, options
         self.frame = _Frame(Xt, Lambda, rule)
         self.bounds = ConeBounds(self.frame.P, activation, self.frame.Lambda)
-        self.clock = math.inf
+        self.start(math.inf)
         self.best, self.closed = 0.0, -math.inf
         self.q = self.frame.P.new_zeros(0, self.frame.P.shape[1])
         self.value = self.q[:, 0]
@@ -231,6 +235,10 @@ class _Search:
         aim = self.best * (1.0 + self.options.slack) if self.violated else self.target
         floor = 4 * math.sqrt(self.frame.P.shape[1]) * self.bounds.rounding  # what cutting cannot improve
         return max(floor, self.frame.to_leaf(aim, self.bounds, self.options))
+
+    def start(self, time_limit: float) -> None:
+        """Let the clock run."""
+        self.budget, self.pace = Budget(time_limit), Pace()
 
     def meet(self, q: Float[Tensor, "B r"]) -> None:
         """Remember the best of these directions."""
@@ -253,10 +261,14 @@ class _Search:
         self._bound(names[:0], V, side, torch.full_like(side, math.inf), names, 0 * names)
 
     def unfinished(self) -> bool:
-        """Whether a cone above the aim can be cut, and there is time and room."""
-        if self.log.count > self.options.most_cones or time.monotonic() >= self.clock:
+        """Whether a cone above the aim can be cut, there is time and room, and cutting pays."""
+        if self.log.count > self.options.most_cones or self.budget.spent():
             return False
-        return self.open.largest() > self.enough
+        largest, enough, seconds = self.open.largest(), self.enough, self.budget.seconds()
+        if largest <= enough:
+            return False
+        self.pace.add(seconds, -largest)
+        return seconds < FAIR or self.pace.again >= self.options.worth * (largest - enough)
 
     def cut(self) -> None:
         """Cut the worst cones, bound the halves, and keep those above the aim."""
@@ -277,7 +289,7 @@ class _Search:
         edge = self.bounds.edge_to_split(V[left], known.select(left))
         self.open.replace(slots, (V[left], side[left], upper[left], edge, name[left], depth[left]))
 
-    def answer(self, seconds: float) -> BranchAnswer:
+    def answer(self) -> BranchAnswer:
         """The proof as it stands and the best directions, evaluated in the coordinates of the data."""
         enough = self.enough
         largest = max(self.closed, self.open.largest())
@@ -287,5 +299,11 @@ class _Search:
         values, order = values.sort(descending=True)
         values = values * (self.frame.scale / to_unit_scale(self.Xt.double())[1])
         return BranchAnswer(
-            upper, directions[order], values, self.log.count, self.open.above(enough), seconds, self.log.tree()
+            upper,
+            directions[order],
+            values,
+            self.log.count,
+            self.open.above(enough),
+            self.budget.seconds(),
+            self.log.tree(),
         )

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.certify.bounds import DualBound, dual_bound
-from covopt.certify.branch import branch_and_bound, replay
-from covopt.certify.relaxation import RelaxedBound, check_maximum, relaxed_bound
+from covopt.certify.branch import BranchOptions, branch_and_bound, replay
+from covopt.certify.relaxation import RelaxationOptions, RelaxedBound, Watch, check_maximum, relaxed_bound
 from covopt.certify.sign_branch import Multipliers
 from covopt.certify.spectral import spectral_bound
 from covopt.certify.tree import Tree
-from covopt.cone.arrangement import row_rank
-from covopt.cone.exact import exact_oracle
+from covopt.cone.arrangement import has_rank_at_most
+from covopt.cone.exact import exact_oracle, has_exact_oracle
 from covopt.cone.linear import LinearOracle
 from covopt.cone.oracle import Answer, Oracle
 from covopt.errors import InternalError, ProblemError
@@ -87,11 +87,28 @@ def network_proof(problem: Problem, weights: Weights) -> Proof | None:
 
 def can_branch(problem: Problem) -> bool:
     """Whether branch and bound over cones of directions has a chance."""
-    return row_rank(problem.Xt) <= LARGEST_BRANCHING_RANK
+    return has_rank_at_most(problem.Xt, LARGEST_BRANCHING_RANK)
+
+
+def attainable(problem: Problem) -> Certificate:
+    """The tightest kind of proof that applies to a problem of this depth, rank and size."""
+    if problem.depth > 2:
+        return Certificate.SPECTRAL
+    if problem.activation.is_linear or has_exact_oracle(problem.Xt):
+        return Certificate.EXACT
+    if can_branch(problem):
+        return Certificate.BRANCH_AND_BOUND
+    return Certificate.RELAXATION if can_relax(problem) else Certificate.SPECTRAL
 
 
 def branching_proof(
-    problem: Problem, Lambda: Float[Tensor, "N m"], *, gap: float, time_limit: float, starts: Float[Tensor, "S d"]
+    problem: Problem,
+    Lambda: Float[Tensor, "N m"],
+    *,
+    gap: float,
+    time_limit: float,
+    starts: Float[Tensor, "S d"],
+    worth: float = 0.0,
 ) -> tuple[Proof, Answer]:
     """The bound from branch and bound at Lambda, and the directions above 1 that it met.
 
@@ -100,6 +117,7 @@ def branching_proof(
             as much as M - 1, relative, and the dual point takes its share.
         time_limit: seconds; a tree that is cut short proves less, and proves it all the same.
         starts: the active neurons' directions (S, n_0 + 1).
+        worth: end when as much time again would take less than this part off what the bound lacks; 0: never.
     """
     found = branch_and_bound(
         problem.Xt,
@@ -108,6 +126,7 @@ def branching_proof(
         target=1.0 + gap / 4.0,
         time_limit=time_limit,
         starts=starts,
+        options=BranchOptions(worth=worth),
     )
     bound = dual_bound(problem, Lambda, found.upper_bound)
     proof = _from_bound(bound, Certificate.BRANCH_AND_BOUND, {"tree": found.tree.codes})
@@ -116,7 +135,8 @@ def branching_proof(
 
 def can_relax(problem: Problem) -> bool:
     """Whether the relaxation's matrices are small enough."""
-    return problem.samples + row_rank(problem.Xt) + problem.Y.shape[1] <= LARGEST_RELAXATION
+    most = LARGEST_RELAXATION - problem.samples - problem.Y.shape[1]
+    return most >= 0 and has_rank_at_most(problem.Xt, most)
 
 
 def relaxation_proof(
@@ -127,6 +147,8 @@ def relaxation_proof(
     refuted: float,
     time_limit: float,
     start: RelaxedBound | None = None,
+    worth: float = 0.0,
+    callback: Watch | None = None,
 ) -> tuple[Proof, RelaxedBound]:
     """The bound from the doubly non-negative relaxation, Lambda optimised against it or its tree grown at Lambda.
 
@@ -135,8 +157,19 @@ def relaxation_proof(
         refuted: end as soon as a direction with h above this is met at Lambda.
         time_limit: seconds.
         start: what an earlier call returned for the same problem.
+        worth: as for `branching_proof`.
+        callback: called with the seconds so far and the best bound so far.
     """
-    found = relaxed_bound(problem, Lambda, time_limit=time_limit, target=target, refuted=refuted, start=start)
+    found = relaxed_bound(
+        problem,
+        Lambda,
+        time_limit=time_limit,
+        target=target,
+        refuted=refuted,
+        start=start,
+        callback=callback,
+        options=RelaxationOptions(worth=worth),
+    )
     parts = found.multipliers
     evidence = {name: getattr(parts, name).detach().cpu().numpy() for name in ("splits", "walls", "values")}
     proof = Proof(found.lower, found.certificate, found.Lambda, found.maximum, evidence)

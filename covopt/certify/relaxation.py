@@ -25,6 +25,7 @@ from torch import Tensor
 from covopt.certify.bounds import DualBound, dual_bound
 from covopt.certify.first_order import STEPS, AlternatingDirections, FreeLambda, StepOptions
 from covopt.certify.lift import Ground, Piece, make_ground, make_piece, prove
+from covopt.certify.pace import FAIR, Pace
 from covopt.certify.sign_branch import BRANCH, BranchOptions, Multipliers, SignBranch, proved_maximum
 from covopt.errors import ProblemError
 from covopt.lazy import lazy
@@ -54,7 +55,10 @@ class RelaxationOptions:
         share: of the time limit that the first part may take when a dual point for the second is given.
         mixtures: the second part grows trees for Lambda = share * Lambda0 + (1 - share) * the first part's, these
             shares: Lambda0 is best in the end, but the others have less to close.
-        turn: of the remaining time, what a tree gets each time that it is its turn.
+        turn: of the remaining time, what a tree gets each time that it is its turn, and never more than all that was
+            done before took.
+        worth: the trees are left when as much time again would take less than this part off what the bound lacks of the
+            target, going by the pace of the most promising one (`certify.pace`); 0: never.
         branch: options of the second.
         steps: options of the alternating directions.
     """
@@ -66,6 +70,7 @@ class RelaxationOptions:
     share: float = 0.25
     mixtures: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25)
     turn: float = 0.04
+    worth: float = 0.0
     branch: BranchOptions = BRANCH
     steps: StepOptions = STEPS
 
@@ -243,7 +248,7 @@ class _Work:
         self, problem: Problem, options: RelaxationOptions, budget: Budget, target: float, callback: Watch | None
     ) -> None:
         self.problem, self.options, self.budget = problem, options, budget
-        self.target, self.callback = target, callback
+        self.target, self.callback, self.before = target, callback, 0.0
         self.ground = make_ground(problem.Xt, problem.activation)
         Lambda = torch.zeros_like(problem.Y, dtype=torch.float64)
         self.best, self.free = DualBound(0.0, 0.0, Lambda, 0.0), Lambda
@@ -261,6 +266,7 @@ class _Work:
 
     def begin(self, start: RelaxedBound) -> None:
         """Go on from an earlier result."""
+        self.before = start.seconds
         self.best, self.free = DualBound(start.lower, 1.0, start.Lambda, start.maximum), start.free
         self.proof = functools.partial(_same, start.multipliers)
 
@@ -291,20 +297,32 @@ class _Work:
         options = self.options
         shares = options.mixtures if bool(self.free.any()) else (1.0,)
         trees = [_Tree(self, share * Lambda0 + (1.0 - share) * self.free) for share in shares]
-        turn, first = options.turn * self.budget.remaining(), trees[0].tree
+        longest, first = options.turn * self.budget.remaining(), trees[0].tree
         for tree in trees:
             self.direction, self.value = first.direction, first.attained * self.ground.size
             if self.value > refuted or self.best.lower >= self.target:
                 return
-            tree.grow(turn)
+            tree.grow(min(longest, self.spent()))
         while self.best.lower < self.target and not self.budget.spent():
             self.direction, self.value = first.direction, first.attained * self.ground.size
             if self.value > refuted:
                 return
             trees = [tree for tree in trees if tree.ceiling > self.best.lower * (1.0 + options.stall)]
-            if not trees:
+            if not trees or not any(self._pays(tree) for tree in trees):
                 break
-            max(trees, key=lambda tree: tree.promise).grow(turn)
+            turn = min(longest, self.spent())
+            max(trees, key=lambda tree: tree.promise(turn)).grow(turn)
+
+    def spent(self) -> float:
+        """Seconds of work on this problem, those of the start included."""
+        return self.before + self.budget.seconds()
+
+    def _pays(self, tree: _Tree) -> bool:
+        """Whether as much time again as this tree had would bring enough."""
+        if self.options.worth == 0.0 or self.spent() < FAIR:
+            return True
+        reach = min(tree.ceiling, tree.lower + tree.pace.again)
+        return reach - self.best.lower >= self.options.worth * (self.target - self.best.lower)
 
     def result(self, interrupted: bool) -> RelaxedBound:
         """The best proof, its multipliers scaled like its Lambda."""
@@ -325,24 +343,24 @@ class _Tree:
         self.work, self.Lambda = work, Lambda
         self.tree = SignBranch(work.ground, Lambda, work.options.branch, work.options.steps)
         self.wanted = 0.0 if math.isinf(work.target) else self._wanted() / work.ground.size
-        self.lower = self.gain = 0.0
+        self.lower = self.gain = self.seconds = 0.0
+        self.pace = Pace()
 
     @property
     def ceiling(self) -> float:
         """The bound if the maximum were what some direction is seen to attain: this Lambda proves no more."""
         return self._bound(self.tree.attained).lower
 
-    @property
-    def promise(self) -> float:
-        """The bound after another turn, if it brings as much as the last one."""
-        return min(self.ceiling, self.lower + self.gain)
+    def promise(self, seconds: float) -> float:
+        """The bound after another turn of so many seconds, at the pace of the last one."""
+        return min(self.ceiling, self.lower + self.gain * seconds)
 
     def _bound(self, maximum: float) -> DualBound:
         return dual_bound(self.work.problem, self.Lambda, _whole(self.work.ground, self.Lambda, maximum))
 
     def grow(self, seconds: float) -> None:
         """Work on the tree for so long, and offer what it proves."""
-        work, before = self.work, self.lower
+        work, before, started = self.work, self.lower, self.work.budget.seconds()
 
         def watch(maximum: float, nodes: int) -> None:
             if work.callback is not None:
@@ -352,7 +370,9 @@ class _Tree:
             self.tree.grow(self.wanted, Budget(min(seconds, work.budget.remaining())), callback=watch)
         finally:
             bound = self._bound(self.tree.maximum)
-            self.lower, self.gain = bound.lower, bound.lower - before
+            took = max(1e-9, work.budget.seconds() - started)
+            self.lower, self.gain, self.seconds = bound.lower, (bound.lower - before) / took, self.seconds + took
+            self.pace.add(self.seconds, self.lower)
             work.offer(bound, self.tree.multipliers)
 
     def _wanted(self, halvings: int = 40) -> float:

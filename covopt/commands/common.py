@@ -60,12 +60,12 @@ def deliver(result: Result, out: Path | None, force: bool, as_json: bool, data: 
 
 
 def print_summary(summary: dict[str, object], as_json: bool) -> None:
-    from covopt import record
+    from covopt import record, words
 
     if as_json:
         print(record.as_json(summary))
         return
-    print_pairs(record.describe(summary))
+    print_pairs(words.solve_pairs(summary))
 
 
 def print_pairs(pairs: list[tuple[str, str]]) -> None:

@@ -46,6 +46,7 @@ class Certify(StrEnum):
     NONE = "none"
     FAST = "fast"
     FULL = "full"
+    AUTO = "auto"
 
 
 # The options that several commands share, in the four panels of --help.
@@ -114,7 +115,14 @@ MethodName = Annotated[
         rich_help_panel=_SOLVING,
     ),
 ]
-Proof = Annotated[Certify, typer.Option(help="Work to spend on the proof.", rich_help_panel=_SOLVING)]
+Proof = Annotated[
+    Certify,
+    typer.Option(
+        help="Work to spend on the proof. fast: what comes with the search; full: all the time that is left; auto: the"
+        " same, while it pays.",
+        rich_help_panel=_SOLVING,
+    ),
+]
 Width = Annotated[
     int | None,
     typer.Option(help="Of every hidden layer, for hidden and train.", metavar="N", rich_help_panel=_SOLVING),

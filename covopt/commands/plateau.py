@@ -45,7 +45,7 @@ def plateau_command(
     lam: options.Lam = None,
     loss: options.LossName = None,
     activation: options.ActivationName = "relu",
-    certify: options.Proof = options.Certify.FAST,
+    certify: options.Proof = options.Certify.AUTO,
     gap: options.Gap = 1e-4,
     time_limit: options.TimeLimit = 300.0,
     seed: options.Seed = 0,

@@ -23,7 +23,7 @@ def solve_command(
     loss: options.LossName = None,
     activation: options.ActivationName = "relu",
     method: options.MethodName = options.Method.CONE,
-    certify: options.Proof = options.Certify.FAST,
+    certify: options.Proof = options.Certify.AUTO,
     gap: options.Gap = 1e-4,
     time_limit: options.TimeLimit = 300.0,
     seed: options.Seed = 0,

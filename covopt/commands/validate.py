@@ -51,7 +51,7 @@ def validate_command(
     activation: ActivationName = "relu",
     width: Width = None,
     starts: Starts = None,
-    certify: options.Proof = options.Certify.FAST,
+    certify: options.Proof = options.Certify.AUTO,
     gap: options.Gap = 1e-4,
     time_limit: options.TimeLimit = 60.0,
     seed: options.Seed = 0,

@@ -64,6 +64,12 @@ def row_rank(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE) -> int:
     return len(row_basis(Xt, rule))
 
 
+def has_rank_at_most(Xt: Float[Tensor, "N d"], most: int, rule: RankRule = RANK_RULE) -> bool:
+    """Whether `row_rank` is at most this; where it is far above, a few rows tell without a decomposition of all."""
+    few = Xt[: 8 * (most + 1)]
+    return row_rank(few, rule) <= most and (len(few) == len(Xt) or row_rank(Xt, rule) <= most)
+
+
 class ArrangementOracle:
     """The exact maximum of h(w) = |Lambda^T sigma(Xt w)| over unit w, for rank(Xt) <= 2, in O(N m log N).
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.cone.arrangement import ArrangementOracle, row_rank
+from covopt.cone.arrangement import ArrangementOracle, has_rank_at_most
 from covopt.cone.sphere import SphereOracle
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.model.activation import Activation
@@ -18,7 +18,11 @@ def exact_oracle(
     Xt: Float[Tensor, "N d"], activation: Activation, rule: RankRule = RANK_RULE, most_circles: int = MOST_CIRCLES
 ) -> ArrangementOracle | SphereOracle | None:
     """An oracle whose bound is the maximum itself; None for rank > 3, or rank 3 with more than `most_circles` rows."""
-    rank = row_rank(Xt, rule)
-    if rank <= 2:
+    if has_rank_at_most(Xt, 2, rule):
         return ArrangementOracle(Xt, activation, rule)
-    return SphereOracle(Xt, activation, rule) if rank == 3 and len(Xt) <= most_circles else None
+    return SphereOracle(Xt, activation, rule) if has_exact_oracle(Xt, rule, most_circles) else None
+
+
+def has_exact_oracle(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE, most_circles: int = MOST_CIRCLES) -> bool:
+    """Whether `exact_oracle` has one."""
+    return has_rank_at_most(Xt, 3 if len(Xt) <= most_circles else 2, rule)

@@ -75,7 +75,7 @@ def notes(s: Mapping[str, object]) -> list[str]:
 
 def proof(s: Mapping[str, object]) -> list[str]:
     """What proves the bound, what that means, and what a check of it does."""
-    return [words.proof(s), words.checking(s)]
+    return [text for text in (words.proof(s), words.better_bound(s), words.checking(s)) if text]
 
 
 def check(directory: str | Path) -> str:

@@ -235,7 +235,7 @@ def validate(
     depth: int | None = None,
     bias: float = 1.0,
     activation: str | Activation | None = None,
-    certify: str = "fast",
+    certify: str = "auto",
     gap: float = 1e-4,
     time_limit: float = 60.0,
     seed: int = 0,

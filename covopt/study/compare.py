@@ -186,7 +186,8 @@ def compare(
         width: hidden neurons for the methods that need to be told; the cone finds its own.
         starts: random starts for the methods that make them.
         callback: gets the method and a `Progress` after each round.
-        options: as for `covopt.solve`; `time_limit` is for each method.
+        options: as for `covopt.solve`; `time_limit` is for each method. `certify` is fast unless you say otherwise, so
+            that the whole time goes into the search, as with the methods that have no proofs of their own.
 
     Returns:
         Each method's result, or why it cannot solve a problem of this kind.
@@ -202,6 +203,7 @@ def compare(
     if asked and set(methods) == {"cone"}:
         own = " and ".join(asked)
         raise ProblemError(f"The method cone finds its own {own}; leave that out, or compare others too.")
+    options = {"certify": "fast", **options}
     contenders: list[Contender] = []
     refused: list[ProblemError] = []
     for method in methods:

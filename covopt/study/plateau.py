@@ -246,7 +246,7 @@ def plateau(
     layer: int | None = None,
     widths: Sequence[int] | None = None,
     starts: int = 16,
-    certify: str = "fast",
+    certify: str = "auto",
     gap: float = 1e-4,
     time_limit: float = 300.0,
     seed: int = 0,

@@ -106,7 +106,10 @@ ROWS = [
     Row("covopt does not compute on meta; use cpu or cuda.", lambda _: solve(X, Y, device="meta")),
     Row("There is no CUDA device (cuda:99) here that torch can use; use cpu.", lambda _: solve(X, Y, device="cuda:99")),
     Row("The method 'magic' is unknown; use cone or hidden or train.", lambda _: solve(X, Y, method="magic")),
-    Row("'maybe' is no level of certification; use none or fast or full.", lambda _: solve(X, Y, certify="maybe")),
+    Row(
+        "'maybe' is no level of certification; use none or fast or full or auto.",
+        lambda _: solve(X, Y, certify="maybe"),
+    ),
     Row("The gap is 1; give a number from 0 to below 1.", lambda _: solve(X, Y, gap=1)),
     Row("The gap is an array; give a number from 0 to below 1.", lambda _: solve(X, Y, gap=X)),
     Row("The time limit is 0; give seconds above 0.", lambda _: solve(X, Y, time_limit=0)),

@@ -1,0 +1,36 @@
+"""How a proof gets on: what as much time again would bring, judging by the second half of the time so far."""
+
+from __future__ import annotations
+
+import bisect
+import math
+
+# Seconds before which a proof is not judged: bounds of trees stand still for a while and then fall.
+FAIR = 5.0
+
+
+class Pace:
+    """A proved number over time."""
+
+    def __init__(self) -> None:
+        self._seconds: list[float] = []
+        self._values: list[float] = []
+
+    def add(self, seconds: float, value: float) -> None:
+        """The number after so many seconds of work, which never go back."""
+        self._seconds.append(seconds)
+        self._values.append(value)
+
+    @property
+    def again(self) -> float:
+        """What as much time again would add to it at the pace of the second half of the time so far.
+
+        Infinite where there is nothing to judge by: no number that is as old as half of the time.
+        """
+        if not self._seconds:
+            return math.inf
+        place = bisect.bisect_right(self._seconds, 0.5 * self._seconds[-1]) - 1
+        if place < 0:
+            return math.inf
+        halves = self._seconds[-1] / max(self._seconds[-1] - self._seconds[place], 1e-300)
+        return halves * (self._values[-1] - self._values[place])

@@ -1,0 +1,178 @@
+"""The solver and the certifiers in turns: what `auto` proves, when it ends, and what it says about a spectral bound."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import covopt
+from covopt import turns, words
+from covopt.certify.pace import Pace
+from covopt.certify.proofs import Proof, attainable
+from covopt.certify.relaxation import RelaxedBound
+from covopt.certify.sign_branch import Multipliers
+from covopt.loop import Budget, Certificate, Progress, Status
+from covopt.model.problem import Problem, make_problem
+from covopt.model.weights import evaluate
+
+
+def gaussian(N: int, d: int, m: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((N, d)), rng.standard_normal((N, m))
+
+
+def test_the_default_proves_what_the_search_alone_does_not() -> None:
+    """Eight digits: spectral 40 % below, the relaxation within a few percent; both below any network."""
+    digits = covopt.read_data("digits", rows=8, scale="max")
+    question = {"lam": 1e-2, "bias": 0.0, "gap": 0.03}
+    quick = covopt.solve(digits.X, digits.Y, **question, certify="fast", time_limit=20)
+    seen: list[Progress] = []
+    found = covopt.solve(digits.X, digits.Y, **question, time_limit=100, callback=seen.append)
+    assert quick.certificate == Certificate.SPECTRAL
+    assert quick.gap is not None
+    assert quick.gap > 0.3
+    assert found.certify == "auto"
+    assert found.status == Status.OPTIMAL
+    assert found.gap is not None
+    assert found.gap <= 0.03
+    assert found.lower is not None
+    assert found.lower <= min(found.cost, quick.cost)
+    bounds = [line.lower for line in seen if line.lower is not None]
+    assert bounds == sorted(bounds)
+    assert max(bounds) <= found.lower * (1 + 1e-6)
+    assert len({line.cost for line in seen[-2:]}) == 1  # the last lines tell of the bound alone
+
+
+def test_few_inputs_are_closed_by_branch_and_bound_before_the_time_is_over() -> None:
+    X, Y = gaussian(8, 3)
+    found = covopt.solve(X, Y, lam=0.1, gap=1e-2, time_limit=300)
+    assert found.certificate == Certificate.BRANCH_AND_BOUND
+    assert found.status == Status.OPTIMAL
+    assert found.seconds < 250
+
+
+class Spent:
+    """A relaxation that proves the same every time, and meets a direction that refutes or not."""
+
+    def __init__(self, lower: float, value: float) -> None:
+        self.lower, self.value, self.calls = lower, value, 0
+
+    def __call__(self, problem: Problem, Lambda: torch.Tensor, **options: object) -> tuple[Proof, RelaxedBound]:
+        self.calls += 1
+        proof = Proof(self.lower, Certificate.RELAXATION, Lambda, 1.0)
+        direction = Lambda.new_ones(problem.Xt.shape[1]) / math.sqrt(problem.Xt.shape[1])
+        nothing = Multipliers(torch.tensor([-1]), problem.Xt[:0], problem.Xt.new_zeros(0))
+        kind = Certificate.RELAXATION
+        return proof, RelaxedBound(self.lower, Lambda, 1.0, nothing, kind, 0.1, Lambda, direction, self.value)
+
+
+@pytest.mark.parametrize(("value", "most"), [(0.9, 1), (1.5, 3)])
+def test_auto_ends_when_neither_finds_anything_more(monkeypatch: pytest.MonkeyPatch, value: float, most: int) -> None:
+    """A proof that gains nothing, again and again, does not use up the time limit, even where it claims refutations."""
+    relaxation = Spent(1e-3, value)
+    monkeypatch.setattr(turns.proofs, "relaxation_proof", relaxation)
+    X, Y = gaussian(8, 9)
+    found = covopt.solve(X, Y, lam=0.3, gap=1e-3, time_limit=500)
+    assert 1 <= relaxation.calls <= most
+    assert found.status == Status.CONVERGED
+    assert found.seconds < 400
+
+
+def test_a_search_that_time_cuts_short_is_not_called_converged() -> None:
+    digits = covopt.read_data("digits", rows=60, scale="max")
+    found = covopt.solve(digits.X, digits.Y, lam=1e-3, bias=0.0, time_limit=1.0)
+    assert found.status == Status.TIME_LIMIT
+    assert math.isfinite(found.cost)
+
+
+def test_zero_targets_need_no_proof() -> None:
+    X, Y = gaussian(8, 9)
+    found = covopt.solve(X, 0.0 * Y, lam=0.3, time_limit=20)
+    assert (found.cost, found.status) == (0.0, Status.OPTIMAL)
+
+
+def test_rounds_are_counted_over_all_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proof that refutes again and again does not make rounds beyond `max_iterations`."""
+    monkeypatch.setattr(turns.proofs, "relaxation_proof", Spent(1e-3, 1.5))
+    X, Y = gaussian(8, 9)
+    found = covopt.solve(X, Y, lam=0.3, time_limit=500, max_iterations=3)
+    assert found.status == Status.ITERATION_LIMIT
+    assert found.history[-2].iteration == 3
+
+
+def test_an_interrupted_proof_keeps_the_network_and_what_was_proved() -> None:
+    digits = covopt.read_data("digits", rows=6, scale="max")
+
+    def interrupt(line: Progress) -> None:
+        spectral = 0.6 * line.cost
+        if line.lower is not None and line.lower > spectral:  # only a certifier proves so much
+            raise KeyboardInterrupt
+
+    found = covopt.solve(digits.X, digits.Y, lam=1e-2, bias=0.0, gap=0.01, time_limit=100, callback=interrupt)
+    assert found.status == Status.INTERRUPTED
+    problem = make_problem(digits.X, digits.Y, lam=1e-2, bias=0.0)
+    assert found.cost == pytest.approx(evaluate(problem, found.weights).total, rel=1e-12)
+    assert found.lower is not None
+    assert 0.6 * found.cost < found.lower <= found.cost
+
+
+def test_pace_judges_by_the_second_half() -> None:
+    pace = Pace()
+    assert pace.again == math.inf
+    pace.add(1.0, 5.0)
+    assert pace.again == math.inf
+    pace.add(2.0, 7.0)
+    assert pace.again == pytest.approx(4.0)  # two in the second half, so four in as much time again
+    for second in range(3, 9):
+        pace.add(float(second), 7.0)
+    assert pace.again == 0.0
+
+
+@pytest.mark.parametrize(
+    ("N", "d", "depth", "activation", "kind"),
+    [
+        (9, 2, 2, "relu", Certificate.EXACT),
+        (9, 40, 2, "linear", Certificate.EXACT),
+        (9, 5, 2, "relu", Certificate.BRANCH_AND_BOUND),
+        (9, 6, 2, "relu", Certificate.RELAXATION),
+        (700, 6, 2, "relu", Certificate.SPECTRAL),
+        (700, 5, 2, "relu", Certificate.BRANCH_AND_BOUND),
+        (9, 2, 3, "relu", Certificate.SPECTRAL),
+    ],
+)
+def test_the_tightest_proof_there_is(N: int, d: int, depth: int, activation: str, kind: Certificate) -> None:
+    problem = make_problem(*gaussian(N, d), lam=0.1, depth=depth, activation=activation)
+    assert attainable(problem) == kind
+
+
+def said(N: int, d: int, **options: object) -> str:
+    found = covopt.solve(*gaussian(N, d), lam=0.5, time_limit=0.5, **options)  # type: ignore[arg-type]
+    pairs = dict(words.solve_pairs(found.summary()))
+    assert pairs.get("better bound", "") == words.better_bound(found.summary())
+    return pairs.get("better bound", "")
+
+
+def test_a_spectral_bound_says_what_would_prove_more() -> None:
+    assert "branch and bound" in said(9, 4, certify="fast").lower()
+    assert "relaxation" in said(9, 9, certify="fast")
+    assert "--method cone" in said(9, 9, method="train", width=2, starts=1)
+    assert "neither --certify full nor more time" in said(9, 9, depth=3)
+    assert "neither --certify full nor more time" in said(800, 9)
+    assert "--certify auto" in said(9, 9, certify="none")
+    assert said(9, 1) == ""
+
+
+def test_the_solver_may_go_on_while_the_cost_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the time, unless the second half of the turn gained more than a percent."""
+    problem = make_problem(*gaussian(8, 9), lam=0.3)
+    work = turns.Turns(problem, Budget(1000.0), "auto", 1e-4, 0, None, None)
+    outcome = turns.run(work.solver, Budget(1000.0, 1))
+    now = outcome.state.best.cost
+    monkeypatch.setattr(Budget, "seconds", lambda _: 10.0)
+    outcome.history = [Progress(0, 1.0, 2.0 * now, None, 1), Progress(1, 9.0, now, None, 1)]
+    assert work._falls(outcome, 0.0)
+    outcome.history = [Progress(0, 1.0, 1.001 * now, None, 1), Progress(1, 9.0, now, None, 1)]
+    assert not work._falls(outcome, 0.0)
