@@ -1,0 +1,53 @@
+"""The README's and the site's front page show one example: what the program prints, and the picture that it stores."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from fences import fences
+from runs import toy_result
+
+from covopt import words
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md"]
+LARGEST = 100_000
+
+
+def example(page: Path) -> list[str]:
+    """The lines of the block that shows the first command and its output."""
+    shown = [fence.text for fence in fences(page) if fence.kind == "text" and fence.text.startswith("$ covopt solve")]
+    assert len(shown) == 1
+    return shown[0].splitlines()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_an_example_its_picture_and_who_it_is_for_come_first(page: Path) -> None:
+    text = page.read_text()
+    picture = (page.parent / ("docs/digits.png" if page.name == "README.md" else "digits.png")).resolve()
+    assert picture.stat().st_size < LARGEST
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    places = [text.index(mark) for mark in ("$ covopt solve digits", "digits.png)", "Who it is for")]
+    assert places == sorted(places)
+    assert places[-1] < len(text) / 2
+    assert "oracle" not in text[: places[-1]]
+
+
+def test_both_pages_show_the_same_output_of_the_first_command_with_a_gap_of_two_percent() -> None:
+    lines, again = (example(page) for page in PAGES)
+    assert lines == again
+    labels = [label for label, _ in words.solve_pairs(toy_result().summary())]
+    assert [line[:13].strip() for line in lines[1:]] == labels
+    shown = {line[:13].strip(): line[13:] for line in lines[1:]}
+    cost, lower, gap = (float(shown[name]) for name in ("cost", "lower bound", "gap"))
+    assert gap == pytest.approx((cost - lower) / cost, rel=1e-4)
+    assert gap <= 0.02
+
+
+def test_the_command_shown_is_the_one_that_ci_runs() -> None:
+    first = next(fence for fence in fences(ROOT / "README.md") if fence.mark == "ci").text
+    ran = shlex.split(first.rpartition("&&")[2])
+    asked = shlex.split(example(ROOT / "README.md")[0])[2:]
+    assert ran[1 : 1 + len(asked)] == asked
