@@ -170,7 +170,7 @@ def test_the_solver_may_go_on_while_the_cost_falls(monkeypatch: pytest.MonkeyPat
     problem = make_problem(*gaussian(8, 9), lam=0.3)
     work = turns.Turns(problem, Budget(1000.0), "auto", 1e-4, 0, None, None)
     outcome = turns.run(work.solver, Budget(1000.0, 1))
-    now = outcome.state.best.cost
+    now = work.solver.cost(outcome.state)
     monkeypatch.setattr(Budget, "seconds", lambda _: 10.0)
     outcome.history = [Progress(0, 1.0, 2.0 * now, None, 1), Progress(1, 9.0, now, None, 1)]
     assert work._falls(outcome, 0.0)
