@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from covopt.answer import solve, verify
+    from covopt.answer import solve
     from covopt.certify.completely_positive import CPRank, cp_rank
     from covopt.certify.sigma_rank import SigmaRank, sigma_rank
     from covopt.data import Dataset, read_data
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from covopt.study.compare import Comparison, compare
     from covopt.study.plateau import Plateau, plateau
     from covopt.study.sweep import Sweep, sweep
+    from covopt.verification.verify import verify
 
 _HOMES = {
     "solve": "answer",
@@ -36,7 +37,7 @@ _HOMES = {
     "Comparison": "study.compare",
     "plateau": "study.plateau",
     "Plateau": "study.plateau",
-    "verify": "answer",
+    "verify": "verification.verify",
     "CPRank": "certify.completely_positive",
     "cp_rank": "certify.completely_positive",
     "SigmaRank": "certify.sigma_rank",

@@ -1,16 +1,14 @@
-"""`solve`, the answer to a problem with its proof, and `verify`, which checks a stored run from its files."""
+"""`solve`, the answer to a problem with its proof."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from covopt import record
 from covopt.certify import proofs
 from covopt.certify.proofs import Proof
 from covopt.errors import ProblemError, shown
@@ -24,7 +22,6 @@ from covopt.model.problem import Problem, make_problem
 from covopt.model.units import check_strength
 from covopt.model.weights import check_network, evaluate
 from covopt.result import DualPoint, Result
-from covopt.stored import load
 from covopt.tables import column_names
 
 CERTIFY = ("none", "fast", "full", "auto")
@@ -127,6 +124,7 @@ def solve(
         method=method,
         certify=certify,
         seed=seed,
+        target=float(gap),
         starts=attempt.starts,
         columns=column_names(X),
     )
@@ -147,65 +145,6 @@ def solve(
     result.status = Status.OPTIMAL if proved else attempt.status
     result.seconds = budget.seconds()
     return result
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What a stored run's files prove.
-
-    Attributes:
-        passed: whether they prove what `result.json` states.
-        message: one sentence.
-        cost: recomputed from the stored weights.
-        lower: the bound that the stored certificate proves; None where none is stated.
-    """
-
-    passed: bool
-    message: str
-    cost: float
-    lower: float | None
-
-
-def verify(directory: str | os.PathLike[str], rounding: float = 1e-9) -> Verification:
-    """Check a stored run's cost and bound from its files alone: the weights' cost, and the dual point's feasibility.
-
-    The solver is not run.
-
-    Args:
-        directory: of the run.
-        rounding: by how much a cost or bound may differ from what is stated, relative.
-
-    Returns:
-        Whether the files prove what is stated, why not, and what they prove.
-
-    Raises:
-        RecordError: no run there, or a damaged one.
-    """
-    result, stated = load(directory), record.read_summary(directory)
-    cost, lower = stated["cost"], result.lower
-    if not isinstance(cost, float) or not abs(result.cost - cost) <= rounding * abs(result.cost):
-        message = f"The stored network costs {result.cost:.12g}, but result.json states {cost}."
-        return Verification(False, message, result.cost, None)
-    residual = stated["residual"]
-    if result.problem.interpolates and not (isinstance(residual, float) and result.residual <= residual + rounding):
-        message = f"The stored network misses the targets by {result.residual:.3g}, but result.json states {residual}."
-        return Verification(False, message, result.cost, None)
-    if lower is None:
-        return Verification(True, "The cost is what the stored network costs; no bound is stated.", result.cost, None)
-    dual = result.dual
-    point = None if dual is None else torch.from_numpy(dual.Lambda)
-    proof = Proof(lower, result.certificate, point)
-    if dual is not None:
-        proof = replace(proof, maximum=dual.maximum, evidence=dual.evidence)
-    try:
-        proved = proofs.recheck(in_double(result.problem), proof)
-    except ProblemError as error:
-        return Verification(False, f"The bound is not proved: {error}", result.cost, None)
-    if not lower <= proved * (1.0 + rounding):
-        message = f"The stored certificate proves a bound of {proved:.12g} only, but result.json states {lower:.12g}."
-        return Verification(False, message, result.cost, proved)
-    message = "The cost is what the stored network costs, and the stored certificate proves the bound."
-    return Verification(True, message, result.cost, proved)
 
 
 def in_double(problem: Problem) -> Problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 import stat
 import zipfile
 from collections.abc import Mapping
@@ -149,20 +150,34 @@ def _read_numbers(path: Path) -> NDArray:
         raise DataError(f"{path} holds more than numbers; give rows of numbers, without names.") from error
 
 
-def check_free(path: Path, force: bool = False) -> None:
-    """Raise a RecordError unless arrays may be written there: none exists, or `force` replaces it."""
+def check_free(path: Path, force: bool = False, names: str = "") -> None:
+    """Raise a RecordError unless arrays may be written there: none exists, or `force` replaces it.
+
+    Args:
+        path: of the file.
+        force: replace an earlier file.
+        names: of the arrays in it, a regular expression; a file with others is not replaced.
+    """
     if path.suffix.lower() != ".npz":
         raise RecordError(f"{path} is to hold arrays; give a name that ends in .npz.")
-    files.check_free(path, force)
+    files.check_free(path, force, lambda file: _holds_only(file, names))
 
 
-def write_npz(path: Path, arrays: Mapping[str, NDArray], force: bool = False) -> None:
-    """Write arrays by name, the file whole or not at all.
+def _holds_only(path: Path, names: str) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return all(re.fullmatch(rf"({names})\.npy", member) for member in archive.namelist())
+    except Exception:  # what is no archive fails in many ways
+        return False
+
+
+def write_npz(path: Path, arrays: Mapping[str, NDArray], force: bool = False, names: str = "") -> None:
+    """Write arrays by name, the file whole or not at all; the rest as for `check_free`.
 
     Raises:
         RecordError: as `check_free`, or the disk refuses.
     """
-    check_free(path, force)
+    check_free(path, force, names)
 
     def write(draft: Path) -> None:
         with draft.open("wb") as stream:

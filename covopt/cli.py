@@ -10,6 +10,7 @@ import difflib
 import sys
 import warnings
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -88,6 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     COMMAND.set(["covopt", *given])
     warnings.showwarning = tell_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a name that cannot be encoded must not cost an answer
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = app(given or ["--help"], prog_name="covopt", standalone_mode=False) or 0
         flush()

@@ -25,11 +25,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
 from numpy.typing import NDArray
 
+from covopt.files import starts_with
 from covopt.loop import Progress
 from covopt.numerals import down
 
 COST_COLOR, BOUND_COLOR, NEURON_COLOR = "#1f3b73", "#d9822b", "#4a6fa5"
 CURVE_COLORS = (COST_COLOR, "#2a8f6d", "#a03a6b", "#7a6a2f", "#5b5b5b")
+MADE = {"Software": "covopt"}
+"""What a picture tells of where it comes from; by it --force knows what it may replace."""
 LOG_RANGE = 10.0
 """An axis is logarithmic when its largest value is more than this many times its smallest."""
 MARGIN, POINTS = 0.08, 600
@@ -72,6 +75,11 @@ class RunPicture:
     order_name: str
 
 
+def is_picture(path: Path) -> bool:
+    """Whether a file is a picture of covopt."""
+    return starts_with(path, b"Software\0" + MADE["Software"].encode())
+
+
 def draw_run(picture: RunPicture, path: Path) -> None:
     """Write the figure of a run as a PNG: convergence on the left, the hidden neurons on the right."""
     figure = Figure(figsize=(11.0, 4.8), layout="constrained", dpi=130)
@@ -85,7 +93,7 @@ def draw_run(picture: RunPicture, path: Path) -> None:
         draw_neurons(norms, figure.add_subplot(rows[1], sharex=norms), picture)
     else:
         _say(figure.add_subplot(columns[1]), "no hidden neurons: the zero function")
-    figure.savefig(path, format="png")
+    figure.savefig(path, format="png", metadata=MADE)
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,7 @@ def draw_curves(title: str, curves: Sequence[Curve], lower: float | None, path: 
     else:
         _say(costs, "no finite cost was reached")
         excess.axis("off")
-    figure.savefig(path, format="png")
+    figure.savefig(path, format="png", metadata=MADE)
 
 
 def colored(curves: Sequence[Curve]) -> list[tuple[Curve, list[Progress], str]]:
@@ -361,7 +369,7 @@ def draw_forces(picture: ForcesPicture, path: Path) -> None:
             ncols=3,
             frameon=False,
         )
-    figure.savefig(path, format="png")
+    figure.savefig(path, format="png", metadata=MADE)
 
 
 def draw_samples(axes: Axes, picture: ForcesPicture) -> None:

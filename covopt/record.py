@@ -1,4 +1,4 @@
-"""Runs on disk: one directory for each run, plain arrays in it, written whole or not at all.
+"""Runs on disk: one directory for each run, plain arrays in it; what is in its files, and what it says to a person.
 
 This room knows files, not solvers: `Stored` is what a run consists of, and `Result` (result.py) turns itself into
 one and back. It needs no torch, so that `covopt show` answers at once.
@@ -10,9 +10,7 @@ import csv
 import json
 import math
 import os
-import shutil
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -23,8 +21,8 @@ from numpy.typing import NDArray
 
 from covopt import numerals
 from covopt.arrays import check_readable, read_npz
-from covopt.errors import CovoptError, DataError, RecordError
-from covopt.files import umask
+from covopt.directories import Writer
+from covopt.errors import CovoptError, DataError, RecordError, printable
 from covopt.loop import Progress
 
 SUMMARY, NETWORK, PROBLEM = "result.json", "network.npz", "problem.npz"
@@ -38,8 +36,6 @@ COLUMNS = ("iteration", "seconds", "cost", "lower", "width")
 
 DIGITS = 8
 """Of the numbers of an answer as a person reads it."""
-
-Writer = Callable[[Path], object]
 
 
 @dataclass(frozen=True)
@@ -59,71 +55,6 @@ class Stored:
     problem: dict[str, NDArray]
     certificate: dict[str, NDArray]
     history: list[Progress]
-
-
-def check_free(directory: str | os.PathLike[str], force: bool = False) -> Path:
-    """The absolute path of `directory`, if a run may be written there.
-
-    Raises:
-        RecordError: it exists and `force` is false; it exists and is no run (never replaced); it cannot be made.
-    """
-    try:
-        path = Path(directory).resolve()
-        there = path.exists()
-    except (OSError, ValueError) as error:  # a name too long, or with a NUL
-        raise RecordError(f"{directory} is no name of a directory; choose another one.") from error
-    if there:
-        if not force:
-            raise RecordError(f"{directory} exists already; choose another directory, or replace it with --force.")
-        if not _is_run(path):
-            raise RecordError(f"{directory} is not a run of covopt and is not replaced; choose another directory.")
-    ancestor = next(p for p in path.parents if p.exists())
-    if not ancestor.is_dir() or not os.access(ancestor, os.W_OK):
-        raise RecordError(f"{directory} cannot be written, because {ancestor} is not a writable directory.")
-    return path
-
-
-def write(
-    run: Stored, directory: str | os.PathLike[str], *, force: bool = False, others: Mapping[str, Writer] | None = None
-) -> None:
-    """Write a run.
-
-    Args:
-        run: what to write.
-        directory: where; its parents are made.
-        force: replace an earlier run.
-        others: further files, each written by its function into the path that it is handed.
-
-    Raises:
-        RecordError: as `check_free`, or the disk refuses.
-    """
-    put(directory, {"": lambda draft: _write_files(run, draft), **(others or {})}, force=force)
-
-
-def put(directory: str | os.PathLike[str], writers: Mapping[str, Writer], *, force: bool = False) -> None:
-    """Write a directory whole or not at all: into a sibling first, which is renamed when it is complete.
-
-    Args:
-        directory: where; its parents are made.
-        writers: for each file the function that writes it into the path that it is handed; "" is the directory itself.
-        force: replace an earlier run.
-
-    Raises:
-        RecordError: as `check_free`, or the disk refuses.
-    """
-    path = check_free(directory, force)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
-        try:
-            for name, writer in writers.items():
-                writer(draft / name)
-            draft.chmod(0o777 & ~umask())
-            _put_in_place(draft, path)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
-    except OSError as error:
-        raise RecordError(f"{directory} cannot be written ({error.strerror}); choose another directory.") from error
 
 
 def read(directory: str | os.PathLike[str]) -> Stored:
@@ -160,7 +91,7 @@ def read_summary(directory: str | os.PathLike[str]) -> dict[str, object]:
     file = Path(directory) / SUMMARY
     if not file.is_file():
         raise RecordError(f"{directory} holds no run ({SUMMARY} is missing); give a directory that --out wrote.")
-    return _checked(file, _read_object(file))
+    return _checked(file, read_object(file))
 
 
 def read_kind(directory: str | os.PathLike[str]) -> tuple[str, dict[str, object]]:
@@ -169,34 +100,51 @@ def read_kind(directory: str | os.PathLike[str]) -> tuple[str, dict[str, object]
     Raises:
         RecordError: no run of any kind there, or the file is damaged.
     """
-    kind = next((name for name in KINDS if (Path(directory) / name).is_file()), None)
+    kind = kind_of(Path(directory))
     if kind is None:
         raise RecordError(f"{directory} holds no run ({', '.join(KINDS)}: none is there); give one that --out wrote.")
     file = Path(directory) / kind
-    summary = _read_object(file)
+    summary = read_object(file)
     return kind, _checked(file, summary) if kind == SUMMARY else summary
 
 
+def kind_of(directory: Path) -> str | None:
+    """The file that tells what kind of run lies there, one of KINDS; None where there is none."""
+    return next((name for name in KINDS if (directory / name).is_file()), None)
+
+
 def _checked(file: Path, summary: dict[str, object]) -> dict[str, object]:
-    wrong = _wrong_entry(summary)
+    wrong = wrong_entry(summary)
     if wrong is not None:
         raise RecordError(f"{file} is not a summary of covopt (its {wrong} is wrong); solve again with --out.")
     return summary
 
 
-def _wrong_entry(summary: dict[str, Any]) -> str | None:
+def wrong_entry(summary: dict[str, Any]) -> str | None:
     """The first entry that is missing or is not of its kind; None where all are well."""
-    for name, kinds in ENTRIES.items():
-        if not isinstance(summary.get(name, ""), kinds):
-            return name
+    wrong = [name for name, kinds in ENTRIES.items() if not _is(summary.get(name, ...), kinds)]
+    wrong += [name for name, kinds in LATER.items() if not _is(summary.get(name), kinds)]
+    if wrong:
+        return wrong[0]
     for name, words in (("status", STATUSES), ("certificate", CERTIFICATES)):
         if summary[name] not in words:
             return name
-    if summary.get("attainable", "none") not in CERTIFICATES:
+    if str(summary.get("attainable", "none")) not in CERTIFICATES:
         return "attainable"
-    if not all(isinstance(layer, dict) and layer.keys() >= LAYER for layer in summary.get("layers", [])):
-        return "layers"
-    return None
+    for name, kinds in (("widths", (int,)), ("starts", _NUMBER)):
+        if not all(_is(entry, kinds) for entry in summary[name]):
+            return name
+    return None if all(_is_layer(layer) for layer in summary["layers"]) else "layers"
+
+
+def _is(value: object, kinds: tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def _is_layer(layer: object) -> bool:
+    if not isinstance(layer, dict) or layer.keys() != LAYER.keys():
+        return False
+    return all(_is(layer[name], kinds) for name, kinds in LAYER.items()) and layer["gap_certificate"] in CERTIFICATES
 
 
 def known(value: float | None) -> float | None:
@@ -233,10 +181,17 @@ ENTRIES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("data", "scale"), _TEXT),
     **dict.fromkeys(("rows", "depth", "seed"), (int,)),
     "bias": (int, float),
-    "widths": (list,),
+    "version": (str,),
+    **dict.fromkeys(("widths", "starts", "layers"), (list,)),
 }
 """The kind of each entry of `result.json` that covopt reads again."""
-LAYER = {"layer", "stationarity", "gap", "gap_certificate", "rank_K", "rank_Ks"}
+LATER: dict[str, tuple[type, ...]] = {"target": _NUMBER, "targets": _TEXT, "shuffle": (int, NoneType)}
+"""The same of entries that earlier versions did not write."""
+LAYER: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("layer", "width", "rank_K", "rank_Ks", "mergeable"), (int,)),
+    **dict.fromkeys(("stationarity", "gap"), _NUMBER),
+    "gap_certificate": (str,),
+}
 
 
 def headline(summary: Mapping[str, object]) -> str:
@@ -246,7 +201,7 @@ def headline(summary: Mapping[str, object]) -> str:
     drawn = "" if s.get("shuffle") is None else f" drawn with seed {s['shuffle']}"
     targets = "" if s.get("targets") is None else f", {s['targets']}"
     scale = f", scale {s['scale']}" if s["scale"] not in (None, "none") else ""
-    data = f"{s['data'] or 'data'}, {rows}{drawn}{targets}{scale}"
+    data = printable(f"{s['data'] or 'data'}, {rows}{drawn}{targets}{scale}")
     question = "representation cost" if s["loss"] == "interpolate" else f"{s['loss']}, lam {_short(s['lam'])}"
     return f"{data}: {question}, depth {s['depth']}, bias {_short(s['bias'])}, {s['activation']}"
 
@@ -293,9 +248,14 @@ def _short(value: object, digits: int = DIGITS) -> str:
     return f"{value:.{digits}g}" if isinstance(value, (int, float)) else "unknown"
 
 
-def _read_object(file: Path) -> dict[str, object]:
+def read_object(file: Path) -> dict[str, object]:
+    """The JSON object in a file.
+
+    Raises:
+        RecordError: there is none.
+    """
     try:
-        summary = json.loads(file.read_text(encoding="utf-8"))
+        summary = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
     except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{file} is damaged and cannot be read; solve again with --out.") from error
     if not isinstance(summary, dict):
@@ -303,15 +263,32 @@ def _read_object(file: Path) -> dict[str, object]:
     return summary
 
 
-def _write_files(run: Stored, draft: Path) -> None:
-    (draft / SUMMARY).write_text(as_json(run.summary, indent=2) + "\n", encoding="utf-8")
-    np.savez(draft / NETWORK, allow_pickle=False, **run.network)
-    np.savez(draft / PROBLEM, allow_pickle=False, **run.problem)
-    np.savez(draft / CERTIFICATE, allow_pickle=False, **run.certificate)
-    with (draft / HISTORY).open("w", newline="", encoding="utf-8") as stream:
+def writers(run: Stored) -> dict[str, Writer]:
+    """What writes each file of a run."""
+    return {
+        SUMMARY: lambda path: write_summary(path, run.summary),
+        NETWORK: lambda path: np.savez(path, allow_pickle=False, **run.network),
+        PROBLEM: lambda path: np.savez(path, allow_pickle=False, **run.problem),
+        CERTIFICATE: lambda path: np.savez(path, allow_pickle=False, **run.certificate),
+        HISTORY: lambda path: _write_history(path, run.history),
+    }
+
+
+def write_summary(path: Path, summary: Mapping[str, object]) -> None:
+    """Write a summary as JSON."""
+    path.write_text(as_json(summary, indent=2) + "\n", encoding="utf-8")
+
+
+def _refuse(constant: str) -> float:
+    """JSON has no NaN and no Infinity, though Python reads them."""
+    raise ValueError(constant)
+
+
+def _write_history(path: Path, history: list[Progress]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as stream:
         table = csv.writer(stream)
         table.writerow(COLUMNS)
-        for line in run.history:
+        for line in history:
             lower = "" if line.lower is None else line.lower
             table.writerow([line.iteration, line.seconds, line.cost, lower, line.width])
 
@@ -344,24 +321,3 @@ def _parse_history(file: Path) -> list[Progress]:
             )
             for row in table
         ]
-
-
-def _put_in_place(draft: Path, path: Path) -> None:
-    """Rename the complete draft; an earlier run steps aside first, and comes back should the renaming fail."""
-    if not path.exists():
-        draft.rename(path)
-        return
-    aside = draft.with_suffix(".old")
-    path.rename(aside)
-    try:
-        draft.rename(path)
-    except BaseException:
-        aside.rename(path)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _is_run(path: Path) -> bool:
-    """Whether --force may replace this: a run, a comparison of runs, a plateau, an audit, or an empty directory."""
-    held = any((path / name).is_file() for name in KINDS)
-    return path.is_dir() and (held or not any(path.iterdir()))

@@ -18,8 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt import __version__, markup, record, words
+from covopt import __version__, markup, record, storing, words
 from covopt.data import Dataset
+from covopt.directories import Writer, spare
 from covopt.errors import ProblemError, RecordError, counted
 from covopt.lazy import lazy
 from covopt.loop import Certificate, Progress, Status
@@ -88,7 +89,7 @@ class Result:
 
     Attributes:
         problem: the question.
-        method, certify, seed: the options that it was asked with.
+        method, certify, seed: the options that it was asked with; target: the proved gap that it was to stop at.
         weights: W_1 ... W_L, shape (n_l, n_{l-1} + 1), the bias column last.
         cost: the objective at `weights`, recomputed in float64.
         fit: C(F); norm: |W|^2; residual: max |F - Y|.
@@ -116,6 +117,7 @@ class Result:
     norm: float = math.nan
     residual: float = math.nan
     lower: float | None = None
+    target: float | None = None
     seconds: float = math.nan
     history: list[Progress] = field(default_factory=list)
     dual: DualPoint | None = None
@@ -264,6 +266,7 @@ class Result:
             "starts": [record.known(cost) for cost in self.starts],
             "method": self.method,
             "certify": self.certify,
+            "target": record.known(self.target),
             "data": self.data,
             "scale": self.scale,
             "rows": p.samples,
@@ -279,7 +282,7 @@ class Result:
         directory: str | os.PathLike[str],
         *,
         force: bool = False,
-        others: Mapping[str, record.Writer] | None = None,
+        others: Mapping[str, Writer] | None = None,
     ) -> None:
         """Write the run into a new directory, whole or not at all.
 
@@ -294,17 +297,14 @@ class Result:
         """
         if not self.weights:
             raise RecordError("This result holds no network yet; solve before saving.")
-        record.write(
-            _to_stored(self),
-            directory,
-            force=force,
-            others={
-                "network.pt": lambda path: write_torch(path, self.to_torch().state_dict()),
-                "figure.png": lambda path: figures.draw_run(self.run_picture(), path),
-                ORIGIN: write_origin(columns=self.columns),
-                **(others or {}),
-            },
-        )
+        writers = {
+            **record.writers(_to_stored(self)),
+            "network.pt": lambda path: write_torch(path, self.to_torch().state_dict()),
+            "figure.png": spare(lambda path: figures.draw_run(self.run_picture(), path)),
+            ORIGIN: write_origin(columns=self.columns),
+            **(others or {}),
+        }
+        storing.put(directory, record.SUMMARY, writers, force=force)
 
     def __repr__(self) -> str:
         """The question, cost, bound with its proof, width and status: a line for each."""

@@ -45,6 +45,18 @@ def _real(arrays: Mapping[str, NDArray], name: str, file: str) -> NDArray:
     return arrays[name]
 
 
+EVIDENCE = {"tree": ("u", 1), "splits": ("i", 1), "walls": ("f", 2), "values": ("f", 1)}
+"""What proves a dual point besides it: the kind of its entries, and the number of its dimensions."""
+
+
+def _evidence(name: str, array: NDArray) -> NDArray:
+    """A part of the evidence, finite and of its kind, or a DataError."""
+    kind, dimensions = EVIDENCE[name]
+    if array.dtype.kind != kind or array.ndim != dimensions or not np.isfinite(array).all():
+        raise DataError(f"{record.CERTIFICATE} holds a {name} of another kind; solve again.")
+    return array
+
+
 def _option(arrays: Mapping[str, NDArray], name: str) -> Any:
     """A number or a text, or a DataError."""
     if name not in arrays or arrays[name].size != 1 or arrays[name].dtype.kind not in "fiuU":
@@ -64,8 +76,7 @@ def _from_stored(stored: record.Stored) -> Result:
     check_network(problem, weights)
     s, dual = stored.summary, None
     if "Lambda" in stored.certificate:
-        known = ("Lambda", "maximum", "lower", "certificate")
-        evidence = {key: value for key, value in stored.certificate.items() if key not in known}
+        evidence = {key: _evidence(key, stored.certificate[key]) for key in EVIDENCE if key in stored.certificate}
         Lambda = _real(stored.certificate, "Lambda", record.CERTIFICATE).astype(np.float64)
         maximum = _real(stored.certificate, "maximum", record.CERTIFICATE)
         if maximum.size != 1:
@@ -86,6 +97,7 @@ def _from_stored(stored: record.Stored) -> Result:
         norm=cost.norm,
         residual=cost.residual,
         lower=None if s["lower"] is None else float(str(s["lower"])),
+        target=None if s.get("target") is None else float(str(s["target"])),
         seconds=math.nan if s["seconds"] is None else float(str(s["seconds"])),
         history=stored.history,
         dual=dual,

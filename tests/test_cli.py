@@ -18,7 +18,7 @@ import pytest
 from runs import Run, toy_result
 
 import covopt
-from covopt import record
+from covopt import record, storing
 from covopt.commands.progress import progress_text
 from covopt.errors import InfeasibleError
 from covopt.loop import Progress, Status
@@ -107,7 +107,9 @@ def test_json_is_one_object_and_nothing_else(run: Run, solver: FakeSolver, tmp_p
     summary = json.loads(out)
     assert out.count("\n") == 1
     assert (summary["data"], summary["scale"], summary["rows"]) == ("iris", "max", 12)
-    assert json.loads((tmp_path / "run" / "result.json").read_text()) == summary
+    stored = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert "report.html" in stored.pop("files")
+    assert stored == summary
 
 
 def test_summary_is_readable(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
@@ -246,13 +248,13 @@ def test_ctrl_c_writes_the_best_network(run: Run, solver: FakeSolver, tmp_path: 
 def test_second_ctrl_c_does_not_stop_the_writing(
     run: Run, solver: FakeSolver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = record.write
+    put = storing.put
 
     def pressed_again(*arguments: object, **options: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        write(*arguments, **options)  # type: ignore[arg-type]
+        put(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(record, "write", pressed_again)
+    monkeypatch.setattr(storing, "put", pressed_again)
     solver.answer = interrupted
     assert run("solve", "iris", "--out", tmp_path / "run")[0] == 130
     assert covopt.load(tmp_path / "run").status is Status.INTERRUPTED

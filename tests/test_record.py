@@ -15,7 +15,7 @@ import torch
 from runs import toy_result
 
 import covopt
-from covopt import record
+from covopt import record, storing
 from covopt.arrays import read_npz
 from covopt.errors import DataError, RecordError
 from covopt.loop import Status
@@ -23,7 +23,7 @@ from covopt.result import Result
 
 FIELDS = (
     "cost fit norm residual lower gap certificate attainable status widths depth bias loss lam activation layers starts"
-    " method certify data scale rows targets shuffle seconds seed version"
+    " method certify target data scale rows targets shuffle seconds seed version files"
 ).split()
 FILES = "certificate.npz figure.png history.csv network.npz network.pt origin.json problem.npz result.json".split()
 
@@ -138,14 +138,14 @@ def test_nothing_half_written_is_left(tmp_path: Path, failure: BaseException) ->
     expected = RecordError if isinstance(failure, OSError) else KeyboardInterrupt
     for target, force in ((tmp_path / "new", False), (tmp_path / "run", True)):
         with pytest.raises(expected):
-            record.write(stored, target, force=force, others={"figure.png": fail})
+            storing.put(target, record.SUMMARY, record.writers(stored) | {"more": fail}, force=force)
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == FILES
 
 
 def test_a_disk_that_fills_up_at_any_file_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     toy_result().save(tmp_path / "kept")
-    sizes = sorted({file.stat().st_size for file in (tmp_path / "kept").iterdir()})
+    sizes = sorted({file.stat().st_size for file in (tmp_path / "kept").iterdir() if file.suffix != ".png"})
     full = """
         import resource, sys, covopt
         result = covopt.load(sys.argv[1] + "/kept")

@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -17,13 +17,11 @@ from rich.console import Console
 from rich.table import Table
 
 from covopt import numerals
-from covopt.errors import RecordError, printable
-from covopt.loop import Status
+from covopt.errors import CovoptError, RecordError, printable
 
 if TYPE_CHECKING:
     from covopt.data import Dataset
-    from covopt.record import Writer
-    from covopt.result import Result
+    from covopt.directories import Writer
 
 BAD_INPUT, INTERRUPTED, CLOSED = 2, 130, 141
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -38,25 +36,43 @@ class Answer(Protocol):
     def save(self, directory: Path, *, force: bool, others: Mapping[str, Writer]) -> None: ...
 
 
-def store(answer: Answer, out: Path | None, force: bool, data: Dataset) -> None:
-    """Store an answer with its report, if --out asks for it."""
-    if out is not None:
-        from covopt.report.write import beside
+def deliver(show: Callable[[], object], *writings: Callable[[], object]) -> None:
+    """Print an answer, then write what is asked for, whatever ended the solve; a second Ctrl-C does not stop that.
 
-        answer.save(out, force=force, others=beside(out, COMMAND.get(), data))
-
-
-def deliver(result: Result, out: Path | None, force: bool, as_json: bool, data: Dataset) -> None:
-    """Store and print an answer, whatever ended the solve; a second Ctrl-C does not stop that."""
-    from covopt import record
-
+    What fails costs nothing but itself: an answer is printed before it is stored, and stored where nobody reads it.
+    """
+    failures: list[CovoptError | OSError] = []
+    closed = False
     with ignoring_interrupts():
-        store(result, out, force, data)
-        print_summary(result.summary(), as_json)
-        if out is not None and not as_json:
-            print(f"The run is stored in {out}; its report is {out / record.REPORT}.")
-    if result.status is Status.INTERRUPTED:
-        raise typer.Exit(INTERRUPTED)
+        for action in (lambda: (show(), sys.stdout.flush()), *writings):
+            try:
+                action()
+            except BrokenPipeError:  # typer would take it for an error of its own
+                discard_output()
+                closed = True
+            except (CovoptError, OSError) as error:
+                failures.append(error)
+    for error in failures[:-1]:
+        if isinstance(error, CovoptError):
+            say(str(error))
+    if failures:
+        raise failures[-1]
+    if closed:
+        raise typer.Exit(CLOSED)
+
+
+def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: bool, data: Dataset) -> None:
+    """Store an answer with its report, if --out asks for it, and say where; `name` says what it is."""
+    if out is None:
+        return
+    from covopt import record
+    from covopt.report.write import beside
+
+    answer.save(out, force=force, others=beside(out, COMMAND.get(), data))
+    if not as_json:
+        report = out / record.REPORT
+        where = f"its report is {report}" if report.is_file() else "it has no report"
+        print(printable(f"{name} is stored in {out}; {where}."))
 
 
 def print_summary(summary: dict[str, object], as_json: bool) -> None:
@@ -159,6 +175,12 @@ def tell_warning(message: Warning | str, *_: object, **__: object) -> None:
     print(f"covopt: warning: {printable(str(message))}", file=sys.stderr)
 
 
-def complain(message: str, code: int) -> NoReturn:
+def say(message: str) -> None:
+    """A sentence on standard error."""
     print(f"covopt: {printable(message)}", file=sys.stderr)
+
+
+def complain(message: str, code: int) -> NoReturn:
+    """Say what is wrong, and exit."""
+    say(message)
     sys.exit(code)

@@ -11,12 +11,13 @@ from covopt.commands.common import (
     INTERRUPTED,
     check_device,
     check_force,
-    ignoring_interrupts,
+    deliver,
     interruptible,
     print_table,
     store,
 )
 from covopt.commands.progress import progress_line
+from covopt.errors import printable
 
 Methods = Annotated[
     list[options.Method] | None, typer.Option("--method", help="One of those to compare; repeat it. All by default.")
@@ -56,12 +57,12 @@ def compare_command(
     """Every method on one problem, side by side; the time limit is for each of them."""
     with interruptible():
         from covopt import data as sources
-        from covopt import record
+        from covopt import record, storing
         from covopt.study import compare as study
 
         check_force(force, out)
         if out is not None:
-            record.check_free(out, force)
+            storing.check_free(out, force)
         check_device(device)
         dataset = sources.read_data(
             data,
@@ -96,14 +97,14 @@ def compare_command(
             )
     for result in comparison.results.values():
         result.describe_data(dataset)
-    with ignoring_interrupts():
-        store(comparison, out, force, dataset)
+
+    def show_answer() -> None:
         if as_json:
             print(record.as_json(comparison.summary()))
-        else:
-            print(f"{record.headline(comparison.best.summary())}\n")
-            print_table(study.COLUMNS, comparison.rows())
-            if out is not None:
-                print(f"\nThe comparison is stored in {out}; its report is {out / record.REPORT}.")
+            return
+        print(f"{printable(record.headline(comparison.best.summary()))}\n")
+        print_table(study.COLUMNS, comparison.rows())
+
+    deliver(show_answer, lambda: store(comparison, "The comparison", out, force, as_json, dataset))
     if comparison.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from covopt.commands import options
-from covopt.commands.common import check_force, interruptible, print_pairs
+from covopt.commands.common import check_force, deliver, interruptible, print_pairs
+from covopt.errors import printable
 
 Matrix = Annotated[
     Path,
@@ -18,6 +19,8 @@ Atoms = Annotated[int | None, typer.Option(help="Look for a factor with R atoms,
 Tolerance = Annotated[float, typer.Option(help="Up to what the matrix is known, relative.", metavar="TOL")]
 File = Annotated[Path | None, typer.Option(help="Write the factor B, A = B^T B, or the witness C.", metavar="FILE.npz")]
 Replace = Annotated[bool, typer.Option("--force", help="Replace FILE.npz.")]
+HELD = "B|C"
+"""The arrays of a file that --out wrote, and that --force replaces."""
 
 
 def cprank_command(
@@ -36,23 +39,29 @@ def cprank_command(
     a copositive C with <A, C> < 0.
     """
     with interruptible("Interrupted before there was an answer; nothing is written."):
-        from covopt import arrays, record
+        from covopt import arrays, files, record
         from covopt.certify import completely_positive
 
         check_force(force, out)
         if out is not None:
-            arrays.check_free(out, force)
+            arrays.check_free(out, force, HELD)
+            files.check_apart(out, matrix)
         answer = completely_positive.cp_rank(
             arrays.read_matrix(matrix), rank=rank, tolerance=tolerance, time_limit=time_limit, seed=seed
         )
-    found = {"B": answer.B, "C": None if answer.witness is None else answer.witness.C}
-    if out is not None:
-        arrays.write_npz(out, {name: array for name, array in found.items() if array is not None}, force)
-    summary = answer.summary()
-    if as_json:
-        print(record.as_json(summary))
-        return
-    print_pairs(completely_positive.describe(answer))
-    if out is not None:
-        stored = [name for name, array in found.items() if array is not None]
-        print(f"{out} holds {' and '.join(stored) or 'no arrays: nothing was found'}.")
+    parts = {"B": answer.B, "C": None if answer.witness is None else answer.witness.C}
+    found = {name: array for name, array in parts.items() if array is not None}
+
+    def show_answer() -> None:
+        if as_json:
+            print(record.as_json(answer.summary()))
+        else:
+            print_pairs(completely_positive.describe(answer))
+
+    def store() -> None:
+        if out is not None:
+            arrays.write_npz(out, found, force, HELD)
+            if not as_json:
+                print(printable(f"{out} holds {' and '.join(found) or 'no arrays: nothing was found'}."))
+
+    deliver(show_answer, store)

@@ -13,11 +13,12 @@ from covopt.commands.common import (
     INTERRUPTED,
     check_device,
     check_force,
-    ignoring_interrupts,
+    deliver,
     interruptible,
     print_table,
 )
 from covopt.commands.progress import progress_line
+from covopt.errors import printable
 from covopt.loop import Status
 
 
@@ -56,12 +57,12 @@ def figure2_command(
     digits: cross-entropy on 1,000 images; teacher: a depth-3 teacher, mean squared error.
     """
     with interruptible():
-        from covopt import record
+        from covopt import record, storing
         from covopt.study import figure2 as study
 
         check_force(force, out)
         if out is not None:
-            record.check_free(out, force)
+            storing.check_free(out, force)
         check_device(device)
         with progress_line(time_limit, progress) as show:
             found = study.figure2(
@@ -75,14 +76,19 @@ def figure2_command(
                 data_dir=data_dir,
                 callback=show,
             )
-    with ignoring_interrupts():
-        if out is not None:
-            found.save(out, force=force)
+
+    def show_answer() -> None:
         if as_json:
             print(record.as_json(found.summary()))
         else:
             print_table(("lam", "width", "train loss", "test loss"), found.rows())
-            if out is not None:
-                print(f"\nThe figure is stored in {out}.")
+
+    def store() -> None:
+        if out is not None:
+            found.save(out, force=force)
+            if not as_json:
+                print(printable(f"The figure is stored in {out}."))
+
+    deliver(show_answer, store)
     if found.status is Status.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)

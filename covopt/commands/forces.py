@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from covopt.commands import options
+from covopt.commands.common import deliver
+from covopt.errors import printable
 
 
 def forces_command(
@@ -17,14 +19,13 @@ def forces_command(
     force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
 ) -> None:
     """Draw samples and neurons of a hidden layer of a stored run, with the forces on them."""
-    from covopt import figures, stored
-    from covopt.errors import RecordError
+    from covopt import figures, files, stored
 
+    files.check_free(out, force, figures.is_picture)
     picture = stored.load(run).forces_picture(layer)
-    if out.exists() and not force:
-        raise RecordError(f"{out} exists already; give another --out, or --force.")
-    try:
-        figures.draw_forces(picture, out)
-    except OSError as error:
-        raise RecordError(f"{out} cannot be written ({error.strerror}); give another --out.") from error
-    print(f"{picture.title}; drawn in {out}.")
+
+    def draw() -> None:
+        files.write_file(out, lambda draft: figures.draw_forces(picture, draft), force, figures.is_picture)
+        print(printable(f"They are drawn in {out}."))
+
+    deliver(lambda: print(f"{printable(picture.title)}."), draw)

@@ -11,7 +11,7 @@ from covopt.commands.common import (
     INTERRUPTED,
     check_device,
     check_force,
-    ignoring_interrupts,
+    deliver,
     interruptible,
     print_pairs,
     print_table,
@@ -63,12 +63,12 @@ def plateau_command(
     """
     with interruptible():
         from covopt import data as sources
-        from covopt import record, stored
+        from covopt import record, stored, storing
         from covopt.study import plateau as study
 
         check_force(force, out)
         if out is not None:
-            record.check_free(out, force)
+            storing.check_free(out, force)
         check_device(device)
         dataset = sources.read_data(
             data,
@@ -102,15 +102,15 @@ def plateau_command(
                 callback=show,
             )
     found.result.describe_data(dataset)
-    with ignoring_interrupts():
-        store(found, out, force, dataset)
+
+    def show_answer() -> None:
         if as_json:
             print(record.as_json(found.summary()))
-        else:
-            print_pairs(found.describe())
-            print()
-            print_table(("width", "cost", "above the level"), found.rows())
-            if out is not None:
-                print(f"\nThe plateau is stored in {out}; its report is {out / record.REPORT}.")
+            return
+        print_pairs(found.describe())
+        print()
+        print_table(("width", "cost", "above the level"), found.rows())
+
+    deliver(show_answer, lambda: store(found, "The plateau", out, force, as_json, dataset))
     if found.status is Status.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import typer
+
 from covopt.commands import options
-from covopt.commands.common import check_device, check_force, deliver, interruptible
+from covopt.commands.common import (
+    INTERRUPTED,
+    check_device,
+    check_force,
+    deliver,
+    interruptible,
+    print_summary,
+    store,
+)
 from covopt.commands.progress import progress_line
+from covopt.loop import Status
 
 
 def solve_command(
@@ -43,12 +54,12 @@ def solve_command(
     With --lam it is the minimum of the regularised loss.
     """
     with interruptible():
-        from covopt import answer, record, stored
+        from covopt import answer, stored, storing
         from covopt import data as sources
 
         check_force(force, out)
         if out is not None:
-            record.check_free(out, force)
+            storing.check_free(out, force)
         check_device(device)
         dataset = sources.read_data(
             data,
@@ -84,4 +95,9 @@ def solve_command(
                 callback=callback,
             )
     result.describe_data(dataset)
-    deliver(result, out, force, as_json, dataset)
+    deliver(
+        lambda: print_summary(result.summary(), as_json),
+        lambda: store(result, "The run", out, force, as_json, dataset),
+    )
+    if result.status is Status.INTERRUPTED:
+        raise typer.Exit(INTERRUPTED)

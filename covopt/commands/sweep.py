@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 
 from covopt.commands import options
-from covopt.commands.common import check_force, interruptible
+from covopt.commands.common import check_force, deliver, interruptible
+from covopt.errors import printable
 
 if TYPE_CHECKING:
     from covopt.study.store import Counts
@@ -45,30 +46,34 @@ def sweep_command(
     """
     file = database or spec.with_suffix(".sqlite")
     with interruptible(f"Interrupted; go on with --resume: what is finished is stored in {file}."):
-        from covopt import record
+        from covopt import files, record
         from covopt.study import sweep as study
 
         check_force(force, csv, parquet)
-        for target in (csv, parquet):
-            if target is not None:
-                study.check_target(target, force)
+        if csv is not None:
+            files.check_free(csv, force, study.is_csv)
         if parquet is not None:
             study.check_parquet()
+            files.check_free(parquet, force, study.is_parquet)
         with _progress() as callback:
             found = study.sweep(spec, file, resume=resume, jobs=jobs, scheduler=scheduler, callback=callback)
-        if csv is not None:
-            found.to_csv(csv, force=force)
-        if parquet is not None:
-            found.to_parquet(parquet, force=force)
-    if as_json:
-        print(record.as_json({**vars(found.counts), "database": str(file), "rows": found.rows}))
-        return
-    counts = found.counts
-    print(f"{counts.cells} cells: {counts.cells - counts.refused - counts.failed} solved", end="")
-    print(f", {counts.refused} refused, {counts.failed} failed. The results are in {file}.")
-    reasons = dict.fromkeys(str(row["error"]) for row in found.rows if row["error"] is not None)
-    for reason in list(reasons)[:5]:
-        print(f"  {reason}")
+
+    def show_answer() -> None:
+        if as_json:
+            print(record.as_json({**vars(found.counts), "database": str(file), "rows": found.rows}))
+            return
+        counts = found.counts
+        print(f"{counts.cells} cells: {counts.cells - counts.refused - counts.failed} solved", end="")
+        print(printable(f", {counts.refused} refused, {counts.failed} failed. The results are in {file}."))
+        reasons = dict.fromkeys(str(row["error"]) for row in found.rows if row["error"] is not None)
+        for reason in list(reasons)[:5]:
+            print(f"  {printable(reason)}")
+
+    deliver(
+        show_answer,
+        lambda: None if csv is None else found.to_csv(csv, force=force),
+        lambda: None if parquet is None else found.to_parquet(parquet, force=force),
+    )
 
 
 @contextmanager

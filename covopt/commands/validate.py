@@ -12,12 +12,13 @@ from covopt.commands.common import (
     INTERRUPTED,
     check_device,
     check_force,
-    ignoring_interrupts,
+    deliver,
     interruptible,
     print_pairs,
     store,
 )
 from covopt.commands.progress import progress_line
+from covopt.errors import printable
 
 Net = Annotated[
     Path | None,
@@ -67,15 +68,17 @@ def validate_command(
     Its loss is held against the solver's, its layers are examined one by one, and a better network is looked for.
     """
     with interruptible("Interrupted before there was anything to say; nothing is written."):
-        from covopt import arrays, record
+        from covopt import arrays, files, record, storing
         from covopt import data as sources
         from covopt.study import audit as study
 
         check_force(force, escape, out)
         if escape is not None:
-            arrays.check_free(escape, force)
+            arrays.check_free(escape, force, study.WEIGHTS)
+            if net is not None:
+                files.check_apart(escape, net)
         if out is not None:
-            record.check_free(out, force)
+            storing.check_free(out, force)
         check_device(device)
         dataset = sources.read_data(
             data,
@@ -108,16 +111,21 @@ def validate_command(
                 callback=callback,
             )
     audit.reference.describe_data(dataset)
-    with ignoring_interrupts():
-        store(audit, out, force, dataset)
-        written = escape is not None and audit.save_escape(escape, force=force)
+
+    def show_answer() -> None:
         if as_json:
             print(record.as_json(audit.summary()))
         else:
             print_pairs(audit.describe())
-            if escape is not None:
-                print(f"{escape} holds the better network." if written else "No better network is written: none found.")
-            if out is not None:
-                print(f"The audit is stored in {out}; its report is {out / record.REPORT}.")
+
+    def store_escape() -> None:
+        if escape is None:
+            return
+        written = audit.save_escape(escape, force=force)
+        if not as_json:
+            said = f"{escape} holds the better network." if written else "No better network is written: none found."
+            print(printable(said))
+
+    deliver(show_answer, store_escape, lambda: store(audit, "The audit", out, force, as_json, dataset))
     if audit.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, runtime_checkable
 
-from covopt import record
+from covopt import record, storing
 from covopt.data import Dataset
+from covopt.directories import Writer, spare
 from covopt.errors import CovoptError, RecordError
-from covopt.files import check_free, write_file
+from covopt.files import check_free, starts_with, write_file
 from covopt.origin import ORIGIN, write_origin
-from covopt.record import REPORT, Writer
+from covopt.record import REPORT
 from covopt.report.kinds import KINDS
 from covopt.report.page import as_html
 
@@ -45,17 +45,19 @@ def write_report(
     if isinstance(run, str | os.PathLike):
         target = Path(run) / REPORT if file is None else Path(file)
         record.read_kind(run)
-        check_free(target, force)
+        check_free(target, force, is_report)
         page = html_of(Path(run), os.fspath(run))
-        write_file(target, lambda draft: draft.write_text(page, encoding="utf-8"), force)
+        write_file(target, lambda draft: _write_page(draft, page), force, is_report)
+        if target.absolute() == (Path(run) / REPORT).absolute():
+            storing.adopt(target)
         return target
     if file is None:
         raise RecordError("A report of an answer that is not stored needs a file; name one, such as report.html.")
-    check_free(Path(file), force)
+    check_free(Path(file), force, is_report)
     with TemporaryDirectory() as scratch:
         run.save(Path(scratch) / "run")
         page = html_of(Path(scratch) / "run", "run")
-    write_file(Path(file), lambda draft: draft.write_text(page, encoding="utf-8"), force)
+    write_file(Path(file), lambda draft: _write_page(draft, page), force, is_report)
     return Path(file)
 
 
@@ -63,14 +65,19 @@ def beside(out: str | os.PathLike[str], command: Sequence[str], data: Dataset) -
     """What a command adds to its run's directory `out`: where the run comes from, and its report."""
 
     def write(draft: Path) -> None:
-        try:
-            page = html_of(draft.parent, os.fspath(out))
-        except Exception as error:  # a page must never cost a run that took hours
-            warnings.warn(f"The report of {out} could not be made ({error}); the run is stored without.", stacklevel=2)
-        else:
-            draft.write_text(page, encoding="utf-8")
+        _write_page(draft, html_of(draft.parent, os.fspath(out)))
 
-    return {ORIGIN: write_origin(command, data.columns, data.classes), REPORT: write}
+    return {ORIGIN: write_origin(command, data.columns, data.classes), REPORT: spare(write)}
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file is a report of covopt."""
+    return starts_with(path, b'name="generator" content="covopt"')
+
+
+def _write_page(path: Path, page: str) -> None:
+    """Names in it that are not UTF-8, as those of files may be, get question marks."""
+    path.write_text(page, encoding="utf-8", errors="replace")
 
 
 def html_of(directory: Path, name: str) -> str:

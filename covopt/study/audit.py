@@ -17,9 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt import markup, record, words
+from covopt import markup, record, storing, words
 from covopt.answer import in_double, solve
 from covopt.arrays import write_npz
+from covopt.directories import Writer
 from covopt.errors import ProblemError
 from covopt.layers import report, solve_block
 from covopt.loop import Budget, Callback, Certificate, Status, run
@@ -40,6 +41,8 @@ from covopt.study.verdicts import STILL
 
 # Parts of the time limit after which each stage ends: training (without a network), the solver, the blocks.
 TRAINED, SOLVED, EXAMINED = 0.2, 0.6, 0.8
+# The arrays of a file with weights.
+WEIGHTS = r"W\d+"
 # Trainings, where nobody says how many.
 TRAININGS = 5
 
@@ -189,7 +192,7 @@ class Audit:
         directory: str | os.PathLike[str],
         *,
         force: bool = False,
-        others: Mapping[str, record.Writer] | None = None,
+        others: Mapping[str, Writer] | None = None,
     ) -> None:
         """Write audit.json, network.npz (what was audited), better.npz (where a better network was found), origin.json
         and the solver's run, `solution`; force and others as for `Result.save`.
@@ -197,9 +200,8 @@ class Audit:
         Raises:
             RecordError: the directory exists, or cannot be written.
         """
-        text = record.as_json(self.summary(), indent=2) + "\n"
-        writers: dict[str, record.Writer] = {
-            record.AUDIT: lambda path: path.write_text(text, encoding="utf-8"),
+        writers: dict[str, Writer] = {
+            record.AUDIT: lambda path: record.write_summary(path, self.summary()),
             record.NETWORK: lambda path: write_npz(path, _named(self.weights)),
             record.SOLUTION: self.reference.save,
             ORIGIN: write_origin(),
@@ -207,7 +209,7 @@ class Audit:
         if self.escape is not None:
             better = _named(self.escape)
             writers["better.npz"] = lambda path: write_npz(path, better)
-        record.put(directory, writers | dict(others or {}), force=force)
+        storing.put(directory, record.AUDIT, writers | dict(others or {}), force=force)
 
     def save_escape(self, path: str | os.PathLike[str], *, force: bool = False) -> bool:
         """Write the better network, W1 ... WL, into a .npz file; False where there is none.
@@ -221,7 +223,7 @@ class Audit:
         """
         if self.escape is None:
             return False
-        write_npz(Path(path), _named(self.escape), force)
+        write_npz(Path(path), _named(self.escape), force, WEIGHTS)
         return True
 
 

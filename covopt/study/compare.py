@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from covopt import markup, record, words
+from covopt import markup, record, storing, words
 from covopt.answer import METHODS, solve
+from covopt.directories import Writer, spare
 from covopt.errors import ProblemError, listed
 from covopt.lazy import lazy
 from covopt.loop import Progress, Status
@@ -128,7 +129,7 @@ class Comparison:
         directory: str | os.PathLike[str],
         *,
         force: bool = False,
-        others: Mapping[str, record.Writer] | None = None,
+        others: Mapping[str, Writer] | None = None,
     ) -> None:
         """Write comparison.json, history.csv, figure.png, origin.json, and each method's run in a directory.
 
@@ -141,16 +142,16 @@ class Comparison:
         Raises:
             RecordError: the directory exists, or cannot be written.
         """
-        writers: dict[str, record.Writer] = {
-            record.COMPARISON: lambda path: _write_text(path, record.as_json(self.summary(), indent=2) + "\n"),
+        writers: dict[str, Writer] = {
+            record.COMPARISON: lambda path: record.write_summary(path, self.summary()),
             "history.csv": self._write_history,
-            "figure.png": self.draw,
+            "figure.png": spare(self.draw),
             ORIGIN: write_origin(),
         }
         for method, result in self.results.items():
             if result.weights:
                 writers[method] = result.save
-        record.put(directory, writers | dict(others or {}), force=force)
+        storing.put(directory, record.COMPARISON, writers | dict(others or {}), force=force)
 
     def draw(self, path: Path) -> None:
         """The cost of each method against time, as a PNG at `path`."""
@@ -225,7 +226,3 @@ def compare(
 
 def _following(method: str, callback: Callable[[str, Progress], None]) -> Callable[[Progress], None]:
     return lambda line: callback(method, line)
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

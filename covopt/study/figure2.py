@@ -23,8 +23,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from covopt import __version__, record
+from covopt import __version__, record, storing
 from covopt.data import read_data
+from covopt.directories import Writer, spare
 from covopt.errors import ProblemError, shown
 from covopt.lazy import lazy
 from covopt.loop import Budget, Callback, Status
@@ -142,13 +143,12 @@ class Figure2:
         Raises:
             RecordError: the directory exists, or cannot be written.
         """
-        text = record.as_json(self.summary(), indent=2) + "\n"
-        writers: dict[str, Callable[[Path], None]] = {
-            record.PLATEAU: lambda path: _write_text(path, text),
+        writers: dict[str, Writer] = {
+            record.PLATEAU: lambda path: record.write_summary(path, self.summary()),
             "trials.csv": self._write_trials,
-            "figure.png": self.draw,
+            "figure.png": spare(self.draw),
         }
-        record.put(directory, writers, force=force)
+        storing.put(directory, record.PLATEAU, writers, force=force)
 
     def _write_trials(self, path: Path) -> None:
         with path.open("w", newline="", encoding="utf-8") as stream:
@@ -239,10 +239,6 @@ def _teacher(data_dir: str | os.PathLike[str] | None, seed: int) -> tuple[NDArra
     for layer, (below, above) in enumerate(pairwise(TEACHER)):
         Y = (np.maximum(Y, 0.0) if layer else Y) @ rng.standard_normal((below, above)) * math.sqrt(2.0 / below)
     return X[:SAMPLES], Y[:SAMPLES], X[SAMPLES:], Y[SAMPLES:], f"teacher {TEACHER}"
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 EXPERIMENTS = {

@@ -24,9 +24,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covopt import __version__, markup, record, words
+from covopt import __version__, markup, record, storing, words
 from covopt.answer import solve
 from covopt.certify.completely_positive import CPRank
+from covopt.directories import Writer, spare
 from covopt.errors import ProblemError, listed, shown
 from covopt.lazy import lazy
 from covopt.loop import Budget, Callback, Certificate, Status
@@ -167,7 +168,7 @@ class Plateau:
         directory: str | os.PathLike[str],
         *,
         force: bool = False,
-        others: Mapping[str, record.Writer] | None = None,
+        others: Mapping[str, Writer] | None = None,
     ) -> None:
         """Write plateau.json, curve.csv, networks.npz (n5_W1 is W_1 at width 5), figure.png, origin.json and the
         solver's run, `solution`; force and others as for `Result.save`.
@@ -184,13 +185,14 @@ class Plateau:
             for point in self.points
             for layer, W in enumerate(point.weights, start=1)
         }
-        record.put(
+        storing.put(
             directory,
+            record.PLATEAU,
             {
-                record.PLATEAU: self._write_summary,
+                record.PLATEAU: lambda path: record.write_summary(path, self.summary()),
                 "curve.csv": self._write_curve,
                 "networks.npz": lambda path: np.savez(path, allow_pickle=False, **arrays),
-                "figure.png": self.draw,
+                "figure.png": spare(self.draw),
                 record.SOLUTION: self.result.save,
                 ORIGIN: write_origin(),
                 **(others or {}),
@@ -222,9 +224,6 @@ class Plateau:
 
     def _width(self, n: int) -> int | list[int]:
         return n if self.layer is None else widths_at(self.result.widths, self.layer, n)
-
-    def _write_summary(self, path: Path) -> None:
-        path.write_text(record.as_json(self.summary(), indent=2) + "\n", encoding="utf-8")
 
     def _write_curve(self, path: Path) -> None:
         with path.open("w", newline="", encoding="utf-8") as stream:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import os
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from covopt.answer import solve
 from covopt.errors import CovoptError, ProblemError, RecordError
+from covopt.files import write_file
 from covopt.loop import Status
 from covopt.study.grid import Grid, make_grid, read_grid
 from covopt.study.store import FAILED, LEASE, Counts, Options, Store, renewing
@@ -78,7 +78,7 @@ class Sweep:
                 table.writeheader()
                 table.writerows(self.rows)
 
-        _put(path, write, force)
+        write_file(Path(path), write, force, is_csv)
 
     def to_parquet(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the rows as .parquet, whole or not at all.
@@ -92,7 +92,11 @@ class Sweep:
         """
         check_parquet()
         columns = {name: [row.get(name) for row in self.rows] for name in self.columns}
-        _put(path, lambda draft: parquet.write_table(pyarrow.table(columns), draft), force)  # type: ignore[union-attr]
+
+        def write(draft: Path) -> None:
+            parquet.write_table(pyarrow.table(columns), draft)  # type: ignore[union-attr]
+
+        write_file(Path(path), write, force, is_parquet)
 
 
 def sweep(
@@ -206,12 +210,21 @@ def check_parquet() -> None:
         raise RecordError("Writing .parquet needs pyarrow; pip install 'covopt[parquet]', or write .csv.")
 
 
-def check_target(path: str | os.PathLike[str], force: bool) -> None:
-    """Raise RecordError where a table must not be written."""
-    if Path(path).exists() and not force:
-        raise RecordError(f"{path} exists already; choose another file, or replace it with --force.")
-    if not Path(path).absolute().parent.is_dir():
-        raise RecordError(f"{path} cannot be written, because its directory does not exist; make it first.")
+def is_csv(path: Path) -> bool:
+    """Whether a file is a table of a sweep as .csv."""
+    try:
+        with path.open(newline="", encoding="utf-8") as stream:
+            return set(RESULTS) <= set(next(csv.reader(stream), []))
+    except (OSError, ValueError, csv.Error):
+        return False
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is a table of a sweep as .parquet."""
+    try:
+        return set(RESULTS) <= set(parquet.read_schema(path).names)  # type: ignore[union-attr]
+    except (OSError, ValueError, pyarrow.ArrowException):  # type: ignore[union-attr]
+        return False
 
 
 def _backend(scheduler: str | None) -> AbstractContextManager[object]:
@@ -232,18 +245,3 @@ def _quietly(action: Callable[[], None]) -> None:
         action()
     except RecordError:
         return
-
-
-def _put(path: str | os.PathLike[str], write: Callable[[Path], None], force: bool) -> None:
-    """Write a file whole or not at all."""
-    check_target(path, force)
-    target = Path(path).absolute()
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-    os.close(handle)
-    try:
-        write(Path(name))
-        os.replace(name, target)
-    except OSError as error:
-        raise RecordError(f"{path} cannot be written ({error.strerror}); choose another file.") from error
-    finally:
-        Path(name).unlink(missing_ok=True)

@@ -34,6 +34,7 @@ from tests.benchmarks.proofs import PROOFS
 from tests.benchmarks.scale import SCALE
 from tests.benchmarks.scales import SCALES
 from tests.benchmarks.sweep import SWEEP
+from tests.benchmarks.tampering import TAMPERING
 from tests.benchmarks.training import run_batched_training
 from tests.benchmarks.truth import TRUTH
 from tests.benchmarks.width import WIDTH
@@ -265,4 +266,5 @@ BENCHMARKS = {
     **SCALE,
     **COSTS,
     **TRUTH,
+    **TAMPERING,
 }

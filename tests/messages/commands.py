@@ -6,9 +6,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
-from hostile import run_with
+from hostile import archive, run_with
 
-from covopt import arrays, record
+from covopt import arrays, storing
 from covopt.cli import main
 from messages import Row, command
 
@@ -40,7 +40,7 @@ def full_directory(here: Path) -> None:
     def refuse(path: Path) -> None:
         raise FULL
 
-    record.put(here / "run", {"file": refuse})
+    storing.put(here / "run", "result.json", {"file": refuse})
 
 
 ROWS = [
@@ -111,6 +111,21 @@ ROWS = [
         "HERE/... is no name of a directory; choose another one.",
         f"solve iris --out HERE/{'n' * 300}",
     ),
+    Row(
+        "HERE/run holds thesis.tex, which covopt did not write, and is not replaced; move that file away, or choose another directory.",
+        "solve iris --out HERE/run --force",
+        {**RUN, "run/thesis.tex": b"mine"},
+    ),
+    Row(
+        "HERE/a.npz is what is read, and is not replaced; choose another name.",
+        "cprank HERE/a.npz --out HERE/a.npz --force",
+        {"a.npz": archive(B=np.eye(2))},
+    ),
+    Row(
+        "HERE/f.png is not a file that covopt wrote so, and is not replaced; choose another name.",
+        "forces HERE/run --out HERE/f.png --force",
+        {**RUN, "f.png": b"mine"},
+    ),
     Row("HERE/run cannot be written (No space left on device); choose another directory.", full_directory),
     Row("HERE/b.txt is to hold arrays; give a name that ends in .npz.", "cprank HERE/a.npy --out HERE/b.txt"),
     Row(
@@ -124,12 +139,12 @@ ROWS = [
     ),
     Row("HERE/a.npz cannot be written (No space left on device); choose another name.", full_archive),
     Row(
-        "HERE/f.png exists already; give another --out, or --force.",
+        "HERE/f.png exists already; choose another name, or replace it with --force.",
         "forces HERE/run --out HERE/f.png",
         {**RUN, "f.png": b""},
     ),
     Row(
-        "HERE/none/f.png cannot be written (No such file or directory); give another --out.",
+        "HERE/none/f.png cannot be written, because there is no directory HERE/none; make it.",
         "forces HERE/run --out HERE/none/f.png",
         RUN,
     ),

@@ -31,7 +31,7 @@ ROWS = [
         "HERE/none holds no run (result.json, plateau.json, comparison.json, audit.json: none is there); give one that --out wrote.",
         "show HERE/none",
     ),
-    Row("HERE/none holds no run (result.json is missing); give a directory that --out wrote.", "verify HERE/none"),
+    Row("HERE/none holds no run (result.json is missing); give a directory that --out wrote.", "forces HERE/none"),
     Row(
         "HERE/run/result.json is not a summary of covopt; solve again with --out.",
         "show HERE/run",
@@ -45,6 +45,11 @@ ROWS = [
     Row(
         "HERE/run is not a complete run (...); run the command again with --out.",
         "show HERE/run --report HERE/r.html",
+        {"run/comparison.json": b"{}"},
+    ),
+    Row(
+        "HERE/run is not a complete run (...); run the command again with --out.",
+        VERIFY,
         {"run/comparison.json": b"{}"},
     ),
     Row(
@@ -90,6 +95,11 @@ ROWS = [
         "HERE/run is not a complete run (certificate.npz holds no maximum); solve again with --out.",
         VERIFY,
         run(replace("certificate.npz", maximum=np.ones(3))),
+    ),
+    Row(
+        "HERE/run is not a complete run (certificate.npz holds a tree of another kind); solve again with --out.",
+        VERIFY,
+        run(replace("certificate.npz", tree=np.array([-1.0, np.nan]))),
     ),
     # A matrix.
     Row("HERE/a.npz holds B, C; name the matrix A.", "cprank HERE/a.npz", npz(B=X, C=X)),

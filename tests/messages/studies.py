@@ -226,14 +226,14 @@ ROWS = [
     ),
     Row("No dask scheduler answers at tcp://10.0.0.1:8786; start one, or correct the address.", no_scheduler),
     Row("Writing .parquet needs pyarrow; pip install 'covopt[parquet]', or write .csv.", without_parquet),
-    Row("HERE/t.csv cannot be written (No space left on device); choose another file.", full_disk),
+    Row("HERE/t.csv cannot be written (No space left on device); choose another name.", full_disk),
     Row(
-        "HERE/t.csv exists already; choose another file, or replace it with --force.",
+        "HERE/t.csv exists already; choose another name, or replace it with --force.",
         "sweep HERE/s.toml --csv HERE/t.csv",
         {**spec('data = "iris"\nlam = 1'), "t.csv": b""},
     ),
     Row(
-        "HERE/none/t.csv cannot be written, because its directory does not exist; make it first.",
+        "HERE/none/t.csv cannot be written, because there is no directory HERE/none; make it.",
         "sweep HERE/s.toml --csv HERE/none/t.csv",
         spec('data = "iris"\nlam = 1'),
     ),

@@ -1,0 +1,115 @@
+"""Directories that covopt replaces only where everything in them is its own, as it wrote it.
+
+A directory is its files by their paths from there, with slashes, each with its SHA-256. Symbolic links are never
+followed, and nothing is deleted that is not listed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from covopt.errors import CovoptWarning
+
+Writer = Callable[[Path], object]
+Listing = Mapping[str, str | None]
+"""The files that covopt wrote, each with its digest; None where that is not known."""
+
+LONGEST = 120
+"""The most characters of what a library says of its failure that a sentence holds."""
+
+
+def spare(writer: Writer) -> Writer:
+    """A writer of what a run can do without: where it fails, a sentence says so, and the rest is stored."""
+
+    def write(path: Path) -> None:
+        try:
+            writer(path)
+        except Exception as error:  # whatever a picture fails of must not cost a run that took hours
+            path.unlink(missing_ok=True)
+            reason = " ".join(str(error).split())[:LONGEST].rstrip(".") or type(error).__name__
+            said = f"{path.name} cannot be made ({reason}); the rest is stored without it."
+            warnings.warn(said, CovoptWarning, stacklevel=2)
+
+    return write
+
+
+def digest(file: Path) -> str:
+    """The SHA-256 of a file's content."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def digests(directory: Path) -> dict[str, str]:
+    """The digest of each file in a directory and below."""
+    return {name: digest(directory / name) for name, entry in _walk(directory) if entry.is_file(follow_symlinks=False)}
+
+
+def foreign(directory: Path, listed: Listing) -> str | None:
+    """In words, the first thing in a directory that is not a listed file as it was written; None where all are."""
+    parents = {parent.as_posix() for name in listed for parent in Path(name).parents}
+    for name, entry in _walk(directory):
+        if entry.is_dir(follow_symlinks=False):
+            own = name in parents
+        else:
+            own = name in listed and entry.is_file(follow_symlinks=False)
+        if not own:
+            return f"{name}, which covopt did not write"
+        if listed.get(name) is not None and listed[name] != digest(directory / name):
+            return f"{name}, which was changed after covopt wrote it"
+    return None
+
+
+def move_in(draft: Path, path: Path, check: Callable[[Path], Listing]) -> None:
+    """Rename a complete draft; what stood there steps aside first, and comes back where that fails.
+
+    Args:
+        draft: a sibling of `path`.
+        path: where it is to be.
+        check: what may be deleted of the directory it is given, or an exception where that may not be replaced.
+    """
+    if not os.path.lexists(path):
+        draft.rename(path)
+        return
+    aside = draft.with_suffix(".old")
+    try:
+        path.rename(aside)
+        listed = check(aside)  # again, now that nobody finds it any more
+        draft.rename(path)
+    except BaseException:
+        if aside.exists() and not os.path.lexists(path):
+            aside.rename(path)
+        raise
+    if not _remove(aside, listed):
+        kept = Path(tempfile.mkdtemp(prefix=f"{path.name}.kept.", dir=path.parent))
+        aside.rename(kept)
+        warnings.warn(f"What was put into {path} meanwhile is kept in {kept}.", CovoptWarning, stacklevel=2)
+
+
+def _remove(directory: Path, listed: Listing) -> bool:
+    """Delete the listed files and the directories that are empty then; whether nothing is left."""
+    entries = list(_walk(directory))
+    for name, entry in entries:
+        if name in listed and entry.is_file(follow_symlinks=False):
+            os.unlink(directory / name)
+    inner = [directory / name for name, entry in entries if entry.is_dir(follow_symlinks=False)]
+    for path in [*reversed(inner), directory]:
+        try:
+            path.rmdir()
+        except OSError:  # something is left in it, or in what is in it
+            continue
+    return not directory.exists()
+
+
+def _walk(directory: Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Everything in a directory and below, by its path from there, a directory before what is in it."""
+    with os.scandir(directory) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        yield prefix + entry.name, entry
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(Path(entry.path), f"{prefix}{entry.name}/")

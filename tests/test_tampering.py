@@ -1,0 +1,92 @@
+"""What a run says is proved by its files, or named as unchecked: every entry and every file is tampered with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tampering import Tampering, forgeries, judge, tamperings
+
+import covopt
+from covopt import record
+
+X = np.linspace(-1.0, 1.0, 6)[:, None]
+Y = np.abs(X)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small runs of several kinds."""
+    here = tmp_path_factory.mktemp("runs")
+    covopt.solve(X, Y, lam=1e-2, time_limit=5).save(here / "exact")
+    covopt.solve(X, Y, time_limit=5).save(here / "interpolate")
+    covopt.solve(X, Y, lam=1e-2, depth=3, time_limit=4).save(here / "deep")
+    return here
+
+
+def missed(run: Path, scratch: Path, found: list[Tampering]) -> list[str]:
+    verdicts = {each.name: judge(run, scratch, each) for each in found}
+    return [
+        f"{name}: {verdict}" for name, verdict in verdicts.items() if verdict not in ("noticed", "named", "the same")
+    ]
+
+
+@pytest.mark.parametrize("kind", ["exact", "interpolate", "deep"])
+def test_an_honest_run_passes_and_names_what_is_not_checked(stored: Path, kind: str) -> None:
+    checked = covopt.verify(stored / kind)
+    assert checked.passed, checked.message
+    for name in ("data", "seconds", "seed", "version"):
+        assert name in checked.unchecked
+        assert name in checked.message
+    assert ("stationarity and gap of the layers" in checked.unchecked) == (kind == "deep")
+
+
+@pytest.mark.parametrize("kind", ["exact", "interpolate", "deep"])
+def test_tampering_is_noticed_or_named(stored: Path, tmp_path: Path, kind: str) -> None:
+    found = [*tamperings(stored / kind), *forgeries(stored / kind)]
+    assert len(found) > 200
+    assert missed(stored / kind, tmp_path / "run", found) == []
+
+
+def test_a_network_that_no_longer_fits_is_refused(stored: Path, tmp_path: Path) -> None:
+    scaled = next(each for each in forgeries(stored / "interpolate") if "0.9" in each.name)
+    assert judge(stored / "interpolate", tmp_path / "run", scaled) == "noticed"
+    assert "misses the targets" in covopt.verify(tmp_path / "run").message
+
+
+def test_a_run_of_an_earlier_version_is_checked_without_its_list(stored: Path, tmp_path: Path) -> None:
+    def to_earlier(path: Path) -> None:
+        told = json.loads((path / "result.json").read_text())
+        del told["files"], told["target"]
+        (path / "result.json").write_text(json.dumps(told))
+
+    assert judge(stored / "exact", tmp_path / "run", Tampering("", to_earlier, ("figure.png",))) == "named"
+    checked = covopt.verify(tmp_path / "run")
+    assert "an earlier version of covopt stored it" in checked.message
+    for name in ("figure.png", "origin.json", "history.csv before its end"):
+        assert name in checked.unchecked
+    (tmp_path / "run" / "network.pt").write_bytes(b"")
+    assert "network.pt" in covopt.verify(tmp_path / "run").message
+
+
+def test_a_file_of_the_users_is_named(stored: Path, tmp_path: Path) -> None:
+    note = Tampering("", lambda path: (path / "notes.txt").write_text("mine"), ("notes.txt",))
+    assert judge(stored / "exact", tmp_path / "run", note) == "named"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["plateau", "compare", "audit"])
+def test_tampering_with_a_study_is_noticed_or_named(tmp_path: Path, kind: str) -> None:
+    make = {
+        "plateau": covopt.plateau,
+        "compare": covopt.compare,
+        "audit": lambda *a, **o: covopt.validate(None, *a, **o),
+    }
+    make[kind](X, Y, lam=1e-2, time_limit=4).save(tmp_path / "stored")
+    checked = covopt.verify(tmp_path / "stored")
+    assert checked.passed, checked.message
+    found = list(tamperings(tmp_path / "stored"))
+    assert any(record.SOLUTION in each.name or "cone" in each.name for each in found)
+    assert missed(tmp_path / "stored", tmp_path / "run", found) == []
