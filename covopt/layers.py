@@ -79,7 +79,9 @@ def solve_block(
     network = turns.network(outcome).weights()
     changed = with_block(weights, layer, network)
     before, after = evaluate(problem, weights), evaluate(problem, changed)
-    if after.total < before.total and problem.fits_as_well(after.residual, before.residual):
+    # A block that misses its targets is another block, of which the bound says nothing.
+    answers = block.allows(evaluate(block, network).residual)
+    if answers and after.total < before.total and problem.fits_as_well(after.residual, before.residual):
         weights = changed
     Lambda = turns.solver.dual(outcome.state) if layer == problem.depth - 1 and problem.interpolates else None
     lower = None if turns.best is None else turns.best.lower

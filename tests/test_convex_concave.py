@@ -83,3 +83,8 @@ def test_zero_data_and_zero_dual_points_have_no_answer() -> None:
     X, Lambda, starts = data(1, 5, 3, 2)
     assert len(ConvexConcaveOracle(torch.zeros_like(X), Activation())(Lambda, starts).values) == 0
     assert len(ConvexConcaveOracle(X, Activation())(torch.zeros_like(Lambda), starts).values) == 0
+
+
+def test_where_nothing_rises_there_is_nothing_distinct() -> None:
+    directions = torch.eye(3, dtype=torch.float64)
+    assert len(distinct(directions, torch.zeros(3, dtype=torch.float64), 1e-6)) == 0

@@ -153,3 +153,11 @@ def shallow(lam: float) -> Problem:
 @pytest.mark.parametrize("exponent", [-75, 75])
 def test_the_range_is_included(exponent: int) -> None:
     assert shallow(10.0**exponent).lam == 10.0**exponent
+
+
+def test_a_bound_of_a_block_is_not_said_of_another() -> None:
+    """Targets that a constant meets, and so little time that a block's solve may end without an exact fit."""
+    X, Y = np.array([[1.0], [0.0]]), np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    for limit in (0.1, 0.2, 0.3, 0.4):
+        result = covopt.solve(X, Y, lam=1e-4, depth=4, time_limit=limit, seed=383)
+        assert result.cost <= 1.0001e-4

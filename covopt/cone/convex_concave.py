@@ -205,7 +205,7 @@ def distinct(
         part, rows = part[alone], rows[alone]
         better = ((rows @ rows.T) >= 1.0 - cosine).tril(-1)
         # Who is kept depends on better rows only: the first k are right after k rounds, and few rounds change anything.
-        mine, before = torch.ones_like(better[:, 0]), None
+        mine, before = torch.ones_like(part, dtype=torch.bool), None
         while before is None or not torch.equal(mine, before):
             mine, before = ~(better & mine).any(dim=1), mine
         kept = torch.cat([kept, part[mine]])
