@@ -161,3 +161,9 @@ def test_a_bound_of_a_block_is_not_said_of_another() -> None:
     for limit in (0.1, 0.2, 0.3, 0.4):
         result = covopt.solve(X, Y, lam=1e-4, depth=4, time_limit=limit, seed=383)
         assert result.cost <= 1.0001e-4
+
+
+def test_inputs_of_zero_without_bias_cost_the_targets() -> None:
+    """No network has an output: at lam so small that the multiplier is searched for, too."""
+    result = covopt.solve([[0.0]], [[3e7, 1.0]], lam=1e-12, bias=0.0, activation="leaky:0.5", time_limit=2)
+    assert result.cost == pytest.approx(9e14 + 1.0)

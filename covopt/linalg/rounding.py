@@ -12,5 +12,6 @@ UNIT_ROUNDOFF = 2.0**-53
 
 def to_unit_scale(values: Tensor) -> tuple[Tensor, float]:
     """(values / s, s), s the power of two next to max |values|: exact, and squares neither overflow nor underflow."""
-    scale = 2.0 ** (math.frexp(float(values.abs().max()))[1] - 1)
+    largest = float(values.abs().max()) if values.numel() else 0.0
+    scale = 2.0 ** (math.frexp(largest)[1] - 1)
     return values / scale, scale
