@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -28,6 +27,7 @@ from covopt.model import weights as weight_form
 from covopt.model.activation import Activation
 from covopt.model.forces import layer_forces
 from covopt.model.problem import Problem, make_problem, with_bias
+from covopt.networks import as_sequential
 from covopt.origin import ORIGIN, write_origin
 from covopt.tensors import write_torch
 
@@ -232,16 +232,7 @@ class Result:
 
     def to_torch(self) -> torch.nn.Sequential:
         """A plain `torch.nn.Sequential` of Linear and ReLU / LeakyReLU / Identity; its bias is beta W[:, -1]."""
-        modules: list[torch.nn.Module] = []
-        for W in self._double():
-            with warnings.catch_warnings():  # torch warns of a layer without neurons, which the zero function has
-                warnings.simplefilter("ignore", UserWarning)
-                linear = torch.nn.Linear(W.shape[1] - 1, W.shape[0], dtype=torch.float64)
-            with torch.no_grad():
-                linear.weight.copy_(W[:, :-1])
-                linear.bias.copy_(self.problem.beta * W[:, -1])
-            modules += [linear, _torch_activation(self.problem.activation.slope)]
-        return torch.nn.Sequential(*modules[:-1])
+        return as_sequential(self._double(), self.problem.beta, self.problem.activation.slope)
 
     def summary(self) -> dict[str, object]:
         """The JSON of `covopt solve`: what is unknown or unproved is None, and nothing is NaN."""
@@ -320,12 +311,6 @@ class Result:
     def _check_layer(self, layer: int) -> None:
         if not 1 <= layer <= self.problem.depth:
             raise ProblemError(f"There is no layer {layer}; give one from 1 to {self.problem.depth}.")
-
-
-def _torch_activation(slope: float) -> torch.nn.Module:
-    if slope == 0.0:
-        return torch.nn.ReLU()
-    return torch.nn.Identity() if slope == 1.0 else torch.nn.LeakyReLU(slope)
 
 
 def _to_stored(result: Result) -> record.Stored:

@@ -139,8 +139,6 @@ def comparison_pairs(s: Summary) -> Pairs:
 
 def audit_pairs(s: Summary) -> Pairs:
     """An audit as a person reads it."""
-    residuals = s["residuals"]
-    still = "not determined" if residuals is None else ", ".join(f"{part:.2g}" for part in _numbers(residuals))
     inert = ", ".join(f"{part:.2g}" for part in _numbers(s["inert"]))
     pairs = [("question", headline(_mapping(s["solver"]))), ("verdict", str(s["verdict"]))]
     if s["trained"] is not None:
@@ -148,14 +146,57 @@ def audit_pairs(s: Summary) -> Pairs:
         pairs.append(("trained", f"{costs}  (the best is the network)"))
     pairs += [
         ("loss", f"{s['loss']:.8g}"),
+        *([("training on", said)] if (said := training_on(s)) else []),
         ("best known", f"{s['best']:.8g}"),
-        ("residuals", f"{still}  (of stationarity, for W_1 ... W_L)"),
+        ("stationary", stationary(s)),
+        ("residuals", f"{_residuals(s['residuals'])}  (of stationarity, for W_1 ... W_L)"),
+        *([("precision", said)] if (said := precision(s)) else []),
         ("inert", f"{inert}  (part of W_1 ... W_L that acts on nothing)"),
     ]
     for layer in _mappings(s["layers"]):
         ranks = f"{counted(int(str(layer['width'])), 'neuron')}, rank K {layer['rank_K']}, rank Ks {layer['rank_Ks']}"
         pairs.append((f"layer {layer['layer']}", f"{ranks}. {layer['verdict']}"))
     return pairs
+
+
+def training_on(s: Summary) -> str:
+    """What an audit found by training on; empty in audits from before it did."""
+    descended = _mapping(s.get("descended"))
+    loss, gain = _number(descended.get("loss")), _number(descended.get("gain"))
+    if loss is None or gain is None:
+        return ""
+    ended = "" if descended["finished"] else ", where its time was up"
+    return f"gains {percent(gain)} and leads to {loss:.8g}{ended}"
+
+
+def stationary(s: Summary) -> str:
+    """Whether a network is stationary, and if not, what lowers its loss."""
+    if s["stationary"]:
+        gain = _number(_mapping(s.get("descended")).get("gain"))
+        trained = "" if gain is None else f"training on gains {percent(gain)}, and "
+        return f"yes: {trained}no neuron was found that lowers the loss"
+    if s.get("finding") == "untrained":
+        return "no: training on lowers the loss"
+    missing = [str(layer["layer"]) for layer in _mappings(s["layers"]) if layer.get("missing")]
+    return f"no: a neuron is missing in hidden layer {', '.join(missing)}" if missing else "no"
+
+
+def precision(s: Summary) -> str:
+    """What an audit cannot see because the weights were stored in coarse numbers; empty for float64."""
+    rounded = _mapping(s.get("rounded"))
+    loss, end = _number(rounded.get("loss")), _number(_mapping(s.get("descended")).get("loss"))
+    if loss is None or end is None:
+        return ""
+    residuals = _residuals(rounded["residuals"])
+    moved = f"{abs(loss - end) / end:.1g} of the loss" if end > 0.0 else f"the loss by {abs(loss - end):.1g}"
+    return (
+        f"the weights came in {s['stored']}: rounding to it moves {moved} where training on ends, and leaves residuals"
+        f" of {residuals} there"
+    )
+
+
+def _residuals(parts: object) -> str:
+    return "not determined" if parts is None else ", ".join(f"{part:.2g}" for part in _numbers(parts))
 
 
 def pairs_of(kind: str, s: Summary) -> Pairs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -30,8 +31,13 @@ ActivationName = Annotated[
 ]
 Width = Annotated[int | None, typer.Option(help="Hidden neurons of the trainings without --net.", metavar="N")]
 Starts = Annotated[int | None, typer.Option(help="How many trainings without --net.", metavar="N")]
-Better = Annotated[Path | None, typer.Option(help="Write the better network that is found.", metavar="FILE.npz")]
-Replace = Annotated[bool, typer.Option("--force", help="Replace FILE.npz, and an earlier run in DIR.")]
+Better = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write the better network that is found: a state dict (.pt) or W1 ... WL (.npz).", metavar="FILE"
+    ),
+]
+Replace = Annotated[bool, typer.Option("--force", help="Replace FILE, and an earlier run in DIR.")]
 
 
 def validate_command(
@@ -68,19 +74,20 @@ def validate_command(
     Its loss is held against the solver's, its layers are examined one by one, and a better network is looked for.
     """
     with interruptible("Interrupted before there was anything to say; nothing is written."):
-        from covopt import arrays, files, record, storing
         from covopt import data as sources
+        from covopt import files, networks, record, storing
         from covopt.study import audit as study
 
         check_force(force, escape, out)
         if escape is not None:
-            arrays.check_free(escape, force, study.WEIGHTS)
+            networks.check_free(escape, force)
             if net is not None:
                 files.check_apart(escape, net)
         if out is not None:
             storing.check_free(out, force)
         check_device(device)
-        dataset = sources.read_data(
+        read = partial(
+            sources.read_data,
             data,
             target=target,
             task=None if task is None else task.value,
@@ -88,9 +95,9 @@ def validate_command(
             one_hot=one_hot or (),
             rows=rows,
             shuffle=shuffle,
-            scale=scale.value,
             data_dir=data_dir,
         )
+        dataset = read(scale=scale.value)
         with progress_line(time_limit, progress) as callback:
             audit = study.validate(
                 net,
@@ -109,6 +116,7 @@ def validate_command(
                 seed=seed,
                 device=device,
                 callback=callback,
+                scalings=lambda: {other: read(scale=other).X for other in sources.SCALES if other != scale.value},
             )
     audit.reference.describe_data(dataset)
 

@@ -153,24 +153,36 @@ def audit_page(directory: Path, name: str) -> Page:
     network = read_npz(directory / record.NETWORK)
     weights = [torch.from_numpy(network[f"W{i}"]).double() for i in range(1, reference.problem.depth + 1)]
     audited = replace(reference, weights=weights, layers=[], history=[])
-    reached = [] if s["escape"] is None else [["reached from it by neurons, blocks and descents", s["escape"]]]
+    descended = s.get("descended") or {"loss": None}
+    further = [] if descended["loss"] is None else [["after training on from it", descended["loss"]]]
+    reached = [] if s["escape"] is None else [["reached from there by neurons, blocks and descents", s["escape"]]]
     bound = [] if s["lower"] is None else [["proved lower bound on the minimum", Lower(s["lower"])]]
-    losses = [["the network", s["loss"]], *reached, ["the solver's network", inner["cost"]], *bound]
+    losses = [["the network", s["loss"]], *further, *reached, ["the solver's network", inner["cost"]], *bound]
     trained = [[k, cost] for k, cost in enumerate(sorted(s["trained"] or []), start=1)]
     first, _, rest = s["verdict"].removesuffix(".").partition(". ")
     still = s["residuals"] or [None] * len(weights)
+    left = descended.get("residuals") or [None] * len(weights)
     columns = ["layer", "neurons", "|Mᵀs|", "loss with that neuron", "loss with its block solved", "unbalanced"]
     keys = ("layer", "width", "stationarity", "loss_with_neuron", "loss_with_block", "unbalanced_neuron")
     rows = [[layer[key] for key in keys] for layer in s["layers"]]
-    matrices = [[f"W{i}", r, part] for i, (r, part) in enumerate(zip(still, s["inert"], strict=True), start=1)]
+    matrices = [[f"W{i}", *row] for i, row in enumerate(zip(still, left, s["inert"], strict=True), start=1)]
+    measured = ["residual of stationarity", "after training on", "part that acts on nothing"]
     sections = [
-        Section("Losses", tables=[Table("What is known", ["", "loss"], losses)]),
+        Section(
+            "Losses",
+            pictures=pictures.side_by_side(audited, reference, origin, (s["loss"], reference.cost)),
+            tables=[Table("What is known", ["", "loss"], losses)],
+        ),
         Section(
             "What the network lacks",
-            [f"Hidden layer {layer['layer']}: {layer['verdict']}" for layer in s["layers"]],
+            [
+                *(f"Hidden layer {layer['layer']}: {layer['verdict']}" for layer in s["layers"]),
+                *([f"Precision: {said}."] if (said := words.precision(s)) else []),
+                LEGEND,
+            ],
             tables=[
                 Table("Hidden layers", columns, rows),
-                Table("Matrices of weights", ["", "residual of stationarity", "part that acts on nothing"], matrices),
+                Table("Matrices of weights", ["", *measured], matrices),
             ],
         ),
         Section("Trainings", tables=[Table("The best is the network", ["", "loss"], trained)] if trained else []),
@@ -191,7 +203,7 @@ def audit_page(directory: Path, name: str) -> Page:
             ("proved lower bound", parts.bound(s["lower"])),
             ("above the best", words.percent(s["excess"])),
             ("hidden neurons", " × ".join(map(str, s["widths"]))),
-            ("stationary", "yes" if s["stationary"] else "no"),
+            ("stationary", words.stationary(s)),
         ],
         asked=parts.asked(inner, origin),
         proof=parts.proof(inner),
@@ -203,6 +215,15 @@ def audit_page(directory: Path, name: str) -> Page:
         finished=origin.finished,
     )
 
+
+LEGEND = (
+    "Training on is L-BFGS on the loss itself from the network's weights; layers are looked at where it ends. |Mᵀs| is"
+    " the largest value that a search found of |Mᵀσ(Zw)| over unit directions w: above 1, a small neuron in that"
+    " direction lowers the loss to first order. The residual of stationarity is |W − MᵀZ| / |W|, 0 where the gradient"
+    " of the loss vanishes. Steps that do not shrink leave it large about kinks (z = 0 for some sample) although there"
+    " is little to gain, so that the verdict rests on what training on gains, not on the residual."
+)
+"""What the columns of an audit's tables mean."""
 
 KINDS: dict[str, Callable[[Path, str], Page]] = {
     record.SUMMARY: solve_page,

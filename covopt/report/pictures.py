@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -181,6 +181,50 @@ def function(result: Result, origin: Origin) -> Picture | None:
         alt="The network's output against its input, with the samples.",
         caption="The network as a function (lines), and the targets (dots).",
     )
+
+
+def side_by_side(network: Result, reference: Result, origin: Origin, losses: tuple[float, float]) -> list[Picture]:
+    """The audited network as a function beside the solver's, output by output; empty unless there is one input.
+
+    Args:
+        network: the audited one; reference: the solver's.
+        origin: the names of the inputs and classes.
+        losses: of the two.
+    """
+    p = network.problem
+    if p.X.shape[1] != 1 or not math.isfinite(losses[1]):
+        return []
+    x, Y = p.X[:, 0].double().cpu().numpy(), p.Y.double().cpu().numpy()
+    margin = 0.08 * (x.max() - x.min()) or 1.0
+    grid = np.linspace(x.min() - margin, x.max() + margin, POINTS)
+    trained, solved = (each.predict(grid[:, None]) for each in (network, reference))
+    names = origin.classes if origin.classes is not None and len(origin.classes) == Y.shape[1] else None
+    axis_name = "input" if origin.columns is None else _short(origin.columns[0])
+
+    def drawing(k: int) -> Callable[[Figure], None]:
+        def draw(figure: Figure) -> None:
+            axes = figure.subplots()
+            axes.plot(x, Y[:, k], "o", color=CURVE_COLORS[2], markersize=3.5, alpha=0.7, label="targets")
+            for F, loss, name, color, style in (
+                (trained, losses[0], "the network", COST_COLOR, "-"),
+                (solved, losses[1], "the solver's", BOUND_COLOR, "--"),
+            ):
+                axes.plot(grid, F[:, k], style, color=color, linewidth=1.6, label=f"{name}, loss {loss:.5g}")
+            axes.set_xlabel(axis_name, parse_math=False)
+            axes.set_ylabel("output" if names is None else _short(names[k]), parse_math=False)
+            axes.spines[["top", "right"]].set_visible(False)
+            _literal_legend(axes)
+
+        return draw
+
+    return [
+        picture(
+            drawing(k),
+            alt="The audited network's output and the solver's against the input, with the samples.",
+            caption="The network (solid) beside the one that the solver found (dashed), over the data (dots).",
+        )
+        for k in range(min(OUTPUTS, Y.shape[1]))
+    ]
 
 
 def spectra(result: Result, layer: int) -> Picture | None:

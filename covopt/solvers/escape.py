@@ -42,8 +42,8 @@ class Escape:
     size: float
 
     def network(self, problem: Problem, weights: Weights) -> list[Tensor]:
-        """The weights with the neuron in its best size."""
-        return add_neuron(problem, weights, self.layer, self.direction, self.output, self.size)
+        """The weights with the neuron in its best size; for `interpolate` W_L is the least that fits again."""
+        return _grown(problem, weights, self.layer, self.direction, self.output, self.size)
 
 
 def find_escape(
@@ -98,8 +98,17 @@ def _best_size(
     best, size = evaluate(problem, weights).total, 0.0
     typical = max(1.0, float(weights[layer - 1].square().sum())) / max(1, len(weights[layer - 1]))
     for factor in SIZES:
-        grown = add_neuron(problem, weights, layer, direction, output, factor * typical)
-        cost = evaluate(problem, grown).total
-        if cost < best:
-            best, size = cost, factor * typical
+        cost = evaluate(problem, _grown(problem, weights, layer, direction, output, factor * typical))
+        if problem.allows(cost.residual) and cost.total < best:
+            best, size = cost.total, factor * typical
     return best, size
+
+
+def _grown(
+    problem: Problem, weights: Weights, layer: int, direction: Tensor, output: Tensor, size: float
+) -> list[Tensor]:
+    """A neuron more; it changes the outputs, so that a network that is to fit gets the least W_L with Z_L = Y."""
+    grown = add_neuron(problem, weights, layer, direction, output, size)
+    if problem.interpolates:
+        grown[-1] = thin(inputs_of(problem, grown, problem.depth)).solve(problem.Y).T
+    return grown

@@ -1,46 +1,124 @@
-"""What an audit found, in words a person can act on."""
+"""What an audit found: one finding from its numbers, and the words, all of them derived from that.
+
+Every sentence states a loss that was evaluated, what a search did or did not find, or a bound that is proved.
+"""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from covopt.errors import counted
 from covopt.loop import Certificate
 from covopt.numerals import down, percent_at_most, up
 from covopt.result import Result
 
 if TYPE_CHECKING:
-    from covopt.study.audit import LayerAudit
+    from covopt.study.audited import LayerAudit
 
 # A loss within this of another, relative, is as good.
 SAME = 1e-4
-# Weights with a smaller residual of stationarity are at a stand: the loss they could still lose is of its square.
-STILL = 1e-2
-# A neuron is missing where h_l exceeds 1 by more than this, and adding it lowers the loss.
+# A network is trained where training on gains at most this part of the loss: Adam hovers so far above the place that it
+# goes round, since the gradient jumps at kinks and its steps do not shrink.
+HOVERS = 5e-3
+# A neuron is missing where h_l exceeds 1 by more than this, and the loss falls with it.
 MISSING = 1e-3
 # Weights whose inert or unbalanced part is larger than this are said to have one.
 NOTICED = 1e-2
+# A gain of more than this part of the loss is not told in per cent, where it would be rounded to all of it.
+NEARLY_ALL = 0.999
+# A loss above this many times another is told as a multiple.
+TIMES = 10.0
 # Entries of a direction that are written out.
 WRITTEN = 6
 
 
-def is_missing(value: float, cost: float, loss: float) -> bool:
-    """Whether a neuron of this h_l is missing: first order promises a lower loss, and the loss with it is lower."""
-    return value > 1.0 + MISSING and cost < loss
+class Finding(StrEnum):
+    """Where a network is.
+
+    * minimum: within SAME of a proved lower bound.
+    * best: no network better by more than SAME is known.
+    * untrained: training on gains more than HOVERS.
+    * near: trained, and within HOVERS of the best known.
+    * stuck: trained, further off, and a neuron lowers the loss where training on ends.
+    * apart: trained, further off, and no single neuron is found to lower it.
+    """
+
+    MINIMUM = "minimum"
+    BEST = "best"
+    UNTRAINED = "untrained"
+    NEAR = "near"
+    STUCK = "stuck"
+    APART = "apart"
 
 
-def of_layer(found: LayerAudit, loss: float, *, last: bool, deep: bool) -> str:
+@dataclass(frozen=True)
+class Losses:
+    """The losses that an audit knows.
+
+    Attributes:
+        loss: of the network.
+        descended: where training on ends, or was when its time was up; at most `loss`.
+        finished: whether training on came to its end.
+        best: the lowest known.
+        reached: from this network by neurons, blocks and descents; None where that is no lower.
+        lower: a proved lower bound, or None.
+    """
+
+    loss: float
+    descended: float
+    finished: bool
+    best: float
+    reached: float | None
+    lower: float | None
+
+    @property
+    def gain(self) -> float:
+        """What training on gains, as a part of the loss."""
+        return (self.loss - self.descended) / self.loss if self.loss > 0.0 else 0.0
+
+
+def finding(losses: Losses, missing: bool) -> Finding:
+    """Where the network is; `missing`: a neuron lowers the loss where training on ends."""
+    loss, best, lower = losses.loss, losses.best, losses.lower
+    if loss == 0.0 or (lower is not None and loss - lower <= SAME * loss):
+        return Finding.MINIMUM
+    if loss - best <= SAME * best:
+        return Finding.BEST
+    if losses.gain > HOVERS:
+        return Finding.UNTRAINED
+    if loss - best <= HOVERS * best:
+        return Finding.NEAR
+    return Finding.STUCK if missing else Finding.APART
+
+
+def is_stationary(found: Finding, missing: bool) -> bool:
+    """Whether neither training on nor a neuron more lowers the loss, as far as was measured."""
+    if found in (Finding.MINIMUM, Finding.BEST):
+        return True
+    return found is not Finding.UNTRAINED and not missing
+
+
+def is_missing(value: float, with_neuron: float, without: float) -> bool:
+    """Whether a neuron of this h_l is missing: first order promises a lower loss, and trained with it the loss is."""
+    return value > 1.0 + MISSING and with_neuron < without * (1.0 - SAME)
+
+
+def of_layer(found: LayerAudit, losses: Losses, *, last: bool, deep: bool) -> str:
     """The verdict on one hidden layer.
 
     Args:
-        found: the layer's numbers.
-        loss: of the network.
+        found: the layer's numbers, at the end of training on where they speak of losses.
+        losses: of the network.
         last: it is the last hidden layer, where a missing neuron is certain at first order.
         deep: there are other hidden layers, so its block was solved.
     """
-    facts, said = found.facts, []
-    said.append(of_neuron(found, loss, last))
+    facts, loss, said = found.facts, losses.descended, []
+    said.append(of_neuron(found, last))
     if deep and found.solved is not None:
         if found.solved < loss * (1.0 - SAME):
             said.append(f"Solving its block, the other layers fixed, lowers the loss to {found.solved:.8g}.")
@@ -48,6 +126,9 @@ def of_layer(found: LayerAudit, loss: float, *, last: bool, deep: bool) -> str:
             said.append(f"Its block is at its minimum, proved to {up(facts.gap, 1)} of the loss.")
         else:
             said.append("Solving its block found nothing lower.")
+    if found.dead:
+        which = "all" if found.dead == facts.width else str(found.dead)
+        said.append(f"Dead (nothing comes of them on these data): {which} of its {counted(facts.width, 'neuron')}.")
     if found.merging:
         count = sum(len(group) for group in found.merging)
         said.append(f"{count} of its {facts.width} neurons could be {len(found.merging)}: their directions agree.")
@@ -59,77 +140,111 @@ def of_layer(found: LayerAudit, loss: float, *, last: bool, deep: bool) -> str:
     return " ".join(said)
 
 
-def of_network(
-    *,
-    loss: float,
-    best: float,
-    reference: Result,
-    residual: float | None,
-    missing: list[str],
-    escape_cost: float | None,
-) -> str:
+def of_network(losses: Losses, reference: Result, missing: list[str], *, constant: bool, hint: str) -> str:
     """The verdict on the network.
 
     Args:
-        loss: of the network; best: the lowest known.
+        losses: what is known.
         reference: the solver's answer.
-        residual: the largest of the weights' residuals of stationarity.
         missing: what is said of each missing neuron.
-        escape_cost: the loss that was reached from the network; None where that is no lower.
+        constant: whether its outputs are the same for all samples, which differ.
+        hint: of another question that the network may answer; empty without one.
     """
-    lower = reference.lower
-    if lower is not None and loss - lower <= SAME * loss:
-        near = percent_at_most(max(0.0, loss - lower) / loss)
-        return f"At the minimum: the loss {loss:.8g} is within {near} of a proved lower bound."
-    if loss - best <= SAME * best:
+    found, loss, best, lower = finding(losses, bool(missing)), losses.loss, losses.best, losses.lower
+    if loss == 0.0:
+        return "At the minimum: the loss is 0, and no loss is below that."
+    if found is Finding.MINIMUM and lower is not None:
+        within = percent_at_most(max(0.0, loss - lower) / loss)
+        return f"At the minimum: the loss {loss:.8g} is within {within} of a proved lower bound."
+    if found is Finding.BEST:
         return (
-            f"No better network was found: the loss {loss:.8g} is within {_part((loss - best) / best)} of the best"
-            + (f" known; {_proved(reference, best)}.")
+            f"No better network was found: the loss {loss:.8g} is within {part((loss - best) / best)} of the best"
+            f" known; {_proved(reference, best)}."
         )
-    above = f"the loss {loss:.8g} is {_part((loss - best) / best)} above the best known, {best:.8g}"
-    if residual is not None and residual > STILL:
-        said = f"Not trained to the end: {above}, and the weights still move (residual {residual:.2g}); train on."
-    elif missing:
-        said = f"Stuck: the weights are stationary, but {above}."
-    else:
-        said = f"In a worse minimum: {above}, and no single neuron lowers it."
-    said = " ".join([said, *missing[:1]])
-    if escape_cost is not None:
-        said += f" New neurons, block solves and descents lead from it to {escape_cost:.8g}."
-    return f"{said} The solver reached {reference.cost:.8g}; {_proved(reference, best)}."
+    said = [_whereabouts(found, losses, bool(missing)), *missing[:1]]
+    if constant:
+        said.append("Its outputs are the same for every sample.")
+    if losses.reached is not None and losses.reached < losses.descended * (1.0 - SAME):
+        said.append(f"New neurons, block solves and descents lead from there to {losses.reached:.8g}.")
+    solved = f"The solver reached {reference.cost:.8g}; " if math.isfinite(reference.cost) else ""
+    proved = _proved(reference, best)
+    said.append(f"{solved}{proved if solved else proved[:1].upper() + proved[1:]}.")
+    return " ".join([*said, hint] if hint else said)
 
 
-def of_neuron(found: LayerAudit, loss: float, last: bool) -> str:
+def _whereabouts(found: Finding, losses: Losses, missing: bool) -> str:
+    """The first sentences: what training on gains, and where its end is."""
+    end, best = losses.descended, losses.best
+    at_least = "" if losses.finished else "at least "
+    if found is Finding.UNTRAINED:
+        gained = "" if losses.gain > NEARLY_ALL else f" by {at_least}{part(losses.gain)}"
+        first = f"Not trained to the end: training on lowers the loss {losses.loss:.8g}{gained} to {end:.8g}"
+        if end - best <= SAME * best:
+            return f"{first}, as low as the best known; train on."
+        if not losses.finished:
+            return f"{first}, where its time was up; train on. The best known is {best:.8g}."
+        there = "it is stuck" if missing else "no single neuron is found to lower it"
+        if end - best <= HOVERS * best:
+            there = "a neuron is missing still" if missing else there
+        return f"{first}; train on. There it is {_above(end, best)}, and {there}."
+    trained = f"training on gains {at_least}{part(losses.gain)}"
+    if found is Finding.NEAR:
+        return f"Nearly at the best known: the loss {losses.loss:.8g} is {_above(losses.loss, best)}; {trained}."
+    if found is Finding.STUCK:
+        return f"Stuck: {trained}, but the loss {losses.loss:.8g} is {_above(losses.loss, best)}."
+    return (
+        f"Apart from the best known: {trained} and no single neuron is found to lower it, but the loss"
+        f" {losses.loss:.8g} is {_above(losses.loss, best)}."
+    )
+
+
+def of_neuron(found: LayerAudit, last: bool) -> str:
     """What the search for a missing neuron says."""
     layer, escape = found.facts.layer, found.escape
     if escape is None:
         return "Whether a neuron is missing is not determined: its inputs have rank below the number of samples."
     shown = f"|M^T s| = {escape.value:.5g}"
-    if is_missing(escape.value, escape.cost, loss):
+    if found.missing:
         hint = "" if last else " (a hint: below the last hidden layer kinks may forbid it, and block solves decide)"
+        grown = "" if found.grown is None else f", and training on from there to {found.grown:.8g}"
+        added = f"adding it with output along {_vector(escape.output)} lowers the loss to {escape.cost:.8g}"
         return (
             f"A neuron is missing in hidden layer {layer}: {shown} > 1 at direction {_vector(escape.direction)}, bias"
-            f" last; adding it with output along {_vector(escape.output)} lowers the loss to {escape.cost:.8g}{hint}."
+            f" last; {added}{grown}{hint}."
         )
-    if escape.value > 1.0 + MISSING:
-        return f"{shown} > 1 in hidden layer {layer}, but adding that neuron in any size raises the loss (kinks)."
-    found_by = "by search" if last else "by search, exact away from kinks only"
-    return f"No neuron is missing in hidden layer {layer}: {shown}, {found_by}."
+    if escape.value <= 1.0 + MISSING:
+        found_by = "by search" if last else "by search, exact away from kinks only"
+        return f"No neuron is missing in hidden layer {layer}: {shown}, {found_by}."
+    if found.grown is not None:
+        gains = f"adding that neuron and training on gained less than {part(SAME)} in its time"
+    else:
+        gains = "adding that neuron in any size tried does not lower the loss"
+    return f"{shown} > 1 in hidden layer {layer}, but {gains}."
+
+
+def part(relative: float) -> str:
+    """A relative difference as a percentage, rounding below zero hidden."""
+    return f"{100.0 * max(0.0, relative):.3g} %"
+
+
+def _above(loss: float, best: float) -> str:
+    """How far a loss is above the best known."""
+    if best > 0.0 and loss <= TIMES * best:
+        return f"{part((loss - best) / best)} above the best known, {best:.8g}"
+    times = f"{loss / best:.2g} times " if best > 0.0 and loss / best < 1e300 else "above "
+    return f"{times}the best known, {best:.8g}"
 
 
 def _proved(reference: Result, best: float) -> str:
     if reference.lower is None or reference.certificate is Certificate.NONE:
         return "nothing is proved about the minimum"
     if best - reference.lower <= SAME * best:
-        return f"{best:.8g} is proved to be the minimum, to {_part(SAME)}"
+        return f"{best:.8g} is proved to be the minimum, to {part(SAME)}"
+    if not reference.lower > 0.0:
+        return "nothing is proved about the minimum but that it is not negative"
     return (
-        f"the minimum is proved to be at least {down(reference.lower, 8)} ({_part(1.0 - reference.lower / best)} lower)"
+        f"the minimum is proved to be at least {down(reference.lower, 8)} ({part(1.0 - reference.lower / best)} lower)"
     )
-
-
-def _part(relative: float) -> str:
-    """A relative difference as a percentage, rounding below zero hidden."""
-    return f"{100.0 * max(0.0, relative):.3g} %"
 
 
 def _vector(entries: Tensor) -> str:

@@ -39,6 +39,17 @@ NET, WEIGHTS = "validate HERE/a.npz --net HERE/net.pt --lam 1", "validate HERE/a
 Linear, ReLU = torch.nn.Linear, torch.nn.ReLU
 
 
+class Squared(torch.nn.Module):
+    """No network of ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = Linear(2, 3), Linear(3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.a(x).square())
+
+
 def npz(**arrays: object) -> dict[str, Given]:
     return {"a.npz": archive(**arrays)}
 
@@ -398,7 +409,25 @@ ROWS = [
     Row(
         "The network is none; give an nn.Sequential, a state dict, or arrays W_1 ... W_L.", lambda _: as_network(5, 1.0)
     ),
-    Row("The network is a Linear, not an nn.Sequential; give its state dict.", lambda _: as_network(Linear(2, 1), 1.0)),
+    Row("the network has 1 layer of weights; give at least two.", lambda _: as_network(Linear(2, 1), 1.0)),
+    Row(
+        "The network is a Squared that does not answer as its Linear layers with one activation between them do; give them as an nn.Sequential.",
+        lambda _: as_network(Squared(), 1.0),
+    ),
+    Row(
+        "The network holds a BatchNorm1d; fold it into the Linear layer before it with torch.nn.utils.fusion.fuse_linear_bn_eval.",
+        lambda _: as_network(torch.nn.Sequential(Linear(2, 3), torch.nn.BatchNorm1d(3), ReLU(), Linear(3, 1)), 1.0),
+    ),
+    Row(
+        "'1.running_mean' in HERE/net.pt is no weight or bias of a Linear layer but BatchNorm's; fold it into the Linear layer before it with torch.nn.utils.fusion.fuse_linear_bn_eval.",
+        NET,
+        net({"0.weight": torch.ones(3, 2), "1.weight": torch.ones(3), "1.running_mean": torch.zeros(3)}),
+    ),
+    Row(
+        "HERE/better.txt is to hold a network; give a name that ends in .pt (a state dict) or .npz.",
+        f"{NET} --escape HERE/better.txt",
+        net({}),
+    ),
     Row(
         "The network holds a Tanh where it cannot be; give Linear layers with one kind of ReLU, LeakyReLU or Identity between them.",
         lambda _: as_network(torch.nn.Sequential(Linear(2, 3), torch.nn.Tanh(), Linear(3, 1)), 1.0),

@@ -1,0 +1,252 @@
+"""The answer of `validate`: what was found, its verdict, and how it is stored."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from covopt import markup, record, storing, words
+from covopt.arrays import write_npz
+from covopt.directories import Writer
+from covopt.model.problem import Problem
+from covopt.model.weights import Cost, evaluate, preactivations
+from covopt.networks import FoundWeights, named, write_network
+from covopt.origin import ORIGIN, write_origin
+from covopt.result import Layer, Result
+from covopt.solvers.escape import Escape
+from covopt.study import verdicts
+from covopt.study.verdicts import Finding, Losses
+
+
+@dataclass(frozen=True)
+class LayerAudit:
+    """What an audit found in one hidden layer.
+
+    Attributes:
+        facts: stationarity and gap where training on ends; ranks and the number of groups that merge of the network.
+        escape: the neuron to add where training on ends; None where the multiplier is not determined.
+        solved: the loss there after the layer's block was solved; None where it was not.
+        grown: the loss after training on with that neuron; None where it lowers the loss in no size.
+        missing: whether that neuron lowers the loss, at first order and trained with it.
+        dead: neurons of the network that give nothing on these data.
+        merging: groups of neurons (numbered from 0) that could be one each.
+        unbalanced: | |W_l|^2 - |W_{l+1} without its bias column|^2 | / (their sum).
+        unbalanced_neuron: the same for the worst neuron, relative to the largest neuron.
+        verdict: in words.
+    """
+
+    facts: Layer
+    escape: Escape | None
+    solved: float | None
+    merging: list[list[int]]
+    unbalanced: float
+    unbalanced_neuron: float
+    grown: float | None = None
+    missing: bool = False
+    dead: int = 0
+    verdict: str = ""
+
+    def summary(self) -> dict[str, object]:
+        """For JSON."""
+        found = self.escape
+        return {
+            **self.facts.summary(),
+            "direction": None if found is None else found.direction.tolist(),
+            "output": None if found is None else found.output.tolist(),
+            "loss_with_neuron": None if found is None else record.known(found.cost),
+            "loss_trained_with_neuron": record.known(self.grown),
+            "missing": self.missing,
+            "loss_with_block": record.known(self.solved),
+            "dead": self.dead,
+            "merging": self.merging,
+            "unbalanced": record.known(self.unbalanced),
+            "unbalanced_neuron": record.known(self.unbalanced_neuron),
+            "verdict": self.verdict,
+        }
+
+
+@dataclass
+class Audit:
+    """The answer of `validate`.
+
+    Attributes:
+        problem: the question, of the network's depth.
+        weights: the network's.
+        cost: its loss and the parts of it.
+        reference: the solver's answer to the same question.
+        descended: where training on from the weights ends; they themselves where it gains nothing.
+        finished: whether it came to an end, and was not stopped by time.
+        layers: each hidden layer, from the first.
+        inert: |W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l| for l = 1 ... L, the part of the weights that acts on nothing.
+        residuals: |W_l - M_l^T Zs_{l-1}| / |W_l| for l = 1 ... L, 0 at stationary weights, with the best slopes at
+            kinks; None where the multiplier is not determined. Adam that hovers about kinks leaves large ones.
+        left: the same where training on ends.
+        stored: the numbers that the weights came in. rounded: the loss of `descended` rounded to them, and the
+            residuals then; None for float64.
+        hint: a sentence on another question that the network may have been trained for; empty without one.
+        escape: a better network, reached from `descended` by new neurons, blocks and descents; [W_1, ..., W_L] with a
+            method to_torch(); None if none was found.
+        escape_cost: its loss.
+        trained: the trainings, where the network is the best of them.
+        interrupted: whether Ctrl-C ended it.
+    """
+
+    problem: Problem
+    weights: list[Tensor]
+    cost: Cost
+    reference: Result
+    descended: list[Tensor] = field(default_factory=list)
+    finished: bool = False
+    layers: list[LayerAudit] = field(default_factory=list)
+    inert: list[float] = field(default_factory=list)
+    residuals: list[float] | None = None
+    left: list[float] | None = None
+    stored: torch.dtype = torch.float64
+    rounded: tuple[float, list[float] | None] | None = None
+    hint: str = ""
+    escape: FoundWeights | None = None
+    escape_cost: float | None = None
+    trained: Result | None = None
+    interrupted: bool = False
+
+    @property
+    def loss(self) -> float:
+        """C + lam |W|^2, or |W|^2 for `interpolate`."""
+        return self.cost.total
+
+    @property
+    def descended_loss(self) -> float:
+        """The loss where training on ends."""
+        return evaluate(self.problem, self.descended).total if self.descended else self.loss
+
+    @property
+    def best(self) -> float:
+        """The lowest loss known: of the network, after training on, the solver's, or what was reached from there."""
+        known = [self.loss, self.descended_loss, self.reference.cost]
+        known += [math.inf if self.escape_cost is None else self.escape_cost]
+        return min(cost for cost in known if math.isfinite(cost))
+
+    @property
+    def excess(self) -> float:
+        """(loss - best) / best."""
+        return (self.loss - self.best) / self.best if self.best > 0.0 else 0.0
+
+    @property
+    def losses(self) -> Losses:
+        """The losses that the verdict rests on."""
+        descended = self.descended_loss
+        return Losses(self.loss, descended, self.finished, self.best, self.escape_cost, self.reference.lower)
+
+    @property
+    def finding(self) -> Finding:
+        """The verdict as one word."""
+        return verdicts.finding(self.losses, any(layer.missing for layer in self.layers))
+
+    @property
+    def stationary(self) -> bool:
+        """Whether neither training on nor a neuron more lowers the loss, as far as was measured."""
+        return verdicts.is_stationary(self.finding, any(layer.missing for layer in self.layers))
+
+    @property
+    def constant(self) -> bool:
+        """Whether its outputs are the same for all samples, whose targets differ."""
+        F, Y = preactivations(self.problem, self.weights)[-1], self.problem.Y
+        return bool((F[:1] == F).all()) and not bool((Y[:1] == Y).all())
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        last = self.problem.depth - 1
+        missing = [verdicts.of_neuron(layer, layer.facts.layer == last) for layer in self.layers[::-1] if layer.missing]
+        return verdicts.of_network(self.losses, self.reference, missing, constant=self.constant, hint=self.hint)
+
+    def summary(self) -> dict[str, object]:
+        """The JSON of `covopt validate`; what is unknown or unproved is None."""
+        return {
+            "loss": record.known(self.loss),
+            "fit": record.known(self.cost.fit),
+            "norm": record.known(self.cost.norm),
+            "best": record.known(self.best),
+            "excess": record.known(self.excess),
+            "lower": record.known(self.reference.lower),
+            "certificate": str(self.reference.certificate),
+            "stationary": self.stationary,
+            "finding": str(self.finding),
+            "verdict": self.verdict,
+            "descended": {
+                "loss": record.known(self.descended_loss),
+                "gain": record.known(self.losses.gain),
+                "finished": self.finished,
+                "residuals": _known(self.left),
+            },
+            "constant": self.constant,
+            "hint": self.hint or None,
+            "stored": str(self.stored).removeprefix("torch."),
+            "rounded": None
+            if self.rounded is None
+            else {"loss": record.known(self.rounded[0]), "residuals": _known(self.rounded[1])},
+            "inert": [record.known(part) for part in self.inert],
+            "residuals": _known(self.residuals),
+            "layers": [layer.summary() for layer in self.layers],
+            "escape": record.known(self.escape_cost),
+            "widths": [len(W) for W in self.weights[:-1]],
+            "trained": None if self.trained is None else [record.known(cost) for cost in self.trained.starts],
+            "solver": self.reference.summary(),
+        }
+
+    def describe(self) -> list[tuple[str, str]]:
+        """The audit as a person reads it: pairs of a label and its text."""
+        return words.audit_pairs(self.summary())
+
+    def _repr_html_(self) -> str:
+        return markup.summary(self.verdict, [pair for pair in self.describe() if pair[0] != "verdict"])
+
+    def save(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        others: Mapping[str, Writer] | None = None,
+    ) -> None:
+        """Write audit.json, network.npz (what was audited), better.npz (where a better network was found), origin.json
+        and the solver's run, `solution`; force and others as for `Result.save`.
+
+        Raises:
+            RecordError: the directory exists, or cannot be written.
+        """
+        writers: dict[str, Writer] = {
+            record.AUDIT: lambda path: record.write_summary(path, self.summary()),
+            record.NETWORK: lambda path: write_npz(path, named(self.weights)),
+            ORIGIN: write_origin(),
+        }
+        if self.reference.weights:
+            writers[record.SOLUTION] = self.reference.save
+        if self.escape is not None:
+            better = named(self.escape)
+            writers["better.npz"] = lambda path: write_npz(path, better)
+        storing.put(directory, record.AUDIT, writers | dict(others or {}), force=force)
+
+    def save_escape(self, path: str | os.PathLike[str], *, force: bool = False) -> bool:
+        """Write the better network into a file; False where there is none.
+
+        Args:
+            path: a .pt file gets a state dict, as `escape.to_torch().state_dict()`; a .npz file W1 ... WL.
+            force: replace an earlier file.
+
+        Raises:
+            RecordError: the file exists, or cannot be written.
+        """
+        if self.escape is None:
+            return False
+        write_network(Path(path), self.escape, force)
+        return True
+
+
+def _known(parts: Sequence[float] | None) -> list[float | None] | None:
+    return None if parts is None else [record.known(part) for part in parts]

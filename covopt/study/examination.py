@@ -1,0 +1,129 @@
+"""What an audit examines: the parts of a network's weights, and each hidden layer where training on ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from covopt.layers import report, solve_block
+from covopt.loop import Budget, Certificate
+from covopt.model.hidden import from_weights, to_weights
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, evaluate, preactivations
+from covopt.result import Layer
+from covopt.solvers.escape import Escape, find_escape
+from covopt.solvers.onward import train_on
+from covopt.solvers.pruning import parts
+from covopt.solvers.subgradient import multiplier, residuals
+
+
+@dataclass(frozen=True)
+class Examined:
+    """One hidden layer where training on ends.
+
+    Attributes:
+        facts: as `LayerAudit`'s.
+        escape: the best neuron that a search found; None where the multiplier is not determined.
+        grown: the network with it, after training on; None where it lowers the loss in no size.
+        solved: the loss after the layer's block was solved; None where it was not.
+    """
+
+    facts: Layer
+    escape: Escape | None
+    grown: list[Tensor] | None
+    solved: float | None
+
+
+def examine(
+    problem: Problem,
+    weights: Weights,
+    proved: tuple[float | None, Certificate],
+    budget: Budget,
+    certify: str,
+    gap: float,
+    seed: int,
+) -> list[Examined]:
+    """Each hidden layer: the neuron that is missing, and what its block alone could still give.
+
+    Args:
+        problem: the question.
+        weights: where training on ended.
+        proved: the solver's bound and its kind, which is that of the only block of depth 2.
+        budget, certify, gap, seed: of the blocks' solves, which a spent budget leaves out.
+    """
+    Lambda, layers = multiplier(problem, weights), range(1, problem.depth)
+    if Lambda is not None and not bool(Lambda.isfinite().all()):
+        Lambda = None
+    escapes = [
+        None if Lambda is None else find_escape(problem, weights, layer, Lambda=Lambda, seed=seed) for layer in layers
+    ]
+    grown = _grown(problem, weights, escapes, budget.spent)
+    found: list[Examined] = []
+    for layer in reversed(layers):
+        escape, (lower, certificate), solved = escapes[layer - 1], proved, None
+        if problem.depth > 2:
+            lower, certificate = None, Certificate.NONE
+            if not budget.spent():
+                share = Budget(budget.seconds() + budget.remaining() / layer, started=budget.started)
+                lower, certificate, _, better = solve_block(problem, weights, layer, share, certify, gap, seed)
+                solved = evaluate(problem, better).total
+        facts = report(problem, weights, layer, lower, certificate, None if escape is None else escape.value)
+        found.append(Examined(facts, escape, grown[layer - 1], solved))
+    return found[::-1]
+
+
+def _grown(
+    problem: Problem, weights: Weights, escapes: Sequence[Escape | None], stop: Callable[[], bool]
+) -> list[list[Tensor] | None]:
+    """The networks with a neuron more, trained on together; None where that neuron lowers the loss in no size."""
+    paying = [k for k, escape in enumerate(escapes) if escape is not None and escape.size > 0.0]
+    starts = [escape.network(problem, weights) for escape in escapes if escape is not None and escape.size > 0.0]
+    ended = train_on(problem, starts, stop, passes=1)[0]
+    grown: list[list[Tensor] | None] = [None] * len(escapes)
+    for k, network in zip(paying, ended, strict=True):
+        grown[k] = network
+    return grown
+
+
+def inert_parts(problem: Problem, weights: Weights) -> list[float]:
+    """|W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l|: the part of each matrix that acts on nothing in the data."""
+    pairs = zip(weights, to_weights(problem, from_weights(problem, weights)), strict=True)
+    return [_relative(W - acting, W) for W, acting in pairs]
+
+
+def residuals_of(problem: Problem, weights: Weights) -> list[float] | None:
+    """|W_l - M_l^T Zs_{l-1}| / |W_l|; None where the multiplier is not determined, or float64 does not hold it."""
+    Lambda = multiplier(problem, weights)
+    if Lambda is None or not bool(Lambda.isfinite().all()):
+        return None
+    try:
+        found = residuals(problem, weights, Lambda)
+    except ValueError:  # what is too large for float64 on its way back through the layers
+        return None
+    return found if all(math.isfinite(each) for each in found) else None
+
+
+def dead(problem: Problem, weights: Weights, layer: int) -> int:
+    """Neurons of a hidden layer that give nothing: activation 0 on all samples, or no outgoing weight."""
+    outgoing = parts(weights, layer)[1]
+    answers = problem.activation(preactivations(problem, weights)[layer - 1])
+    alive = answers.ne(0.0).any(dim=0) & outgoing.ne(0.0).any(dim=1)
+    return int((~alive).sum())
+
+
+def unbalanced(weights: Weights, layer: int) -> tuple[float, float]:
+    """How far the layer, and its worst neuron, are from equal incoming and outgoing norms ([J23a, Prop. 12])."""
+    incoming, outgoing = (part.square().sum(dim=1) for part in parts(weights, layer))
+    total, largest = float((incoming + outgoing).sum()), float((incoming + outgoing).max()) if len(incoming) else 0.0
+    if total == 0.0:
+        return 0.0, 0.0
+    return abs(float((incoming - outgoing).sum())) / total, float((incoming - outgoing).abs().max()) / largest
+
+
+def _relative(off: Tensor, whole: Tensor) -> float:
+    """|off| / |whole|, of matrices whose squares float64 may not hold."""
+    largest = float(whole.abs().max()) if whole.numel() else 0.0
+    return float((off / largest).norm() / (whole / largest).norm()) if largest > 0.0 else 0.0
