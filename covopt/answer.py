@@ -12,6 +12,7 @@ from torch import Tensor
 from covopt.certify import proofs
 from covopt.certify.proofs import Proof
 from covopt.errors import ProblemError, shown
+from covopt.interrupts import gently, interrupted
 from covopt.layers import examine
 from covopt.loop import Budget, Callback, Progress, Status
 from covopt.methods import METHODS, Options, check_use
@@ -29,6 +30,7 @@ CERTIFY = ("none", "fast", "full", "auto")
 SOLVING = 0.85
 
 
+@gently()
 def solve(
     X: object,
     Y: object,
@@ -130,6 +132,8 @@ def solve(
     )
     result.attainable = proofs.attainable(problem)
     layered = min(len(W) for W in attempt.weights[:-1]) > 0
+    if interrupted():
+        attempt.status = Status.INTERRUPTED
     if examining and layered and not budget.spent() and attempt.status is not Status.INTERRUPTED:
         if callback is not None and attempt.history:
             callback(replace(attempt.history[-1], seconds=budget.seconds(), phase="examining each hidden layer"))

@@ -22,7 +22,6 @@ from covopt.commands.common import (
     COMMAND,
     NO_ROOM,
     complain,
-    discard_output,
     flush,
     is_memory,
     tell_warning,
@@ -36,9 +35,11 @@ from covopt.commands.forces import forces_command
 from covopt.commands.plateau import plateau_command
 from covopt.commands.runs import show_command, verify_command
 from covopt.commands.solve import solve_command
+from covopt.commands.streams import reader_left, standard_streams
 from covopt.commands.sweep import sweep_command
 from covopt.commands.validate import validate_command
 from covopt.errors import CovoptError
+from covopt.interrupts import ending, exit_code
 
 app = typer.Typer(
     help="What data costs a ReLU network: the representation cost, a network that attains it, and a proved bound.",
@@ -81,12 +82,18 @@ def _meant(error: typer.TyperException) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 finished, 2 bad input in one sentence, 130 interrupted, 141 nobody reads on.
+    """Run the command line and exit: 0 finished, 2 bad input in one sentence, 130 Ctrl-C, 143 terminated.
+
+    Where nobody reads the answer on, the command still comes to its end, and the code is 141.
 
     Args:
         arguments: what follows the program's name; None reads it from the process.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    with ending(), standard_streams():
+        _run(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _run(given: list[str]) -> None:
     COMMAND.set(["covopt", *given])
     warnings.showwarning = tell_warning
     for stream in (sys.stdout, sys.stderr):
@@ -95,16 +102,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = app(given or ["--help"], prog_name="covopt", standalone_mode=False) or 0
         flush()
-        sys.exit(code)
+        sys.exit(exit_code() or code or (CLOSED if reader_left() else 0))
     except CovoptError as error:
         complain(str(error), BAD_INPUT)
     except typer.TyperException as error:
         message = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
         message = message.replace("Value error, ", "").replace(". Did", "; did").rstrip(".?")
         complain(f"{message}{_meant(error)}; see covopt --help.", BAD_INPUT)
-    except BrokenPipeError:  # who read the answer has seen enough
-        discard_output()
-        sys.exit(CLOSED)
     except OSError as error:  # files are written elsewhere, with errors of their own
         if error.errno not in NO_ROOM:
             raise

@@ -7,10 +7,13 @@ hands back the last state, from which the solver re-evaluates its answer.
 from __future__ import annotations
 
 import enum
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar, runtime_checkable
+
+from covopt.interrupts import gently, interrupted, remember
 
 
 class Status(enum.StrEnum):
@@ -78,7 +81,10 @@ def silent(cost: float, width: int) -> None:
 
 @dataclass
 class Budget:
-    """Wall-clock seconds and iterations that a solve may use; the clock starts when the budget is made."""
+    """Wall-clock seconds and iterations that a solve may use; the clock starts when the budget is made.
+
+    Ctrl-C leaves no time (interrupts.py): whoever looks at a budget now and then ends soon after either.
+    """
 
     time_limit: float = 300.0
     max_iterations: int = 100_000
@@ -90,11 +96,45 @@ class Budget:
 
     def remaining(self) -> float:
         """Seconds left, at least 0."""
-        return max(0.0, self.time_limit - self.seconds())
+        return 0.0 if interrupted() else max(0.0, self.time_limit - self.seconds())
 
     def spent(self) -> bool:
-        """Whether the time limit is reached."""
-        return self.seconds() >= self.time_limit
+        """Whether the time limit is reached, or Ctrl-C came."""
+        return interrupted() or self.seconds() >= self.time_limit
+
+
+def past(deadline: float) -> bool:
+    """Whether this time of time.perf_counter() has come, or Ctrl-C, which ends all time."""
+    return interrupted() or time.perf_counter() >= deadline
+
+
+T = TypeVar("T")
+# Seconds between looks at the clock while a foreign solver works, and how late it may be by its own clock.
+LOOKING, LATE = 0.02, 0.5
+
+
+def leavable(work: Callable[[], T], deadline: float) -> T | None:
+    """What a foreign solver returns, which has a time limit but cannot be asked to stop; None where it was left.
+
+    It works in a thread of its own, and is left alone there, to end by its own limit, once `deadline` (of
+    time.perf_counter()) is past by more than LATE, or Ctrl-C came.
+    """
+    answers: list[T] = []
+    errors: list[Exception] = []
+
+    def attempt() -> None:
+        try:
+            answers.append(work())
+        except Exception as error:  # the caller's to handle
+            errors.append(error)
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    while thread.is_alive() and not past(deadline + LATE):
+        thread.join(LOOKING)
+    if errors:
+        raise errors[0]
+    return answers[0] if answers else None
 
 
 State = TypeVar("State")
@@ -147,6 +187,13 @@ def run(
 
     With `resume`, take the next step from where an earlier run ended, and go on in one history.
     """
+    with gently():
+        return _iterated(iteration, budget, callback, resume)
+
+
+def _iterated(
+    iteration: Iteration[State], budget: Budget, callback: Callback | None, resume: Outcome[State] | None
+) -> Outcome[State]:
     state = iteration.init() if resume is None else resume.state
     history: list[Progress] = [] if resume is None else list(resume.history)
     status, under_way = Status.ITERATION_LIMIT, history[-1].iteration + 1 if history else 0
@@ -168,15 +215,23 @@ def run(
         for count in range(budget.max_iterations + 1):
             add(iteration.progress(state, under_way, budget.seconds()))
             under_way += 1
-            ended = iteration.finished(state)
+            ended = _ended(iteration.finished(state), budget)
             if ended is not None:
                 status = ended
                 break
-            if budget.spent():
-                status = Status.TIME_LIMIT
-                break
             if count < budget.max_iterations:
                 state = iteration.step(state)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # a callback's: Ctrl-C itself only leaves no time
+        if not remember():
+            raise
         status = Status.INTERRUPTED
     return Outcome(state, status, history)
+
+
+def _ended(finished: Status | None, budget: Budget) -> Status | None:
+    """What ends the run, if anything; a search that was cut short finds nothing, which is no convergence."""
+    if finished is Status.OPTIMAL:
+        return finished
+    if interrupted():
+        return Status.INTERRUPTED
+    return Status.TIME_LIMIT if budget.spent() else finished

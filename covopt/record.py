@@ -29,6 +29,8 @@ SUMMARY, NETWORK, PROBLEM = "result.json", "network.npz", "problem.npz"
 CERTIFICATE, HISTORY = "certificate.npz", "history.csv"
 COMPARISON, PLATEAU, AUDIT = "comparison.json", "plateau.json", "audit.json"
 REPORT = "report.html"
+PICTURES = ("figure.png", REPORT)
+"""What takes longest to write; `covopt show --report` makes the report at any time."""
 KINDS = (SUMMARY, PLATEAU, COMPARISON, AUDIT)
 SOLUTION = "solution"
 """The directory of the solver's run inside a plateau or an audit."""

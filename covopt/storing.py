@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 from covopt import directories, record
 from covopt.directories import Listing, Writer
 from covopt.errors import RecordError
 from covopt.files import reason_of, umask, write_file
-from covopt.record import AUDIT, COMPARISON, PLATEAU, SUMMARY
+from covopt.interrupts import interrupted, shielded
+from covopt.record import AUDIT, COMPARISON, PICTURES, PLATEAU, SUMMARY
 
 FILES = "files"
 """The entry of a summary that lists the other files of the run, and of the runs in it, each with its SHA-256."""
@@ -44,7 +45,14 @@ def check_free(directory: str | os.PathLike[str], force: bool = False) -> Path:
     return path
 
 
-def put(directory: str | os.PathLike[str], kind: str, writers: Mapping[str, Writer], *, force: bool = False) -> None:
+def put(
+    directory: str | os.PathLike[str],
+    kind: str,
+    writers: Mapping[str, Writer],
+    *,
+    force: bool = False,
+    spared: Container[str] = PICTURES,
+) -> None:
     """Write a directory whole or not at all: into a sibling first, which is renamed when it is complete.
 
     Its files are listed in its summary, under FILES, with what binds them to it.
@@ -54,6 +62,7 @@ def put(directory: str | os.PathLike[str], kind: str, writers: Mapping[str, Writ
         kind: the name of its summary, one of record.KINDS.
         writers: for each file the function that writes it into the path that it is handed.
         force: replace an earlier run.
+        spared: files that are left out after Ctrl-C, because who pressed it waits for the end.
 
     Raises:
         RecordError: as `check_free`, or the disk refuses.
@@ -64,10 +73,12 @@ def put(directory: str | os.PathLike[str], kind: str, writers: Mapping[str, Writ
         draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
         try:
             for name, writer in writers.items():
-                writer(draft / name)
+                if not (interrupted() and name in spared):
+                    writer(draft / name)
             _seal(draft / kind, directories.digests(draft))
             draft.chmod(0o777 & ~umask())
-            directories.move_in(draft, path, lambda earlier: _replaceable(earlier, directory))
+            with shielded():
+                directories.move_in(draft, path, lambda earlier: _replaceable(earlier, directory))
         finally:
             shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:

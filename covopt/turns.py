@@ -12,6 +12,7 @@ from covopt.certify import proofs
 from covopt.certify.proofs import Proof
 from covopt.certify.relaxation import RelaxedBound
 from covopt.cone.oracle import Answer
+from covopt.interrupts import interrupted
 from covopt.loop import Budget, Callback, Outcome, Status, run
 from covopt.model.problem import Problem
 from covopt.solvers.shallow import ShallowOptions, ShallowSolver, State
@@ -81,10 +82,9 @@ class Turns:
         outcome, ended = self._search(None), False
         while not (ended or outcome.status is Status.INTERRUPTED or self.budget.spent() or self._reached(outcome)):
             before = self._open(outcome)
-            try:
-                self.network(outcome)  # now, while there is time to spare neurons
-                found = prove(outcome)
-            except KeyboardInterrupt:
+            self.network(outcome)  # now, while there is time to spare neurons
+            found = prove(outcome)
+            if interrupted():
                 return replace(outcome, status=Status.INTERRUPTED)
             refuted, searched = bool((found.values > 1.0).any()), outcome.status is Status.CONVERGED
             missed = bool((found.values > 1.0 + self.solver.options.quiet * self.gap).any())
@@ -168,8 +168,6 @@ class Turns:
             if line.lower is not None and line.lower > (self._lower() or 0.0):
                 outcome.history[place] = replace(line, lower=self._lower())
         self._tell(outcome, proof.lower)
-        if self._relaxed.interrupted:
-            raise KeyboardInterrupt
         value = state.best.U.new_tensor([self._relaxed.value])
         met = value > 1.0 + LOOSE * self.gap
         return Answer(self.solver.inward(self._relaxed.direction[None])[met], value[met])

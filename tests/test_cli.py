@@ -330,7 +330,7 @@ def test_nobody_reads_the_answer(command: list[str]) -> None:
             timeout=120,
             check=False,
         )
-    assert done.returncode in (1, 141)  # a command that prints with rich ends with rich's own code
+    assert done.returncode == 0
     assert done.stderr == ""
 
 

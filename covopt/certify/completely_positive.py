@@ -39,6 +39,7 @@ from covopt.certify.ends import ByRank, End, certain_rank
 from covopt.certify.factorization import EPS
 from covopt.certify.graphs import support_graph
 from covopt.errors import DataError, ProblemError, counted
+from covopt.interrupts import gently
 
 Matrix = Float[np.ndarray, "n n"]
 
@@ -156,6 +157,7 @@ def describe(answer: CPRank) -> list[tuple[str, str]]:
     return pairs
 
 
+@gently()
 def cp_rank(
     A: ArrayLike | torch.Tensor,
     *,
@@ -173,7 +175,7 @@ def cp_rank(
             has as many as it needs.
         tolerance: a factor's residual |A - B^T B| may be so large, relative to |A|, and entries below it, relative to
             sqrt(A_ii A_jj), are first left out (then nothing is exact but the lower end, which holds for A itself).
-        time_limit: seconds after which nothing new is tried.
+        time_limit: seconds after which nothing new is tried; Ctrl-C ends it as well, with what is proved by then.
         seed: of the random starts.
 
     Returns:

@@ -13,7 +13,9 @@ planes: min <A, C> over |C_ij| <= 1 and x^T C x >= 0 for the x found so far, new
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from covopt.certify import rational
 from covopt.certify.graphs import is_triangle_free, support_graph
+from covopt.loop import leavable, past
 
 Matrix = Float[np.ndarray, "n n"]
 Vector = Float[np.ndarray, " n"]
@@ -148,8 +151,8 @@ def _by_signs(A: Matrix, rng: np.random.Generator, deadline: float, starts: int 
     for start in range(starts):
         d = np.ones(n) if start == 0 else rng.exponential(size=n)
         T, value = np.zeros((n, n), dtype=bool), np.inf
-        while time.perf_counter() < deadline:
-            T = _heaviest_triangle_free(A * np.outer(d, d))
+        while not past(deadline):
+            T = _heaviest_triangle_free(A * np.outer(d, d), deadline)
             d = _least_non_negative(A * np.where(T, -1.0, 1.0))
             now = float(d @ (A * np.where(T, -1.0, 1.0)) @ d)
             if now >= value - 1e-12:
@@ -159,7 +162,7 @@ def _by_signs(A: Matrix, rng: np.random.Generator, deadline: float, starts: int 
             yield _signed(d, T)
 
 
-def _heaviest_triangle_free(weights: Matrix) -> np.ndarray:
+def _heaviest_triangle_free(weights: Matrix, deadline: float = math.inf) -> np.ndarray:
     """The graph without triangles whose edges weigh most, as a boolean matrix; HiGHS, not necessarily to the end."""
     n = len(weights)
     rows, columns = np.triu_indices(n, 1)
@@ -170,9 +173,11 @@ def _heaviest_triangle_free(weights: Matrix) -> np.ndarray:
     for k, (a, b, c) in enumerate(triangles):
         M[k, [place[a, b], place[a, c], place[b, c]]] = 1.0
     constraints = LinearConstraint(M, ub=2.0) if triangles else ()
-    options = {"time_limit": 2.0, "mip_rel_gap": 1e-3}
-    found = milp(-weights[rows, columns], constraints=constraints, integrality=1, bounds=Bounds(0, 1), options=options)
-    if found.x is not None:
+    seconds = min(2.0, max(1e-3, deadline - time.perf_counter()))
+    question = {"constraints": constraints, "integrality": 1, "bounds": Bounds(0, 1)}
+    options = {"time_limit": seconds, "mip_rel_gap": 1e-3}
+    found = leavable(lambda: milp(-weights[rows, columns], options=options, **question), deadline)
+    if found is not None and found.x is not None:
         T[rows, columns] = found.x > 0.5
     return T | T.T
 
@@ -199,14 +204,15 @@ def _by_cutting_planes(A: Matrix, deadline: float, rounds: int = 300, cuts: int 
     pairs = np.eye(n)[:, None] + np.eye(n)[None]
     points = np.unique(pairs.reshape(-1, n), axis=0)
     for _ in range(rounds):
-        if time.perf_counter() > deadline:
+        if past(deadline):
             return
         quadratic = points[:, rows] * points[:, columns] * twice
         quadratic /= np.linalg.norm(quadratic, axis=1, keepdims=True)
         limit = {"time_limit": max(1e-3, deadline - time.perf_counter())}
         zeros = np.zeros(len(points))
-        master = linprog(A[rows, columns] * twice, A_ub=-quadratic, b_ub=zeros, bounds=(-1.0, 1.0), options=limit)
-        if master.x is None or master.fun > -1e-9:
+        question = {"A_ub": -quadratic, "b_ub": zeros, "bounds": (-1.0, 1.0), "options": limit}
+        master = leavable(functools.partial(linprog, A[rows, columns] * twice, **question), deadline)
+        if master is None or master.x is None or master.fun > -1e-9:
             return
         C = np.zeros((n, n))
         C[rows, columns] = C[columns, rows] = master.x

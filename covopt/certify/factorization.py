@@ -15,7 +15,6 @@ positive, B^T D + D^T B = A - B^T B, then end it to rounding.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -25,6 +24,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from covopt.certify import rational
+from covopt.loop import past
 
 Matrix = Float[np.ndarray, "n n"]
 Atoms = Float[np.ndarray, "r n"]
@@ -89,7 +89,7 @@ def search(A: Matrix, r: int, seed: int, deadline: float, options: SearchOptions
         B = _from_start(root, r, np.random.default_rng((seed, r, start)), deadline, options)
         if B is not None:
             return B * scale
-        if time.perf_counter() > deadline:
+        if past(deadline):
             break
     return None
 
@@ -118,7 +118,7 @@ def _from_start(
             B = polish(A, B, error, options)
             if B is not None:
                 return B
-        if count - marked > options.patience or (count % 16 == 0 and time.perf_counter() > deadline):
+        if count - marked > options.patience or (count % 16 == 0 and past(deadline)):
             return None
         x += nearest(2.0 * np.maximum(x, 0.0) - x) - np.maximum(x, 0.0)
     return None
@@ -175,7 +175,7 @@ def fewest(
 ) -> Atoms | None:
     """The factor of the first of these numbers of atoms for which the search finds one."""
     for r in counts:
-        if time.perf_counter() > deadline:
+        if past(deadline):
             break
         B = search(A, r, seed, deadline, options)
         if B is not None:

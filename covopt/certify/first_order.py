@@ -26,7 +26,7 @@ direction method of multipliers (2011), 3.4; for doubly non-negative cones Wen, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -140,10 +140,12 @@ class AlternatingDirections:
         dual = (new - Z).norm() / T.norm().clamp_min(tiny)
         return State(new, T, rho, float(primal), float(dual))
 
-    def run(self, state: State, steps: int) -> State:
-        """`steps` steps, rho balanced on the way."""
+    def run(self, state: State, steps: int, stop: Callable[[], bool] = lambda: False) -> State:
+        """`steps` steps, rho balanced on the way; fewer, but at least one, where `stop` says so."""
         for k in range(1, steps + 1):
             state = self.step(state)
+            if stop():
+                break
             if k % self.options.balance == 0:
                 state = self._balanced(state)
         return state

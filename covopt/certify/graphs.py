@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from dataclasses import dataclass
 
 import networkx as nx
@@ -25,6 +26,7 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
 
 from covopt.errors import ProblemError
+from covopt.loop import leavable
 
 CLIQUES = 4000
 """Graphs with more maximal cliques than this are left without clique bounds."""
@@ -145,9 +147,9 @@ def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | N
     needed = graph if needed is None else needed
     edges: list[Edge] = [*needed.edges, *((v,) for v in nx.isolates(needed))]
     M = _containment([frozenset(c) for c in cliques], edges)
-    share = {"time_limit": time_limit / 3.0}
-    y = linprog(-np.ones(len(edges)), A_ub=M, b_ub=np.ones(len(cliques)), options=share).x
-    y = np.zeros(len(edges)) if y is None else np.maximum(y, 0.0)
+    share, fits = {"time_limit": time_limit / 3.0}, {"A_ub": M, "b_ub": np.ones(len(cliques))}
+    solved = leavable(lambda: linprog(-np.ones(len(edges)), options=share, **fits), time.perf_counter() + time_limit)
+    y = np.zeros(len(edges)) if solved is None or solved.x is None else np.maximum(solved.x, 0.0)
     y = y / max(1.0, float((M @ y).max()))
     packed = _integral(-np.ones(len(edges)), LinearConstraint(M, ub=1.0), share)
     fooling = [] if packed is None else [e for e, z in zip(edges, packed[0], strict=True) if z > 0.5]
@@ -178,5 +180,6 @@ def _integral(
     objective: NDArray[np.float64], constraint: LinearConstraint, options: dict[str, float]
 ) -> tuple[NDArray[np.float64], bool] | None:
     """(a binary minimiser, whether it is proved to be one); None without any."""
-    found = milp(objective, constraints=constraint, integrality=1, bounds=Bounds(0, 1), options=options)
-    return None if found.x is None else (found.x, found.status == 0)
+    question = {"constraints": constraint, "integrality": 1, "bounds": Bounds(0, 1), "options": options}
+    found = leavable(lambda: milp(objective, **question), time.perf_counter() + options["time_limit"])
+    return None if found is None or found.x is None else (found.x, found.status == 0)

@@ -43,6 +43,7 @@ from scipy.sparse import csr_array
 
 from covopt.certify.graphs import support_graph
 from covopt.lazy import lazy
+from covopt.loop import leavable, past
 
 if TYPE_CHECKING:
     import cvxpy as cp
@@ -169,7 +170,7 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
         A: non-negative with a positive diagonal; `tolerance` as for `MomentBound.value`.
         deadline: of time.perf_counter().
     """
-    if time.perf_counter() >= deadline:
+    if past(deadline):
         return None
     unit, slack = _to_unit_diagonal(A, tolerance)
     cliques = _cliques(unit)
@@ -195,10 +196,10 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an inexact solution is as good: nothing of it is trusted
-            problem.solve(solver=cp.CLARABEL, time_limit=left)
+            solved = leavable(lambda: [problem.solve(solver=cp.CLARABEL, time_limit=left)], deadline)
     except cp.SolverError:
         return None
-    if over.dual_value is None:
+    if solved is None or over.dual_value is None:
         return None
     Lambda = np.zeros_like(unit)
     Lambda[tuple(entries.T)] = _dual(under) - _dual(over)

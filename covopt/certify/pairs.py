@@ -21,6 +21,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from covopt.certify.factorization import EPS
 from covopt.cone.reduce import caratheodory, merge
+from covopt.loop import leavable, past
 
 Matrix = Float[np.ndarray, "N N"]
 Neurons = Float[np.ndarray, "N n"]
@@ -88,7 +89,7 @@ def search(
         Z = _from_start(roots, slope, n, np.random.default_rng((seed, n, start)), deadline, options)
         if Z is not None:
             return Z
-        if time.perf_counter() > deadline:
+        if past(deadline):
             break
     return None
 
@@ -136,7 +137,7 @@ def _from_start(
             polished = polish(K, S, slope, Z, error, options)
             if polished is not None:
                 return polished
-        if count - marked > options.patience or (count % 16 == 0 and time.perf_counter() > deadline):
+        if count - marked > options.patience or (count % 16 == 0 and past(deadline)):
             return None
         V = sigma(Z, slope)
         x, y = x + _rotated(roots[0], 2.0 * Z - x) - Z, y + _rotated(roots[1], 2.0 * V - y) - V
@@ -217,14 +218,14 @@ def _fewest_of(units: Neurons, c: Float[np.ndarray, " n"], slope: float, time_li
         LinearConstraint(np.hstack([A, np.zeros_like(A)]), target - near, target + near),  # type: ignore[arg-type]
         LinearConstraint(np.hstack([np.eye(n), -np.diag(most)]), ub=0.0),
     ]
-    found = milp(
-        np.repeat([0.0, 1.0], n),
-        constraints=constraints,
-        integrality=np.repeat([0, 1], n),
-        bounds=Bounds(np.zeros(2 * n), np.concatenate([most, np.ones(n)])),  # type: ignore[arg-type]
-        options={"time_limit": time_limit},
-    )
-    if found.x is None or round(found.fun) >= n:
+    question = {
+        "constraints": constraints,
+        "integrality": np.repeat([0, 1], n),
+        "bounds": Bounds(np.zeros(2 * n), np.concatenate([most, np.ones(n)])),  # type: ignore[arg-type]
+        "options": {"time_limit": time_limit},
+    }
+    found = leavable(lambda: milp(np.repeat([0.0, 1.0], n), **question), time.perf_counter() + time_limit)
+    if found is None or found.x is None or round(found.fun) >= n:
         return c
     kept = found.x[n:] > 0.5
     weights = np.zeros(n)

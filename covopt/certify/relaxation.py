@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +28,7 @@ from covopt.certify.lift import Ground, Piece, make_ground, make_piece, prove
 from covopt.certify.pace import FAIR, Pace
 from covopt.certify.sign_branch import BRANCH, BranchOptions, Multipliers, SignBranch, proved_maximum
 from covopt.errors import ProblemError
+from covopt.interrupts import gently, interrupted, remember
 from covopt.lazy import lazy
 from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.loop import Budget, Certificate
@@ -199,6 +200,7 @@ def _whole(ground: Ground, Lambda: Tensor, inside: float) -> float:
     return ground.size * (inside * ground.stretch + outside) * (1.0 + 8 * UNIT_ROUNDOFF)
 
 
+@gently()
 def relaxed_bound(
     problem: Problem,
     Lambda0: Float[Tensor, "N m"] | None = None,
@@ -228,7 +230,6 @@ def relaxed_bound(
     if problem.depth != 2:
         raise ProblemError(f"The relaxation bounds depth 2 and this problem has depth {problem.depth}.")
     work = _Work(problem, options or RelaxationOptions(), Budget(time_limit), target, callback)
-    interrupted = False
     try:
         if start is not None:
             work.begin(start)
@@ -236,9 +237,10 @@ def relaxed_bound(
             work.optimise(work.options.share * time_limit if Lambda0 is not None else time_limit)
         if Lambda0 is not None:
             work.branch(Lambda0.double(), refuted)
-    except KeyboardInterrupt:
-        interrupted = True
-    return work.result(interrupted)
+    except KeyboardInterrupt:  # the callback's
+        if not remember():
+            raise
+    return work.result()
 
 
 class _Work:
@@ -272,14 +274,14 @@ class _Work:
 
     def optimise(self, time_limit: float) -> None:
         """Lambda against the relaxation, until the bound stalls."""
-        options, piece = self.options, make_piece(self.ground)
+        options, piece, share = self.options, make_piece(self.ground), replace(self.budget, time_limit=time_limit)
         goal = FreeLambda(self.problem, piece, options.steps)
         method = AlternatingDirections([piece], goal, self.problem.Y.shape[1], options.steps)
         state, steps, idle = method.start(options.steps.free_rho), float(options.check), 0
-        while idle < options.patience and self.best.lower < self.target and self.budget.seconds() < time_limit:
+        while idle < options.patience and self.best.lower < self.target and not share.spent():
             for _ in range(max(1, round(steps / options.check))):
-                state = method.run(state, options.check)
-                if self.budget.seconds() >= time_limit:
+                state = method.run(state, options.check, share.spent)
+                if share.spent():
                     break
             before = self.best.lower
             Lambda, proof = goal.Lambda.clone(), _root(goal.multipliers(state), self.ground)
@@ -324,11 +326,11 @@ class _Work:
         reach = min(tree.ceiling, tree.lower + tree.pace.again)
         return reach - self.best.lower >= self.options.worth * (self.target - self.best.lower)
 
-    def result(self, interrupted: bool) -> RelaxedBound:
+    def result(self) -> RelaxedBound:
         """The best proof, its multipliers scaled like its Lambda."""
         best, proof = self.best, self.proof().scaled(self.best.scale)
         kind = Certificate.BRANCH_AND_BOUND if proof.leaves > 1 else Certificate.RELAXATION
-        met = self.free, self.direction, self.value, interrupted
+        met = self.free, self.direction, self.value, interrupted()
         return RelaxedBound(best.lower, best.Lambda, best.maximum, proof, kind, self.budget.seconds(), *met)
 
 
@@ -400,7 +402,7 @@ def _through_cvxpy(piece: Piece, Lambda: Tensor, solver: str, budget: Budget) ->
     question = cp.Problem(cp.Maximize(cp.sum(cp.multiply(gain, U))), constraints)
     limit = {"time_limit" if solver == "CLARABEL" else "time_limit_secs": max(1e-3, budget.remaining())}
     try:
-        question.solve(solver=solver, **limit)
+        question.solve(solver=solver, **limit)  # a choice of the benchmarks; `solve` never comes here
     except cp.SolverError:
         return torch.zeros(K, K, dtype=torch.float64)
     candidates = []

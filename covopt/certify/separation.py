@@ -12,6 +12,7 @@ programme; its inexactness is repaired by C1 <- C1 - delta I, lam <- lam + delta
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from jaxtyping import Float
 from covopt.certify.copositive import copositivity
 from covopt.certify.factorization import EPS
 from covopt.lazy import lazy
+from covopt.loop import leavable
 
 if TYPE_CHECKING:
     import cvxpy as cp
@@ -86,10 +88,11 @@ def separate(K: Matrix, S: Matrix, slope: float, tolerance: float, time_limit: f
     constraints = [H - P >> 0, P >= 0, cp.norm(C1, "fro") <= 1.0, cp.norm(C2, "fro") <= 1.0]
     problem = cp.Problem(cp.Maximize(value), constraints)
     try:
-        problem.solve(solver=cp.CLARABEL, time_limit=time_limit)
+        deadline = time.perf_counter() + time_limit
+        solved = leavable(lambda: [problem.solve(solver=cp.CLARABEL, time_limit=time_limit)], deadline)
     except cp.SolverError:
         return None
-    if C1.value is None or C2.value is None or lam.value is None or P.value is None:
+    if solved is None or C1.value is None or C2.value is None or lam.value is None or P.value is None:
         return None
     first, second = (C1.value + C1.value.T) / 2.0, (C2.value + C2.value.T) / 2.0
     taken, multipliers = np.maximum((P.value + P.value.T) / 2.0, 0.0), np.array(lam.value)

@@ -30,6 +30,8 @@ from covopt.certify.copositive import Witness
 from covopt.certify.factorization import EPS
 from covopt.certify.separation import SeparatingPair, separate
 from covopt.errors import DataError, ProblemError
+from covopt.interrupts import gently
+from covopt.loop import past
 from covopt.model.activation import Activation
 
 Matrix = Float[np.ndarray, "N N"]
@@ -76,6 +78,7 @@ class SigmaRank:
     tolerance: float
 
 
+@gently()
 def sigma_rank(
     K: ArrayLike | torch.Tensor,
     Ks: ArrayLike | torch.Tensor,
@@ -200,7 +203,7 @@ def _fewest(
 ) -> Float[np.ndarray, "N fewest"] | None:
     """The fewest neurons found, from the lower end upwards; `best` where there are no fewer."""
     for n in _counts(len(K), lower):
-        if time.perf_counter() > deadline or (best is not None and n >= best.shape[1]):
+        if past(deadline) or (best is not None and n >= best.shape[1]):
             break
         found = pairs.search(K, S, slope, n, seed, deadline)
         if found is not None:

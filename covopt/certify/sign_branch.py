@@ -256,12 +256,8 @@ class SignBranch:
             if -self._open[0][0] <= goal or (max_nodes is not None and self.nodes + 2 > max_nodes):
                 break
             node = heapq.heappop(self._open)[2]
-            try:
-                children = self._split(node)
-                self._solve(children, goal, budget, self.options.node_checks)
-            except KeyboardInterrupt:
-                self._keep(node)
-                raise
+            children = self._split(node)
+            self._solve(children, goal, budget, self.options.node_checks)
             node.children, node.Pi, node.Z, node.T = children, None, None, None
             for child in children:
                 self._keep(child)
@@ -285,7 +281,7 @@ class SignBranch:
                 node.bound = prove(piece, self.Lambda, _unpack(node.Pi, len(piece.B)))
         history = [[node.bound for node in nodes]]
         for _ in range(checks):
-            state = method.run(state, self.options.check)
+            state = method.run(state, self.options.check, budget.spent)
             for node, piece, Pi in zip(nodes, pieces, sides.multipliers(state), strict=True):
                 self._improve(node, piece, Pi[: len(piece.B), : len(piece.B)], kind)
             history.append([node.bound for node in nodes])

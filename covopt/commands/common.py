@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,12 +10,13 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
 from covopt import numerals
+from covopt.commands.streams import discard_output
 from covopt.errors import CovoptError, RecordError, printable
+from covopt.interrupts import exit_code, gently, interrupted
 
 if TYPE_CHECKING:
     from covopt.data import Dataset
@@ -37,19 +36,15 @@ class Answer(Protocol):
 
 
 def deliver(show: Callable[[], object], *writings: Callable[[], object]) -> None:
-    """Print an answer, then write what is asked for, whatever ended the solve; a second Ctrl-C does not stop that.
+    """Print an answer, then write what is asked for, whatever ended the solve; only a second Ctrl-C ends that.
 
     What fails costs nothing but itself: an answer is printed before it is stored, and stored where nobody reads it.
     """
     failures: list[CovoptError | OSError] = []
-    closed = False
-    with ignoring_interrupts():
-        for action in (lambda: (show(), sys.stdout.flush()), *writings):
+    with gently():
+        for action in (lambda: (show(), flush()), *writings):
             try:
                 action()
-            except BrokenPipeError:  # typer would take it for an error of its own
-                discard_output()
-                closed = True
             except (CovoptError, OSError) as error:
                 failures.append(error)
     for error in failures[:-1]:
@@ -57,8 +52,6 @@ def deliver(show: Callable[[], object], *writings: Callable[[], object]) -> None
             say(str(error))
     if failures:
         raise failures[-1]
-    if closed:
-        raise typer.Exit(CLOSED)
 
 
 def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: bool, data: Dataset) -> None:
@@ -71,7 +64,8 @@ def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: boo
     answer.save(out, force=force, others=beside(out, COMMAND.get(), data))
     if not as_json:
         report = out / record.REPORT
-        where = f"its report is {report}" if report.is_file() else "it has no report"
+        later = f"covopt show {out} --report FILE makes its report" if interrupted() else "it has no report"
+        where = f"its report is {report}" if report.is_file() else later
         print(printable(f"{name} is stored in {out}; {where}."))
 
 
@@ -127,29 +121,18 @@ def check_device(device: str) -> None:
 
 
 @contextmanager
-def interruptible(message: str = "Interrupted before there was a network; nothing is written.") -> Iterator[None]:
-    """Say so when Ctrl-C comes before the solver has taken over (which then answers it with its best network)."""
+def interruptible(message: str = "Interrupted before there was an answer; nothing is written.") -> Iterator[None]:
+    """Say so when Ctrl-C comes before the solver has taken over (which answers it with its best network), or twice."""
     try:
         yield
     except KeyboardInterrupt:
-        complain(message, INTERRUPTED)
-
-
-@contextmanager
-def ignoring_interrupts() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+        complain(message, exit_code() or INTERRUPTED)
 
 
 def flush() -> None:
     """Write what is still to be written; a full disk behind standard output is told."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise
     except OSError as error:
         unwritten(error)
 
@@ -158,11 +141,6 @@ def unwritten(error: OSError) -> NoReturn:
     """Say that standard output did not take the answer."""
     discard_output()
     complain(f"The answer cannot be written ({error.strerror}); send it elsewhere, or make room.", BAD_INPUT)
-
-
-def discard_output() -> None:
-    """Let what Python writes at its end go nowhere, where nobody reads it or the disk is full."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def is_memory(error: Exception) -> bool:

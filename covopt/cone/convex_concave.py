@@ -186,7 +186,9 @@ class ConvexConcaveOracle:
                 alpha = new
                 break
             following = (1.0 + (1.0 + 4.0 * t * t) ** 0.5) / 2.0
-            momentum = (torch.linalg.vecdot(ahead - new, move) <= 0) * ((t - 1.0) / following)
+            # A mask times a Python number would have torch's default dtype, which is the user's to set.
+            onward = (torch.linalg.vecdot(ahead - new, move) <= 0).to(move.dtype)
+            momentum = onward * ((t - 1.0) / following)
             ahead = torch.addcmul(new, momentum[:, None], move)
             alpha, t = new, following
         return alpha, torch.addmm(g, alpha, Xt, alpha=-1.0)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from covopt.answer import in_double, solve
 from covopt.errors import ProblemError
+from covopt.interrupts import gently, interrupted
 from covopt.layers import report
 from covopt.loop import Budget, Callback, Certificate, Status, run
 from covopt.model.activation import Activation
@@ -46,6 +47,7 @@ TRAININGS = 5
 ROUNDED = 1e-4
 
 
+@gently()
 def validate(
     net: object,
     X: object,
@@ -115,21 +117,17 @@ def validate(
     weights, cost = _checked(problem, weights, stored)
     audit = Audit(problem, weights, cost, Result(problem, "cone", certify, seed), trained=trained, stored=stored)
     audit.interrupted = trained is not None and trained.status is Status.INTERRUPTED
-    try:
-        if not audit.interrupted:
-            _descend(audit, budget, scalings or (lambda: scalings_of(problem.X)))
-    except KeyboardInterrupt:  # what was found until then is the answer
-        audit.interrupted = True
+    if not audit.interrupted:
+        _descend(audit, budget, scalings or (lambda: scalings_of(problem.X)))
+        audit.interrupted = interrupted()
     limit = max(1e-3, SOLVED * time_limit - budget.seconds()) if not audit.interrupted else 1e-3
     effort = {"certify": certify, "gap": gap, "seed": seed, "time_limit": limit, "callback": callback}
     audit.reference = solve(X, Y, **effort, **question)  # type: ignore[arg-type]
     audit.interrupted = audit.interrupted or audit.reference.status is Status.INTERRUPTED
-    try:
-        _examine(audit, Budget(EXAMINED * time_limit, started=budget.started), certify, gap, seed)
-        if not audit.interrupted:
-            _improve(audit, budget, seed)
-    except KeyboardInterrupt:
-        audit.interrupted = True
+    _examine(audit, Budget(EXAMINED * time_limit, started=budget.started), certify, gap, seed)
+    if not (audit.interrupted or interrupted()):
+        _improve(audit, budget, seed)
+    audit.interrupted = audit.interrupted or interrupted()
     return audit
 
 

@@ -15,6 +15,7 @@ from covopt import markup, record, storing, words
 from covopt.answer import METHODS, solve
 from covopt.directories import Writer, spare
 from covopt.errors import ProblemError, listed
+from covopt.interrupts import gently, interrupted
 from covopt.lazy import lazy
 from covopt.loop import Progress, Status
 from covopt.numerals import Lower
@@ -168,6 +169,7 @@ class Comparison:
                     table.writerow((method, p.iteration, p.seconds, p.cost, lower, p.width))
 
 
+@gently()
 def compare(
     X: object,
     Y: object,
@@ -217,7 +219,7 @@ def compare(
             contenders.append(Contender(method, None, str(error)))
             continue
         contenders.append(Contender(method, result))
-        if result.status is Status.INTERRUPTED:
+        if result.status is Status.INTERRUPTED or interrupted():
             break
     if len(refused) == len(methods):
         raise refused[0]

@@ -27,6 +27,7 @@ from covopt import __version__, record, storing
 from covopt.data import read_data
 from covopt.directories import Writer, spare
 from covopt.errors import ProblemError, shown
+from covopt.interrupts import gently
 from covopt.lazy import lazy
 from covopt.loop import Budget, Callback, Status
 from covopt.model.problem import Problem, make_problem
@@ -148,7 +149,7 @@ class Figure2:
             "trials.csv": self._write_trials,
             "figure.png": spare(self.draw),
         }
-        storing.put(directory, record.PLATEAU, writers, force=force)
+        storing.put(directory, record.PLATEAU, writers, force=force, spared=())
 
     def _write_trials(self, path: Path) -> None:
         with path.open("w", newline="", encoding="utf-8") as stream:
@@ -157,6 +158,7 @@ class Figure2:
             table.writerows((t.width, t.lam, t.seed, t.train, t.test) for t in self.trials)
 
 
+@gently()
 def figure2(
     panel: str,
     *,

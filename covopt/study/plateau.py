@@ -29,6 +29,7 @@ from covopt.answer import solve
 from covopt.certify.completely_positive import CPRank
 from covopt.directories import Writer, spare
 from covopt.errors import ProblemError, listed, shown
+from covopt.interrupts import gently, interrupted
 from covopt.lazy import lazy
 from covopt.loop import Budget, Callback, Certificate, Status
 from covopt.model.activation import Activation
@@ -233,6 +234,7 @@ class Plateau:
                 table.writerow((point.width, point.cost, lowest, point.source))
 
 
+@gently()
 def plateau(
     X: object,
     Y: object,
@@ -290,11 +292,10 @@ def plateau(
     search = WidthSearch(result, layer, budget, starts, [bound.lower for bound in narrow], gap, callback)
     chain: CPRank | None = None
     status = result.status
-    try:
-        if status is not Status.INTERRUPTED:
-            chain = width_bounds.covariance_rank(result.problem, max(1.0, PROVING * budget.remaining()), seed)
-            status = search.run(widths)
-    except KeyboardInterrupt:
+    if status is not Status.INTERRUPTED:
+        chain = width_bounds.covariance_rank(result.problem, max(1.0, PROVING * budget.remaining()), seed)
+        status = search.run(widths)
+    if interrupted():
         status = Status.INTERRUPTED
     points = [search.points[n] for n in sorted(search.points)]
     bounds = width_bounds.upper_bounds(result.problem, layer)

@@ -158,7 +158,7 @@ ROWS = [
         lambda _: without_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory")),
     ),
     Row(
-        "Interrupted before there was a network; nothing is written.",
+        "Interrupted before there was an answer; nothing is written.",
         lambda _: interrupted("solve iris", "covopt.data.read_data"),
     ),
     Row(

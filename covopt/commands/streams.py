@@ -1,0 +1,78 @@
+"""The program's standard streams: a reader who leaves, streams that are closed, and a disk that is full."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+
+class _Read(io.RawIOBase):
+    """Standard output for as long as it is read; then nothing takes its place, and the command goes on.
+
+    `covopt solve ... --out run | head -1` stores its run like any other.
+
+    Attributes:
+        left: whether the reader has left.
+    """
+
+    def __init__(self, raw: io.FileIO) -> None:
+        self._raw, self.left = raw, False
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._raw.fileno()
+
+    def isatty(self) -> bool:
+        return self._raw.isatty()
+
+    def write(self, data: Any) -> int | None:
+        try:
+            return self._raw.write(data)
+        except BrokenPipeError:
+            self.left = True
+            discard_output()
+            return self._raw.write(data)
+
+
+@contextmanager
+def standard_streams() -> Iterator[None]:
+    """Open what is closed, on nothing, so that no file of the user's takes its number; survive a reader who leaves."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (open(os.devnull, "w") if each is None else each for each in before)  # noqa: SIM115
+    told = sys.stdout
+    buffer = getattr(told, "buffer", None)
+    raw = getattr(buffer, "raw", buffer)  # the same where Python runs unbuffered
+    if isinstance(raw, io.FileIO):  # a test's stand-in is none
+        at_once = raw is buffer or raw.isatty()
+        kind = {"encoding": told.encoding, "errors": told.errors, "line_buffering": at_once}
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Read(raw)), **kind)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # whoever had an answer has flushed it, and said what was wrong
+            sys.stdout.flush()
+        sys.stdout, sys.stderr = before
+
+
+def reader_left() -> bool:
+    """Whether who read standard output has seen enough."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return isinstance(raw, _Read) and raw.left
+
+
+def discard_output() -> None:
+    """Let what is still written to standard output go nowhere."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.close(nothing)

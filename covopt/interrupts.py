@@ -1,0 +1,160 @@
+"""Ctrl-C, the one place that owns it: the first asks what runs to end with what there is, the next ends it at once.
+
+While somebody answers it `gently`, the first signal is only remembered: whoever works looks at `interrupted` now and
+then, as every `Budget` does, and nothing is torn apart. Outside of that, and from the second signal on, it is Python's
+own KeyboardInterrupt. Standard library alone, so that the program can answer signals before anything else is loaded.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+# Seconds for cleaning up after a KeyboardInterrupt, in which further signals (a key held down) do not disturb.
+CLEANING = 1.0
+_OTHERS_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
+
+
+@dataclass
+class _State:
+    """What is known in this process.
+
+    Attributes:
+        caught: the first signal since somebody began to heed them.
+        gentle: how many callers on the stack answer it themselves.
+        raised: when the last KeyboardInterrupt was raised, of time.monotonic().
+        heeding: whether signals are answered here.
+        shielded, postponed: whether a KeyboardInterrupt has to wait, and one does.
+    """
+
+    caught: int | None = None
+    gentle: int = 0
+    raised: float = -math.inf
+    shielded: bool = False
+    postponed: bool = False
+    heeding: bool = False
+
+
+_state = _State()
+
+
+def interrupted() -> bool:
+    """Whether a signal asks what runs to end."""
+    return _state.caught is not None
+
+
+def exit_code() -> int | None:
+    """128 + the signal's number, as shells have it; None without one."""
+    return None if _state.caught is None else 128 + _state.caught
+
+
+def remember(number: int = signal.SIGINT) -> bool:
+    """Note a KeyboardInterrupt that came some other way, from a callback say; False if it must be raised on."""
+    if not _in_main_thread() or not _state.gentle or interrupted():
+        return not interrupted()
+    _state.caught = number
+    return True
+
+
+@contextmanager
+def heeding(*signals: signal.Signals) -> Iterator[None]:
+    """Answer these signals until the end of the block, and then forget them; handlers of others are left alone.
+
+    Does nothing within another such block, and outside of the main thread, which gets all signals.
+    """
+    if _state.heeding or not _in_main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in signals}
+    mine = {number: handler for number, handler in before.items() if handler in _OTHERS_DEFAULTS}
+    hook = sys.unraisablehook
+    _state.heeding, _state.caught = True, None
+    try:
+        sys.unraisablehook = _raised_again
+        for number in mine:
+            signal.signal(number, _handle)
+        yield
+    finally:
+        for number, handler in mine.items():
+            signal.signal(number, handler)
+        sys.unraisablehook = hook
+        _state.heeding, _state.caught = False, None
+
+
+@contextmanager
+def ending() -> Iterator[None]:
+    """For programs: Ctrl-C and SIGTERM end this block in a line on standard error, with the exit code of shells."""
+    with heeding(signal.SIGINT, signal.SIGTERM):
+        _state.raised = -math.inf
+        try:
+            yield
+        except BaseException as error:  # an import may make another exception of the KeyboardInterrupt
+            ours = isinstance(error, KeyboardInterrupt) or _state.raised > -math.inf
+            if isinstance(error, SystemExit) or not ours:
+                raise
+            print("covopt: Interrupted.", file=sys.stderr)
+            sys.exit(exit_code() or 128 + signal.SIGINT)
+
+
+def ignore() -> None:
+    """For programs: nothing is left to be interrupted, and Python's own end would answer with a traceback."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def gently() -> Iterator[None]:
+    """Within this block, the first Ctrl-C makes `interrupted` true, and the second raises KeyboardInterrupt."""
+    if not _in_main_thread():
+        yield
+        return
+    with heeding(signal.SIGINT):
+        _state.gentle += 1
+        try:
+            yield
+        finally:
+            _state.gentle -= 1
+
+
+@contextmanager
+def shielded() -> Iterator[None]:
+    """Within this block, which must be short, no KeyboardInterrupt is raised; it comes at the end."""
+    outer, _state.shielded = _state.shielded, True
+    try:
+        yield
+    finally:
+        _state.shielded = outer
+        if _state.postponed and not outer:
+            _state.postponed, _state.raised = False, time.monotonic()
+            raise KeyboardInterrupt
+
+
+def _handle(number: int, _: FrameType | None) -> None:
+    gentle = _state.gentle > 0 and _state.caught is None
+    if _state.caught is None:
+        _state.caught = number
+    _state.postponed = _state.shielded and not gentle
+    if gentle or _state.shielded or time.monotonic() - _state.raised < CLEANING:
+        return
+    _state.raised = time.monotonic()
+    raise KeyboardInterrupt
+
+
+def _raised_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """A KeyboardInterrupt that fell into a callback of Python's own, where it would be lost, is raised once more."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        _state.raised = -math.inf
+        signal.raise_signal(signal.SIGINT)
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
