@@ -42,7 +42,7 @@ def deliver(show: Callable[[], object], *writings: Callable[[], object]) -> None
     """
     failures: list[CovoptError | OSError] = []
     with gently():
-        for action in (lambda: (show(), flush()), *writings):
+        for action in (lambda: (show(), sys.stdout.flush()), *writings):
             try:
                 action()
             except (CovoptError, OSError) as error:
