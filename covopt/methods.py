@@ -14,15 +14,18 @@ from covopt.loop import Budget, Progress, Status, run
 from covopt.loop import Callback as Watcher
 from covopt.model.problem import Problem
 from covopt.model.units import Units
-from covopt.model.weights import Weights
+from covopt.model.weights import Weights, evaluate
 from covopt.solvers.deep import DeepOptions, DeepSolver
 from covopt.solvers.projected_gradient import descend_best
+from covopt.solvers.simple import simple_networks
 from covopt.solvers.stream import StreamSolver, suits_streaming
 from covopt.solvers.trainer import train_best
 from covopt.turns import Turns
 
 # Trainings, descents on Z and draws of a deep solve, where nobody says how many.
 TRAININGS, DESCENTS, DRAWS = 10, 3, 48
+# A cost that is lower by less than this, relative, is the same.
+SAME = 1e-9
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,31 @@ def _streamed(problem: Problem, options: Options) -> Attempt:
 
 
 def _rounds(problem: Problem, options: Options, init: Tensor | None) -> Attempt:
+    """Rounds of Frank-Wolfe in turns with the certifiers; once more from a simple network, should one cost less."""
+    first = _turns(problem, options, init)
+    simple = _cheapest_simple(problem)
+    if simple is None or not evaluate(problem, simple).total < first.starts[0] * (1.0 - SAME):
+        return first
+    if first.status is Status.INTERRUPTED or options.budget.spent():
+        return replace(first, weights=simple)
+    again = _turns(problem, options, simple[0])
+    later = [replace(line, iteration=first.history[-1].iteration + 1 + line.iteration) for line in again.history]
+    known = [proof for proof in (first.proof, again.proof) if proof is not None]
+    kept = again.weights if again.starts[0] <= evaluate(problem, simple).total else simple
+    best = max(known, key=lambda proof: proof.lower, default=None)
+    return replace(again, weights=kept, history=[*first.history, *later], proof=best)
+
+
+def _cheapest_simple(problem: Problem) -> list[Tensor] | None:
+    """The cheapest constant or linear network; None for exact fits, which those are by accident only."""
+    if problem.interpolates:
+        return None
+    units = Units.of(problem)
+    known = [units.outward(weights) for weights in simple_networks(units.problem)]
+    return min(known, key=lambda weights: evaluate(problem, weights).total, default=None)
+
+
+def _turns(problem: Problem, options: Options, init: Tensor | None) -> Attempt:
     """Rounds of Frank-Wolfe in turns with the certifiers, then fewer neurons."""
     turns = Turns(problem, options.budget, options.certify, options.gap, options.seed, init, options.callback)
     outcome = turns.take()

@@ -56,16 +56,6 @@ def simple_networks(problem: Problem) -> Iterator[list[Tensor]]:
         yield _linear(problem, A)
 
 
-def linear_directions(Xt: Float[Tensor, "N d"], Y: Float[Tensor, "N m"], mu: float) -> Float[Tensor, "k d"]:
-    """The input directions of the best linear map in the least squares with penalty mu, each way."""
-    A = _ridge(Xt, Y, mu)
-    if not bool(A.isfinite().all()):
-        return Xt[:0]
-    P, s, _ = torch.linalg.svd(A, full_matrices=False)
-    kept = P[:, s > FULL * float(s.max())].T if len(s) else P.T
-    return torch.cat([kept, -kept])
-
-
 def short_descents(
     problem: Problem,
     starts: Sequence[Weights],
