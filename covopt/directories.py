@@ -31,7 +31,8 @@ def spare(writer: Writer) -> Writer:
             writer(path)
         except Exception as error:  # whatever a picture fails of must not cost a run that took hours
             path.unlink(missing_ok=True)
-            reason = " ".join(str(error).split())[:LONGEST].rstrip(".") or type(error).__name__
+            known = isinstance(error, OSError) and error.strerror
+            reason = known or " ".join(str(error).split())[:LONGEST].rstrip(".") or type(error).__name__
             said = f"{path.name} cannot be made ({reason}); the rest is stored without it."
             warnings.warn(said, CovoptWarning, stacklevel=2)
 

@@ -608,7 +608,7 @@ SPECS: dict[str, bytes] = {
     "10^9 cells": f'data = "iris"\nseed = {MANY}\nwidth = {MANY}\nstarts = {MANY}\n'.encode(),
     "100,000 digits": b'data = "iris"\nseed = ' + b"9" * 100_000,
 }
-SWEPT = b'data = "iris"\nrows = 6\nlam = [0.1, 0.2]\nmax_iterations = 1\n'
+SWEPT = b'data = "linnerud"\nrows = 6\nlam = [0.1, 0.2]\nmax_iterations = 1\n'
 
 
 def sweep_cases() -> Iterator[Case]:

@@ -65,6 +65,9 @@ def test_the_master_is_stationary(device: str, dtype: torch.dtype) -> None:
     tolerance = CLOSE[dtype]
     mixture = Master(Phi, Y, torch.full_like(Y[:, 0], 0.3), 1.0).solve(torch.zeros_like(Phi[0]), 0.1 * tolerance)
     h = (mixture.Lambda.T @ Phi).norm(dim=0)
+    if dtype == torch.float32:  # near the minimum J rises by eta (h - 1)^2, which has to be seen among its roundings
+        least = float(mixture.eta[mixture.eta > 0].min())
+        tolerance = (4.0 * torch.finfo(dtype).eps * mixture.value / least) ** 0.5
     assert float(h.max()) <= 1.0 + tolerance
     assert float((h - 1.0).abs()[mixture.eta > 0].max()) <= tolerance
 

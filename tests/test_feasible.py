@@ -153,9 +153,9 @@ def test_rays_are_found_through_rounding() -> None:
 
 def test_lengths_far_apart_keep_their_direction() -> None:
     base = gaussian(6, 3, seed=0)
-    X = torch.cat([base * 1e-200, base * 1e70])
+    X = torch.cat([base * 1e-70, base * 1e70])
     Y = torch.cat([torch.zeros(6, dtype=torch.float64), torch.ones(6, dtype=torch.float64)])
-    check_interpolation(make_problem(base * 1e-200, Y[6:], bias=0.0))
+    check_interpolation(make_problem(base * 1e-70, Y[6:], bias=0.0))
     assert feasible(make_problem(X, 0.0 * Y, bias=0.0))
 
 

@@ -133,7 +133,8 @@ def test_scalar_targets_on_orthonormal_inputs(depth: int) -> None:
 def test_certified_shallow_values(name: str, near: float) -> None:
     case = CASES[name]
     problem = make_problem(case["X"], case["Y"], lam=case["lam"], bias=case["beta"])
-    _, cost = descend(problem, 24, starts=1, options=HiddenOptions(steps=(10, 320)))
+    # Which start leads to the best basin depends on the machine's rounding.
+    _, cost = descend(problem, 24, starts=6, options=HiddenOptions(steps=(10, 320)))
     assert case["lower"] * (1 - 1e-9) <= cost <= case["upper"] * (1 + near)
 
 

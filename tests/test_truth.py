@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -72,12 +73,14 @@ def test_what_is_feasible_is_what_a_misfit_allows(depth: int) -> None:
 def test_distances_do_not_underflow(scale: float) -> None:
     # F = x_1 / scale: L (1 / scale)^(2/L) for one singular value, and the pair's bound is no more.
     for depth in (2, 3, 6):
-        problem = make_problem(scale * np.eye(2), [[1.0], [0.0]], bias=0.0, depth=depth)
+        problem = make_problem(np.eye(2), [[1.0], [0.0]], bias=0.0, depth=depth)
+        problem = replace(problem, X=scale * problem.X)  # data beyond 1e-75 and 1e75 are refused at the door
         assert 0.0 < spectral_bound(problem) <= depth * scale ** (-2.0 / depth)
 
 
 def test_a_change_of_tiny_targets_is_no_rounding() -> None:
-    problem = make_problem(np.eye(2), [[1e-150], [1e-150]], bias=0.0)
+    problem = make_problem(np.eye(2), [[1.0], [1.0]], bias=0.0)
+    problem = replace(problem, Y=1e-150 * problem.Y)
     assert not problem.fits_as_well(1e-150, 0.0)  # the zero network
     assert problem.fits_as_well(1e-163, 0.0)
     assert not problem.fits_as_well(1.5e-160, 1e-160)  # twice the misfit, but more than is allowed
