@@ -21,7 +21,7 @@ s = np.linalg.svd(Y, compute_uv=False)
 # Linear networks: the solver against the closed form.
 
 for depth in (2, 3, 4):
-    result = covopt.solve(X, Y, depth=depth, bias=0.0, activation="linear", starts=8, time_limit=3)
+    result = covopt.solve(X, Y, depth=depth, bias=0.0, activation="linear", time_limit=3)
     print(f"L = {depth}: cost {result.cost:.8f}, closed form {depth * (s ** (2.0 / depth)).sum():.8f}")
 
 # %%
@@ -30,7 +30,7 @@ for depth in (2, 3, 4):
 
 results = {}
 for depth in (2, 3, 4):
-    result = covopt.solve(X, Y, depth=depth, lam=2e-2, bias=0.0, starts=8, time_limit=4)
+    result = covopt.solve(X, Y, depth=depth, lam=2e-2, bias=0.0, time_limit=4)
     results[depth] = result
     print(f"L = {depth}: cost {result.cost:.6f}, proved >= {result.lower:.6f}, widths {result.widths}")
 
