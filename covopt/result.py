@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -81,6 +81,12 @@ class Layer:
         numbers = {"stationarity": record.known(self.stationarity), "gap": record.known(self.gap)}
         facts: dict[str, object] = {**vars(self), **numbers, "gap_certificate": str(self.gap_certificate)}
         return facts
+
+    @classmethod
+    def from_summary(cls, told: Mapping[str, Any]) -> Layer:
+        """What `summary` told."""
+        facts: dict[str, Any] = {**told, "gap_certificate": Certificate(told["gap_certificate"])}
+        return cls(**facts)
 
 
 @dataclass(repr=False)

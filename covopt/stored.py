@@ -38,10 +38,10 @@ def load(directory: str | os.PathLike[str]) -> Result:
         raise record.broken(directory, error) from error
 
 
-def _real(arrays: Mapping[str, NDArray], name: str, file: str) -> NDArray:
-    """An array of real numbers, or a DataError."""
-    if name not in arrays or arrays[name].dtype.kind not in "fiu":
-        raise DataError(f"{file} holds no real {name}; solve again.")
+def _matrix(arrays: Mapping[str, NDArray], name: str, file: str) -> NDArray:
+    """A matrix of real numbers, or a DataError."""
+    if name not in arrays or arrays[name].dtype.kind not in "fiu" or arrays[name].ndim != 2:
+        raise DataError(f"{file} holds no real matrix {name}; solve again.")
     return arrays[name]
 
 
@@ -57,29 +57,32 @@ def _evidence(name: str, array: NDArray) -> NDArray:
     return array
 
 
+OPTIONS = {"loss": "U", "lam": "fiu", "depth": "iu", "bias": "fiu", "activation": "U"}
+"""The kinds of the options in problem.npz."""
+
+
 def _option(arrays: Mapping[str, NDArray], name: str) -> Any:
     """A number or a text, or a DataError."""
-    if name not in arrays or arrays[name].size != 1 or arrays[name].dtype.kind not in "fiuU":
+    if name not in arrays or arrays[name].size != 1 or arrays[name].dtype.kind not in OPTIONS[name]:
         raise DataError(f"{record.PROBLEM} holds no {name}; solve again.")
     return arrays[name].item()
 
 
 def _from_stored(stored: record.Stored) -> Result:
-    options = {key: _option(stored.problem, key) for key in ("loss", "lam", "depth", "bias", "activation")}
-    options |= {key: str(options[key]) for key in ("loss", "activation")}
+    options = {key: _option(stored.problem, key) for key in OPTIONS}
     if options["loss"] == "interpolate":
         options["lam"] = None
-    X, Y = (torch.from_numpy(_real(stored.problem, name, record.PROBLEM)) for name in ("X", "Y"))
+    X, Y = (torch.from_numpy(_matrix(stored.problem, name, record.PROBLEM)) for name in ("X", "Y"))
     problem = make_problem(X, Y, **options)
     names = [f"W{i}" for i in range(1, problem.depth + 1)]
-    weights = [torch.from_numpy(_real(stored.network, name, record.NETWORK)).double() for name in names]
+    weights = [torch.from_numpy(_matrix(stored.network, name, record.NETWORK)).double() for name in names]
     check_network(problem, weights)
     s, dual = stored.summary, None
     if "Lambda" in stored.certificate:
         evidence = {key: _evidence(key, stored.certificate[key]) for key in EVIDENCE if key in stored.certificate}
-        Lambda = _real(stored.certificate, "Lambda", record.CERTIFICATE).astype(np.float64)
-        maximum = _real(stored.certificate, "maximum", record.CERTIFICATE)
-        if maximum.size != 1:
+        Lambda = _matrix(stored.certificate, "Lambda", record.CERTIFICATE).astype(np.float64)
+        maximum = stored.certificate.get("maximum", np.empty(0))
+        if maximum.size != 1 or maximum.dtype.kind not in "fiu":
             raise DataError(f"{record.CERTIFICATE} holds no maximum; solve again.")
         dual = DualPoint(Lambda, float(maximum.item()), evidence)
     cost = evaluate(double_problem(problem), weights)
@@ -101,18 +104,13 @@ def _from_stored(stored: record.Stored) -> Result:
         seconds=math.nan if s["seconds"] is None else float(str(s["seconds"])),
         history=stored.history,
         dual=dual,
-        layers=[_to_layer(layer) for layer in _listed(s["layers"])],
+        layers=[Layer.from_summary(layer) for layer in _listed(s["layers"])],
         starts=[math.nan if start is None else float(start) for start in _listed(s["starts"])],
         data=None if s["data"] is None else str(s["data"]),
         scale=None if s["scale"] is None else str(s["scale"]),
         targets=None if s.get("targets") is None else str(s["targets"]),
         shuffle=None if s.get("shuffle") is None else int(str(s["shuffle"])),
     )
-
-
-def _to_layer(summary: dict[str, Any]) -> Layer:
-    facts: dict[str, Any] = {**summary, "gap_certificate": Certificate(summary["gap_certificate"])}
-    return Layer(**facts)
 
 
 def _listed(value: object) -> list[Any]:

@@ -49,7 +49,7 @@ def tamperings(run: Path) -> Iterator[Tampering]:
         inside = summary.relative_to(run)
         for name, value in json.loads(summary.read_text()).items():
             for number, other in enumerate(_others(name, value)):
-                if other is value or json.dumps(other, default=str) == json.dumps(value):
+                if other is value or _text(other) == _text(value):
                     continue
                 yield Tampering(f"{inside}: {name} {number}", _entry(inside, name, other), _names(name, value, other))
     for file in sorted(path for path in run.rglob("*") if path.is_file() and path.name not in record.KINDS):
@@ -60,7 +60,7 @@ def tamperings(run: Path) -> Iterator[Tampering]:
         yield Tampering(f"{inside}: emptied", lambda path, f=inside: (path / f).write_bytes(b""), names)
         if inside.suffix == ".npz":
             for array in np.load(file).files:
-                for change in ("larger", "nan", "gone", "text", "flat"):
+                for change in ("larger", "nan", "gone", "text", "flat", "twice"):
                     altered = lambda path, f=inside, a=array, c=change: _array(path / f, a, c)  # noqa: E731
                     yield Tampering(f"{inside}: {array} {change}", altered, names)
 
@@ -136,12 +136,26 @@ def _others(name: str, value: object) -> Iterator[object]:
                 yield changed if other is ... else changed | {key: other}
 
 
+def _text(value: object) -> str:
+    return json.dumps(value, default=str, sort_keys=True)
+
+
 def _names(name: str, value: object, other: object) -> tuple[str, ...]:
-    """What must be named if it passes: the entry; of the list of files, the file that it no longer lists."""
+    """What must be named if it passes: the entry, or the entry of it that changed; of the list of files, the file that
+    it no longer lists."""
     if name == "files" and isinstance(value, dict) and isinstance(other, dict):
         gone = [file for file in value if file not in other]
         return (ALIASES[name], *gone, *(Path(file).name for file in gone))
-    return name, ALIASES.get(name, name)
+    return name, ALIASES.get(name, name), *(f"{name}.{key}" for key in _changed(value, other))
+
+
+def _changed(value: object, other: object) -> set[str]:
+    """Keys of a dict, or of those in a list, that differ."""
+    if isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
+        return set().union(*(_changed(a, b) for a, b in zip(value, other, strict=True)))
+    if isinstance(value, dict) and isinstance(other, dict):
+        return {key for key in {*value, *other} if _text(value.get(key, ...)) != _text(other.get(key, ...))}
+    return set()
 
 
 def _entry(inside: Path, name: str, value: object) -> Change:
@@ -172,6 +186,8 @@ def _array(file: Path, name: str, change: str) -> None:
         arrays[name] = array.astype(str)
     elif change == "flat":
         arrays[name] = array.ravel()[:-1]
+    elif change == "twice":
+        arrays[name] = np.concatenate([np.atleast_1d(array)] * 2)
     np.savez(file, **arrays)
 
 

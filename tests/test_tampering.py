@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from tampering import Tampering, forgeries, judge, tamperings
 
 import covopt
 from covopt import record
+from covopt.directories import digests
 
 X = np.linspace(-1.0, 1.0, 6)[:, None]
 Y = np.abs(X)
@@ -90,3 +93,67 @@ def test_tampering_with_a_study_is_noticed_or_named(tmp_path: Path, kind: str) -
     found = list(tamperings(tmp_path / "stored"))
     assert any(record.SOLUTION in each.name or "cone" in each.name for each in found)
     assert missed(tmp_path / "stored", tmp_path / "run", found) == []
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The audit of a network that is far from trained, in float32."""
+    net = [np.array([[1.0, 0.5], [-1.0, 0.25]], np.float32), np.array([[0.3, 0.4, 0.1]], np.float32)]
+    here = tmp_path_factory.mktemp("audits") / "audit"
+    covopt.validate(net, X, Y, lam=1e-2, time_limit=3).save(here)
+    return here
+
+
+def coarser(told: dict[str, Any]) -> None:
+    told["stored"] = "float16"
+
+
+def trained(told: dict[str, Any]) -> None:
+    told["descended"] |= {"loss": told["loss"], "gain": 0.0}
+
+
+def said_stationary(told: dict[str, Any]) -> None:
+    told |= {"finding": "near", "stationary": True}
+
+
+def another_verdict(told: dict[str, Any]) -> None:
+    told["verdict"] = "No better network was found."
+
+
+def one_more_dead(told: dict[str, Any]) -> None:
+    told["layers"][0]["dead"] += 1
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (coarser, "Rounded"),
+        (trained, "where training on ends costs"),
+        (said_stationary, "finding is untrained"),
+        (another_verdict, "another verdict"),
+        (one_more_dead, "dead neurons"),
+    ],
+)
+def test_an_audit_follows_from_its_networks(
+    audited: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object], says: str
+) -> None:
+    def forge(path: Path) -> None:
+        told = json.loads((path / "audit.json").read_text())
+        change(told)
+        (path / "audit.json").write_text(json.dumps(told))
+
+    assert covopt.verify(audited).passed
+    assert judge(audited, tmp_path / "run", Tampering("", forge, ())) == "noticed"
+    assert says in covopt.verify(tmp_path / "run").message
+
+
+def test_a_network_of_an_audit_is_bound_to_its_loss(audited: Path, tmp_path: Path) -> None:
+    def forge(path: Path) -> None:
+        with np.load(path / "descended.npz") as held:
+            np.savez(path / "descended.npz", **{name: 1.01 * W for name, W in held.items()})
+        told = json.loads((path / "audit.json").read_text())
+        told["files"] = {name: digest for name, digest in digests(path).items() if name != "audit.json"}
+        (path / "audit.json").write_text(json.dumps(told))
+
+    assert judge(audited, tmp_path / "run", Tampering("", forge, ())) == "noticed"
+    assert "where training on ends costs" in covopt.verify(tmp_path / "run").message

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,13 +16,16 @@ from covopt import markup, record, storing, words
 from covopt.arrays import write_npz
 from covopt.directories import Writer
 from covopt.model.problem import Problem
-from covopt.model.weights import Cost, evaluate, preactivations
+from covopt.model.weights import Cost, evaluate
 from covopt.networks import FoundWeights, named, write_network
 from covopt.origin import ORIGIN, write_origin
 from covopt.result import Layer, Result
 from covopt.solvers.escape import Escape
 from covopt.study import verdicts
+from covopt.study.examination import is_constant
 from covopt.study.verdicts import Finding, Losses
+
+DESCENDED, BETTER = "descended.npz", "better.npz"
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,28 @@ class LayerAudit:
             "unbalanced_neuron": record.known(self.unbalanced_neuron),
             "verdict": self.verdict,
         }
+
+    @classmethod
+    def from_summary(cls, told: Mapping[str, Any]) -> LayerAudit:
+        """What `summary` told; NaN what it left out. The size of the neuron is not told."""
+        facts = Layer.from_summary({name: told[name] for name in record.LAYER})
+        escape = None
+        if told["direction"] is not None:
+            direction, output = (torch.tensor(told[name], dtype=torch.float64) for name in ("direction", "output"))
+            value, cost = _number(told["stationarity"]), _number(told["loss_with_neuron"])
+            escape = Escape(facts.layer, value, direction, output, cost, math.nan)
+        return cls(
+            facts=facts,
+            escape=escape,
+            solved=told["loss_with_block"],
+            merging=told["merging"],
+            unbalanced=_number(told["unbalanced"]),
+            unbalanced_neuron=_number(told["unbalanced_neuron"]),
+            grown=told["loss_trained_with_neuron"],
+            missing=told["missing"],
+            dead=told["dead"],
+            verdict=told["verdict"],
+        )
 
 
 @dataclass
@@ -156,8 +182,7 @@ class Audit:
     @property
     def constant(self) -> bool:
         """Whether its outputs are the same for all samples, whose targets differ."""
-        F, Y = preactivations(self.problem, self.weights)[-1], self.problem.Y
-        return bool((F[:1] == F).all()) and not bool((Y[:1] == Y).all())
+        return is_constant(self.problem, self.weights)
 
     @property
     def verdict(self) -> str:
@@ -214,8 +239,8 @@ class Audit:
         force: bool = False,
         others: Mapping[str, Writer] | None = None,
     ) -> None:
-        """Write audit.json, network.npz (what was audited), better.npz (where a better network was found), origin.json
-        and the solver's run, `solution`; force and others as for `Result.save`.
+        """Write audit.json, network.npz (what was audited), descended.npz (where training on ends), better.npz (where a
+        better network was found), origin.json and the solver's run, `solution`; force and others as for `Result.save`.
 
         Raises:
             RecordError: the directory exists, or cannot be written.
@@ -225,11 +250,13 @@ class Audit:
             record.NETWORK: lambda path: write_npz(path, named(self.weights)),
             ORIGIN: write_origin(),
         }
+        if self.descended:
+            writers[DESCENDED] = lambda path: write_npz(path, named(self.descended))
         if self.reference.weights:
             writers[record.SOLUTION] = self.reference.save
         if self.escape is not None:
             better = named(self.escape)
-            writers["better.npz"] = lambda path: write_npz(path, better)
+            writers[BETTER] = lambda path: write_npz(path, better)
         storing.put(directory, record.AUDIT, writers | dict(others or {}), force=force)
 
     def save_escape(self, path: str | os.PathLike[str], *, force: bool = False) -> bool:
@@ -250,3 +277,7 @@ class Audit:
 
 def _known(parts: Sequence[float] | None) -> list[float | None] | None:
     return None if parts is None else [record.known(part) for part in parts]
+
+
+def _number(told: float | None) -> float:
+    return math.nan if told is None else told

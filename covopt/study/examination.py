@@ -106,6 +106,12 @@ def residuals_of(problem: Problem, weights: Weights) -> list[float] | None:
     return found if all(math.isfinite(each) for each in found) else None
 
 
+def is_constant(problem: Problem, weights: Weights) -> bool:
+    """Whether the outputs are the same for all samples, whose targets differ."""
+    F, Y = preactivations(problem, weights)[-1], problem.Y
+    return bool((F[:1] == F).all()) and not bool((Y[:1] == Y).all())
+
+
 def dead(problem: Problem, weights: Weights, layer: int) -> int:
     """Neurons of a hidden layer that give nothing: activation 0 on all samples, or no outgoing weight."""
     outgoing = parts(weights, layer)[1]

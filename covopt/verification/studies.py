@@ -1,4 +1,4 @@
-"""What the summary of a study says (plateau, figure 2, comparison, audit), held against the runs and networks in it."""
+"""What the summary of a study says (plateau, figure 2, comparison), held against the runs and networks in it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from torch import Tensor
 from covopt import record
 from covopt.answer import in_double
 from covopt.arrays import read_npz
-from covopt.layers import report
-from covopt.loop import Certificate
 from covopt.model.problem import Problem
 from covopt.model.weights import Cost, check_network, evaluate
 from covopt.result import Result
 from covopt.storing import FILES
+from covopt.study.width_search import widths_at
 from covopt.verification.runs import SAME
 
 Summary = Mapping[str, Any]
@@ -34,33 +33,36 @@ Sentences = Iterator[str]
 PLATEAU = ("start", "exact_start", "reasons", "bounds", "layer", "status", "seconds")
 FIGURE2 = ("panel", "data", "status", "seconds", "version", "the losses of the trials, whose networks are not stored")
 COMPARISON = ("why a method cannot solve the problem",)
-AUDIT = ("verdict", "stationary", "residuals", "inert", "trained", "neurons, blocks and words of the layers")
 
 
 def plateau(s: Summary, directory: Path, inner: Summary, result: Result, rounding: float) -> Sentences:
     """The curve from the networks, the level from the curve, the bound from the solver's run."""
     question = ("depth", "bias", "loss", "lam", "activation", "data", "scale", "rows", "seed", "version")
     for name in (*question, "lower", "certificate"):
-        if not _equal(s[name], inner[name]):
+        if not equal(s[name], inner[name]):
             yield f"plateau.json and its solution state different values of {name}."
     with (directory / "curve.csv").open(newline="", encoding="utf-8") as stream:
         lines = [(int(row["width"]), float(row["cost"])) for row in csv.DictReader(stream)]
     costs = _costs(result, directory)
     for width, cost in lines:
-        if math.isfinite(cost) and not (width in costs and _same(costs[width], cost, rounding)):
+        if math.isfinite(cost) and not (width in costs and same(costs[width], cost, rounding)):
             yield f"The stored network of width {width} does not cost what curve.csv states."
     lowest = [record.known(float(cost)) for cost in np.minimum.accumulate([cost for _, cost in lines])]
     if [point["cost"] for point in s["curve"]] != lowest:
         yield "plateau.json states another curve than curve.csv."
-    if [_widest(point["width"], s["layer"]) for point in s["curve"]] != [width for width, _ in lines]:
+    layer = s["layer"]
+    widths = [n if layer is None else widths_at(result.widths, layer, n) for n, _ in lines]
+    if not equal([point["width"] for point in s["curve"]], widths):
         yield "plateau.json and curve.csv state different widths."
     level = min((cost for _, cost in lines), default=math.inf)
     if s["level"] != record.known(level):
         yield "plateau.json states a level that is not the lowest of its curve."
     yield from _gap("plateau.json", s["level"], s["lower"], s["gap"])
+    if not s["estimate"].keys() == s["start"].keys() == s["reasons"].keys() - {"0"}:
+        yield "plateau.json states starts, estimates and reasons for different eps."
     for eps, width in s["estimate"].items():
         near = [n for n, cost in lines if cost <= (1.0 + float(eps)) * level < math.inf]
-        if width != min(near, default=None):
+        if not equal(width, min(near, default=None)):
             yield f"plateau.json states another estimate at {eps} than its curve gives."
     for ends in [*s["start"].values(), s["exact_start"]]:
         if not 0 <= ends[0] <= ends[1]:
@@ -97,12 +99,12 @@ def comparison(s: Summary, runs: Mapping[str, Summary]) -> Sentences:
     for name, inner in runs.items():
         entry = entries[name]
         kept = {key: value for key, value in inner.items() if key not in (FILES, "starts")}
-        different = [key for key, value in kept.items() if not _equal(entry.get(key, ...), value)]
+        different = [key for key, value in kept.items() if not equal(entry.get(key, ...), value)]
         if different:
             yield f"comparison.json and the run {name} state different values of {different[0]}."
-        starts = [math.nan if cost is None else cost for cost in entry["starts"]]
-        if starts != (inner["starts"] or [inner["cost"]]) and not any(map(math.isnan, starts)):
+        if not equal(entry["starts"], inner["starts"] or [inner["cost"]]):
             yield f"comparison.json and the run {name} state different starts."
+        starts = [math.nan if cost is None else cost for cost in entry["starts"]]
         if entry["median"] != record.known(statistics.median(starts) if starts else math.nan):
             yield f"comparison.json states a median of {name} that is not that of its starts."
     known = {name: run["cost"] for name, run in runs.items() if run["cost"] is not None}
@@ -110,42 +112,6 @@ def comparison(s: Summary, runs: Mapping[str, Summary]) -> Sentences:
         yield "comparison.json names another best network than its runs."
     if s["lower"] != max((run["lower"] for run in runs.values() if run["lower"] is not None), default=None):
         yield "comparison.json states another bound than the highest of its runs."
-
-
-def audit(s: Summary, directory: Path, inner: Summary, result: Result, rounding: float) -> Sentences:
-    """The audited network's loss and layers, the better network's, and what the solver's run says."""
-    if not _equal(s["solver"], {key: value for key, value in inner.items() if key != FILES}):
-        yield "audit.json and its solution state different things of the solver."
-    for name in ("lower", "certificate"):
-        if s[name] != inner[name]:
-            yield f"audit.json and its solution state different values of {name}."
-    problem = in_double(result.problem)
-    weights = _weights(read_npz(directory / record.NETWORK), r"W(\d+)")
-    cost = _evaluated(problem, weights)
-    for name, value in (("loss", cost.total), ("fit", cost.fit), ("norm", cost.norm)):
-        if not abs(s[name] - value) <= rounding * abs(cost.total):
-            yield f"The audited network has {name} {value:.12g}, but audit.json states {s[name]}."
-    if s["widths"] != [len(W) for W in weights[:-1]]:
-        yield "audit.json states other widths than those of the audited network."
-    better = directory / "better.npz"
-    if better.is_file() != (s["escape"] is not None):
-        yield "audit.json states a better network that is not stored, or none that is."
-    elif s["escape"] is not None:
-        found = _evaluated(problem, _weights(read_npz(better), r"W(\d+)"))
-        if not (_same(found.total, s["escape"], rounding) and problem.allows(found.residual)):
-            yield f"The better network costs {found.total:.12g}, but audit.json states {s['escape']}."
-    best = min(value for value in (s["loss"], inner["cost"], s["escape"]) if value is not None)
-    excess = (s["loss"] - best) / best if best > 0.0 else 0.0
-    if s["best"] != best or not math.isclose(s["excess"], excess, rel_tol=SAME, abs_tol=SAME):
-        yield "audit.json states another best loss than the lowest of its networks, or another excess."
-    if [layer["layer"] for layer in s["layers"]] not in ([], list(range(1, problem.depth))):
-        yield "audit.json does not list the hidden layers one by one."
-        return
-    for layer in s["layers"]:
-        facts = report(problem, weights, layer["layer"], None, Certificate.NONE, None)
-        for name in ("width", "rank_K", "rank_Ks", "mergeable"):
-            if layer[name] != getattr(facts, name):
-                yield f"Layer {facts.layer} has {name} {getattr(facts, name)}, but audit.json states {layer[name]}."
 
 
 def _costs(result: Result, directory: Path) -> dict[int, float]:
@@ -156,39 +122,36 @@ def _costs(result: Result, directory: Path) -> dict[int, float]:
         if found is None:
             raise ValueError(f"{name} in networks.npz")
         grouped[int(found[1])][found[2]] = array
-    costs = {width: _evaluated(problem, _weights(arrays, r"W(\d+)")) for width, arrays in grouped.items()}
+    costs = {width: evaluated(problem, weights_of(arrays)) for width, arrays in grouped.items()}
     return {width: cost.total if problem.allows(cost.residual) else math.inf for width, cost in costs.items()}
 
 
-def _weights(arrays: Mapping[str, Any], pattern: str) -> list[Tensor]:
+def weights_of(arrays: Mapping[str, Any]) -> list[Tensor]:
     """W_1 ... W_L by their numbers."""
-    found = {int(match[1]): array for name, array in arrays.items() if (match := re.fullmatch(pattern, name))}
-    if any(array.dtype.kind != "f" for array in found.values()):
-        raise ValueError("weights that are no numbers")
+    found = {int(match[1]): array for name, array in arrays.items() if (match := re.fullmatch(r"W(\d+)", name))}
+    if any(array.dtype.kind != "f" or array.ndim != 2 for array in found.values()):
+        raise ValueError("weights that are no matrices of numbers")
     return [torch.from_numpy(found[number]).double() for number in sorted(found)]
 
 
-def _evaluated(problem: Problem, weights: list[Tensor]) -> Cost:
+def evaluated(problem: Problem, weights: list[Tensor]) -> Cost:
+    """The cost of weights from a file."""
     check_network(problem, weights)
     return evaluate(problem, weights)
 
 
-def _equal(a: object, b: object) -> bool:
+def equal(a: object, b: object) -> bool:
     """Whether two entries are the same, and of the same kind (true is not 1)."""
     return a is not ... and json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
 
 
-def _same(a: float, b: float, rounding: float) -> bool:
+def same(a: float, b: float, rounding: float) -> bool:
+    """Whether b is a but for rounding, relative."""
     return abs(a - b) <= rounding * abs(a)
 
 
 def _gap(file: str, cost: float | None, lower: float | None, part: float | None) -> Sentences:
     expected = None if cost is None or lower is None or not cost > 0.0 else (cost - lower) / cost
-    same = part == expected if part is None or expected is None else math.isclose(part, expected, abs_tol=SAME)
-    if not same or (expected is not None and expected < 0.0):
+    agrees = part == expected if part is None or expected is None else math.isclose(part, expected, abs_tol=SAME)
+    if not agrees or (expected is not None and expected < 0.0):
         yield f"{file} states another gap than its cost and its bound give."
-
-
-def _widest(width: int | list[int], layer: int | None) -> int:
-    """Of the layer whose width varies."""
-    return width[0 if layer is None else layer - 1] if isinstance(width, list) else width

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,7 @@ from covopt.methods import METHODS
 from covopt.record import AUDIT, CERTIFICATE, COMPARISON, HISTORY, PLATEAU, SUMMARY
 from covopt.stored import load
 from covopt.storing import FILES
-from covopt.verification import runs, studies
+from covopt.verification import audits, runs, studies
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,11 @@ def _verify_study(directory: Path, kind: str, stated: Mapping[str, Any], roundin
             return Verification(False, f"The run {name} in it does not pass: {run.message}", cost, lower)
     for message in chain(_of_study(directory, kind, stated, rounding), unbound(directory, kind, stated)):
         return Verification(False, message, cost, lower)
-    own = {COMPARISON: studies.COMPARISON, AUDIT: studies.AUDIT, PLATEAU: studies.PLATEAU}[kind]
-    own = studies.FIGURE2 if kind == PLATEAU and not inner else own
+    own: Sequence[str] = studies.COMPARISON
+    if kind == AUDIT:
+        own = audits.unchecked(stated)
+    elif kind == PLATEAU:
+        own = studies.PLATEAU if inner else studies.FIGURE2
     unchecked = [*own, *(name for run in inner.values() for name in run.unchecked), *loose(directory, kind, stated)]
     unchecked = list(dict.fromkeys(unchecked))
     said = "The runs in it pass, and the summary agrees with them and with its networks"
@@ -103,7 +106,7 @@ def _of_study(directory: Path, kind: str, stated: Mapping[str, Any], rounding: f
     if kind == PLATEAU and "panel" in stated:
         return studies.figure2(stated, directory)
     inner = directory / record.SOLUTION
-    check = studies.plateau if kind == PLATEAU else studies.audit
+    check = studies.plateau if kind == PLATEAU else audits.audit
     return check(stated, directory, record.read_summary(inner), load(inner), rounding)
 
 

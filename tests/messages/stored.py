@@ -82,9 +82,14 @@ ROWS = [
         run(lambda path: (path / "history.csv").write_text("a,b\n")),
     ),
     Row(
-        "HERE/run is not a complete run (network.npz holds no real W2); solve again with --out.",
+        "HERE/run is not a complete run (network.npz holds no real matrix W2); solve again with --out.",
         VERIFY,
         run(replace("network.npz", W2=None)),
+    ),
+    Row(
+        "HERE/run is not a complete run (certificate.npz holds no real matrix Lambda); solve again with --out.",
+        VERIFY,
+        run(replace("certificate.npz", Lambda=np.ones(20))),
     ),
     Row(
         "HERE/run is not a complete run (problem.npz holds no lam); solve again with --out.",
