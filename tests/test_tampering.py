@@ -14,6 +14,7 @@ from tampering import Tampering, forgeries, judge, tamperings
 import covopt
 from covopt import record
 from covopt.directories import digests
+from covopt.study.figure2 import figure2
 
 X = np.linspace(-1.0, 1.0, 6)[:, None]
 Y = np.abs(X)
@@ -93,6 +94,12 @@ def test_tampering_with_a_study_is_noticed_or_named(tmp_path: Path, kind: str) -
     found = list(tamperings(tmp_path / "stored"))
     assert any(record.SOLUTION in each.name or "cone" in each.name for each in found)
     assert missed(tmp_path / "stored", tmp_path / "run", found) == []
+
+
+def test_tampering_with_figure_2_is_noticed_or_named(tmp_path: Path) -> None:
+    figure2("teacher", widths=[1, 2], trials=2, time_limit=4).save(tmp_path / "stored")
+    assert covopt.verify(tmp_path / "stored").passed
+    assert missed(tmp_path / "stored", tmp_path / "run", list(tamperings(tmp_path / "stored"))) == []
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Cost, check_network, evaluate
 from covopt.result import Result
 from covopt.storing import FILES
-from covopt.study.width_search import widths_at
+from covopt.study.width_search import EPS, widths_at
 from covopt.verification.runs import SAME
 
 Summary = Mapping[str, Any]
@@ -80,11 +80,15 @@ def figure2(s: Summary, directory: Path) -> Sentences:
         widths = sorted({t["width"] for t in mine})
         best = [min((t for t in mine if t["width"] == n), key=lambda t: t["train"]) for n in widths]
         told = [(record.known(t["train"]), record.known(t["test"])) for t in best]
-        if widths != [p["width"] for p in curve["curve"]] or told != [(p["cost"], p["test"]) for p in curve["curve"]]:
+        if not equal([p["width"] for p in curve["curve"]], [int(n) for n in widths]) or told != [
+            (p["cost"], p["test"]) for p in curve["curve"]
+        ]:
             yield f"plateau.json states another curve at lam {curve['lam']:g} than its trials give."
         level = min((t["train"] for t in best), default=math.nan)
         if curve["level"] != record.known(level):
             yield f"plateau.json states another level at lam {curve['lam']:g} than its trials give."
+        if curve["start"].keys() != {f"{eps:g}" for eps in EPS}:
+            yield f"plateau.json does not state each start at lam {curve['lam']:g}."
         for eps, width in curve["start"].items():
             if width != min((t["width"] for t in best if t["train"] <= (1.0 + float(eps)) * level), default=None):
                 yield f"plateau.json states another start at lam {curve['lam']:g} than its trials give."
