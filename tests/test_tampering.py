@@ -18,6 +18,8 @@ from covopt.study.figure2 import figure2
 
 X = np.linspace(-1.0, 1.0, 6)[:, None]
 Y = np.abs(X)
+SAMPLED = 4
+"""Of the hundreds of ways to tamper with a study, one in so many; `python -m tests.benchmarks tampering` tries all."""
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +95,7 @@ def test_tampering_with_a_study_is_noticed_or_named(tmp_path: Path, kind: str) -
     assert checked.passed, checked.message
     found = list(tamperings(tmp_path / "stored"))
     assert any(record.SOLUTION in each.name or "cone" in each.name for each in found)
-    assert missed(tmp_path / "stored", tmp_path / "run", found) == []
+    assert missed(tmp_path / "stored", tmp_path / "run", found[::SAMPLED]) == []
 
 
 def test_tampering_with_figure_2_is_noticed_or_named(tmp_path: Path) -> None:
