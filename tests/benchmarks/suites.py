@@ -33,6 +33,7 @@ from tests.benchmarks.plateau import PLATEAU
 from tests.benchmarks.proofs import PROOFS
 from tests.benchmarks.scale import SCALE
 from tests.benchmarks.scales import SCALES
+from tests.benchmarks.signals import INTERRUPTING
 from tests.benchmarks.sweep import SWEEP
 from tests.benchmarks.tampering import TAMPERING
 from tests.benchmarks.training import run_batched_training
@@ -266,5 +267,6 @@ BENCHMARKS = {
     **SCALE,
     **COSTS,
     **TRUTH,
+    **INTERRUPTING,
     **TAMPERING,
 }
