@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -166,16 +167,19 @@ def _rounds(problem: Problem, options: Options, init: Tensor | None) -> Attempt:
     """Rounds of Frank-Wolfe in turns with the certifiers; once more from a simple network, should one cost less."""
     first = _turns(problem, options, init)
     simple = _cheapest_simple(problem)
-    if simple is None or not evaluate(problem, simple).total < first.starts[0] * (1.0 - SAME):
+    cost = math.inf if simple is None else evaluate(problem, simple).total
+    if simple is None or not cost < first.starts[0] * (1.0 - SAME):
         return first
-    if first.status is Status.INTERRUPTED or options.budget.spent():
-        return replace(first, weights=simple)
+    if first.status is not Status.CONVERGED or options.budget.spent():
+        status = Status.TIME_LIMIT if first.status is Status.CONVERGED else first.status
+        return replace(first, weights=simple, status=status, starts=[cost])
     again = _turns(problem, options, simple[0])
     later = [replace(line, iteration=first.history[-1].iteration + 1 + line.iteration) for line in again.history]
     known = [proof for proof in (first.proof, again.proof) if proof is not None]
-    kept = again.weights if again.starts[0] <= evaluate(problem, simple).total else simple
+    kept = again.weights if again.starts[0] <= cost else simple
     best = max(known, key=lambda proof: proof.lower, default=None)
-    return replace(again, weights=kept, history=[*first.history, *later], proof=best)
+    history = [*first.history, *later]
+    return replace(again, weights=kept, history=history, proof=best, starts=[min(again.starts[0], cost)])
 
 
 def _cheapest_simple(problem: Problem) -> list[Tensor] | None:
