@@ -1,6 +1,6 @@
-"""Networks that are there at once: constant ones, the best linear one, and where short descents of narrow ones end.
+"""Networks that are there at once: constant ones, a linear one, and where short descents of narrow ones end.
 
-No solver may answer with more than these cost. The constant y is cheapest from the output's bias or from one further
+With a penalty the cone answers with no more than the first two cost. The linear map is that of ridge regression. The constant y is cheapest from the output's bias or from one further
 down: the bias of layer L - k + 1 and one neuron in each layer above it cost k (y / beta)^(2/k). A linear map P S Q^T
 is a ReLU network with two neurons for each singular value, x and -x, in every hidden layer.
 
