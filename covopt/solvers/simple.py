@@ -1,8 +1,9 @@
 """Networks that are there at once: constant ones, a linear one, and where short descents of narrow ones end.
 
-With a penalty the cone answers with no more than the first two cost. The linear map is that of ridge regression. The constant y is cheapest from the output's bias or from one further
-down: the bias of layer L - k + 1 and one neuron in each layer above it cost k (y / beta)^(2/k). A linear map P S Q^T
-is a ReLU network with two neurons for each singular value, x and -x, in every hidden layer.
+With a penalty the cone answers with no more than the first two cost. The linear map is that of ridge regression. The
+constant y is cheapest from the output's bias or from one further down: the bias of layer L - k + 1 and one neuron in
+each layer above it cost k (y / beta)^(2/k). A linear map P S Q^T is a ReLU network with two neurons for each singular
+value, x and -x, in every hidden layer.
 
 The short descents are SciPy's L-BFGS on weights in NumPy, for problems so small that a turn of a batch (batch.py) takes
 ten times as long as the arithmetic.
