@@ -3,6 +3,11 @@
 from covopt.interrupts import ending, ignore
 
 with ending():
+    import atexit
+    import os
+    import sys
+    from contextlib import suppress
+
     from covopt.cli import main as command_line
 
 
@@ -10,8 +15,22 @@ def main() -> None:
     """What the script runs."""
     try:
         command_line()
+    except SystemExit as end:
+        if isinstance(end.code, int):
+            _leave(end.code)
+        raise
     finally:
         ignore()
+
+
+def _leave(code: int) -> None:
+    """End the process as Python does, but for the second that it takes to free what torch and matplotlib hold."""
+    ignore()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # closed, full or None: what had to be said was said
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

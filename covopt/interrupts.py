@@ -8,6 +8,7 @@ own KeyboardInterrupt. Standard library alone, so that the program can answer si
 from __future__ import annotations
 
 import math
+import os
 import signal
 import sys
 import threading
@@ -31,6 +32,7 @@ class _State:
         gentle: how many callers on the stack answer it themselves.
         raised: when the last KeyboardInterrupt was raised, of time.monotonic().
         heeding: whether signals are answered here.
+        program: whether the process is a program of covopt's own; loading: whether it loads a large library.
         shielded, postponed: whether a KeyboardInterrupt has to wait, and one does.
     """
 
@@ -40,6 +42,8 @@ class _State:
     shielded: bool = False
     postponed: bool = False
     heeding: bool = False
+    program: bool = False
+    loading: bool = False
 
 
 _state = _State()
@@ -92,7 +96,7 @@ def heeding(*signals: signal.Signals) -> Iterator[None]:
 def ending() -> Iterator[None]:
     """For programs: Ctrl-C and SIGTERM end this block in a line on standard error, with the exit code of shells."""
     with heeding(signal.SIGINT, signal.SIGTERM):
-        _state.raised = -math.inf
+        _state.raised, outer, _state.program = -math.inf, _state.program, True
         try:
             yield
         except BaseException as error:  # an import may make another exception of the KeyboardInterrupt
@@ -101,12 +105,28 @@ def ending() -> Iterator[None]:
                 raise
             print("covopt: Interrupted.", file=sys.stderr)
             sys.exit(exit_code() or 128 + signal.SIGINT)
+        finally:
+            _state.program = outer
 
 
 def ignore() -> None:
     """For programs: nothing is left to be interrupted, and Python's own end would answer with a traceback."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Within this block a large library is loaded, whose C++ does not survive an exception that falls into it.
+
+    A signal that nobody answers gently ends a program at once; elsewhere its KeyboardInterrupt comes at the end.
+    """
+    outer, _state.loading = _state.loading, True
+    try:
+        with shielded():
+            yield
+    finally:
+        _state.loading = outer
 
 
 @contextmanager
@@ -126,6 +146,9 @@ def gently() -> Iterator[None]:
 @contextmanager
 def shielded() -> Iterator[None]:
     """Within this block, which must be short, no KeyboardInterrupt is raised; it comes at the end."""
+    if not _in_main_thread():
+        yield
+        return
     outer, _state.shielded = _state.shielded, True
     try:
         yield
@@ -137,6 +160,9 @@ def shielded() -> Iterator[None]:
 
 
 def _handle(number: int, _: FrameType | None) -> None:
+    if _state.loading and _state.program and not _state.gentle:
+        os.write(2, b"covopt: Interrupted.\n")
+        os._exit(128 + number)
     gentle = _state.gentle > 0 and _state.caught is None
     if _state.caught is None:
         _state.caught = number

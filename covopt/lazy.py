@@ -9,12 +9,16 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
+from covopt.interrupts import loading
+
 
 class LazyModule(ModuleType):
     """Stands for the module of its name, which is loaded when one of its names is first asked for."""
 
     def __getattr__(self, name: str) -> object:
-        return getattr(import_module(self.__name__), name)
+        with loading():
+            loaded = import_module(self.__name__)
+        return getattr(loaded, name)
 
 
 def lazy(name: str) -> LazyModule:

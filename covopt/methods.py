@@ -27,6 +27,8 @@ from covopt.turns import Turns
 TRAININGS, DESCENTS, DRAWS = 10, 3, 48
 # A cost that is lower by less than this, relative, is the same.
 SAME = 1e-9
+# The part of the time limit that the spectral bound may take besides.
+SPECTRAL = 0.05
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def _shallow(problem: Problem, options: Options) -> Attempt:
 
 def _streamed(problem: Problem, options: Options) -> Attempt:
     """Cycles of training on random batches; rounds from the network that they end at, if time is left."""
-    proof = proofs.spectral_proof(problem) if options.certify != "none" else None
+    proof = proofs.spectral_proof(problem, SPECTRAL * options.budget.time_limit) if options.certify != "none" else None
     budget = options.budget
     units = Units.of(problem)
     outcome = run(StreamSolver(units.problem, budget, seed=options.seed), budget, _within(units, options).callback)
@@ -207,7 +209,7 @@ def _deep(problem: Problem, options: Options) -> Attempt:
     inner = _within(units, options)
     solver = DeepSolver(units.problem, inner.budget, effort, inner.seed, inner.init, inner.max_width)
     outcome = run(solver, inner.budget, inner.callback)
-    proof = proofs.spectral_proof(problem) if options.certify != "none" else None
+    proof = proofs.spectral_proof(problem, SPECTRAL * options.budget.time_limit) if options.certify != "none" else None
     attempt = Attempt(outcome.state.best, outcome.status, outcome.history, proof, outcome.state.costs)
     return _outward(units, attempt, problem, options)
 
@@ -235,5 +237,8 @@ def _proof_at(problem: Problem, weights: Weights, options: Options) -> Proof | N
     """The spectral bound, or the one that follows from the network's own dual point where an oracle is exact."""
     if options.certify == "none":
         return None
-    found = [proofs.spectral_proof(problem), proofs.network_proof(problem, weights)]
+    found = [
+        proofs.spectral_proof(problem, SPECTRAL * options.budget.time_limit),
+        proofs.network_proof(problem, weights),
+    ]
     return max((proof for proof in found if proof is not None), key=lambda proof: proof.lower)

@@ -24,6 +24,8 @@ WORTH = 0.1
 """`auto` goes on with a proof while as much time again can be expected to take this part off the gap that is open."""
 FALLING = 1e-2
 """With `auto` the solver may use more than half of the time while half of its turn lowers the cost by this part."""
+BEFORE = 0.1
+"""The part of the time that the spectral bound may take before the first round."""
 MOST_SAMPLES = 5000
 """`auto` leaves branch and bound out beyond: a hundred megabytes and more for each array over 512 cones."""
 SHOWN = 0.99
@@ -69,7 +71,7 @@ class Turns:
     def take(self) -> Outcome[State]:
         """Solve, and prove what the level of certification asks for."""
         if self.certify != "none" and self._oracle is None:
-            self._keep(proofs.spectral_proof(self.problem))
+            self._keep(proofs.spectral_proof(self.problem, BEFORE * self.budget.remaining()))
         proving = self.certify in ("full", "auto") and self._oracle is None
         few = self.certify == "full" or self.problem.samples <= MOST_SAMPLES
         branching = proving and few and proofs.can_branch(self.problem)

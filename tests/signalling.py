@@ -38,7 +38,7 @@ COMMANDS = {
     "hidden interpolate": "solve digits --rows 40 --scale max --depth 3 --method hidden --out OUT",
     "train": "solve digits --rows 200 --scale max --lam 1e-3 --method train --out OUT",
     "plateau": "plateau digits --rows 40 --scale max --lam 1e-2 --out OUT",
-    "plateau interpolate": "plateau iris --rows 100 --lam 1e-3 --depth 3 --out OUT",
+    "plateau interpolate": "plateau iris --rows 100 --shuffle 0 --lam 1e-3 --depth 3 --out OUT",
     "plateau of an identity": "plateau eye.npz --bias 0 --out OUT",
     "validate": "validate digits --rows 60 --scale max --lam 1e-3 --out OUT",
     "validate deep": "validate iris --lam 1e-3 --depth 3 --out OUT",
@@ -102,7 +102,7 @@ def write_inputs(directory: Path) -> None:
         B = np.maximum(rng.standard_normal((r, n)), 0.0)
         np.save(directory / name, B.T @ B)
     (directory / "grid.toml").write_text(
-        'data = "iris"\nrows = 60\nlam = [1e-3, 1e-4]\ndepth = [2, 3]\nseed = [0, 1]\n'
+        'data = "diabetes"\nrows = 60\nlam = [1e-3, 1e-4]\ndepth = [2, 3]\nseed = [0, 1]\n'
     )
 
 

@@ -144,6 +144,15 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(covopt.__file__).parents[1]),
 SOLVE = [sys.executable, "-m", "covopt", *"solve iris --rows 20 --shuffle 0 --lam 0.1 --time-limit 5 --out run".split()]
 
 
+def test_loading_a_library_is_not_torn_apart(tmp_path: Path) -> None:
+    """torch's C++ aborts the process when a KeyboardInterrupt falls into it; loading it takes most of this time."""
+    write_inputs(tmp_path)
+    for after in (0.3, 0.5, 0.7, 0.9, 1.1):
+        ended = interrupt(COMMANDS["large cprank"], tmp_path, after)
+        assert not ended.faults
+        assert ended.cpu_seconds < 1.0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_run_is_stored_though_nobody_reads(closed: bool, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from adversary import attack
 from instances import gaussian
 
 import covopt
@@ -167,3 +168,13 @@ def test_inputs_of_zero_without_bias_cost_the_targets() -> None:
     """No network has an output: at lam so small that the multiplier is searched for, too."""
     result = covopt.solve([[0.0]], [[3e7, 1.0]], lam=1e-12, bias=0.0, activation="leaky:0.5", time_limit=2)
     assert result.cost == pytest.approx(9e14 + 1.0)
+
+
+def test_a_descent_that_leaves_float64_is_as_if_not_made() -> None:
+    """Rows of sizes from 1e-3 to 1e7: gradients of the descent overflowed, and what was proved of them was NaN."""
+    found = attack(7516)
+    assert found is not None
+    result = covopt.solve(found.X, found.Y, certify="fast", max_iterations=6, time_limit=2.0, **found.options)
+    A = np.linalg.lstsq(np.hstack([found.X, np.ones((len(found.X), 1))]), found.Y, rcond=None)[0]
+    least = float(((found.X @ A[:-1] + A[-1] - found.Y) ** 2).sum()) / len(found.X)
+    assert least * (1.0 - 1e-9) <= result.cost <= 1.01 * least

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import covopt
 from covopt.certify.spectral import SpectralOptions, spectral_bound
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, objective, preactivations
@@ -191,3 +192,24 @@ def test_more_work_never_hurts(loss: str) -> None:
     little = spectral_bound(problem, SpectralOptions(lines=3, refinements=0, ascents=10))
     much = spectral_bound(problem)
     assert 0.0 < little <= much
+
+
+def test_a_bound_that_is_cut_short_is_one() -> None:
+    rng = np.random.default_rng(3)
+    Y = np.eye(3)[rng.integers(0, 3, 12)]
+    X = rng.standard_normal((12, 4))
+    problem = make_problem(X, Y, lam=1e-4, loss="cross_entropy")
+    known = covopt.solve(X, Y, lam=1e-4, loss="cross_entropy", certify="none", max_iterations=5).cost
+    whole, calls = spectral_bound(problem), [0]
+    assert 0.0 < whole <= known
+
+    def stop(after: int) -> bool:
+        calls[0] += 1
+        return calls[0] > after
+
+    found = []
+    for after in (0, 5, 15, 30):
+        calls[0] = 0
+        found.append(spectral_bound(problem, stop=lambda after=after: stop(after)))
+    assert all(0.0 <= bound <= known for bound in found)
+    assert found[0] < whole

@@ -8,6 +8,7 @@ from the doubly non-negative relaxation, with branches on the signs of samples, 
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -35,6 +36,8 @@ from covopt.model.weights import Weights, preactivations, rounding_of
 LARGEST_BRANCHING_RANK = 6
 # Matrices of the relaxation have this order, N + rank + outputs, at most: one eigendecomposition for each step.
 LARGEST_RELAXATION = 600
+# Seconds that the spectral bound gets at least.
+ROUGHLY = 0.05
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,10 @@ def exact_proof(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) 
     return _from_bound(dual_bound(problem, Lambda, maximum), Certificate.EXACT, {})
 
 
-def spectral_proof(problem: Problem) -> Proof:
-    """The bound that holds for every network of every depth."""
-    return Proof(spectral_bound(problem), Certificate.SPECTRAL)
+def spectral_proof(problem: Problem, seconds: float) -> Proof:
+    """The bound that holds for every network of every depth, not improved any more after so many seconds."""
+    deadline = time.perf_counter() + max(seconds, ROUGHLY)
+    return Proof(spectral_bound(problem, stop=lambda: time.perf_counter() >= deadline), Certificate.SPECTRAL)
 
 
 def network_proof(problem: Problem, weights: Weights) -> Proof | None:

@@ -78,7 +78,12 @@ class SpectralOptions:
     underflow: float = 2.0**-1000
 
 
-def spectral_bound(problem: Problem, options: SpectralOptions | None = None, rank: int | None = None) -> float:
+def spectral_bound(
+    problem: Problem,
+    options: SpectralOptions | None = None,
+    rank: int | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> float:
     """The best of the bounds above: no network of the problem's depth has a lower cost.
 
     At least 0, and 0 for a loss that is none of covopt's own.
@@ -89,6 +94,7 @@ def spectral_bound(problem: Problem, options: SpectralOptions | None = None, ran
         problem: the question.
         options: how hard to work.
         rank: bound only networks with at most so many neurons in the last hidden layer; None: all.
+        stop: asked between two lines of cross_entropy, whose lines take long; once it says so, no line is added.
     """
     if problem.loss.name not in LOSSES:  # the lines below are those of the losses that they know
         return 0.0
@@ -96,7 +102,7 @@ def spectral_bound(problem: Problem, options: SpectralOptions | None = None, ran
     X, Y = problem.X.double(), problem.Y.double()
     values = [0.0]
     for centred in (True, False) if problem.beta == 0.0 else (True,):
-        values.append(_nuclear_bound(problem, X, Y, centred, options, rank))
+        values.append(_nuclear_bound(problem, X, Y, centred, options, rank, stop))
     if problem.interpolates:
         values.append(problem.depth * _power(_steepest_pair(problem, X, Y, options), problem.depth))
     return max(0.0, max(values) * (1.0 - options.slack) - options.underflow)
@@ -137,7 +143,13 @@ def _largest_singular_value(X: Tensor, centred: bool, options: SpectralOptions, 
 
 
 def _nuclear_bound(
-    problem: Problem, X: Tensor, Y: Tensor, centred: bool, options: SpectralOptions, rank: int | None
+    problem: Problem,
+    X: Tensor,
+    Y: Tensor,
+    centred: bool,
+    options: SpectralOptions,
+    rank: int | None,
+    stop: Callable[[], bool],
 ) -> float:
     # Scaled by a power of two, so that no square underflows. Centring loses digits relative to X, not to what is left.
     size = 2.0 ** math.frexp(float(X.abs().max()))[1]
@@ -164,9 +176,9 @@ def _nuclear_bound(
         ratio = torch.where(tau > 0.0, tau / largest, 0.0)
         return problem.lam * problem.depth * ratio ** (2.0 / problem.depth)
 
-    # No tail for cross_entropy, whose lines know nothing of the rank.
-    rest = 0.0 if problem.loss.name == "cross_entropy" else float(tail.square().sum()) / len(Y)
-    return rest + _least(family, steepest, penalty, options)
+    if problem.loss.name == "cross_entropy":  # no tail: its lines know nothing of the rank
+        return _least(family, steepest, penalty, options, stop)
+    return float(tail.square().sum()) / len(Y) + _least(family, steepest, penalty, options)
 
 
 def _quadratic_lines(s: Float[Tensor, " r"], samples: int) -> Callable[[float], Line]:
@@ -240,13 +252,20 @@ def _shrink(F: Float[Tensor, "N m"], threshold: float, centred: bool) -> Float[T
 
 
 def _least(
-    family: Callable[[float], Line], steepest: float, penalty: Callable[[Tensor], Tensor], options: SpectralOptions
+    family: Callable[[float], Line],
+    steepest: float,
+    penalty: Callable[[Tensor], Tensor],
+    options: SpectralOptions,
+    stop: Callable[[], bool] = lambda: False,
 ) -> float:
     """A lower bound on min over tau >= 0 of phi(tau) + penalty(tau), improved line by line."""
     if not steepest > 0.0:
         return max(0.0, family(0.0)[0])
     ratio = options.smallest ** (1.0 / max(1, options.lines - 1))
-    lines = {steepest * ratio**k: family(steepest * ratio**k) for k in range(options.lines)}
+    lines = {steepest: family(steepest)}
+    for k in range(1, options.lines):
+        if not stop():
+            lines[steepest * ratio**k] = family(steepest * ratio**k)
     bound, where = _least_of_lines(lines, penalty)
     for _ in range(options.refinements // 2):
         thetas = sorted(lines)
@@ -257,7 +276,7 @@ def _least(
         better, where = _least_of_lines(lines, penalty)
         done = better <= bound * (1.0 + options.progress)
         bound = max(bound, better)
-        if done:
+        if done or stop():
             break
     return bound
 

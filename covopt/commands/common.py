@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
 
@@ -16,7 +17,7 @@ from rich.table import Table
 from covopt import numerals
 from covopt.commands.streams import discard_output
 from covopt.errors import CovoptError, RecordError, printable
-from covopt.interrupts import exit_code, gently, interrupted
+from covopt.interrupts import exit_code, gently, interrupted, loading
 
 if TYPE_CHECKING:
     from covopt.data import Dataset
@@ -59,9 +60,15 @@ def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: boo
     if out is None:
         return
     from covopt import record
-    from covopt.report.write import beside
+    from covopt.origin import ORIGIN, write_origin
 
-    answer.save(out, force=force, others=beside(out, COMMAND.get(), data))
+    if interrupted():  # the report is left out, and what draws it takes a second to load
+        others: Mapping[str, Writer] = {ORIGIN: write_origin(COMMAND.get(), data.columns, data.classes)}
+    else:
+        from covopt.report.write import beside
+
+        others = beside(out, COMMAND.get(), data)
+    answer.save(out, force=force, others=others)
     if not as_json:
         report = out / record.REPORT
         later = f"covopt show {out} --report FILE makes its report" if interrupted() else "it has no report"
@@ -124,6 +131,8 @@ def check_device(device: str) -> None:
 def interruptible(message: str = "Interrupted before there was an answer; nothing is written.") -> Iterator[None]:
     """Say so when Ctrl-C comes before the solver has taken over (which answers it with its best network), or twice."""
     try:
+        with loading():
+            import_module("torch")
         yield
     except KeyboardInterrupt:
         complain(message, exit_code() or INTERRUPTED)

@@ -25,6 +25,7 @@ from covopt.errors import ProblemError
 from covopt.linalg.psd import RankRule, thin
 from covopt.model.problem import Problem
 from covopt.solvers.master import Master, Mixture
+from covopt.solvers.softmax_newton import refine
 
 LOST = 1e-9
 """Below this part of `largest_mu`, mu = N lam leaves less than half of the digits of Lambda = (Y - F) / mu."""
@@ -217,8 +218,8 @@ class ProximalOptions:
 
     Attributes:
         steps: models for each call, at most.
-        floor: the least curvature, relative to the largest possible 1 / (2 N), at most; at the minimum 1 - p is about
-            N lam, and below that nothing is gained.
+        floor: the least curvature, relative to the largest possible 1 / (2 N), at most; for inputs of size 1 the minimum
+            has 1 - p of about N lam, and below that nothing is gained.
         raise_by: factor on the curvature after a step that failed.
         stiffest: the largest such factor in all.
     """
@@ -234,6 +235,8 @@ class CrossEntropyFit:
 
     def __init__(self, problem: Problem, options: ProximalOptions | None = None) -> None:
         self._problem, self.options = problem, options or ProximalOptions()
+        reach = max(1.0, float(problem.Xt.square().sum(dim=1).max()))
+        self._floor = min(self.options.floor, problem.samples * problem.lam / reach)
         self._stiffness = 1.0
         self._F, self._cost = torch.zeros_like(problem.Y), torch.inf
 
@@ -243,6 +246,7 @@ class CrossEntropyFit:
         for _ in range(self.options.steps):
             targets, mu = self._model(self._F)
             mixture = Master(Phi, targets, mu, problem.bias(1)).solve(eta, tolerance, stop)
+            mixture = self._refined(Phi, mixture, tolerance, stop)
             new = mixture_outputs(Phi, mixture.outputs, mixture.bias, problem.bias(1))
             value = self._objective(new, mixture)
             if value > self._cost and self._stiffness < self.options.stiffest:
@@ -287,11 +291,21 @@ class CrossEntropyFit:
         """
         problem = self._problem
         p = torch.softmax(F, dim=1)
-        floor = min(self.options.floor, problem.samples * problem.lam)
-        curvature = (2.0 * p * (1.0 - p)).amax(dim=1).clamp_min(0.5 * floor)
+        curvature = (2.0 * p * (1.0 - p)).amax(dim=1).clamp_min(0.5 * self._floor)
         rho = self._stiffness * curvature / problem.samples
         targets = F - problem.loss.gradient(F, problem.Y) / rho[:, None]
         return targets, 2.0 * problem.lam / rho
+
+    def _refined(self, Phi: Tensor, mixture: Mixture, tolerance: float, stop: Callable[[], bool]) -> Mixture:
+        """The outputs of the neurons that a model's minimum uses, at the minimum of the loss itself."""
+        problem, used = self._problem, mixture.outputs.square().sum(dim=1) > 0.0
+        start = mixture.outputs[used], mixture.bias
+        found = refine(Phi[:, used], problem.Y, *start, problem.lam, problem.bias(1), tolerance, stop)
+        if found is None:
+            return mixture
+        outputs = torch.zeros_like(mixture.outputs)
+        outputs[used] = found[0]
+        return replace(mixture, eta=outputs.norm(dim=1), outputs=outputs, bias=found[1])
 
     def _objective(self, F: Tensor, mixture: Mixture) -> float:
         problem = self._problem

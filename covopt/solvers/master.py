@@ -121,7 +121,7 @@ class Master:
             feasible = not len(eta) or float(-gradient.min()) <= tolerance
             if (feasible and slack <= tolerance * at.value) or not math.isfinite(slack) or stop():
                 break
-            moved, new = self._newton_step(eta, at, q, gradient)
+            moved, new = self._newton_step(eta, at, q, gradient, stop)
             if new is None:
                 break
             done = at.value - new.value <= options.rounding * at.value
@@ -131,7 +131,7 @@ class Master:
         return self._mixture(*self._without_negligible(eta, at))
 
     def _newton_step(
-        self, eta: Tensor, at: _Evaluation, q: Tensor, gradient: Tensor
+        self, eta: Tensor, at: _Evaluation, q: Tensor, gradient: Tensor, stop: Callable[[], bool]
     ) -> tuple[Tensor, _Evaluation | None]:
         """The minimiser of the quadratic model on the bounds and a line search to it; None where J cannot fall."""
         rows = ((eta > 0) | (gradient < 0)).nonzero()[:, 0]
@@ -140,7 +140,7 @@ class Master:
         )
         covariance = self._gram[rows][:, rows] - cross.T @ cross
         H = 2.0 * covariance * (q[rows] @ q[rows].T)
-        aim = nonnegative_quadratic(H, gradient[rows], eta[rows], QuadraticOptions())
+        aim = nonnegative_quadratic(H, gradient[rows], eta[rows], QuadraticOptions(), stop)
         step = aim - eta[rows]
         slope, length = float(gradient[rows] @ step), 1.0
         for _ in range(self.options.halvings):

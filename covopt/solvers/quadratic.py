@@ -8,6 +8,7 @@ numbers leave float64 or nothing can be factorised, what was reached before is t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -53,8 +54,12 @@ def nonnegative_quadratic(
     g: Float[Tensor, " n"],
     start: Float[Tensor, " n"],
     options: QuadraticOptions | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Float[Tensor, " n"]:
-    """The minimiser x >= 0 of g^T (x - start) + (x - start)^T H (x - start) / 2; never worse than `start` >= 0."""
+    """The minimiser x >= 0 of g^T (x - start) + (x - start)^T H (x - start) / 2; never worse than `start` >= 0.
+
+    `stop` is asked between steps; once it says so, the best point so far is returned.
+    """
     options = options or QuadraticOptions()
     if not len(start) or not bool(torch.isfinite(H).all() and torch.isfinite(g).all()):
         return start
@@ -64,18 +69,22 @@ def nonnegative_quadratic(
     scaled = D[:, None] * H * D
     point = _Point(start / D, D * g, start > 0)
     tolerance = options.optimality * float(point.gradient.abs().max())
-    if not _active_set(scaled, point, tolerance, options):
-        inner = _interior_point(scaled, point, options)
+    if not _active_set(scaled, point, tolerance, options, stop):
+        inner = _interior_point(scaled, point, options, stop)
         move = inner - point.x
         if float(point.gradient @ move + 0.5 * move @ (scaled @ move)) < 0:
             point = _Point(inner, point.gradient + scaled @ move, inner > 0)
-            _active_set(scaled, point, tolerance, options)
+            _active_set(scaled, point, tolerance, options, stop)
     return point.x * D
 
 
-def _active_set(H: Tensor, point: _Point, tolerance: float, options: QuadraticOptions) -> bool:
-    """Primal active-set steps on `point`, in place, the value never rising; whether they reached the minimum."""
+def _active_set(
+    H: Tensor, point: _Point, tolerance: float, options: QuadraticOptions, stop: Callable[[], bool]
+) -> bool:
+    """Primal active-set steps on `point`, in place, the value never rising; whether they ended, were it by `stop`."""
     for _ in range(options.pivots):
+        if stop():
+            return True
         rows = point.free.nonzero()[:, 0]
         if len(rows):
             full = _face_step(H, point, rows, options)
@@ -131,7 +140,9 @@ def _move(H: Tensor, point: _Point, rows: Tensor, step: Tensor) -> None:
     point.gradient += H[:, rows] @ step
 
 
-def _interior_point(H: Tensor, start: _Point, options: QuadraticOptions) -> Float[Tensor, " n"]:
+def _interior_point(
+    H: Tensor, start: _Point, options: QuadraticOptions, stop: Callable[[], bool]
+) -> Float[Tensor, " n"]:
     """Mehrotra's predictor-corrector method for min c^T x + x^T H x / 2, x >= 0, with z = H x + c >= 0.
 
     Source: Nocedal, Wright, Numerical Optimization, 16.6. Coordinates with x < z at the end are set to zero: with a
@@ -145,6 +156,8 @@ def _interior_point(H: Tensor, start: _Point, options: QuadraticOptions) -> Floa
         rest, gap = z - (H @ x + c), float(x @ z) / len(x)
         if gap <= options.complementarity * size * slope and float(rest.abs().max()) <= 1e-10 * slope:
             break
+        if stop():
+            return start.x
         factor = _cholesky(H + torch.diag(z / x), options)
         if factor is None:
             break

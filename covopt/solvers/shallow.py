@@ -11,6 +11,7 @@ the features (N, n), and an (N, N) one only where n >= N.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -298,7 +299,7 @@ class ShallowSolver:
     def _slide(self, directions: Tensor, mixture: Mixture, slow: float, sharpened: int) -> tuple[Tensor, Mixture]:
         """All neurons moved together, until a window of the descent gains less than `slow`, relative."""
         options = SlideOptions(kinks=SlideOptions().kinks[sharpened:], slow=slow)
-        objective, outputs = self._objective(), mixture.outputs
+        unmoved, objective, outputs = (directions, mixture), self._objective(), mixture.outputs
         descent = slide(objective, directions, outputs, mixture.bias, self.budget.spent, options)
         U, V, b = next(descent)
         for U, V, b in descent:
@@ -310,6 +311,8 @@ class ShallowSolver:
         value, gradient = self._fit.smooth(F)
         sizes = outputs.norm(dim=1)
         total = float(value + 2.0 * sizes.sum() + b.square().sum())
+        if not (math.isfinite(total) and bool(torch.isfinite(gradient).all())):  # beyond float64: as if not moved
+            return unmoved
         moved = Mixture(sizes, outputs, b, -0.5 * gradient, total, 0.0)
         self._fit.moved(F, moved)
         return directions, moved

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.cone.reduce import balance, caratheodory, merge
+from covopt.interrupts import interrupted
 from covopt.model.problem import Problem
 from covopt.model.weights import evaluate
 from covopt.solvers.exact_fit import PRODUCTS, nearest_fit
@@ -118,7 +119,7 @@ class NetworkBuilder:
         """
         step = 4.0 * PRODUCTS * self.problem.samples * (U.numel() + V.numel())
         fewer = len(U) < len(network.U)
-        if not (self.problem.interpolates and fewer and step <= self.options.affordable) or late():
+        if not (self.problem.interpolates and fewer and step <= self.options.affordable) or late() or interrupted():
             return network
         first, last = nearest_fit(self.problem, replace(network, U=U, V=V).weights(), late)
         return self._built(first, last[:, :-1].T, last[:, -1])

@@ -1,0 +1,117 @@
+"""Newton's method on the outputs of fixed neurons, for cross_entropy.
+
+The quadratic models of CrossEntropyFit see one curvature for each sample, that of its least certain class. Where the
+classes of a sample differ in theirs by orders of magnitude such steps crawl. As long as no v_k vanishes,
+
+    C(Phi V + beta 1 b^T) + lam (2 sum_k |v_k| + |b|^2)
+
+is smooth, with the Hessian sum_i P_i P_i^T x (diag(p_i) - p_i p_i^T) / N + 2 lam (I - v v^T / |v|^2) / |v| in the
+blocks of the neurons, P = [Phi, beta 1] (tested against finite differences of the gradient).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.model.loss import CrossEntropy
+
+LARGEST = 300
+"""Unknowns for which the Hessian is formed, at most."""
+AFFORDABLE = 3e7
+"""Multiplications for one Hessian, at most."""
+STEPS, HALVINGS = 20, 12
+NEARER = 0.95
+"""The part of the way to v_k = 0 that one step may go, for any k: beyond, the cost has a kink."""
+RIDGES = (1e-12, 1e-8, 1e-4)
+"""Added to the diagonal, relative to its largest entry; the next where the last leaves no descent."""
+ARMIJO, LEAST = 1e-4, 1e-14
+
+
+def refine(
+    Phi: Float[Tensor, "N n"],
+    Y: Float[Tensor, "N m"],
+    V: Float[Tensor, "n m"],
+    b: Float[Tensor, " m"],
+    lam: float,
+    beta: float,
+    tolerance: float,
+    stop: Callable[[], bool],
+) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]] | None:
+    """V and b of no higher cost, all v_k still non-zero; None where the problem is too large or nothing is gained.
+
+    Args:
+        Phi: the features of the neurons.
+        Y: rows of the simplex.
+        V, b: where to begin; no row of V is zero.
+        lam, beta: of the problem.
+        tolerance: a step that gains less than this, relative, is the last.
+        stop: asked between steps.
+    """
+    N, m = Y.shape
+    P = torch.cat([Phi, Phi.new_full((N, int(beta > 0.0)), beta)], dim=1)
+    n, rows = len(V), P.shape[1]
+    if rows * m > LARGEST or N * rows**2 * m**2 > AFFORDABLE or not n:
+        return None
+    x = torch.cat([V, b[None]]) if beta > 0.0 else V
+    first = at = _cost(P, Y, x, n, lam)
+    for _ in range(STEPS):
+        moved = None if stop() else _step(P, Y, x, n, lam, at)
+        if moved is None:
+            break
+        x, new = moved
+        done, at = at - new <= max(tolerance, LEAST) * at, new
+        if done:
+            break
+    return (x[:n], x[n] if beta > 0.0 else b) if at < first else None
+
+
+def _step(P: Tensor, Y: Tensor, x: Tensor, n: int, lam: float, at: float) -> tuple[Tensor, float] | None:
+    """One step with a line search; None where none lowers the cost."""
+    gradient, H = derivatives(P, Y, x, n, lam)
+    largest = float(H.diagonal().max())
+    for ridge in RIDGES:
+        factor, failed = torch.linalg.cholesky_ex(H + ridge * largest * torch.eye(len(H), dtype=H.dtype))
+        if int(failed):
+            continue
+        step = -torch.cholesky_solve(gradient.reshape(-1, 1), factor).reshape(x.shape)
+        slope = float((gradient * step).sum())
+        towards = -(x[:n] * step[:n]).sum(dim=1) / x[:n].square().sum(dim=1)
+        length = min(1.0, NEARER / max(float(towards.max()), 1e-300))
+        for _ in range(HALVINGS):
+            new = _cost(P, Y, x + length * step, n, lam)
+            if new < at + ARMIJO * length * slope:
+                return x + length * step, new
+            length /= 2.0
+    return None
+
+
+def _cost(P: Tensor, Y: Tensor, x: Tensor, n: int, lam: float) -> float:
+    penalty = 2.0 * x[:n].norm(dim=1).sum() + x[n:].square().sum()
+    return float(CrossEntropy().value(P @ x, Y) + lam * penalty)
+
+
+def derivatives(
+    P: Float[Tensor, "N r"], Y: Float[Tensor, "N m"], x: Float[Tensor, "r m"], n: int, lam: float
+) -> tuple[Float[Tensor, "r m"], Float[Tensor, "rm rm"]]:
+    """Gradient and Hessian of the cost in x: the rows v_k of n neurons and, if there is a bias, b."""
+    (N, m), r = Y.shape, len(x)
+    F = P @ x
+    p = torch.softmax(F, dim=1)
+    # p (1 - p) through the other classes: 1 - p of a certain class would be rounding.
+    others = p @ (1.0 - torch.eye(m, dtype=p.dtype))
+    curvature = -p[:, :, None] * p[:, None, :]
+    curvature.diagonal(dim1=1, dim2=2).copy_(p * others)
+    H = torch.einsum("ia,icd,ib->acbd", P, curvature / N, P)
+    lengths = x[:n].norm(dim=1, keepdim=True)
+    unit = x[:n] / lengths
+    bend = (torch.eye(m, dtype=p.dtype) - unit[:, :, None] * unit[:, None, :]) / lengths[:, :, None]
+    here = torch.arange(n)
+    H[here, :, here, :] += 2.0 * lam * bend
+    last = torch.arange(n, r)
+    H[last, :, last, :] += 2.0 * lam * torch.eye(m, dtype=p.dtype)
+    gradient = P.T @ CrossEntropy().gradient(F, Y) + 2.0 * lam * torch.cat([unit, x[n:]])
+    return gradient, H.reshape(r * m, r * m)
