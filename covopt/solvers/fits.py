@@ -218,8 +218,8 @@ class ProximalOptions:
 
     Attributes:
         steps: models for each call, at most.
-        floor: the least curvature, relative to the largest possible 1 / (2 N), at most; for inputs of size 1 the minimum
-            has 1 - p of about N lam, and below that nothing is gained.
+        floor: the least curvature, relative to the largest possible 1 / (2 N), at most; for inputs of size 1 the
+            minimum has 1 - p of about N lam, and below that nothing is gained.
         raise_by: factor on the curvature after a step that failed.
         stiffest: the largest such factor in all.
     """

@@ -29,7 +29,7 @@ def main() -> None:
         reference=options.reference,
         device=options.device,
         rows=options.rows,
-        number=options.number,
+        number=tuple(options.number),
         seed=options.seed,
         limits=tuple(options.limits),
         **({"seconds": tuple(options.seconds)} if options.seconds else {}),
@@ -56,7 +56,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--reference", type=float, help="teacher: make references by runs of so many seconds (600)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="of kernels, oracle and scale (cpu)")
     parser.add_argument("--rows", type=int, default=60_000, help="samples of scale (60000)")
-    parser.add_argument("--number", type=int, default=300, help="problems of scales (300)")
+    parser.add_argument(
+        "--number", type=int, nargs="+", default=[330, 140, 30], help="of scales, one for each limit (330 140 30)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the first problem of scales (0)")
     parser.add_argument("--limits", type=float, nargs="+", default=[0.5, 4.0, 30.0], help="of scales (0.5 4 30)")
     options = parser.parse_args()

@@ -40,7 +40,7 @@ class Settings:
         reference: seconds of the reference runs of `teacher`; None makes none.
         device: cpu or cuda, for the benchmarks that take either.
         rows: samples of `scale`.
-        number, seed: how many problems of `scales`, and the first one's seed; limits: their time limits.
+        number, limits: how many problems of `scales` with each time limit; seed: of the first one.
     """
 
     quick: bool = False
@@ -50,7 +50,7 @@ class Settings:
     reference: float | None = None
     device: str = "cpu"
     rows: int = 60_000
-    number: int = 300
+    number: tuple[int, ...] = (330, 140, 30)
     seed: int = 0
     limits: tuple[float, ...] = (0.5, 4.0, 30.0)
 

@@ -229,13 +229,14 @@ FLAWS = ("refused", "traceback", "endless", "late", "false bound", "worse", "wor
 
 
 def run_scales(settings: Settings) -> Outcome:
-    """`--number` problems from `--seed` on, with each of the limits."""
+    """`--number` problems with each of the limits, from `--seed` on, no problem twice."""
     torch.set_num_threads(settings.threads)
     covopt.solve([[1.0]], [[1.0]], lam=0.1, time_limit=1.0)  # what is imported late is imported now
-    rows, met = [], True
-    for limit in settings.limits:
-        found = []
-        for seed in range(settings.seed, settings.seed + settings.number):
+    rows, met, first = [], True, settings.seed
+    for limit, number in zip(settings.limits, settings.number, strict=True):
+        found, seeds = [], range(first, first + number)
+        first += number
+        for seed in seeds:
             found.append(attempt(case(seed), limit, seed))
             for name, says in found[-1].flaws.items():
                 print(f"{limit:g} s, {name}: {says}  [{found[-1].says}]", file=sys.stderr, flush=True)
