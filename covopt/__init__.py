@@ -12,19 +12,19 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from covopt.answer import solve
-    from covopt.certify.completely_positive import CPRank, cp_rank
-    from covopt.certify.sigma_rank import SigmaRank, sigma_rank
-    from covopt.data import Dataset, read_data
     from covopt.errors import CovoptError, DataError, InfeasibleError, InternalError, ProblemError, RecordError
     from covopt.estimators import CovoptClassifier, CovoptRegressor
+    from covopt.io.data import Dataset, read_data
     from covopt.loop import Certificate, Progress, Status
+    from covopt.matrices.completely_positive import CPRank, cp_rank
+    from covopt.matrices.sigma_rank import SigmaRank, sigma_rank
     from covopt.report.write import write_report
     from covopt.result import Forces, Result, forces
-    from covopt.stored import load
     from covopt.study.audit import Audit, validate
     from covopt.study.compare import Comparison, compare
     from covopt.study.plateau import Plateau, plateau
     from covopt.study.sweep import Sweep, sweep
+    from covopt.verification.stored import load
     from covopt.verification.verify import verify
 
 _HOMES = {
@@ -38,12 +38,12 @@ _HOMES = {
     "plateau": "study.plateau",
     "Plateau": "study.plateau",
     "verify": "verification.verify",
-    "CPRank": "certify.completely_positive",
-    "cp_rank": "certify.completely_positive",
-    "SigmaRank": "certify.sigma_rank",
-    "sigma_rank": "certify.sigma_rank",
-    "Dataset": "data",
-    "read_data": "data",
+    "CPRank": "matrices.completely_positive",
+    "cp_rank": "matrices.completely_positive",
+    "SigmaRank": "matrices.sigma_rank",
+    "sigma_rank": "matrices.sigma_rank",
+    "Dataset": "io.data",
+    "read_data": "io.data",
     "CovoptClassifier": "estimators",
     "CovoptRegressor": "estimators",
     "CovoptError": "errors",
@@ -59,7 +59,7 @@ _HOMES = {
     "Forces": "result",
     "Result": "result",
     "forces": "result",
-    "load": "stored",
+    "load": "verification.stored",
 }
 
 __all__ = [

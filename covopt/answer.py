@@ -11,9 +11,10 @@ from torch import Tensor
 
 from covopt.certify import proofs
 from covopt.certify.proofs import Proof
+from covopt.deep.layers import examine
 from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted
-from covopt.layers import examine
+from covopt.io.tables import column_names
 from covopt.loop import Budget, Callback, Progress, Status
 from covopt.methods import METHODS, Options, check_use
 from covopt.model.activation import Activation
@@ -23,7 +24,6 @@ from covopt.model.problem import Problem, make_problem
 from covopt.model.units import check_strength
 from covopt.model.weights import check_network, evaluate
 from covopt.result import DualPoint, Result
-from covopt.tables import column_names
 
 CERTIFY = ("none", "fast", "full", "auto")
 # The part of the time limit after which a deep solve leaves the rest to the examination of its layers.

@@ -25,6 +25,6 @@ def lazy(name: str) -> LazyModule:
     """The module `name`, loaded on first use; beside it, `if TYPE_CHECKING` imports it for the type checker.
 
     Args:
-        name: as in an import, `covopt.figures`.
+        name: as in an import, `covopt.figures.drawing`.
     """
     return LazyModule(name)

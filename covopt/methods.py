@@ -10,18 +10,18 @@ from torch import Tensor
 
 from covopt.certify import proofs
 from covopt.certify.proofs import Proof
+from covopt.deep.representations import descend_best
+from covopt.deep.solver import DeepOptions, DeepSolver
 from covopt.errors import ProblemError
 from covopt.loop import Budget, Progress, Status, run
 from covopt.loop import Callback as Watcher
 from covopt.model.problem import Problem
 from covopt.model.units import Units
 from covopt.model.weights import Weights, evaluate
-from covopt.solvers.deep import DeepOptions, DeepSolver
-from covopt.solvers.projected_gradient import descend_best
-from covopt.solvers.simple import simple_networks
-from covopt.solvers.stream import StreamSolver, suits_streaming
-from covopt.solvers.trainer import train_best
-from covopt.turns import Turns
+from covopt.shallow.alternation import Turns
+from covopt.shallow.stream import StreamSolver, suits_streaming
+from covopt.training.simple import simple_networks
+from covopt.training.trainer import train_best
 
 # Trainings, descents on Z and draws of a deep solve, where nobody says how many.
 TRAININGS, DESCENTS, DRAWS = 10, 3, 48

@@ -1,6 +1,6 @@
 """What every solver returns: the best network, its cost recomputed from it, and a bound with its proof.
 
-A `Result` also stores and shows itself, so the rooms for files (record.py) and pictures (figures.py), which take
+A `Result` also stores and shows itself, so the rooms for files (record.py) and pictures (drawing.py), which take
 plain arrays, lie below this one.
 """
 
@@ -17,27 +17,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt import __version__, markup, record, storing, words
-from covopt.data import Dataset
-from covopt.directories import Writer, spare
+from covopt import __version__
 from covopt.errors import ProblemError, RecordError, counted
+from covopt.io import record, storing
+from covopt.io.data import Dataset
+from covopt.io.directories import Writer, spare
+from covopt.io.networks import as_sequential
+from covopt.io.provenance import ORIGIN, write_origin
+from covopt.io.tensors import write_torch
 from covopt.lazy import lazy
 from covopt.loop import Certificate, Progress, Status
 from covopt.model import weights as weight_form
 from covopt.model.activation import Activation
 from covopt.model.forces import layer_forces
 from covopt.model.problem import Problem, make_problem, with_bias
-from covopt.networks import as_sequential
-from covopt.origin import ORIGIN, write_origin
-from covopt.tensors import write_torch
+from covopt.text import words
 
 if TYPE_CHECKING:
     from matplotlib import pyplot
     from matplotlib.axes import Axes
 
-    from covopt import figures
+    from covopt.figures import drawing as figures
+    from covopt.text import markup
 else:
-    figures, pyplot = lazy("covopt.figures"), lazy("matplotlib.pyplot")
+    figures, pyplot = lazy("covopt.figures.drawing"), lazy("matplotlib.pyplot")
+    markup = lazy("covopt.text.markup")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import covopt
-from covopt import record
+from covopt.io import record
 
 # Every kind of work that takes long: losses, depths, methods, proofs and studies. OUT is where the answer goes.
 COMMANDS = {

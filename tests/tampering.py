@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import covopt
-from covopt import directories, record
+from covopt.io import directories, record
 
 Change = Callable[[Path], object]
 ALIASES = {

@@ -12,11 +12,11 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from covopt.cone.arrangement import ArrangementOracle, prefix_sums, row_rank
-from covopt.cone.oracle import oracle_values
 from covopt.errors import ProblemError
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
+from covopt.oracles.arrangement import ArrangementOracle, prefix_sums, row_rank
+from covopt.oracles.oracle import oracle_values
 
 SLOPES = (0.0, 0.3, -0.6, 0.99, 1.0)
 CASES = json.loads((Path(__file__).parent / "cases" / "shallow_exact.json").read_text())["cases"]

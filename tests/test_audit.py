@@ -20,10 +20,10 @@ from runs import Run
 from torch import nn
 
 import covopt
-from covopt.arrays import read_npz
 from covopt.errors import CovoptError
+from covopt.io.arrays import read_npz
+from covopt.io.networks import as_network, read_network
 from covopt.model.weights import evaluate
-from covopt.networks import as_network, read_network
 from covopt.study.audit import Audit
 
 SIGNS = np.array([[1.0], [-1.0]])

@@ -13,12 +13,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covopt.certify.bounds import DualBound, dual_bound
-from covopt.cone.arrangement import ArrangementOracle
-from covopt.cone.oracle import oracle_values
+from covopt.certify.dual import DualBound, dual_bound
 from covopt.errors import ProblemError
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, objective, preactivations
+from covopt.oracles.arrangement import ArrangementOracle
+from covopt.oracles.oracle import oracle_values
 
 CASES = json.loads((Path(__file__).parent / "cases" / "shallow_exact.json").read_text())["cases"]
 

@@ -14,13 +14,13 @@ from instances import gaussian
 from scipy.optimize import lsq_linear
 from torch import Tensor
 
-from covopt.certify.branch import BranchOptions, branch_and_bound, replay
-from covopt.certify.cones import ConeBounds, ConeOptions
-from covopt.certify.tree import Tree
-from covopt.cone.arrangement import ArrangementOracle
-from covopt.cone.oracle import oracle_values
+from covopt.certify.cones.bounds import ConeBounds, ConeOptions
+from covopt.certify.cones.branch import BranchOptions, branch_and_bound, replay
+from covopt.certify.cones.tree import Tree
 from covopt.errors import ProblemError
 from covopt.model.activation import Activation
+from covopt.oracles.arrangement import ArrangementOracle
+from covopt.oracles.oracle import oracle_values
 
 SLOPES = (0.0, 0.1, -0.3, 1.0)
 AMPLE = 60.0  # seconds; no test waits for it

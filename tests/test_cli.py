@@ -18,9 +18,9 @@ import pytest
 from runs import Run, toy_result
 
 import covopt
-from covopt import record, storing
 from covopt.commands.progress import progress_text
 from covopt.errors import InfeasibleError
+from covopt.io import record, storing
 from covopt.loop import Progress, Status
 from covopt.result import Result
 

@@ -16,8 +16,8 @@ from covopt.answer import METHODS
 from covopt.errors import ProblemError, RecordError
 from covopt.loop import Progress, Status
 from covopt.result import Result
-from covopt.stored import load
 from covopt.study import compare as study
+from covopt.verification.stored import load
 
 
 class Solvers:

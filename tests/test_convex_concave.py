@@ -5,11 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covopt.cone.arrangement import ArrangementOracle
-from covopt.cone.convex_concave import AscentOptions, ConvexConcaveOracle, distinct
-from covopt.cone.linear import LinearOracle
-from covopt.cone.oracle import oracle_values
 from covopt.model.activation import Activation
+from covopt.oracles.arrangement import ArrangementOracle
+from covopt.oracles.linear import LinearOracle
+from covopt.oracles.oracle import oracle_values
+from covopt.oracles.search import AscentOptions, ConvexConcaveOracle, distinct
 
 
 def data(seed: int, N: int, d: int, m: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covopt.certify import copositive, rational
+from covopt.matrices import copositive, rational
 
 HORN = np.array([[1, -1, 1, 1, -1], [-1, 1, -1, 1, 1], [1, -1, 1, -1, 1], [1, 1, -1, 1, -1], [-1, 1, 1, -1, 1.0]])
 BOUNDARY = np.array([[8, 5, 1, 1, 5], [5, 8, 5, 1, 1], [1, 5, 8, 5, 1], [1, 1, 5, 8, 5], [5, 1, 1, 5, 8.0]])

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import covopt
 from covopt import CovoptError, cp_rank
-from covopt.certify.completely_positive import describe
-from covopt.certify.graphs import bipartite_gram, edge_gram
 from covopt.cli import main
+from covopt.matrices.completely_positive import describe
+from covopt.matrices.graphs import bipartite_gram, edge_gram
 
 CASES = json.loads((Path(__file__).parent / "cases" / "cp_rank.json").read_text())["cases"]
 

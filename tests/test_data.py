@@ -9,9 +9,9 @@ import pytest
 import torch
 from sklearn import datasets
 
-from covopt import data, tables
-from covopt.data import read_data
 from covopt.errors import CovoptWarning, DataError
+from covopt.io import data, tables
+from covopt.io.data import read_data
 
 X = np.arange(12.0).reshape(4, 3)
 Y = np.array([[0.5], [1.5], [-1.0], [2.0]])

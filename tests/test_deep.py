@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from instances import Instance, gaussian, instances
 
 import covopt
+from covopt.deep.blocks import block_problem, improve_block, with_block
+from covopt.deep.pruning import balanced, mergeable, reduced, with_parts
+from covopt.deep.solver import DeepOptions, DeepSolver
 from covopt.loop import Budget, run
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, outputs, preactivations
-from covopt.solvers.blocks import block_problem, improve_block, with_block
-from covopt.solvers.deep import DeepOptions, DeepSolver
-from covopt.solvers.exact_fit import explored_problem, fit_exactly, nearest_fit, penalised
-from covopt.solvers.homotopy import EXPLORING, POLISHING, REFINING, Smoothed, descend
-from covopt.solvers.pruning import balanced, mergeable, reduced, with_parts
-from covopt.solvers.trainer import initial
+from covopt.training.exact_fit import explored_problem, fit_exactly, nearest_fit, penalised
+from covopt.training.homotopy import EXPLORING, POLISHING, REFINING, Smoothed, descend
+from covopt.training.trainer import initial
 
 FEW = DeepOptions(starts=4, batch=4)
 

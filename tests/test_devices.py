@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 import covopt
-from covopt.cone.convex_concave import ConvexConcaveOracle
-from covopt.cone.oracle import oracle_values
 from covopt.linalg.cholesky import factorize
 from covopt.linalg.trace import trace_quotient
 from covopt.model.activation import Activation
-from covopt.solvers.master import Master
+from covopt.oracles.oracle import oracle_values
+from covopt.oracles.search import ConvexConcaveOracle
+from covopt.shallow.master import Master
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 CLOSE = {torch.float64: 1e-8, torch.float32: 2e-3}

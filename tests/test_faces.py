@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from instances import Instance, condition, distance_to_kinks, gaussian, instances, slope
 from torch import Tensor
 
-from covopt.cone.atoms import AtomSet
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RankRule, thin
 from covopt.model import covariance, hidden, weights
 from covopt.model.covariance import Pair
 from covopt.model.problem import Problem, make_problem, with_bias
+from covopt.oracles.atoms import AtomSet
 
 TIKHONOV = RankRule(tikhonov=0.2)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covopt.certify import factorization
-from covopt.certify.factorization import proves, residual, search, split
-from covopt.certify.graphs import bipartite_gram
+from covopt.matrices import factorization
+from covopt.matrices.factorization import proves, residual, search, split
+from covopt.matrices.graphs import bipartite_gram
 
 
 def forever() -> float:

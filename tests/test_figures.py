@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from covopt.figures import (
+from covopt.figures.drawing import (
     SIGNED,
     Curve,
     RunPicture,

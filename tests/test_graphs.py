@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covopt.certify import graphs, triangle_free
 from covopt.errors import ProblemError
+from covopt.matrices import graphs, triangle_free
 
 
 @st.composite

@@ -10,13 +10,13 @@ from instances import Instance, condition, distance_to_kinks, gaussian, instance
 from torch import Tensor
 
 from covopt.certify.spectral import spectral_bound
+from covopt.deep.representations import HiddenOptions, HiddenSolver, descend_best
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RankRule, thin
 from covopt.loop import Budget, Status
 from covopt.model import covariance, hidden
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
-from covopt.solvers.projected_gradient import HiddenOptions, HiddenSolver, descend_best
 
 CASES = {
     c["name"]: c for c in json.loads((Path(__file__).parent / "cases" / "shallow_exact.json").read_text())["cases"]

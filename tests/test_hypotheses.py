@@ -10,9 +10,9 @@ import torch
 from sklearn.datasets import load_diabetes, load_wine
 
 import covopt
+from covopt.deep.onward import train_on
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
-from covopt.solvers.onward import train_on
 from covopt.study.hypotheses import FREE, hint, scalings_of
 
 

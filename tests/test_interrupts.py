@@ -16,7 +16,8 @@ import torch
 from signalling import COMMANDS, interrupt, write_inputs
 
 import covopt
-from covopt import interrupts, storing
+from covopt import interrupts
+from covopt.io import storing
 from covopt.loop import Budget, Progress, Status, leavable
 
 RNG = np.random.default_rng(0)

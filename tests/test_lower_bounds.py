@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 import covopt
-from covopt.certify.bounds import dual_bound
-from covopt.certify.branch import branch_and_bound
-from covopt.certify.relaxation import relaxed_bound, relaxed_maximum
-from covopt.certify.sign_branch import BranchOptions
+from covopt.certify.cones.branch import branch_and_bound
+from covopt.certify.dual import dual_bound
+from covopt.certify.relaxation.bound import relaxed_bound, relaxed_maximum
+from covopt.certify.relaxation.signs import BranchOptions
 from covopt.certify.spectral import spectral_bound
-from covopt.cone.exact import exact_oracle
 from covopt.loop import Budget
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
-from covopt.solvers.trainer import train
+from covopt.oracles.exact import exact_oracle
+from covopt.training.trainer import train
 
 INSTANCES = 2000
 NETWORKS = 100

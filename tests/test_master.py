@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from covopt.model.problem import make_problem
-from covopt.solvers.fits import CrossEntropyFit, LeastSquaresFit, MultiplierFit, mixture_outputs
-from covopt.solvers.master import Master
+from covopt.shallow.datafits import CrossEntropyFit, LeastSquaresFit, MultiplierFit, mixture_outputs
+from covopt.shallow.master import Master
 
 
 def instance(seed: int, N: int = 12, n: int = 30, m: int = 3) -> tuple[torch.Tensor, torch.Tensor]:

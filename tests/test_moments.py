@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from covopt import cp_rank
-from covopt.certify.ends import ByMoments
-from covopt.certify.graphs import bipartite_gram
-from covopt.certify.moments import MomentBound, moment_bound
+from covopt.matrices.ends import ByMoments
+from covopt.matrices.graphs import bipartite_gram
+from covopt.matrices.moments import MomentBound, moment_bound
 
 CASES = json.loads((Path(__file__).parent / "cases" / "high_cp_rank.json").read_text())["cases"]
 # "seven-a" has cp-rank 14, rank 7 and no zeros; "book" has rank 10, and eight triangles cover its graph.

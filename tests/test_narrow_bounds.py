@@ -17,9 +17,9 @@ from covopt.certify.pieces import least_squares
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, outputs
 from covopt.result import DualPoint
-from covopt.solvers.exact_fit import fit_exactly
-from covopt.solvers.trainer import initial
 from covopt.study.narrow_bounds import narrow_bounds
+from covopt.training.exact_fit import fit_exactly
+from covopt.training.trainer import initial
 
 WAVE = np.linspace(-1.0, 1.0, 16)[:, None], np.sin(2.0 * np.pi * np.linspace(-1.0, 1.0, 16)[:, None])
 # The least costs of 3, 4 and 5 neurons on the wave at lam 1e-3, of 150, 400 and 150 starts of SciPy's L-BFGS.

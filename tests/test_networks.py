@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from covopt.errors import CovoptError
-from covopt.networks import FoundWeights, as_network, read_network, write_network
+from covopt.io.networks import FoundWeights, as_network, read_network, write_network
 
 X = np.random.default_rng(0).standard_normal((30, 3))
 

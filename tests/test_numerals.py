@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covopt.numerals import Lower, down, interval, percent_at_most, shown, up
+from covopt.io.numerals import Lower, down, interval, percent_at_most, shown, up
 
 EDGES = [
     *(1e-300, 1e300, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 1e22, 1e23, 9.9999999e22, 1e-5),

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from instances import gaussian
 
 import covopt
-from covopt.certify.graphs import bipartite_gram, gram_data
 from covopt.certify.spectral import spectral_bound
 from covopt.cli import main
+from covopt.matrices.graphs import bipartite_gram, gram_data
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate
-from covopt.solvers.exact_fit import fit_exactly
-from covopt.solvers.trainer import initial
 from covopt.study.figure2 import figure2
 from covopt.study.narrow_bounds import NarrowBound, needed
 from covopt.study.width_bounds import covariance_rank, upper_bounds
+from covopt.training.exact_fit import fit_exactly
+from covopt.training.trainer import initial
 
 
 def one_hot(sizes: tuple[int, ...]) -> np.ndarray:

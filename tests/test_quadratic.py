@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covopt.solvers.quadratic import QuadraticOptions, nonnegative_quadratic
+from covopt.shallow.quadratic import QuadraticOptions, nonnegative_quadratic
 
 
 def programme(seed: int, n: int, rank: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

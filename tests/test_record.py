@@ -15,9 +15,9 @@ import torch
 from runs import toy_result
 
 import covopt
-from covopt import record, storing
-from covopt.arrays import read_npz
 from covopt.errors import DataError, RecordError
+from covopt.io import record, storing
+from covopt.io.arrays import read_npz
 from covopt.loop import Status
 from covopt.result import Result
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covopt.cone.reduce import balance, caratheodory, merge
 from covopt.model.activation import Activation
+from covopt.oracles.neurons import balance, caratheodory, merge
 
 
 def layer(inputs: torch.Tensor, weights: torch.Tensor, outputs: torch.Tensor, slope: float = 0.0) -> torch.Tensor:

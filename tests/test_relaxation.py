@@ -14,22 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from instances import gaussian
 
-from covopt.certify.bounds import dual_bound
-from covopt.certify.first_order import StepOptions
-from covopt.certify.relaxation import (
+from covopt.certify.dual import dual_bound
+from covopt.certify.relaxation.admm import StepOptions
+from covopt.certify.relaxation.bound import (
     Multipliers,
     RelaxationOptions,
     check_maximum,
     relaxed_bound,
     relaxed_maximum,
 )
-from covopt.certify.sign_branch import BranchOptions
-from covopt.cone.arrangement import ArrangementOracle
-from covopt.cone.oracle import oracle_values
+from covopt.certify.relaxation.signs import BranchOptions
 from covopt.errors import ProblemError
 from covopt.loop import Certificate
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
+from covopt.oracles.arrangement import ArrangementOracle
+from covopt.oracles.oracle import oracle_values
 
 CASES = json.loads((Path(__file__).parent / "cases" / "shallow_exact.json").read_text())["cases"]
 SLOPES = (0.0, 0.1, -0.4, 1.0)

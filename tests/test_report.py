@@ -26,13 +26,14 @@ from matplotlib.image import imread
 from runs import toy_result
 
 import covopt
-from covopt import record, words
 from covopt.cli import main
 from covopt.errors import RecordError
+from covopt.io import record
+from covopt.io.numerals import Lower
 from covopt.loop import Status
-from covopt.numerals import Lower
 from covopt.report import kinds, parts
 from covopt.report.page import Page, Table
+from covopt.text import words
 
 KINDS = ("solve", "plateau", "compare", "validate")
 COLUMNS = [

@@ -9,9 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 from runs import toy_result
 
-from covopt import record
 from covopt.answer import solve
 from covopt.errors import ProblemError
+from covopt.io import record
 from covopt.result import Result
 
 

@@ -16,8 +16,8 @@ from covopt.model.loss import parse_loss
 from covopt.model.problem import Problem, make_problem
 from covopt.model.units import Units
 from covopt.model.weights import evaluate, preactivations
-from covopt.solvers.quadratic import nonnegative_quadratic
-from covopt.solvers.simple import simple_networks
+from covopt.shallow.quadratic import nonnegative_quadratic
+from covopt.training.simple import simple_networks
 
 LINE, ENDS = np.array([[1.0], [2.0]]), np.array([[1.0], [0.3]])
 

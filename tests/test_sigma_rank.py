@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import covopt
 from covopt import sigma_rank
-from covopt.certify import pairs
-from covopt.certify.graphs import bipartite_gram
+from covopt.matrices import pairs
+from covopt.matrices.graphs import bipartite_gram
 
 
 def covariances(Z: np.ndarray, slope: float = 0.0, bias: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

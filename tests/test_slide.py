@@ -6,8 +6,8 @@ import torch
 from covopt.model.activation import Activation, Smoothed
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import objective
-from covopt.solvers.fits import make_fit
-from covopt.solvers.slide import Eliminated, Joint, Parts, SlideOptions, slide
+from covopt.shallow.datafits import make_fit
+from covopt.shallow.sliding import Eliminated, Joint, Parts, SlideOptions, slide
 
 
 def never() -> bool:

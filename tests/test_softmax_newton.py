@@ -9,7 +9,7 @@ import torch
 
 import covopt
 from covopt.model.loss import CrossEntropy
-from covopt.solvers.softmax_newton import derivatives, refine
+from covopt.shallow.softmax_newton import derivatives, refine
 
 
 def _instance(seed: int, N: int = 9, n: int = 4, m: int = 3) -> tuple[torch.Tensor, ...]:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from instances import gaussian
 
-from covopt.certify.lift import make_ground, make_piece, make_span
-from covopt.certify.relaxation import check_maximum, relaxed_maximum
+from covopt.certify.relaxation.bound import check_maximum, relaxed_maximum
+from covopt.certify.relaxation.lift import make_ground, make_piece, make_span
 from covopt.model.activation import Activation
 
 RELU = Activation(0.0)

@@ -12,13 +12,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_arrangement import by_enumeration
 
-from covopt.cone.arrangement import ArrangementOracle, row_rank
-from covopt.cone.circles import Arcs, Circles, leaders
-from covopt.cone.exact import exact_oracle
-from covopt.cone.oracle import Answer, oracle_values
-from covopt.cone.sphere import SphereOracle, SphereTolerances
 from covopt.errors import ProblemError
 from covopt.model.activation import Activation
+from covopt.oracles.arrangement import ArrangementOracle, row_rank
+from covopt.oracles.circles import Arcs, Circles, leaders
+from covopt.oracles.exact import exact_oracle
+from covopt.oracles.oracle import Answer, oracle_values
+from covopt.oracles.sphere import SphereOracle, SphereTolerances
 
 SLOPES = (0.0, 0.3, -0.6, 0.99, 1.0)
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from instances import Instance, distance_to_kinks, gaussian, instances
 
 import covopt
+from covopt.deep.missing_neuron import find_escape
 from covopt.model.problem import make_problem
 from covopt.model.stationarity import add_neuron, duals, inputs_of, residual_of_stationarity
+from covopt.model.subgradient import multiplier, residuals
 from covopt.model.weights import evaluate, gradient
-from covopt.solvers.escape import find_escape
-from covopt.solvers.subgradient import multiplier, residuals
 
 
 @settings(max_examples=60, deadline=None)

@@ -16,8 +16,8 @@ import pytest
 from runs import Run, toy_result
 
 import covopt
-from covopt import directories, record, storing
 from covopt.errors import CovoptWarning, RecordError
+from covopt.io import directories, record, storing
 from covopt.study.audit import Audit
 from covopt.study.compare import Comparison, Contender
 from covopt.study.store import Counts
@@ -288,7 +288,7 @@ def in_process(words: str | list[str | bytes], before: str = "") -> subprocess.C
 
 
 FULL = """
-    import resource, covopt.arrays, covopt.record
+    import resource, covopt.io.arrays, covopt.io.record
     resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, resource.RLIM_INFINITY))
 """
 
@@ -368,7 +368,7 @@ def test_a_report_or_a_figure_that_fails_costs_no_run(data: Path, run: Run, monk
     assert err == "covopt: warning: report.html cannot be made (no font anywhere); the rest is stored without it.\n"
     assert out.endswith("The run is stored in run; it has no report.\n")
     assert covopt.verify("run").passed
-    monkeypatch.setattr("covopt.figures.draw_run", fail)
+    monkeypatch.setattr("covopt.figures.drawing.draw_run", fail)
     code, _, err = run(*DATA.split(), "--out", "run", "--force")
     assert code == 0
     assert "figure.png cannot be made" in err

@@ -17,7 +17,7 @@ from covopt.loop import Budget, run
 from covopt.model.chunks import Samples, all_reduced
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, gradient
-from covopt.solvers.stream import StreamOptions, StreamSolver, TwoLayerLoss, suits_streaming
+from covopt.shallow.stream import StreamOptions, StreamSolver, TwoLayerLoss, suits_streaming
 
 LOSSES = ("mse", "cross_entropy")
 FEW = StreamOptions(neurons=12, batch=16, first=1)

@@ -12,8 +12,8 @@ import pytest
 from tampering import Tampering, forgeries, judge, tamperings
 
 import covopt
-from covopt import record
-from covopt.directories import digests
+from covopt.io import record
+from covopt.io.directories import digests
 from covopt.study.figure2 import figure2
 
 X = np.linspace(-1.0, 1.0, 6)[:, None]

@@ -19,9 +19,9 @@ from covopt.model import hidden
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, objective
 from covopt.model.weights import gradient as gradient_of
-from covopt.solvers.batch import Batch, buckets, work
-from covopt.solvers.descent import Adam, AdamOptions, BatchedLBFGS, LBFGSOptions
-from covopt.solvers.trainer import TrainerOptions, initial, train, train_best
+from covopt.training.batch import Batch, buckets, work
+from covopt.training.descent import Adam, AdamOptions, BatchedLBFGS, LBFGSOptions
+from covopt.training.trainer import TrainerOptions, initial, train, train_best
 
 CASES = Path(__file__).parent / "cases" / "shallow_exact.json"
 QUICK = TrainerOptions(adam=AdamOptions(steps=60), iterations=100)

@@ -9,14 +9,15 @@ import pytest
 import torch
 
 import covopt
-from covopt import turns, words
 from covopt.certify.pace import Pace
 from covopt.certify.proofs import Proof, attainable
-from covopt.certify.relaxation import RelaxedBound
-from covopt.certify.sign_branch import Multipliers
+from covopt.certify.relaxation.bound import RelaxedBound
+from covopt.certify.relaxation.signs import Multipliers
 from covopt.loop import Budget, Certificate, Progress, Status
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
+from covopt.shallow import alternation as turns
+from covopt.text import words
 
 
 def gaussian(N: int, d: int, m: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,6 @@
 """Which certifier proves what: a proof of a lower bound from a dual point, and the same proof checked from its arrays.
 
-Every bound is D(Lambda) for a dual point Lambda and a proved M >= max_w h(w) (bounds.py), or spectral, which needs no
+Every bound is D(Lambda) for a dual point Lambda and a proved M >= max_w h(w) (dual.py), or spectral, which needs no
 dual point. M comes from an exact oracle; from branch and bound over cones of directions where the rank is small; or
 from the doubly non-negative relaxation, with branches on the signs of samples, where the samples are few.
 """
@@ -17,20 +17,20 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.certify.bounds import DualBound, dual_bound
-from covopt.certify.branch import BranchOptions, branch_and_bound, replay
-from covopt.certify.relaxation import RelaxationOptions, RelaxedBound, Watch, check_maximum, relaxed_bound
-from covopt.certify.sign_branch import Multipliers
+from covopt.certify.cones.branch import BranchOptions, branch_and_bound, replay
+from covopt.certify.cones.tree import Tree
+from covopt.certify.dual import DualBound, dual_bound
+from covopt.certify.relaxation.bound import RelaxationOptions, RelaxedBound, Watch, check_maximum, relaxed_bound
+from covopt.certify.relaxation.signs import Multipliers
 from covopt.certify.spectral import spectral_bound
-from covopt.certify.tree import Tree
-from covopt.cone.arrangement import has_rank_at_most
-from covopt.cone.exact import exact_oracle, has_exact_oracle
-from covopt.cone.linear import LinearOracle
-from covopt.cone.oracle import Answer, Oracle
 from covopt.errors import InternalError, ProblemError
 from covopt.loop import Certificate
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations, rounding_of
+from covopt.oracles.arrangement import has_rank_at_most
+from covopt.oracles.exact import exact_oracle, has_exact_oracle
+from covopt.oracles.linear import LinearOracle
+from covopt.oracles.oracle import Answer, Oracle
 
 # Trees over cones of directions close in seconds up to rank 5 and in minutes at rank 6; at 7 none was closed.
 LARGEST_BRANCHING_RANK = 6

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
 from rich.console import Console
 from rich.table import Table
 
-from covopt import numerals
 from covopt.commands.streams import discard_output
 from covopt.errors import CovoptError, RecordError, printable
 from covopt.interrupts import exit_code, gently, interrupted, loading
+from covopt.io import numerals
 
 if TYPE_CHECKING:
-    from covopt.data import Dataset
-    from covopt.directories import Writer
+    from covopt.io.data import Dataset
+    from covopt.io.directories import Writer
 
 BAD_INPUT, INTERRUPTED, CLOSED = 2, 130, 141
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -59,8 +59,8 @@ def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: boo
     """Store an answer with its report, if --out asks for it, and say where; `name` says what it is."""
     if out is None:
         return
-    from covopt import record
-    from covopt.origin import ORIGIN, write_origin
+    from covopt.io import record
+    from covopt.io.provenance import ORIGIN, write_origin
 
     if interrupted():  # the report is left out, and what draws it takes a second to load
         others: Mapping[str, Writer] = {ORIGIN: write_origin(COMMAND.get(), data.columns, data.classes)}
@@ -77,7 +77,8 @@ def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: boo
 
 
 def print_summary(summary: dict[str, object], as_json: bool) -> None:
-    from covopt import record, words
+    from covopt.io import record
+    from covopt.text import words
 
     if as_json:
         print(record.as_json(summary))

@@ -56,8 +56,8 @@ def compare_command(
 ) -> None:
     """Every method on one problem, side by side; the time limit is for each of them."""
     with interruptible():
-        from covopt import data as sources
-        from covopt import record, storing
+        from covopt.io import data as sources
+        from covopt.io import record, storing
         from covopt.study import compare as study
 
         check_force(force, out)

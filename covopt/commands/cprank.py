@@ -39,8 +39,8 @@ def cprank_command(
     a copositive C with <A, C> < 0.
     """
     with interruptible("Interrupted before there was an answer; nothing is written."):
-        from covopt import arrays, files, record
-        from covopt.certify import completely_positive
+        from covopt.io import arrays, files, record
+        from covopt.matrices import completely_positive
 
         check_force(force, out)
         if out is not None:

@@ -10,7 +10,7 @@ def doctor_command(as_json: options.Json = False) -> None:
     """What covopt runs on: versions, threads, the GPU, and what is missing."""
     import json
 
-    from covopt import origin
+    from covopt.io import provenance as origin
 
     found = origin.examine()
     if as_json:

@@ -57,7 +57,7 @@ def figure2_command(
     digits: cross-entropy on 1,000 images; teacher: a depth-3 teacher, mean squared error.
     """
     with interruptible():
-        from covopt import record, storing
+        from covopt.io import record, storing
         from covopt.study import figure2 as study
 
         check_force(force, out)

@@ -19,7 +19,9 @@ def forces_command(
     force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
 ) -> None:
     """Draw samples and neurons of a hidden layer of a stored run, with the forces on them."""
-    from covopt import figures, files, stored
+    from covopt.figures import drawing as figures
+    from covopt.io import files
+    from covopt.verification import stored
 
     files.check_free(out, force, figures.is_picture)
     picture = stored.load(run).forces_picture(layer)

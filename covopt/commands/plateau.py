@@ -62,9 +62,10 @@ def plateau_command(
     ends; what the best known networks suggest stands beside it.
     """
     with interruptible():
-        from covopt import data as sources
-        from covopt import record, stored, storing
+        from covopt.io import data as sources
+        from covopt.io import record, storing
         from covopt.study import plateau as study
+        from covopt.verification import stored
 
         check_force(force, out)
         if out is not None:

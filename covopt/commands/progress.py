@@ -13,7 +13,7 @@ from dataclasses import replace
 from rich.console import Console
 from rich.text import Text
 
-from covopt import numerals
+from covopt.io import numerals
 from covopt.loop import Callback, Progress
 
 EVERY = 5.0

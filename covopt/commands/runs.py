@@ -17,7 +17,8 @@ Force = Annotated[bool, typer.Option("--force", help="Replace FILE.")]
 
 def show_command(run: options.Run, report: Page = None, force: Force = False, as_json: options.Json = False) -> None:
     """Print the summary of a stored run of solve, plateau, compare or validate, or make its report again."""
-    from covopt import record, words
+    from covopt.io import record
+    from covopt.text import words
 
     check_force(force, report)
     kind, summary = record.read_kind(run)
@@ -38,7 +39,7 @@ def verify_command(run: options.Run, as_json: options.Json = False) -> None:
 
     Exit code 0 where the files prove it, 1 where they do not. What is not checked is named.
     """
-    from covopt import record
+    from covopt.io import record
     from covopt.verification.verify import verify
 
     checked = verify(run)

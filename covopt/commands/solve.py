@@ -54,8 +54,10 @@ def solve_command(
     With --lam it is the minimum of the regularised loss.
     """
     with interruptible():
-        from covopt import answer, stored, storing
-        from covopt import data as sources
+        from covopt import answer
+        from covopt.io import data as sources
+        from covopt.io import storing
+        from covopt.verification import stored
 
         check_force(force, out)
         if out is not None:

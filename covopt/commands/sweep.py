@@ -46,7 +46,7 @@ def sweep_command(
     """
     file = database or spec.with_suffix(".sqlite")
     with interruptible(f"Interrupted; go on with --resume: what is finished is stored in {file}."):
-        from covopt import files, record
+        from covopt.io import files, record
         from covopt.study import sweep as study
 
         check_force(force, csv, parquet)

@@ -74,8 +74,8 @@ def validate_command(
     Its loss is held against the solver's, its layers are examined one by one, and a better network is looked for.
     """
     with interruptible("Interrupted before there was anything to say; nothing is written."):
-        from covopt import data as sources
-        from covopt import files, networks, record, storing
+        from covopt.io import data as sources
+        from covopt.io import files, networks, record, storing
         from covopt.study import audit as study
 
         check_force(force, escape, out)

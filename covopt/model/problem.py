@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.arrays import LARGEST
 from covopt.errors import ProblemError, shown
+from covopt.io.arrays import LARGEST
 from covopt.model.activation import Activation
 from covopt.model.loss import LOSSES, Loss, parse_loss
 

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from covopt import record, words
-from covopt.arrays import read_npz
-from covopt.figures import Curve
-from covopt.numerals import Lower
-from covopt.origin import read_origin
+from covopt.figures.drawing import Curve
+from covopt.figures.widths import WidthCurve, WidthPanel
+from covopt.io import record
+from covopt.io.arrays import read_npz
+from covopt.io.numerals import Lower
+from covopt.io.provenance import read_origin
 from covopt.report import parts, pictures
 from covopt.report.page import Page, Section, Table
-from covopt.stored import load
-from covopt.width_figures import WidthCurve, WidthPanel
+from covopt.text import words
+from covopt.verification.stored import load
 
 Summary = Mapping[str, Any]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from covopt.markup import render
-from covopt.numerals import shown
+from covopt.io.numerals import shown
 from covopt.report.svg import Picture
+from covopt.text.markup import render
 
 Pairs = list[tuple[str, str]]
 

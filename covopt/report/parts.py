@@ -6,13 +6,14 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from covopt import record, words
-from covopt.numerals import down, percent_at_most
-from covopt.origin import Origin
+from covopt.io import record
+from covopt.io.numerals import down, percent_at_most
+from covopt.io.provenance import Origin
 from covopt.report import pictures
 from covopt.report.page import Pairs, Section, Table
 from covopt.report.svg import Picture
 from covopt.result import Result
+from covopt.text import words
 
 # Hidden layers whose figures are drawn, and samples up to which those of every sample are.
 LAYERS, CROWD = 4, 2000

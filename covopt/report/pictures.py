@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from covopt.errors import counted
-from covopt.figures import (
+from covopt.figures.drawing import (
     BOUND_COLOR,
     COST_COLOR,
     CURVE_COLORS,
@@ -38,13 +38,13 @@ from covopt.figures import (
     name_line,
     robust_limit,
 )
+from covopt.figures.widths import WidthPanel, draw_panel
+from covopt.io.provenance import Origin
 from covopt.linalg.psd import RANK_RULE
 from covopt.loop import Progress
 from covopt.model.problem import with_bias
-from covopt.origin import Origin
 from covopt.report.svg import Picture, picture
 from covopt.result import Result
-from covopt.width_figures import WidthPanel, draw_panel
 
 # Inputs without names whose number is the square of at least this are pixels.
 SMALLEST_IMAGE = 8

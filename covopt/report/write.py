@@ -8,13 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, runtime_checkable
 
-from covopt import record, storing
-from covopt.data import Dataset
-from covopt.directories import Writer, spare
 from covopt.errors import CovoptError, RecordError
-from covopt.files import check_free, starts_with, write_file
-from covopt.origin import ORIGIN, write_origin
-from covopt.record import REPORT
+from covopt.io import record, storing
+from covopt.io.data import Dataset
+from covopt.io.directories import Writer, spare
+from covopt.io.files import check_free, starts_with, write_file
+from covopt.io.provenance import ORIGIN, write_origin
+from covopt.io.record import REPORT
 from covopt.report.kinds import KINDS
 from covopt.report.page import as_html
 

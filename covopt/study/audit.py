@@ -17,24 +17,25 @@ import torch
 from torch import Tensor
 
 from covopt.answer import in_double, solve
+from covopt.deep.layers import report
+from covopt.deep.onward import train_on
+from covopt.deep.pruning import mergeable
+from covopt.deep.solver import DeepOptions, DeepSolver
 from covopt.errors import ProblemError
 from covopt.interrupts import gently, interrupted
-from covopt.layers import report
+from covopt.io.networks import FoundWeights, Network, as_network, read_network
 from covopt.loop import Budget, Callback, Certificate, Status, run
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import Cost, check_network, evaluate
-from covopt.networks import FoundWeights, Network, as_network, read_network
 from covopt.result import Result
-from covopt.solvers.deep import DeepOptions, DeepSolver
-from covopt.solvers.exact_fit import fit_exactly
-from covopt.solvers.onward import train_on
-from covopt.solvers.pruning import mergeable
 from covopt.study import verdicts
-from covopt.study.audited import Audit, LayerAudit
+from covopt.study.audited import Audit
 from covopt.study.examination import dead, examine, inert_parts, residuals_of, unbalanced
 from covopt.study.hypotheses import Scalings, hint, scalings_of
+from covopt.study.layer_audit import LayerAudit
+from covopt.training.exact_fit import fit_exactly
 
 # Parts of the time limit after which each stage ends: training (without a network), training on, other questions, the
 # solver, the layers.

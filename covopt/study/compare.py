@@ -11,21 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from covopt import markup, record, storing, words
 from covopt.answer import METHODS, solve
-from covopt.directories import Writer, spare
 from covopt.errors import ProblemError, listed
 from covopt.interrupts import gently, interrupted
+from covopt.io import record, storing
+from covopt.io.directories import Writer, spare
+from covopt.io.numerals import Lower
+from covopt.io.provenance import ORIGIN, write_origin
 from covopt.lazy import lazy
 from covopt.loop import Progress, Status
-from covopt.numerals import Lower
-from covopt.origin import ORIGIN, write_origin
 from covopt.result import Result
+from covopt.text import markup, words
 
 if TYPE_CHECKING:
-    from covopt import figures
+    from covopt.figures import drawing as figures
 else:
-    figures = lazy("covopt.figures")
+    figures = lazy("covopt.figures.drawing")
 
 COLUMNS = ("method", "best cost", "median cost", "proved bound", "hidden neurons", "seconds", "status")
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from covopt.layers import report, solve_block
+from covopt.deep.layers import report, solve_block
+from covopt.deep.missing_neuron import Escape, find_escape
+from covopt.deep.onward import train_on
+from covopt.deep.pruning import parts
 from covopt.loop import Budget, Certificate
 from covopt.model.hidden import from_weights, to_weights
 from covopt.model.problem import Problem
+from covopt.model.subgradient import multiplier, residuals
 from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.result import Layer
-from covopt.solvers.escape import Escape, find_escape
-from covopt.solvers.onward import train_on
-from covopt.solvers.pruning import parts
-from covopt.solvers.subgradient import multiplier, residuals
 
 
 @dataclass(frozen=True)

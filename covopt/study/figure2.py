@@ -23,22 +23,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from covopt import __version__, record, storing
-from covopt.data import read_data
-from covopt.directories import Writer, spare
+from covopt import __version__
 from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently
+from covopt.io import record, storing
+from covopt.io.data import read_data
+from covopt.io.directories import Writer, spare
 from covopt.lazy import lazy
 from covopt.loop import Budget, Callback, Status
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import outputs
-from covopt.solvers.trainer import Trainings, train
 from covopt.study.width_search import EPS
+from covopt.training.trainer import Trainings, train
 
 if TYPE_CHECKING:
-    from covopt import width_figures
+    from covopt.figures import widths as width_figures
 else:
-    width_figures = lazy("covopt.width_figures")
+    width_figures = lazy("covopt.figures.widths")
 
 SAMPLES = 1000
 TEACHER = (50, 10, 10, 10)

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from covopt.answer import CERTIFY
-from covopt.data import SCALES, TASKS, Dataset, read_data
 from covopt.errors import DataError, ProblemError, shown
+from covopt.io.data import SCALES, TASKS, Dataset, read_data
 from covopt.methods import METHODS
 from covopt.model.loss import LOSSES
 from covopt.study.store import Options

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from covopt.deep.onward import train_on
 from covopt.model.loss import parse_loss
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, gradient
-from covopt.solvers.homotopy import HomotopyOptions
-from covopt.solvers.onward import train_on
 from covopt.study.verdicts import part
+from covopt.training.homotopy import HomotopyOptions
 
 # A network that gains less than this by training on is not suspected.
 SUSPECT = 0.01

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covopt.certify.bounds import dual_bound
+from covopt.certify.dual import dual_bound
 from covopt.certify.pieces import least_squares
 from covopt.certify.spectral import SpectralOptions, spectral_bound
 from covopt.errors import counted

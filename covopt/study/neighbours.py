@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from covopt.cone.reduce import balance
+from covopt.deep.missing_neuron import find_escape
+from covopt.deep.pruning import parts, with_parts
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
-from covopt.solvers.escape import find_escape
-from covopt.solvers.pruning import parts, with_parts
+from covopt.oracles.neurons import balance
 
 # Of the smallest neurons, how many are looked at one by one.
 LOOKED_AT = 12

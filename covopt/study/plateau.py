@@ -24,29 +24,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covopt import __version__, markup, record, storing, words
+from covopt import __version__
 from covopt.answer import solve
-from covopt.certify.completely_positive import CPRank
-from covopt.directories import Writer, spare
 from covopt.errors import ProblemError, listed, shown
 from covopt.interrupts import gently, interrupted
+from covopt.io import record, storing
+from covopt.io.directories import Writer, spare
+from covopt.io.provenance import ORIGIN, write_origin
 from covopt.lazy import lazy
 from covopt.loop import Budget, Callback, Certificate, Status
+from covopt.matrices.completely_positive import CPRank
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
-from covopt.origin import ORIGIN, write_origin
 from covopt.result import Result
 from covopt.study import width_bounds
 from covopt.study.narrow_bounds import NarrowBound, narrow_bounds, needed
 from covopt.study.width_bounds import WidthBound
 from covopt.study.width_search import EPS, Point, WidthSearch, widths_at
+from covopt.text import markup, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from covopt import width_figures
+    from covopt.figures import widths as width_figures
 else:
-    width_figures = lazy("covopt.width_figures")
+    width_figures = lazy("covopt.figures.widths")
 
 # Parts of the time limit: the level; and of what is left, theorems on the exact start.
 SOLVING, PROVING = 0.4, 0.2

@@ -23,7 +23,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from covopt.answer import solve
 from covopt.errors import CovoptError, ProblemError, RecordError
-from covopt.files import write_file
+from covopt.io.files import write_file
 from covopt.loop import Status
 from covopt.study.grid import Grid, make_grid, read_grid
 from covopt.study.store import FAILED, LEASE, Counts, Options, Store, renewing

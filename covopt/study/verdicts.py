@@ -8,17 +8,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from covopt.errors import counted
+from covopt.io.numerals import down, percent_at_most, up
 from covopt.loop import Certificate
-from covopt.numerals import down, percent_at_most, up
 from covopt.result import Result
-
-if TYPE_CHECKING:
-    from covopt.study.audited import LayerAudit
+from covopt.study.layer_audit import LayerAudit
 
 # A loss within this of another, relative, is as good.
 SAME = 1e-4

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from covopt.certify import rational
-from covopt.certify.completely_positive import CPRank, cp_rank
-from covopt.certify.connected import Verdict
-from covopt.certify.ends import exact_rank, is_definite
+from covopt.matrices import rational
+from covopt.matrices.completely_positive import CPRank, cp_rank
+from covopt.matrices.connected import Verdict
+from covopt.matrices.ends import exact_rank, is_definite
 from covopt.model.problem import Problem
 
 SAMPLES = 200

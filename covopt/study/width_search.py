@@ -20,11 +20,11 @@ from covopt.loop import Budget, Callback, Progress, Status
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
 from covopt.result import Result
-from covopt.solvers.batch import buckets, work
-from covopt.solvers.exact_fit import explored_problem, fit_exactly, penalised
-from covopt.solvers.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
-from covopt.solvers.trainer import initial
 from covopt.study.neighbours import chosen, exchanged, fits, narrowed, widened
+from covopt.training.batch import buckets, work
+from covopt.training.exact_fit import explored_problem, fit_exactly, penalised
+from covopt.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
+from covopt.training.trainer import initial
 
 # How far above the level counts as on the plateau.
 EPS = (0.1, 0.01, 0.001)

@@ -14,19 +14,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covopt import __version__, record
+from covopt import __version__
 from covopt.answer import in_double
-from covopt.arrays import read_npz
-from covopt.layers import report
+from covopt.deep.layers import report
+from covopt.deep.pruning import mergeable
+from covopt.io import record
+from covopt.io.arrays import read_npz
+from covopt.io.storing import FILES
 from covopt.loop import Certificate
 from covopt.model.problem import Problem
 from covopt.model.weights import evaluate
 from covopt.result import Result
-from covopt.solvers.pruning import mergeable
-from covopt.storing import FILES
 from covopt.study import verdicts
-from covopt.study.audited import BETTER, DESCENDED, LayerAudit
+from covopt.study.audited import BETTER, DESCENDED
 from covopt.study.examination import dead, is_constant, unbalanced
+from covopt.study.layer_audit import LayerAudit
 from covopt.study.verdicts import Losses
 from covopt.verification.studies import equal, evaluated, same, weights_of
 

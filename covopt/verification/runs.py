@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covopt import record
 from covopt.answer import in_double
 from covopt.certify import proofs
 from covopt.certify.proofs import Proof
+from covopt.deep.layers import report
 from covopt.errors import CovoptError
-from covopt.layers import report
+from covopt.io import record
+from covopt.io.networks import read_network
 from covopt.loop import Certificate, Status
 from covopt.methods import METHODS
-from covopt.networks import read_network
 from covopt.result import Result
 
 NETWORK_PT = "network.pt"

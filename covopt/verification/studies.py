@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covopt import record
 from covopt.answer import in_double
-from covopt.arrays import read_npz
+from covopt.io import record
+from covopt.io.arrays import read_npz
+from covopt.io.storing import FILES
 from covopt.model.problem import Problem
 from covopt.model.weights import Cost, check_network, evaluate
 from covopt.result import Result
-from covopt.storing import FILES
 from covopt.study.width_search import EPS, widths_at
 from covopt.verification.runs import SAME
 

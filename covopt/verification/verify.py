@@ -10,15 +10,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from covopt import directories, record
-from covopt.arrays import read_npz
 from covopt.errors import DataError, ProblemError, RecordError
+from covopt.io import directories, record
+from covopt.io.arrays import read_npz
+from covopt.io.record import AUDIT, CERTIFICATE, COMPARISON, HISTORY, PLATEAU, SUMMARY
+from covopt.io.storing import FILES
 from covopt.loop import Status
 from covopt.methods import METHODS
-from covopt.record import AUDIT, CERTIFICATE, COMPARISON, HISTORY, PLATEAU, SUMMARY
-from covopt.stored import load
-from covopt.storing import FILES
 from covopt.verification import audits, runs, studies
+from covopt.verification.stored import load
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ from itertools import product
 import numpy as np
 import torch
 
-from covopt.cone.convex_concave import AscentOptions, ConvexConcaveOracle
 from covopt.model.activation import Activation
 from covopt.model.chunks import Samples
 from covopt.model.problem import Problem, make_problem
-from covopt.solvers.batch import Batch
-from covopt.solvers.descent import BatchedLBFGS
-from covopt.solvers.master import Master
-from covopt.solvers.stream import Parts, TwoLayerLoss
-from covopt.solvers.trainer import initial
+from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
+from covopt.shallow.master import Master
+from covopt.shallow.stream import Parts, TwoLayerLoss
+from covopt.training.batch import Batch
+from covopt.training.descent import BatchedLBFGS
+from covopt.training.trainer import initial
 from tests.benchmarks import works
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, covopt
 

@@ -17,7 +17,7 @@ import torch
 from covopt.answer import solve
 from covopt.loop import Budget
 from covopt.model.problem import make_problem
-from covopt.solvers.trainer import train
+from covopt.training.trainer import train
 from tests.benchmarks.contender import peak_mib
 
 

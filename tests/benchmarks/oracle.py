@@ -9,9 +9,9 @@ import torch
 from scipy.optimize import lsq_linear
 
 from covopt.answer import solve
-from covopt.cone.convex_concave import AscentOptions, ConvexConcaveOracle
-from covopt.cone.oracle import oracle_values
 from covopt.model.activation import Activation
+from covopt.oracles.oracle import oracle_values
+from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 from tests.benchmarks import works
 from tests.benchmarks.harness import Benchmark, Outcome, Settings
 from tests.benchmarks.kernels import now

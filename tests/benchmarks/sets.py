@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from covopt.answer import solve
-from covopt.certify.bounds import dual_bound
-from covopt.certify.relaxation import relaxed_maximum
+from covopt.certify.dual import dual_bound
+from covopt.certify.relaxation.bound import relaxed_maximum
 from covopt.model.problem import make_problem
 from tests.benchmarks.contender import peak_mib
 from tests.benchmarks.objective import Array
@@ -52,7 +52,7 @@ def main(directory: Path) -> None:
 def relaxation(X: Array, Y: Array, lam: float) -> float | None:
     """What the doubly non-negative relaxation proves, mse without bias; None where the solver fails.
 
-    Its dual point comes from the relaxed primal (letters as in `covopt.certify.lift`, E[.] the blocks of U >= 0)
+    Its dual point comes from the relaxed primal (letters as in `certify/relaxation/lift.py`, E[.] the blocks of U >= 0)
 
         min (1/N) |F - Y|^2 + lam (tr E[w w^T] + tr E[v v^T]),  F = E[p v^T],  E[y y^T] >= 0,  E[p_i n_i] = 0,
 

@@ -8,8 +8,8 @@ from unittest.mock import patch
 import numpy as np
 from hostile import archive, run_with
 
-from covopt import arrays, storing
 from covopt.cli import main
+from covopt.io import arrays, storing
 from messages import Row, command
 
 FULL = OSError(28, "No space left on device")
@@ -25,14 +25,14 @@ def interrupted(words: str, where: str) -> str:
 
 
 def without_memory(error: Exception) -> str:
-    with patch("covopt.data.read_data", side_effect=error):
+    with patch("covopt.io.data.read_data", side_effect=error):
         code, _, err = command(main, ["solve", "iris"])
     assert code == 2, (code, err)
     return err.strip().removeprefix("covopt: ")
 
 
 def full_archive(here: Path) -> None:
-    with patch("covopt.arrays.np.savez", side_effect=FULL):
+    with patch("covopt.io.arrays.np.savez", side_effect=FULL):
         arrays.write_npz(here / "a.npz", {"A": np.eye(2)})
 
 
@@ -159,15 +159,15 @@ ROWS = [
     ),
     Row(
         "Interrupted before there was an answer; nothing is written.",
-        lambda _: interrupted("solve iris", "covopt.data.read_data"),
+        lambda _: interrupted("solve iris", "covopt.io.data.read_data"),
     ),
     Row(
         "Interrupted before there was anything to say; nothing is written.",
-        lambda _: interrupted("validate iris", "covopt.data.read_data"),
+        lambda _: interrupted("validate iris", "covopt.io.data.read_data"),
     ),
     Row(
         "Interrupted before there was an answer; nothing is written.",
-        lambda _: interrupted("cprank a.npy", "covopt.arrays.read_matrix"),
+        lambda _: interrupted("cprank a.npy", "covopt.io.arrays.read_matrix"),
     ),
     Row(
         "Interrupted; go on with --resume: what is finished is stored in s.sqlite.",

@@ -28,7 +28,7 @@ from hostile import (
 from pyarrow import parquet
 
 import covopt
-from covopt.networks import as_network
+from covopt.io.networks import as_network
 from messages import Given, Row
 
 X, Y = np.arange(8.0).reshape(4, 2), np.arange(4.0)[:, None]
@@ -80,12 +80,12 @@ def zeros(*shapes: tuple[int, ...]) -> dict[str, torch.Tensor]:
 
 
 def without_pyarrow(here: Path) -> object:
-    with patch("covopt.tables.parquet", None):
+    with patch("covopt.io.tables.parquet", None):
         return covopt.read_data(here / "a.parquet", target="y")
 
 
 def without_openml(_: Path) -> object:
-    with patch("covopt.data.datasets.fetch_openml", side_effect=OSError):
+    with patch("covopt.io.data.datasets.fetch_openml", side_effect=OSError):
         return covopt.read_data("mnist")
 
 

@@ -6,13 +6,14 @@ import numpy as np
 import torch
 
 import covopt
-from covopt.cone.atoms import AtomSet
+from covopt.deep import representations as projected_gradient
 from covopt.linalg.psd import RankRule, thin
 from covopt.loop import Budget
 from covopt.model import covariance, forces, hidden, loss, stationarity, weights
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
-from covopt.solvers import projected_gradient, trainer
+from covopt.oracles.atoms import AtomSet
+from covopt.training import trainer
 from messages import Row
 
 X = np.arange(12.0).reshape(6, 2) % 5

@@ -9,17 +9,18 @@ import torch
 from hostile import replace, run_with
 
 import covopt
-from covopt.certify import branch, relaxation
-from covopt.certify.bounds import dual_bound
-from covopt.certify.graphs import bipartite_gram
+from covopt.certify.cones import branch
+from covopt.certify.cones.tree import Tree
+from covopt.certify.dual import dual_bound
 from covopt.certify.proofs import Proof, agreed, recheck
-from covopt.certify.sign_branch import LEAF, WALL, Multipliers
-from covopt.certify.tree import Tree
-from covopt.cone.arrangement import ArrangementOracle
-from covopt.cone.sphere import SphereOracle
+from covopt.certify.relaxation import bound as relaxation
+from covopt.certify.relaxation.signs import LEAF, WALL, Multipliers
 from covopt.loop import Certificate
+from covopt.matrices.graphs import bipartite_gram
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
+from covopt.oracles.arrangement import ArrangementOracle
+from covopt.oracles.sphere import SphereOracle
 from messages import Row
 
 rng = np.random.default_rng(0)

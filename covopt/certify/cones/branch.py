@@ -1,0 +1,309 @@
+"""Branch and bound for max_w h(w) = |Lambda^T sigma(Xt w)| over cones of directions (MATH.md section 4, way 3).
+
+For few inputs and many samples: r = rank(Xt) up to about 6. Let Q (r, d) be a basis of the row space, P = Xt Q^T. The
+ball |q| <= 1 is cut into the 2^r orthants of R^r, cones with r generators, and a cone is cut in two at the midpoint of
+one of its edges. `bounds.py` bounds h over hundreds of cones at once; the worst are cut first, and those whose bound is
+at most the target are closed. A tree that time stopped is a proof too: its bound is the largest of its leaves.
+
+**Rounding**, besides that of each cone's bound (u = 2^-53, S = sum_i |lambda_i| |p_i|):
+* A computed midpoint differs from a point of the edge by at most 3 u, component by component and sign by sign. So cones
+  stay in their orthant, where the coefficient of a unit generator is at most |q|: a direction of the exact cone lies
+  within 3 u of one of the computed halves, and h is S-Lipschitz. `depth` cuts cost at most 6 `depth` u (S + M).
+* The part of Xt that Q does not span, E = Xt - P Q, changes h by at most |Lambda|_F |E|_F, and |Q w| <= |Q|_2, as in
+  `covopt.oracles.arrangement`.
+
+**The proof in a file.** `Tree.codes`, a byte for each cone, says which cones were cut where; `replay` cuts them again,
+bounds them anew and returns the bound that they prove, whatever is written in the file.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.certify.cones.bounds import ConeBounds
+from covopt.certify.cones.tree import Log, OpenCones, Tree, halves, roots, twice
+from covopt.certify.pace import FAIR, Pace
+from covopt.errors import ProblemError
+from covopt.linalg.psd import RANK_RULE, RankRule
+from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
+from covopt.loop import Budget
+from covopt.model.activation import Activation
+from covopt.oracles.arrangement import row_basis
+from covopt.oracles.oracle import oracle_values
+
+LARGEST_RANK = 12  # 2^r orthants to start from, and r (r - 1) / 2 < 255 edges
+
+
+@dataclass(frozen=True)
+class BranchOptions:
+    """The shape of the search.
+
+    Attributes:
+        batch: cones cut in one round.
+        slack: where a direction above the target is found, the aim is (1 + slack) times its value.
+        depth: cuts above a cone, at most; the rounding of all of them is paid in advance.
+        reported: directions in the answer, at most.
+        near, merge: reported are directions with h above (1 - near) times the best, farther apart than this angle.
+        most_cones: the tree is as large as this at most.
+        worth: the tree is left when as much time again would take less than this part off what its bound has above the
+            target (`certify.pace`); 0: never.
+    """
+
+    batch: int = 256
+    slack: float = 1e-4
+    depth: int = 2000
+    reported: int = 64
+    near: float = 1e-2
+    merge: float = 1e-3
+    most_cones: int = 20_000_000
+    worth: float = 0.0
+
+
+@dataclass(frozen=True)
+class BranchAnswer:
+    """What branch and bound proved and found.
+
+    Attributes:
+        upper_bound: a proved M >= max_w h(w) over unit w.
+        directions: unit rows (B, d), the best first, for the solver to start from.
+        values: h at them (B,).
+        nodes: cones bounded; open_nodes: those left above the target; seconds: time taken.
+        tree: the proof, for `replay`.
+    """
+
+    upper_bound: float
+    directions: Float[Tensor, "B d"]
+    values: Float[Tensor, " B"]
+    nodes: int
+    open_nodes: int
+    seconds: float
+    tree: Tree
+
+
+def branch_and_bound(
+    Xt: Float[Tensor, "N d"],
+    activation: Activation,
+    Lambda: Float[Tensor, "N m"],
+    *,
+    target: float,
+    time_limit: float,
+    starts: Float[Tensor, "S d"] | None = None,
+    stop_when_violated: bool = False,
+    options: BranchOptions | None = None,
+    rule: RankRule = RANK_RULE,
+) -> BranchAnswer:
+    """A proved bound on max_w h(w), best first, until it is at most `target` or `time_limit` seconds have passed.
+
+    Args:
+        Xt: inputs with their bias column, of rank at most `LARGEST_RANK`; from 7 on expect no tight bound.
+        target: a bound this small is enough, 1 + eps say.
+        starts: directions known to be good, not necessarily unit; they only tell early whether `target` can be met.
+        stop_when_violated: end at the first direction with h above `target`.
+
+    Raises:
+        ProblemError: for a rank above `LARGEST_RANK`, a target that is negative or NaN, a Lambda that is not finite.
+    """
+    if not target >= 0.0:
+        raise ProblemError(f"The target of branch and bound is {target}; give a number >= 0.")
+    if not bool(torch.isfinite(Lambda).all()):
+        raise ProblemError("The dual point has NaN or infinite entries; branch and bound needs finite ones.")
+    search = _Search(Xt, activation, Lambda, target, rule, options or BranchOptions())
+    search.start(time_limit)
+    if starts is not None and len(starts):
+        search.meet(starts.double() @ search.frame.Q.T)
+    search.plant()
+    while search.unfinished() and not (stop_when_violated and search.violated):
+        search.cut()
+    return search.answer()
+
+
+def replay(
+    Xt: Float[Tensor, "N d"],
+    activation: Activation,
+    Lambda: Float[Tensor, "N m"],
+    tree: Tree,
+    *,
+    claimed: float,
+    options: BranchOptions | None = None,
+    rule: RankRule = RANK_RULE,
+) -> float:
+    """The bound on max_w h(w) that the leaves of a stored tree prove; nothing but the codes is believed.
+
+    The cones between root and leaf are bounded too, because a leaf inherits its parent's bound. `claimed` tells where
+    the first, cheap bound is not enough; it cannot make the result wrong.
+
+    Raises:
+        ProblemError: where the codes are not those of a tree over these roots.
+    """
+    options = options or BranchOptions()
+    frame = _Frame(Xt, Lambda, rule)
+    bounds = ConeBounds(frame.P, activation, frame.Lambda)
+    V, side = roots(frame.P, bounds.one_sided)
+    inherited = torch.full_like(side, math.inf)
+    codes, largest, depth = torch.from_numpy(tree.codes.astype(np.int64)).to(V.device), -math.inf, 0
+    edges = V.shape[1] * (V.shape[1] - 1) // 2
+    while len(V):
+        level, codes = codes[: len(V)], codes[len(V) :]
+        if len(level) < len(V) or int(level.max()) > edges or depth > options.depth:
+            raise ProblemError("The stored tree does not fit this problem; certify the run again.")
+        uppers = [
+            bounds(v, s, claimed / frame.scale).upper
+            for v, s in zip(V.split(2 * options.batch), side.split(2 * options.batch), strict=True)
+        ]
+        upper = torch.minimum(inherited, torch.cat(uppers))
+        leaf = level == 0
+        largest = max(largest, float(upper[leaf].max()) if bool(leaf.any()) else -math.inf)
+        V, side, inherited = halves(V[~leaf], level[~leaf] - 1), twice(side[~leaf]), twice(upper[~leaf])
+        depth += 1
+    if len(codes):
+        raise ProblemError("The stored tree does not fit this problem; certify the run again.")
+    return frame.to_bound(largest, bounds, options)
+
+
+class _Frame:
+    """Xt and Lambda at unit scale, in coordinates of the row space, and what this costs a bound."""
+
+    def __init__(self, Xt: Float[Tensor, "N d"], Lambda: Float[Tensor, "N m"], rule: RankRule) -> None:
+        X, size = to_unit_scale(Xt.double())
+        self.Lambda, scale = to_unit_scale(Lambda.double())
+        self.scale = size * scale
+        basis = row_basis(X, rule)
+        if len(basis) > LARGEST_RANK:
+            raise ProblemError(
+                f"The inputs and their bias column have rank {len(basis)}, and branch and bound over cones of"
+                f" directions covers rank {LARGEST_RANK} at most; use the relaxation."
+            )
+        # A cone needs an edge to be cut: rank 1 gets a second coordinate.
+        self.Q = torch.cat([basis, basis.new_zeros(max(0, 2 - len(basis)), X.shape[1])])
+        self.P = X @ self.Q.T
+        rounding = 8 * (X.shape[1] + 2) * UNIT_ROUNDOFF
+        neglected = float((X - self.P @ self.Q).norm()) * (1 + X.numel() * UNIT_ROUNDOFF) + rounding * float(X.norm())
+        defect = basis @ basis.T - torch.eye(len(basis), dtype=X.dtype, device=X.device)
+        self.stretch = 1.0 + float(defect.abs().sum()) + rounding
+        self.rest = float(self.Lambda.norm()) * neglected * (1.0 + 2.0**-40)
+
+    def to_bound(self, largest: float, bounds: ConeBounds, options: BranchOptions) -> float:
+        """The bound on h over unit w from the largest bound of the leaves."""
+        bound = largest + self._cuts(largest, bounds, options)
+        return self.scale * (bound * self.stretch + self.rest) * (1.0 + 16 * UNIT_ROUNDOFF)
+
+    def to_leaf(self, bound: float, bounds: ConeBounds, options: BranchOptions) -> float:
+        """A bound of the leaves that `to_bound` makes at most `bound`, where there is one above 0."""
+        bound = bound / self.scale
+        price = self._cuts(bound, bounds, options) + bound * (self.stretch - 1.0) + self.rest
+        return bound * (1.0 - 64 * UNIT_ROUNDOFF) - price
+
+    def _cuts(self, largest: float, bounds: ConeBounds, options: BranchOptions) -> float:
+        return 6 * options.depth * UNIT_ROUNDOFF * (bounds.mass + abs(largest))
+
+
+class _Search:
+    """The open cones, the tree so far and the best directions."""
+
+    def __init__(
+        self,
+        Xt: Tensor,
+        activation: Activation,
+        Lambda: Tensor,
+        target: float,
+        rule: RankRule,
+        options: BranchOptions,
+    ) -> None:
+        self.Xt, self.activation, self.target, self.options = Xt, activation, target, options
+        self.frame = _Frame(Xt, Lambda, rule)
+        self.bounds = ConeBounds(self.frame.P, activation, self.frame.Lambda)
+        self.start(math.inf)
+        self.best, self.closed = 0.0, -math.inf
+        self.q = self.frame.P.new_zeros(0, self.frame.P.shape[1])
+        self.value = self.q[:, 0]
+        self.log = Log()
+
+    @property
+    def violated(self) -> bool:
+        """Whether a direction above the target is known."""
+        return self.best > self.target
+
+    @property
+    def enough(self) -> float:
+        """Cones with a bound of at most this are closed."""
+        aim = self.best * (1.0 + self.options.slack) if self.violated else self.target
+        floor = 4 * math.sqrt(self.frame.P.shape[1]) * self.bounds.rounding  # what cutting cannot improve
+        return max(floor, self.frame.to_leaf(aim, self.bounds, self.options))
+
+    def start(self, time_limit: float) -> None:
+        """Let the clock run."""
+        self.budget, self.pace = Budget(time_limit), Pace()
+
+    def meet(self, q: Float[Tensor, "B r"]) -> None:
+        """Remember the best of these directions."""
+        q = torch.nn.functional.normalize(q, dim=1)
+        value = (self.activation(q @ self.frame.P.T) @ self.frame.Lambda).norm(dim=1)
+        q, value = torch.cat([self.q, q]), torch.cat([self.value, value])
+        value, order = value.sort(descending=True)
+        q = q[order]
+        self.best = float(value[0]) * self.frame.scale
+        near = value >= (1.0 - self.options.near) * value[0]
+        q, value = q[near][: 4 * self.options.reported], value[near][: 4 * self.options.reported]
+        closer = ((q @ q.T) > math.cos(self.options.merge)).tril(-1).any(dim=1)
+        self.q, self.value = q[~closer][: self.options.reported], value[~closer][: self.options.reported]
+
+    def plant(self) -> None:
+        """Bound the roots."""
+        V, side = roots(self.frame.P, self.bounds.one_sided)
+        self.open = OpenCones(V, side)
+        names = self.log.roots(len(V)).to(V.device)
+        self._bound(names[:0], V, side, torch.full_like(side, math.inf), names, 0 * names)
+
+    def unfinished(self) -> bool:
+        """Whether a cone above the aim can be cut, there is time and room, and cutting pays."""
+        if self.log.count > self.options.most_cones or self.budget.spent():
+            return False
+        largest, enough, seconds = self.open.largest(), self.enough, self.budget.seconds()
+        if largest <= enough:
+            return False
+        self.pace.add(seconds, -largest)
+        return seconds < FAIR or self.pace.again >= self.options.worth * (largest - enough)
+
+    def cut(self) -> None:
+        """Cut the worst cones, bound the halves, and keep those above the aim."""
+        slots = self.open.worst(self.options.batch, self.enough)
+        V, side, upper, edge, name, depth = self.open.read(slots)
+        children = self.log.cut(name, edge)
+        self._bound(slots, halves(V, edge), twice(side), twice(upper), children, twice(depth + 1))
+
+    def _bound(self, slots: Tensor, V: Tensor, side: Tensor, inherited: Tensor, name: Tensor, depth: Tensor) -> None:
+        """Bound new cones; those above the aim take the place of what is in `slots`."""
+        known = self.bounds(V, side, self.enough)
+        self.meet((known.theta[:, None] @ V)[:, 0])
+        upper = torch.minimum(known.upper, inherited)
+        done = (upper <= self.enough) | (depth >= self.options.depth)
+        if bool(done.any()):
+            self.closed = max(self.closed, float(upper[done].max()))
+        left = (~done).nonzero()[:, 0]
+        edge = self.bounds.edge_to_split(V[left], known.select(left))
+        self.open.replace(slots, (V[left], side[left], upper[left], edge, name[left], depth[left]))
+
+    def answer(self) -> BranchAnswer:
+        """The proof as it stands and the best directions, evaluated in the coordinates of the data."""
+        enough = self.enough
+        largest = max(self.closed, self.open.largest())
+        upper = self.frame.to_bound(max(largest, 0.0), self.bounds, self.options)
+        directions = torch.nn.functional.normalize(self.q @ self.frame.Q, dim=1)
+        values = oracle_values(self.Xt.double(), self.activation, self.frame.Lambda, directions)
+        values, order = values.sort(descending=True)
+        values = values * (self.frame.scale / to_unit_scale(self.Xt.double())[1])
+        return BranchAnswer(
+            upper,
+            directions[order],
+            values,
+            self.log.count,
+            self.open.above(enough),
+            self.budget.seconds(),
+            self.log.tree(),
+        )

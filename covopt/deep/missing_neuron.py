@@ -1,0 +1,114 @@
+"""The neuron to add: the oracle at the back-propagated dual, confirmed by evaluating the loss (MATH.md section 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.linalg.psd import thin
+from covopt.model.problem import Problem
+from covopt.model.stationarity import add_neuron, duals, inputs_of
+from covopt.model.weights import Weights, evaluate
+from covopt.oracles.oracle import oracle_values
+from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
+
+# Sizes of the new neuron that are tried, relative to the mean size of the layer's neurons: its best size is unknown.
+SIZES = tuple(4.0**k for k in range(3, -10, -1))
+
+
+@dataclass(frozen=True)
+class Escape:
+    """The best neuron that a search found for one hidden layer.
+
+    Attributes:
+        layer: 1 ... L - 1.
+        value: h_l(w) = |M_{l+1}^T sigma(Zs_{l-1} w)| at it; above 1 the loss falls at first order (always true for the
+            last hidden layer only). A search found it: it is no bound.
+        direction: w, of unit length, bias coordinate last.
+        output: M_{l+1}^T s / |M_{l+1}^T s|.
+        cost: of the network with the neuron, at the best of the sizes tried; that of the network itself where every
+            size raises it.
+        size: that best size, 0 where none lowers the cost.
+    """
+
+    layer: int
+    value: float
+    direction: Float[Tensor, " d"]
+    output: Float[Tensor, " m"]
+    cost: float
+    size: float
+
+    def network(self, problem: Problem, weights: Weights) -> list[Tensor]:
+        """The weights with the neuron in its best size; for `interpolate` W_L is the least that fits again."""
+        return _grown(problem, weights, self.layer, self.direction, self.output, self.size)
+
+
+def find_escape(
+    problem: Problem,
+    weights: Weights,
+    layer: int,
+    *,
+    Lambda: Float[Tensor, "N nL"] | None = None,
+    starts: int = 200,
+    seed: int = 0,
+) -> Escape:
+    """Search hidden layer `layer` for the neuron with the largest h_l, and try it in several sizes.
+
+    Args:
+        problem: the question.
+        weights: W_1 ... W_L.
+        layer: 1 ... L - 1.
+        Lambda: M_L, where the loss does not give it (`interpolate`).
+        starts: of convex-concave ascents from random directions, besides those from the layer's own neurons.
+        seed: of the random directions.
+    """
+    M = duals(problem, weights, Lambda)[layer]
+    Zs = inputs_of(problem, weights, layer)
+    factor = thin(Zs)
+    Q = factor.V.T[factor.kept > 0]
+    if not M.shape[1] or not len(Q):  # no neurons above, or no inputs at all
+        return _none(problem, weights, layer, Zs, M)
+    own = weights[layer - 1] @ Q.T
+    generator = torch.Generator(device=Zs.device).manual_seed(seed)
+    anywhere = torch.randn(starts, len(Q), generator=generator, dtype=Zs.dtype, device=Zs.device)
+    search = ConvexConcaveOracle(Zs @ Q.T, problem.activation, AscentOptions())
+    answer = search(M, torch.cat([own[own.norm(dim=1) > 0], anywhere]), lambda: False)
+    if not len(answer.directions):
+        return _none(problem, weights, layer, Zs, M)
+    direction = torch.nn.functional.normalize(answer.directions[0] @ Q, dim=0)
+    value = float(oracle_values(Zs, problem.activation, M, direction[None])[0])
+    output = torch.nn.functional.normalize(M.T @ problem.activation(Zs @ direction), dim=0)
+    cost, size = _best_size(problem, weights, layer, direction, output)
+    return Escape(layer, value, direction, output, cost, size)
+
+
+def _none(problem: Problem, weights: Weights, layer: int, Zs: Tensor, M: Tensor) -> Escape:
+    """No neuron changes the outputs."""
+    cost = evaluate(problem, weights).total
+    return Escape(layer, 0.0, Zs.new_zeros(Zs.shape[1]), M.new_zeros(M.shape[1]), cost, 0.0)
+
+
+def _best_size(
+    problem: Problem, weights: Weights, layer: int, direction: Tensor, output: Tensor
+) -> tuple[float, float]:
+    """The lowest cost among the sizes tried, and its size; the cost itself and 0 where none is lower."""
+    best, size = evaluate(problem, weights).total, 0.0
+    typical = max(1.0, float(weights[layer - 1].square().sum())) / max(1, len(weights[layer - 1]))
+    for factor in SIZES:
+        cost = evaluate(problem, _grown(problem, weights, layer, direction, output, factor * typical))
+        if problem.allows(cost.residual) and cost.total < best:
+            best, size = cost.total, factor * typical
+    return best, size
+
+
+def _grown(
+    problem: Problem, weights: Weights, layer: int, direction: Tensor, output: Tensor, size: float
+) -> list[Tensor]:
+    """A neuron more; it changes the outputs, so that a network that is to fit gets the least W_L with Z_L = Y."""
+    grown = add_neuron(problem, weights, layer, direction, output, size)
+    if problem.interpolates:
+        grown[-1] = thin(inputs_of(problem, grown, problem.depth)).solve(problem.Y).T
+    return grown

@@ -1,0 +1,286 @@
+"""Networks of depth L >= 3: many starts, refined layer by layer over the cones S (MATH.md sections 3 and 5).
+
+The objective is not convex across layers, and its local minima differ by percents (they differ in the ranks of their
+middle layers), so the solver draws many starts: a batch of different widths descends through smoothed kinks
+(homotopy.py), and the best of each batch are refined. Between batches, and at the end until it gains nothing, the best
+network of all is improved: its layer blocks, from the last one down, are shallow problems (blocks.py), whose oracle
+grows and drops neurons, and all weights move together between them. Every step is confirmed by evaluating the loss.
+
+No bound comes from here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from covopt.deep.blocks import improve_block
+from covopt.deep.pruning import parts, reduced, with_parts
+from covopt.loop import Budget, Progress, Status
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, evaluate
+from covopt.training.exact_fit import explored_problem, fit_exactly, penalised
+from covopt.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
+from covopt.training.simple import short_descents, simple_networks
+from covopt.training.trainer import initial
+
+# What a misfit, relative to the largest target, may have saved of the cost, relative: a generous multiple of it, so
+# that of two exact fits the looser one never wins by its looseness.
+SAVED = 10.0
+
+
+@dataclass(frozen=True)
+class DeepOptions:
+    """How the effort is spent.
+
+    Attributes:
+        starts: networks drawn in all.
+        batch: of them, explored together.
+        spread, scales: widths of the draws relative to the usual one, and scales of the draws, in turns.
+        elite: networks of a batch that are refined, at most.
+        promising: only those whose cost is at most this much above the best one's, relative.
+        widening: neurons added to each hidden layer of copies of the best network, relative to its width, and their
+            strength, relative to the layer's root mean square.
+        rounds: of the shallow solver on one block.
+        brisk: a pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
+        gain: a pass over the blocks that lowers the cost by less than this, relative, is calm.
+        patience: calm passes in a row that end the solve.
+    """
+
+    starts: int = 48
+    batch: int = 24
+    spread: tuple[float, ...] = (1.0, 1.5, 2.0)
+    scales: tuple[float, ...] = (0.5, 0.35, 0.2)
+    elite: int = 6
+    promising: float = 0.03
+    widening: tuple[tuple[float, float], ...] = ((0.5, 0.5), (1.0, 1.0))
+    rounds: int = 8
+    brisk: float = 1e-3
+    gain: float = 1e-6
+    patience: int = 1
+
+
+@dataclass
+class State:
+    """Where the solve stands.
+
+    Attributes:
+        best: the best network so far; cost: its cost.
+        costs: of each start so far, the lowest that came of it.
+        pool: starts explored but not refined yet.
+        calm: passes over the blocks in a row that gained nothing.
+        due: whether the best network is improved before the next batch.
+    """
+
+    best: list[Tensor]
+    cost: float
+    costs: list[float] = field(default_factory=list)
+    pool: list[int] = field(default_factory=list)
+    networks: dict[int, list[Tensor]] = field(default_factory=dict)
+    calm: int = 0
+    due: bool = False
+
+
+class DeepSolver:
+    """The steps, for `loop.run`: explore a batch, refine its best, and at the end improve the blocks of the best.
+
+    Args:
+        problem: depth >= 3, any loss.
+        budget: the clock.
+        options: the effort.
+        seed: of the draws and searches.
+        init: a network to start from, beside the draws.
+        max_width: of every hidden layer.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        budget: Budget,
+        options: DeepOptions | None = None,
+        seed: int = 0,
+        init: Weights | None = None,
+        max_width: int | None = None,
+    ) -> None:
+        self.problem, self.budget, self.options = problem, budget, options or DeepOptions()
+        self._seed, self._init, self._max_width = seed, init, max_width
+        self._smooth, self._lowest = explored_problem(problem), math.inf
+        self._begun = False
+        self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
+
+    # -- what loop.run asks for ---------------------------------------------------------------------------------
+
+    def init(self) -> State:
+        """The best network of those that are there at once (simple.py), or the one to start from."""
+        sizes = [self.problem.X.shape[1], *[0] * (self.problem.depth - 1), self.problem.Y.shape[1]]
+        empty = [self.problem.X.new_zeros(n, below + 1) for below, n in pairwise(sizes)]
+        state = State(empty, self._cost(empty))
+        for weights in filter(self._narrow, simple_networks(self.problem)):
+            self._keep(state, weights)
+        if self._init is not None:
+            given = [W.to(self.problem.X) for W in self._init]
+            self._keep(state, given)
+            state.networks[0], state.pool = given, [0]
+            state.costs = [self._cost(given)]
+        return state
+
+    def step(self, state: State) -> State:
+        """The next batch, refinement or pass over the blocks; the clock has no say in their order."""
+        if state.pool:
+            self._refine(state)
+        elif not state.due and self._drawing(state):
+            self._explore(state)
+        else:
+            self._improve(state)
+        return state
+
+    def finished(self, state: State) -> Status | None:
+        """CONVERGED after `patience` calm passes over the blocks, when all starts are drawn."""
+        done = state.calm >= self.options.patience and not state.pool and not self._drawing(state)
+        return Status.CONVERGED if done else None
+
+    def progress(self, state: State, iteration: int, seconds: float) -> Progress:
+        """Cost and largest width of the best network, and what comes next; there is no bound."""
+        width = max(len(W) for W in state.best[:-1])
+        return Progress(iteration, seconds, state.cost, None, width, self._next(state))
+
+    def _next(self, state: State) -> str:
+        """What `step` does with this state."""
+        if not self._begun:
+            self._begun = True
+            self._begin(state)
+        first, options = len(state.costs), self.options
+        if state.pool:
+            return f"refining the best of {first} starts"
+        if not state.due and self._drawing(state):
+            return f"starts {first + 1} to {min(first + options.batch, options.starts)} of {options.starts}"
+        return "improving the best network"
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def _explore(self, state: State) -> None:
+        if not self._begun:
+            self._begun = True
+            self._begin(state)
+        first, options = len(state.costs), self.options
+        numbers = range(first, min(first + options.batch, options.starts))
+        draws = [self._draw(k) for k in numbers]
+        found = descend(self._smooth, draws, EXPLORING, self.budget.spent)
+        value = {k: evaluate(self._smooth, weights).total for k, weights in zip(numbers, found, strict=True)}
+        for weights in found:
+            fitted = fit_exactly(self.problem, weights) if self.problem.interpolates else weights
+            state.costs.append(self._cost(fitted))
+            self._keep(state, fitted)
+        self._lowest = min(self._lowest, *value.values())
+        worst = (1.0 + options.promising) * self._lowest
+        ranked = sorted(numbers, key=lambda k: value[k])[: options.elite]
+        state.pool = [k for k in ranked if value[k] <= worst]
+        state.networks, state.due = {k: found[k - first] for k in state.pool}, True
+
+    def _begin(self, state: State) -> None:
+        """Short descents, of small problems: the clock may not leave more."""
+        simple = list(filter(self._narrow, simple_networks(self.problem)))
+        generator = torch.Generator().manual_seed(self._seed)
+        for weights in short_descents(self.problem, simple, generator, self.budget.spent, self._max_width):
+            self._keep(state, weights)
+
+    def _refine(self, state: State) -> None:
+        """The pool's networks, down to the kinks."""
+        found = self._descend([state.networks[k] for k in state.pool], REFINING)
+        for k, weights in zip(state.pool, found, strict=True):
+            state.costs[k] = min(state.costs[k], self._cost(weights))
+            self._keep(state, weights)
+        state.pool, state.networks = [], {}
+
+    def _improve(self, state: State) -> None:
+        """Wider copies of the best network, one pass over its blocks, and all weights moved before and after."""
+        before = state.cost
+        self._keep(state, reduced(self.problem, state.best), at_most=True)
+        copies = [self._widened(state.best, *each) for each in self.options.widening]
+        for weights in self._descend([state.best, *copies], POLISHING):
+            self._keep(state, weights)
+        for layer in range(self.problem.depth - 1, 0, -1):
+            if self.budget.spent():
+                return
+            self._keep(state, self._block(state, layer))
+            if self._fell(before, state.cost, self.options.brisk):
+                break
+        self._keep(state, self._descend([state.best], POLISHING)[0])
+        self._keep(state, reduced(self.problem, state.best), at_most=True)
+        state.due = self._fell(before, state.cost, self.options.brisk)
+        calm = math.isfinite(before) and not self._fell(before, state.cost, self.options.gain)
+        state.calm = state.calm + 1 if calm else 0
+
+    def _block(self, state: State, layer: int) -> list[Tensor]:
+        weights, rounds = state.best, self.options.rounds
+        changed = improve_block(self.problem, weights, layer, self.budget, seed=self._seed, rounds=rounds)
+        return changed if self._narrow(changed) else weights
+
+    # -- parts of the steps -------------------------------------------------------------------------------------
+
+    def _descend(self, networks: list[list[Tensor]], options: HomotopyOptions) -> list[list[Tensor]]:
+        """Descents of the loss itself; for `interpolate` of penalised ones, which end at an exact fit."""
+        if not self.problem.interpolates:
+            return descend(self.problem, networks, options, self.budget.spent)
+        return [penalised(self.problem, weights, options, self.budget.spent) for weights in networks]
+
+    def _cost(self, weights: Weights) -> float:
+        """The cost; for `interpolate` with what the misfit may have saved, and infinite where that is too much."""
+        cost = evaluate(self.problem, weights)
+        if not self.problem.interpolates:
+            return cost.total if math.isfinite(cost.total) else math.inf
+        misfit = cost.residual / max(1e-300, float(self.problem.Y.abs().max()))
+        return cost.total * (1.0 + SAVED * misfit) if self.problem.allows(cost.residual) else math.inf
+
+    def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
+        """The network becomes the best one if it costs less (with `at_most`, up to rounding)."""
+        cost = self._cost(weights)
+        if cost < state.cost * (1.0 - self.options.gain):
+            state.calm = 0
+        if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):
+            state.best, state.cost = [W.clone() for W in weights], cost
+
+    @staticmethod
+    def _fell(before: float, now: float, part: float) -> bool:
+        """Whether the cost fell by more than a part of itself; from no fit to one, it did."""
+        return now < (before if math.isinf(before) else before * (1.0 - part))
+
+    def _drawing(self, state: State) -> bool:
+        return len(state.costs) < self.options.starts
+
+    def _narrow(self, weights: Weights) -> bool:
+        return self._max_width is None or max(len(W) for W in weights[:-1]) <= self._max_width
+
+    def _draw(self, number: int) -> list[Tensor]:
+        """A start: narrow and small, since the lowest minima, of low rank, are met more often from there."""
+        options, outputs, samples = self.options, self.problem.Y.shape[1], self.problem.samples
+        usual = max(10.0, 2.0 * outputs, 3.0 * math.sqrt(samples))
+        width = round(usual * options.spread[number % len(options.spread)])
+        widths = [min(width, self._max_width or width)] * (self.problem.depth - 1)
+        scale = options.scales[number % len(options.scales)]
+        return initial(self._smooth, widths, _mixed(self._seed, number), scale)
+
+    def _widened(self, weights: list[Tensor], part: float, strength: float) -> list[Tensor]:
+        """A copy with more neurons of random weights in each hidden layer, small enough to stay in its basin."""
+        for layer in range(1, self.problem.depth):
+            incoming, outgoing = parts(weights, layer)
+            new = math.ceil(part * len(incoming))
+            if self._max_width is not None:
+                new = max(0, min(new, self._max_width - len(incoming)))
+            grown = [torch.cat([old, self._noise(new, old, strength)]) for old in (incoming, outgoing)]
+            weights = with_parts(weights, layer, grown[0], grown[1])
+        return weights
+
+    def _noise(self, rows: int, like: Tensor, strength: float) -> Tensor:
+        size = like.square().mean().sqrt() if like.numel() else like.new_zeros(())
+        noise = torch.randn(rows, like.shape[1], generator=self._generator, dtype=like.dtype, device=like.device)
+        return strength * size * noise
+
+
+def _mixed(seed: int, number: int) -> int:
+    """A seed for start `number`, different for each pair."""
+    return (seed * 1_000_003 + number) % 2**63

@@ -1,0 +1,243 @@
+"""The exact oracle for data of rank at most two: every activation cell of the circle, at once.
+
+Let Q (2, d) hold an orthonormal basis of the row space of Xt and P = Xt Q^T (N, 2). A unit direction w acts only
+through q = Q w, |q| <= 1, and h(w) = |Lambda^T sigma(P q)|, so that the maximum lies on the circle |q| = 1. There the
+signs of P q change at the at most N lines orthogonal to a row of P; between two of them sigma(P q) = D P q, D fixed,
+
+    h(q) = |A q|,  A = sum_i D_i lambda_i p_i^T  (m, 2),
+
+and the maximum over the arc is the top right singular vector of A, if that lies inside, or an end of the arc. Crossing
+line i changes A by -(1 - a) lambda_i p'_i^T (p'_i is +-p_i, turned into the upper half plane), so that prefix sums give
+every A; on the opposite arc all signs are opposite and A is (1 + a) Lambda^T P - A (MATH.md section 4, way 1).
+
+**Why the bound is a proof.** u = 2^-53, S = sum_i |lambda_i| |p_i|.
+* The prefix sums are balanced trees of depth k = ceil(log2 2N), written out here and not left to a library: each A is a
+  sum of rounded terms with error at most (9 k + 30) u S in Frobenius norm.
+* Computed angles are within 10 u of the true ones. A true q lies in one of the computed arcs, and its signs differ from
+  the arc's only for samples with |p_i^T q| <= 10 u |p_i|: an error of at most 2 * 10 u S in Lambda^T sigma(P q).
+* The ends are evaluated at the exact normal of the line (5 u S away), through A q itself and not through q^T A^T A q,
+  whose root would lose half of the digits. Where the true top singular vector is inside the arc, the value is at least
+  |A|_F / sqrt 2, so that rounding A^T A, or the angle, costs at most 20 u of the value whether it is found or not.
+* Normalised rows, norms over m outputs: (m + 20) u, relative.
+* The part of Xt that Q does not span, E = Xt - P Q, changes h by at most |Lambda|_F |E|_F, since sigma is 1-Lipschitz.
+  So whatever the rank rule neglects is paid for in the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.errors import ProblemError
+from covopt.linalg.psd import RANK_RULE, RankRule, row_space
+from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
+from covopt.model.activation import Activation
+from covopt.oracles.oracle import Answer, oracle_values
+
+
+@dataclass(frozen=True)
+class ArrangementTolerances:
+    """Where rounding is taken for equality; none of these touches the proof.
+
+    Attributes:
+        angle: lines closer than this (radians) are one line in the search for local maxima.
+        slope: derivatives of h^2 below this times u S |A|_F are zero.
+        merge: local maxima closer than this (radians) are reported once.
+    """
+
+    angle: float = 2e-15
+    slope: float = 256.0
+    merge: float = 1e-9
+
+
+def row_basis(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE) -> Float[Tensor, "r d"]:
+    """Orthonormal rows that span the row space of Xt, as far as `rule` keeps directions (linalg/psd.py)."""
+    return row_space(Xt.double(), rule)
+
+
+def row_rank(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE) -> int:
+    """The numerical rank of Xt; up to 2 the arrangement is exact."""
+    return len(row_basis(Xt, rule))
+
+
+def has_rank_at_most(Xt: Float[Tensor, "N d"], most: int, rule: RankRule = RANK_RULE) -> bool:
+    """Whether `row_rank` is at most this; where it is far above, a few rows tell without a decomposition of all."""
+    few = Xt[: 8 * (most + 1)]
+    return row_rank(few, rule) <= most and (len(few) == len(Xt) or row_rank(Xt, rule) <= most)
+
+
+class ArrangementOracle:
+    """The exact maximum of h(w) = |Lambda^T sigma(Xt w)| over unit w, for rank(Xt) <= 2, in O(N m log N).
+
+    Calling it returns all local maxima on the circle, best first (on a plateau its two ends), evaluated by
+    `oracle_values`, and a proved `upper_bound`: the maximum and the rounding that the module's text derives. Where h is
+    0 everywhere the answer is one arbitrary direction with value 0.
+
+    Raises:
+        ProblemError: when the rows of Xt span more than two dimensions.
+    """
+
+    def __init__(
+        self,
+        Xt: Float[Tensor, "N d"],
+        activation: Activation,
+        rule: RankRule = RANK_RULE,
+        tolerances: ArrangementTolerances | None = None,
+    ) -> None:
+        self.Xt, self.activation, self.rule = Xt, activation, rule
+        self.tolerances = tolerances or ArrangementTolerances()
+        self._X, self._size = to_unit_scale(Xt.double())
+        self._Q, self._neglected, self._stretch = self._project()
+        P = self._X @ self._Q.T
+        radius = torch.hypot(P[:, 0], P[:, 1])
+        rows = (radius > 0).nonzero()[:, 0]
+        unit = P[rows] / radius[rows, None]
+        lower = (unit[:, 1] < 0) | ((unit[:, 1] == 0) & (unit[:, 0] < 0))
+        sign = 1.0 - 2.0 * lower.double()
+        unit = unit * sign[:, None]
+        angle, order = torch.atan2(unit[:, 1], unit[:, 0]).sort()
+        self._rows, self._radius, self._sign = rows[order], radius[rows[order]], sign[order]
+        self._unit, self._angle = unit[order], angle
+
+    def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"] | None = None) -> Answer:
+        """All local maxima of h and the proved maximum; `starts` is not needed and not looked at."""
+        Lambda, size = to_unit_scale(Lambda.double())
+        scale = size * self._size
+        weights = Lambda[self._rows] * self._radius[:, None]
+        rest = float(Lambda.norm()) * self._neglected
+        if not weights.any():
+            direction = torch.eye(1, self._X.shape[1], dtype=self._X.dtype, device=self._X.device)
+            return self._answer(direction, direction.new_zeros(1), scale * rest * (1.0 + 2.0**-40))
+        total = float(weights.norm(dim=1).sum())
+        arcs = _Arcs(self._matrices(weights), self._unit, self._angle)
+        q = arcs.maxima(self.tolerances, self.tolerances.slope * UNIT_ROUNDOFF * total)
+        directions = torch.nn.functional.normalize(q @ self._Q, dim=1)
+        values, order = oracle_values(self._X, self.activation, Lambda, directions).sort(descending=True)
+        bound = (max(float(values[0]), arcs.best) + self._allowance(total)) * self._stretch
+        bound = (bound * (1.0 + (Lambda.shape[1] + 20) * UNIT_ROUNDOFF) + rest) * (1.0 + 8 * UNIT_ROUNDOFF)
+        return self._answer(directions[order], scale * values, scale * bound)
+
+    def _answer(self, directions: Tensor, values: Tensor, bound: float) -> Answer:
+        return Answer(directions.to(self.Xt.dtype), values.to(self.Xt.dtype), bound)
+
+    def _allowance(self, total: float) -> float:
+        """The absolute rounding of any arc's value, for S = `total`: the sum of the list in the module's text."""
+        depth = math.ceil(math.log2(2 * len(self._rows)))
+        return (9 * depth + 100) * UNIT_ROUNDOFF * total
+
+    def _project(self) -> tuple[Float[Tensor, "2 d"], float, float]:
+        """(Q, a bound on |Xt - P Q|_F, a bound on the norm of Q); for d <= 2, Q is the identity and nothing is lost."""
+        X = self._X
+        d = X.shape[1]
+        if d <= 2:
+            return torch.eye(2, d, dtype=X.dtype, device=X.device), 0.0, 1.0
+        basis = row_basis(X, self.rule)
+        if len(basis) > 2:
+            raise ProblemError(
+                f"The inputs and their bias column have rank {len(basis)}, and the arrangement covers rank 2 at most;"
+                " use branch-and-bound or the relaxation."
+            )
+        Q = torch.cat([basis, basis.new_zeros(2 - len(basis), d)])
+        rounding = 8 * (d + 2) * UNIT_ROUNDOFF
+        neglected = float((X - (X @ Q.T) @ Q).norm()) * (1 + X.numel() * UNIT_ROUNDOFF) + rounding * float(X.norm())
+        defect = basis @ basis.T - torch.eye(len(basis), dtype=X.dtype, device=X.device)
+        return Q, neglected, 1.0 + float(defect.abs().sum()) + rounding
+
+    def _matrices(self, weights: Float[Tensor, "K m"]) -> Float[Tensor, "2*K m 2"]:
+        """A on the arcs after line 1 ... K and, opposite them, after line 1 ... K again."""
+        slope = self.activation.slope
+        # D_i s_i just before the first line; two Python numbers in torch.where would make it single precision.
+        active = torch.where(self._sign > 0, self._sign, slope * self._sign)
+        terms = weights[:, :, None] * self._unit[:, None, :]
+        sums = prefix_sums(torch.cat([active[:, None, None] * terms, (slope - 1.0) * terms]))
+        start, arcs = sums[len(weights) - 1], sums[len(weights) :]
+        # A before the first line and A after the last one add up to (1 + a) Lambda^T P.
+        return torch.cat([arcs, start + arcs[-1] - arcs])
+
+
+class _Arcs:
+    """h^2 = |A q|^2 on the 2K arcs of the circle; arc j starts at the normal of line j and ends at the next one."""
+
+    def __init__(self, A: Float[Tensor, "J m 2"], unit: Float[Tensor, "K 2"], angle: Float[Tensor, " K"]) -> None:
+        normal = torch.stack([-unit[:, 1], unit[:, 0]], dim=1)
+        ends = torch.cat([angle[1:], angle[:1] + math.pi])
+        self.start_q = torch.cat([normal, -normal])
+        self.start_e = torch.cat([unit, -unit])
+        self.start, self.width = torch.cat([angle, angle + math.pi]), (ends - angle).repeat(2)
+        self.A = A
+        self.first = _side(A, self.start_q, self.start_e)
+        self.last = _side(A, self.start_q.roll(-1, 0), self.start_e.roll(-1, 0))
+        self.gap, self.inside_q, self.inside = self._top()
+        self.inside_value = (A @ self.inside_q[:, :, None])[:, :, 0].norm(dim=1)
+        ends_best = torch.maximum(self.first[0], self.last[0]).max()
+        inside_best = torch.where(self.inside, self.inside_value, 0.0).max()
+        self.best = float(torch.maximum(ends_best, inside_best))
+
+    def _top(self) -> tuple[Tensor, Float[Tensor, "J 2"], Tensor]:
+        """The gap between the eigenvalues of A^T A, its top eigenvector turned to the arc, and whether it is inside."""
+        x, y = self.A[:, :, 0], self.A[:, :, 1]
+        twice, difference = 2.0 * (x * y).sum(dim=1), (x + y).mul(x - y).sum(dim=1)
+        # q = (-sin theta, cos theta): theta is a quarter turn behind the usual angle of q.
+        theta = 0.5 * torch.atan2(twice, difference) - 0.5 * math.pi
+        offset = torch.remainder(theta - self.start, math.pi)
+        theta = self.start + offset
+        q = torch.stack([-theta.sin(), theta.cos()], dim=1)
+        return torch.hypot(twice, difference), q, (offset > 0) & (offset < self.width)
+
+    def maxima(self, tolerances: ArrangementTolerances, slope: float) -> Float[Tensor, "B 2"]:
+        """Every local maximum q of h on the circle: inside an arc, or at a line that h climbs to from both sides.
+
+        `slope` times |A|_F is what rounding makes of a derivative that is zero.
+        """
+        keep = (self.width > tolerances.angle).nonzero()[:, 0]
+        size = slope * self.A.flatten(1).norm(dim=1)
+        falls, flat = _shape(self.first, -1.0, size)
+        rises, level = _shape(self.last, 1.0, size)
+        falls, flat, rises, level = falls[keep], flat[keep], rises[keep].roll(1), level[keep].roll(1)
+        kink = (falls & (rises | level)) | (flat & rises)
+        inside = (self.inside & (self.gap > size))[keep]
+        q = torch.cat([self.start_q[keep][kink], self.inside_q[keep][inside]])
+        values = torch.cat([self.first[0][keep][kink], self.inside_value[keep][inside]])
+        positive = values > 0
+        if not positive.any():  # h is constant on the circle
+            return self.start_q[self.first[0].argmax()][None]
+        return _distinct(q[positive], values[positive], tolerances.merge)
+
+
+def _side(A: Tensor, q: Tensor, e: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """|A q|, half the derivative of |A q|^2 along the circle, and half its second derivative, where dq/dtheta = -e."""
+    at, along = (A @ q[:, :, None])[:, :, 0], (A @ e[:, :, None])[:, :, 0]
+    value = at.norm(dim=1)
+    return value, -(at * along).sum(dim=1), along.square().sum(dim=1) - value.square()
+
+
+def _shape(side: tuple[Tensor, Tensor, Tensor], towards: float, size: Tensor) -> tuple[Tensor, Tensor]:
+    """Whether h falls away from the line on this side (to second order), and whether it is level there."""
+    _, derivative, curvature = side
+    zero = derivative.abs() <= size
+    return (towards * derivative > size) | (zero & (curvature < -size)), zero & (curvature.abs() <= size)
+
+
+def _distinct(q: Float[Tensor, "B 2"], values: Float[Tensor, " B"], merge: float) -> Float[Tensor, "C 2"]:
+    """The best of each run of directions that follow each other within `merge` radians."""
+    q = q[values.argsort(descending=True)]
+    angle, order = torch.atan2(q[:, 1], q[:, 0]).sort()
+    opens = torch.diff(angle, prepend=angle[-1:] - 2.0 * math.pi) > merge
+    run = opens.long().cumsum(0)
+    run = torch.where(run == 0, run[-1], run)  # what precedes the first gap belongs to the last run
+    _, label = torch.unique(run, return_inverse=True)
+    best = torch.full((int(label.max()) + 1,), len(q), device=q.device).scatter_reduce(0, label, order, "amin")
+    return q[best]
+
+
+def prefix_sums(terms: Float[Tensor, "n _ _"]) -> Float[Tensor, "n _ _"]:
+    """sums[k] = terms[0] + ... + terms[k], each added as a tree of depth ceil(log2 n): error <= depth u sum |terms|."""
+    sums, shift = terms, 1
+    while shift < len(sums):
+        sums = torch.cat([sums[:shift], sums[shift:] + sums[:-shift]])
+        shift *= 2
+    return sums

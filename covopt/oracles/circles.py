@@ -1,0 +1,303 @@
+"""Great circles on the sphere, the arcs into which they cut each other, and the maxima of h next to each arc.
+
+Circle g is {q : e_g^T q = 0}, |q| = 1. In its frame B_g, whose rows are b_1, b_2 and e_g, a point of the circle is
+q = (cos, sin, 0), and circle j crosses it where f_j^T q = 0, f_j the first two coordinates of B_g e_j. Turn every e_j
+so that f_j is in the upper half plane, and sort by the angle of f_j: going round, q crosses the lines one after the
+other, and each e_j^T q changes from + to -. For
+
+    h(q) = |M q + sum_g omega_g |e_g^T q||,   M (m, 3),  omega_g in R^m,
+
+the part R = sum_j +- omega_j e_j^T of the matrix on an arc is then T - 2 (prefix sum), T the sum of all; on the
+opposite arc it is -R, and the two cells next to the arc have the matrices A = M + R +- omega_g e_g^T. (m, 3) matrices
+are kept as (3, m), with the arcs as the other dimensions: half 2 (the arc, the opposite arc), K crossings, c circles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from covopt.linalg.rounding import UNIT_ROUNDOFF
+from covopt.linalg.three import eigenvectors, largest_eigenvalue
+from covopt.oracles.arrangement import prefix_sums
+
+
+@dataclass(frozen=True)
+class Circles:
+    """G great circles and what is known of their crossings before h is; K = G - 1, column g is circle g.
+
+    Attributes:
+        normal: e_g (G, 3), unit rows.
+        frame: B_g (G, 3, 3).
+        order: the circle j that makes each crossing (K, G).
+        local: B_g e_j (3, K, G), turned and sorted as the module's text says.
+        length: |f_j|, the sine of the angle between the circles (K, G).
+        angle: the angle of f_j (K, G), ascending in [0, pi].
+        shown: the arcs that show their cells (K, G); the others' cells are seen from an arc that is shown.
+    """
+
+    normal: Float[Tensor, "G 3"]
+    frame: Float[Tensor, "G 3 3"]
+    order: Int[Tensor, "K G"]
+    local: Float[Tensor, "3 K G"]
+    length: Float[Tensor, "K G"]
+    angle: Float[Tensor, "K G"]
+    shown: Bool[Tensor, "K G"]
+
+    @classmethod
+    def of(cls, normal: Float[Tensor, "G 3"], rounding: float) -> Circles:
+        """The arrangement of the circles orthogonal to these unit rows, no two of them parallel; O(G^2 log G).
+
+        `rounding` is what a computed e_j^T q is uncertain by.
+        """
+        frame = _frames(normal)
+        local = torch.einsum("gab,jb->ajg", frame, normal)
+        lower = (local[1] < 0) | ((local[1] == 0) & (local[0] < 0))
+        local = torch.where(lower, -local, local)
+        angle = torch.atan2(local[1], local[0])
+        angle.fill_diagonal_(math.inf)  # a circle does not cross itself: sorted last and dropped
+        angle, order = angle.sort(dim=0)
+        order = order[:-1]
+        local = local.gather(1, order.expand(3, -1, -1))
+        length = torch.hypot(local[0], local[1])
+        shown = _shown(order, angle[:-1], 4.0 * math.pi * rounding / length.amin(dim=0))
+        return cls(normal, frame, order, local, length, angle[:-1], shown)
+
+    def fineness(self) -> float:
+        """sum_g 1 / min_j sin(angle between circles g and j): what nearly parallel circles cost the proof."""
+        return float((1.0 / self.length.amin(dim=0)).sum())
+
+    def slices(self, rows: int, entries: int) -> Iterator[slice]:
+        """Consecutive circles, as many at a time as keep their (3, m) matrices, m = `rows`, within `entries`."""
+        count = max(1, entries // (3 * rows * max(1, len(self.order))))
+        for start in range(0, len(self.normal), count):
+            yield slice(start, start + count)
+
+
+def _shown(order: Int[Tensor, "K G"], angle: Float[Tensor, "K G"], short: Float[Tensor, " G"]) -> Bool[Tensor, "K G"]:
+    """One arc or more of every cell that has an arc longer than `short`.
+
+    Call a circle clear if all of its arcs are longer: then their order is certain. An arc of a clear circle g is left
+    out if one of the two circles that end it is clear and comes before g: that circle shows the same cells. Of the
+    long arcs of a cell, either one is on a circle that is not clear, or the first one is kept.
+    """
+    width = torch.cat([angle[1:], angle[:1] + math.pi]) - angle
+    clear = (width > short).all(dim=0)
+    earlier = clear[order] & (order < torch.arange(len(clear), device=order.device))
+    return ~(clear & (earlier | earlier.roll(-1, 0)))
+
+
+def _frames(normal: Float[Tensor, "G 3"]) -> Float[Tensor, "G 3 3"]:
+    """Rows b_1, b_2, e: right-handed orthonormal frames."""
+    axis = torch.nn.functional.one_hot(normal.abs().argmin(dim=1), 3).to(normal.dtype)
+    first = torch.nn.functional.normalize(torch.linalg.cross(normal, axis), dim=1)
+    return torch.stack([first, torch.linalg.cross(normal, first), normal], dim=1)
+
+
+@dataclass(frozen=True)
+class Points:
+    """Directions on the sphere q (B, 3) and h there (B,)."""
+
+    q: Float[Tensor, "B 3"]
+    values: Float[Tensor, " B"]
+
+    def where(self, keep: Bool[Tensor, " B"]) -> Points:
+        """Some of them."""
+        return Points(self.q[keep], self.values[keep])
+
+
+class Arcs:
+    """All arcs of some of the circles (the `columns`), for one h, given by M and the omega_g (rows of `even`).
+
+    Attributes:
+        value: h at the point where the arc starts (2, K, c), which is where the arc before it ends.
+        inside: whether the top singular vector of A, restricted to the circle, is inside the arc (2, K, c).
+        top: the singular value (2, K, c).
+    """
+
+    def __init__(self, circles: Circles, columns: slice, odd: Float[Tensor, "m 3"], even: Float[Tensor, "G m"]) -> None:
+        self.frame, self.own = circles.frame[columns], even[columns].T
+        self.order, self.angle = circles.order[:, columns], circles.angle[:, columns]
+        self.local, self.length = circles.local[:, :, columns], circles.length[:, columns]
+        self.shown = circles.shown[:, columns]
+        self.even, self.index = even, torch.arange(len(even), device=even.device)[columns]
+        M = torch.einsum("md,cbd->bmc", odd, self.frame)
+        terms = even.T[:, self.order].permute(1, 0, 2)[:, None] * self.local.permute(1, 0, 2)[:, :, None]
+        sums = prefix_sums(terms.flatten(1, 2).contiguous()).unflatten(1, (3, len(odd)))
+        R = sums[-1:] - 2.0 * sums
+        self.A = torch.stack([M + R, M - R])
+        self._measure()
+
+    def _measure(self) -> None:
+        x, y = self.A[:, :, 0], self.A[:, :, 1]
+        self.unit = self.local[:2] / self.length
+        self.value = (y * self.unit[0, :, None] - x * self.unit[1, :, None]).square_().sum(dim=2).sqrt_()
+        self.xx, self.yy, self.xy = x.square().sum(dim=2), y.square().sum(dim=2), (x * y).sum(dim=2)
+        mean, difference = 0.5 * (self.xx + self.yy), 0.5 * (self.xx - self.yy)
+        self.top = (mean + torch.hypot(difference, self.xy)).sqrt()
+        start = self.angle + 0.5 * math.pi
+        width = torch.cat([self.angle[1:], self.angle[:1] + math.pi]) - self.angle
+        # The opposite arc starts half a turn later, and a singular vector is known up to half a turn.
+        offset = torch.remainder(0.5 * torch.atan2(self.xy, difference) - start, math.pi)
+        self.inside = (offset > 0) & (offset < width)
+        self.top_angle = start + offset
+
+    def best(self) -> Points:
+        """The largest h where an arc starts, and the largest inside an arc (0 if there is none), with their points."""
+        tops = torch.where(self.inside, self.top, 0.0)
+        start, top = _largest(self.value), _largest(tops)
+        q = torch.cat([self._global(self._starts(start), start), self._global(self._tops(top), top)])
+        return Points(q, torch.cat([self.value[start], tops[top]]))
+
+    def kinks(self, floor: float) -> Points:
+        """The local maxima of h on the circles, h >= floor: inside arcs, and where circles cross."""
+        inside, crossing = self._kinks_inside(floor), self._kinks_crossing(floor)
+        return Points(torch.cat([inside.q, crossing.q]), torch.cat([inside.values, crossing.values]))
+
+    def _kinks_inside(self, floor: float) -> Points:
+        """Across the circle, h^2 / 2 has the slopes +-y^T a_3 + y^T omega, y = A q: both must be < 0."""
+        where = (self.inside & (self.top >= floor)).nonzero().unbind(1)
+        q, A = self._tops(where), self._matrices(where)
+        y = _apply(A, q)
+        falls = (y * A[:, 2]).sum(dim=1).abs() < -(y * self.own[:, where[2]].T).sum(dim=1)
+        where = tuple(index[falls] for index in where)
+        return Points(self._global(q[falls], where), self.top[where])
+
+    def _kinks_crossing(self, floor: float) -> Points:
+        """h falls along both circles in both directions, and so in all: its slope is linear in between.
+
+        On the right of the crossing A acts, on the left A + 2 omega_j e_j^T.
+        """
+        where = ((self.value >= floor) & (self.order < self.index)).nonzero().unbind(1)
+        half, k, c = where
+        q, A = self._starts(where), self._matrices(where)
+        y, e, length = _apply(A, q), self.local[:, k, c].T, self.length[k, c]
+        sign = 1.0 - 2.0 * half.to(e.dtype)
+        backwards = torch.cat([self.unit[:, k, c].T * sign[:, None], torch.zeros_like(e[:, :1])], dim=1)
+        slope = (y * _apply(A, backwards)).sum(dim=1)
+        here, other = (y * self.own[:, c].T).sum(dim=1), (y * self.even[self.order[k, c]]).sum(dim=1)
+        along = (y * _apply(A, torch.linalg.cross(q, e))).sum(dim=1)
+        falls = (slope > 0) & (slope + 2.0 * length * other < 0) & (along.abs() < -length * here)
+        where = (half[falls], k[falls], c[falls])
+        return Points(self._global(q[falls], where), self.value[where])
+
+    def cells(self, floor: float) -> Cells:
+        """The cells next to the arcs that show them, as far as their matrices reach the norm `floor`."""
+        side, half, k, c = ((self._reach() >= floor * floor) & self.shown).nonzero().unbind(1)
+        sign, turn = (1.0 - 2.0 * index.to(self.own.dtype) for index in (side, half))
+        A = self._matrices((half, k, c))
+        A[:, 2] += sign[:, None] * self.own[:, c].T
+        # On the arc after crossing k, e_k^T q < 0 and the next one is > 0; after the last comes the first, turned.
+        following = (k + 1) % len(self.order)
+        wraps = torch.where(following == 0, -turn, turn)
+        walls = [-turn[:, None] * self.local[:, k, c].T, wraps[:, None] * self.local[:, following, c].T]
+        return Cells(A, torch.stack(walls, dim=1), sign, self.frame[c])
+
+    def _reach(self) -> Float[Tensor, "2 2 K c"]:
+        """Upper bounds on |A|_op^2 in the cells on the positive and on the negative side of the circle."""
+        x, y, z = self.A.unbind(2)
+        xz, yz, zz = (x * z).sum(dim=2), (y * z).sum(dim=2), z.square().sum(dim=2)
+        own_x, own_y, own_z = ((column * self.own).sum(dim=2) for column in (x, y, z))
+        own = self.own.square().sum(dim=0)
+        # The entries below are sums of what may cancel.
+        rounding = 8 * (len(self.own) + 6) * UNIT_ROUNDOFF * (self.xx + self.yy + zz + own)
+        sides = []
+        for side in (1.0, -1.0):
+            diagonal = (self.xx, self.yy, zz + own + 2.0 * side * own_z)
+            off = (self.xy, xz + side * own_x, yz + side * own_y)
+            sides.append(largest_eigenvalue(diagonal, off) + rounding)
+        return torch.stack(sides)
+
+    def _matrices(self, where: tuple[Tensor, ...]) -> Float[Tensor, "B 3 m"]:
+        half, k, c = where
+        return self.A[half, k, :, :, c]
+
+    def _starts(self, where: tuple[Tensor, ...]) -> Float[Tensor, "B 3"]:
+        half, k, c = where
+        sign = 1.0 - 2.0 * half.to(self.unit.dtype)
+        return torch.stack([-self.unit[1, k, c] * sign, self.unit[0, k, c] * sign, torch.zeros_like(sign)], dim=1)
+
+    def _tops(self, where: tuple[Tensor, ...]) -> Float[Tensor, "B 3"]:
+        angle = self.top_angle[where] + math.pi * where[0]
+        return torch.stack([angle.cos(), angle.sin(), torch.zeros_like(angle)], dim=1)
+
+    def _global(self, q: Float[Tensor, "B 3"], where: tuple[Tensor, ...]) -> Float[Tensor, "B 3"]:
+        return (q[:, None] @ self.frame[where[2]])[:, 0]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Cells whose maximum may be large: matrices A and walls, in the frame of the circle that they were seen from.
+
+    Attributes:
+        A: (B, 3, m), transposed.
+        walls: e_j, turned inwards, of the two circles that end the arc (B, 2, 3).
+        side: the side of the circle on which the cell lies, +-1 (B,).
+        frame: of the circle (B, 3, 3).
+    """
+
+    A: Float[Tensor, "B 3 m"]
+    walls: Float[Tensor, "B 2 3"]
+    side: Float[Tensor, " B"]
+    frame: Float[Tensor, "B 3 3"]
+
+    def tops(self) -> tuple[Points, float]:
+        """Top singular vectors q of A (either sign) that are inside the three known walls, |A q|, and what they miss.
+
+        The second answer is eta with |A|_op^2 <= (1 + eta) |A q|^2 for every cell, those left out included, by
+        Gershgorin's circles of V^T (A A^T) V for the computed eigenvectors V; no library's accuracy is relied on.
+        """
+        if len(self.A) == 0:
+            return Points(self.A.new_zeros(0, 3), self.A.new_zeros(0)), 0.0
+        G = self.A @ self.A.mT
+        V = eigenvectors(G)
+        T = V.mT @ G @ V
+        defect = float((V.mT @ V - torch.eye(3, dtype=V.dtype, device=V.device)).flatten(1).norm(dim=1).max())
+        top, column = T.diagonal(dim1=1, dim2=2).max(dim=1)
+        ratio = T.abs().sum(dim=2).amax(dim=1) / top.clamp_min(torch.finfo(T.dtype).tiny)
+        eta = max(0.0, float(ratio.max()) * (1.0 + 4.0 * defect) - 1.0) + 64 * UNIT_ROUNDOFF
+        q = V.gather(2, column[:, None, None].expand(-1, 3, 1))[:, :, 0]
+        q = torch.cat([q, -q])
+        again = torch.arange(len(self.A), device=q.device).repeat(2)
+        inside = (q[:, 2] * self.side[again] > 0) & ((self.walls[again] @ q[:, :, None])[:, :, 0] > 0).all(dim=1)
+        q, again = q[inside], again[inside]
+        values = _apply(self.A[again], q).norm(dim=1)
+        return Points((q[:, None] @ self.frame[again])[:, 0], values), eta
+
+
+def _apply(A: Float[Tensor, "B 3 m"], q: Float[Tensor, "B 3"]) -> Float[Tensor, "B m"]:
+    """A q, for A stored transposed."""
+    return (q[:, None] @ A)[:, 0]
+
+
+def _largest(values: Tensor) -> tuple[Tensor, ...]:
+    """The index of the largest entry, one tensor of length 1 for each dimension."""
+    place = int(values.argmax())  # torch.unravel_index imports sympy: a second
+    return tuple(torch.tensor([k], device=values.device) for k in np.unravel_index(place, values.shape))
+
+
+def leaders(unit: Float[Tensor, "n 3"], near: float) -> Int[Tensor, " n"]:
+    """For each unit row the earlier row, or itself, that stands for it: at most `near` from it up to sign; O(n^2)."""
+    lead = torch.full((len(unit),), -1, device=unit.device)
+    close = _close(unit, near)
+    lonely = close.sum(dim=1) == 1
+    lead[lonely] = lonely.nonzero()[:, 0]
+    for row in (~lonely).nonzero()[:, 0].tolist():
+        if lead[row] < 0:
+            lead[close[row] & (lead < 0)] = row
+    return lead
+
+
+def _close(unit: Float[Tensor, "n 3"], near: float) -> Bool[Tensor, "n n"]:
+    """Which rows are parallel within `near`; entry by entry, because a scalar product sees no angle below 1e-8."""
+    same, opposite = (
+        torch.stack([(unit[:, None, axis] - sign * unit[None, :, axis]).square() for axis in range(3)]).sum(dim=0)
+        for sign in (1.0, -1.0)
+    )
+    return torch.minimum(same, opposite) <= near * near

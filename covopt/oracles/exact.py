@@ -1,0 +1,28 @@
+"""The exact oracle that data allow, if there is one: the circle up to rank two, the sphere for rank three."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.linalg.psd import RANK_RULE, RankRule
+from covopt.model.activation import Activation
+from covopt.oracles.arrangement import ArrangementOracle, has_rank_at_most
+from covopt.oracles.sphere import SphereOracle
+
+# More great circles than this are too many for their table of crossings (150 bytes for each pair).
+MOST_CIRCLES = 1500
+
+
+def exact_oracle(
+    Xt: Float[Tensor, "N d"], activation: Activation, rule: RankRule = RANK_RULE, most_circles: int = MOST_CIRCLES
+) -> ArrangementOracle | SphereOracle | None:
+    """An oracle whose bound is the maximum itself; None for rank > 3, or rank 3 with more than `most_circles` rows."""
+    if has_rank_at_most(Xt, 2, rule):
+        return ArrangementOracle(Xt, activation, rule)
+    return SphereOracle(Xt, activation, rule) if has_exact_oracle(Xt, rule, most_circles) else None
+
+
+def has_exact_oracle(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE, most_circles: int = MOST_CIRCLES) -> bool:
+    """Whether `exact_oracle` has one."""
+    return has_rank_at_most(Xt, 3 if len(Xt) <= most_circles else 2, rule)

@@ -1,0 +1,28 @@
+"""The exact oracle of linear networks: h(w) = |Lambda^T Xt w| is largest at the top right singular vector."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.oracles.oracle import Answer
+
+
+class LinearOracle:
+    """All right singular vectors of Lambda^T Xt with their singular values; the largest is the proved maximum.
+
+    `upper_bound` adds `rounding` (relative to |Lambda|_F |Xt|_F, far above what LAPACK's backward error and the
+    matrix product can lose in float64).
+    """
+
+    def __init__(self, Xt: Float[Tensor, "N d"], rounding: float = 1e-13) -> None:
+        self.Xt, self.rounding = Xt.double(), rounding
+        self._size = float(self.Xt.norm())
+
+    def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"] | None = None) -> Answer:
+        """The right singular vectors, best first; `starts` is not looked at."""
+        Lambda = Lambda.double()
+        _, s, Vh = torch.linalg.svd(Lambda.T @ self.Xt, full_matrices=False)
+        allowance = self.rounding * len(self.Xt) ** 0.5 * float(Lambda.norm()) * self._size
+        return Answer(Vh, s, float(s[0]) + allowance)

@@ -1,0 +1,218 @@
+"""The convex-concave ascent of h(w) = |Lambda^T sigma(Xt w)| on the sphere, batched over starts (MATH.md section 4).
+
+At w_t let u be the unit vector along Lambda^T sigma(Xt w_t) and a = Lambda u, so that h(w_t) = sum_i a_i sigma(x_i^T
+w_t) and h(w) >= sum_i a_i sigma(x_i^T w) for every w. The terms with a_i > 0 are convex in w and are replaced by
+their tangents, g = sum_{a_i > 0} a_i sigma'(x_i^T w_t) x_i; the others are concave and stay as they are. The minorant
+
+    g^T w - sum_{a_i < 0} |a_i| sigma(x_i^T w),  |w| <= 1,
+
+is maximised exactly: with sigma(x) = max_{slope <= s <= 1} s x its dual is the box-constrained least squares
+min { |g - sum_i alpha_i x_i| : slope |a_i| <= alpha_i <= |a_i| where a_i < 0, alpha_i = 0 elsewhere }, and w_{t+1} is
+the normalised residual. So h never decreases, and a sample with alpha_i strictly inside its box lies on the kink
+x_i^T w = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from covopt.linalg.rounding import to_unit_scale
+from covopt.model.activation import Activation
+from covopt.oracles.oracle import Answer, oracle_values
+
+
+@dataclass(frozen=True)
+class AscentOptions:
+    """How hard the search tries.
+
+    Attributes:
+        steps: convex-concave steps for each start, at most.
+        inner: accelerated projected-gradient steps on each box-constrained least squares.
+        check: how often they ask whether they may end: when no multiplier moves by more than `still`, relative.
+        still: see `check`.
+        gain: an ascent stops when a step raises h by less than this, relative.
+        cosine: local maxima are one when the cosine of their angle is at least 1 - cosine.
+        entries: starts are taken in chunks of at most this many entries of a (starts, N) array.
+        finishing: of `steps`, those at the end in the dtype of the data; the others are in float32.
+        roughly: `gain` of the search in float32.
+        together: on a GPU, steps between two looks at which ascents go on.
+    """
+
+    steps: int = 20
+    inner: int = 100
+    check: int = 20
+    still: float = 1e-9
+    gain: float = 1e-7
+    cosine: float = 1e-6
+    entries: int = 2**22
+    finishing: int = 4
+    roughly: float = 1e-5
+    together: int = 10
+
+
+@dataclass
+class _Ascents:
+    """Points W (B, d) of ascents, their values h (B,), and their multipliers alpha (B, N)."""
+
+    W: Tensor
+    h: Tensor
+    alpha: Tensor
+
+    def take(self, which: Tensor) -> _Ascents:
+        """Those that are marked, or in these places."""
+        return _Ascents(self.W[which], self.h[which], self.alpha[which])
+
+    def put(self, places: Tensor, other: _Ascents) -> None:
+        """Write them into their places."""
+        self.W[places], self.h[places], self.alpha[places] = other.W, other.h, other.alpha
+
+
+class ConvexConcaveOracle:
+    """A search for many distinct local maxima of h; its bound is infinite, because a search proves nothing."""
+
+    def __init__(self, Xt: Float[Tensor, "N d"], activation: Activation, options: AscentOptions | None = None) -> None:
+        self.Xt, self._size = to_unit_scale(Xt)  # in float32 other scales would not fit
+        self.activation = activation
+        self.options = options or AscentOptions()
+        self.rough = self.options.finishing
+        self._single = self.Xt.float() if Xt.dtype == torch.float64 else None
+        self._curvature = float(torch.linalg.matrix_norm(self.Xt, 2)) ** 2
+
+    def __call__(
+        self,
+        Lambda: Float[Tensor, "N m"],
+        starts: Float[Tensor, "S d"],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Answer:
+        """Distinct local maxima reached from `starts`, best first; `stop` is asked between steps."""
+        if self._curvature == 0.0 or not bool(Lambda.any()):
+            return Answer(starts[:0], starts.new_zeros(0))
+        size = max(1, self.options.entries // len(self.Xt))
+        parts = [self.ascend(Lambda, chunk, stop) for chunk in starts.split(size)]
+        directions, values = torch.cat([w for w, _ in parts]), torch.cat([h for _, h in parts])
+        kept = distinct(directions, values, self.options.cosine)
+        return Answer(directions[kept], values[kept])
+
+    def ascend(
+        self,
+        Lambda: Float[Tensor, "N m"],
+        starts: Float[Tensor, "S d"],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> tuple[Float[Tensor, "S d"], Float[Tensor, " S"]]:
+        """Ascend from every start; the unit directions and their values, in the order of the starts.
+
+        The search runs in float32, then every ascent is finished, and its value computed, in the dtype of Xt.
+        """
+        Lambda, scale = to_unit_scale(Lambda)
+        W = torch.nn.functional.normalize(starts, dim=1)
+        h = oracle_values(self.Xt, self.activation, Lambda, W)
+        alpha = W.new_zeros(len(W), len(self.Xt))
+        finishing = self.options.steps
+        if self._single is not None and finishing > self.options.finishing:
+            finishing = self.options.finishing
+            low = _Ascents(W.float(), h.float(), alpha.float())
+            self._climb(self._single, Lambda.float(), low, self.options.steps - finishing, self.options.roughly, stop)
+            # Rounding may have lowered what float32 took for a rise.
+            value = oracle_values(self.Xt, self.activation, Lambda, found := _unit(low.W.to(W)))
+            up = value > h
+            W, h = torch.where(up[:, None], found, W), torch.where(up, value, h)
+            alpha = low.alpha.to(W)
+        ascents = _Ascents(W, h, alpha)
+        self._climb(self.Xt, Lambda, ascents, finishing, self.options.gain, stop)
+        return ascents.W, scale * self._size * ascents.h
+
+    def _climb(
+        self, Xt: Tensor, Lambda: Tensor, ascents: _Ascents, steps: int, gain: float, stop: Callable[[], bool]
+    ) -> None:
+        """At most `steps` steps of all ascents; those that stand still leave, on a GPU only now and then.
+
+        To ask which ascents go on is to wait for the device: on a CPU that costs nothing and is done at every step.
+        """
+        live, going = torch.arange(len(ascents.h), device=Xt.device), ascents.h > 0
+        every = self.options.together if Xt.is_cuda else 1
+        here = ascents
+        for step in range(steps):
+            if step % every == 0:
+                live, here = live[going], here.take(going)
+                if not len(live) or stop():
+                    return
+            new, here.alpha = self._step(Xt, Lambda, here.W, here.alpha)
+            value = oracle_values(Xt, self.activation, Lambda, new)
+            # The inner solve is inexact: an ascent keeps its point unless h rose.
+            up, going = value > here.h, value - here.h > gain * here.h
+            here.W, here.h = torch.where(up[:, None], new, here.W), torch.where(up, value, here.h)
+            ascents.put(live, here)
+
+    def _step(
+        self, Xt: Tensor, Lambda: Float[Tensor, "N m"], W: Float[Tensor, "B d"], alpha: Float[Tensor, "B N"]
+    ) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B N"]]:
+        """One convex-concave step from each row of W, the multipliers warm-started at `alpha`."""
+        Z = W @ Xt.T
+        u = _unit(self.activation(Z) @ Lambda)
+        a = u @ Lambda.T
+        g = torch.where(a > 0, a * self.activation.derivative(Z), 0.0) @ Xt
+        upper = (-a).clamp_min(0.0)
+        alpha, residual = self._box_least_squares(Xt, g, self.activation.slope * upper, upper, alpha)
+        return _unit(residual), alpha
+
+    def _box_least_squares(
+        self,
+        Xt: Float[Tensor, "N d"],
+        g: Float[Tensor, "B d"],
+        lower: Float[Tensor, "B N"],
+        upper: Float[Tensor, "B N"],
+        alpha: Float[Tensor, "B N"],
+    ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B d"]]:
+        """min over lower <= alpha <= upper of |g - alpha Xt|^2 / 2, by FISTA restarted row by row.
+
+        Source: Beck, Teboulle (2009); O'Donoghue, Candes, Adaptive restart (2015), gradient scheme.
+        """
+        alpha = torch.clamp(alpha, lower, upper)
+        ahead, t = alpha, 1.0
+        for step in range(1, self.options.inner + 1):
+            descent = torch.addmm(g, ahead, Xt, alpha=-1.0) @ Xt.T
+            new = torch.clamp(torch.add(ahead, descent, alpha=1.0 / self._curvature), lower, upper)
+            move = new - alpha
+            if (
+                not Xt.is_cuda
+                and step % self.options.check == 0
+                and bool(move.abs().max() <= self.options.still * upper.max())
+            ):
+                alpha = new
+                break
+            following = (1.0 + (1.0 + 4.0 * t * t) ** 0.5) / 2.0
+            # A mask times a Python number would have torch's default dtype, which is the user's to set.
+            onward = (torch.linalg.vecdot(ahead - new, move) <= 0).to(move.dtype)
+            momentum = onward * ((t - 1.0) / following)
+            ahead = torch.addcmul(new, momentum[:, None], move)
+            alpha, t = new, following
+        return alpha, torch.addmm(g, alpha, Xt, alpha=-1.0)
+
+
+def distinct(
+    directions: Float[Tensor, "B d"], values: Float[Tensor, " B"], cosine: float, chunk: int = 2048
+) -> Int[Tensor, " K"]:
+    """Places of the distinct rows with positive values, best first: each is kept unless a better kept one is close."""
+    order = values.argsort(descending=True)
+    order = order[values[order] > 0]
+    kept = order[:0]
+    for part in order.split(chunk):
+        rows = directions[part]
+        alone = (rows @ directions[kept].T < 1.0 - cosine).all(dim=1)
+        part, rows = part[alone], rows[alone]
+        better = ((rows @ rows.T) >= 1.0 - cosine).tril(-1)
+        # Who is kept depends on better rows only: the first k are right after k rounds, and few rounds change anything.
+        mine, before = torch.ones_like(part, dtype=torch.bool), None
+        while before is None or not torch.equal(mine, before):
+            mine, before = ~(better & mine).any(dim=1), mine
+        kept = torch.cat([kept, part[mine]])
+    return kept
+
+
+def _unit(rows: Float[Tensor, "B d"]) -> Float[Tensor, "B d"]:
+    return torch.nn.functional.normalize(rows, dim=1)

@@ -1,0 +1,332 @@
+"""Each loss as least squares, so that one master serves them all.
+
+The master (master.py) minimises sum_i |F_i - T_i|^2 / mu_i + the cost of the neurons, in units of lam:
+
+* mse: mu_i = N lam and T = Y, exactly.
+* interpolate: the augmented Lagrangian, T = Y + mu Lambda_prev; F = Y holds in the limit (Rockafellar 1976: the
+  proximal-point method on the dual). The answer is repaired to F = Y exactly.
+* mse with so small a lam that Y - F = N lam Lambda would be lost in rounding: the same with larger mu and
+  T = Y + (mu - N lam) Lambda_prev, whose limit is F = Y - N lam Lambda. The answer gets the best outputs for N lam.
+* cross_entropy: a quadratic model at F with each sample's own curvature rho_i, mu_i = 2 lam / rho_i and
+  T = F - grad / rho; raised until the true objective falls (a proximal Newton method).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.errors import ProblemError
+from covopt.linalg.psd import RankRule, thin
+from covopt.model.problem import Problem
+from covopt.shallow.master import Master, Mixture
+from covopt.shallow.softmax_newton import refine
+
+LOST = 1e-9
+"""Below this part of `largest_mu`, mu = N lam leaves less than half of the digits of Lambda = (Y - F) / mu."""
+
+
+def mixture_outputs(
+    Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], bias: Float[Tensor, " m"], beta: float
+) -> Float[Tensor, "N m"]:
+    """F = Phi V + beta 1 b^T."""
+    return torch.addmm(beta * bias, Phi, outputs)
+
+
+def _squares(F: Tensor, targets: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
+    """sum_i |F_i - T_i|^2 / mu_i and its gradient."""
+    rest = F - targets
+    gradient = 2.0 * rest / mu[:, None]
+    return 0.5 * (gradient * rest).sum(), gradient
+
+
+@runtime_checkable
+class Fit(Protocol):
+    """A loss, seen by the master through least squares."""
+
+    def solve(
+        self, Phi: Float[Tensor, "N n"], eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool]
+    ) -> Mixture:
+        """The best mixture of the features, warm-started at eta; `Lambda` is the dual point of the true loss."""
+        ...
+
+    @property
+    def settled(self) -> bool:
+        """Whether the next call of `solve` asks about the same question, not about one nearer to the loss."""
+        ...
+
+    def squares(self) -> tuple[Float[Tensor, "N m"], float] | None:
+        """T and mu of that loss where it is least squares with one mu for all samples."""
+        ...
+
+    def smooth(self, F: Float[Tensor, "N m"]) -> tuple[Float[Tensor, ""], Float[Tensor, "N m"]]:
+        """The loss that weights may descend between master solves, in units of lam, and its gradient."""
+        ...
+
+    def curvature(self, F: Float[Tensor, "N m"]) -> float:
+        """Half of the mean diagonal of `smooth`'s Hessian at F, in units of lam."""
+        ...
+
+    def moved(self, F: Float[Tensor, "N m"], mixture: Mixture) -> None:
+        """The weights have descended to a network with outputs F."""
+        ...
+
+    def network(
+        self, Phi: Float[Tensor, "N n"], mixture: Mixture
+    ) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]] | None:
+        """Outputs v_k and bias b of the network to report; None where it would not be feasible yet."""
+        ...
+
+
+class LeastSquaresFit:
+    """mse."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._mu = problem.Y.new_full((problem.samples,), problem.samples * problem.lam)
+
+    def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
+        return Master(Phi, self._problem.Y, self._mu, self._problem.bias(1)).solve(eta, tolerance, stop)
+
+    @property
+    def settled(self) -> bool:
+        return True
+
+    def squares(self) -> tuple[Tensor, float]:
+        return self._problem.Y, self._problem.samples * self._problem.lam
+
+    def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
+        return _squares(F, self._problem.Y, self._mu)
+
+    def curvature(self, F: Tensor) -> float:
+        return 1.0 / float(self._mu[0])
+
+    def moved(self, F: Tensor, mixture: Mixture) -> None:
+        """Nothing to remember."""
+
+    def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
+        return mixture.outputs, mixture.bias
+
+
+@dataclass(frozen=True)
+class LagrangianOptions:
+    """The augmented Lagrangian's schedule.
+
+    Attributes:
+        start: the first mu, relative to |Y|_F |Xt|_op, which bounds the mu above which no neuron pays.
+        shrink: mu falls by this factor while the residual falls too slowly.
+        smallest: mu never falls below this, relative to the first.
+        quickly: for mse mu falls by this factor, and the multiplier does not follow, while the misfit is not `close`.
+        close: |F - Y|_F relative to |Y|_F.
+        rounding: for mse mu may fall down to N lam, but not below this part of `largest_mu`.
+        progress: the fall of the residual per round that leaves mu as it is.
+        settled: the multiplier follows once max h is at most this; before, the dictionary is too poor to fit.
+    """
+
+    start: float = 0.03
+    shrink: float = 0.1
+    smallest: float = 1e-4
+    quickly: float = 1e-2
+    close: float = 1e-6
+    rounding: float = 1e-16
+    progress: float = 0.3
+    settled: float = 1.5
+
+
+class MultiplierFit:
+    """interpolate, and mse with a small lam: one step of the augmented Lagrangian for each call of `solve`."""
+
+    def __init__(self, problem: Problem, options: LagrangianOptions | None = None) -> None:
+        self._problem, self.options = problem, options or LagrangianOptions()
+        self._size = float(problem.Y.norm())
+        largest = largest_mu(problem)
+        self._first = self.options.start * largest or 1.0
+        # What mu is to be in the end: F = Y - mu Lambda.
+        self._last = 0.0 if problem.interpolates else problem.samples * problem.lam
+        self._least = max(self._last, self.options.rounding * largest)
+        if problem.interpolates:
+            self._least = self.options.smallest * self._first
+        self._close = problem.interpolates
+        self._mu, self._multiplier, self._residual = self._first, torch.zeros_like(problem.Y), torch.inf
+        self._targets, self._weights = problem.Y, problem.Y.new_full((problem.samples,), self._mu)
+
+    def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
+        problem = self._problem
+        self._targets = problem.Y + (self._mu - self._last) * self._multiplier
+        self._weights = problem.Y.new_full((problem.samples,), self._mu)
+        mixture = Master(Phi, self._targets, self._weights, problem.bias(1)).solve(eta, tolerance, stop)
+        F = mixture_outputs(Phi, mixture.outputs, mixture.bias, problem.bias(1))
+        residual = float((F - problem.Y + self._last * mixture.Lambda).norm())
+        if not problem.interpolates:
+            self._close = float((F - problem.Y).norm()) <= self.options.close * self._size
+        if not self._close:
+            self._mu = max(self._mu * self.options.quickly, self._least)
+        elif residual > self.options.progress * self._residual:
+            self._mu = max(self._mu * self.options.shrink, self._least)
+        self._residual = residual
+        return mixture
+
+    @property
+    def settled(self) -> bool:
+        return self._close or float(self._weights[0]) <= self._least
+
+    def follow(self, Lambda: Tensor, maximum: float) -> None:
+        """The multiplier moves to the last dual point when the oracle finds the dictionary rich enough."""
+        if maximum <= self.options.settled and self._close:
+            self._multiplier = Lambda
+
+    def squares(self) -> tuple[Tensor, float]:
+        return self._targets, float(self._weights[0])
+
+    def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
+        return _squares(F, self._targets, self._weights)
+
+    def curvature(self, F: Tensor) -> float:
+        return 1.0 / float(self._weights[0])
+
+    def moved(self, F: Tensor, mixture: Mixture) -> None:
+        self._residual = float((F - self._problem.Y).norm())
+
+    def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor] | None:
+        """min sum |v_k|^2 / eta_k + |b|^2 with F = Y: V = eta^{1/2} (Phi eta^{1/2})^+ Y, through a thin factor.
+
+        For mse + |F - Y|^2 / (N lam) instead of F = Y, which makes the pseudo-inverse a ridge regression.
+        """
+        problem, alive = self._problem, mixture.eta > 0
+        if problem.interpolates and self._residual > 0.1 * self._size:
+            return None
+        root = mixture.eta[alive].sqrt()
+        bias = Phi.new_full((len(Phi), 1), problem.bias(1))
+        factor = thin(torch.cat([Phi[:, alive] * root, bias], dim=1), RankRule(tikhonov=self._last))
+        scaled = factor.solve(problem.Y)
+        outputs = torch.zeros_like(mixture.outputs)
+        outputs[alive] = root[:, None] * scaled[:-1]
+        F = mixture_outputs(Phi, outputs, scaled[-1], problem.bias(1))
+        if problem.interpolates and not problem.allows(float((F - problem.Y).abs().max())):
+            return None
+        return outputs, scaled[-1]
+
+
+@dataclass(frozen=True)
+class ProximalOptions:
+    """The proximal Newton method's limits.
+
+    Attributes:
+        steps: models for each call, at most.
+        floor: the least curvature, relative to the largest possible 1 / (2 N), at most; for inputs of size 1 the
+            minimum has 1 - p of about N lam, and below that nothing is gained.
+        raise_by: factor on the curvature after a step that failed.
+        stiffest: the largest such factor in all.
+    """
+
+    steps: int = 12
+    floor: float = 1e-4
+    raise_by: float = 4.0
+    stiffest: float = 1e6
+
+
+class CrossEntropyFit:
+    """cross_entropy: quadratic models at the current outputs."""
+
+    def __init__(self, problem: Problem, options: ProximalOptions | None = None) -> None:
+        self._problem, self.options = problem, options or ProximalOptions()
+        reach = max(1.0, float(problem.Xt.square().sum(dim=1).max()))
+        self._floor = min(self.options.floor, problem.samples * problem.lam / reach)
+        self._stiffness = 1.0
+        self._F, self._cost = torch.zeros_like(problem.Y), torch.inf
+
+    def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
+        problem = self._problem
+        mixture, best = None, None
+        for _ in range(self.options.steps):
+            targets, mu = self._model(self._F)
+            mixture = Master(Phi, targets, mu, problem.bias(1)).solve(eta, tolerance, stop)
+            mixture = self._refined(Phi, mixture, tolerance, stop)
+            new = mixture_outputs(Phi, mixture.outputs, mixture.bias, problem.bias(1))
+            value = self._objective(new, mixture)
+            if value > self._cost and self._stiffness < self.options.stiffest:
+                self._stiffness *= self.options.raise_by
+                continue
+            fall = self._cost - value
+            if best is None or fall > 0:
+                self._F, self._cost, eta, best = new, value, mixture.eta, mixture
+            self._stiffness = max(1.0, self._stiffness / 2.0)
+            if fall <= tolerance * self._cost or stop():
+                break
+        kept = best or mixture
+        assert kept is not None
+        return replace(kept, Lambda=-problem.loss.gradient(self._F, problem.Y) / (2.0 * problem.lam))
+
+    @property
+    def settled(self) -> bool:
+        return True
+
+    def squares(self) -> None:
+        """It is none."""
+
+    def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
+        problem = self._problem
+        return problem.loss.value(F, problem.Y) / problem.lam, problem.loss.gradient(F, problem.Y) / problem.lam
+
+    def curvature(self, F: Tensor) -> float:
+        """The Hessian's diagonal is p (1 - p) / (N lam)."""
+        p = torch.softmax(F, dim=1)
+        return float((p * (1.0 - p)).mean()) / (2.0 * self._problem.samples * self._problem.lam)
+
+    def moved(self, F: Tensor, mixture: Mixture) -> None:
+        self._F, self._cost = F, self._objective(F, mixture)
+
+    def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
+        return mixture.outputs, mixture.bias
+
+    def _model(self, F: Tensor) -> tuple[Tensor, Tensor]:
+        """Targets T and mu of the quadratic model at F; rho_i >= the largest eigenvalue of sample i's Hessian.
+
+        The Hessian (diag(p) - p p^T) / N has row sums of absolute values 2 p_c (1 - p_c) / N (Gershgorin).
+        """
+        problem = self._problem
+        p = torch.softmax(F, dim=1)
+        curvature = (2.0 * p * (1.0 - p)).amax(dim=1).clamp_min(0.5 * self._floor)
+        rho = self._stiffness * curvature / problem.samples
+        targets = F - problem.loss.gradient(F, problem.Y) / rho[:, None]
+        return targets, 2.0 * problem.lam / rho
+
+    def _refined(self, Phi: Tensor, mixture: Mixture, tolerance: float, stop: Callable[[], bool]) -> Mixture:
+        """The outputs of the neurons that a model's minimum uses, at the minimum of the loss itself."""
+        problem, used = self._problem, mixture.outputs.square().sum(dim=1) > 0.0
+        start = mixture.outputs[used], mixture.bias
+        found = refine(Phi[:, used], problem.Y, *start, problem.lam, problem.bias(1), tolerance, stop)
+        if found is None:
+            return mixture
+        outputs = torch.zeros_like(mixture.outputs)
+        outputs[used] = found[0]
+        return replace(mixture, eta=outputs.norm(dim=1), outputs=outputs, bias=found[1])
+
+    def _objective(self, F: Tensor, mixture: Mixture) -> float:
+        problem = self._problem
+        norm = 2.0 * mixture.outputs.norm(dim=1).sum() + mixture.bias.square().sum()
+        return float(problem.loss.value(F, problem.Y) + problem.lam * norm)
+
+
+def largest_mu(problem: Problem) -> float:
+    """|Y|_F |Xt|_op: with mse and a larger N lam no neuron pays."""
+    return float(problem.Y.norm()) * float(torch.linalg.matrix_norm(problem.Xt, 2))
+
+
+def make_fit(problem: Problem) -> Fit:
+    """The fit for the problem's loss and lam.
+
+    Raises:
+        ProblemError: a loss that is none of covopt's own.
+    """
+    kinds = {"mse": LeastSquaresFit, "interpolate": MultiplierFit, "cross_entropy": CrossEntropyFit}
+    if problem.loss.name not in kinds:
+        raise ProblemError(f"The method cone has no fit for the loss {problem.loss.name}; use the method train.")
+    if problem.loss.name == "mse" and problem.samples * problem.lam < LOST * largest_mu(problem):
+        return MultiplierFit(problem)
+    return kinds[problem.loss.name](problem)

@@ -1,0 +1,142 @@
+"""Networks from mixtures, and fewer neurons at no higher cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.interrupts import interrupted
+from covopt.model.problem import Problem
+from covopt.model.weights import evaluate
+from covopt.oracles.neurons import balance, caratheodory, merge
+from covopt.shallow.datafits import Fit
+from covopt.shallow.master import Mixture
+from covopt.training.exact_fit import PRODUCTS, nearest_fit
+
+
+@dataclass(frozen=True)
+class ReductionOptions:
+    """How neurons are spared.
+
+    Attributes:
+        merging: neurons are merged whose angles have cosines above 1 - these, one after the other.
+        weakest: neurons are dropped whose norm is below this part of all weights', where the others can fit exactly.
+        affordable: dependent neurons are dropped, and a step to an exact fit is made, where that takes about so many
+            multiplications at most.
+        higher: what a smaller network may cost more, relative (rounding).
+        tolerance: of the masters on merged neurons.
+    """
+
+    merging: tuple[float, ...] = (1e-9, 1e-7, 1e-5, 1e-3)
+    weakest: float = 1e-3
+    affordable: float = 2.0**31
+    higher: float = 1e-10
+    tolerance: float = 1e-12
+
+
+@dataclass
+class Network:
+    """A two-layer network: hidden weights U (n, n_0 + 1), outputs V (n, m), output bias b (m,), and its cost."""
+
+    U: Float[Tensor, "n d"]
+    V: Float[Tensor, "n m"]
+    b: Float[Tensor, " m"]
+    cost: float
+
+    def weights(self) -> list[Tensor]:
+        """[W_1, W_2]."""
+        return [self.U, torch.cat([self.V, self.b[:, None].T], dim=0).T.contiguous()]
+
+
+class NetworkBuilder:
+    """Networks of one problem.
+
+    Args:
+        problem: depth 2.
+        X: its inputs in the row-space basis (N, r).
+        Q: that basis (r, n_0 + 1).
+        fit: the loss as the master sees it.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        X: Float[Tensor, "N r"],
+        Q: Float[Tensor, "r d"],
+        fit: Fit,
+        options: ReductionOptions | None = None,
+    ) -> None:
+        self.problem, self.options = problem, options or ReductionOptions()
+        self._X, self._Q, self._fit = X, Q, fit
+
+    def of_mixture(self, directions: Float[Tensor, "n r"], Phi: Float[Tensor, "N n"], mixture: Mixture) -> Network:
+        """The balanced network of a mixture; of infinite cost where it does not fit exactly yet but should."""
+        parts = self._fit.network(Phi, mixture)
+        if parts is None:
+            empty = self.of_rows(directions[:0], mixture.outputs[:0], torch.zeros_like(mixture.bias))
+            return replace(empty, cost=torch.inf)
+        return self.of_rows(directions, *parts)
+
+    def of_rows(self, rows: Float[Tensor, "n r"], outputs: Float[Tensor, "n m"], b: Float[Tensor, " m"]) -> Network:
+        """The balanced network of hidden weights in the row-space basis and outputs."""
+        return self._built(rows @ self._Q, outputs, b)
+
+    def reduced(self, network: Network, late: Callable[[], bool]) -> Network:
+        """Fewer neurons at no higher cost: aligned ones merged, tiny and dependent ones dropped; else `network`."""
+        for cosine in self.options.merging:
+            if len(network.U) and not late():
+                merged = merge(network.U, network.V, cosine)
+                network = self._better(network, self._polished(network, merged.directions, merged.outputs, late))
+                network = self._better(network, self._refitted(network, *merged.balanced(), late))
+        sizes = network.V.norm(dim=1)
+        strong = sizes > self.options.weakest * sizes.norm()
+        network = self._better(network, self._refitted(network, network.U[strong], network.V[strong], late))
+        rows = self.problem.samples * self.problem.Y.shape[1]
+        if len(network.U) and len(network.U) * min(rows, len(network.U)) * rows <= self.options.affordable:
+            lengths = network.U.norm(dim=1, keepdim=True)
+            directions = network.U / lengths
+            selected = caratheodory(self.problem.activation(self.problem.Xt @ directions.T), network.V * lengths)
+            network = self._better(network, self._built(directions[selected.kept], selected.outputs, network.b))
+        return network
+
+    def _polished(self, network: Network, directions: Tensor, outputs: Tensor, late: Callable[[], bool]) -> Network:
+        """The network of the master on these few directions; they may have moved, so the outputs have to follow."""
+        if len(directions) == len(network.U):
+            return network
+        reduced = directions @ self._Q.T
+        Phi = self.problem.activation(self._X @ reduced.T)
+        mixture = self._fit.solve(Phi, outputs.norm(dim=1), self.options.tolerance, late)
+        return self.of_mixture(reduced, Phi, mixture)
+
+    def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Callable[[], bool]) -> Network:
+        """For `interpolate` the nearest network that fits, from these fewer neurons; `network` where it is too much.
+
+        Merging and dropping change the fit in the first order, but the nearest fit's cost in the second.
+        """
+        step = 4.0 * PRODUCTS * self.problem.samples * (U.numel() + V.numel())
+        fewer = len(U) < len(network.U)
+        if not (self.problem.interpolates and fewer and step <= self.options.affordable) or late() or interrupted():
+            return network
+        first, last = nearest_fit(self.problem, replace(network, U=U, V=V).weights(), late)
+        return self._built(first, last[:, :-1].T, last[:, -1])
+
+    def _built(self, directions: Tensor, outputs: Tensor, b: Tensor) -> Network:
+        U, V = balance(directions, outputs)
+        network = Network(U, V, b, torch.inf)
+        network.cost = evaluate(self.problem, network.weights()).total
+        return network
+
+    def _better(self, network: Network, smaller: Network) -> Network:
+        """`smaller`, if it has fewer neurons that are not zero, costs no more and fits as exactly."""
+        alive = (smaller.U != 0).any(dim=1)
+        if not len(smaller.U) < len(network.U) or smaller.cost > network.cost * (1.0 + self.options.higher):
+            return network
+        if self.problem.interpolates:
+            before, after = (evaluate(self.problem, n.weights()).residual for n in (network, smaller))
+            if not self.problem.fits_as_well(after, before):
+                return network
+        return Network(smaller.U[alive], smaller.V[alive], smaller.b, smaller.cost)

@@ -1,0 +1,257 @@
+"""Moving all active neurons at once between master solves (sliding Frank-Wolfe).
+
+Frank-Wolfe's atoms stand still; their neurons need not. In weights the objective of the mixture is
+
+    S(F) + |U|_F^2 + |V|_F^2 + |b|^2,  F = sigma(X U^T) V + beta 1 b^T,
+
+in units of lam (S is the fit's smooth loss), and L-BFGS lowers it along all neurons together. Three things make it
+fast:
+
+* Where S is least squares, sum_i |F_i - T_i|^2 / mu_i, the outputs are eliminated (variable projection). What is left
+  is the second reformulation of the loss (MATH.md section 3) along U,
+
+      J(U) = Tr[T^T A^-1 T] + |U|_F^2,  A = diag(mu) + beta^2 1 1^T + Phi Phi^T,  Phi = sigma(X U^T),
+      dJ/dPhi = -2 Lambda V^T,  Lambda = A^-1 T,  V = Phi^T Lambda,  b = beta Lambda^T 1.
+
+  The fit is stiffer than the penalty by 1 / lam, and V follows the stiff directions of itself.
+* L-BFGS starts from the Hessian's diagonal, roughly. With S of curvature 2 c, all but one factor fixed, half of it is
+
+      1 + c |v_k|^2 (X^T D_k X)_jj along u_kj,  1 + c |phi_k|^2 along v_k,  1 + c N beta^2 along b,
+
+  (derived; tested against finite differences), where D_k marks neuron k's active samples. X^T X is diagonal in the
+  row-space basis; half of it stands for X^T D_k X, and the mean of |v_k|^2 for each.
+* Kinks stop L-BFGS short (MATH.md section 4). They are rounded over |z| < kink first, and sharpen step by step; the
+  oracle's ascents, which continue from the moved neurons, put them exactly on their kinks afterwards.
+
+Sources: Denoyelle, Duval, Peyre, Soubies, The sliding Frank-Wolfe algorithm (2019); Golub, Pereyra, The
+differentiation of pseudo-inverses and nonlinear least squares problems whose variables separate (1973).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.linalg.cholesky import lower_gram, solve_lower
+from covopt.model.activation import Activation, Smoothed
+from covopt.oracles.neurons import balance
+from covopt.training.lbfgs import DescentOptions, lbfgs
+
+Smooth = Callable[[Float[Tensor, "N m"]], tuple[Float[Tensor, ""], Float[Tensor, "N m"]]]
+Parts = tuple[Float[Tensor, "n r"], Float[Tensor, "n m"], Float[Tensor, " m"]]
+"""U (n, r), V (n, m) and b (m,): F = sigma(X U^T) V + beta 1 b^T."""
+
+
+@dataclass(frozen=True)
+class SlideOptions:
+    """The descents and their limits.
+
+    Attributes:
+        kinks: |z| over which kinks are rounded, relative to the root mean square of z, one descent each; after them
+            comes the objective itself.
+        slow: a descent ends when a window of it lowers the value by less than this, relative; kinks rounded by less
+            than this too are left out.
+        roughly: `slow` of the descents in float32 that go before.
+        entries: of X, from which on they do: below, arithmetic is not what takes the time.
+        look: iterations after which a descent looks at the objective itself.
+        descent: L-BFGS's other limits.
+    """
+
+    kinks: tuple[float, ...] = (0.1, 0.01, 1e-3)
+    slow: float = 1e-5
+    roughly: float = 3e-5
+    entries: int = 2**12
+    look: int = 50
+    descent: DescentOptions = field(default_factory=DescentOptions)
+
+
+@dataclass(frozen=True)
+class Joint:
+    """S(F) + |U|^2 + |V|^2 + |b|^2 over x = (U, V, b).
+
+    Attributes:
+        X: inputs in the row-space basis.
+        activation, beta: the network's.
+        smooth: S and its gradient.
+        curvature: half of the mean diagonal of S's Hessian.
+        outputs: m.
+        dtype: in which S is evaluated.
+    """
+
+    X: Float[Tensor, "N r"]
+    activation: Activation
+    beta: float
+    smooth: Smooth
+    curvature: Callable[[Float[Tensor, "N m"]], float]
+    outputs: int
+    dtype: torch.dtype
+
+    def at(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, " P"]:
+        """The x of a balanced network."""
+        return torch.cat([U.flatten(), V.flatten(), b])
+
+    def value(self, x: Float[Tensor, " P"]) -> tuple[float, Float[Tensor, " P"]]:
+        """The objective and its gradient."""
+        U, V, b = self.parts(x)
+        Z = self.X @ U.T
+        Phi = self.activation(Z)
+        S, G = self.smooth(torch.addmm(self.beta * b, Phi, V).to(self.dtype))
+        G = G.to(x)
+        dU = self.activation.pull_back(G @ V.T, Z).T @ self.X
+        gradient = torch.cat([dU.flatten(), (Phi.T @ G).flatten(), self.beta * G.sum(dim=0)])
+        return float(S) + float(x @ x), gradient.add_(x, alpha=2.0)
+
+    def inverse_curvature(self, x: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
+        """About the diagonal of the inverse Hessian, times 2."""
+        U, V, b = self.parts(x)
+        Phi = self.activation(self.X @ U.T)
+        c = self.curvature(torch.addmm(self.beta * b, Phi, V).to(self.dtype))
+        along_V = (1.0 + c * Phi.square().sum(dim=0)).reciprocal()[:, None].expand_as(V)
+        along_b = torch.full_like(b, 1.0 / (1.0 + c * len(Phi) * self.beta**2))
+        return torch.cat([_along_directions(self.X, V, c).expand_as(U).flatten(), along_V.flatten(), along_b])
+
+    def network(self, x: Float[Tensor, " P"]) -> tuple[float, Parts]:
+        """The objective of the balanced network that x stands for, and that network."""
+        U, V, b = self.parts(x)
+        S, _ = self.smooth(torch.addmm(self.beta * b, self.activation(self.X @ U.T), V).to(self.dtype))
+        U, V = balance(U, V)
+        return float(S + U.square().sum() + V.square().sum() + b.square().sum()), (U, V, b)
+
+    def hidden(self, x: Float[Tensor, " P"]) -> Float[Tensor, "n r"]:
+        """U."""
+        return self.parts(x)[0]
+
+    def parts(self, x: Float[Tensor, " P"]) -> Parts:
+        """The network that x stands for."""
+        r, m = self.X.shape[1], self.outputs
+        n = (len(x) - m) // (r + m)
+        return x[: n * r].view(n, r), x[n * r : n * (r + m)].view(n, m), x[n * (r + m) :]
+
+
+@dataclass(frozen=True)
+class Eliminated:
+    """J(U), the outputs and the bias at their best for U.
+
+    Attributes:
+        X, activation, beta: as in `Joint`.
+        targets, mu: T (N, m) and mu > 0, the same for all samples.
+    """
+
+    X: Float[Tensor, "N r"]
+    activation: Activation
+    beta: float
+    targets: Float[Tensor, "N m"]
+    mu: float
+
+    def at(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, " P"]:
+        """The x of a balanced network."""
+        return U.flatten()
+
+    def value(self, x: Float[Tensor, " P"]) -> tuple[float, Float[Tensor, " P"]]:
+        """The objective and its gradient; infinite where rounding leaves no factorisation."""
+        Z = self.X @ self.hidden(x).T
+        V, b, Lambda = self._best(self.activation(Z))
+        fit = self.mu * Lambda.square().sum() + V.square().sum() + b.square().sum()
+        f = float(fit + x @ x)
+        slope = self.activation.pull_back(Lambda @ V.T, Z).T @ self.X
+        return f if math.isfinite(f) else math.inf, torch.add(x, slope.flatten(), alpha=-1.0).mul_(2.0)
+
+    def inverse_curvature(self, x: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
+        """About the diagonal of the inverse Hessian, times 2."""
+        U, V, _ = self.parts(x)
+        return _along_directions(self.X, V, 1.0 / self.mu).expand_as(U).flatten()
+
+    def network(self, x: Float[Tensor, " P"]) -> tuple[float, Parts]:
+        """The objective of the balanced network that x stands for, and that network."""
+        U = self.hidden(x)
+        V, b, Lambda = self._best(self.activation(self.X @ U.T))
+        U, V = balance(U, V)
+        value = float(self.mu * Lambda.square().sum() + U.square().sum() + V.square().sum() + b.square().sum())
+        return value if math.isfinite(value) else math.inf, (U, V, b)
+
+    def hidden(self, x: Float[Tensor, " P"]) -> Float[Tensor, "n r"]:
+        """U."""
+        return x.view(-1, self.X.shape[1])
+
+    def parts(self, x: Float[Tensor, " P"]) -> Parts:
+        """The network that x stands for."""
+        U = self.hidden(x)
+        V, b, _ = self._best(self.activation(self.X @ U.T))
+        return U, V, b
+
+    def _best(self, Phi: Float[Tensor, "N n"]) -> tuple[Tensor, Tensor, Tensor]:
+        """V, b and Lambda, from the smaller side of A; NaN where rounding leaves no factorisation."""
+        (N, n), targets = Phi.shape, self.targets.to(Phi)
+        if n >= N:
+            A = lower_gram(Phi).add_(self.beta**2)
+            A.diagonal().add_(self.mu)
+            Lambda = solve_lower(A, targets)
+            return Phi.T @ Lambda, self.beta * Lambda.sum(dim=0), Lambda
+        ones = Phi.new_full((1, N), self.beta)
+        inner = torch.nn.functional.pad(lower_gram(Phi.T), (0, 1, 0, 1))
+        inner[n:, :n], inner[n, n] = ones @ Phi, N * self.beta**2
+        inner.diagonal().add_(self.mu)
+        V = solve_lower(inner, torch.cat([Phi.T @ targets, ones @ targets]))
+        Lambda = torch.addmm(targets, Phi, V[:-1], alpha=-1.0).sub_(self.beta * V[-1]).div_(self.mu)
+        return V[:-1], V[-1], Lambda
+
+
+def slide(
+    objective: Joint | Eliminated,
+    directions: Float[Tensor, "n r"],
+    outputs: Float[Tensor, "n m"],
+    bias: Float[Tensor, " m"],
+    stop: Callable[[], bool],
+    options: SlideOptions | None = None,
+) -> Iterator[Parts]:
+    """The balanced network (directions, outputs, bias), and lower and lower ones on the way down from it.
+
+    Descents through rounded kinks or in float32 that do not end lower are dropped.
+    """
+    options = options or SlideOptions()
+    best = objective.at(*balance(directions, outputs), bias)
+    lowest, network = objective.network(best)
+    yield network
+    single = objective.X.dtype == torch.float64 and objective.X.numel() >= options.entries
+    rough = replace(objective, X=objective.X.float()) if single else objective
+    slow = max(options.slow, options.roughly) if single else options.slow
+    stages = [(rough, kink, slow) for kink in (*options.kinks, 0.0) if kink > slow or kink == 0.0]
+    if single and options.slow < options.roughly:
+        stages.append((objective, 0.0, options.slow))
+    x = best
+    for where, kink, slow in stages:
+        start = best if where is objective else x
+        size = kink * float((objective.X @ objective.hidden(start).T).square().mean().sqrt())
+        rounded = replace(where, activation=Smoothed(objective.activation.slope, size)) if size else where
+        start = start.to(where.X)
+        preconditioner = rounded.inverse_curvature(start)
+        path = lbfgs(rounded.value, start, replace(options.descent, slow=slow), preconditioner)
+        for x in _looks(path, start, options.look, stop):
+            x = x.to(best)
+            value, network = objective.network(x)
+            if value < lowest:
+                best, lowest = x, value
+                yield network
+
+
+def _looks(
+    path: Iterator[Float[Tensor, " P"]], x: Float[Tensor, " P"], every: int, stop: Callable[[], bool]
+) -> Iterator[Float[Tensor, " P"]]:
+    """Each so many points of a path that begins in x, and the one at which it ends or is told to stop."""
+    for count, point in enumerate(path, 1):
+        x = point
+        if stop():
+            break
+        if count % every == 0:
+            yield x
+    yield x
+
+
+def _along_directions(X: Tensor, V: Tensor, c: float) -> Float[Tensor, " r"]:
+    """1 / (1 + c |v|^2 X^T X / 2) on the diagonal, with the mean of |v_k|^2."""
+    return (1.0 + 0.5 * c * V.square().sum() / len(V) * X.square().sum(dim=0)).reciprocal()

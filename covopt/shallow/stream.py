@@ -1,0 +1,242 @@
+"""Two-layer networks on more samples than whole passes suit: cycles of Adam on random batches, memory of one chunk.
+
+With N samples of d entries a round of Frank-Wolfe costs hundreds of passes of N n d operations, and the first ones need
+no such accuracy. So networks begin here: each cycle is Adam over random batches in float32 with a rate that falls along
+a cosine, twice as long as the cycle before. At its end the outputs of mse become the best ones for the hidden neurons
+(0.7 percent lower than Adam's on 60,000 samples), and the loss of the balanced network is evaluated over all samples in
+the dtype of the data. What the cycles leave is the start of the rounds (shallow/solver.py).
+
+Nothing of the size of the features (N, n) is formed. The data enter through `Samples.total` alone, so that rows spread
+over several processes need `all_reduced` in one place (model/chunks.py).
+
+Sources: Kingma, Ba, Adam (2015); Loshchilov, Hutter, SGDR (2017), for the cycles.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.linalg.cholesky import lower_gram, solve_lower
+from covopt.loop import Budget, Progress, Status
+from covopt.model.chunks import Reduce, Samples, local
+from covopt.model.problem import Problem
+from covopt.oracles.neurons import balance
+from covopt.shallow.sliding import Parts
+from covopt.training.descent import Adam, AdamOptions
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """When data are streamed, and how.
+
+    Attributes:
+        entries: of Xt, above which they are.
+        neurons: of the network.
+        batch: samples of a step, on the CPU and on other devices.
+        first: passes over the samples in the first cycle; each cycle has twice as many as the one before.
+        rate: Adam's first rate, relative to the root mean square of the hidden weights.
+        start: size of the first outputs, relative to that of the targets.
+        still: the cycles end when one lowers the loss by less than this, relative.
+        margin: part of the remaining time that a last, shortened cycle leaves to its evaluation.
+    """
+
+    entries: int = 2**22
+    neurons: int = 500
+    batch: int = 512
+    first: int = 2
+    rate: float = 0.2
+    start: float = 0.3
+    still: float = 1e-3
+    margin: float = 0.05
+
+
+def suits_streaming(problem: Problem, options: StreamOptions | None = None) -> bool:
+    """Whether the data are so many that cycles on batches come before rounds; `interpolate` has no loss to descend."""
+    many = problem.Xt.numel() > (options or StreamOptions()).entries
+    return many and not problem.interpolates and not problem.activation.is_linear
+
+
+class TwoLayerLoss:
+    """L(U, V, b) = C(F) + lam (|U|^2 + |V|^2 + |b|^2) over samples, and its gradient.
+
+    Args:
+        problem: loss, lam, activation and beta; its data are not used.
+        samples: the data.
+    """
+
+    def __init__(self, problem: Problem, samples: Samples) -> None:
+        self.problem, self.samples, self.count = problem, samples, samples.count()
+
+    def value(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, ""]:
+        """L, one pass forward."""
+
+        def part(Xt: Tensor, Y: Tensor) -> tuple[Tensor]:
+            F = torch.addmm(self.problem.bias(1) * b, self.problem.activation(Xt @ U.T), V)
+            return ((len(Y) / self.count) * self.problem.loss.value(F, Y),)
+
+        return self.samples.total(part)[0] + self._penalty(U, V, b)
+
+    def gradient(self, U: Tensor, V: Tensor, b: Tensor) -> tuple[Float[Tensor, ""], Parts]:
+        """L and its gradient in U, V and b, one pass forward and one back."""
+        problem = self.problem
+
+        def part(Xt: Tensor, Y: Tensor) -> tuple[Tensor, ...]:
+            Z = Xt @ U.T
+            hidden = problem.activation(Z)
+            F = torch.addmm(problem.bias(1) * b, hidden, V)
+            share = len(Y) / self.count
+            G = share * problem.loss.gradient(F, Y)
+            M = problem.activation.pull_back(G @ V.T, Z)
+            return share * problem.loss.value(F, Y), M.T @ Xt, hidden.T @ G, problem.bias(1) * G.sum(dim=0)
+
+        fit, *slopes = self.samples.total(part)
+        for slope, x in zip(slopes, (U, V, b), strict=True):
+            slope.add_(x, alpha=2.0 * problem.lam)
+        return fit + self._penalty(U, V, b), (slopes[0], slopes[1], slopes[2])
+
+    def best_outputs(self, U: Tensor) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]]:
+        """For mse, V and b of least L: (P^T P + N lam I)^-1 P^T Y with P = [Phi, beta 1]; NaN where rounding fails."""
+        problem = self.problem
+
+        def part(Xt: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
+            P = torch.cat([problem.activation(Xt @ U.T), Xt.new_full((len(Xt), 1), problem.bias(1))], dim=1)
+            return lower_gram(P.T), P.T @ Y
+
+        inner, right = self.samples.total(part)
+        inner.diagonal().add_(self.count * problem.lam)
+        both = solve_lower(inner, right)
+        return both[:-1], both[-1]
+
+    def _penalty(self, U: Tensor, V: Tensor, b: Tensor) -> Tensor:
+        return self.problem.lam * (U.square().sum() + V.square().sum() + b.square().sum())
+
+
+@dataclass
+class Streamed:
+    """Where the cycles stand.
+
+    Attributes:
+        parts: U, V, b of the last cycle, in float32.
+        best: the best network so far, in the dtype of the data; cost: its loss over all samples.
+        passes: of the next cycle.
+        ended: why no other cycle is to follow; None while one is.
+    """
+
+    parts: Parts
+    best: Parts
+    cost: float
+    passes: int
+    ended: Status | None = None
+
+    def weights(self) -> list[Tensor]:
+        """[W_1, W_2] of the best network."""
+        U, V, b = self.best
+        return [U, torch.cat([V, b[None]]).T.contiguous()]
+
+
+class StreamSolver:
+    """The cycles, for `loop.run`.
+
+    Args:
+        problem: depth 2, mse or cross_entropy; its data are the rows of this process.
+        budget: the clock; a last cycle takes what is left of it.
+        seed: of the start and of the batches.
+        reduce: `all_reduced` where the rows are spread over processes (without a time limit, which they would not
+            reach at the same step).
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        budget: Budget,
+        options: StreamOptions | None = None,
+        seed: int = 0,
+        reduce: Reduce = local,
+    ) -> None:
+        self.problem, self.budget, self.options = problem, budget, options or StreamOptions()
+        self._exact = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y, reduce=reduce))
+        self._rough = Samples(problem.Xt.float(), problem.Y.float(), reduce=reduce)
+        self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
+        self._pace, self._closing = 0.0, 0.0
+
+    def init(self) -> Streamed:
+        """A balanced draw, its outputs of the size of the targets."""
+        d, m, n = self._rough.Xt.shape[1], self._rough.Y.shape[1], self.options.neurons
+        U, V = balance(self._normal(n, d), self._normal(n, m))
+        b = V.new_zeros(m)
+        Xt, Y = self._rough.Xt[: self._rough.chunk], self._rough.Y[: self._rough.chunk]
+        F = self.problem.activation(Xt @ U.T) @ V
+        sizes = self._rough.reduce(torch.stack([Y.square().sum(), F.square().sum()]))
+        size = float(self.options.start**2 * sizes[0] / sizes[1].clamp_min(torch.finfo(F.dtype).tiny)) ** 0.25
+        parts = (size * U, size * V, b)
+        best = self._balanced(parts)
+        return Streamed(parts, best, float(self._exact.value(*best)), self.options.first)
+
+    def step(self, state: Streamed) -> Streamed:
+        """One cycle of Adam, and the loss at its end."""
+        steps, last = self._steps(state.passes)
+        began = self.budget.seconds()
+        shapes = [part.shape for part in state.parts]
+        start = torch.cat([part.flatten() for part in state.parts])[None]
+        rate = self.options.rate * float(state.parts[0].square().mean().sqrt())
+        adam = Adam(lambda x: self._slope(x, shapes), start, AdamOptions(steps=steps, rate=rate))
+        while adam.made < steps and not self.budget.spent():
+            adam.iterate()
+        ended = self.budget.seconds()
+        self._pace = (ended - began) / max(1, adam.made)
+        parts = self._finished(_parts(adam.x[0], shapes))
+        best = self._balanced(parts)
+        cost = float(self._exact.value(*best))
+        self._closing = self.budget.seconds() - ended
+        status = Status.CONVERGED if state.cost - cost <= self.options.still * state.cost else None
+        if last:
+            status = Status.TIME_LIMIT
+        if cost >= state.cost:
+            best, cost = state.best, state.cost
+        return Streamed(parts, best, cost, 2 * state.passes, status)
+
+    def finished(self, state: Streamed) -> Status | None:
+        """CONVERGED when a cycle gained too little, and the rounds are to go on from there."""
+        return state.ended
+
+    def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
+        """Cost and width; no bound."""
+        return Progress(iteration, seconds, state.cost, None, len(state.best[0]))
+
+    def _steps(self, passes: int) -> tuple[int, bool]:
+        """Steps of a cycle, and whether it is the last: one that time would cut, or leave no time for the next."""
+        steps = math.ceil(passes * self._exact.count / self.options.batch)
+        left = (1.0 - self.options.margin) * max(0.0, self.budget.remaining() - self._closing)
+        last = left < 3.0 * steps * self._pace
+        return (max(1, int(left / self._pace)), True) if last else (steps, False)
+
+    def _slope(self, x: Float[Tensor, "1 P"], shapes: list[torch.Size]) -> tuple[Tensor, Tensor]:
+        """L and its gradient on a random batch."""
+        rows = torch.randint(len(self._rough.Xt), (self.options.batch,), generator=self._generator, device=x.device)
+        drawn = replace(self._rough, Xt=self._rough.Xt[rows], Y=self._rough.Y[rows])
+        value, slopes = TwoLayerLoss(self.problem, drawn).gradient(*_parts(x[0], shapes))
+        return value[None], torch.cat([slope.flatten() for slope in slopes])[None]
+
+    def _finished(self, parts: Parts) -> Parts:
+        """The parts with the best outputs for their hidden neurons, where the loss is least squares."""
+        if self.problem.loss.name != "mse":
+            return parts
+        V, b = TwoLayerLoss(self.problem, self._rough).best_outputs(parts[0])
+        return (*balance(parts[0], V), b) if bool(V.isfinite().all()) else parts
+
+    def _balanced(self, parts: Parts) -> Parts:
+        U, V, b = (part.to(self.problem.X) for part in parts)
+        return *balance(U, V), b
+
+    def _normal(self, rows: int, columns: int) -> Tensor:
+        return torch.randn(rows, columns, generator=self._generator, dtype=torch.float32, device=self.problem.X.device)
+
+
+def _parts(x: Float[Tensor, " P"], shapes: list[torch.Size]) -> Parts:
+    U, V, b = (part.view(shape) for part, shape in zip(x.split([s.numel() for s in shapes]), shapes, strict=True))
+    return U, V, b

@@ -1,0 +1,178 @@
+"""Networks that are there at once: constant ones, a linear one, and where short descents of narrow ones end.
+
+With a penalty the cone answers with no more than the first two cost. The linear map is that of ridge regression. The
+constant y is cheapest from the output's bias or from one further down: the bias of layer L - k + 1 and one neuron in
+each layer above it cost k (y / beta)^(2/k). A linear map P S Q^T is a ReLU network with two neurons for each singular
+value, x and -x, in every hidden layer.
+
+The short descents are SciPy's L-BFGS on weights in NumPy, for problems so small that a turn of a batch (batch.py) takes
+ten times as long as the arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from scipy.optimize import OptimizeResult, minimize
+from torch import Tensor
+
+from covopt.linalg.psd import RankRule, thin
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights
+from covopt.training.batch import work
+
+WIDTH = 10
+"""Neurons in each hidden layer of the random starts of short descents."""
+SIZES = (0.3, 1.0, 0.1, 2.0, 0.5, 1.0)
+"""Standard deviations of their weights, one start each."""
+ITERATIONS = 1000
+"""Of each short descent, at most."""
+WINDOW, SLOW = 30, 1e-4
+"""A descent ends when so many iterations lower the cost by less than this, relative."""
+SMALL = 1e5
+"""Multiplications for one gradient of such a network, up to which short descents are made."""
+LONGEST = 6
+"""Layers that a constant is handed through, at most."""
+FULL = 1e-12
+"""The ridge of the linear map relative to the largest eigenvalue, at least."""
+
+
+def simple_networks(problem: Problem) -> Iterator[list[Tensor]]:
+    """The constant networks, from the cheapest bias of each layer, and a linear one."""
+    mean = problem.Y.mean(dim=0)
+    size = float(mean.norm())
+    for chain in range(1, min(problem.depth, LONGEST) + 1):
+        beta = problem.bias(problem.depth - chain)
+        if size > 0.0 and beta > 0.0:
+            yield _constant(problem, mean / size, (size / beta) ** (1.0 / chain), chain)
+    A = _linear_map(problem)
+    if bool(A.any()) and bool(A.isfinite().all()):
+        yield _linear(problem, A)
+
+
+def short_descents(
+    problem: Problem,
+    starts: Sequence[Weights],
+    generator: torch.Generator,
+    stop: Callable[[], bool],
+    widest: int | None = None,
+) -> Iterator[list[Tensor]]:
+    """Where L-BFGS ends from these networks and from random ones; nothing for large problems, or on other devices."""
+    widths = [min(WIDTH, widest or WIDTH)] * (problem.depth - 1)
+    X = problem.X
+    if work(problem, widths) > SMALL or X.is_cuda or X.dtype != torch.float64 or problem.interpolates:
+        return
+    sizes = [X.shape[1], *widths, problem.Y.shape[1]]
+    draws = [[_normal(generator, n, below + 1) * size for below, n in pairwise(sizes)] for size in SIZES]
+    for weights in [*draws[:2], *starts, *draws[2:]]:
+        if stop():
+            return
+        yield _descended(problem, weights, stop)
+
+
+def _constant(problem: Problem, direction: Tensor, size: float, chain: int) -> list[Tensor]:
+    """The bias of layer L - chain + 1 alone, handed on by one neuron in each layer above."""
+    X, L = problem.X, problem.depth
+    weights, below = [], X.shape[1]
+    for layer in range(1, L + 1):
+        n = len(direction) if layer == L else int(layer > L - chain)
+        W = X.new_zeros(n, below + 1)
+        if layer > L - chain:
+            column = -1 if layer == L - chain + 1 else 0
+            W[:, column] = size * (direction if layer == L else 1.0)
+        weights.append(W)
+        below = n
+    return weights
+
+
+def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
+    Y = problem.Y - problem.Y.mean(dim=1, keepdim=True) if problem.loss.name == "cross_entropy" else problem.Y
+    return _ridge(problem.Xt, Y, problem.samples * problem.lam if problem.loss.name == "mse" else 0.0)
+
+
+def _ridge(Xt: Tensor, Y: Tensor, mu: float) -> Float[Tensor, "d m"]:
+    """(Xt^T Xt + mu I)^-1 Xt^T Y."""
+    size = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
+    return thin(Xt, RankRule(tikhonov=max(mu, FULL * size) if size > 0.0 else 1.0)).solve(Y)
+
+
+def _linear(problem: Problem, A: Float[Tensor, "d m"]) -> list[Tensor]:
+    """x -> A^T x, bias included, by neurons of the singular directions and their opposites."""
+    L, a = problem.depth, problem.activation.slope
+    P, s, Qt = torch.linalg.svd(A, full_matrices=False)
+    kept = s > FULL * float(s.max())
+    P, s, Qt = P[:, kept], s[kept], Qt[kept]
+    root = s[:, None] ** (1.0 / L)
+    first, last = root * P.T, root * Qt
+    middle = torch.diag(root[:, 0])
+    if not problem.activation.is_linear:
+        # sigma(x) - sigma(-x) = (1 + a) x, where the neurons of every layer keep the signs of the first.
+        gain = (1.0 + a) ** (-1.0 / L)
+        first, last = gain * torch.cat([first, -first]), gain * torch.cat([last, -last])
+        back = gain * torch.diag(root[:, 0])
+        middle = torch.cat([torch.cat([back, -back], dim=1), torch.cat([-back, back], dim=1)]) / (1.0 + a)
+    middle, above = (torch.nn.functional.pad(W, (0, 1)) for W in (middle, last.T))  # no biases above the first layer
+    return [first, *[middle] * (L - 2), above]
+
+
+def _normal(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> list[Tensor]:
+    """L-BFGS from one network; where it is when `stop` says so."""
+    shapes = [tuple(W.shape) for W in start]
+    ends = np.cumsum([0] + [math.prod(shape) for shape in shapes])
+    X, Y = problem.Xt.numpy(), problem.Y
+    biases, slope = [problem.bias(layer) for layer in range(problem.depth)], problem.activation.slope
+
+    def value(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        W = [x[low:high].reshape(shape) for (low, high), shape in zip(pairwise(ends), shapes, strict=True)]
+        Z, Zs = [], [X]
+        for layer, each in enumerate(W, start=1):
+            Z.append(Zs[-1] @ each.T)
+            if layer < len(W):
+                column = np.full((len(X), 1), biases[layer])
+                Zs.append(np.hstack([np.where(Z[-1] > 0, Z[-1], slope * Z[-1]), column]))
+        F = torch.from_numpy(Z[-1])
+        M, parts = problem.loss.gradient(F, Y).numpy(), []
+        for layer in range(len(W) - 1, -1, -1):
+            parts.append((M.T @ Zs[layer] + 2.0 * problem.lam * W[layer]).ravel())
+            if layer:
+                M = (M @ W[layer][:, :-1]) * np.where(Z[layer - 1] > 0, 1.0, slope)
+        return float(problem.loss.value(F, Y)) + problem.lam * float(x @ x), np.concatenate(parts[::-1])
+
+    x = np.concatenate([W.numpy().ravel() for W in start])
+    # SciPy's tests of relative change are off by design: costs may be small beside 1.
+    unit = max(abs(value(x)[0]), np.finfo(float).tiny)
+    found = minimize(
+        lambda point: tuple(part / unit for part in value(point)),
+        x,
+        jac=True,
+        method="L-BFGS-B",
+        callback=_Stopping(stop),
+        options={"maxiter": ITERATIONS, "maxfun": 2 * ITERATIONS, "ftol": 0.0, "gtol": 0.0, "maxcor": 20},
+    )
+    pieces = torch.from_numpy(np.array(found.x)).split([math.prod(shape) for shape in shapes])
+    return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+
+class _Stopping:
+    """What SciPy calls after each iteration: raises StopIteration, which ends it, when told to or when slow."""
+
+    def __init__(self, stop: Callable[[], bool]) -> None:
+        self._stop = stop
+        self._recent: deque[float] = deque(maxlen=WINDOW + 1)
+
+    def __call__(self, intermediate_result: OptimizeResult) -> None:
+        self._recent.append(float(intermediate_result.fun))
+        slow = len(self._recent) > WINDOW and self._recent[0] - self._recent[-1] <= SLOW * self._recent[0]
+        if slow or self._stop():
+            raise StopIteration

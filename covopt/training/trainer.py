@@ -1,0 +1,350 @@
+"""The ordinary training of weights, many widths and seeds at once: Adam, then L-BFGS, on the full batch.
+
+It minimises L(W) = C(Z_L) + lam sum_l |W_l|_F^2, bias columns included, in the precision of the data. Networks of
+similar width are trained as one batch (batch.py); those that have come to a stand leave it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covopt.errors import ProblemError, listed
+from covopt.loop import Budget, Callback, Progress, Status, run
+from covopt.model.problem import Problem
+from covopt.model.weights import Cost, Weights, check_weights, evaluate
+from covopt.training.batch import Batch, Widths, buckets
+from covopt.training.descent import Adam, AdamOptions, BatchedLBFGS, LBFGSOptions
+
+
+@dataclass(frozen=True)
+class TrainerOptions:
+    """How to train.
+
+    Attributes:
+        scale: factor on the He draw of the first layer, W_1 ~ N(0, scale^2 2 / (n_0 + 1)); every later layer gets,
+            neuron by neuron, outgoing weights of the norm of the incoming ones. None: 0.3 for depth 2, else 1.
+        adam: its steps and rates.
+        share: part of the time after which Adam ends, whatever its steps.
+        lbfgs: its memory and line search.
+        iterations: turns of L-BFGS, one evaluation each, at most.
+        still: relative fall in `window` turns of L-BFGS below which a network stands still.
+        pause: seconds after which a round ends and the loop may look at the batches.
+        clearings: times that its memory is then cleared; it goes on while that helps.
+        largest: activations in one batch, at most (8 bytes each in float64, held twice).
+    """
+
+    scale: float | None = None
+    adam: AdamOptions = field(default_factory=AdamOptions)
+    share: float = 0.1
+    lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
+    iterations: int = 100_000
+    still: float = 1e-9
+    window: int = 100
+    pause: float = 0.2
+    clearings: int = 3
+    largest: int = 10_000_000
+
+
+@dataclass(frozen=True)
+class Training:
+    """One trained network.
+
+    Attributes:
+        widths: n_1 ... n_{L-1}.
+        seed: of its draw; None where the start was given.
+        weights: W_1 ... W_L, the best of its training.
+        cost: recomputed from them in float64.
+        history: (seconds, lowest cost so far), shape (T, 2).
+        converged: it came to a stand, and was not stopped by time or iterations.
+    """
+
+    widths: list[int]
+    seed: int | None
+    weights: list[Tensor]
+    cost: Cost
+    history: NDArray[np.float64]
+    converged: bool
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """All networks of one call, in the order of its widths and, for each, of its seeds.
+
+    Attributes:
+        status: `converged` when all came to a stand.
+        history: the best cost of all over time.
+    """
+
+    networks: list[Training]
+    status: Status
+    history: list[Progress]
+
+    @property
+    def best(self) -> Training:
+        """The network with the lowest cost."""
+        return min(self.networks, key=lambda network: network.cost.total)
+
+    @property
+    def costs(self) -> list[float]:
+        """The final cost of each network."""
+        return [network.cost.total for network in self.networks]
+
+
+def train(
+    problem: Problem,
+    widths: int | Sequence[int | Widths],
+    *,
+    seeds: int | Sequence[int] = 1,
+    budget: Budget | None = None,
+    init: Sequence[Weights] = (),
+    options: TrainerOptions | None = None,
+    callback: Callback | None = None,
+) -> Trainings:
+    """Train a network for every width and seed, all together.
+
+    Args:
+        problem: the question; the loss must be mse or cross_entropy.
+        widths: hidden widths; each entry is n (the same for every hidden layer) or (n_1, ..., n_{L-1}).
+        seeds: how many (0, 1, ...), or which. A network's start depends on its widths and seed alone.
+        budget: time and rounds; a round is up to `window` steps of each batch.
+        init: networks to train besides, from these weights.
+        options: the settings.
+        callback: gets a `Progress` after each round.
+
+    Raises:
+        ProblemError: for `interpolate`, for widths that do not fit the depth, and without any network to train.
+    """
+    options, budget = options or TrainerOptions(), budget or Budget()
+    if problem.interpolates:
+        raise ProblemError("Training needs a penalty, and interpolate has none; give lam, or use the method cone.")
+    hidden = [_widths(problem, each) for each in ([widths] if isinstance(widths, int) else widths)]
+    numbers = range(seeds) if isinstance(seeds, int) else seeds
+    starts = [(seed, initial(problem, each, seed, options.scale)) for each in hidden for seed in numbers]
+    for weights in init:
+        check_weights(problem, weights)
+        starts.append((None, [W.to(problem.X) for W in weights]))  # type: ignore[arg-type]
+    if not starts:
+        raise ProblemError("There is no network to train; give at least one width and one seed.")
+    trainer = _Trainer(problem, budget, [weights for _, weights in starts], options)
+    outcome = run(trainer, budget, callback)
+    exact = replace(problem, X=problem.X.double(), Y=problem.Y.double())
+    curves = trainer.curves()
+    networks = [
+        Training(
+            [len(W) for W in weights[:-1]],
+            seed,
+            weights,
+            evaluate(exact, [W.double() for W in weights]),
+            curves[:, [0, 1 + i]],
+            trainer.still[i],
+        )
+        for i, ((seed, _), weights) in enumerate(zip(starts, trainer.networks(), strict=True))
+    ]
+    return Trainings(networks, outcome.status, outcome.history)
+
+
+def train_best(
+    problem: Problem,
+    budget: Budget,
+    width: int | Widths | None = None,
+    starts: int = 1,
+    seed: int = 0,
+    init: Weights | None = None,
+    callback: Callback | None = None,
+) -> tuple[list[Tensor], Status, list[Progress], list[float]]:
+    """The best of several trainings at one width: its weights, why it ended, the history, the costs of all starts.
+
+    Args:
+        width: None takes 2 N, but at least 40 and at most 500.
+        starts: networks from seeds `seed`, `seed` + 1, ...
+        init: takes the place of the first start.
+    """
+    width = default_width(problem) if width is None else width
+    first = 0 if init is None else 1
+    found = train(
+        problem,
+        [width],
+        seeds=range(seed + first, seed + starts),
+        budget=budget,
+        init=[] if init is None else [init],
+        callback=callback,
+    )
+    return found.best.weights, found.status, found.history, found.costs
+
+
+def default_width(problem: Problem) -> int:
+    """2 N, but at least 40 and at most 500."""
+    return max(40, min(500, 2 * problem.samples))
+
+
+def initial(problem: Problem, widths: Widths, seed: int, scale: float | None = None) -> list[Tensor]:
+    """A balanced draw: the outgoing weights of each neuron have the norm of its incoming ones; biases start at 0."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = [problem.X.shape[1], *widths, problem.Y.shape[1]]
+    scale = (0.3 if problem.depth == 2 else 1.0) if scale is None else scale
+    norms, weights = None, []
+    for below, n in pairwise(sizes):
+        W = torch.randn(n, below, generator=generator, dtype=torch.float64)
+        if norms is None:
+            W *= scale * math.sqrt(2.0 / (below + 1))
+        else:
+            W *= norms / W.norm(dim=0)
+        norms = W.norm(dim=1)
+        weights.append(torch.cat([W, W.new_zeros(n, 1)], dim=1).to(problem.X))
+    return weights
+
+
+def _widths(problem: Problem, widths: int | Widths) -> list[int]:
+    hidden = [widths] * (problem.depth - 1) if isinstance(widths, int) else list(widths)
+    if len(hidden) != problem.depth - 1 or min(hidden) < 1:
+        raise ProblemError(
+            f"The widths {listed(hidden)} do not fit depth {problem.depth}; give {problem.depth - 1} of at least 1."
+        )
+    return hidden
+
+
+class _Trainer:
+    """The iteration of the loop: a round advances every batch that is not finished."""
+
+    def __init__(self, problem: Problem, budget: Budget, starts: Sequence[Weights], options: TrainerOptions) -> None:
+        widths = [[len(W) for W in weights[:-1]] for weights in starts]
+        self._budget, self._count = budget, len(starts)
+        self._groups = [
+            _Group(problem, members, [widths[i] for i in members], [starts[i] for i in members], options, budget)
+            for members in buckets(problem, widths, options.largest)
+        ]
+        self._curves: list[tuple[float, Tensor]] = []
+
+    @property
+    def still(self) -> list[bool]:
+        """Which networks came to a stand."""
+        return self._gather([group.still.tolist() for group in self._groups])
+
+    def networks(self) -> list[list[Tensor]]:
+        """The best weights of each network."""
+        return self._gather([group.networks() for group in self._groups])
+
+    def curves(self) -> NDArray[np.float64]:
+        """Seconds and the lowest cost of each network so far (T, 1 + networks)."""
+        return np.array([[seconds, *costs.tolist()] for seconds, costs in self._curves])
+
+    def init(self) -> _Trainer:
+        return self
+
+    def step(self, state: _Trainer) -> _Trainer:
+        for group in self._groups:
+            group.advance()
+        return self
+
+    def finished(self, state: _Trainer) -> Status | None:
+        if not all(group.finished for group in self._groups):
+            return None
+        return Status.CONVERGED if all(self.still) else Status.ITERATION_LIMIT
+
+    def progress(self, state: _Trainer, iteration: int, seconds: float) -> Progress:
+        costs = torch.tensor(self._gather([group.costs.tolist() for group in self._groups]), dtype=torch.float64)
+        self._curves.append((seconds, costs))
+        best = int(costs.argmin())
+        width = self._gather([[max(w) for w in group.widths] for group in self._groups])[best]
+        return Progress(iteration, seconds, float(costs[best]), None, width)
+
+    def _gather(self, parts: list[list]) -> list:
+        """One entry for each network, in the order of the starts."""
+        found: list = [None] * self._count
+        for group, part in zip(self._groups, parts, strict=True):
+            for number, entry in zip(group.members, part, strict=True):
+                found[number] = entry
+        return found
+
+
+class _Group:
+    """One batch on its way through Adam and L-BFGS.
+
+    Attributes:
+        best: the lowest point of each network (B, P); costs: the values there (B,).
+        still: networks that came to a stand (B,).
+        finished: nothing is left to do.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        members: list[int],
+        widths: list[list[int]],
+        starts: Sequence[Weights],
+        options: TrainerOptions,
+        budget: Budget,
+    ) -> None:
+        self.members, self.widths, self._options, self._budget = members, widths, options, budget
+        self._batch = Batch(problem, widths)
+        self._adam = Adam(self._batch.evaluate, self._batch.pack(starts), options.adam)
+        self._descent: BatchedLBFGS | None = None
+        self.best, self.costs = self._adam.best, self._batch.evaluate(self._adam.best)[0]
+        self.still = torch.zeros_like(self.costs, dtype=torch.bool)
+        self.finished = False
+
+    def networks(self) -> list[list[Tensor]]:
+        """The weights of `best`."""
+        return [self._batch.unpack(row, widths) for row, widths in zip(self.best, self.widths, strict=True)]
+
+    def advance(self) -> None:
+        """A round: up to `window` steps, fewer when the pause or the end of the time comes first."""
+        begun = self._budget.seconds()
+        for count in range(self._options.window):
+            now = self._budget.seconds()
+            if self.finished or self._budget.spent() or (count and now - begun >= self._options.pause):
+                return
+            if self._descent is None:
+                self._train()
+            else:
+                self._descend(self._descent)
+
+    def _train(self) -> None:
+        """A step of Adam, or the change to L-BFGS."""
+        ends = self._options.share * self._budget.time_limit
+        if self._adam.made < self._options.adam.steps and self._budget.seconds() < ends:
+            self._adam.iterate()
+            self.best, self.costs = self._adam.best, torch.minimum(self.costs, self._adam.lowest)
+            return
+        self._descent = BatchedLBFGS(self._batch.evaluate, self.best, self._options.lbfgs)
+        self._rows = torch.arange(len(self.best), device=self.best.device)
+        self._made, self._cleared = 0, torch.zeros_like(self._rows)
+        self._before, self._began = self._descent.f, self._descent.f
+
+    def _descend(self, descent: BatchedLBFGS) -> None:
+        """A turn of L-BFGS; networks at a stand start again without memory, or leave."""
+        options = self._options
+        descent.iterate()
+        self._made += 1
+        self.best, self.costs = self.best.clone(), self.costs.clone()
+        self.best[self._rows], self.costs[self._rows] = descent.x, descent.f
+        ended = descent.stuck
+        if self._made % options.window == 0:
+            ended = ended | ~(self._before - descent.f > options.still * descent.f)
+            self._before = descent.f
+        if bool(ended.any()):
+            gained = self._began - descent.f > options.still * descent.f
+            again = ended & gained & (self._cleared < options.clearings)
+            descent.forget(again)
+            self._cleared = self._cleared + again
+            self._began = torch.where(again, descent.f, self._began)
+            self._leave(descent, ended & ~again)
+        self.finished = self.finished or self._made >= options.iterations
+
+    def _leave(self, descent: BatchedLBFGS, gone: Tensor) -> None:
+        if self._budget.spent() or not bool(gone.any()):
+            return
+        self.still[self._rows[gone]] = True
+        kept = ~gone
+        descent.keep(kept)
+        self._rows, self._cleared = self._rows[kept], self._cleared[kept]
+        self._before, self._began = self._before[kept], self._began[kept]
+        self.finished = not len(self._rows)

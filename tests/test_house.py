@@ -1,0 +1,46 @@
+"""The map in docs/architecture.md, held against the files; and what importing them loads."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import covopt
+
+PACKAGE = Path(covopt.__file__).parent
+MAP = PACKAGE.parent / "docs" / "architecture.md"
+
+
+def _drawn() -> list[str]:
+    """The modules that the map names, with their rooms; a line that is not indented leaves the room."""
+    text = MAP.read_text(encoding="utf-8").split("```text\n", 1)[1].split("```", 1)[0]
+    room, found = "", []
+    for line in text.splitlines():
+        if not line.startswith(" "):
+            room = line.split()[0] if line and line.split()[0].endswith("/") else ""
+        names = re.match(r"\s*((?:[\w/]+\.py\s?)*)", line)
+        found += [room + name for name in names[1].split()] if names else []
+    return found
+
+
+def test_every_module_is_on_the_map_once() -> None:
+    drawn = _drawn()
+    there = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if path.name != "__init__.py"}
+    assert sorted(drawn) == sorted(there)
+
+
+def test_few_modules_lie_loose_at_the_top() -> None:
+    loose = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert len(loose) <= 9
+
+
+def test_a_solve_loads_no_presentation() -> None:
+    """Workers of a sweep solve and store nothing themselves."""
+    ask = (
+        "import sys, covopt; covopt.solve([[1.0], [2.0]], [[1.0], [0.3]], lam=0.1, time_limit=2.0);"
+        "print([name for name in ('matplotlib', 'jinja2', 'cvxpy', 'sklearn') if name in sys.modules])"
+    )
+    told = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
