@@ -35,6 +35,7 @@ from torch import Tensor
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE, RankRule, row_space
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
+from covopt.linalg.row_space import RowSpace
 from covopt.model.activation import Activation
 from covopt.oracles.oracle import Answer, oracle_values
 
@@ -90,9 +91,13 @@ class ArrangementOracle:
     ) -> None:
         self.Xt, self.activation, self.rule = Xt, activation, rule
         self.tolerances = tolerances or ArrangementTolerances()
-        self._X, self._size = to_unit_scale(Xt.double())
-        self._Q, self._neglected, self._stretch = self._project()
-        P = self._X @ self._Q.T
+        self._space = RowSpace.of(Xt, rule, least=2, whole=2)
+        if self._space.rank > 2:
+            raise ProblemError(
+                f"The inputs and their bias column have rank {self._space.rank}, and the arrangement covers rank 2 at"
+                " most; use branch-and-bound or the relaxation."
+            )
+        self._X, P = self._space.X, self._space.P
         radius = torch.hypot(P[:, 0], P[:, 1])
         rows = (radius > 0).nonzero()[:, 0]
         unit = P[rows] / radius[rows, None]
@@ -106,18 +111,18 @@ class ArrangementOracle:
     def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"] | None = None) -> Answer:
         """All local maxima of h and the proved maximum; `starts` is not needed and not looked at."""
         Lambda, size = to_unit_scale(Lambda.double())
-        scale = size * self._size
+        scale = size * self._space.size
         weights = Lambda[self._rows] * self._radius[:, None]
-        rest = float(Lambda.norm()) * self._neglected
+        rest = float(Lambda.norm()) * self._space.neglected
         if not weights.any():
             direction = torch.eye(1, self._X.shape[1], dtype=self._X.dtype, device=self._X.device)
             return self._answer(direction, direction.new_zeros(1), scale * rest * (1.0 + 2.0**-40))
         total = float(weights.norm(dim=1).sum())
         arcs = _Arcs(self._matrices(weights), self._unit, self._angle)
         q = arcs.maxima(self.tolerances, self.tolerances.slope * UNIT_ROUNDOFF * total)
-        directions = torch.nn.functional.normalize(q @ self._Q, dim=1)
+        directions = torch.nn.functional.normalize(q @ self._space.Q, dim=1)
         values, order = oracle_values(self._X, self.activation, Lambda, directions).sort(descending=True)
-        bound = (max(float(values[0]), arcs.best) + self._allowance(total)) * self._stretch
+        bound = (max(float(values[0]), arcs.best) + self._allowance(total)) * self._space.stretch
         bound = (bound * (1.0 + (Lambda.shape[1] + 20) * UNIT_ROUNDOFF) + rest) * (1.0 + 8 * UNIT_ROUNDOFF)
         return self._answer(directions[order], scale * values, scale * bound)
 
@@ -128,24 +133,6 @@ class ArrangementOracle:
         """The absolute rounding of any arc's value, for S = `total`: the sum of the list in the module's text."""
         depth = math.ceil(math.log2(2 * len(self._rows)))
         return (9 * depth + 100) * UNIT_ROUNDOFF * total
-
-    def _project(self) -> tuple[Float[Tensor, "2 d"], float, float]:
-        """(Q, a bound on |Xt - P Q|_F, a bound on the norm of Q); for d <= 2, Q is the identity and nothing is lost."""
-        X = self._X
-        d = X.shape[1]
-        if d <= 2:
-            return torch.eye(2, d, dtype=X.dtype, device=X.device), 0.0, 1.0
-        basis = row_basis(X, self.rule)
-        if len(basis) > 2:
-            raise ProblemError(
-                f"The inputs and their bias column have rank {len(basis)}, and the arrangement covers rank 2 at most;"
-                " use branch-and-bound or the relaxation."
-            )
-        Q = torch.cat([basis, basis.new_zeros(2 - len(basis), d)])
-        rounding = 8 * (d + 2) * UNIT_ROUNDOFF
-        neglected = float((X - (X @ Q.T) @ Q).norm()) * (1 + X.numel() * UNIT_ROUNDOFF) + rounding * float(X.norm())
-        defect = basis @ basis.T - torch.eye(len(basis), dtype=X.dtype, device=X.device)
-        return Q, neglected, 1.0 + float(defect.abs().sum()) + rounding
 
     def _matrices(self, weights: Float[Tensor, "K m"]) -> Float[Tensor, "2*K m 2"]:
         """A on the arcs after line 1 ... K and, opposite them, after line 1 ... K again."""

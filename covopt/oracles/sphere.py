@@ -44,8 +44,9 @@ from torch import Tensor
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
+from covopt.linalg.row_space import RowSpace
 from covopt.model.activation import Activation
-from covopt.oracles.arrangement import prefix_sums, row_basis
+from covopt.oracles.arrangement import prefix_sums
 from covopt.oracles.circles import Arcs, Circles, Points, leaders
 from covopt.oracles.oracle import Answer, oracle_values
 
@@ -95,9 +96,14 @@ class SphereOracle:
     ) -> None:
         self.Xt, self.activation, self.rule = Xt, activation, rule
         self.tolerances = tolerances or SphereTolerances()
-        self._X, self._size = to_unit_scale(Xt.double())
-        self._Q, self._neglected, self._stretch = self._project()
-        self._P = self._X @ self._Q.T
+        self._space = RowSpace.of(Xt, rule, whole=3)
+        if (rank := self._space.rank) != 3:
+            remedy = "ArrangementOracle" if rank < 3 else "branch-and-bound or the relaxation"
+            raise ProblemError(
+                f"The inputs and their bias column have rank {rank}, and the arrangement on the sphere covers rank 3"
+                f" only; use {remedy}."
+            )
+        self._X, self._Q, self._P = self._space.X, self._space.Q, self._space.P
         self._radius = self._P.norm(dim=1)
         self._circles = Circles.of(self._group(), EPSILON)
         kappa = 0.5 * EPSILON * self._circles.fineness() * (1.0 + 2.0**-20)
@@ -106,40 +112,22 @@ class SphereOracle:
     def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"] | None = None) -> Answer:
         """The large local maxima of h and the proved maximum; `starts` is not needed and not looked at."""
         Lambda, size = to_unit_scale(Lambda.double())
-        scale = size * self._size
+        scale = size * self._space.size
         sizes = Lambda.norm(dim=1)
-        rest = (float(Lambda.norm()) * self._neglected + float(sizes @ self._moved)) * (1.0 + 2.0**-30)
+        rest = (float(Lambda.norm()) * self._space.neglected + float(sizes @ self._moved)) * (1.0 + 2.0**-30)
         total = float(sizes @ self._radius) * (1.0 + 2.0**-30)
         if total == 0.0:
             direction = torch.eye(1, self._X.shape[1], dtype=self._X.dtype, device=self._X.device)
-            return self._answer(direction, direction.new_zeros(1), scale * rest * self._stretch)
+            return self._answer(direction, direction.new_zeros(1), scale * rest * self._space.stretch)
         search = _Search(self, Lambda, total)
         directions, values = self._local_maxima(search, Lambda)
         bound = (max(float(values[0]), search.best) + self._allowance() * total) * (1.0 + search.eta)
         bound *= (1.0 + (2 * Lambda.shape[1] + 60) * UNIT_ROUNDOFF) * self._growth
-        bound = (bound + rest) * self._stretch * (1.0 + 8 * UNIT_ROUNDOFF)
+        bound = (bound + rest) * self._space.stretch * (1.0 + 8 * UNIT_ROUNDOFF)
         return self._answer(directions, scale * values, scale * bound)
 
     def _answer(self, directions: Tensor, values: Tensor, bound: float) -> Answer:
         return Answer(directions.to(self.Xt.dtype), values.to(self.Xt.dtype), bound)
-
-    def _project(self) -> tuple[Float[Tensor, "3 d"], float, float]:
-        """(Q, a bound on |Xt - P Q|_F, a bound on the norm of Q); for d = 3, Q is the identity and nothing is lost."""
-        X = self._X
-        d = X.shape[1]
-        basis = row_basis(X, self.rule)
-        if len(basis) != 3:
-            remedy = "ArrangementOracle" if len(basis) < 3 else "branch-and-bound or the relaxation"
-            raise ProblemError(
-                f"The inputs and their bias column have rank {len(basis)}, and the arrangement on the sphere covers"
-                f" rank 3 only; use {remedy}."
-            )
-        if d == 3:
-            return torch.eye(3, dtype=X.dtype, device=X.device), 0.0, 1.0
-        rounding = 8 * (d + 3) * UNIT_ROUNDOFF
-        neglected = float((X - (X @ basis.T) @ basis).norm()) * (1 + X.numel() * UNIT_ROUNDOFF)
-        defect = basis @ basis.T - torch.eye(3, dtype=X.dtype, device=X.device)
-        return basis, neglected + rounding * float(X.norm()), 1.0 + float(defect.abs().sum()) + rounding
 
     def _group(self) -> Float[Tensor, "G 3"]:
         """Find the rows that share a circle, and what it costs to let them; returns the circles' unit rows.

@@ -32,9 +32,9 @@ from covopt.certify.pace import FAIR, Pace
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
+from covopt.linalg.row_space import RowSpace
 from covopt.loop import Budget
 from covopt.model.activation import Activation
-from covopt.oracles.arrangement import row_basis
 from covopt.oracles.oracle import oracle_values
 
 LARGEST_RANK = 12  # 2^r orthants to start from, and r (r - 1) / 2 < 255 edges
@@ -170,23 +170,16 @@ class _Frame:
     """Xt and Lambda at unit scale, in coordinates of the row space, and what this costs a bound."""
 
     def __init__(self, Xt: Float[Tensor, "N d"], Lambda: Float[Tensor, "N m"], rule: RankRule) -> None:
-        X, size = to_unit_scale(Xt.double())
         self.Lambda, scale = to_unit_scale(Lambda.double())
-        self.scale = size * scale
-        basis = row_basis(X, rule)
-        if len(basis) > LARGEST_RANK:
+        # A cone needs an edge to be cut: rank 1 gets a second coordinate.
+        space = RowSpace.of(Xt, rule, least=2)
+        if space.rank > LARGEST_RANK:
             raise ProblemError(
-                f"The inputs and their bias column have rank {len(basis)}, and branch and bound over cones of"
+                f"The inputs and their bias column have rank {space.rank}, and branch and bound over cones of"
                 f" directions covers rank {LARGEST_RANK} at most; use the relaxation."
             )
-        # A cone needs an edge to be cut: rank 1 gets a second coordinate.
-        self.Q = torch.cat([basis, basis.new_zeros(max(0, 2 - len(basis)), X.shape[1])])
-        self.P = X @ self.Q.T
-        rounding = 8 * (X.shape[1] + 2) * UNIT_ROUNDOFF
-        neglected = float((X - self.P @ self.Q).norm()) * (1 + X.numel() * UNIT_ROUNDOFF) + rounding * float(X.norm())
-        defect = basis @ basis.T - torch.eye(len(basis), dtype=X.dtype, device=X.device)
-        self.stretch = 1.0 + float(defect.abs().sum()) + rounding
-        self.rest = float(self.Lambda.norm()) * neglected * (1.0 + 2.0**-40)
+        self.scale, self.Q, self.P, self.stretch = space.size * scale, space.Q, space.P, space.stretch
+        self.rest = float(self.Lambda.norm()) * space.neglected * (1.0 + 2.0**-40)
 
     def to_bound(self, largest: float, bounds: ConeBounds, options: BranchOptions) -> float:
         """The bound on h over unit w from the largest bound of the leaves."""

@@ -56,9 +56,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE, RankRule
-from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
+from covopt.linalg.rounding import UNIT_ROUNDOFF
+from covopt.linalg.row_space import RowSpace, neglected
 from covopt.model.activation import Activation
-from covopt.oracles.arrangement import row_basis
 
 
 @dataclass(frozen=True)
@@ -124,20 +124,15 @@ def make_ground(
     Xt: Float[Tensor, "N d"], activation: Activation, rule: RankRule = RANK_RULE, tiny: float = 1e-12
 ) -> Ground:
     """Reduce Xt to its row space; rows shorter than `tiny` times the longest count as zero and are paid for."""
-    X, size = to_unit_scale(Xt.double())
-    d = X.shape[1]
-    basis = row_basis(X, rule)
-    if len(basis) == 0:  # inputs of zero: any direction will do
-        basis = torch.eye(1, d, dtype=X.dtype, device=X.device)
-    rounding = 8 * (d + 2) * UNIT_ROUNDOFF
-    P = X @ basis.T
-    length = P.norm(dim=1)
+    space = RowSpace.of(Xt, rule, least=1)
+    # Inputs of zero: any direction will do.
+    basis = space.Q if space.rank else torch.eye(1, space.X.shape[1], dtype=space.X.dtype, device=space.X.device)
+    length = space.P.norm(dim=1)
     zero = length <= tiny * length.max()
-    P = torch.where(zero[:, None], 0.0, P)
-    neglected = float((X - P @ basis).norm()) * (1 + X.numel() * UNIT_ROUNDOFF) + rounding * float(X.norm())
-    defect = basis @ basis.T - torch.eye(len(basis), dtype=X.dtype, device=X.device)
-    stretch = 1.0 + float(defect.abs().sum()) + rounding
-    return Ground(P, basis, torch.where(zero, 1.0, length), zero, size, neglected, stretch, activation.slope)
+    P = torch.where(zero[:, None], 0.0, space.P)
+    left = neglected(space.X, P, basis)
+    lengths = torch.where(zero, 1.0, length)
+    return Ground(P, basis, lengths, zero, space.size, left, space.stretch, activation.slope)
 
 
 @dataclass(frozen=True)

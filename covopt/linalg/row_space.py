@@ -1,0 +1,81 @@
+"""The row space of the inputs, and what a proof pays for computing in its coordinates.
+
+With orthonormal rows Q (k, d) that span the row space of X as far as the rank rule keeps directions, P = X Q^T, every
+x_i^T w is p_i^T (Q w) up to what Q does not span. Two numbers pay for that, whatever Q is:
+
+    neglected >= |X - P Q|_F     and     stretch >= |Q|_2,
+
+the latter by |Q Q^T - I|_1. sigma is 1-Lipschitz, so for unit w h(w) = |Lambda^T sigma(X w)| changes by at most
+|Lambda|_F neglected, and |Q w| <= stretch.
+
+**Rounding.** An entry of P Q is a sum of k terms, so |X - P Q|_F is off by at most (k + 2) k^(1/2) u |X|_F, since
+|Q|_F is k^(1/2); the norm of N d squares costs N d u, relative. An entry of Q Q^T is a sum of d terms, so |Q Q^T - I|_2
+is off by at most k (d + 2) u. Both are paid with a factor of 8 where k is small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.linalg.psd import RANK_RULE, RankRule, row_space
+from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
+
+
+@dataclass(frozen=True)
+class RowSpace:
+    """X in the coordinates of its row space.
+
+    Attributes:
+        X: the inputs (N, d), divided by `size`.
+        size: a power of two.
+        Q: orthonormal rows (k, d); rows of zeros where more coordinates were asked for than there are.
+        P: X Q^T (N, k).
+        rank: of X, by the rank rule; at most k.
+        neglected: a bound on |X - P Q|_F.
+        stretch: a bound on the norm of Q.
+    """
+
+    X: Float[Tensor, "N d"]
+    size: float
+    Q: Float[Tensor, "k d"]
+    P: Float[Tensor, "N k"]
+    rank: int
+    neglected: float
+    stretch: float
+
+    @staticmethod
+    def of(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE, *, least: int = 0, whole: int = 0) -> RowSpace:
+        """The row space in float64.
+
+        Args:
+            Xt: inputs with their bias column, of any scale.
+            rule: which directions count.
+            least: coordinates, at least; the others are 0.
+            whole: up to so many columns, Q is the identity and nothing is lost.
+        """
+        X, size = to_unit_scale(Xt.double())
+        d = X.shape[1]
+        basis = row_space(X, rule)
+        if d <= whole:
+            Q = torch.eye(max(d, least), d, dtype=X.dtype, device=X.device)
+            return RowSpace(X, size, Q, X @ Q.T, len(basis), 0.0, 1.0)
+        Q = torch.cat([basis, basis.new_zeros(max(0, least - len(basis)), d)])
+        P = X @ Q.T
+        return RowSpace(X, size, Q, P, len(basis), neglected(X, P, Q), _stretch(basis))
+
+
+def neglected(X: Float[Tensor, "N d"], P: Float[Tensor, "N k"], Q: Float[Tensor, "k d"]) -> float:
+    """A bound on |X - P Q|_F for any P, rounding included."""
+    missing = float((X - P @ Q).norm()) * (1 + X.numel() * UNIT_ROUNDOFF)
+    k, d = Q.shape
+    return missing + max(8.0, k**0.5) * (d + 3) * UNIT_ROUNDOFF * float(X.norm())
+
+
+def _stretch(basis: Float[Tensor, "r d"]) -> float:
+    defect = basis @ basis.T - torch.eye(len(basis), dtype=basis.dtype, device=basis.device)
+    r, d = basis.shape
+    return 1.0 + float(defect.abs().sum()) + max(8, r) * (d + 3) * UNIT_ROUNDOFF
