@@ -20,7 +20,7 @@ from covopt.errors import ProblemError, listed
 from covopt.loop import Budget, Callback, Progress, Status, run
 from covopt.model.problem import Problem
 from covopt.model.weights import Cost, Weights, check_weights, evaluate
-from covopt.training.batch import Batch, Widths, buckets
+from covopt.training.batch import Batch, Widths, buckets, work
 from covopt.training.descent import Adam, AdamOptions, BatchedLBFGS, LBFGSOptions
 
 
@@ -36,7 +36,8 @@ class TrainerOptions:
         lbfgs: its memory and line search.
         iterations: turns of L-BFGS, one evaluation each, at most.
         still: relative fall in `window` turns of L-BFGS below which a network stands still.
-        pause: seconds after which a round ends and the loop may look at the batches.
+        round: multiplications after which a round ends and the loop may look at the batches; counted, and not timed, so
+            that the same number of rounds is the same training on any machine.
         clearings: times that its memory is then cleared; it goes on while that helps.
         largest: activations in one batch, at most (8 bytes each in float64, held twice).
     """
@@ -48,7 +49,7 @@ class TrainerOptions:
     iterations: int = 100_000
     still: float = 1e-9
     window: int = 100
-    pause: float = 0.2
+    round: float = 4e8
     clearings: int = 3
     largest: int = 10_000_000
 
@@ -285,6 +286,8 @@ class _Group:
     ) -> None:
         self.members, self.widths, self._options, self._budget = members, widths, options, budget
         self._batch = Batch(problem, widths)
+        each = sum(work(problem, layers) for layers in widths)
+        self._steps = max(1, min(options.window, int(options.round / each)))
         self._adam = Adam(self._batch.evaluate, self._batch.pack(starts), options.adam)
         self._descent: BatchedLBFGS | None = None
         self.best, self.costs = self._adam.best, self._batch.evaluate(self._adam.best)[0]
@@ -296,11 +299,9 @@ class _Group:
         return [self._batch.unpack(row, widths) for row, widths in zip(self.best, self.widths, strict=True)]
 
     def advance(self) -> None:
-        """A round: up to `window` steps, fewer when the pause or the end of the time comes first."""
-        begun = self._budget.seconds()
-        for count in range(self._options.window):
-            now = self._budget.seconds()
-            if self.finished or self._budget.spent() or (count and now - begun >= self._options.pause):
+        """A round: up to `window` steps, fewer where they are long or the time ends."""
+        for _ in range(self._steps):
+            if self.finished or self._budget.spent():
                 return
             if self._descent is None:
                 self._train()
