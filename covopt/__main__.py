@@ -6,6 +6,7 @@ with ending():
     import atexit
     import os
     import sys
+    import threading
     from contextlib import suppress
 
     from covopt.cli import main as command_line
@@ -24,8 +25,13 @@ def main() -> None:
 
 
 def _leave(code: int) -> None:
-    """End the process as Python does, but for the second that it takes to free what torch and matplotlib hold."""
+    """End the process as Python does, but for the second that it takes to free what torch and matplotlib hold.
+
+    Where other threads are at work, those of a sweep's processes say, their end is left to Python.
+    """
     ignore()
+    if threading.active_count() > 1:
+        return
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # closed, full or None: what had to be said was said

@@ -195,3 +195,13 @@ def test_the_default_dtype_of_torch_changes_nothing(dtype: torch.dtype, options:
     # At three layers costs differ in the sixth digit or later, and why is not known: here only that nothing breaks.
     assert found.cost == (pytest.approx(plain.cost, rel=1e-3) if options.get("depth") == 3 else plain.cost)
     assert found.lower == plain.lower
+
+
+def test_a_sweep_over_processes_ends(tmp_path: Path) -> None:
+    """Its workers wait for five minutes where the process leaves without telling them."""
+    (tmp_path / "grid.toml").write_text('data = "diabetes"\nrows = 10\nlam = [1.0, 3.0]\ntime_limit = 0.5\n')
+    command = [sys.executable, "-m", "covopt", "sweep", "grid.toml", "--database", "out.sqlite", "--jobs", "2"]
+    environment = os.environ | {"PYTHONPATH": str(Path(covopt.__file__).parents[1])}
+    told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    assert told.returncode == 0
+    assert "2 solved" in told.stdout
