@@ -77,7 +77,8 @@ def solve(
             Depth >= 3 has the spectral bound alone, and auto is fast there.
         gap: stop at this proved relative gap.
         time_limit: seconds.
-        max_iterations: rounds of the method; None sets no limit. Unlike the time limit it leaves the answer repeatable.
+        max_iterations: rounds of the method; None sets no limit. Unlike the time limit it leaves the answer repeatable,
+            but for how long a proof of auto or full goes on.
         seed: of the search.
         device: where to compute; None follows X.
         init: a Result, or weights [W_1, ..., W_L], to start from.

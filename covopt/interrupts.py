@@ -121,6 +121,9 @@ def loading() -> Iterator[None]:
 
     A signal that nobody answers gently ends a program at once; elsewhere its KeyboardInterrupt comes at the end.
     """
+    if not _in_main_thread():  # which gets all signals
+        yield
+        return
     outer, _state.loading = _state.loading, True
     try:
         with shielded():

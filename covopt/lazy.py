@@ -15,10 +15,13 @@ from covopt.interrupts import loading
 class LazyModule(ModuleType):
     """Stands for the module of its name, which is loaded when one of its names is first asked for."""
 
+    _loaded: ModuleType | None = None
+
     def __getattr__(self, name: str) -> object:
-        with loading():
-            loaded = import_module(self.__name__)
-        return getattr(loaded, name)
+        if self._loaded is None:
+            with loading():
+                self._loaded = import_module(self.__name__)
+        return getattr(self._loaded, name)
 
 
 def lazy(name: str) -> LazyModule:

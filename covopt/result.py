@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from covopt.figures import drawing as figures
+    from covopt.figures import forces as forces_figures
     from covopt.text import markup
 else:
     figures, pyplot = lazy("covopt.figures.drawing"), lazy("matplotlib.pyplot")
+    forces_figures = lazy("covopt.figures.forces")
     markup = lazy("covopt.text.markup")
 
 
@@ -193,13 +195,15 @@ class Result:
         """Attraction and repulsion on hidden layer = 1 ... L - 1, as `covopt.forces`."""
         return _forces(double_problem(self.problem), self._double(), layer)
 
-    def forces_picture(self, layer: int) -> figures.ForcesPicture:
-        """What `figures.draw_forces` draws of a hidden layer."""
+    def forces_picture(self, layer: int) -> forces_figures.ForcesPicture:
+        """What `draw_forces` (figures/forces.py) draws of a hidden layer."""
         found = self.forces(layer)
         labels, name = _sample_labels(self.problem)
         title = f"{record.headline(self.summary())}: layer {layer}, imbalance {found.imbalance:.2g}"
         Z = self.representations(layer)
-        return figures.ForcesPicture(title, Z, found.attraction, found.feasible_repulsion, labels, name == "class")
+        return forces_figures.ForcesPicture(
+            title, Z, found.attraction, found.feasible_repulsion, labels, name == "class"
+        )
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the answer: for one input the network as a function with the samples, else cost and bound over time.

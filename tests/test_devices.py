@@ -13,6 +13,7 @@ from covopt.model.activation import Activation
 from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import ConvexConcaveOracle
 from covopt.shallow.master import Master
+from covopt.shallow.softmax_newton import refine
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 CLOSE = {torch.float64: 1e-8, torch.float32: 2e-3}
@@ -82,3 +83,17 @@ def test_solve_on_the_device(device: str, dtype: torch.dtype) -> None:
     assert result.lower is not None
     assert result.lower <= elsewhere.cost
     assert result.cost == pytest.approx(elsewhere.cost, rel=2e-5)
+
+
+def test_the_outputs_under_cross_entropy(device: str, dtype: torch.dtype) -> None:
+    """Newton's method on the CPU and there, in the same precision as the features."""
+    Phi, V, b = drawn(12, 4).relu(), drawn(4, 3), drawn(3)
+    Y = torch.eye(3, dtype=torch.float64)[torch.arange(12) % 3]
+    found = refine(*(each.to(device, dtype) for each in (Phi, Y, V, b)), 1e-2, 0.5, 0.0, lambda: False)
+    expected = refine(Phi, Y, V, b, 1e-2, 0.5, 0.0, lambda: False)
+    assert found is not None
+    assert expected is not None
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine.device.type == device
+        assert mine.dtype == dtype
+        torch.testing.assert_close(mine.cpu().double(), theirs, rtol=0.0, atol=20.0 * CLOSE[dtype])

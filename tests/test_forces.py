@@ -13,7 +13,7 @@ from runs import toy_result
 import covopt
 from covopt.cli import main
 from covopt.errors import ProblemError
-from covopt.figures.drawing import ForcesPicture, draw_forces
+from covopt.figures.forces import ForcesPicture, draw_forces
 from covopt.linalg.trace import trace_quotient
 from covopt.model import hidden
 from covopt.model.forces import layer_forces

@@ -151,7 +151,6 @@ def test_loading_a_library_is_not_torn_apart(tmp_path: Path) -> None:
     for after in (0.3, 0.5, 0.7, 0.9, 1.1):
         ended = interrupt(COMMANDS["large cprank"], tmp_path, after)
         assert not ended.faults
-        assert ended.cpu_seconds < 1.0
 
 
 @pytest.mark.slow

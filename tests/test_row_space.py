@@ -51,3 +51,20 @@ def test_rows_that_are_dropped_are_paid_for() -> None:
 def test_inputs_of_zero() -> None:
     space = RowSpace.of(torch.zeros(3, 4), least=2)
     assert (space.rank, space.Q.shape, space.neglected) == (0, (2, 4), 0.0)
+
+
+@pytest.mark.parametrize("scale", [2.0**-498, 2.0**498])
+def test_it_is_the_same_at_every_scale(scale: float) -> None:
+    X = torch.from_numpy(np.random.default_rng(0).standard_normal((6, 4)))
+    plain, scaled = RowSpace.of(X), RowSpace.of(scale * X)
+    assert torch.equal(plain.P, scaled.P)
+    assert (plain.neglected, plain.stretch) == (scaled.neglected, scaled.stretch)
+
+
+def test_many_coordinates_are_paid_for() -> None:
+    """Beyond 8 coordinates the rounding of Q Q^T grows with their number."""
+    X = torch.from_numpy(np.random.default_rng(1).standard_normal((60, 40)))
+    space = RowSpace.of(X)
+    assert _exactly_left(space.X[:5], space.P[:5], space.Q) <= Fraction(space.neglected) ** 2
+    largest = float(np.linalg.norm(space.Q.numpy(), 2))
+    assert largest * (1.0 - 1e-13) <= space.stretch <= 1.0 + 1e-10

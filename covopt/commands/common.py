@@ -62,12 +62,11 @@ def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: boo
     from covopt.io import record
     from covopt.io.provenance import ORIGIN, write_origin
 
-    if interrupted():  # the report is left out, and what draws it takes a second to load
-        others: Mapping[str, Writer] = {ORIGIN: write_origin(COMMAND.get(), data.columns, data.classes)}
-    else:
-        from covopt.report.write import beside
+    others: dict[str, Writer] = {ORIGIN: write_origin(COMMAND.get(), data.columns, data.classes)}
+    if not interrupted():  # else the report is left out, and what draws it takes a second to load
+        from covopt.report.write import report_writer
 
-        others = beside(out, COMMAND.get(), data)
+        others[record.REPORT] = report_writer(out)
     answer.save(out, force=force, others=others)
     if not as_json:
         report = out / record.REPORT

@@ -20,6 +20,7 @@ def forces_command(
 ) -> None:
     """Draw samples and neurons of a hidden layer of a stored run, with the forces on them."""
     from covopt.figures import drawing as figures
+    from covopt.figures.forces import draw_forces
     from covopt.io import files
     from covopt.verification import stored
 
@@ -27,7 +28,7 @@ def forces_command(
     picture = stored.load(run).forces_picture(layer)
 
     def draw() -> None:
-        files.write_file(out, lambda draft: figures.draw_forces(picture, draft), force, figures.is_picture)
+        files.write_file(out, lambda draft: draw_forces(picture, draft), force, figures.is_picture)
         print(printable(f"They are drawn in {out}."))
 
     deliver(lambda: print(f"{printable(picture.title)}."), draw)

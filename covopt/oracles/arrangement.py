@@ -55,14 +55,9 @@ class ArrangementTolerances:
     merge: float = 1e-9
 
 
-def row_basis(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE) -> Float[Tensor, "r d"]:
-    """Orthonormal rows that span the row space of Xt, as far as `rule` keeps directions (linalg/psd.py)."""
-    return row_space(Xt.double(), rule)
-
-
 def row_rank(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE) -> int:
     """The numerical rank of Xt; up to 2 the arrangement is exact."""
-    return len(row_basis(Xt, rule))
+    return len(row_space(Xt.double(), rule))
 
 
 def has_rank_at_most(Xt: Float[Tensor, "N d"], most: int, rule: RankRule = RANK_RULE) -> bool:

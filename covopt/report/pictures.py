@@ -18,10 +18,8 @@ from covopt.figures.drawing import (
     BOUND_COLOR,
     COST_COLOR,
     CURVE_COLORS,
-    RAY_COLOR,
     SIGNED,
     Curve,
-    ForcesPicture,
     PlainLogFormatter,
     RunPicture,
     color_bar,
@@ -31,13 +29,12 @@ from covopt.figures.drawing import (
     draw_costs,
     draw_excess,
     draw_gap,
-    draw_neuron_plane,
     draw_neurons,
-    draw_samples,
     gaps,
     name_line,
     robust_limit,
 )
+from covopt.figures.forces import RAY_COLOR, ForcesPicture, draw_neuron_plane, draw_samples
 from covopt.figures.widths import WidthPanel, draw_panel
 from covopt.io.provenance import Origin
 from covopt.linalg.psd import RANK_RULE

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, runtime_checkable
 
 from covopt.errors import CovoptError, RecordError
 from covopt.io import record, storing
-from covopt.io.data import Dataset
 from covopt.io.directories import Writer, spare
 from covopt.io.files import check_free, starts_with, write_file
-from covopt.io.provenance import ORIGIN, write_origin
 from covopt.io.record import REPORT
 from covopt.report.kinds import KINDS
 from covopt.report.page import as_html
@@ -61,13 +58,13 @@ def write_report(
     return Path(file)
 
 
-def beside(out: str | os.PathLike[str], command: Sequence[str], data: Dataset) -> Mapping[str, Writer]:
-    """What a command adds to its run's directory `out`: where the run comes from, and its report."""
+def report_writer(out: str | os.PathLike[str]) -> Writer:
+    """Writes the report of the run that is being stored in the directory `out`; a run can do without."""
 
     def write(draft: Path) -> None:
         _write_page(draft, html_of(draft.parent, os.fspath(out)))
 
-    return {ORIGIN: write_origin(command, data.columns, data.classes), REPORT: spare(write)}
+    return spare(write)
 
 
 def is_report(path: Path) -> bool:

@@ -67,15 +67,15 @@ class LayerAudit:
         escape = None
         if told["direction"] is not None:
             direction, output = (torch.tensor(told[name], dtype=torch.float64) for name in ("direction", "output"))
-            value, cost = number(told["stationarity"]), number(told["loss_with_neuron"])
+            value, cost = _number(told["stationarity"]), _number(told["loss_with_neuron"])
             escape = Escape(facts.layer, value, direction, output, cost, math.nan)
         return cls(
             facts=facts,
             escape=escape,
             solved=told["loss_with_block"],
             merging=told["merging"],
-            unbalanced=number(told["unbalanced"]),
-            unbalanced_neuron=number(told["unbalanced_neuron"]),
+            unbalanced=_number(told["unbalanced"]),
+            unbalanced_neuron=_number(told["unbalanced_neuron"]),
             grown=told["loss_trained_with_neuron"],
             missing=told["missing"],
             dead=told["dead"],
@@ -83,5 +83,5 @@ class LayerAudit:
         )
 
 
-def number(told: float | None) -> float:
+def _number(told: float | None) -> float:
     return math.nan if told is None else told

@@ -36,7 +36,7 @@ class TrainerOptions:
         lbfgs: its memory and line search.
         iterations: turns of L-BFGS, one evaluation each, at most.
         still: relative fall in `window` turns of L-BFGS below which a network stands still.
-        round: multiplications after which a round ends and the loop may look at the batches; counted, and not timed, so
+        work: multiplications after which a round ends and the loop may look at the batches; counted, and not timed, so
             that the same number of rounds is the same training on any machine.
         clearings: times that its memory is then cleared; it goes on while that helps.
         largest: activations in one batch, at most (8 bytes each in float64, held twice).
@@ -49,7 +49,7 @@ class TrainerOptions:
     iterations: int = 100_000
     still: float = 1e-9
     window: int = 100
-    round: float = 4e8
+    work: float = 4e8
     clearings: int = 3
     largest: int = 10_000_000
 
@@ -287,7 +287,7 @@ class _Group:
         self.members, self.widths, self._options, self._budget = members, widths, options, budget
         self._batch = Batch(problem, widths)
         each = sum(work(problem, layers) for layers in widths)
-        self._steps = max(1, min(options.window, int(options.round / each)))
+        self._steps = max(1, min(options.window, int(options.work / each)))
         self._adam = Adam(self._batch.evaluate, self._batch.pack(starts), options.adam)
         self._descent: BatchedLBFGS | None = None
         self.best, self.costs = self._adam.best, self._batch.evaluate(self._adam.best)[0]
