@@ -26,7 +26,7 @@ def _trained(problem: Problem) -> list[torch.Tensor]:
     """Adam, then L-BFGS until nothing gains: as one trains who means this question."""
     found = covopt.solve(
         problem.X, problem.Y, lam=problem.lam, loss=problem.loss, depth=problem.depth, bias=problem.beta,
-        method="train", width=8, starts=3, time_limit=3.0, seed=1,
+        method="train", width=8, starts=3, time_limit=60.0, seed=1,
     )  # fmt: skip
     (weights,), _ = train_on(problem, [found.weights], lambda: False)
     return weights

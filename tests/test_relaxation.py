@@ -23,6 +23,7 @@ from covopt.certify.relaxation.bound import (
     relaxed_bound,
     relaxed_maximum,
 )
+from covopt.certify.relaxation.lift import make_ground, make_piece, prove
 from covopt.certify.relaxation.signs import BranchOptions
 from covopt.errors import ProblemError
 from covopt.loop import Certificate
@@ -87,6 +88,21 @@ def test_any_multipliers_prove_a_true_bound(seed: int, samples: int, slope: floa
             proof = garbage(samples, seed)
             proof.values[0] *= extreme
             assert check_maximum(Xt, activation, Lambda, proof.scaled(factor)) >= true * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.1])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_split_never_proves_less(seed: int, slope: float) -> None:
+    """On either side of a split the same multipliers prove at least as much, for the best shift repairs them."""
+    ground = make_ground(gaussian(12, 3, seed=seed), Activation(slope))
+    Lambda = gaussian(12, 2, seed=100 + seed)
+    multipliers = 10.0 ** (seed % 5 - 2) * gaussian(24, 24, seed=200 + seed)
+    signs = torch.zeros(12, dtype=torch.int64)
+    for i in range(11):
+        before = prove(make_piece(ground, signs), Lambda, multipliers)
+        for side in (1, -1):
+            signs[i] = side
+            assert prove(make_piece(ground, signs), Lambda, multipliers) <= before * (1.0 + 2e-6)
 
 
 @pytest.mark.parametrize("solver", ["clarabel", "scs"])

@@ -50,6 +50,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -66,18 +67,18 @@ class RepairOptions:
     """How the cheapest repair is looked for; none of these touches the proof.
 
     Attributes:
-        smallest: the smallest shift c that is tried, relative to the largest eigenvalue of A.
-        steps: shifts tried, growing by `ratio`.
-        ratio: from one of them to the next.
-        refinements: golden-section steps about the best of them.
+        smallest: the smallest shift c beyond the least admissible one, relative to the largest eigenvalue of A.
+        largest: the first that is tried as too large; doubled while tau still falls there.
+        steps: shifts tried between them.
+        close: they end when tau is known to be within this, relative, of its minimum.
         margin: tau is raised by this, relative, so that the Cholesky factorisation has room; doubled until it succeeds.
         attempts: doublings at most; then nothing is proved.
     """
 
     smallest: float = 1e-9
-    steps: int = 9
-    ratio: float = 12.0
-    refinements: int = 4
+    largest: float = 1.0
+    steps: int = 24
+    close: float = 1e-6
     margin: float = 2.0**-42
     attempts: int = 40
 
@@ -294,38 +295,70 @@ def _shift_matrix(piece: Piece) -> Float[Tensor, "q q"]:
 
 
 def _cheapest_shift(S: Float[Tensor, "q q"], piece: Piece, options: RepairOptions) -> tuple[float, float]:
-    """(c, tau(c)) near the minimum of tau; (0, .) where no sample is free."""
+    """(c, tau(c)) near the minimum of tau; (0, .) where no sample is free.
+
+    tau is convex above the least admissible c, so two tangents bound its minimum from below, and where they cross is
+    the next c to try; every other time it is the geometric mean, for near its pole a tangent says little.
+    """
     r = piece.rank
     D = -S[:r, :r]
     if S.shape[0] == r:
-        return 0.0, _top(D)
+        return 0.0, _top(D)[0]
     values, Q = torch.linalg.eigh(S[r:, r:])
     C = S[:r, r:] @ Q
     step = piece.B[piece.ground.samples + piece.loose, :r].T @ Q * 0.5
-
-    def tau(c: float) -> float:
-        Cc = C + c * step
-        return _top(D + (Cc / (values + c)) @ Cc.T)
-
     least = max(0.0, -float(values[0])) * (1.0 + 1e-6)
-    unit = options.smallest * max(float(values.abs().max()), 1e-300)
-    grid = [least + unit * options.ratio**k for k in range(options.steps)]
-    heights = [tau(c) for c in grid]
-    k = min(range(len(grid)), key=heights.__getitem__)
-    best = (heights[k], grid[k])
-    low, high = grid[max(0, k - 1)], grid[min(len(grid) - 1, k + 1)]
-    for _ in range(options.refinements):
-        left, right = low + 0.382 * (high - low), low + 0.618 * (high - low)
-        at_left, at_right = tau(left), tau(right)
-        best = min(best, (at_left, left), (at_right, right))
-        low, high = (low, right) if at_left < at_right else (left, high)
-    return best[1], best[0]
+    unit = max(float(values.abs().max()), 1e-300)
+
+    def tangent(gap: float) -> _Tangent:
+        c = least + gap
+        Cc = C + c * step
+        height, v = _top(D + (Cc / (values + c)) @ Cc.T)
+        y = (Cc.T @ v) / (values + c)
+        return _Tangent(gap, height, float(2.0 * (v @ step) @ y - y @ y))
+
+    low, high = tangent(options.smallest * unit), tangent(options.largest * unit)
+    for _ in range(options.steps):
+        if high.slope >= 0.0:
+            break
+        low, high = high, tangent(2.0 * high.gap)
+    for tried in range(options.steps):
+        best = min(low, high, key=lambda each: each.height)
+        crossing, floor = low.meets(high)
+        if low.slope >= 0.0 or high.slope <= 0.0 or best.height - floor <= options.close * abs(best.height):
+            break
+        between = crossing if tried % 2 == 0 else math.sqrt(low.gap * high.gap)
+        if not low.gap < between < high.gap:
+            break
+        found = tangent(between)
+        low, high = (found, high) if found.slope < 0.0 else (low, found)
+    best = min(low, high, key=lambda each: each.height)
+    return least + best.gap, best.height
 
 
-def _top(A: Float[Tensor, "r r"]) -> float:
+class _Tangent(NamedTuple):
+    """tau and its derivative at `gap` above the least admissible shift."""
+
+    gap: float
+    height: float
+    slope: float
+
+    def meets(self, other: _Tangent) -> tuple[float, float]:
+        """Where the two tangents cross, and how high."""
+        if not self.slope < other.slope:
+            return self.gap, -math.inf
+        gap = (self.height - other.height + other.slope * other.gap - self.slope * self.gap) / (
+            other.slope - self.slope
+        )
+        return gap, self.height + self.slope * (gap - self.gap)
+
+
+def _top(A: Float[Tensor, "r r"]) -> tuple[float, Float[Tensor, " r"]]:
+    """The largest eigenvalue and its unit vector; infinity where A is not finite."""
     if not bool(torch.isfinite(A).all()):
-        return math.inf
-    return float(torch.linalg.eigvalsh(A)[-1])
+        return math.inf, A.new_zeros(len(A))
+    values, vectors = torch.linalg.eigh(A)
+    return float(values[-1]), vectors[:, -1]
 
 
 def _largest_sums(piece: Piece, Lambda: Float[Tensor, "N m"], Pi: Float[Tensor, "K K"]) -> float:
