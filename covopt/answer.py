@@ -9,23 +9,23 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from covopt.attempt import Attempt, SolveOptions
 from covopt.certify import proofs
-from covopt.certify.proofs import Proof
+from covopt.certify.dual import Proof
 from covopt.deep.layers import examine
 from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted
 from covopt.io.tables import column_names
 from covopt.loop import Budget, Callback, Progress, Status
-from covopt.methods import METHODS, Options, check_use
+from covopt.methods import METHODS
 from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
 from covopt.model.units import check_strength
 from covopt.model.weights import check_network, evaluate
-from covopt.result import DualPoint, Result
+from covopt.result import DualPoint, Layer, Result
 
-CERTIFY = ("none", "fast", "full", "auto")
 # The part of the time limit after which a deep solve leaves the rest to the examination of its layers.
 SOLVING = 0.85
 
@@ -95,61 +95,73 @@ def solve(
         InfeasibleError: `interpolate` on data that no network of that kind fits; the rows are named.
     """
     problem = make_problem(X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation, device=device)
-    _check_options(method, certify, gap, time_limit, seed)
-    for name, count in (
-        ("width", width),
-        ("max_width", max_width),
-        ("starts", starts),
-        ("max_iterations", max_iterations),
-    ):
-        _check_count(name, count)
-    check_use(method, problem.depth, width=width, max_width=max_width, starts=starts)
-    budget = Budget(time_limit) if max_iterations is None else Budget(time_limit, max_iterations)
-    problem = in_double(problem)
-    check_strength(problem)
-    if problem.interpolates:
-        check_interpolation(problem)
-    examining = certify != "none" and problem.depth > 2
-    options = Options(
-        budget=replace(budget, time_limit=SOLVING * time_limit) if examining else budget,
+    if method not in METHODS:
+        raise ProblemError(f"The method '{method}' is unknown; use {' or '.join(METHODS)}.")
+    options = SolveOptions(
+        Budget(time_limit) if max_iterations is None else Budget(time_limit, max_iterations),
+        method=method,
         certify=certify,
         gap=gap,
         seed=seed,
-        init=_initial(problem, init),
         width=width,
         max_width=max_width,
         starts=starts,
         callback=callback,
     )
-    attempt = METHODS[method](problem, options)
+    options.check(problem.depth)
+    problem = in_double(problem)
+    check_strength(problem)
+    if problem.interpolates:
+        check_interpolation(problem)
+    return _solved(problem, replace(options, init=_initial(problem, init)), column_names(X))
+
+
+def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | None) -> Result:
+    """`solve`, of a checked question."""
+    budget, examining = options.budget, options.certify != "none" and problem.depth > 2
+    within = replace(budget, time_limit=SOLVING * budget.time_limit) if examining else budget
+    attempt = METHODS[options.method](problem, replace(options, budget=within))
     result = Result(
         problem=problem,
-        method=method,
-        certify=certify,
-        seed=seed,
-        target=float(gap),
+        method=options.method,
+        certify=options.certify,
+        seed=options.seed,
+        target=float(options.gap),
         starts=attempt.starts,
-        columns=column_names(X),
+        columns=columns,
     )
     result.attainable = proofs.attainable(problem)
-    layered = min(len(W) for W in attempt.weights[:-1]) > 0
     if interrupted():
         attempt.status = Status.INTERRUPTED
-    if examining and layered and not budget.spent() and attempt.status is not Status.INTERRUPTED:
-        if callback is not None and attempt.history:
-            callback(replace(attempt.history[-1], seconds=budget.seconds(), phase="examining each hidden layer"))
-        widest = (max_width or math.inf) if method == "cone" else 0  # rivals are reported as they came
-        result.layers, attempt.weights = examine(
-            problem, attempt.weights, budget, certify=certify, gap=gap, seed=seed, widest=widest
-        )
+    if examining and not budget.spent() and attempt.status is not Status.INTERRUPTED:
+        result.layers, attempt.weights = _examined(problem, attempt, options)
     _fill(result, attempt.weights, attempt.proof)
     count = attempt.history[-1].iteration + 1 if attempt.history else 0
     last = Progress(count, budget.seconds(), result.cost, result.lower, max(result.widths))
     result.history = [*attempt.history, last]
-    proved = result.gap is not None and result.gap <= gap and attempt.status is not Status.INTERRUPTED
+    proved = result.gap is not None and result.gap <= options.gap and attempt.status is not Status.INTERRUPTED
     result.status = Status.OPTIMAL if proved else attempt.status
     result.seconds = budget.seconds()
     return result
+
+
+def _examined(problem: Problem, attempt: Attempt, options: SolveOptions) -> tuple[list[Layer], list[Tensor]]:
+    """A report of each hidden layer, and the network with those blocks replaced that came out cheaper."""
+    if min(len(W) for W in attempt.weights[:-1]) == 0:
+        return [], attempt.weights
+    budget = options.budget
+    if options.callback is not None and attempt.history:
+        options.callback(replace(attempt.history[-1], seconds=budget.seconds(), phase="examining each hidden layer"))
+    widest = (options.max_width or math.inf) if options.method == "cone" else 0  # rivals are reported as they came
+    return examine(
+        problem,
+        attempt.weights,
+        budget,
+        certify=options.certify,
+        gap=options.gap,
+        seed=options.seed,
+        widest=widest,
+    )
 
 
 def in_double(problem: Problem) -> Problem:
@@ -168,24 +180,6 @@ def _fill(result: Result, weights: list[Tensor], proof: Proof | None) -> None:
         result.lower, result.certificate = lower, proof.certificate
         if proof.Lambda is not None:
             result.dual = DualPoint(proof.Lambda.cpu().numpy(), proof.maximum, proof.evidence)
-
-
-def _check_count(name: str, count: int | None) -> None:
-    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-        raise ProblemError(f"{name} is {shown(count)}; give a whole number, at least 1, or leave it out.")
-
-
-def _check_options(method: str, certify: str, gap: float, time_limit: float, seed: int) -> None:
-    if method not in METHODS:
-        raise ProblemError(f"The method '{method}' is unknown; use {' or '.join(METHODS)}.")
-    if certify not in CERTIFY:
-        raise ProblemError(f"'{certify}' is no level of certification; use {' or '.join(CERTIFY)}.")
-    if not (isinstance(gap, (int, float)) and 0 <= gap < 1):
-        raise ProblemError(f"The gap is {shown(gap)}; give a number from 0 to below 1.")
-    if not (isinstance(time_limit, (int, float)) and time_limit > 0):
-        raise ProblemError(f"The time limit is {shown(time_limit)}; give seconds above 0.")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ProblemError(f"The seed is {shown(seed)}; give a whole number from 0 to 2^63 - 1.")
 
 
 def _initial(problem: Problem, init: Result | Sequence[object] | None) -> list[Tensor] | None:

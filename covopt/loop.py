@@ -9,7 +9,8 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
@@ -38,8 +39,9 @@ class Certificate(enum.StrEnum):
     """What kind of proof holds the lower bound.
 
     * exact: the largest violation over all directions, known itself.
-    * branch-and-bound: a bound on it from a tree over cones of directions or signs of samples.
+    * branch-and-bound: a bound on it from a tree over cones of directions.
     * relaxation: a bound on it from the doubly non-negative relaxation.
+    * sign-branching: the same, with a tree over the signs of samples.
     * spectral: singular values, for every network of every depth.
     * none: there is no bound.
     """
@@ -47,6 +49,7 @@ class Certificate(enum.StrEnum):
     EXACT = "exact"
     BRANCH_AND_BOUND = "branch-and-bound"
     RELAXATION = "relaxation"
+    SIGN_BRANCHING = "sign-branching"
     SPECTRAL = "spectral"
     NONE = "none"
 
@@ -79,16 +82,43 @@ def silent(cost: float, width: int) -> None:
     """Nobody is told."""
 
 
+class Timing:
+    """The seconds that each phase of a solve took, without those of the phases within it."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._within: list[float] = []
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """This block belongs to phase `name`."""
+        started = time.perf_counter()
+        self._within.append(0.0)
+        try:
+            yield
+        finally:
+            took, inner = time.perf_counter() - started, self._within.pop()
+            self.seconds[name] = self.seconds.get(name, 0.0) + took - inner
+            if self._within:
+                self._within[-1] += took
+
+
 @dataclass
 class Budget:
     """Wall-clock seconds and iterations that a solve may use; the clock starts when the budget is made.
 
-    Ctrl-C leaves no time (interrupts.py): whoever looks at a budget now and then ends soon after either.
+    Ctrl-C leaves no time (interrupts.py): whoever looks at a budget now and then ends soon after either. A budget that
+    is made of another by `dataclasses.replace` shares its timing.
     """
 
     time_limit: float = 300.0
     max_iterations: int = 100_000
     started: float = field(default_factory=time.perf_counter)
+    timing: Timing = field(default_factory=Timing, compare=False, repr=False)
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Count the time of a block to phase `name`."""
+        return self.timing.phase(name)
 
     def seconds(self) -> float:
         """Seconds since the budget was made."""
@@ -144,12 +174,12 @@ State = TypeVar("State")
 class Iteration(Protocol[State]):
     """What a solver supplies to `run`."""
 
-    def init(self) -> State:
+    def init(self, budget: Budget) -> State:
         """The state before the first step."""
         ...
 
-    def step(self, state: State) -> State:
-        """One iteration; may look at its budget to end early, but always returns a valid state."""
+    def step(self, state: State, budget: Budget) -> State:
+        """One iteration; may look at the budget to end early, but always returns a valid state."""
         ...
 
     def finished(self, state: State) -> Status | None:
@@ -194,7 +224,7 @@ def run(
 def _iterated(
     iteration: Iteration[State], budget: Budget, callback: Callback | None, resume: Outcome[State] | None
 ) -> Outcome[State]:
-    state = iteration.init() if resume is None else resume.state
+    state = iteration.init(budget) if resume is None else resume.state
     history: list[Progress] = [] if resume is None else list(resume.history)
     status, under_way = Status.ITERATION_LIMIT, history[-1].iteration + 1 if history else 0
 
@@ -211,7 +241,7 @@ def _iterated(
         iteration.tell = tell
     try:
         if resume is not None:
-            state = iteration.step(state)
+            state = iteration.step(state, budget)
         for count in range(budget.max_iterations + 1):
             add(iteration.progress(state, under_way, budget.seconds()))
             under_way += 1
@@ -220,7 +250,7 @@ def _iterated(
                 status = ended
                 break
             if count < budget.max_iterations:
-                state = iteration.step(state)
+                state = iteration.step(state, budget)
     except KeyboardInterrupt:  # a callback's: Ctrl-C itself only leaves no time
         if not remember():
             raise

@@ -8,12 +8,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from relaxed import relaxed_maximum
 from torch import Tensor
 
 import covopt
 from covopt.certify.cones.branch import branch_and_bound
 from covopt.certify.dual import dual_bound
-from covopt.certify.relaxation.bound import relaxed_bound, relaxed_maximum
+from covopt.certify.relaxation.bound import relaxed_bound
 from covopt.certify.relaxation.signs import BranchOptions
 from covopt.certify.spectral import spectral_bound
 from covopt.loop import Budget

@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from instances import gaussian
+from relaxed import relaxed_maximum
 
-from covopt.certify.relaxation.bound import check_maximum, relaxed_maximum
+from covopt.certify.relaxation.bound import check_maximum
 from covopt.certify.relaxation.lift import make_ground, make_piece, make_span
 from covopt.model.activation import Activation
 

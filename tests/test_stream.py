@@ -71,7 +71,7 @@ def test_cycles_come_near_the_minimum(loss: str) -> None:
     problem = made(400, loss)
     best = covopt.solve(problem.X, problem.Y, lam=problem.lam, loss=loss, bias=0.7, time_limit=2, certify="none")
     options = replace(FEW, neurons=40, batch=100, first=16)
-    outcome = run(StreamSolver(problem, Budget(1e6), options), Budget(1e6, 4))
+    outcome = run(StreamSolver(problem, options), Budget(1e6, 4))
     costs = [line.cost for line in outcome.history]
     assert costs == sorted(costs, reverse=True)
     assert best.cost * (1 - 1e-6) <= outcome.state.cost <= 1.03 * best.cost
@@ -82,7 +82,7 @@ def test_the_start_follows_the_scale_of_the_data() -> None:
     """R's homogeneity: where the inputs grow by a and the targets by b, the weights grow by sqrt(b / a)."""
     problem = made(50)
     scaled = replace(problem, X=4.0 * problem.X, Y=9.0 * problem.Y, beta=4.0 * problem.beta)
-    first, second = (StreamSolver(p, Budget(), FEW).init().best[0] for p in (problem, scaled))
+    first, second = (StreamSolver(p, FEW).init(Budget()).best[0] for p in (problem, scaled))
     torch.testing.assert_close(second, 1.5 * first, rtol=1e-5, atol=1e-6)
 
 
@@ -128,10 +128,10 @@ def _work(rank: int, processes: int, meeting: str, out: str) -> None:
     mine = replace(problem, X=problem.X[rows], Y=problem.Y[rows])
     U, V, b = parts_of(problem)
     value, slopes = TwoLayerLoss(mine, Samples(mine.Xt, mine.Y, 10, all_reduced)).gradient(U, V, b)
-    solver = StreamSolver(mine, Budget(1e6), FEW, reduce=all_reduced)
-    state = solver.init()
+    solver, budget = StreamSolver(mine, FEW, reduce=all_reduced), Budget(1e6)
+    state = solver.init(budget)
     for _ in range(3):
-        state = solver.step(state)
+        state = solver.step(state, budget)
     torch.save((value, slopes, state.weights(), state.cost), f"{out}/{rank}.pt")
     torch.distributed.destroy_process_group()
 

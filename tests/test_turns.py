@@ -9,14 +9,16 @@ import pytest
 import torch
 
 import covopt
+from covopt.attempt import SolveOptions
+from covopt.certify.certifiers import RELAXATION, Aim
+from covopt.certify.dual import Proof
 from covopt.certify.pace import Pace
-from covopt.certify.proofs import Proof, attainable
-from covopt.certify.relaxation.bound import RelaxedBound
-from covopt.certify.relaxation.signs import Multipliers
+from covopt.certify.proofs import attainable
 from covopt.loop import Budget, Certificate, Progress, Status
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
-from covopt.shallow import alternation as turns
+from covopt.oracles.oracle import Answer
+from covopt.shallow import alternation
 from covopt.text import words
 
 
@@ -61,20 +63,19 @@ class Spent:
     def __init__(self, lower: float, value: float) -> None:
         self.lower, self.value, self.calls = lower, value, 0
 
-    def __call__(self, problem: Problem, Lambda: torch.Tensor, **options: object) -> tuple[Proof, RelaxedBound]:
+    def __call__(self, problem: Problem, Lambda: torch.Tensor, aim: Aim, last: Proof | None) -> tuple[Proof, Answer]:
         self.calls += 1
-        proof = Proof(self.lower, Certificate.RELAXATION, Lambda, 1.0)
-        direction = Lambda.new_ones(problem.Xt.shape[1]) / math.sqrt(problem.Xt.shape[1])
-        nothing = Multipliers(torch.tensor([-1]), problem.Xt[:0], problem.Xt.new_zeros(0))
-        kind = Certificate.RELAXATION
-        return proof, RelaxedBound(self.lower, Lambda, 1.0, nothing, kind, 0.1, Lambda, direction, self.value)
+        direction = Lambda.new_ones(1, problem.Xt.shape[1]) / math.sqrt(problem.Xt.shape[1])
+        value = Lambda.new_tensor([self.value])
+        met = value > 1.0
+        return Proof(self.lower, Certificate.RELAXATION, Lambda, 1.0), Answer(direction[met], value[met])
 
 
 @pytest.mark.parametrize(("value", "most"), [(0.9, 1), (1.5, 3)])
 def test_auto_ends_when_neither_finds_anything_more(monkeypatch: pytest.MonkeyPatch, value: float, most: int) -> None:
     """A proof that gains nothing, again and again, does not use up the time limit, even where it claims refutations."""
     relaxation = Spent(1e-3, value)
-    monkeypatch.setattr(turns.proofs, "relaxation_proof", relaxation)
+    monkeypatch.setattr(RELAXATION, "prove", relaxation)
     X, Y = gaussian(8, 9)
     found = covopt.solve(X, Y, lam=0.3, gap=1e-3, time_limit=500)
     assert 1 <= relaxation.calls <= most
@@ -97,7 +98,7 @@ def test_zero_targets_need_no_proof() -> None:
 
 def test_rounds_are_counted_over_all_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proof that refutes again and again does not make rounds beyond `max_iterations`."""
-    monkeypatch.setattr(turns.proofs, "relaxation_proof", Spent(1e-3, 1.5))
+    monkeypatch.setattr(RELAXATION, "prove", Spent(1e-3, 1.5))
     X, Y = gaussian(8, 9)
     found = covopt.solve(X, Y, lam=0.3, time_limit=500, max_iterations=3)
     assert found.status == Status.ITERATION_LIMIT
@@ -169,8 +170,8 @@ def test_a_spectral_bound_says_what_would_prove_more() -> None:
 def test_the_solver_may_go_on_while_the_cost_falls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the time, unless the second half of the turn gained more than a percent."""
     problem = make_problem(*gaussian(8, 9), lam=0.3)
-    work = turns.Turns(problem, Budget(1000.0), "auto", 1e-4, 0, None, None)
-    outcome = turns.run(work.solver, Budget(1000.0, 1))
+    work = alternation.Alternation(problem, SolveOptions(Budget(1000.0)))
+    outcome = alternation.run(work.solver, Budget(1000.0, 1))
     now = work.solver.cost(outcome.state)
     monkeypatch.setattr(Budget, "seconds", lambda _: 10.0)
     outcome.history = [Progress(0, 1.0, 2.0 * now, None, 1), Progress(1, 9.0, now, None, 1)]

@@ -19,57 +19,68 @@ max_w |Delta^T sigma(Xt w)|.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.errors import ProblemError
+from covopt.loop import Certificate
 from covopt.model.loss import LOSSES
 from covopt.model.problem import Problem
 
-
-@dataclass(frozen=True)
-class BoundTolerances:
-    """How rounding is paid for, and when the search for the best t ends.
-
-    Attributes:
-        rounding: one rounding, relative; sums of n terms are charged (n + 8) of them.
-        underflow: what one product may lose below the smallest normal number, absolute.
-        entropy: the error of one term p log p, absolute: p is known up to 4 u, u = 2^-53, and |log u| + 1 < 40.
-        bisections: halvings of the interval in which cross_entropy's best t lies.
-    """
-
-    rounding: float = 2.0**-52
-    underflow: float = 2.0**-1021
-    entropy: float = 40 * 2.0**-49
-    bisections: int = 60
+# One rounding, relative; sums of n terms are charged (n + 8) of them.
+ROUNDING = 2.0**-52
+# What one product may lose below the smallest normal number, absolute.
+UNDERFLOW = 2.0**-1021
+# The error of one term p log p, absolute: p is known up to 4 u, u = 2^-53, and |log u| + 1 < 40.
+ENTROPY = 40 * 2.0**-49
+MISSING = "The stored dual point is missing or does not have the shape of Y; certify the run again."
+# Halvings of the interval in which the best t of cross_entropy lies.
+BISECTIONS = 60
 
 
 @dataclass(frozen=True)
-class DualBound:
-    """A lower bound on the shallow minimum and what proves it.
+class Proof:
+    """A proved lower bound, and what proves it.
 
     Attributes:
         lower: the bound, at least 0; exactly 0 where nothing is proved.
-        scale: t.
-        Lambda: the dual point that proves it (N, m), scaled by t and moved into the domain of C*.
-        maximum: a bound on h at `Lambda`, at most 1.
+        certificate: the kind of proof.
+        Lambda: the dual point that proves it (N, m), scaled by t and moved into the domain of C*; None for `spectral`.
+        maximum: a proved bound on h at `Lambda`, at most 1.
+        evidence: what the certifier's `check` needs besides.
+        scale: t, which what proves the maximum at the unscaled point is scaled by as well.
     """
 
     lower: float
-    scale: float
-    Lambda: Float[Tensor, "N m"]
-    maximum: float
+    certificate: Certificate
+    Lambda: Float[Tensor, "N m"] | None = None
+    maximum: float = math.nan
+    evidence: dict[str, NDArray] = field(default_factory=dict)
+    scale: float = 1.0
+
+    @property
+    def point(self) -> Float[Tensor, "N m"]:
+        """Lambda, of a kind of proof that has one.
+
+        Raises:
+            ProblemError: it is missing.
+        """
+        if self.Lambda is None:
+            raise ProblemError(MISSING)
+        return self.Lambda
 
 
 def dual_bound(
     problem: Problem,
     Lambda: Float[Tensor, "N m"],
     maximum: float,
-    tolerances: BoundTolerances | None = None,
-) -> DualBound:
+    certificate: Certificate = Certificate.EXACT,
+    evidence: dict[str, NDArray] | None = None,
+) -> Proof:
     """The best D(t Lambda) over t in [0, 1/maximum], less its rounding.
 
     Args:
@@ -77,11 +88,11 @@ def dual_bound(
         Lambda: any dual point (N, m).
         maximum: a proved M >= max_w |Lambda^T sigma(Xt w)|; infinity proves nothing and gives the bound 0, and
             so does a loss that is none of covopt's own.
+        certificate, evidence: what proves the maximum.
 
     Raises:
         ProblemError: for another depth, or a `maximum` that is negative or NaN.
     """
-    tolerances = tolerances or BoundTolerances()
     if problem.depth != 2:
         raise ProblemError(
             f"The dual bounds networks of depth 2 and this problem has depth {problem.depth}; use the spectral bound."
@@ -91,17 +102,23 @@ def dual_bound(
     Lambda = Lambda.double()
     known = problem.loss.name in LOSSES  # of others it is not known how much their rounding can add
     if not known or not math.isfinite(maximum) or not bool(torch.isfinite(Lambda).all()):
-        return _nothing(Lambda)
-    if problem.loss.name == "cross_entropy":
-        return _entropy_bound(problem, Lambda, maximum, tolerances)
-    return _parabola_bound(problem, Lambda, maximum, tolerances)
+        found = _nothing(Lambda)
+    elif problem.loss.name == "cross_entropy":
+        found = _entropy_bound(problem, Lambda, maximum)
+    else:
+        found = _parabola_bound(problem, Lambda, maximum)
+    return replace(found, certificate=certificate, evidence=evidence or {})
 
 
-def _nothing(Lambda: Tensor) -> DualBound:
-    return DualBound(0.0, 0.0, torch.zeros_like(Lambda), 0.0)
+def _nothing(Lambda: Tensor) -> Proof:
+    return Proof(0.0, Certificate.NONE, torch.zeros_like(Lambda), 0.0, scale=0.0)
 
 
-def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float, tolerances: BoundTolerances) -> DualBound:
+def _found(lower: float, scale: float, point: Tensor, maximum: float) -> Proof:
+    return Proof(lower, Certificate.NONE, point, min(1.0, maximum), scale=scale)
+
+
+def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
     """mse and interpolate: D(t Lambda) = b t - q t^2, b = 2 lam (<Lambda, Y> - eps |Lambda|_1), q >= 0."""
     slope = 2.0 * problem.lam * float((Lambda * problem.Y.double()).sum())
     slope -= 2.0 * problem.lam * problem.allowed_misfit * float(Lambda.abs().sum())
@@ -109,54 +126,54 @@ def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float, tolerances
     if not problem.interpolates:
         curvature += problem.samples * problem.lam**2 * float(Lambda.square().sum())
     # Where D grows without end (maximum = 0), no network fits the data; that is not for a bound to say.
-    largest = (1.0 - tolerances.rounding) / maximum if maximum > 0.0 else math.inf
+    largest = (1.0 - ROUNDING) / maximum if maximum > 0.0 else math.inf
     best = slope / (2.0 * curvature) if curvature > 0.0 else math.inf
     scale = min(best, largest)
     if slope <= 0.0 or not math.isfinite(scale):
         return _nothing(Lambda)
     point = scale * Lambda
-    lower = float(problem.dual_value(point)) - _parabola_rounding(problem, point, tolerances)
-    return DualBound(lower, scale, point, min(1.0, scale * maximum)) if lower > 0.0 else _nothing(Lambda)
+    lower = float(problem.dual_value(point)) - _parabola_rounding(problem, point)
+    return _found(lower, scale, point, scale * maximum) if lower > 0.0 else _nothing(Lambda)
 
 
-def _parabola_rounding(problem: Problem, point: Tensor, tolerances: BoundTolerances) -> float:
+def _parabola_rounding(problem: Problem, point: Tensor) -> float:
     """What rounding can add to `dual_value`: (n + 8) roundings of the sums of absolute terms."""
     products = 2.0 * problem.lam * float((point * problem.Y.double()).abs().sum())
     squares = problem.samples * problem.lam**2 * float(point.square().sum())
     bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
     terms = 2 * point.numel() + 16
-    return terms * (tolerances.rounding * (products + squares + bias) + tolerances.underflow)
+    return terms * (ROUNDING * (products + squares + bias) + UNDERFLOW)
 
 
-def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float, tolerances: BoundTolerances) -> DualBound:
+def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
     """cross_entropy: p(t) = Y - 2 lam N t Lambda, kept in the simplex; bisection on the sign of D'(t)."""
     Y, size = problem.Y.double(), float(problem.Xt.double().norm()) * (1.0 + 2.0**-30)
     point = _into_domain(Lambda, Y)
     maximum += float((point - Lambda).norm()) * size * (1.0 + 2.0**-30)
     strength = 2.0 * problem.lam * problem.samples
     # The rows of p add up to 1 within `off`; the exact point of the simplex next to p differs by that much.
-    row_rounding = 4 * Y.shape[1] * tolerances.rounding
+    row_rounding = 4 * Y.shape[1] * ROUNDING
     off = (Y.sum(dim=1) - 1.0).abs() + row_rounding
-    slack = 1.0 - float(off.norm()) * size / strength - 8 * tolerances.rounding
+    slack = 1.0 - float(off.norm()) * size / strength - 8 * ROUNDING
     positive = point > 0
     domain = float((Y[positive] / (strength * point[positive])).min()) if positive.any() else math.inf
-    largest = min(slack / maximum if maximum > 0.0 else math.inf, domain * (1.0 - 8 * tolerances.rounding))
+    largest = min(slack / maximum if maximum > 0.0 else math.inf, domain * (1.0 - 8 * ROUNDING))
     if slack <= 0.0 or not math.isfinite(largest):
         return _nothing(Lambda)
-    scale = _best_scale(problem, point, largest, tolerances)
+    scale = _best_scale(problem, point, largest)
     point = scale * point
-    lower = float(problem.dual_value(point)) - _entropy_rounding(problem, point, off, tolerances)
+    lower = float(problem.dual_value(point)) - _entropy_rounding(problem, point, off)
     if not lower > 0.0:
         return _nothing(Lambda)
-    return DualBound(lower, scale, point, min(1.0, scale * maximum + 1.0 - slack))
+    return _found(lower, scale, point, scale * maximum + 1.0 - slack)
 
 
-def _entropy_rounding(problem: Problem, point: Tensor, off: Float[Tensor, " N"], tolerances: BoundTolerances) -> float:
+def _entropy_rounding(problem: Problem, point: Tensor, off: Float[Tensor, " N"]) -> float:
     """What rounding, and rows of p that add up to 1 only within `off`, can add to `dual_value`."""
     classes = point.shape[1]
-    moved = float(off.mean()) * (2.0 + math.log(classes)) + classes * tolerances.entropy
+    moved = float(off.mean()) * (2.0 + math.log(classes)) + classes * ENTROPY
     bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
-    return moved + (2 * point.numel() + 16) * tolerances.rounding * (bias + math.log(classes))
+    return moved + (2 * point.numel() + 16) * ROUNDING * (bias + math.log(classes))
 
 
 def _into_domain(Lambda: Float[Tensor, "N m"], Y: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
@@ -167,7 +184,7 @@ def _into_domain(Lambda: Float[Tensor, "N m"], Y: Float[Tensor, "N m"]) -> Float
     return point.scatter(1, label, -others)
 
 
-def _best_scale(problem: Problem, point: Tensor, largest: float, tolerances: BoundTolerances) -> float:
+def _best_scale(problem: Problem, point: Tensor, largest: float) -> float:
     """The best t in [0, largest]: D'(t) / (2 lam) = <point, log p(t)> - beta^2 t |point^T 1|^2 decreases."""
     Y, strength = problem.Y.double(), 2.0 * problem.lam * problem.samples
     bias = problem.beta**2 * float(point.sum(dim=0).square().sum())
@@ -179,7 +196,7 @@ def _best_scale(problem: Problem, point: Tensor, largest: float, tolerances: Bou
     low, high = 0.0, largest
     if rises(high):
         return high
-    for _ in range(tolerances.bisections):
+    for _ in range(BISECTIONS):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if rises(middle) else (low, middle)
     return low

@@ -15,7 +15,7 @@ from covopt.loop import Budget, run
 from covopt.model.loss import parse_loss
 from covopt.model.problem import FITS, Problem
 from covopt.model.weights import Weights, evaluate, preactivations
-from covopt.shallow.solver import ShallowOptions, ShallowSolver
+from covopt.shallow.solver import ShallowSolver
 
 
 def block_problem(problem: Problem, weights: Weights, layer: int) -> Problem:
@@ -55,8 +55,8 @@ def improve_block(
         return list(weights)
     block = block_problem(problem, weights, layer)
     limits = Budget(budget.time_limit, max_iterations=rounds, started=budget.started)
-    solver = ShallowSolver(block, limits, _no_bound, options=ShallowOptions(), seed=seed, init=weights[layer - 1])
-    network = solver.reduced(run(solver, limits).state.best)
+    solver = ShallowSolver(block, _no_bound, seed=seed, init=weights[layer - 1])
+    network = solver.reduced(run(solver, limits).state.best, limits)
     changed = with_block(weights, layer, network.weights())
     before, after = evaluate(problem, weights), evaluate(problem, changed)
     exact = problem.fits_as_well(after.residual, before.residual)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from covopt.attempt import SolveOptions
 from covopt.certify.proofs import agreed
 from covopt.deep.blocks import block_problem, has_outputs, with_block
 from covopt.deep.missing_neuron import find_escape
@@ -20,7 +21,7 @@ from covopt.loop import Budget, Certificate
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.result import Layer
-from covopt.shallow.alternation import Turns
+from covopt.shallow.alternation import Alternation
 
 
 def examine(
@@ -74,18 +75,18 @@ def solve_block(
         return None, Certificate.NONE, None, weights
     block = block_problem(problem, weights, layer)
     certify = "fast" if certify == "auto" else certify  # a block's bound says nothing of the whole: `full` asks for it
-    turns = Turns(block, budget, certify, gap, seed, weights[layer - 1], None)
-    outcome = turns.take()
-    network = turns.network(outcome).weights()
+    options = SolveOptions(budget, certify=certify, gap=gap, seed=seed)
+    attempt = Alternation(block, options, weights[layer - 1]).solve()
+    network, proof = attempt.weights, attempt.proof
     changed = with_block(weights, layer, network)
     before, after = evaluate(problem, weights), evaluate(problem, changed)
     # A block that misses its targets is another block, of which the bound says nothing.
     answers = block.allows(evaluate(block, network).residual)
     if answers and after.total < before.total and problem.fits_as_well(after.residual, before.residual):
         weights = changed
-    Lambda = turns.solver.dual(outcome.state) if layer == problem.depth - 1 and problem.interpolates else None
-    lower = None if turns.best is None else turns.best.lower
-    return lower, turns.best.certificate if turns.best else Certificate.NONE, Lambda, weights
+    Lambda = attempt.Lambda if layer == problem.depth - 1 and problem.interpolates else None
+    lower, certificate = (proof.lower, proof.certificate) if proof is not None else (None, Certificate.NONE)
+    return lower, certificate, Lambda, weights
 
 
 def report(

@@ -134,7 +134,7 @@ class HiddenSolver:
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
-    def init(self) -> HiddenState:
+    def init(self, budget: Budget) -> HiddenState:
         """The start, projected."""
         Z = self._random_start() if self._start is None else hidden.from_weights(self.problem, self._start)
         Z = self._with_targets(hidden.project(self.problem, Z))
@@ -147,7 +147,7 @@ class HiddenSolver:
         cost, weights = self._network(Z, 0)
         return HiddenState(Z, self._value(Z, 0).value, weights, cost, 0, self.options.steps[0])
 
-    def step(self, state: HiddenState) -> HiddenState:
+    def step(self, state: HiddenState, budget: Budget) -> HiddenState:
         """L-BFGS around the base point that the last step reached."""
         Z = self._descend(state)
         loss, (cost, weights) = self._value(Z, state.stage).value, self._network(Z, state.stage)

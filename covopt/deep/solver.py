@@ -114,7 +114,7 @@ class DeepSolver:
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
-    def init(self) -> State:
+    def init(self, budget: Budget) -> State:
         """The best network of those that are there at once (simple.py), or the one to start from."""
         sizes = [self.problem.X.shape[1], *[0] * (self.problem.depth - 1), self.problem.Y.shape[1]]
         empty = [self.problem.X.new_zeros(n, below + 1) for below, n in pairwise(sizes)]
@@ -128,7 +128,7 @@ class DeepSolver:
             state.costs = [self._cost(given)]
         return state
 
-    def step(self, state: State) -> State:
+    def step(self, state: State, budget: Budget) -> State:
         """The next batch, refinement or pass over the blocks; the clock has no say in their order."""
         if state.pool:
             self._refine(state)

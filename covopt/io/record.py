@@ -163,6 +163,7 @@ CERTIFICATES = {
     "exact": "proved, by the exact maximum over all neurons",
     "branch-and-bound": "proved, by branch and bound over all neurons",
     "relaxation": "proved, by a convex relaxation",
+    "sign-branching": "proved, by convex relaxations with branches on signs",
     "spectral": "proved, by the spectral bound that holds for every network",
     "none": "none: nothing is proved about how far the cost is from the minimum",
 }

@@ -8,18 +8,17 @@ from dataclasses import replace
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify import proofs
-from covopt.certify.proofs import Proof
-from covopt.certify.relaxation.bound import RelaxedBound
+from covopt.attempt import Attempt, SolveOptions
+from covopt.certify.certifiers import LOOSE, PROVERS, RELAXATION, Aim, Prover, oracle_of
+from covopt.certify.dual import Proof, dual_bound
+from covopt.certify.proofs import spectral_proof
 from covopt.interrupts import interrupted
-from covopt.loop import Budget, Callback, Outcome, Status, run
+from covopt.loop import Budget, Outcome, Status, run
 from covopt.model.problem import Problem
 from covopt.oracles.oracle import Answer
 from covopt.shallow.networks import Network
 from covopt.shallow.solver import ShallowOptions, ShallowSolver, State
 
-LOOSE = 0.1
-"""The part of the gap that the solver may leave where the relaxation does the proof."""
 WORTH = 0.1
 """`auto` goes on with a proof while as much time again can be expected to take this part off the gap that is open."""
 FALLING = 1e-2
@@ -32,64 +31,68 @@ SHOWN = 0.99
 """A bound is told as soon as the gap that it leaves open is at most this times the one told last."""
 
 
-class Turns:
-    """The solver and the certifiers, one after the other, and the best bound that came of it.
+class Alternation:
+    """The search and the certifiers take turns; the best network and the best bound that came of it.
 
-    Where an oracle is exact, each round of the solver brings its bound along. Elsewhere `full` and `auto` let the
-    solver converge (or use half of the time left), prove a bound at its dual point, and hand the directions that refute
-    the dual point back to the solver as new neurons, until the gap or the time limit is reached. Branch and bound over
-    cones does so, and the relaxation, which goes on from what it proved before.
+    Where an oracle is exact, each round of the search brings its bound along. Elsewhere `full` and `auto` let the
+    search converge (or use half of the time left), prove a bound at its dual point, and hand the directions that refute
+    the dual point back to it as new neurons, until the gap or the time limit is reached. Branch and bound over cones
+    does so, and the relaxation, which goes on from what it proved before.
 
-    `auto` differs from `full` in what it pays for a proof. Its solver searches as long as that of `fast`, and beyond
-    half of the time while the cost still falls fast. A refuted dual point ends a proof only where that matters for
-    the gap. And it is over before the time is, when neither finds much any more: the search nothing, and the proof less
-    than a tenth of the gap for as much time again. So easy problems take no longer than they need, and a bound that
-    the time would not improve is not waited for.
+    `auto` differs from `full` in what it pays for a proof. It searches as long as `fast` does, and beyond half of the
+    time while the cost still falls fast. A refuted dual point ends a proof only where that matters for the gap. And it
+    is over before the time is, when neither finds much any more: the search nothing, and the proof less than a tenth
+    of the gap for as much time again. So easy problems take no longer than they need, and a bound that the time would
+    not improve is not waited for.
+
+    Args:
+        problem: depth 2.
+        options: what is asked.
+        init: hidden weights (n, n_0 + 1) of a network to start from.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        budget: Budget,
-        certify: str,
-        gap: float,
-        seed: int,
-        init: Tensor | None,
-        callback: Callback | None,
-    ) -> None:
-        self.problem, self.budget, self.certify, self.gap, self.callback = problem, budget, certify, gap, callback
+    def __init__(self, problem: Problem, options: SolveOptions, init: Float[Tensor, "n d"] | None = None) -> None:
+        self.problem, self.options, self.budget, self.gap = problem, options, options.budget, options.gap
+        certify = options.certify
         self.best: Proof | None = None
-        self._relaxed: RelaxedBound | None = None
-        self._oracle = proofs.oracle_of(problem) if certify != "none" or problem.activation.is_linear else None
-        self.solver = ShallowSolver(
-            problem, budget, self._exact_bound, self._oracle, ShallowOptions(gap=gap), seed=seed, init=init
-        )
+        self._oracle = oracle_of(problem) if certify != "none" or problem.activation.is_linear else None
+        proving = certify in ("full", "auto") and self._oracle is None
+        self._prover = _prover_for(problem, certify) if proving else None
+        rounds = ShallowOptions(gap=options.gap)
+        if self._prover is RELAXATION and certify == "full":  # it falls short of the last digits of the search
+            rounds = replace(rounds, quiet=LOOSE, patience=1)
+        self.solver = ShallowSolver(problem, self._exact_bound, self._oracle, rounds, seed=options.seed, init=init)
+        self._quiet = rounds.quiet
         self._worth = WORTH if certify == "auto" else 0.0
         self._heed = True
+        self._last: Proof | None = None
         self._reduced: tuple[Network, Network] | None = None
 
-    def take(self) -> Outcome[State]:
-        """Solve, and prove what the level of certification asks for."""
-        if self.certify != "none" and self._oracle is None:
-            self._keep(proofs.spectral_proof(self.problem, BEFORE * self.budget.remaining()))
-        proving = self.certify in ("full", "auto") and self._oracle is None
-        few = self.certify == "full" or self.problem.samples <= MOST_SAMPLES
-        branching = proving and few and proofs.can_branch(self.problem)
-        relaxing = proving and not branching and proofs.can_relax(self.problem)
-        if not (branching or relaxing):
-            return run(self.solver, self.budget, self.callback)
-        prove = self._branch if branching else self._relax
-        if relaxing and self.certify == "full":  # what it proves falls short of the last digits of the search
-            self.solver.options = replace(self.solver.options, quiet=LOOSE, patience=1)
+    def solve(self) -> Attempt:
+        """Search, prove what the level of certification asks for, and leave out the neurons that are not needed."""
+        if self.options.certify != "none" and self._oracle is None:
+            with self.budget.phase("proof"):
+                self._keep(spectral_proof(self.problem, BEFORE * self.budget.remaining()))
+        if self._prover is None:
+            outcome = run(self.solver, self.budget, self.options.callback)
+        else:
+            outcome = self._alternate(self._prover)
+        network, status = self._network(outcome), outcome.status
+        if status is not Status.INTERRUPTED and self.options.certify == "full" and self.budget.spent():
+            status = Status.TIME_LIMIT
+        dual = self.solver.dual(outcome.state)
+        return Attempt(network.weights(), status, outcome.history, self.best, [network.cost], dual)
+
+    def _alternate(self, prover: Prover) -> Outcome[State]:
         outcome, ended = self._search(None), False
         while not (ended or outcome.status is Status.INTERRUPTED or self.budget.spent() or self._reached(outcome)):
             before = self._open(outcome)
-            self.network(outcome)  # now, while there is time to spare neurons
-            found = prove(outcome)
+            self._network(outcome)  # now, while there is time to spare neurons
+            found = self._prove(prover, outcome)
             if interrupted():
                 return replace(outcome, status=Status.INTERRUPTED)
             refuted, searched = bool((found.values > 1.0).any()), outcome.status is Status.CONVERGED
-            missed = bool((found.values > 1.0 + self.solver.options.quiet * self.gap).any())
+            missed = bool((found.values > 1.0 + self._quiet * self.gap).any())
             if outcome.status is Status.ITERATION_LIMIT or self._reached(outcome) or (searched and not refuted):
                 break
             if self.budget.spent():
@@ -97,82 +100,62 @@ class Turns:
             pays = self._open(outcome) <= (1.0 - self._worth) * before
             # A proof that was broken off gets a second chance, undisturbed, before nothing more is expected of it.
             ended, self._heed = searched and not (pays or self._heed), pays
-            answer = found if refuted else outcome.state.answer
-            state = replace(outcome.state, answer=answer, lower=self._lower(), calm=0)
+            state = self.solver.told(outcome.state, found if refuted else None, self._lower())
             outcome = self._search(replace(outcome, state=state))
         return outcome
 
-    def network(self, outcome: Outcome[State]) -> Network:
+    def _network(self, outcome: Outcome[State]) -> Network:
         """The best network with fewer neurons, at no higher cost."""
         best = outcome.state.best
         if self._reduced is None or self._reduced[0] is not best:
-            self.solver.budget = self.budget
-            self._reduced = best, self.solver.reduced(best)
+            self._reduced = best, self.solver.reduced(best, self.budget)
         return self._reduced[1]
 
     def _search(self, last: Outcome[State] | None) -> Outcome[State]:
         """The solver's turn, from the beginning or from its last: until it is done or half of the time left is gone."""
-        started = self.budget.seconds()
-        outcome = run(self.solver, self._half(last), self.callback, resume=last)
+        started, callback = self.budget.seconds(), self.options.callback
+        outcome = run(self.solver, self._half(last), callback, resume=last)
         while outcome.status is Status.TIME_LIMIT and not self.budget.spent() and self._falls(outcome, started):
             started = self.budget.seconds()
-            outcome = run(self.solver, self._half(outcome), self.callback, resume=outcome)
+            outcome = run(self.solver, self._half(outcome), callback, resume=outcome)
         return outcome
 
     def _half(self, last: Outcome[State] | None) -> Budget:
         """A budget that ends when half of the remaining time is gone, or all of the rounds."""
         limit = self.budget.seconds() + 0.5 * self.budget.remaining()
         taken = 0 if last is None else last.history[-1].iteration + 1
-        budget = replace(self.budget, time_limit=limit, max_iterations=max(0, self.budget.max_iterations - taken))
-        self.solver.budget = budget
-        return budget
+        return replace(self.budget, time_limit=limit, max_iterations=max(0, self.budget.max_iterations - taken))
 
     def _falls(self, outcome: Outcome[State], started: float) -> bool:
         """Whether the second half of a turn that began then lowered the cost so much that the proof can wait."""
         middle = 0.5 * (started + self.budget.seconds())
         before = [line.cost for line in outcome.history if line.seconds <= middle]
         now = self.solver.cost(outcome.state)
-        return self.certify == "auto" and (not before or not now < math.inf or before[-1] - now > FALLING * now)
+        return self.options.certify == "auto" and (not before or not now < math.inf or before[-1] - now > FALLING * now)
 
-    def _branch(self, outcome: Outcome[State]) -> Answer:
-        """Branch and bound at the solver's dual point; what refutes it comes back in the solver's coordinates."""
-        state = outcome.state
-        proof, found = proofs.branching_proof(
-            self.problem,
-            self.solver.dual(state),
-            gap=self.gap,
-            time_limit=max(1e-3, self.budget.remaining()),
-            starts=self.solver.outward(state.directions),
-            worth=self._worth,
-        )
-        self._keep(proof)
-        self._tell(outcome, proof.lower)
-        return Answer(self.solver.inward(found.directions), found.values)
-
-    def _relax(self, outcome: Outcome[State]) -> Answer:
-        """The relaxation at the solver's dual point, until the gap or the time is reached or a direction refutes it."""
+    def _prove(self, prover: Prover, outcome: Outcome[State]) -> Answer:
+        """The bound at the solver's dual point; what refutes it comes back in the solver's coordinates."""
         state, cost = outcome.state, self.solver.cost(outcome.state)
         # A neuron that violates the dual point by v lowers the bound by about 2 v, relative.
-        matters = self.gap if self.certify == "full" else max(self.gap, self._open(outcome) / cost)
-        proof, self._relaxed = proofs.relaxation_proof(
-            self.problem,
-            self.solver.dual(state),
-            target=cost * (1.0 - self.gap),
+        matters = self.gap if self.options.certify == "full" else max(self.gap, self._open(outcome) / cost)
+        aim = Aim(
+            cost,
+            self.gap,
+            max(1e-3, self.budget.remaining()),
+            self.solver.outward(state.directions),
             refuted=1.0 + LOOSE * matters if self._heed else math.inf,
-            time_limit=max(1e-3, self.budget.remaining()),
-            start=self._relaxed,
             worth=self._worth,
-            callback=lambda _, lower: self._tell(outcome, lower),
+            told=lambda _, lower: self._tell(outcome, lower),
         )
-        self._keep(proof)
-        # What was told on the way may be above what the stored multipliers prove, by their rounding.
+        with self.budget.phase("proof"):
+            self._last, found = prover.prove(self.problem, self.solver.dual(state), aim, self._last)
+        self._keep(self._last)
+        # What was told on the way may be above what the stored arrays prove, by their rounding.
         for place, line in enumerate(outcome.history):
             if line.lower is not None and line.lower > (self._lower() or 0.0):
                 outcome.history[place] = replace(line, lower=self._lower())
-        self._tell(outcome, proof.lower)
-        value = state.best.U.new_tensor([self._relaxed.value])
-        met = value > 1.0 + LOOSE * self.gap
-        return Answer(self.solver.inward(self._relaxed.direction[None])[met], value[met])
+        self._tell(outcome, self._last.lower)
+        return Answer(self.solver.inward(found.directions), found.values)
 
     def _tell(self, outcome: Outcome[State], lower: float) -> None:
         """A line of history where the certifiers have brought the bound nearer to the cost."""
@@ -180,13 +163,13 @@ class Turns:
         if last.cost < math.inf and last.cost - lower <= SHOWN * (last.cost - (last.lower or 0.0)):
             line = replace(last, seconds=self.budget.seconds(), lower=lower)
             outcome.history.append(line)
-            if self.callback is not None:
-                self.callback(line)
+            if self.options.callback is not None:
+                self.options.callback(line)
 
     def _exact_bound(self, Lambda: Float[Tensor, "N m"], maximum: float) -> float | None:
         """What the solver calls with each dual point and the maximum that its oracle proves there, or infinity."""
-        if self.certify != "none" and math.isfinite(maximum):
-            self._keep(proofs.exact_proof(self.problem, Lambda, maximum))
+        if self.options.certify != "none" and math.isfinite(maximum):
+            self._keep(dual_bound(self.problem, Lambda, maximum))
         return self._lower()
 
     def _keep(self, proof: Proof) -> None:
@@ -202,3 +185,9 @@ class Turns:
 
     def _reached(self, outcome: Outcome[State]) -> bool:
         return self._open(outcome) <= self.gap * self.solver.cost(outcome.state)
+
+
+def _prover_for(problem: Problem, certify: str) -> Prover | None:
+    """The certifier that takes turns with the search."""
+    few = certify == "full" or problem.samples <= MOST_SAMPLES
+    return next((each for each in (PROVERS if few else PROVERS[1:]) if each.applies(problem)), None)

@@ -30,6 +30,7 @@ from covopt.shallow.datafits import MultiplierFit, largest_mu, make_fit, mixture
 from covopt.shallow.master import Mixture
 from covopt.shallow.networks import Network, NetworkBuilder
 from covopt.shallow.sliding import Eliminated, Joint, SlideOptions, slide
+from covopt.shallow.starts import Starts
 
 UNHEARD = 1e-6
 """What directions that are left out may add to h."""
@@ -54,60 +55,52 @@ class Effort:
     inner: int
 
 
+EFFORTS = (
+    Effort(60, 3, 25),
+    Effort(120, 5, 50),
+    Effort(300, 10, 100),
+    Effort(300, 20, 100),
+    Effort(300, 40, 150),
+)
+"""Of the search, from the first rounds to the last."""
+SLOW = (1e-1, 2e-2, 5e-3, 1e-3)
+"""Relative falls of the cost in a round below which the effort grows, one for each step of EFFORTS."""
+FEWEST, MOST, WIDER = 200, 800, 8.0
+"""Neurons of the first descent: these limits, and within them WIDER times the root of N m."""
+NEW_ATOMS = 400
+"""Atoms added in a round, at most."""
+PERSISTENCE = 0.1
+"""A descent goes on until a window of it gains this part of what the next search and master bring for the same
+multiplications: part of that the descent after them brings anyway."""
+SLOWEST, FASTEST = 3e-6, 1e-2
+"""A descent of the weights ends at the latest when ten steps gain less than the first, relative, and never while they
+gain more than the second."""
+ROUND_ENOUGH = 5e-4
+"""A descent through rounded kinks that gains less than this, relative, is the last with the roundest."""
+SETTLED, SETTLED_EXACTLY = 1e-3, 1.0
+"""No descent once the last violation is below this; the second for `interpolate`, whose multiplier follows a master's
+exact dual point."""
+GRACE = 0.01
+"""Merging may end this much after the time limit, relative."""
+LOOSENESS, LOOSEST, TIGHTEST = 0.05, 1e-3, 1e-12
+"""The master's tolerance relative to the last violation, and its bounds."""
+
+
 @dataclass(frozen=True)
 class ShallowOptions:
-    """What the rounds try and when they end.
+    """When the rounds end, and what they begin with.
 
     Attributes:
         gap: stop at this proved relative gap.
         quiet: without a proof, stop when the search finds no h above 1 + quiet * gap and the cost has stopped falling.
         patience: rounds in a row that must find nothing.
         first: random directions that the first master chooses from, besides the oracle's.
-        wide: neurons of the first descent: these limits, and within them `wider` times the root of N m.
-        fresh: the part of them that starts anywhere rather than beside an active atom.
-        nearest, farthest: distances of the starts from the unit atoms that they are beside.
-        efforts: of the search, from the first rounds to the last.
-        slow: relative falls of the cost in a round below which the effort grows, one for each step of `efforts`.
-        new_atoms: atoms added in a round, at most.
-        persistence: a descent goes on until a window of it gains this part of what the next search and master bring for
-            the same multiplications: part of that the descent after them brings anyway.
-        sliding, hurrying: a descent of the weights ends at the latest when ten steps gain less than the first of these,
-            relative, and never while they gain more than the second.
-        blunt: a descent through rounded kinks that gains less than this, relative, is the last with the roundest.
-        settled, settled_exactly: no descent once the last violation is below this; the second for `interpolate`, whose
-            multiplier follows a master's exact dual point.
-        grace: merging may end this much after the time limit, relative.
-        looseness: the master's tolerance relative to the last violation, and its bounds.
     """
 
     gap: float = 1e-4
     quiet: float = 1e-2
     patience: int = 3
     first: int = 200
-    wide: tuple[int, int] = (200, 800)
-    wider: float = 8.0
-    fresh: float = 0.2
-    nearest: float = 0.1
-    farthest: float = 0.8
-    efforts: tuple[Effort, ...] = (
-        Effort(60, 3, 25),
-        Effort(120, 5, 50),
-        Effort(300, 10, 100),
-        Effort(300, 20, 100),
-        Effort(300, 40, 150),
-    )
-    slow: tuple[float, ...] = (1e-1, 2e-2, 5e-3, 1e-3)
-    new_atoms: int = 400
-    persistence: float = 0.1
-    sliding: float = 3e-6
-    hurrying: float = 1e-2
-    blunt: float = 5e-4
-    settled: float = 1e-3
-    settled_exactly: float = 1.0
-    grace: float = 0.01
-    looseness: float = 0.05
-    loosest: float = 1e-3
-    tightest: float = 1e-12
 
 
 @dataclass
@@ -120,7 +113,7 @@ class State:
         answer: what the oracle found at the mixture's dual point.
         best: the best network so far.
         lower: the best proved bound so far, in the user's units.
-        effort: place in `ShallowOptions.efforts`.
+        effort: place in EFFORTS.
         calm: rounds in a row in which nothing was found.
         sharpened: how many of the roundest kinks descents leave out; for `interpolate` the first from the beginning,
             because copies of neurons come from it that are merged less often.
@@ -145,7 +138,6 @@ class ShallowSolver:
         exact: an oracle that knows the maximum, where there is one; else the convex-concave search is used.
         bound: turns a dual point and a maximum, proved or infinite, into the best lower bound so far (certify's
             business).
-        budget: the clock.
         seed: of the search's starts.
         init: hidden weights (n, n_0 + 1) of a network to start from.
     """
@@ -153,7 +145,6 @@ class ShallowSolver:
     def __init__(
         self,
         problem: Problem,
-        budget: Budget,
         bound: Bound,
         exact: Oracle | None = None,
         options: ShallowOptions | None = None,
@@ -162,12 +153,12 @@ class ShallowSolver:
     ) -> None:
         self.units = Units.of(problem)
         self._asked, self.problem = problem, self.units.problem
-        problem, self.budget, self.options = self.problem, budget, options or ShallowOptions()
+        problem, self.options = self.problem, options or ShallowOptions()
         self._bound, self._exact, self._init = bound, exact, init
         self._Q = row_space(problem.Xt, _rule_of(problem))
         self._X = problem.Xt @ self._Q.T
         self._search = ConvexConcaveOracle(self._X, problem.activation)
-        self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
+        self._random = Starts(self._X, seed)
         self._fit = make_fit(problem)
         self._shifting = isinstance(self._fit, MultiplierFit)
         self._networks = NetworkBuilder(problem, self._X, self._Q, self._fit)
@@ -185,20 +176,20 @@ class ShallowSolver:
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
-    def init(self) -> State:
+    def init(self, budget: Budget) -> State:
         """The zero network, or the one to start from, and what the oracle says about it."""
         directions = self._X.new_zeros(0, self._X.shape[1])
         if self._init is not None:
             rows = self.inward(self._init.to(self._X))
             directions = torch.nn.functional.normalize(rows[rows.norm(dim=1) > 0], dim=1)
-        return self._round(directions, directions.new_zeros(len(directions)), None)
+        return self._round(directions, directions.new_zeros(len(directions)), None, budget)
 
-    def step(self, state: State) -> State:
+    def step(self, state: State, budget: Budget) -> State:
         """Add the oracle's atoms, solve the master, ask the oracle."""
         found = self._chosen(state)
         directions = torch.cat([state.directions, found])
         eta = torch.cat([state.mixture.eta, found.new_zeros(len(found))])
-        return self._round(directions, eta, state)
+        return self._round(directions, eta, state, budget)
 
     def finished(self, state: State) -> Status | None:
         """OPTIMAL at the target gap; CONVERGED when the search has found nothing for `patience` rounds."""
@@ -221,24 +212,27 @@ class ShallowSolver:
         """The dual point."""
         return self.units.dual(state.mixture.Lambda)
 
-    def reduced(self, network: Network) -> Network:
+    def told(self, state: State, refuting: Answer | None, lower: float | None) -> State:
+        """The state with what a certifier met and proved: neurons that refute the dual point, if any, and a bound."""
+        return replace(state, answer=refuting or state.answer, lower=lower, calm=0)
+
+    def reduced(self, network: Network, budget: Budget) -> Network:
         """Fewer neurons at no higher cost; from the best network seen, were it in a round that was broken off."""
         if self._seen is not None and self._seen.cost < network.cost:
             network = self._seen
-        found = self._networks.reduced(network, self._late)
+        with budget.phase("merging"):
+            found = self._networks.reduced(network, lambda: budget.seconds() > (1.0 + GRACE) * budget.time_limit)
         scale = self.units.weights
         outward = Network(scale * found.U, scale * found.V, scale * found.b, torch.inf)
         outward.cost = evaluate(self._asked, outward.weights()).total
         return outward
 
-    def _late(self) -> bool:
-        return self.budget.seconds() > (1.0 + self.options.grace) * self.budget.time_limit
-
     # -- one round ------------------------------------------------------------------------------------------------
 
-    def _round(self, directions: Tensor, eta: Tensor, last: State | None) -> State:
+    def _round(self, directions: Tensor, eta: Tensor, last: State | None, budget: Budget) -> State:
         Phi = self.problem.activation(self._X @ directions.T)
-        mixture = self._fit.solve(Phi, eta, self._tolerance(last), self.budget.spent)
+        with budget.phase("master"):
+            mixture = self._fit.solve(Phi, eta, self._tolerance(last), budget.spent)
         used = mixture.eta > 0
         mixture = replace(mixture, eta=mixture.eta[used], outputs=mixture.outputs[used])
         directions, Phi = directions[used], Phi[:, used]
@@ -248,12 +242,14 @@ class ShallowSolver:
             slow, before = self._worthwhile(mixture, last), mixture.value
             if last is not None and not len(last.directions):
                 directions, mixture = self._spread(directions, mixture)
-            directions, mixture = self._slide(directions, mixture, slow, sharpened)
-            sharpened += before - mixture.value < self.options.blunt * mixture.value
+            with budget.phase("descent"):
+                directions, mixture = self._slide(directions, mixture, slow, sharpened, budget)
+            sharpened += before - mixture.value < ROUND_ENOUGH * mixture.value
             Phi = self.problem.activation(self._X @ directions.T)
             network = self._networks.of_mixture(directions, Phi, mixture)
             best = network if network.cost < best.cost else best
-        answer, lower = self._ask(directions, mixture, last)
+        with budget.phase("search"):
+            answer, lower = self._ask(directions, mixture, last, budget)
         state = State(directions, mixture, answer, best, lower, sharpened=sharpened)
         if last is not None:
             self._pace(state, last)
@@ -264,7 +260,7 @@ class ShallowSolver:
 
     def _unsettled(self, last: State | None) -> bool:
         """Whether neurons still move far: near the end kinks stop the descent, and it would blur the dual point."""
-        still = self.options.settled_exactly if self._shifting else self.options.settled
+        still = SETTLED_EXACTLY if self._shifting else SETTLED
         return last is None or self._violation(last.answer) > still
 
     def _worthwhile(self, mixture: Mixture, last: State | None) -> float:
@@ -273,34 +269,35 @@ class ShallowSolver:
         Both are paid in multiplications, counted and not timed, so that the same seed gives the same answer.
         """
         if last is None:
-            return self.options.sliding
+            return SLOWEST
         (N, r), n, m = self._X.shape, len(mixture.eta), mixture.Lambda.shape[1]
-        effort = self.options.efforts[last.effort]
+        effort = EFFORTS[last.effort]
         descent = SlideOptions().descent.window * N * n * (4.0 * (r + m) + min(N, n))
         # A search's multiplications take about four times as long: its matrices are small and its rest is entrywise.
         search = 8.0 * (effort.starts + n) * effort.steps * effort.inner * N * r
         gained = max(0.0, last.mixture.value - mixture.value) / mixture.value
         if len(last.directions):
-            gained *= self.options.persistence
+            gained *= PERSISTENCE
         equal = gained * descent / (search + 10.0 * n * n * (N + n))
-        return min(self.options.hurrying, max(self.options.sliding, equal))
+        return min(FASTEST, max(SLOWEST, equal))
 
     def _spread(self, directions: Tensor, mixture: Mixture) -> tuple[Tensor, Mixture]:
         """The same total weight, equal on more atoms: a wide network descends further than the few of a master."""
-        low, high = self.options.wide
-        count = min(high, max(low, round(self.options.wider * self.problem.Y.numel() ** 0.5)))
-        more = self._normal(max(0, count - len(directions)), self._X.shape[1])
+        count = min(MOST, max(FEWEST, round(WIDER * self.problem.Y.numel() ** 0.5)))
+        more = self._random.anywhere(max(0, count - len(directions)))
         directions = torch.cat([directions, torch.nn.functional.normalize(more, dim=1)])
         slopes = self.problem.activation(self._X @ directions.T).T @ mixture.Lambda
         eta = torch.full_like(slopes[:, 0], float(mixture.eta.sum()) / len(directions))
         outputs = eta[:, None] * torch.nn.functional.normalize(slopes, dim=1)
         return directions, replace(mixture, eta=eta, outputs=outputs)
 
-    def _slide(self, directions: Tensor, mixture: Mixture, slow: float, sharpened: int) -> tuple[Tensor, Mixture]:
+    def _slide(
+        self, directions: Tensor, mixture: Mixture, slow: float, sharpened: int, budget: Budget
+    ) -> tuple[Tensor, Mixture]:
         """All neurons moved together, until a window of the descent gains less than `slow`, relative."""
         options = SlideOptions(kinks=SlideOptions().kinks[sharpened:], slow=slow)
         unmoved, objective, outputs = (directions, mixture), self._objective(), mixture.outputs
-        descent = slide(objective, directions, outputs, mixture.bias, self.budget.spent, options)
+        descent = slide(objective, directions, outputs, mixture.bias, budget.spent, options)
         U, V, b = next(descent)
         for U, V, b in descent:
             self._look_at(U, V, b)
@@ -334,7 +331,9 @@ class ShallowSolver:
             self._seen = network
             self.tell(self.units.cost * network.cost, len(network.U))
 
-    def _ask(self, directions: Tensor, mixture: Mixture, last: State | None) -> tuple[Answer, float | None]:
+    def _ask(
+        self, directions: Tensor, mixture: Mixture, last: State | None, budget: Budget
+    ) -> tuple[Answer, float | None]:
         """The oracle at the mixture's dual point, and the bound that follows where the oracle's is proved."""
         answer, bound = Answer(self._X[:0], self._X.new_zeros(0)), torch.inf
         Lambda = self.units.dual(mixture.Lambda)
@@ -344,12 +343,14 @@ class ShallowSolver:
             # Its bound is far above what it found: in its coordinates rounding hides something.
             self._searching = bound > max(1.0, *answer.values.tolist()) * (1.0 + self._small())
         if self._searching:
-            effort = self.options.efforts[last.effort if last is not None else 0]
+            effort = EFFORTS[last.effort if last is not None else 0]
             # Near the end float32 would leave the atoms too far from their maxima to be merged.
             finishing = self._search.rough if self._unsettled(last) else effort.steps
             changed = {"steps": effort.steps, "inner": effort.inner, "finishing": finishing}
             self._search.options = replace(self._search.options, **changed)
-            found = self._search(mixture.Lambda, self._starts(directions, mixture, effort.starts), self.budget.spent)
+            found = self._search(
+                mixture.Lambda, self._random.around(directions, mixture.Lambda, effort.starts), budget.spent
+            )
             values, order = torch.cat([answer.values, found.values]).sort(descending=True)
             answer = Answer(torch.cat([answer.directions, found.directions])[order], values)
         lower = self._bound(Lambda, bound)
@@ -357,54 +358,34 @@ class ShallowSolver:
             self._fit.follow(mixture.Lambda, float(answer.values.max()) if len(answer.values) else 0.0)
         return answer, lower
 
-    def _starts(self, directions: Tensor, mixture: Mixture, count: int) -> Tensor:
-        """The active atoms, directions beside them, directions of linear neurons, and anywhere."""
-        r, options = self._X.shape[1], self.options
-        fresh = self._normal(max(1, int(options.fresh * count)), r)
-        outputs = self._normal(max(1, len(fresh) // 2), mixture.Lambda.shape[1])
-        linear = outputs @ mixture.Lambda.T @ self._X
-        beside = max(0, count - len(fresh) - len(linear))
-        if not len(directions):
-            return torch.cat([self._normal(beside, r), fresh, linear])
-        place = torch.randint(len(directions), (beside,), generator=self._generator, device=self._X.device)
-        distance = options.nearest + (options.farthest - options.nearest) * torch.rand(
-            beside, 1, generator=self._generator, dtype=self._X.dtype, device=self._X.device
-        )
-        away = torch.nn.functional.normalize(self._normal(beside, r), dim=1)
-        return torch.cat([directions, directions[place] + distance * away, fresh, linear])
-
-    def _normal(self, rows: int, columns: int) -> Tensor:
-        return torch.randn(rows, columns, generator=self._generator, dtype=self._X.dtype, device=self._X.device)
-
     def _chosen(self, state: State) -> Tensor:
         """The best of the distinct violators that the oracle found."""
         answer = state.answer
         found = answer.directions[answer.values > 1.0]
-        found = found[: self.options.new_atoms]
+        found = found[:NEW_ATOMS]
         if self._exact is None and not self.problem.interpolates and not len(state.directions):
-            found = torch.cat([found, self._normal(self.options.first, self._X.shape[1])])
+            found = torch.cat([found, self._random.anywhere(self.options.first)])
         return torch.nn.functional.normalize(found, dim=1)
 
     def _tolerance(self, last: State | None) -> float:
-        options = self.options
         violation = self._violation(last.answer) if last is not None else 1.0
-        return min(options.loosest, max(options.tightest, options.looseness * violation))
+        return min(LOOSEST, max(TIGHTEST, LOOSENESS * violation))
 
     def _violation(self, answer: Answer) -> float:
         return max(0.0, float(answer.values.max()) - 1.0) if len(answer.values) else 0.0
 
     def _small(self) -> float:
         """What counts as no violation and no fall of the cost."""
-        return max(self.options.tightest, self.options.quiet * self.options.gap)
+        return max(TIGHTEST, self.options.quiet * self.options.gap)
 
     def _pace(self, state: State, last: State) -> None:
         """More effort when a round gains little; a round that finds nothing at full effort is calm."""
-        options, cost = self.options, state.best.cost
+        cost = state.best.cost
         fall = (last.best.cost - cost) / cost if cost > 0 and cost < torch.inf else torch.inf
         state.effort = last.effort
-        while state.effort < len(options.slow) and fall < options.slow[state.effort]:
+        while state.effort < len(SLOW) and fall < SLOW[state.effort]:
             state.effort += 1
-        full = not self._searching or last.effort == len(options.efforts) - 1
+        full = not self._searching or last.effort == len(EFFORTS) - 1
         small = self._small()
         quiet = self._violation(state.answer) <= small and fall <= small
         state.calm = last.calm + 1 if full and quiet and self._fit.settled else 0

@@ -144,7 +144,6 @@ class StreamSolver:
 
     Args:
         problem: depth 2, mse or cross_entropy; its data are the rows of this process.
-        budget: the clock; a last cycle takes what is left of it.
         seed: of the start and of the batches.
         reduce: `all_reduced` where the rows are spread over processes (without a time limit, which they would not
             reach at the same step).
@@ -153,18 +152,17 @@ class StreamSolver:
     def __init__(
         self,
         problem: Problem,
-        budget: Budget,
         options: StreamOptions | None = None,
         seed: int = 0,
         reduce: Reduce = local,
     ) -> None:
-        self.problem, self.budget, self.options = problem, budget, options or StreamOptions()
+        self.problem, self.options = problem, options or StreamOptions()
         self._exact = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y, reduce=reduce))
         self._rough = Samples(problem.Xt.float(), problem.Y.float(), reduce=reduce)
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace, self._closing = 0.0, 0.0
 
-    def init(self) -> Streamed:
+    def init(self, budget: Budget) -> Streamed:
         """A balanced draw, its outputs of the size of the targets."""
         d, m, n = self._rough.Xt.shape[1], self._rough.Y.shape[1], self.options.neurons
         U, V = balance(self._normal(n, d), self._normal(n, m))
@@ -177,22 +175,22 @@ class StreamSolver:
         best = self._balanced(parts)
         return Streamed(parts, best, float(self._exact.value(*best)), self.options.first)
 
-    def step(self, state: Streamed) -> Streamed:
-        """One cycle of Adam, and the loss at its end."""
-        steps, last = self._steps(state.passes)
-        began = self.budget.seconds()
+    def step(self, state: Streamed, budget: Budget) -> Streamed:
+        """One cycle of Adam, and the loss at its end; a last one takes what is left of the time."""
+        steps, last = self._steps(state.passes, budget)
+        began = budget.seconds()
         shapes = [part.shape for part in state.parts]
         start = torch.cat([part.flatten() for part in state.parts])[None]
         rate = self.options.rate * float(state.parts[0].square().mean().sqrt())
         adam = Adam(lambda x: self._slope(x, shapes), start, AdamOptions(steps=steps, rate=rate))
-        while adam.made < steps and not self.budget.spent():
+        while adam.made < steps and not budget.spent():
             adam.iterate()
-        ended = self.budget.seconds()
+        ended = budget.seconds()
         self._pace = (ended - began) / max(1, adam.made)
         parts = self._finished(_parts(adam.x[0], shapes))
         best = self._balanced(parts)
         cost = float(self._exact.value(*best))
-        self._closing = self.budget.seconds() - ended
+        self._closing = budget.seconds() - ended
         status = Status.CONVERGED if state.cost - cost <= self.options.still * state.cost else None
         if last:
             status = Status.TIME_LIMIT
@@ -208,10 +206,10 @@ class StreamSolver:
         """Cost and width; no bound."""
         return Progress(iteration, seconds, state.cost, None, len(state.best[0]))
 
-    def _steps(self, passes: int) -> tuple[int, bool]:
+    def _steps(self, passes: int, budget: Budget) -> tuple[int, bool]:
         """Steps of a cycle, and whether it is the last: one that time would cut, or leave no time for the next."""
         steps = math.ceil(passes * self._exact.count / self.options.batch)
-        left = (1.0 - self.options.margin) * max(0.0, self.budget.remaining() - self._closing)
+        left = (1.0 - self.options.margin) * max(0.0, budget.remaining() - self._closing)
         last = left < 3.0 * steps * self._pace
         return (max(1, int(left / self._pace)), True) if last else (steps, False)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from covopt.answer import CERTIFY
+from covopt.attempt import CERTIFY
 from covopt.errors import DataError, ProblemError, shown
 from covopt.io.data import SCALES, TASKS, Dataset, read_data
 from covopt.methods import METHODS

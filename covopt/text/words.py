@@ -241,6 +241,11 @@ PROOFS = {
         f"{_DUAL} Here a semidefinite relaxation bounds the largest value over all w; its multipliers are stored with"
         " the run."
     ),
+    "sign-branching": (
+        f"{_DUAL} Here the neurons were split into cases by the signs of their values on some samples, and a"
+        " semidefinite relaxation bounds the largest value in each; the cases and the multipliers are stored with the"
+        " run."
+    ),
     "spectral": (
         "The bound comes from the data alone, from their singular values and the distances of pairs of samples: no"
         " network of this depth, of any width, can cost less. It is cheap and true, but usually far from tight, so a"

@@ -237,10 +237,10 @@ class _Trainer:
         """Seconds and the lowest cost of each network so far (T, 1 + networks)."""
         return np.array([[seconds, *costs.tolist()] for seconds, costs in self._curves])
 
-    def init(self) -> _Trainer:
+    def init(self, budget: Budget) -> _Trainer:
         return self
 
-    def step(self, state: _Trainer) -> _Trainer:
+    def step(self, state: _Trainer, budget: Budget) -> _Trainer:
         for group in self._groups:
             group.advance()
         return self

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from covopt.answer import in_double
 from covopt.certify import proofs
-from covopt.certify.proofs import Proof
+from covopt.certify.dual import Proof
 from covopt.deep.layers import report
 from covopt.errors import CovoptError
 from covopt.io import record

@@ -15,10 +15,10 @@ from pathlib import Path
 import cvxpy as cp
 import numpy as np
 import torch
+from relaxed import relaxed_maximum
 
 from covopt.answer import solve
 from covopt.certify.dual import dual_bound
-from covopt.certify.relaxation.bound import relaxed_maximum
 from covopt.model.problem import make_problem
 from tests.benchmarks.contender import peak_mib
 from tests.benchmarks.objective import Array

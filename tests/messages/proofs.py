@@ -11,8 +11,8 @@ from hostile import replace, run_with
 import covopt
 from covopt.certify.cones import branch
 from covopt.certify.cones.tree import Tree
-from covopt.certify.dual import dual_bound
-from covopt.certify.proofs import Proof, agreed, recheck
+from covopt.certify.dual import Proof, dual_bound
+from covopt.certify.proofs import agreed, recheck
 from covopt.certify.relaxation import bound as relaxation
 from covopt.certify.relaxation.signs import LEAF, WALL, Multipliers
 from covopt.loop import Certificate
@@ -40,12 +40,8 @@ def multipliers(splits: list[int], entries: int = 0) -> Multipliers:
     )
 
 
-def relaxed(Lambda: torch.Tensor = LAMBDA, **options: object) -> object:
-    return relaxation.relaxed_maximum(WIDE, RELU, Lambda, **options)  # type: ignore[arg-type]
-
-
-def checked(found: Multipliers) -> object:
-    return relaxation.check_maximum(WIDE, RELU, LAMBDA, found)
+def checked(found: Multipliers, Lambda: torch.Tensor = LAMBDA) -> object:
+    return relaxation.check_maximum(WIDE, RELU, Lambda, found)
 
 
 def branched(Xt: torch.Tensor = FLAT, Lambda: torch.Tensor = LAMBDA, target: float = 1.0) -> object:
@@ -150,10 +146,13 @@ ROWS = [
         "The inputs and their bias column have rank 33, and branch and bound over cones of directions covers rank 12 at most; use the relaxation.",
         lambda _: branched(BROAD),
     ),
-    Row("The solver 'magic' is unknown; use own, clarabel or scs.", lambda _: relaxed(solver="magic")),
-    Row("Lambda has shape (5, 1); give one row for each of the 12 samples.", lambda _: relaxed(LAMBDA[:5])),
     Row(
-        "Lambda has NaN or infinite entries, and nothing can be proved with it.", lambda _: relaxed(LAMBDA * torch.nan)
+        "Lambda has shape (5, 1); give one row for each of the 12 samples.",
+        lambda _: checked(multipliers([LEAF]), LAMBDA[:5]),
+    ),
+    Row(
+        "Lambda has NaN or infinite entries, and nothing can be proved with it.",
+        lambda _: checked(multipliers([LEAF]), LAMBDA * torch.nan),
     ),
     Row("The relaxation bounds depth 2 and this problem has depth 3.", lambda _: relaxation.relaxed_bound(DEEP)),
     Row(

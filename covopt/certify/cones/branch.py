@@ -19,7 +19,7 @@ bounds them anew and returns the bound that they prove, whatever is written in t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.linalg.row_space import RowSpace
 from covopt.loop import Budget
 from covopt.model.activation import Activation
-from covopt.oracles.oracle import oracle_values
+from covopt.oracles.oracle import Answer, oracle_values
 
 LARGEST_RANK = 12  # 2^r orthants to start from, and r (r - 1) / 2 < 255 edges
 
@@ -66,24 +66,18 @@ class BranchOptions:
 
 
 @dataclass(frozen=True)
-class BranchAnswer:
-    """What branch and bound proved and found.
+class BranchAnswer(Answer):
+    """What branch and bound proved and found: the directions are for the solver to start from.
 
     Attributes:
-        upper_bound: a proved M >= max_w h(w) over unit w.
-        directions: unit rows (B, d), the best first, for the solver to start from.
-        values: h at them (B,).
         nodes: cones bounded; open_nodes: those left above the target; seconds: time taken.
-        tree: the proof, for `replay`.
+        tree: the proof of `upper_bound`, for `replay`.
     """
 
-    upper_bound: float
-    directions: Float[Tensor, "B d"]
-    values: Float[Tensor, " B"]
-    nodes: int
-    open_nodes: int
-    seconds: float
-    tree: Tree
+    nodes: int = field(kw_only=True)
+    open_nodes: int = field(kw_only=True)
+    seconds: float = field(kw_only=True)
+    tree: Tree = field(kw_only=True)
 
 
 def branch_and_bound(
@@ -292,11 +286,11 @@ class _Search:
         values, order = values.sort(descending=True)
         values = values * (self.frame.scale / to_unit_scale(self.Xt.double())[1])
         return BranchAnswer(
-            upper,
             directions[order],
             values,
-            self.log.count,
-            self.open.above(enough),
-            self.budget.seconds(),
-            self.log.tree(),
+            upper,
+            nodes=self.log.count,
+            open_nodes=self.open.above(enough),
+            seconds=self.budget.seconds(),
+            tree=self.log.tree(),
         )

@@ -1,6 +1,5 @@
 """Lower bounds of the shallow problem from the doubly non-negative relaxation (MATH.md section 4, ways 2, 3 and 4).
 
-* `relaxed_maximum`: M >= max_w |Lambda^T sigma(Xt w)| for one Lambda, by alternating directions or through cvxpy.
 * `relaxed_bound`: a lower bound on the shallow minimum. First Lambda is optimised against the relaxation; then, if the
   dual point of a good network is given, the tree of `certify.sign_branch` is grown for it. The better of the two is
   returned: the first is cheap and a few percent loose, the second closes as far as the time allows.
@@ -14,154 +13,82 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.dual import DualBound, dual_bound
+from covopt.certify.dual import Proof, dual_bound
 from covopt.certify.pace import FAIR, Pace
 from covopt.certify.relaxation.admm import STEPS, AlternatingDirections, FreeLambda, StepOptions
-from covopt.certify.relaxation.lift import Ground, Piece, make_ground, make_piece, prove
-from covopt.certify.relaxation.signs import BRANCH, BranchOptions, Multipliers, SignBranch, proved_maximum
+from covopt.certify.relaxation.lift import Ground, make_ground, make_piece
+from covopt.certify.relaxation.signs import Multipliers, SignBranch, proved_maximum
 from covopt.errors import ProblemError
-from covopt.interrupts import gently, interrupted, remember
-from covopt.lazy import lazy
+from covopt.interrupts import gently, remember
 from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.loop import Budget, Certificate
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem
 
-if TYPE_CHECKING:
-    import cvxpy as cp
-else:
-    cp = lazy("cvxpy")
-
 Watch = Callable[[float, float], None]
 """Called with the seconds so far and the best proved number so far."""
 
 
+GROWTH = 1.1
+"""Of the steps between two proofs."""
+STALL = 2e-5
+"""The first part ends when a proof raises the bound by less than this, relative, `patience` times running."""
+SHARE = 0.25
+"""The part of the time limit that the first part may take when a dual point for the second is given."""
+MIXTURES = (1.0, 0.75, 0.5, 0.25)
+"""The second part grows trees for Lambda = share * Lambda0 + (1 - share) * the first part's, these shares: Lambda0 is
+best in the end, but the others have less to close."""
+TURN = 0.04
+"""Of the remaining time, what a tree gets each time that it is its turn, and never more than all that was done before
+took."""
+
+
 @dataclass(frozen=True)
 class RelaxationOptions:
-    """How long the relaxation with Lambda free is worked on; none of these touches the proof.
+    """How long the relaxation is worked on; none of these touches the proof.
 
     Attributes:
-        check: steps between two proofs at first; it grows by `growth`.
-        growth: of the steps between proofs.
-        stall: the first part ends when a proof raises the bound by less than this, relative, `patience` times running.
-        patience: see `stall`.
-        share: of the time limit that the first part may take when a dual point for the second is given.
-        mixtures: the second part grows trees for Lambda = share * Lambda0 + (1 - share) * the first part's, these
-            shares: Lambda0 is best in the end, but the others have less to close.
-        turn: of the remaining time, what a tree gets each time that it is its turn, and never more than all that was
-            done before took.
+        check: steps between two proofs at first.
+        patience: see STALL.
         worth: the trees are left when as much time again would take less than this part off what the bound lacks of the
             target, going by the pace of the most promising one (`certify.pace`); 0: never.
-        branch: options of the second.
         steps: options of the alternating directions.
     """
 
     check: int = 50
-    growth: float = 1.1
-    stall: float = 2e-5
     patience: int = 3
-    share: float = 0.25
-    mixtures: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25)
-    turn: float = 0.04
     worth: float = 0.0
-    branch: BranchOptions = BRANCH
     steps: StepOptions = STEPS
 
 
 @dataclass(frozen=True)
-class RelaxedMaximum:
-    """A proved maximum and what proves it.
+class RelaxedBound(Proof):
+    """A lower bound on the shallow minimum, what proves it, and where to go on from.
+
+    The `evidence` are multipliers: `dual_bound(problem, Lambda, check_maximum(Xt, activation, Lambda, multipliers))` is
+    `lower` again, up to their rounding (single precision in a tree: about 1e-8, relative).
 
     Attributes:
-        maximum: M >= max |Lambda^T sigma(Xt w)| over unit w.
-        attained: a value that some unit w attains; 0 from the conic solvers.
-        multipliers: give `check_maximum` the same M.
-        seconds: what it took.
-    """
-
-    maximum: float
-    attained: float
-    multipliers: Multipliers
-    seconds: float
-
-
-@dataclass(frozen=True)
-class RelaxedBound:
-    """A lower bound on the shallow minimum and what proves it.
-
-    Attributes:
-        lower: the bound, at least 0.
-        Lambda: the dual point, scaled to be feasible (N, m).
-        maximum: a bound on h at `Lambda`, at most 1.
-        multipliers: prove it: `dual_bound(problem, Lambda, check_maximum(Xt, activation, Lambda, multipliers))` is
-            `lower` again, up to the rounding of the multipliers (single precision in a tree: about 1e-8, relative).
-        certificate: `relaxation`, or `branch-and-bound` where the tree has more than one leaf.
         seconds: what it took.
         free: the dual point that the first part ended with, scaled to be feasible (N, m).
         direction, value: a unit w, bias last, and h(w) at Lambda0: the largest that was met; 0 without Lambda0.
-        interrupted: whether Ctrl-C ended it.
     """
 
-    lower: float
-    Lambda: Float[Tensor, "N m"]
-    maximum: float
-    multipliers: Multipliers
-    certificate: Certificate
-    seconds: float
-    free: Float[Tensor, "N m"]
-    direction: Float[Tensor, " d"]
+    seconds: float = 0.0
+    free: Float[Tensor, "N m"] = field(kw_only=True)
+    direction: Float[Tensor, " d"] = field(kw_only=True)
     value: float = 0.0
-    interrupted: bool = False
 
-
-def relaxed_maximum(
-    Xt: Float[Tensor, "N d"],
-    activation: Activation,
-    Lambda: Float[Tensor, "N m"],
-    *,
-    solver: str = "own",
-    target: float = 0.0,
-    time_limit: float = 300.0,
-    max_nodes: int | None = 1,
-    options: BranchOptions = BRANCH,
-) -> RelaxedMaximum:
-    """M >= max_w |Lambda^T sigma(Xt w)| over unit w.
-
-    Args:
-        Xt: inputs with their bias column.
-        activation: sigma_a.
-        Lambda: any dual point.
-        solver: own (alternating directions), clarabel or scs (through cvxpy; the relaxation itself, no tree).
-        target: stop once M is at most this.
-        time_limit: seconds.
-        max_nodes: pieces that may be solved; 1 is the relaxation itself, None leaves it to the time limit.
-        options: of the tree.
-
-    Raises:
-        ProblemError: for an unknown solver, or a Lambda that does not fit or is not finite.
-    """
-    budget = Budget(time_limit)
-    ground, Lambda = _enter(Xt, activation, Lambda)
-    attained = 0.0
-    if solver not in ("own", "clarabel", "scs"):
-        raise ProblemError(f"The solver '{solver}' is unknown; use own, clarabel or scs.")
-    if not bool(Lambda.any()):
-        multipliers = _root(Lambda.new_zeros(2 * len(Lambda), 2 * len(Lambda)), ground)
-    elif solver == "own":
-        tree = SignBranch(ground, Lambda, options)
-        tree.grow(target / ground.size, budget, max_nodes)
-        multipliers, attained = tree.multipliers(), ground.size * tree.attained
-    else:
-        multipliers = _root(_through_cvxpy(make_piece(ground), Lambda, solver.upper(), budget), ground)
-    return RelaxedMaximum(_maximum(ground, Lambda, multipliers), attained, multipliers, budget.seconds())
+    @property
+    def multipliers(self) -> Multipliers:
+        """The evidence."""
+        return Multipliers.of(self.evidence)
 
 
 def check_maximum(
@@ -234,7 +161,7 @@ def relaxed_bound(
         if start is not None:
             work.begin(start)
         else:
-            work.optimise(work.options.share * time_limit if Lambda0 is not None else time_limit)
+            work.optimise(SHARE * time_limit if Lambda0 is not None else time_limit)
         if Lambda0 is not None:
             work.branch(Lambda0.double(), refuted)
     except KeyboardInterrupt:  # the callback's
@@ -253,13 +180,13 @@ class _Work:
         self.target, self.callback, self.before = target, callback, 0.0
         self.ground = make_ground(problem.Xt, problem.activation)
         Lambda = torch.zeros_like(problem.Y, dtype=torch.float64)
-        self.best, self.free = DualBound(0.0, 0.0, Lambda, 0.0), Lambda
+        self.best, self.free = Proof(0.0, Certificate.RELAXATION, Lambda, 0.0, scale=0.0), Lambda
         self.direction, self.value = torch.zeros_like(problem.Xt[0], dtype=torch.float64), 0.0
         nothing = _root(Lambda.new_zeros(2 * len(Lambda), 2 * len(Lambda)), self.ground)
         # Made at the end: a tree has many megabytes of them, and it may only grow better in the meantime.
         self.proof: Callable[[], Multipliers] = functools.partial(_same, nothing)
 
-    def offer(self, bound: DualBound, multipliers: Callable[[], Multipliers]) -> None:
+    def offer(self, bound: Proof, multipliers: Callable[[], Multipliers]) -> None:
         """Take this proof if it is better."""
         if bound.lower > self.best.lower:
             self.best, self.proof = bound, multipliers
@@ -269,7 +196,7 @@ class _Work:
     def begin(self, start: RelaxedBound) -> None:
         """Go on from an earlier result."""
         self.before = start.seconds
-        self.best, self.free = DualBound(start.lower, 1.0, start.Lambda, start.maximum), start.free
+        self.best, self.free = replace(start, scale=1.0), start.free
         self.proof = functools.partial(_same, start.multipliers)
 
     def optimise(self, time_limit: float) -> None:
@@ -288,18 +215,17 @@ class _Work:
             self.offer(
                 dual_bound(self.problem, Lambda, _maximum(self.ground, Lambda, proof)), functools.partial(_same, proof)
             )
-            idle = idle + 1 if self.best.lower <= before * (1.0 + options.stall) and before > 0.0 else 0
-            steps *= options.growth
-            self.free = self.best.Lambda
+            idle = idle + 1 if self.best.lower <= before * (1.0 + STALL) and before > 0.0 else 0
+            steps *= GROWTH
+            self.free = self.best.point
 
     def branch(self, Lambda0: Tensor, refuted: float) -> None:
         """Trees for dual points between the relaxation's own and Lambda0; the most promising one gets the next turn."""
         if not bool(Lambda0.any()):
             return
-        options = self.options
-        shares = options.mixtures if bool(self.free.any()) else (1.0,)
+        shares = MIXTURES if bool(self.free.any()) else (1.0,)
         trees = [_Tree(self, share * Lambda0 + (1.0 - share) * self.free) for share in shares]
-        longest, first = options.turn * self.budget.remaining(), trees[0].tree
+        longest, first = TURN * self.budget.remaining(), trees[0].tree
         for tree in trees:
             self.direction, self.value = first.direction, first.attained * self.ground.size
             if self.value > refuted or self.best.lower >= self.target:
@@ -309,7 +235,7 @@ class _Work:
             self.direction, self.value = first.direction, first.attained * self.ground.size
             if self.value > refuted:
                 return
-            trees = [tree for tree in trees if tree.ceiling > self.best.lower * (1.0 + options.stall)]
+            trees = [tree for tree in trees if tree.ceiling > self.best.lower * (1.0 + STALL)]
             if not trees or not any(self._pays(tree) for tree in trees):
                 break
             turn = min(longest, self.spent())
@@ -328,10 +254,19 @@ class _Work:
 
     def result(self) -> RelaxedBound:
         """The best proof, its multipliers scaled like its Lambda."""
-        best, proof = self.best, self.proof().scaled(self.best.scale)
-        kind = Certificate.BRANCH_AND_BOUND if proof.leaves > 1 else Certificate.RELAXATION
-        met = self.free, self.direction, self.value, interrupted()
-        return RelaxedBound(best.lower, best.Lambda, best.maximum, proof, kind, self.budget.seconds(), *met)
+        best, multipliers = self.best, self.proof().scaled(self.best.scale)
+        kind = Certificate.SIGN_BRANCHING if multipliers.leaves > 1 else Certificate.RELAXATION
+        return RelaxedBound(
+            best.lower,
+            kind,
+            best.Lambda,
+            best.maximum,
+            multipliers.arrays,
+            seconds=self.budget.seconds(),
+            free=self.free,
+            direction=self.direction,
+            value=self.value,
+        )
 
 
 def _same(multipliers: Multipliers) -> Multipliers:
@@ -343,7 +278,7 @@ class _Tree:
 
     def __init__(self, work: _Work, Lambda: Tensor) -> None:
         self.work, self.Lambda = work, Lambda
-        self.tree = SignBranch(work.ground, Lambda, work.options.branch, work.options.steps)
+        self.tree = SignBranch(work.ground, Lambda, steps=work.options.steps)
         self.wanted = 0.0 if math.isinf(work.target) else self._wanted() / work.ground.size
         self.lower = self.gain = self.seconds = 0.0
         self.pace = Pace()
@@ -357,7 +292,7 @@ class _Tree:
         """The bound after another turn of so many seconds, at the pace of the last one."""
         return min(self.ceiling, self.lower + self.gain * seconds)
 
-    def _bound(self, maximum: float) -> DualBound:
+    def _bound(self, maximum: float) -> Proof:
         return dual_bound(self.work.problem, self.Lambda, _whole(self.work.ground, self.Lambda, maximum))
 
     def grow(self, seconds: float) -> None:
@@ -385,43 +320,3 @@ class _Tree:
             reaches = dual_bound(self.work.problem, self.Lambda, middle).lower >= self.work.target
             low, high = (middle, high) if reaches else (low, middle)
         return low * (1.0 - 1e-9)
-
-
-def _through_cvxpy(piece: Piece, Lambda: Tensor, solver: str, budget: Budget) -> Float[Tensor, "K K"]:
-    """Pi by an interior-point (CLARABEL) or splitting (SCS) solver; zeros where it fails, which prove little."""
-    r, q, K = piece.rank, piece.B.shape[1], len(piece.B)
-    B, H, free = piece.B.cpu().numpy(), piece.outputs(Lambda).cpu().numpy(), piece.free.cpu().numpy()
-    scale = max(1e-300, float(np.linalg.norm(H, 2)))
-    U = cp.Variable((q, q), PSD=True)
-    V = B @ U @ B.T
-    there = np.any(B != 0.0, axis=1)
-    upper = np.triu(np.ones((K, K), dtype=bool))
-    signed, tied = np.nonzero(upper & ~free), np.nonzero(upper & free & there & there[:, None])
-    constraints = [cp.trace(U[:r, :r]) <= 1.0, V[signed] >= 0.0, V[tied] == 0.0]
-    gain = (H / scale) @ (H / scale).T
-    question = cp.Problem(cp.Maximize(cp.sum(cp.multiply(gain, U))), constraints)
-    limit = {"time_limit" if solver == "CLARABEL" else "time_limit_secs": max(1e-3, budget.remaining())}
-    try:
-        question.solve(solver=solver, **limit)  # a choice of the benchmarks; `solve` never comes here
-    except cp.SolverError:
-        return torch.zeros(K, K, dtype=torch.float64)
-    candidates = []
-    for sign in (1.0, -1.0):  # whatever the solver's convention for equations: the better one is kept
-        Pi = np.zeros((K, K))
-        for entries, values in ((signed, constraints[1].dual_value), (tied, constraints[2].dual_value)):
-            if values is not None:
-                Pi[entries] += (1.0 if entries is signed else sign) * np.asarray(values)
-        Pi = torch.as_tensor(scale**2 * 0.5 * (Pi + Pi.T)).to(Lambda)
-        candidates.append((prove(piece, Lambda, Pi), Pi))
-    return min(candidates, key=lambda candidate: candidate[0])[1]
-
-
-__all__ = [
-    "Multipliers",
-    "RelaxationOptions",
-    "RelaxedBound",
-    "RelaxedMaximum",
-    "check_maximum",
-    "relaxed_bound",
-    "relaxed_maximum",
-]

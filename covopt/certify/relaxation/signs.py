@@ -18,11 +18,13 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.certify.relaxation.admm import STEPS, AlternatingDirections, FixedLambda, State, StepOptions
@@ -32,6 +34,8 @@ from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.loop import Budget
 
 LEAF, WALL = -1, -2
+# The names of the multipliers in a file.
+ARRAYS = ("splits", "walls", "values")
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,16 @@ class Multipliers:
     splits: Int[Tensor, " nodes"]
     walls: Float[Tensor, "W d"]
     values: Float[Tensor, " entries"]
+
+    @classmethod
+    def of(cls, evidence: Mapping[str, NDArray]) -> Multipliers:
+        """From their arrays, as `arrays` made them; KeyError where one is missing."""
+        return cls(*(torch.from_numpy(np.asarray(evidence[name])) for name in ARRAYS))
+
+    @property
+    def arrays(self) -> dict[str, NDArray]:
+        """For a file."""
+        return {name: getattr(self, name).detach().cpu().numpy() for name in ARRAYS}
 
     @property
     def leaves(self) -> int:

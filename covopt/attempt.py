@@ -1,0 +1,100 @@
+"""What `solve` hands down to a method, whole, and what every method hands back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.certify.dual import Proof
+from covopt.errors import ProblemError, shown
+from covopt.loop import Budget, Callback, Progress, Status
+from covopt.model.weights import Weights
+
+CERTIFY = ("none", "fast", "full", "auto")
+_USES = {
+    "width": "the methods hidden and train",
+    "max_width": "the method cone at depth 3 and more",
+    "starts": "the methods hidden and train, and for cone at depth 3 and more",
+}
+
+
+@dataclass(frozen=True)
+class SolveOptions:
+    """What the user asked of the solver, besides the problem.
+
+    Attributes:
+        budget: the clock.
+        method: cone, hidden or train.
+        certify: none, fast, full or auto.
+        gap: proved relative gap to stop at.
+        seed: of every random choice.
+        init: weights to start from.
+        width: hidden width of `hidden` and `train`; None lets them choose.
+        max_width: of the deep solver's hidden layers.
+        starts: how many; None lets the method choose.
+        callback: gets a `Progress` after each round.
+    """
+
+    budget: Budget
+    method: str = "cone"
+    certify: str = "auto"
+    gap: float = 1e-4
+    seed: int = 0
+    init: Weights | None = None
+    width: int | None = None
+    max_width: int | None = None
+    starts: int | None = None
+    callback: Callback | None = None
+
+    def check(self, depth: int) -> None:
+        """Refuse what no solver of networks of this depth could follow.
+
+        Raises:
+            ProblemError: an option is out of range, or given although the method has no use for it.
+        """
+        limit = self.budget.time_limit
+        if self.certify not in CERTIFY:
+            raise ProblemError(f"'{self.certify}' is no level of certification; use {' or '.join(CERTIFY)}.")
+        if not (isinstance(self.gap, (int, float)) and 0 <= self.gap < 1):
+            raise ProblemError(f"The gap is {shown(self.gap)}; give a number from 0 to below 1.")
+        if not (isinstance(limit, (int, float)) and limit > 0):
+            raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**63:
+            raise ProblemError(f"The seed is {shown(self.seed)}; give a whole number from 0 to 2^63 - 1.")
+        for name in _USES:
+            _check_count(name, getattr(self, name))
+        _check_count("max_iterations", self.budget.max_iterations)
+        descends, deep = self.method != "cone", depth > 2
+        used = {"width": descends, "max_width": deep and not descends, "starts": deep or descends}
+        for name, use in _USES.items():
+            if getattr(self, name) is not None and not used[name]:
+                at = f"The method {self.method} at depth {depth}"
+                raise ProblemError(f"{at} has no use for {name}, which is for {use}; leave it out.")
+
+
+def _check_count(name: str, count: int | None) -> None:
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        raise ProblemError(f"{name} is {shown(count)}; give a whole number, at least 1, or leave it out.")
+
+
+@dataclass
+class Attempt:
+    """What a method found.
+
+    Attributes:
+        weights: the best network.
+        status: what ended the method.
+        history: cost, bound and width over time.
+        proof: the best bound; None without one.
+        starts: the lowest cost that came of each start.
+        Lambda: the dual point that a search of two layers ended at (N, m).
+    """
+
+    weights: list[Tensor]
+    status: Status
+    history: list[Progress]
+    proof: Proof | None = None
+    starts: list[float] = field(default_factory=list)
+    Lambda: Float[Tensor, "N m"] | None = None

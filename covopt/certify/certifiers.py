@@ -1,0 +1,237 @@
+"""The certifiers: for each kind of proof, where it applies, how it is found, and how its arrays are checked.
+
+Every bound is D(Lambda) for a dual point Lambda and a proved M >= max_w h(w) (dual.py), or spectral, which needs no
+dual point. M comes from an exact oracle; from branch and bound over cones of directions where the rank is small; or
+from the doubly non-negative relaxation, with branches on the signs of samples, where the samples are few.
+
+A new kind is one class here, a name in `loop.Certificate`, and its words (text/words.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.certify.cones.branch import BranchOptions, branch_and_bound, replay
+from covopt.certify.cones.tree import Tree
+from covopt.certify.dual import MISSING, Proof, dual_bound
+from covopt.certify.relaxation.bound import RelaxationOptions, RelaxedBound, check_maximum, relaxed_bound
+from covopt.certify.relaxation.signs import Multipliers
+from covopt.certify.spectral import spectral_bound
+from covopt.errors import ProblemError
+from covopt.loop import Certificate
+from covopt.model.problem import Problem
+from covopt.oracles.arrangement import has_rank_at_most
+from covopt.oracles.exact import exact_oracle, has_exact_oracle
+from covopt.oracles.linear import LinearOracle
+from covopt.oracles.oracle import Answer, Oracle
+
+# Trees over cones of directions close in seconds up to rank 5 and in minutes at rank 6; at 7 none was closed.
+LARGEST_BRANCHING_RANK = 6
+# Matrices of the relaxation have this order, N + rank + outputs, at most: one eigendecomposition for each step.
+LARGEST_RELAXATION = 600
+# The part of the gap that a direction may lack of refuting a dual point.
+LOOSE = 0.1
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What the search wants of a proof at its dual point.
+
+    Attributes:
+        cost: of the best network.
+        gap: relative gap wanted of the bound.
+        time_limit: seconds; a proof that is cut short proves less, and proves it all the same.
+        starts: the active neurons' directions (S, n_0 + 1).
+        refuted: the proof may end as soon as a direction with h above this is met, which belongs to a worse network.
+        worth: end when as much time again would take less than this part off what the bound lacks; 0: never.
+        told: gets the seconds so far and the best bound so far.
+    """
+
+    cost: float
+    gap: float
+    time_limit: float
+    starts: Float[Tensor, "S d"]
+    refuted: float = math.inf
+    worth: float = 0.0
+    told: Callable[[float, float], None] | None = None
+
+
+@runtime_checkable
+class Certifier(Protocol):
+    """One kind of proof."""
+
+    def applies(self, problem: Problem) -> bool:
+        """Whether it can prove a bound of this problem, by its depth, rank and size."""
+        ...
+
+    def check(self, problem: Problem, proof: Proof) -> float:
+        """The lower bound that stored arrays prove, by dual feasibility anew; 0 where they prove nothing.
+
+        Raises:
+            ProblemError: arrays are missing or do not fit the problem.
+        """
+        ...
+
+
+@runtime_checkable
+class Prover(Certifier, Protocol):
+    """A certifier that takes turns with the search."""
+
+    def prove(
+        self, problem: Problem, Lambda: Float[Tensor, "N m"], aim: Aim, last: Proof | None
+    ) -> tuple[Proof, Answer]:
+        """The bound at this dual point, and the directions with h above 1 that were met; `last` is gone on from."""
+        ...
+
+
+class Exact:
+    """The maximum of h itself: linear networks, and data of rank at most 3."""
+
+    def applies(self, problem: Problem) -> bool:
+        """Whether an oracle knows the maximum."""
+        return problem.depth == 2 and (problem.activation.is_linear or has_exact_oracle(problem.Xt))
+
+    def check(self, problem: Problem, proof: Proof) -> float:
+        """The oracle at the stored dual point."""
+        oracle, Lambda = oracle_of(problem), _point(problem, proof)
+        if oracle is None:
+            raise ProblemError(
+                "The certificate says exact, but no oracle is exact for data of this rank; certify the run again."
+            )
+        return dual_bound(problem, Lambda, oracle(Lambda, problem.Xt[:0]).upper_bound).lower
+
+
+class Cones:
+    """Branch and bound over cones of directions."""
+
+    def applies(self, problem: Problem) -> bool:
+        """Whether its trees have a chance to close."""
+        return problem.depth == 2 and has_rank_at_most(problem.Xt, LARGEST_BRANCHING_RANK)
+
+    def prove(
+        self, problem: Problem, Lambda: Float[Tensor, "N m"], aim: Aim, last: Proof | None = None
+    ) -> tuple[Proof, Answer]:
+        """A new tree for each dual point.
+
+        It aims at M = 1 + gap / 4, because D falls by at most about twice as much as M - 1, relative, and the dual
+        point takes its share.
+        """
+        found = branch_and_bound(
+            problem.Xt,
+            problem.activation,
+            Lambda,
+            target=1.0 + aim.gap / 4.0,
+            time_limit=aim.time_limit,
+            starts=aim.starts,
+            options=BranchOptions(worth=aim.worth),
+        )
+        evidence = {"tree": found.tree.codes}
+        return dual_bound(problem, Lambda, found.upper_bound, Certificate.BRANCH_AND_BOUND, evidence), found
+
+    def check(self, problem: Problem, proof: Proof) -> float:
+        """The leaves of the stored tree; nothing but its codes is believed."""
+        if "tree" not in proof.evidence:
+            raise _without_evidence(proof)
+        Lambda, tree = _point(problem, proof), Tree(proof.evidence["tree"])
+        maximum = replay(problem.Xt, problem.activation, Lambda, tree, claimed=proof.maximum)
+        return dual_bound(problem, Lambda, maximum).lower
+
+
+class Relaxation:
+    """The doubly non-negative relaxation, Lambda optimised against it or its tree of signs grown at Lambda."""
+
+    def applies(self, problem: Problem) -> bool:
+        """Whether its matrices are small enough."""
+        most = LARGEST_RELAXATION - problem.samples - problem.Y.shape[1]
+        return problem.depth == 2 and most >= 0 and has_rank_at_most(problem.Xt, most)
+
+    def prove(
+        self, problem: Problem, Lambda: Float[Tensor, "N m"], aim: Aim, last: Proof | None = None
+    ) -> tuple[Proof, Answer]:
+        """Go on from the last proof; the direction is the best one met."""
+        found = relaxed_bound(
+            problem,
+            Lambda,
+            time_limit=aim.time_limit,
+            target=aim.cost * (1.0 - aim.gap),
+            refuted=aim.refuted,
+            start=last if isinstance(last, RelaxedBound) else None,
+            callback=aim.told,
+            options=RelaxationOptions(worth=aim.worth),
+        )
+        # The repair of rounding is not homogeneous in Lambda: state what the scaled point proves.
+        found = replace(found, lower=min(found.lower, self.check(problem, found)))
+        value = found.direction.new_tensor([found.value])
+        met = value > 1.0 + LOOSE * aim.gap
+        return found, Answer(found.direction[None][met], value[met])
+
+    def check(self, problem: Problem, proof: Proof) -> float:
+        """The multipliers, good or bad, without a solver."""
+        try:
+            multipliers = Multipliers.of(proof.evidence)
+        except KeyError as error:
+            raise _without_evidence(proof) from error
+        Lambda = _point(problem, proof)
+        maximum = check_maximum(problem.Xt, problem.activation, Lambda, multipliers)
+        return dual_bound(problem, Lambda, maximum).lower
+
+
+class Spectral:
+    """Singular values and distances of the data: every network of every depth."""
+
+    def applies(self, problem: Problem) -> bool:
+        """Always."""
+        return True
+
+    def check(self, problem: Problem, proof: Proof) -> float:
+        """The bound from the data."""
+        return spectral_bound(problem)
+
+
+RELAXATION = Relaxation()
+CERTIFIERS: dict[Certificate, Certifier] = {
+    Certificate.EXACT: Exact(),
+    Certificate.BRANCH_AND_BOUND: Cones(),
+    Certificate.RELAXATION: RELAXATION,
+    Certificate.SIGN_BRANCHING: RELAXATION,
+    Certificate.SPECTRAL: Spectral(),
+}
+"""Who finds and checks each kind of proof, the tightest first."""
+
+PROVERS: tuple[Prover, ...] = (Cones(), RELAXATION)
+"""Those that take turns with the search: branch and bound is better, where there are few samples or much time."""
+
+
+def certifier_of(proof: Proof) -> Certifier:
+    """Who checks this proof; runs stored before 2026-11-22 call trees over signs branch-and-bound, too."""
+    if proof.certificate is Certificate.BRANCH_AND_BOUND and "tree" not in proof.evidence:
+        return RELAXATION
+    return CERTIFIERS[proof.certificate]
+
+
+def oracle_of(problem: Problem) -> Oracle | None:
+    """An oracle that knows max h itself: linear networks, and data of rank at most 3; None where there is none."""
+    if problem.activation.is_linear:
+        return LinearOracle(problem.Xt)
+    return exact_oracle(problem.Xt, problem.activation)
+
+
+def _point(problem: Problem, proof: Proof) -> Float[Tensor, "N m"]:
+    """The dual point of a proof that fits this problem."""
+    Lambda = proof.point
+    if Lambda.shape != problem.Y.shape:
+        raise ProblemError(MISSING)
+    if not bool(torch.isfinite(Lambda).all()):
+        raise ProblemError("The stored dual point has NaN or infinite entries; certify the run again.")
+    return Lambda
+
+
+def _without_evidence(proof: Proof) -> ProblemError:
+    return ProblemError(f"The certificate '{proof.certificate}' comes without its evidence; certify the run again.")

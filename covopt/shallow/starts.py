@@ -1,0 +1,43 @@
+"""Where a search starts: at active atoms, beside them, at linear neurons, and anywhere, all from one seed."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+FRESH = 0.2
+"""The part of the starts that are anywhere rather than beside an active atom."""
+NEAREST, FARTHEST = 0.1, 0.8
+"""Distances of the starts from the unit atoms that they are beside."""
+
+
+class Starts:
+    """Random directions in the coordinates of X (N, r)."""
+
+    def __init__(self, X: Float[Tensor, "N r"], seed: int) -> None:
+        self._X = X
+        self._generator = torch.Generator(device=X.device).manual_seed(seed)
+
+    def anywhere(self, count: int, dimensions: int | None = None) -> Float[Tensor, "count k"]:
+        """Normal rows, in r dimensions if nothing else is said."""
+        X, k = self._X, dimensions or self._X.shape[1]
+        return torch.randn(count, k, generator=self._generator, dtype=X.dtype, device=X.device)
+
+    def around(
+        self, directions: Float[Tensor, "n r"], Lambda: Float[Tensor, "N m"], count: int
+    ) -> Float[Tensor, "S r"]:
+        """The active atoms, directions beside them, directions of linear neurons, and anywhere."""
+        X = self._X
+        fresh = self.anywhere(max(1, int(FRESH * count)))
+        outputs = self.anywhere(max(1, len(fresh) // 2), Lambda.shape[1])
+        linear = outputs @ Lambda.T @ X
+        beside = max(0, count - len(fresh) - len(linear))
+        if not len(directions):
+            return torch.cat([self.anywhere(beside), fresh, linear])
+        place = torch.randint(len(directions), (beside,), generator=self._generator, device=X.device)
+        distance = NEAREST + (FARTHEST - NEAREST) * torch.rand(
+            beside, 1, generator=self._generator, dtype=X.dtype, device=X.device
+        )
+        away = torch.nn.functional.normalize(self.anywhere(beside), dim=1)
+        return torch.cat([directions, directions[place] + distance * away, fresh, linear])
