@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from instances import gaussian
 
 from covopt.certify.dual import dual_bound
-from covopt.certify.relaxation.admm import StepOptions
 from covopt.certify.relaxation.bound import (
     Multipliers,
     RelaxationOptions,
@@ -196,7 +195,7 @@ def test_damaged_trees_are_refused() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_never_above_the_certified_optimum(case: dict) -> None:
     problem = make_problem(case["X"], case["Y"], lam=case["lam"], loss=case["loss"], bias=case["beta"])
-    hasty = RelaxationOptions(check=10, patience=1, steps=StepOptions(newton=1))
+    hasty = RelaxationOptions(check=10, patience=1, newton=1)
     for limit, options in ((0.5, None), (0.05, hasty)):
         found = relaxed_bound(problem, time_limit=limit, options=options)
         assert 0.0 <= found.lower <= case["upper"] * (1 + 1e-12)
