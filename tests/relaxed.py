@@ -12,7 +12,7 @@ from torch import Tensor
 
 from covopt.certify.relaxation.bound import check_maximum
 from covopt.certify.relaxation.lift import Ground, Piece, make_ground, make_piece, prove
-from covopt.certify.relaxation.signs import BRANCH, BranchOptions, Multipliers, SignBranch
+from covopt.certify.relaxation.signs import BranchOptions, Multipliers, SignBranch
 from covopt.loop import Budget
 from covopt.model.activation import Activation
 
@@ -35,7 +35,7 @@ def relaxed_maximum(
     target: float = 0.0,
     time_limit: float = 300.0,
     max_nodes: int | None = 1,
-    options: BranchOptions = BRANCH,
+    options: BranchOptions | None = None,
 ) -> RelaxedMaximum:
     """M over unit w.
 
@@ -49,7 +49,7 @@ def relaxed_maximum(
     if not bool(Lambda.any()):
         multipliers = _root(Lambda.new_zeros(2 * len(Lambda), 2 * len(Lambda)), ground)
     elif solver == "own":
-        tree = SignBranch(ground, Lambda, options)
+        tree = SignBranch(ground, Lambda, options or BranchOptions())
         tree.grow(target / ground.size, budget, max_nodes)
         multipliers, attained = tree.multipliers(), ground.size * tree.attained
     else:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covopt.shallow.quadratic import QuadraticOptions, nonnegative_quadratic
+from covopt.shallow.quadratic import nonnegative_quadratic
 
 
 def programme(seed: int, n: int, rank: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -41,7 +41,7 @@ def test_agrees_with_scipy_by_both_methods(n: int, pivots: int) -> None:
     B, y = rng.standard_normal((2 * n, n)), rng.standard_normal(2 * n)
     expected, _ = scipy.optimize.nnls(B, y)
     H, g = torch.tensor(B.T @ B), torch.tensor(-B.T @ y)
-    x = nonnegative_quadratic(H, g, torch.zeros(n, dtype=torch.float64), QuadraticOptions(pivots=pivots))
+    x = nonnegative_quadratic(H, g, torch.zeros(n, dtype=torch.float64), pivots=pivots)
     best = 0.5 * np.sum((B @ expected - y) ** 2)
     assert 0.5 * np.sum((B @ x.numpy() - y) ** 2) <= best * (1 + 1e-9)
 
@@ -60,5 +60,5 @@ def test_never_worse_than_the_start() -> None:
     for seed in range(50):
         H, g, start = programme(seed, 30, 8)
         for pivots in (0, 1, 25):
-            options = QuadraticOptions(pivots=pivots, centering_steps=1)
-            assert value(H, g, start, nonnegative_quadratic(H, g, start, options)) <= 1e-12
+            x = nonnegative_quadratic(H, g, start, pivots=pivots, centering_steps=1)
+            assert value(H, g, start, x) <= 1e-12

@@ -16,7 +16,6 @@ from instances import gaussian
 from relaxed import relaxed_maximum
 
 from covopt.certify.dual import dual_bound
-from covopt.certify.relaxation.admm import StepOptions
 from covopt.certify.relaxation.bound import RelaxationOptions, check_maximum, relaxed_bound
 from covopt.certify.relaxation.lift import make_ground, make_piece, prove
 from covopt.certify.relaxation.signs import BranchOptions, Multipliers
@@ -190,7 +189,7 @@ def test_damaged_trees_are_refused() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_never_above_the_certified_optimum(case: dict) -> None:
     problem = make_problem(case["X"], case["Y"], lam=case["lam"], loss=case["loss"], bias=case["beta"])
-    hasty = RelaxationOptions(check=10, patience=1, steps=StepOptions(newton=1))
+    hasty = RelaxationOptions(check=10, patience=1, newton=1)
     for limit, options in ((0.5, None), (0.05, hasty)):
         found = relaxed_bound(problem, time_limit=limit, options=options)
         assert 0.0 <= found.lower <= case["upper"] * (1 + 1e-12)

@@ -18,7 +18,7 @@ from covopt.oracles.arrangement import ArrangementOracle, row_rank
 from covopt.oracles.circles import Arcs, Circles, leaders
 from covopt.oracles.exact import exact_oracle
 from covopt.oracles.oracle import Answer, oracle_values
-from covopt.oracles.sphere import SphereOracle, SphereTolerances
+from covopt.oracles.sphere import SphereOracle
 
 SLOPES = (0.0, 0.3, -0.6, 0.99, 1.0)
 
@@ -169,7 +169,7 @@ def local_maxima(X: torch.Tensor, Lambda: torch.Tensor, slope: float) -> torch.T
 @pytest.mark.parametrize("seed", range(4))
 def test_finds_every_local_maximum_and_nothing_else(slope: float, m: int, seed: int) -> None:
     X, Lambda = gaussian(8, 3, seed=seed), gaussian(8, m, seed=seed + 10)
-    answer = SphereOracle(X, Activation(slope), tolerances=SphereTolerances(keep=0.3))(Lambda)
+    answer = SphereOracle(X, Activation(slope), keep=0.3)(Lambda)
     assert all(is_local_maximum(X, Lambda, slope, w) for w in answer.directions)
     expected = local_maxima(X, Lambda, slope)
     expected = expected[oracle_values(X, Activation(slope), Lambda, expected) > 0.3001 * answer.values[0]]
@@ -182,7 +182,7 @@ def test_kinks_are_found() -> None:
     # All omega < 0: every maximum of h = |M q - sum |...|| that is worth finding sits on circles.
     X, Lambda = gaussian(12, 3, seed=5), -gaussian(12, 1, seed=6).abs()
     Lambda[0] = 12.0
-    answer = SphereOracle(X, Activation(), tolerances=SphereTolerances(keep=0.05))(Lambda)
+    answer = SphereOracle(X, Activation(), keep=0.05)(Lambda)
     on_circles = ((answer.directions @ X.T).abs() < 1e-12).sum(dim=1)
     assert set(on_circles.tolist()) >= {0, 1}
     corner = SphereOracle(torch.eye(3).double(), Activation())(torch.diag(torch.tensor([3.0, 1.0, 1.0])).double())
@@ -200,7 +200,7 @@ def test_every_cell_is_shown(seed: int) -> None:
     X = gaussian(15, 3, seed=seed)
     if seed == 2:
         X = torch.cartesian_prod(torch.arange(4), torch.arange(4), torch.ones(1, dtype=torch.int64)).double()
-    oracle = SphereOracle(X, Activation(), tolerances=SphereTolerances(keep=0.2))
+    oracle = SphereOracle(X, Activation(), keep=0.2)
     Lambda = gaussian(len(X), 2, seed=seed + 20)
     some = oracle(Lambda)
     circles = oracle._circles
@@ -298,7 +298,7 @@ def test_single_precision_gives_a_bound_for_the_single_precision_data() -> None:
 
 def test_batches_of_circles_do_not_matter() -> None:
     X, Lambda = gaussian(30, 3, seed=0), gaussian(30, 2, seed=1)
-    small = SphereOracle(X, Activation(), tolerances=SphereTolerances(entries=1))(Lambda)
+    small = SphereOracle(X, Activation(), entries=1)(Lambda)
     large = SphereOracle(X, Activation())(Lambda)
     torch.testing.assert_close(small.values, large.values)
     assert small.upper_bound == pytest.approx(large.upper_bound, rel=1e-14)

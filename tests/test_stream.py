@@ -98,10 +98,9 @@ def test_which_data_are_streamed() -> None:
 def test_the_spectral_bound_of_tall_data() -> None:
     """Through the Gram matrix, a chunk at a time, it is above the singular value and within rounding of it."""
     X = made(300).X + 2.0
-    options = spectral.SpectralOptions()
     for centred in (True, False):
         exact = float(torch.linalg.matrix_norm(X - X.mean(dim=0) * centred, 2))
-        bound = spectral._largest_singular_value(X, centred, options, chunk=64)
+        bound = spectral._largest_singular_value(X, centred, chunk=64)
         assert exact <= bound <= exact * (1 + 1e-9)
 
 

@@ -51,31 +51,29 @@ from covopt.model.problem import Problem
 Line = tuple[float, float]
 """(b, g): C(F) >= b - g tau for every F with |H F|_* = tau; g >= 0."""
 
+PROGRESS = 1e-6  # a refinement that gains less than this, relative, is the last
+PAIRS = 2048  # rows that are compared with each other, the first ones (memory and time grow as the square)
+# What rounding may cost:
+CHARGED = 2.0**-48  # to each singular value, as max(N, n) of these times the largest one
+SLACK = 2.0**-40  # off the final value, relative
+UNDERFLOW = 2.0**-1000  # the same, absolute, for squares below float64's range
+
 
 @dataclass(frozen=True)
 class SpectralOptions:
-    """How hard the bound is worked on, and what rounding may cost.
+    """How hard the bound is worked on.
 
     Attributes:
         lines: lines below phi at the start, theta falling geometrically from its largest value.
         smallest: the last of them, relative to the first.
         refinements: lines added at most.
-        progress: a refinement that gains less than this, relative, is the last.
         ascents: proximal steps for each of cross_entropy's lines.
-        pairs: rows that are compared with each other, the first ones (memory and time grow as the square).
-        rounding: charged to each singular value as max(N, n) of these times the largest one.
-        slack: taken off the final value, relative; underflow: the same, absolute, for squares below float64's range.
     """
 
     lines: int = 24
     smallest: float = 1e-6
     refinements: int = 60
-    progress: float = 1e-6
     ascents: int = 60
-    pairs: int = 2048
-    rounding: float = 2.0**-48
-    slack: float = 2.0**-40
-    underflow: float = 2.0**-1000
 
 
 def spectral_bound(
@@ -104,8 +102,8 @@ def spectral_bound(
     for centred in (True, False) if problem.beta == 0.0 else (True,):
         values.append(_nuclear_bound(problem, X, Y, centred, options, rank, stop))
     if problem.interpolates:
-        values.append(problem.depth * _power(_steepest_pair(problem, X, Y, options), problem.depth))
-    return max(0.0, max(values) * (1.0 - options.slack) - options.underflow)
+        values.append(problem.depth * _power(_steepest_pair(problem, X, Y), problem.depth))
+    return max(0.0, max(values) * (1.0 - SLACK) - UNDERFLOW)
 
 
 def _misfit(problem: Problem) -> float:
@@ -121,16 +119,16 @@ def _centre(A: Float[Tensor, "N n"], centred: bool) -> Float[Tensor, "N n"]:
     return A - A.mean(dim=0) if centred else A
 
 
-def _singular_values(A: Tensor, options: SpectralOptions) -> tuple[Float[Tensor, " r"], float]:
+def _singular_values(A: Tensor) -> tuple[Float[Tensor, " r"], float]:
     """The singular values of A and how far rounding can have moved any of them, the centring of A included."""
     values = torch.linalg.svdvals(A)
-    return values, max(A.shape) * options.rounding * float(A.norm())
+    return values, max(A.shape) * CHARGED * float(A.norm())
 
 
-def _largest_singular_value(X: Tensor, centred: bool, options: SpectralOptions, chunk: int = 8192) -> float:
+def _largest_singular_value(X: Tensor, centred: bool, chunk: int = 8192) -> float:
     """A bound from above on |H X|_op; of tall X through its Gram matrix, whose largest eigenvalue loses no digits."""
     if len(X) <= chunk:
-        values, moved = _singular_values(_centre(X, centred), options)
+        values, moved = _singular_values(_centre(X, centred))
         return float(values[0]) + moved
     mean = X.mean(dim=0) if centred else X.new_zeros(X.shape[1])
     gram, total = X.new_zeros(X.shape[1], X.shape[1]), 0.0
@@ -139,7 +137,7 @@ def _largest_singular_value(X: Tensor, centred: bool, options: SpectralOptions, 
         gram.addmm_(moved_rows.T, moved_rows)
         total += float(moved_rows.square().sum())
     # Each entry of the Gram matrix is off by at most len(X) roundings of the product of two columns' norms.
-    return math.sqrt(float(torch.linalg.eigvalsh(gram)[-1]) + max(X.shape) * options.rounding * total)
+    return math.sqrt(float(torch.linalg.eigvalsh(gram)[-1]) + max(X.shape) * CHARGED * total)
 
 
 def _nuclear_bound(
@@ -154,9 +152,9 @@ def _nuclear_bound(
     # Scaled by a power of two, so that no square underflows. Centring loses digits relative to X, not to what is left.
     size = 2.0 ** math.frexp(float(X.abs().max()))[1]
     X = X / size
-    largest = size * (_largest_singular_value(X, centred, options) + len(X) * options.rounding * float(X.norm()))
-    targets, moved = _singular_values(_centre(Y, centred), options)
-    targets = (targets - moved - len(Y) * options.rounding * float(Y.norm()) - _misfit(problem)).clamp_min(0.0)
+    largest = size * (_largest_singular_value(X, centred) + len(X) * CHARGED * float(X.norm()))
+    targets, moved = _singular_values(_centre(Y, centred))
+    targets = (targets - moved - len(Y) * CHARGED * float(Y.norm()) - _misfit(problem)).clamp_min(0.0)
     head, tail = (targets, targets[:0]) if rank is None else (targets[:rank], targets[rank:])
     if problem.interpolates:
         if bool((tail > 0.0).any()):
@@ -164,7 +162,7 @@ def _nuclear_bound(
         total = float(targets.sum())
         return problem.depth * _power(total / largest if largest > 0 else math.inf, problem.depth) if total else 0.0
     if problem.loss.name == "cross_entropy":
-        family = _EntropyLines(Y, centred, options)
+        family = _EntropyLines(Y, centred, options.ascents)
         steepest = family.steepest
         if rank == 0:  # tau = 0: the first line is the tangent there
             return max(0.0, family(steepest)[0])
@@ -194,8 +192,8 @@ def _quadratic_lines(s: Float[Tensor, " r"], samples: int) -> Callable[[float], 
 class _EntropyLines:
     """theta -> the line of p = softmax(F), F near the minimiser of C(F) + theta |H F|_*; F starts from the last one."""
 
-    def __init__(self, Y: Float[Tensor, "N m"], centred: bool, options: SpectralOptions) -> None:
-        self.centred, self.options = centred, options
+    def __init__(self, Y: Float[Tensor, "N m"], centred: bool, ascents: int) -> None:
+        self.centred, self.ascents = centred, ascents
         # A class without samples has p = 0: centred, nothing else gives G column sums 0.
         self.Y = Y[:, Y.sum(dim=0) > 0] if centred else Y
         self.mean = self.Y.mean(dim=0, keepdim=True)
@@ -206,7 +204,7 @@ class _EntropyLines:
         """Accelerated proximal gradient steps of length 2N (the gradient is 1/(2N)-Lipschitz), then the line."""
         samples, F = len(self.Y), self.F
         ahead, momentum = F, 1.0
-        for _ in range(self.options.ascents):
+        for _ in range(self.ascents):
             stepped = ahead - 2.0 * (torch.softmax(ahead, dim=1) - self.Y)
             new, following = _shrink(stepped, 2.0 * samples * theta, self.centred), _following(momentum)
             ahead = new + (momentum - 1.0) / following * (new - F)
@@ -216,15 +214,15 @@ class _EntropyLines:
 
     def _line(self, p: Float[Tensor, "N m"]) -> Line:
         samples, classes = p.shape
-        moved = classes * self.options.rounding
+        moved = classes * CHARGED
         if self.centred:
             p = self._with_column_means(p)
             # A p with exactly the right sums is this near: as `_with_column_means` would make it.
-            off = float((self.mean - p.mean(dim=0)).abs().max()) + samples * self.options.rounding
+            off = float((self.mean - p.mean(dim=0)).abs().max()) + samples * CHARGED
             moved += 2.0 * off / float(self.mean.min())
         gap = p - self.Y
         entropy = -float(torch.special.xlogy(p, p).sum()) / samples
-        steepness = float(torch.linalg.matrix_norm(gap, 2)) + max(p.shape) * self.options.rounding * float(gap.norm())
+        steepness = float(torch.linalg.matrix_norm(gap, 2)) + max(p.shape) * CHARGED * float(gap.norm())
         # |d p log p| <= |d p| (1 + |log |d p||), and the logarithm of what is no smaller than a rounding is below 40.
         return entropy - 40.0 * classes * moved, (steepness + moved * math.sqrt(p.numel())) / samples
 
@@ -274,7 +272,7 @@ def _least(
         for theta in [math.sqrt(where * thetas[t]) for t in near]:
             lines[theta] = family(theta)
         better, where = _least_of_lines(lines, penalty)
-        done = better <= bound * (1.0 + options.progress)
+        done = better <= bound * (1.0 + PROGRESS)
         bound = max(bound, better)
         if done or stop():
             break
@@ -297,12 +295,12 @@ def _least_of_lines(lines: dict[float, Line], penalty: Callable[[Tensor], Tensor
     return float(best[interval]), held if held > 0.0 else thetas[1]
 
 
-def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor, options: SpectralOptions) -> float:
+def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor) -> float:
     """max |y_i - y_j| / |x_i - x_j| over the first rows, and the origin if beta = 0; infinite where only x agrees.
 
     The targets' distances are less what two misfits may take away.
     """
-    X, Y = X[: options.pairs], Y[: options.pairs]
+    X, Y = X[:PAIRS], Y[:PAIRS]
     if problem.beta == 0.0:
         X, Y = torch.cat([X, X.new_zeros(1, X.shape[1])]), torch.cat([Y, Y.new_zeros(1, Y.shape[1])])
     missed = 2.0 * problem.allowed_misfit * math.sqrt(Y.shape[1])
@@ -310,7 +308,7 @@ def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor, options: SpectralOpti
     for i in range(len(X) - 1):
         near = _lengths(X[i + 1 :] - X[i])
         # The slack pays for the rounding of both lengths.
-        far = (_lengths(Y[i + 1 :] - Y[i]) * (1.0 - options.slack) - missed).clamp_min(0.0)
+        far = (_lengths(Y[i + 1 :] - Y[i]) * (1.0 - SLACK) - missed).clamp_min(0.0)
         ratio = torch.where(far > 0, far / near, 0.0)
         best = max(best, float(ratio.max()))
     return best

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin, thin_dense
+from covopt.linalg.psd import DENSE_NOISE, RANK_RULE, Factor, RankRule, thin, thin_dense
 
 MARGIN = 10.0
 """The smallest singular value must exceed what the rank rule would drop so many times: it is only estimated."""
@@ -161,7 +161,7 @@ def factorize(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> AnyFact
 def factorize_dense(B: Float[Tensor, "*b N N"], rule: RankRule = RANK_RULE) -> AnyFactor:
     """Decompose a dense symmetric positive semi-definite B (N, N): Z = L where that is safe, else by `thin_dense`."""
     L, failed = torch.linalg.cholesky_ex((B + B.mT) / 2.0)
-    rounding = MARGIN * rule.dense_noise * B.shape[-1] * torch.finfo(B.dtype).eps
+    rounding = MARGIN * DENSE_NOISE * B.shape[-1] * torch.finfo(B.dtype).eps
     if B.numel() == 0 or not _safe(L, failed, rule, rounding):
         return thin_dense(B, rule)
     return FullRankFactor(L, L, _shifted(L, rule), rule)

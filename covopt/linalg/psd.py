@@ -15,6 +15,10 @@ from torch import Tensor
 
 from covopt.errors import ProblemError
 
+# A dense (N, N) matrix is known up to rounding only: eigenvalues up to DENSE_NOISE N eps times the largest are
+# rounding. The square root of that is far above `RankRule.double`, so pass factors where you have them.
+DENSE_NOISE = 16.0
+
 
 @dataclass(frozen=True)
 class RankRule:
@@ -23,23 +27,19 @@ class RankRule:
     Attributes:
         double: in float64, keep the singular values of a factor above `double` times the largest.
         single: the same in float32.
-        dense_noise: a dense (N, N) matrix is known up to rounding only: eigenvalues up to `dense_noise` N eps times
-            the largest are rounding too. The square root of that is far above `double`, so pass factors where you have
-            them.
         tikhonov: t >= 0; with t > 0, (B + t I)^{-1} takes the place of B^+ and no rank is decided in inverses. Ranges
             and projections follow the rank rule all the same.
     """
 
     double: float = 1e-10
     single: float = 1e-5
-    dense_noise: float = 16.0
     tikhonov: float = 0.0
 
     def __post_init__(self) -> None:
         if not (0.0 <= self.double < 1.0 and 0.0 <= self.single < 1.0):
             raise ProblemError("The rank tolerances are relative; give numbers from 0 to below 1.")
-        if not (self.dense_noise >= 0.0 and 0.0 <= self.tikhonov < float("inf")):
-            raise ProblemError("The rank rule's dense_noise and tikhonov must be finite and not negative.")
+        if not 0.0 <= self.tikhonov < float("inf"):
+            raise ProblemError("The rank rule's tikhonov must be finite and not negative.")
 
     def relative(self, dtype: torch.dtype) -> float:
         """The tolerance relative to the largest singular value."""
@@ -51,7 +51,7 @@ class RankRule:
 
     def keeps_eigenvalues(self, values: Float[Tensor, "*b N"]) -> Bool[Tensor, "*b N"]:
         """Which eigenvalues of a dense positive semi-definite matrix count as non-zero."""
-        rounding = self.dense_noise * values.shape[-1] * torch.finfo(values.dtype).eps
+        rounding = DENSE_NOISE * values.shape[-1] * torch.finfo(values.dtype).eps
         return values > max(self.relative(values.dtype) ** 2, rounding) * _largest(values)
 
 

@@ -31,6 +31,12 @@ Atoms = Float[np.ndarray, "r n"]
 
 EPS = float(np.finfo(np.float64).eps)
 
+POLISH_AFTER = 25  # iterations before polishing, which costs more than they do where they converge fast
+POLISH_BELOW = 1e-3  # relative residual below which polishing is tried, and again after each further factor of 10
+NEWTON_STEPS = 12  # of one polishing
+POLISHED = 1500  # unknowns of one polishing, at most
+GOAL = 1e-14  # relative residual |A - B^T B| / |A| that ends a search
+
 
 @dataclass(frozen=True)
 class SearchOptions:
@@ -40,22 +46,12 @@ class SearchOptions:
         iterations: of Douglas and Rachford, from one start.
         patience: a start ends when the residual has not halved within so many iterations.
         starts: random starts for each number of atoms.
-        polish_after: iterations before polishing, which costs more than they do where they converge fast.
-        polish_below: relative residual below which polishing is tried, and again after each further factor of 10.
-        newton: steps of one polishing.
-        polished: largest number of unknowns that is polished.
-        goal: relative residual |A - B^T B| / |A| that ends a search.
         noise: eigenvalues up to this, relative to the largest, are left out before the search.
     """
 
     iterations: int = 3000
     patience: int = 400
     starts: int = 4
-    polish_after: int = 25
-    polish_below: float = 1e-3
-    newton: int = 12
-    polished: int = 1500
-    goal: float = 1e-14
     noise: float = 1e-11
 
 
@@ -69,7 +65,7 @@ def residual(A: Matrix, B: Atoms) -> float:
 
 
 def search(A: Matrix, r: int, seed: int, deadline: float, options: SearchOptions = SEARCH) -> Atoms | None:
-    """B >= 0 (r, n) whose relative residual is at most 10 goal, apart from the noise that is left out; or None.
+    """B >= 0 (r, n) whose relative residual is at most 10 GOAL, apart from the noise that is left out; or None.
 
     Args:
         A: positive semi-definite up to rounding, and non-negative, with a positive diagonal.
@@ -105,17 +101,17 @@ def _from_start(
 
     A = root.T @ root
     x = nearest(np.abs(rng.standard_normal((r, len(A)))))
-    mark, marked, polish_at = np.inf, 0, options.polish_below
+    mark, marked, polish_at = np.inf, 0, POLISH_BELOW
     for count in range(options.iterations):
         B = np.maximum(x, 0.0)
         error = residual(A, B)
-        if error <= options.goal:
+        if error <= GOAL:
             return B
         if error < 0.5 * mark:
             mark, marked = error, count
-        if error < polish_at and count >= options.polish_after:
+        if error < polish_at and count >= POLISH_AFTER:
             polish_at = 0.1 * error
-            B = polish(A, B, error, options)
+            B = polish(A, B, error)
             if B is not None:
                 return B
         if count - marked > options.patience or (count % 16 == 0 and past(deadline)):
@@ -124,16 +120,16 @@ def _from_start(
     return None
 
 
-def polish(A: Matrix, B: Atoms, error: float, options: SearchOptions = SEARCH) -> Atoms | None:
+def polish(A: Matrix, B: Atoms, error: float) -> Atoms | None:
     """Newton steps on the entries of B above sqrt(error) / 4, others zero; None where they do not end at the goal."""
     support = B / np.sqrt(np.diag(A)) > 0.25 * min(1.0, np.sqrt(error))
-    if support.sum() > options.polished or not support.any(axis=0).all():
+    if support.sum() > POLISHED or not support.any(axis=0).all():
         return None
     B = np.where(support, B, 0.0)
     last = np.inf
-    for _ in range(options.newton):
+    for _ in range(NEWTON_STEPS):
         now = residual(A, B)
-        if now <= options.goal:
+        if now <= GOAL:
             return B
         if now > 0.9 * last and now < 1e-8:
             return None
@@ -170,9 +166,7 @@ def derivative(B: Atoms, support: Bool[np.ndarray, "r n"], equations: Int[np.nda
     return csr_array((coefficients[used], (rows, columns[used])), shape=(len(atoms), len(equations)))
 
 
-def fewest(
-    A: Matrix, counts: Iterable[int], seed: int, deadline: float, options: SearchOptions = SEARCH
-) -> Atoms | None:
+def fewest(A: Matrix, counts: Iterable[int], seed: int, deadline: float, options: SearchOptions) -> Atoms | None:
     """The factor of the first of these numbers of atoms for which the search finds one."""
     for r in counts:
         if past(deadline):

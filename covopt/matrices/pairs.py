@@ -12,7 +12,6 @@ mixed-integer programme takes the fewest of those given.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -27,34 +26,16 @@ Matrix = Float[np.ndarray, "N N"]
 Neurons = Float[np.ndarray, "N n"]
 
 
-@dataclass(frozen=True)
-class PairOptions:
-    """How hard neurons are searched for; none of these touches a proof.
-
-    Attributes:
-        iterations: of Douglas and Rachford, from one start.
-        patience: a start ends when the residual has not halved within so many iterations.
-        starts: random starts for each number of neurons.
-        polish_below: relative residual below which polishing is tried, and again after each further factor of 10.
-        newton: steps of one polishing.
-        polished: largest number of unknowns that is polished.
-        goal: relative residual that ends a search.
-        noise: eigenvalues up to this, relative to the largest, are left out before the search.
-        chosen: most atoms among which the mixed-integer programme chooses.
-    """
-
-    iterations: int = 3000
-    patience: int = 600
-    starts: int = 6
-    polish_below: float = 1e-2
-    newton: int = 12
-    polished: int = 1200
-    goal: float = 1e-13
-    noise: float = 1e-11
-    chosen: int = 40
-
-
-PAIRS = PairOptions()
+# How hard neurons are searched for; none of these touches a proof.
+ITERATIONS = 3000  # of Douglas and Rachford, from one start
+PATIENCE = 600  # a start ends when the residual has not halved within so many iterations
+STARTS = 6  # random ones, for each number of neurons
+POLISH_BELOW = 1e-2  # relative residual below which polishing is tried, and again after each further factor of 10
+NEWTON_STEPS = 12  # of one polishing
+POLISHED = 1200  # unknowns of one polishing, at most
+GOAL = 1e-13  # relative residual that ends a search
+NOISE = 1e-11  # eigenvalues up to this, relative to the largest, are left out before the search
+CHOSEN = 40  # atoms among which the mixed-integer programme chooses, at most
 
 
 def sigma(Z: Neurons, slope: float) -> Neurons:
@@ -69,10 +50,8 @@ def residual(K: Matrix, S: Matrix, Z: Neurons, slope: float) -> float:
     return max(float(np.linalg.norm(K - Z @ Z.T)), float(np.linalg.norm(S - V @ V.T))) / size
 
 
-def search(
-    K: Matrix, S: Matrix, slope: float, n: int, seed: int, deadline: float, options: PairOptions = PAIRS
-) -> Neurons | None:
-    """Z (N, n) that realises the pair to options.goal, or None.
+def search(K: Matrix, S: Matrix, slope: float, n: int, seed: int, deadline: float) -> Neurons | None:
+    """Z (N, n) that realises the pair to GOAL, or None.
 
     Args:
         K, S: positive semi-definite up to rounding; S without the bias.
@@ -80,13 +59,12 @@ def search(
         n: neurons.
         seed: of the random starts.
         deadline: of time.perf_counter(); then None.
-        options: how hard to try.
     """
-    roots = _root(K, options.noise), _root(S, options.noise)
+    roots = _root(K), _root(S)
     if max(root.shape[1] for root in roots) > n:
         return None
-    for start in range(options.starts):
-        Z = _from_start(roots, slope, n, np.random.default_rng((seed, n, start)), deadline, options)
+    for start in range(STARTS):
+        Z = _from_start(roots, slope, n, np.random.default_rng((seed, n, start)), deadline)
         if Z is not None:
             return Z
         if past(deadline):
@@ -94,9 +72,9 @@ def search(
     return None
 
 
-def _root(A: Matrix, noise: float) -> Float[np.ndarray, "N rank"]:
+def _root(A: Matrix) -> Float[np.ndarray, "N rank"]:
     values, vectors = np.linalg.eigh(A)
-    kept = values > max(len(A) * EPS, noise) * max(values[-1], 0.0)
+    kept = values > max(len(A) * EPS, NOISE) * max(values[-1], 0.0)
     return vectors[:, kept] * np.sqrt(values[kept])
 
 
@@ -119,38 +97,35 @@ def _from_start(
     n: int,
     rng: np.random.Generator,
     deadline: float,
-    options: PairOptions,
 ) -> Neurons | None:
     K, S = (root @ root.T for root in roots)
     start = rng.standard_normal((len(K), n))
     x, y = _rotated(roots[0], start), _rotated(roots[1], sigma(start, slope))
-    mark, marked, polish_at = np.inf, 0, options.polish_below
-    for count in range(options.iterations):
+    mark, marked, polish_at = np.inf, 0, POLISH_BELOW
+    for count in range(ITERATIONS):
         Z = _on_graph(x, y, slope)
         error = residual(K, S, Z, slope)
-        if error <= options.goal:
+        if error <= GOAL:
             return Z
         if error < 0.5 * mark:
             mark, marked = error, count
         if error < polish_at:
             polish_at = 0.1 * error
-            polished = polish(K, S, slope, Z, error, options)
+            polished = polish(K, S, slope, Z, error)
             if polished is not None:
                 return polished
-        if count - marked > options.patience or (count % 16 == 0 and past(deadline)):
+        if count - marked > PATIENCE or (count % 16 == 0 and past(deadline)):
             return None
         V = sigma(Z, slope)
         x, y = x + _rotated(roots[0], 2.0 * Z - x) - Z, y + _rotated(roots[1], 2.0 * V - y) - V
     return None
 
 
-def polish(
-    K: Matrix, S: Matrix, slope: float, Z: Neurons, error: float, options: PairOptions = PAIRS
-) -> Neurons | None:
+def polish(K: Matrix, S: Matrix, slope: float, Z: Neurons, error: float) -> Neurons | None:
     """Newton steps of least norm that keep every sign, zeros included; None where they do not end at the goal."""
     scale = np.sqrt(np.maximum(np.diag(K), 0.0))[:, None]
     support = np.abs(Z) > 0.25 * min(1.0, np.sqrt(error)) * scale
-    if support.sum() > options.polished:
+    if support.sum() > POLISHED:
         return None
     signs = np.where(support, np.sign(Z), 0.0)
     Z = np.where(support, Z, 0.0)
@@ -158,9 +133,9 @@ def polish(
     lengths = np.where(rows == columns, 1.0, np.sqrt(2.0))
     samples, neurons = np.nonzero(support)
     last = np.inf
-    for _ in range(options.newton):
+    for _ in range(NEWTON_STEPS):
         now = residual(K, S, Z, slope)
-        if now <= options.goal:
+        if now <= GOAL:
             return Z
         if now > 0.9 * last and now < 1e-7:
             return None
@@ -180,9 +155,7 @@ def polish(
     return None
 
 
-def fewer(
-    Z: Neurons, slope: float, time_limit: float = 10.0, options: PairOptions = PAIRS
-) -> Float[np.ndarray, "N less"]:
+def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarray, "N less"]:
     """Neurons with the same K and S, up to rounding, and no more of them."""
     alive = Z[:, (Z != 0.0).any(axis=0)]
     if not alive.size:
@@ -192,7 +165,7 @@ def fewer(
     units, weights = merged.directions.numpy().T, merged.outputs
     selected = caratheodory(torch.as_tensor(_pairs_of(units, slope)), weights)
     units, c = units[:, selected.kept.numpy()], selected.outputs.numpy()[:, 0]
-    if len(c) <= options.chosen:
+    if len(c) <= CHOSEN:
         c = _fewest_of(units, c, slope, time_limit)
         units, c = units[:, c > 0.0], c[c > 0.0]
     return units * np.sqrt(c)

@@ -31,38 +31,23 @@ this.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.errors import InfeasibleError
-from covopt.linalg.psd import RANK_RULE, RankRule, thin
+from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
 
-
-@dataclass(frozen=True)
-class FeasibilityRule:
-    """When rows count as parallel, and what is noise in a range.
-
-    Attributes:
-        parallel: unit rows are equal when no entry differs by more than `parallel` roundings of float64.
-        rank: the rank rule behind the ranges.
-    """
-
-    parallel: float = 64.0
-    rank: RankRule = RANK_RULE
+# Unit rows are equal when no entry differs by more than this: 64 roundings of float64.
+APART = 64.0 * torch.finfo(torch.float64).eps
 
 
-FEASIBILITY_RULE = FeasibilityRule()
-
-
-def check_interpolation(problem: Problem, rule: FeasibilityRule = FEASIBILITY_RULE) -> None:
+def check_interpolation(problem: Problem) -> None:
     """Raise unless some network of the problem's depth, bias and activation fits its targets (any widths).
 
     To fit is to miss no target by more than `Problem.allowed_misfit`. What counts as one ray, line or range is exact up
-    to the tolerances of `rule`. Takes O(N n min(N, n)) operations and forms no (N, N) matrix.
+    to APART and to the rank rule. Takes O(N n min(N, n)) operations and forms no (N, N) matrix.
 
     Raises:
         InfeasibleError: one sentence that names the rows (counted from 0), or says that Y is outside the span of the
@@ -71,13 +56,12 @@ def check_interpolation(problem: Problem, rule: FeasibilityRule = FEASIBILITY_RU
     X, Y = problem.X.double(), problem.Y.double()
     allowed = problem.allowed_misfit
     _check_equal_rows(X, Y, allowed)
-    apart = rule.parallel * torch.finfo(torch.float64).eps
     if problem.beta == 0.0:
-        _check_rays(X, Y, apart, allowed)
+        _check_rays(X, Y, allowed)
     if problem.activation.is_linear:
-        _check_linear(problem, allowed, rule.rank)
+        _check_linear(problem, allowed)
     elif problem.beta == 0.0 and problem.depth == 2:
-        _check_span(X, Y, apart, allowed, rule.rank)
+        _check_span(X, Y, allowed)
 
 
 def _check_equal_rows(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed: float) -> None:
@@ -90,15 +74,15 @@ def _check_equal_rows(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed:
         )
 
 
-def _check_linear(problem: Problem, allowed: float, rank: RankRule) -> None:
-    outside = thin(_equilibrated(problem.Xt.double()), rank).reject(problem.Y.double())
+def _check_linear(problem: Problem, allowed: float) -> None:
+    outside = thin(_equilibrated(problem.Xt.double())).reject(problem.Y.double())
     if _beyond(outside, torch.full_like(outside[:, :1], allowed)):
         raise InfeasibleError(
             "Y is outside the range of [X, beta 1], so no linear network fits it; use relu, or give lam and a loss."
         )
 
 
-def _check_rays(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], apart: float, allowed: float) -> None:
+def _check_rays(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed: float) -> None:
     """Without bias: zero rows have zero targets, and targets scale along rays."""
     zero = ((X == 0).all(dim=1) & (Y.abs().amax(dim=1) > allowed)).nonzero()
     if len(zero):
@@ -107,7 +91,7 @@ def _check_rays(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], apart: float, 
             " give a bias, or lam and a loss."
         )
     rows, size, units = _directions(X)
-    found = _conflict(_classes(units, apart), Y[rows] / size, allowed / size)
+    found = _conflict(_classes(units), Y[rows] / size, allowed / size)
     if found is not None:
         first, second = found
         i, j, ratio = int(rows[first]), int(rows[second]), float(size[second] / size[first])
@@ -117,17 +101,17 @@ def _check_rays(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], apart: float, 
         )
 
 
-def _check_span(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], apart: float, allowed: float, rank: RankRule) -> None:
+def _check_span(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed: float) -> None:
     """Y in range([X, E]), on the rows that share a line with another."""
     rows, size, units = _directions(X)
-    lines = _classes(units * torch.sign(_along_random_direction(units))[:, None], apart)
+    lines = _classes(units * torch.sign(_along_random_direction(units))[:, None])
     shared = torch.bincount(lines)[lines] > 1
     rows, size, units, lines = rows[shared], size[shared], units[shared], lines[shared]
     if len(rows) == 0:
         return
     # Divided by |x_i|, E becomes the indicator of the lines.
     odd = _off_lines(units, lines)
-    outside = thin(_equilibrated(odd), rank).reject(_off_lines(Y[rows] / size, lines))
+    outside = thin(_equilibrated(odd)).reject(_off_lines(Y[rows] / size, lines))
     if _beyond(outside, allowed / size):
         raise InfeasibleError(
             "Y is outside the span of the atoms: on opposite rows of X (x_j = -c x_i, c > 0) the odd part of the"
@@ -172,14 +156,14 @@ def _off_lines(A: Float[Tensor, "M n"], lines: Int[Tensor, " M"]) -> Float[Tenso
     return A - mean[lines]
 
 
-def _classes(V: Float[Tensor, "N n"], apart: float) -> Int[Tensor, " N"]:
-    """Labels 0, 1, ... of rows that are equal up to `apart` in every entry.
+def _classes(V: Float[Tensor, "N n"]) -> Int[Tensor, " N"]:
+    """Labels 0, 1, ... of rows that are equal up to APART in every entry.
 
     Rows are sorted along one random direction, where equal rows are neighbours; neighbours are then compared entry by
     entry. A class is missed only if a third row falls between two equal ones within rounding, about 1e-14 a triple.
     """
     order = torch.argsort(_along_random_direction(V), stable=True)
-    new = ((V[order][1:] - V[order][:-1]).abs() > apart).any(dim=1)
+    new = ((V[order][1:] - V[order][:-1]).abs() > APART).any(dim=1)
     labels = torch.zeros_like(order)
     labels[order[1:]] = new.cumsum(dim=0)
     return labels

@@ -26,7 +26,6 @@ every A; on the opposite arc all signs are opposite and A is (1 + a) Lambda^T P 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -39,20 +38,10 @@ from covopt.linalg.row_space import RowSpace
 from covopt.model.activation import Activation
 from covopt.oracles.oracle import Answer, oracle_values
 
-
-@dataclass(frozen=True)
-class ArrangementTolerances:
-    """Where rounding is taken for equality; none of these touches the proof.
-
-    Attributes:
-        angle: lines closer than this (radians) are one line in the search for local maxima.
-        slope: derivatives of h^2 below this times u S |A|_F are zero.
-        merge: local maxima closer than this (radians) are reported once.
-    """
-
-    angle: float = 2e-15
-    slope: float = 256.0
-    merge: float = 1e-9
+# Where rounding is taken for equality; none of these touches the proof.
+ONE_LINE = 2e-15  # lines closer than this (radians) are one line in the search for local maxima
+LEVEL = 256.0  # derivatives of h^2 below this times u S |A|_F are zero
+ONE_MAXIMUM = 1e-9  # local maxima closer than this (radians) are reported once
 
 
 def row_rank(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE) -> int:
@@ -77,15 +66,8 @@ class ArrangementOracle:
         ProblemError: when the rows of Xt span more than two dimensions.
     """
 
-    def __init__(
-        self,
-        Xt: Float[Tensor, "N d"],
-        activation: Activation,
-        rule: RankRule = RANK_RULE,
-        tolerances: ArrangementTolerances | None = None,
-    ) -> None:
+    def __init__(self, Xt: Float[Tensor, "N d"], activation: Activation, rule: RankRule = RANK_RULE) -> None:
         self.Xt, self.activation, self.rule = Xt, activation, rule
-        self.tolerances = tolerances or ArrangementTolerances()
         self._space = RowSpace.of(Xt, rule, least=2, whole=2)
         if self._space.rank > 2:
             raise ProblemError(
@@ -114,7 +96,7 @@ class ArrangementOracle:
             return self._answer(direction, direction.new_zeros(1), scale * rest * (1.0 + 2.0**-40))
         total = float(weights.norm(dim=1).sum())
         arcs = _Arcs(self._matrices(weights), self._unit, self._angle)
-        q = arcs.maxima(self.tolerances, self.tolerances.slope * UNIT_ROUNDOFF * total)
+        q = arcs.maxima(LEVEL * UNIT_ROUNDOFF * total)
         directions = torch.nn.functional.normalize(q @ self._space.Q, dim=1)
         values, order = oracle_values(self._X, self.activation, Lambda, directions).sort(descending=True)
         bound = (max(float(values[0]), arcs.best) + self._allowance(total)) * self._space.stretch
@@ -170,12 +152,12 @@ class _Arcs:
         q = torch.stack([-theta.sin(), theta.cos()], dim=1)
         return torch.hypot(twice, difference), q, (offset > 0) & (offset < self.width)
 
-    def maxima(self, tolerances: ArrangementTolerances, slope: float) -> Float[Tensor, "B 2"]:
+    def maxima(self, slope: float) -> Float[Tensor, "B 2"]:
         """Every local maximum q of h on the circle: inside an arc, or at a line that h climbs to from both sides.
 
         `slope` times |A|_F is what rounding makes of a derivative that is zero.
         """
-        keep = (self.width > tolerances.angle).nonzero()[:, 0]
+        keep = (self.width > ONE_LINE).nonzero()[:, 0]
         size = slope * self.A.flatten(1).norm(dim=1)
         falls, flat = _shape(self.first, -1.0, size)
         rises, level = _shape(self.last, 1.0, size)
@@ -187,7 +169,7 @@ class _Arcs:
         positive = values > 0
         if not positive.any():  # h is constant on the circle
             return self.start_q[self.first[0].argmax()][None]
-        return _distinct(q[positive], values[positive], tolerances.merge)
+        return _distinct(q[positive], values[positive])
 
 
 def _side(A: Tensor, q: Tensor, e: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -204,11 +186,11 @@ def _shape(side: tuple[Tensor, Tensor, Tensor], towards: float, size: Tensor) ->
     return (towards * derivative > size) | (zero & (curvature < -size)), zero & (curvature.abs() <= size)
 
 
-def _distinct(q: Float[Tensor, "B 2"], values: Float[Tensor, " B"], merge: float) -> Float[Tensor, "C 2"]:
-    """The best of each run of directions that follow each other within `merge` radians."""
+def _distinct(q: Float[Tensor, "B 2"], values: Float[Tensor, " B"]) -> Float[Tensor, "C 2"]:
+    """The best of each run of directions that follow each other within ONE_MAXIMUM radians."""
     q = q[values.argsort(descending=True)]
     angle, order = torch.atan2(q[:, 1], q[:, 0]).sort()
-    opens = torch.diff(angle, prepend=angle[-1:] - 2.0 * math.pi) > merge
+    opens = torch.diff(angle, prepend=angle[-1:] - 2.0 * math.pi) > ONE_MAXIMUM
     run = opens.long().cumsum(0)
     run = torch.where(run == 0, run[-1], run)  # what precedes the first gap belongs to the last run
     _, label = torch.unique(run, return_inverse=True)

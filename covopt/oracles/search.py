@@ -25,6 +25,12 @@ from covopt.linalg.rounding import to_unit_scale
 from covopt.model.activation import Activation
 from covopt.oracles.oracle import Answer, oracle_values
 
+STILL = 1e-9  # an inner solve ends when no multiplier moves by more than this, relative
+COSINE = 1e-6  # local maxima are one when the cosine of their angle is at least 1 - COSINE
+ENTRIES = 2**22  # starts are taken in chunks of at most so many entries of a (starts, N) array
+ROUGHLY = 1e-5  # `gain` of the search in float32
+TOGETHER = 10  # on a GPU, steps between two looks at which ascents go on
+
 
 @dataclass(frozen=True)
 class AscentOptions:
@@ -33,26 +39,16 @@ class AscentOptions:
     Attributes:
         steps: convex-concave steps for each start, at most.
         inner: accelerated projected-gradient steps on each box-constrained least squares.
-        check: how often they ask whether they may end: when no multiplier moves by more than `still`, relative.
-        still: see `check`.
+        check: how often they ask whether they may end (STILL).
         gain: an ascent stops when a step raises h by less than this, relative.
-        cosine: local maxima are one when the cosine of their angle is at least 1 - cosine.
-        entries: starts are taken in chunks of at most this many entries of a (starts, N) array.
         finishing: of `steps`, those at the end in the dtype of the data; the others are in float32.
-        roughly: `gain` of the search in float32.
-        together: on a GPU, steps between two looks at which ascents go on.
     """
 
     steps: int = 20
     inner: int = 100
     check: int = 20
-    still: float = 1e-9
     gain: float = 1e-7
-    cosine: float = 1e-6
-    entries: int = 2**22
     finishing: int = 4
-    roughly: float = 1e-5
-    together: int = 10
 
 
 @dataclass
@@ -92,10 +88,10 @@ class ConvexConcaveOracle:
         """Distinct local maxima reached from `starts`, best first; `stop` is asked between steps."""
         if self._curvature == 0.0 or not bool(Lambda.any()):
             return Answer(starts[:0], starts.new_zeros(0))
-        size = max(1, self.options.entries // len(self.Xt))
+        size = max(1, ENTRIES // len(self.Xt))
         parts = [self.ascend(Lambda, chunk, stop) for chunk in starts.split(size)]
         directions, values = torch.cat([w for w, _ in parts]), torch.cat([h for _, h in parts])
-        kept = distinct(directions, values, self.options.cosine)
+        kept = distinct(directions, values, COSINE)
         return Answer(directions[kept], values[kept])
 
     def ascend(
@@ -116,7 +112,7 @@ class ConvexConcaveOracle:
         if self._single is not None and finishing > self.options.finishing:
             finishing = self.options.finishing
             low = _Ascents(W.float(), h.float(), alpha.float())
-            self._climb(self._single, Lambda.float(), low, self.options.steps - finishing, self.options.roughly, stop)
+            self._climb(self._single, Lambda.float(), low, self.options.steps - finishing, ROUGHLY, stop)
             # Rounding may have lowered what float32 took for a rise.
             value = oracle_values(self.Xt, self.activation, Lambda, found := _unit(low.W.to(W)))
             up = value > h
@@ -134,7 +130,7 @@ class ConvexConcaveOracle:
         To ask which ascents go on is to wait for the device: on a CPU that costs nothing and is done at every step.
         """
         live, going = torch.arange(len(ascents.h), device=Xt.device), ascents.h > 0
-        every = self.options.together if Xt.is_cuda else 1
+        every = TOGETHER if Xt.is_cuda else 1
         here = ascents
         for step in range(steps):
             if step % every == 0:
@@ -178,11 +174,8 @@ class ConvexConcaveOracle:
             descent = torch.addmm(g, ahead, Xt, alpha=-1.0) @ Xt.T
             new = torch.clamp(torch.add(ahead, descent, alpha=1.0 / self._curvature), lower, upper)
             move = new - alpha
-            if (
-                not Xt.is_cuda
-                and step % self.options.check == 0
-                and bool(move.abs().max() <= self.options.still * upper.max())
-            ):
+            looks = not Xt.is_cuda and step % self.options.check == 0
+            if looks and bool(move.abs().max() <= STILL * upper.max()):
                 alpha = new
                 break
             following = (1.0 + (1.0 + 4.0 * t * t) ** 0.5) / 2.0

@@ -13,7 +13,7 @@ its boundary, so the arcs of all circles show all cells: O(N^2 m) operations (MA
 computes them.
 
 **Why the bound is a proof.** u = 2^-53, S = sum_i |lambda_i| |p_i|, k = ceil(log2 2N).
-* *Grouping.* Rows within `near` of each other form one group; it changes h by at most
+* *Grouping.* Rows within NEAR of each other form one group; it changes h by at most
   sum_i |lambda_i| |p_i -+ r_i e_g|, which is added. What Q does not span is paid for as in `arrangement`.
 * *Matrices.* Prefix sums are trees, so that each A has an error below (4 k + n + 80) u S, n the largest group.
 * *Arcs.* In its circle's frame, a computed e_j^T q has an error below eps = 50 u. So a point of circle g lies in a
@@ -35,7 +35,6 @@ computes them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -52,26 +51,11 @@ from covopt.oracles.oracle import Answer, oracle_values
 
 # What a computed e_j^T q is uncertain by: eps in the module's text.
 EPSILON = 50 * UNIT_ROUNDOFF
-
-
-@dataclass(frozen=True)
-class SphereTolerances:
-    """What is looked for and how. None of these touches the proof, but `near` moves its price.
-
-    Attributes:
-        near: unit rows closer than this (up to sign) are one circle. It balances what grouping costs, near S, with
-            what nearly parallel circles cost, (eps / near)^2.
-        keep: local maxima below this part of the largest are not reported.
-        merge: local maxima closer than this are reported once.
-        most: the number of local maxima that are reported at most.
-        entries: the (3, m) matrices of one batch of circles have about so many entries.
-    """
-
-    near: float = 4e-10
-    keep: float = 0.5
-    merge: float = 1e-8
-    most: int = 500
-    entries: int = 2**18
+# Unit rows closer than this (up to sign) are one circle. It balances what grouping costs, NEAR S, with what nearly
+# parallel circles cost, (eps / NEAR)^2; it moves the price of the proof, and the next two do not touch it.
+NEAR = 4e-10
+ONE_MAXIMUM = 1e-8  # local maxima closer than this are reported once
+MOST = 500  # local maxima that are reported, at most
 
 
 class SphereOracle:
@@ -83,6 +67,13 @@ class SphereOracle:
     missing and others may not be local maxima, but never the largest. Where h is 0 everywhere the answer is one
     arbitrary direction with value 0. Memory is O(N^2), as a table of all crossings is kept.
 
+    Args:
+        Xt: inputs with their bias column, of rank three.
+        activation: sigma_a.
+        rule: decides the rank.
+        keep: local maxima below this part of the largest are not reported.
+        entries: the (3, m) matrices of one batch of circles have about so many entries.
+
     Raises:
         ProblemError: when the rows of Xt span more than three dimensions, or less.
     """
@@ -92,10 +83,10 @@ class SphereOracle:
         Xt: Float[Tensor, "N d"],
         activation: Activation,
         rule: RankRule = RANK_RULE,
-        tolerances: SphereTolerances | None = None,
+        keep: float = 0.5,
+        entries: int = 2**18,
     ) -> None:
-        self.Xt, self.activation, self.rule = Xt, activation, rule
-        self.tolerances = tolerances or SphereTolerances()
+        self.Xt, self.activation, self.rule, self.keep, self.entries = Xt, activation, rule, keep, entries
         self._space = RowSpace.of(Xt, rule, whole=3)
         if (rank := self._space.rank) != 3:
             remedy = "ArrangementOracle" if rank < 3 else "branch-and-bound or the relaxation"
@@ -140,7 +131,7 @@ class SphereOracle:
         unit = self._P[rows] / self._radius[rows, None]
         axes = torch.eye(3, dtype=unit.dtype, device=unit.device)
         for candidates in (unit, torch.cat([unit, axes])):
-            lead, group = torch.unique(leaders(candidates, self.tolerances.near), return_inverse=True)
+            lead, group = torch.unique(leaders(candidates, NEAR), return_inverse=True)
             if len(lead) >= 3:
                 break
         normal, group = candidates[lead], group[: len(rows)]
@@ -175,7 +166,7 @@ class SphereOracle:
 
     def _local_maxima(self, search: _Search, Lambda: Tensor) -> tuple[Float[Tensor, "B d"], Float[Tensor, " B"]]:
         """Distinct local maxima and h there, best first, from the points of the search."""
-        q = _distinct(search.found, self.tolerances)
+        q = _distinct(search.found)
         directions = torch.nn.functional.normalize(q @ self._Q, dim=1)
         values, order = oracle_values(self._X, self.activation, Lambda, directions).sort(descending=True)
         return directions[order], values
@@ -192,13 +183,13 @@ class _Search:
 
     def __init__(self, oracle: SphereOracle, Lambda: Float[Tensor, "N m"], total: float) -> None:
         self.odd, self.even = oracle._terms(Lambda)
-        self.circles, self.keep = oracle._circles, oracle.tolerances.keep
+        self.circles, self.keep = oracle._circles, oracle.keep
         self.agreement = oracle._agreement(Lambda.shape[1]) * total
         poles = torch.cat([self.circles.normal, -self.circles.normal])
         self.best, self.eta, self._where = -1.0, 0.0, poles[:1]
         self._climb(Points(poles, self._values(poles)))
         maxima = []
-        for columns in self.circles.slices(Lambda.shape[1], oracle.tolerances.entries):
+        for columns in self.circles.slices(Lambda.shape[1], oracle.entries):
             maxima += self._look_at(Arcs(self.circles, columns, self.odd, self.even))
         kept = [points.where(points.values >= self.keep * self.best) for points in maxima]
         values = torch.cat([points.values for points in kept] + [poles.new_full((1,), self.best)])
@@ -225,11 +216,11 @@ class _Search:
         return (q @ self.odd.T + (q @ self.circles.normal.T).abs() @ self.even).norm(dim=1)
 
 
-def _distinct(points: Points, tolerances: SphereTolerances) -> Float[Tensor, "C 3"]:
-    """The best of those closer than `merge` to each other, at most `most`."""
+def _distinct(points: Points) -> Float[Tensor, "C 3"]:
+    """The best of those closer than ONE_MAXIMUM to each other, at most MOST."""
     # A point is found a few times, so that this many are enough.
-    order = points.values.argsort(descending=True)[: 4 * tolerances.most]
+    order = points.values.argsort(descending=True)[: 4 * MOST]
     q = points.q[order]
-    close = torch.cdist(q, q, compute_mode="donot_use_mm_for_euclid_dist") <= tolerances.merge
+    close = torch.cdist(q, q, compute_mode="donot_use_mm_for_euclid_dist") <= ONE_MAXIMUM
     first = close.to(torch.uint8).argmax(dim=1) == torch.arange(len(q), device=q.device)
-    return q[first][: tolerances.most]
+    return q[first][:MOST]

@@ -14,7 +14,7 @@ The master (master.py) minimises sum_i |F_i - T_i|^2 / mu_i + the cost of the ne
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -29,6 +29,24 @@ from covopt.shallow.softmax_newton import refine
 
 LOST = 1e-9
 """Below this part of `largest_mu`, mu = N lam leaves less than half of the digits of Lambda = (Y - F) / mu."""
+
+# The augmented Lagrangian's schedule.
+FIRST_MU = 0.03  # relative to `largest_mu`
+SHRINK = 0.1  # mu falls by this factor while the residual falls too slowly
+LEAST_MU = 1e-4  # for `interpolate` mu never falls below this, relative to the first
+QUICK_SHRINK = 1e-2  # for mse mu falls by this, and the multiplier does not follow, while the misfit is not CLOSE
+CLOSE = 1e-6  # |F - Y|_F relative to |Y|_F
+ROUNDING = 1e-16  # for mse mu may fall down to N lam, but not below this part of `largest_mu`
+PROGRESS = 0.3  # the fall of the residual per round that leaves mu as it is
+RICH = 1.5  # the multiplier follows once max h is at most this; before, the dictionary is too poor to fit
+
+# The proximal Newton method's limits.
+MODELS = 12  # for each call, at most
+# The least curvature, relative to the largest possible 1 / (2 N), at most; for inputs of size 1 the minimum has 1 - p
+# of about N lam, and below that nothing is gained.
+FLOOR = 1e-4
+STIFFER = 4.0  # factor on the curvature after a step that failed
+STIFFEST = 1e6  # the largest such factor in all
 
 
 def mixture_outputs(
@@ -113,44 +131,19 @@ class LeastSquaresFit:
         return mixture.outputs, mixture.bias
 
 
-@dataclass(frozen=True)
-class LagrangianOptions:
-    """The augmented Lagrangian's schedule.
-
-    Attributes:
-        start: the first mu, relative to |Y|_F |Xt|_op, which bounds the mu above which no neuron pays.
-        shrink: mu falls by this factor while the residual falls too slowly.
-        smallest: mu never falls below this, relative to the first.
-        quickly: for mse mu falls by this factor, and the multiplier does not follow, while the misfit is not `close`.
-        close: |F - Y|_F relative to |Y|_F.
-        rounding: for mse mu may fall down to N lam, but not below this part of `largest_mu`.
-        progress: the fall of the residual per round that leaves mu as it is.
-        settled: the multiplier follows once max h is at most this; before, the dictionary is too poor to fit.
-    """
-
-    start: float = 0.03
-    shrink: float = 0.1
-    smallest: float = 1e-4
-    quickly: float = 1e-2
-    close: float = 1e-6
-    rounding: float = 1e-16
-    progress: float = 0.3
-    settled: float = 1.5
-
-
 class MultiplierFit:
     """interpolate, and mse with a small lam: one step of the augmented Lagrangian for each call of `solve`."""
 
-    def __init__(self, problem: Problem, options: LagrangianOptions | None = None) -> None:
-        self._problem, self.options = problem, options or LagrangianOptions()
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
         self._size = float(problem.Y.norm())
         largest = largest_mu(problem)
-        self._first = self.options.start * largest or 1.0
+        self._first = FIRST_MU * largest or 1.0
         # What mu is to be in the end: F = Y - mu Lambda.
         self._last = 0.0 if problem.interpolates else problem.samples * problem.lam
-        self._least = max(self._last, self.options.rounding * largest)
+        self._least = max(self._last, ROUNDING * largest)
         if problem.interpolates:
-            self._least = self.options.smallest * self._first
+            self._least = LEAST_MU * self._first
         self._close = problem.interpolates
         self._mu, self._multiplier, self._residual = self._first, torch.zeros_like(problem.Y), torch.inf
         self._targets, self._weights = problem.Y, problem.Y.new_full((problem.samples,), self._mu)
@@ -163,11 +156,11 @@ class MultiplierFit:
         F = mixture_outputs(Phi, mixture.outputs, mixture.bias, problem.bias(1))
         residual = float((F - problem.Y + self._last * mixture.Lambda).norm())
         if not problem.interpolates:
-            self._close = float((F - problem.Y).norm()) <= self.options.close * self._size
+            self._close = float((F - problem.Y).norm()) <= CLOSE * self._size
         if not self._close:
-            self._mu = max(self._mu * self.options.quickly, self._least)
-        elif residual > self.options.progress * self._residual:
-            self._mu = max(self._mu * self.options.shrink, self._least)
+            self._mu = max(self._mu * QUICK_SHRINK, self._least)
+        elif residual > PROGRESS * self._residual:
+            self._mu = max(self._mu * SHRINK, self._least)
         self._residual = residual
         return mixture
 
@@ -177,7 +170,7 @@ class MultiplierFit:
 
     def follow(self, Lambda: Tensor, maximum: float) -> None:
         """The multiplier moves to the last dual point when the oracle finds the dictionary rich enough."""
-        if maximum <= self.options.settled and self._close:
+        if maximum <= RICH and self._close:
             self._multiplier = Lambda
 
     def squares(self) -> tuple[Tensor, float]:
@@ -212,45 +205,27 @@ class MultiplierFit:
         return outputs, scaled[-1]
 
 
-@dataclass(frozen=True)
-class ProximalOptions:
-    """The proximal Newton method's limits.
-
-    Attributes:
-        steps: models for each call, at most.
-        floor: the least curvature, relative to the largest possible 1 / (2 N), at most; for inputs of size 1 the
-            minimum has 1 - p of about N lam, and below that nothing is gained.
-        raise_by: factor on the curvature after a step that failed.
-        stiffest: the largest such factor in all.
-    """
-
-    steps: int = 12
-    floor: float = 1e-4
-    raise_by: float = 4.0
-    stiffest: float = 1e6
-
-
 class CrossEntropyFit:
     """cross_entropy: quadratic models at the current outputs."""
 
-    def __init__(self, problem: Problem, options: ProximalOptions | None = None) -> None:
-        self._problem, self.options = problem, options or ProximalOptions()
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
         reach = max(1.0, float(problem.Xt.square().sum(dim=1).max()))
-        self._floor = min(self.options.floor, problem.samples * problem.lam / reach)
+        self._floor = min(FLOOR, problem.samples * problem.lam / reach)
         self._stiffness = 1.0
         self._F, self._cost = torch.zeros_like(problem.Y), torch.inf
 
     def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
         problem = self._problem
         mixture, best = None, None
-        for _ in range(self.options.steps):
+        for _ in range(MODELS):
             targets, mu = self._model(self._F)
             mixture = Master(Phi, targets, mu, problem.bias(1)).solve(eta, tolerance, stop)
             mixture = self._refined(Phi, mixture, tolerance, stop)
             new = mixture_outputs(Phi, mixture.outputs, mixture.bias, problem.bias(1))
             value = self._objective(new, mixture)
-            if value > self._cost and self._stiffness < self.options.stiffest:
-                self._stiffness *= self.options.raise_by
+            if value > self._cost and self._stiffness < STIFFEST:
+                self._stiffness *= STIFFER
                 continue
             fall = self._cost - value
             if best is None or fall > 0:

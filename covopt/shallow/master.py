@@ -27,28 +27,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from covopt.shallow.quadratic import QuadraticOptions, nonnegative_quadratic
+from covopt.shallow.quadratic import nonnegative_quadratic
 
-
-@dataclass(frozen=True)
-class MasterOptions:
-    """When Newton's method ends.
-
-    Attributes:
-        newton_steps: at most.
-        halvings: of the step length in one line search, at most.
-        decrease: the part of the predicted decrease that a step must reach (Armijo).
-        rounding: a step that changes J by less than this, relative, ends the search.
-        jitter: added to the diagonal, relative, where rounding leaves no factorisation.
-        negligible: atoms with less than this part of sum(eta) are dropped where that costs no more than `rounding`.
-    """
-
-    newton_steps: int = 50
-    halvings: int = 20
-    decrease: float = 1e-4
-    rounding: float = 1e-15
-    jitter: float = 1e-12
-    negligible: float = 1e-9
+NEWTON_STEPS = 50  # at most
+HALVINGS = 20  # of the step length in one line search, at most
+ARMIJO = 1e-4  # the part of the predicted decrease that a step must reach
+ROUNDING = 1e-15  # a step that changes J by less than this, relative, ends the search
+JITTER = 1e-12  # added to the diagonal, relative, where rounding leaves no factorisation
+NEGLIGIBLE = 1e-9  # atoms with less than this part of sum(eta) are dropped where that costs no more than ROUNDING
 
 
 @dataclass(frozen=True)
@@ -101,9 +87,7 @@ class Master:
         targets: Float[Tensor, "N m"],
         mu: Float[Tensor, " N"],
         beta: float,
-        options: MasterOptions | None = None,
     ) -> None:
-        self.options = options or MasterOptions()
         self._scale = mu.rsqrt()[:, None]
         self._size, self._beta = Phi.shape[1], beta
         # The bias is one more column whose weight is fixed at 1.
@@ -113,8 +97,8 @@ class Master:
 
     def solve(self, eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool] = lambda: False) -> Mixture:
         """Newton's method from `eta` >= 0 until h and the slack are within `tolerance`, relative; J never rises."""
-        at, options = self._evaluate(eta), self.options
-        for _ in range(options.newton_steps):
+        at = self._evaluate(eta)
+        for _ in range(NEWTON_STEPS):
             q = self._P[:, :-1].T @ at.residual
             gradient = 1.0 - q.square().sum(dim=1)
             slack = float((eta * gradient.abs()).sum())
@@ -124,7 +108,7 @@ class Master:
             moved, new = self._newton_step(eta, at, q, gradient, stop)
             if new is None:
                 break
-            done = at.value - new.value <= options.rounding * at.value
+            done = at.value - new.value <= ROUNDING * at.value
             eta, at = moved, new
             if done:
                 break
@@ -140,14 +124,14 @@ class Master:
         )
         covariance = self._gram[rows][:, rows] - cross.T @ cross
         H = 2.0 * covariance * (q[rows] @ q[rows].T)
-        aim = nonnegative_quadratic(H, gradient[rows], eta[rows], QuadraticOptions(), stop)
+        aim = nonnegative_quadratic(H, gradient[rows], eta[rows], stop)
         step = aim - eta[rows]
         slope, length = float(gradient[rows] @ step), 1.0
-        for _ in range(self.options.halvings):
+        for _ in range(HALVINGS):
             trial = eta.clone()
             trial[rows] = (eta[rows] + length * step).clamp_min(0.0)
             new = self._evaluate(trial)
-            if new.value <= at.value + self.options.decrease * length * min(slope, 0.0):
+            if new.value <= at.value + ARMIJO * length * min(slope, 0.0):
                 return trial, new
             length /= 2.0
         return eta, None
@@ -161,7 +145,7 @@ class Master:
         inner.diagonal().add_(1.0)
         factor, failed = torch.linalg.cholesky_ex(inner)
         if int(failed):  # to rounding the columns depend on each other
-            inner.diagonal().mul_(1.0 + self.options.jitter)
+            inner.diagonal().mul_(1.0 + JITTER)
             factor, _ = torch.linalg.cholesky_ex(inner)
         V = root[:, None] * torch.cholesky_solve(root[:, None] * self._moments[support], factor)
         return self._evaluation(eta, V, support, root, factor)
@@ -182,11 +166,11 @@ class Master:
         return new if new.value < at.value else at
 
     def _without_negligible(self, eta: Tensor, at: _Evaluation) -> tuple[Tensor, _Evaluation]:
-        small = (eta > 0) & (eta < self.options.negligible * eta.sum())
+        small = (eta > 0) & (eta < NEGLIGIBLE * eta.sum())
         if bool(small.any()):
             trial = torch.where(small, 0.0, eta)
             new = self._evaluate(trial)
-            if new.value <= at.value * (1.0 + self.options.rounding):
+            if new.value <= at.value * (1.0 + ROUNDING):
                 return trial, new
         return eta, at
 

@@ -17,25 +17,12 @@ from covopt.shallow.datafits import Fit
 from covopt.shallow.master import Mixture
 from covopt.training.exact_fit import PRODUCTS, nearest_fit
 
-
-@dataclass(frozen=True)
-class ReductionOptions:
-    """How neurons are spared.
-
-    Attributes:
-        merging: neurons are merged whose angles have cosines above 1 - these, one after the other.
-        weakest: neurons are dropped whose norm is below this part of all weights', where the others can fit exactly.
-        affordable: dependent neurons are dropped, and a step to an exact fit is made, where that takes about so many
-            multiplications at most.
-        higher: what a smaller network may cost more, relative (rounding).
-        tolerance: of the masters on merged neurons.
-    """
-
-    merging: tuple[float, ...] = (1e-9, 1e-7, 1e-5, 1e-3)
-    weakest: float = 1e-3
-    affordable: float = 2.0**31
-    higher: float = 1e-10
-    tolerance: float = 1e-12
+MERGING = (1e-9, 1e-7, 1e-5, 1e-3)  # neurons are merged whose angles have cosines above 1 - these, one after the other
+WEAKEST = 1e-3  # neurons are dropped whose norm is below this part of all weights', where the others can fit exactly
+# Dependent neurons are dropped, and a step to an exact fit is made, where that takes about so many multiplications.
+AFFORDABLE = 2.0**31
+HIGHER = 1e-10  # what a smaller network may cost more, relative (rounding)
+TOLERANCE = 1e-12  # of the masters on merged neurons
 
 
 @dataclass
@@ -62,16 +49,8 @@ class NetworkBuilder:
         fit: the loss as the master sees it.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        X: Float[Tensor, "N r"],
-        Q: Float[Tensor, "r d"],
-        fit: Fit,
-        options: ReductionOptions | None = None,
-    ) -> None:
-        self.problem, self.options = problem, options or ReductionOptions()
-        self._X, self._Q, self._fit = X, Q, fit
+    def __init__(self, problem: Problem, X: Float[Tensor, "N r"], Q: Float[Tensor, "r d"], fit: Fit) -> None:
+        self.problem, self._X, self._Q, self._fit = problem, X, Q, fit
 
     def of_mixture(self, directions: Float[Tensor, "n r"], Phi: Float[Tensor, "N n"], mixture: Mixture) -> Network:
         """The balanced network of a mixture; of infinite cost where it does not fit exactly yet but should."""
@@ -87,16 +66,16 @@ class NetworkBuilder:
 
     def reduced(self, network: Network, late: Callable[[], bool]) -> Network:
         """Fewer neurons at no higher cost: aligned ones merged, tiny and dependent ones dropped; else `network`."""
-        for cosine in self.options.merging:
+        for cosine in MERGING:
             if len(network.U) and not late():
                 merged = merge(network.U, network.V, cosine)
                 network = self._better(network, self._polished(network, merged.directions, merged.outputs, late))
                 network = self._better(network, self._refitted(network, *merged.balanced(), late))
         sizes = network.V.norm(dim=1)
-        strong = sizes > self.options.weakest * sizes.norm()
+        strong = sizes > WEAKEST * sizes.norm()
         network = self._better(network, self._refitted(network, network.U[strong], network.V[strong], late))
         rows = self.problem.samples * self.problem.Y.shape[1]
-        if len(network.U) and len(network.U) * min(rows, len(network.U)) * rows <= self.options.affordable:
+        if len(network.U) and len(network.U) * min(rows, len(network.U)) * rows <= AFFORDABLE:
             lengths = network.U.norm(dim=1, keepdim=True)
             directions = network.U / lengths
             selected = caratheodory(self.problem.activation(self.problem.Xt @ directions.T), network.V * lengths)
@@ -109,7 +88,7 @@ class NetworkBuilder:
             return network
         reduced = directions @ self._Q.T
         Phi = self.problem.activation(self._X @ reduced.T)
-        mixture = self._fit.solve(Phi, outputs.norm(dim=1), self.options.tolerance, late)
+        mixture = self._fit.solve(Phi, outputs.norm(dim=1), TOLERANCE, late)
         return self.of_mixture(reduced, Phi, mixture)
 
     def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Callable[[], bool]) -> Network:
@@ -119,7 +98,7 @@ class NetworkBuilder:
         """
         step = 4.0 * PRODUCTS * self.problem.samples * (U.numel() + V.numel())
         fewer = len(U) < len(network.U)
-        if not (self.problem.interpolates and fewer and step <= self.options.affordable) or late() or interrupted():
+        if not (self.problem.interpolates and fewer and step <= AFFORDABLE) or late() or interrupted():
             return network
         first, last = nearest_fit(self.problem, replace(network, U=U, V=V).weights(), late)
         return self._built(first, last[:, :-1].T, last[:, -1])
@@ -133,7 +112,7 @@ class NetworkBuilder:
     def _better(self, network: Network, smaller: Network) -> Network:
         """`smaller`, if it has fewer neurons that are not zero, costs no more and fits as exactly."""
         alive = (smaller.U != 0).any(dim=1)
-        if not len(smaller.U) < len(network.U) or smaller.cost > network.cost * (1.0 + self.options.higher):
+        if not len(smaller.U) < len(network.U) or smaller.cost > network.cost * (1.0 + HIGHER):
             return network
         if self.problem.interpolates:
             before, after = (evaluate(self.problem, n.weights()).residual for n in (network, smaller))

@@ -15,29 +15,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+# Diagonal entries below this part of the largest count as that much, so that their columns do not overflow.
 NOTHING = 1e-30
-"""Diagonal entries below this part of the largest count as that much, so that their columns do not overflow."""
-
-
-@dataclass(frozen=True)
-class QuadraticOptions:
-    """Tolerances of the quadratic programme; they are relative to the largest scaled gradient at the start.
-
-    Attributes:
-        pivots: steps of the active set before the interior point takes over, and after it.
-        optimality: stop when no scaled gradient points inwards by more than this.
-        ridge: added to the diagonal, relative, so that nearly equal columns do not break the factorisation.
-        raises: times that it is raised a thousandfold where the factorisation fails, at most.
-        centering_steps: interior-point steps, at most.
-        complementarity: stop the interior point at this mean complementarity.
-    """
-
-    pivots: int = 25
-    optimality: float = 1e-11
-    ridge: float = 1e-13
-    raises: int = 5
-    centering_steps: int = 50
-    complementarity: float = 1e-13
+RIDGE = 1e-13  # added to the diagonal, relative, so that nearly equal columns do not break the factorisation
+RAISES = 5  # times that it is raised a thousandfold where the factorisation fails, at most
+# Tolerances, relative to the largest scaled gradient at the start:
+OPTIMALITY = 1e-11  # stop when no scaled gradient points inwards by more than this
+COMPLEMENTARITY = 1e-13  # stop the interior point at this mean complementarity
 
 
 @dataclass
@@ -53,14 +37,15 @@ def nonnegative_quadratic(
     H: Float[Tensor, "n n"],
     g: Float[Tensor, " n"],
     start: Float[Tensor, " n"],
-    options: QuadraticOptions | None = None,
     stop: Callable[[], bool] = lambda: False,
+    pivots: int = 25,
+    centering_steps: int = 50,
 ) -> Float[Tensor, " n"]:
     """The minimiser x >= 0 of g^T (x - start) + (x - start)^T H (x - start) / 2; never worse than `start` >= 0.
 
-    `stop` is asked between steps; once it says so, the best point so far is returned.
+    `stop` is asked between steps; once it says so, the best point so far is returned. The active set takes at most
+    `pivots` steps, and as many again after the interior point, which takes at most `centering_steps`.
     """
-    options = options or QuadraticOptions()
     if not len(start) or not bool(torch.isfinite(H).all() and torch.isfinite(g).all()):
         return start
     # Unit diagonal: gradients and steps of different columns become comparable.
@@ -68,26 +53,24 @@ def nonnegative_quadratic(
     D = diagonal.clamp_min(max(torch.finfo(H.dtype).tiny, NOTHING * float(diagonal.max()))).rsqrt()
     scaled = D[:, None] * H * D
     point = _Point(start / D, D * g, start > 0)
-    tolerance = options.optimality * float(point.gradient.abs().max())
-    if not _active_set(scaled, point, tolerance, options, stop):
-        inner = _interior_point(scaled, point, options, stop)
+    tolerance = OPTIMALITY * float(point.gradient.abs().max())
+    if not _active_set(scaled, point, tolerance, pivots, stop):
+        inner = _interior_point(scaled, point, centering_steps, stop)
         move = inner - point.x
         if float(point.gradient @ move + 0.5 * move @ (scaled @ move)) < 0:
             point = _Point(inner, point.gradient + scaled @ move, inner > 0)
-            _active_set(scaled, point, tolerance, options, stop)
+            _active_set(scaled, point, tolerance, pivots, stop)
     return point.x * D
 
 
-def _active_set(
-    H: Tensor, point: _Point, tolerance: float, options: QuadraticOptions, stop: Callable[[], bool]
-) -> bool:
+def _active_set(H: Tensor, point: _Point, tolerance: float, pivots: int, stop: Callable[[], bool]) -> bool:
     """Primal active-set steps on `point`, in place, the value never rising; whether they ended, were it by `stop`."""
-    for _ in range(options.pivots):
+    for _ in range(pivots):
         if stop():
             return True
         rows = point.free.nonzero()[:, 0]
         if len(rows):
-            full = _face_step(H, point, rows, options)
+            full = _face_step(H, point, rows)
             if full is None:
                 return False
             if not full:
@@ -102,10 +85,10 @@ def _active_set(
     return False
 
 
-def _face_step(H: Tensor, point: _Point, rows: Tensor, options: QuadraticOptions) -> bool | None:
+def _face_step(H: Tensor, point: _Point, rows: Tensor) -> bool | None:
     """Newton's step on the free coordinates, cut at the boundary; whether the full step was feasible, None without."""
     face = H[rows][:, rows]
-    factor = _cholesky(face, options)
+    factor = _cholesky(face)
     if factor is None:
         return None
     step = -torch.cholesky_solve(point.gradient[rows][:, None], factor)[:, 0]
@@ -140,9 +123,7 @@ def _move(H: Tensor, point: _Point, rows: Tensor, step: Tensor) -> None:
     point.gradient += H[:, rows] @ step
 
 
-def _interior_point(
-    H: Tensor, start: _Point, options: QuadraticOptions, stop: Callable[[], bool]
-) -> Float[Tensor, " n"]:
+def _interior_point(H: Tensor, start: _Point, steps: int, stop: Callable[[], bool]) -> Float[Tensor, " n"]:
     """Mehrotra's predictor-corrector method for min c^T x + x^T H x / 2, x >= 0, with z = H x + c >= 0.
 
     Source: Nocedal, Wright, Numerical Optimization, 16.6. Coordinates with x < z at the end are set to zero: with a
@@ -152,13 +133,13 @@ def _interior_point(
     size, slope = max(float(start.x.max()), 1e-3), max(float(start.gradient.abs().max()), 1e-300)
     x = start.x.clamp_min(1e-2 * size)
     z = (H @ x + c).clamp_min(1e-2 * slope)
-    for _ in range(options.centering_steps):
+    for _ in range(steps):
         rest, gap = z - (H @ x + c), float(x @ z) / len(x)
-        if gap <= options.complementarity * size * slope and float(rest.abs().max()) <= 1e-10 * slope:
+        if gap <= COMPLEMENTARITY * size * slope and float(rest.abs().max()) <= 1e-10 * slope:
             break
         if stop():
             return start.x
-        factor = _cholesky(H + torch.diag(z / x), options)
+        factor = _cholesky(H + torch.diag(z / x))
         if factor is None:
             break
         dx, dz = _newton_direction(factor, x, z, rest, -x * z)
@@ -184,10 +165,10 @@ def _longest(x: Tensor, step: Tensor) -> float:
     return min(1.0, float((x[falling] / -step[falling]).min())) if bool(falling.any()) else 1.0
 
 
-def _cholesky(H: Tensor, options: QuadraticOptions) -> Tensor | None:
+def _cholesky(H: Tensor) -> Tensor | None:
     """A Cholesky factor of H plus a ridge, raised a thousandfold until that succeeds; None if it never does."""
-    diagonal, ridge = H.diagonal().max(), options.ridge
-    for _ in range(1 + options.raises):
+    diagonal, ridge = H.diagonal().max(), RIDGE
+    for _ in range(1 + RAISES):
         raised = H.clone()
         raised.diagonal().add_(ridge * diagonal)
         factor, failed = torch.linalg.cholesky_ex(raised)

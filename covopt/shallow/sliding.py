@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -46,6 +46,9 @@ Smooth = Callable[[Float[Tensor, "N m"]], tuple[Float[Tensor, ""], Float[Tensor,
 Parts = tuple[Float[Tensor, "n r"], Float[Tensor, "n m"], Float[Tensor, " m"]]
 """U (n, r), V (n, m) and b (m,): F = sigma(X U^T) V + beta 1 b^T."""
 
+ROUGHLY = 3e-5  # `slow` of the descents in float32 that go before
+LOOK = 50  # iterations after which a descent looks at the objective itself
+
 
 @dataclass(frozen=True)
 class SlideOptions:
@@ -56,18 +59,12 @@ class SlideOptions:
             comes the objective itself.
         slow: a descent ends when a window of it lowers the value by less than this, relative; kinks rounded by less
             than this too are left out.
-        roughly: `slow` of the descents in float32 that go before.
-        entries: of X, from which on they do: below, arithmetic is not what takes the time.
-        look: iterations after which a descent looks at the objective itself.
-        descent: L-BFGS's other limits.
+        entries: of X, from which on descents in float32 go before: below, arithmetic is not what takes the time.
     """
 
     kinks: tuple[float, ...] = (0.1, 0.01, 1e-3)
     slow: float = 1e-5
-    roughly: float = 3e-5
     entries: int = 2**12
-    look: int = 50
-    descent: DescentOptions = field(default_factory=DescentOptions)
 
 
 @dataclass(frozen=True)
@@ -219,9 +216,9 @@ def slide(
     yield network
     single = objective.X.dtype == torch.float64 and objective.X.numel() >= options.entries
     rough = replace(objective, X=objective.X.float()) if single else objective
-    slow = max(options.slow, options.roughly) if single else options.slow
+    slow = max(options.slow, ROUGHLY) if single else options.slow
     stages = [(rough, kink, slow) for kink in (*options.kinks, 0.0) if kink > slow or kink == 0.0]
-    if single and options.slow < options.roughly:
+    if single and options.slow < ROUGHLY:
         stages.append((objective, 0.0, options.slow))
     x = best
     for where, kink, slow in stages:
@@ -230,8 +227,8 @@ def slide(
         rounded = replace(where, activation=Smoothed(objective.activation.slope, size)) if size else where
         start = start.to(where.X)
         preconditioner = rounded.inverse_curvature(start)
-        path = lbfgs(rounded.value, start, replace(options.descent, slow=slow), preconditioner)
-        for x in _looks(path, start, options.look, stop):
+        path = lbfgs(rounded.value, start, DescentOptions(slow=slow), preconditioner)
+        for x in _looks(path, start, stop):
             x = x.to(best)
             value, network = objective.network(x)
             if value < lowest:
@@ -240,14 +237,14 @@ def slide(
 
 
 def _looks(
-    path: Iterator[Float[Tensor, " P"]], x: Float[Tensor, " P"], every: int, stop: Callable[[], bool]
+    path: Iterator[Float[Tensor, " P"]], x: Float[Tensor, " P"], stop: Callable[[], bool]
 ) -> Iterator[Float[Tensor, " P"]]:
-    """Each so many points of a path that begins in x, and the one at which it ends or is told to stop."""
+    """Each LOOK points of a path that begins in x, and the one at which it ends or is told to stop."""
     for count, point in enumerate(path, 1):
         x = point
         if stop():
             break
-        if count % every == 0:
+        if count % LOOK == 0:
             yield x
     yield x
 

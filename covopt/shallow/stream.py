@@ -29,6 +29,11 @@ from covopt.oracles.neurons import balance
 from covopt.shallow.sliding import Parts
 from covopt.training.descent import Adam, AdamOptions
 
+RATE = 0.2  # Adam's first, relative to the root mean square of the hidden weights
+OUTPUTS = 0.3  # size of the first outputs, relative to that of the targets
+STILL = 1e-3  # the cycles end when one lowers the loss by less than this, relative
+MARGIN = 0.05  # part of the remaining time that a last, shortened cycle leaves to its evaluation
+
 
 @dataclass(frozen=True)
 class StreamOptions:
@@ -39,20 +44,12 @@ class StreamOptions:
         neurons: of the network.
         batch: samples of a step, on the CPU and on other devices.
         first: passes over the samples in the first cycle; each cycle has twice as many as the one before.
-        rate: Adam's first rate, relative to the root mean square of the hidden weights.
-        start: size of the first outputs, relative to that of the targets.
-        still: the cycles end when one lowers the loss by less than this, relative.
-        margin: part of the remaining time that a last, shortened cycle leaves to its evaluation.
     """
 
     entries: int = 2**22
     neurons: int = 500
     batch: int = 512
     first: int = 2
-    rate: float = 0.2
-    start: float = 0.3
-    still: float = 1e-3
-    margin: float = 0.05
 
 
 def suits_streaming(problem: Problem, options: StreamOptions | None = None) -> bool:
@@ -170,7 +167,7 @@ class StreamSolver:
         Xt, Y = self._rough.Xt[: self._rough.chunk], self._rough.Y[: self._rough.chunk]
         F = self.problem.activation(Xt @ U.T) @ V
         sizes = self._rough.reduce(torch.stack([Y.square().sum(), F.square().sum()]))
-        size = float(self.options.start**2 * sizes[0] / sizes[1].clamp_min(torch.finfo(F.dtype).tiny)) ** 0.25
+        size = float(OUTPUTS**2 * sizes[0] / sizes[1].clamp_min(torch.finfo(F.dtype).tiny)) ** 0.25
         parts = (size * U, size * V, b)
         best = self._balanced(parts)
         return Streamed(parts, best, float(self._exact.value(*best)), self.options.first)
@@ -181,7 +178,7 @@ class StreamSolver:
         began = budget.seconds()
         shapes = [part.shape for part in state.parts]
         start = torch.cat([part.flatten() for part in state.parts])[None]
-        rate = self.options.rate * float(state.parts[0].square().mean().sqrt())
+        rate = RATE * float(state.parts[0].square().mean().sqrt())
         adam = Adam(lambda x: self._slope(x, shapes), start, AdamOptions(steps=steps, rate=rate))
         while adam.made < steps and not budget.spent():
             adam.iterate()
@@ -191,7 +188,7 @@ class StreamSolver:
         best = self._balanced(parts)
         cost = float(self._exact.value(*best))
         self._closing = budget.seconds() - ended
-        status = Status.CONVERGED if state.cost - cost <= self.options.still * state.cost else None
+        status = Status.CONVERGED if state.cost - cost <= STILL * state.cost else None
         if last:
             status = Status.TIME_LIMIT
         if cost >= state.cost:
@@ -209,7 +206,7 @@ class StreamSolver:
     def _steps(self, passes: int, budget: Budget) -> tuple[int, bool]:
         """Steps of a cycle, and whether it is the last: one that time would cut, or leave no time for the next."""
         steps = math.ceil(passes * self._exact.count / self.options.batch)
-        left = (1.0 - self.options.margin) * max(0.0, budget.remaining() - self._closing)
+        left = (1.0 - MARGIN) * max(0.0, budget.remaining() - self._closing)
         last = left < 3.0 * steps * self._pace
         return (max(1, int(left / self._pace)), True) if last else (steps, False)
 

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from covopt.certify.dual import dual_bound
 from covopt.certify.pieces import least_squares
-from covopt.certify.spectral import SpectralOptions, spectral_bound
+from covopt.certify.spectral import CHARGED, spectral_bound
 from covopt.errors import counted
 from covopt.model.problem import Problem
 from covopt.result import DualPoint
@@ -149,7 +149,7 @@ def _tails(T: Tensor, beta: float) -> Tensor:
     """
     centred = T - T.mean(dim=0) if beta > 0.0 else T
     # Rounding: as spectral.py charges it to each singular value, and the centring relative to T itself.
-    charged = SpectralOptions().rounding * (max(T.shape) * float(centred.norm()) + len(T) * float(T.norm()))
+    charged = CHARGED * (max(T.shape) * float(centred.norm()) + len(T) * float(T.norm()))
     s = (torch.linalg.svdvals(centred) - charged).clamp_min(0.0)
     return s.square().flip(0).cumsum(0).flip(0) * (1.0 - ROUNDING)
 

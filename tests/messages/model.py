@@ -224,7 +224,7 @@ ROWS = [
         lambda _: AtomSet(Z[0].T, torch.full((4,), -1.0), RELU, 1.0),
     ),
     Row("The rank tolerances are relative; give numbers from 0 to below 1.", lambda _: RankRule(single=2.0)),
-    Row("The rank rule's dense_noise and tikhonov must be finite and not negative.", lambda _: RankRule(tikhonov=-1.0)),
+    Row("The rank rule's tikhonov must be finite and not negative.", lambda _: RankRule(tikhonov=-1.0)),
     Row(
         "A batch of factors has no common rank; take the basis of one factor at a time.",
         lambda _: thin(torch.ones(2, 3, 3)).basis(),

@@ -49,28 +49,26 @@ from torch import Tensor
 from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.model.activation import Activation
 
+# How hard a node is tried; none of these touches the proof.
+KINKS = 16  # the undecided samples, worst first, whose t is chosen jointly
+CENTERING = 0.15  # the part of the complementarity that an interior-point step aims to leave
+LONG_EDGE = 0.1  # the weight of an edge's length in the choice of the edge to split
+ANYWHERE = 0.25  # the same of edges away from the relaxation's maximum
+
 
 @dataclass(frozen=True)
 class ConeOptions:
-    """How hard a node is tried; none of these touches the proof.
+    """How well a node's programmes are solved; none of these touches the proof.
 
     Attributes:
-        kinks: the undecided samples, worst first, whose t is chosen jointly.
         steps: interior-point steps for t.
-        centering: the part of the complementarity that a step aims to leave.
         boundary: the part of the way to the boundary that a step may go.
         regularisation: added to the Gram matrices of generators.
-        long_edge, anywhere: the weights of an edge's length, and of edges away from the relaxation's maximum, in the
-            choice of the edge to split.
     """
 
-    kinks: int = 16
     steps: int = 10
-    centering: float = 0.15
     boundary: float = 0.99
     regularisation: float = 1e-14
-    long_edge: float = 0.1
-    anywhere: float = 0.25
 
 
 @dataclass(frozen=True)
@@ -218,7 +216,7 @@ class ConeBounds:
         """t of the worst undecided samples with a_i < 0, chosen jointly; the others keep theirs."""
         weight = (-terms.a).clamp_min(0.0)
         worst = weight * torch.minimum(terms.X.amax(dim=1), -terms.X.amin(dim=1)).clamp_min(0.0)
-        count = min(self.options.kinks, int((worst > 0).sum(dim=1).max()))
+        count = min(KINKS, int((worst > 0).sum(dim=1).max()))
         if count == 0:
             return t
         value, chosen = worst.topk(count, dim=1)
@@ -241,8 +239,8 @@ class ConeBounds:
             for j, k in zip(first.tolist(), second.tolist(), strict=True)
         ]
         score = 0.5 * (ends[:, first] + ends[:, second] - torch.stack(middles, dim=1))
-        score = score + self.options.long_edge * (1.0 - (V[:, first] * V[:, second]).sum(dim=2))
-        return (score * (torch.minimum(share[:, first], share[:, second]) + self.options.anywhere)).argmax(dim=1)
+        score = score + LONG_EDGE * (1.0 - (V[:, first] * V[:, second]).sum(dim=2))
+        return (score * (torch.minimum(share[:, first], share[:, second]) + ANYWHERE)).argmax(dim=1)
 
 
 def saddle(
@@ -262,7 +260,7 @@ def saddle(
     for _ in range(options.steps):
         z = (Z @ theta[:, :, None])[:, :, 0]
         pairs = (theta * low).sum(dim=1) + (u * t + v * (1.0 - t)).sum(dim=1)
-        mu = options.centering * pairs[:, None] / (r + 2 * t.shape[1])
+        mu = CENTERING * pairs[:, None] / (r + 2 * t.shape[1])
         stiffness = u / t + v / (1.0 - t)
         right = z + mu / t - mu / (1.0 - t)
         system = Gram + torch.diag_embed(low / theta) + (Z.mT / stiffness[:, None]) @ Z

@@ -8,7 +8,7 @@ at most the target are closed. A tree that time stopped is a proof too: its boun
 **Rounding**, besides that of each cone's bound (u = 2^-53, S = sum_i |lambda_i| |p_i|):
 * A computed midpoint differs from a point of the edge by at most 3 u, component by component and sign by sign. So cones
   stay in their orthant, where the coefficient of a unit generator is at most |q|: a direction of the exact cone lies
-  within 3 u of one of the computed halves, and h is S-Lipschitz. `depth` cuts cost at most 6 `depth` u (S + M).
+  within 3 u of one of the computed halves, and h is S-Lipschitz. DEEPEST cuts cost at most 6 DEEPEST u (S + M).
 * The part of Xt that Q does not span, E = Xt - P Q, changes h by at most |Lambda|_F |E|_F, and |Q w| <= |Q|_2, as in
   `covopt.oracles.arrangement`.
 
@@ -38,6 +38,11 @@ from covopt.model.activation import Activation
 from covopt.oracles.oracle import Answer, oracle_values
 
 LARGEST_RANK = 12  # 2^r orthants to start from, and r (r - 1) / 2 < 255 edges
+DEEPEST = 2000  # cuts above a cone, at most; the rounding of all of them is paid in advance
+REPORTED = 64  # directions in the answer, at most
+NEAR = 1e-2  # those with h above (1 - NEAR) times the best
+APART = 1e-3  # and farther apart than this angle
+REPLAYED = 512  # cones that `replay` bounds at once
 
 
 @dataclass(frozen=True)
@@ -47,9 +52,6 @@ class BranchOptions:
     Attributes:
         batch: cones cut in one round.
         slack: where a direction above the target is found, the aim is (1 + slack) times its value.
-        depth: cuts above a cone, at most; the rounding of all of them is paid in advance.
-        reported: directions in the answer, at most.
-        near, merge: reported are directions with h above (1 - near) times the best, farther apart than this angle.
         most_cones: the tree is as large as this at most.
         worth: the tree is left when as much time again would take less than this part off what its bound has above the
             target (`certify.pace`); 0: never.
@@ -57,10 +59,6 @@ class BranchOptions:
 
     batch: int = 256
     slack: float = 1e-4
-    depth: int = 2000
-    reported: int = 64
-    near: float = 1e-2
-    merge: float = 1e-3
     most_cones: int = 20_000_000
     worth: float = 0.0
 
@@ -124,7 +122,6 @@ def replay(
     tree: Tree,
     *,
     claimed: float,
-    options: BranchOptions | None = None,
     rule: RankRule = RANK_RULE,
 ) -> float:
     """The bound on max_w h(w) that the leaves of a stored tree prove; nothing but the codes is believed.
@@ -135,7 +132,6 @@ def replay(
     Raises:
         ProblemError: where the codes are not those of a tree over these roots.
     """
-    options = options or BranchOptions()
     frame = _Frame(Xt, Lambda, rule)
     bounds = ConeBounds(frame.P, activation, frame.Lambda)
     V, side = roots(frame.P, bounds.one_sided)
@@ -144,12 +140,10 @@ def replay(
     edges = V.shape[1] * (V.shape[1] - 1) // 2
     while len(V):
         level, codes = codes[: len(V)], codes[len(V) :]
-        if len(level) < len(V) or int(level.max()) > edges or depth > options.depth:
+        if len(level) < len(V) or int(level.max()) > edges or depth > DEEPEST:
             raise ProblemError("The stored tree does not fit this problem; certify the run again.")
-        uppers = [
-            bounds(v, s, claimed / frame.scale).upper
-            for v, s in zip(V.split(2 * options.batch), side.split(2 * options.batch), strict=True)
-        ]
+        batches = zip(V.split(REPLAYED), side.split(REPLAYED), strict=True)
+        uppers = [bounds(v, s, claimed / frame.scale).upper for v, s in batches]
         upper = torch.minimum(inherited, torch.cat(uppers))
         leaf = level == 0
         largest = max(largest, float(upper[leaf].max()) if bool(leaf.any()) else -math.inf)
@@ -157,7 +151,7 @@ def replay(
         depth += 1
     if len(codes):
         raise ProblemError("The stored tree does not fit this problem; certify the run again.")
-    return frame.to_bound(largest, bounds, options)
+    return frame.to_bound(largest, bounds)
 
 
 class _Frame:
@@ -175,19 +169,19 @@ class _Frame:
         self.scale, self.Q, self.P, self.stretch = space.size * scale, space.Q, space.P, space.stretch
         self.rest = float(self.Lambda.norm()) * space.neglected * (1.0 + 2.0**-40)
 
-    def to_bound(self, largest: float, bounds: ConeBounds, options: BranchOptions) -> float:
+    def to_bound(self, largest: float, bounds: ConeBounds) -> float:
         """The bound on h over unit w from the largest bound of the leaves."""
-        bound = largest + self._cuts(largest, bounds, options)
+        bound = largest + self._cuts(largest, bounds)
         return self.scale * (bound * self.stretch + self.rest) * (1.0 + 16 * UNIT_ROUNDOFF)
 
-    def to_leaf(self, bound: float, bounds: ConeBounds, options: BranchOptions) -> float:
+    def to_leaf(self, bound: float, bounds: ConeBounds) -> float:
         """A bound of the leaves that `to_bound` makes at most `bound`, where there is one above 0."""
         bound = bound / self.scale
-        price = self._cuts(bound, bounds, options) + bound * (self.stretch - 1.0) + self.rest
+        price = self._cuts(bound, bounds) + bound * (self.stretch - 1.0) + self.rest
         return bound * (1.0 - 64 * UNIT_ROUNDOFF) - price
 
-    def _cuts(self, largest: float, bounds: ConeBounds, options: BranchOptions) -> float:
-        return 6 * options.depth * UNIT_ROUNDOFF * (bounds.mass + abs(largest))
+    def _cuts(self, largest: float, bounds: ConeBounds) -> float:
+        return 6 * DEEPEST * UNIT_ROUNDOFF * (bounds.mass + abs(largest))
 
 
 class _Search:
@@ -221,7 +215,7 @@ class _Search:
         """Cones with a bound of at most this are closed."""
         aim = self.best * (1.0 + self.options.slack) if self.violated else self.target
         floor = 4 * math.sqrt(self.frame.P.shape[1]) * self.bounds.rounding  # what cutting cannot improve
-        return max(floor, self.frame.to_leaf(aim, self.bounds, self.options))
+        return max(floor, self.frame.to_leaf(aim, self.bounds))
 
     def start(self, time_limit: float) -> None:
         """Let the clock run."""
@@ -235,10 +229,10 @@ class _Search:
         value, order = value.sort(descending=True)
         q = q[order]
         self.best = float(value[0]) * self.frame.scale
-        near = value >= (1.0 - self.options.near) * value[0]
-        q, value = q[near][: 4 * self.options.reported], value[near][: 4 * self.options.reported]
-        closer = ((q @ q.T) > math.cos(self.options.merge)).tril(-1).any(dim=1)
-        self.q, self.value = q[~closer][: self.options.reported], value[~closer][: self.options.reported]
+        near = value >= (1.0 - NEAR) * value[0]
+        q, value = q[near][: 4 * REPORTED], value[near][: 4 * REPORTED]
+        closer = ((q @ q.T) > math.cos(APART)).tril(-1).any(dim=1)
+        self.q, self.value = q[~closer][:REPORTED], value[~closer][:REPORTED]
 
     def plant(self) -> None:
         """Bound the roots."""
@@ -269,7 +263,7 @@ class _Search:
         known = self.bounds(V, side, self.enough)
         self.meet((known.theta[:, None] @ V)[:, 0])
         upper = torch.minimum(known.upper, inherited)
-        done = (upper <= self.enough) | (depth >= self.options.depth)
+        done = (upper <= self.enough) | (depth >= DEEPEST)
         if bool(done.any()):
             self.closed = max(self.closed, float(upper[done].max()))
         left = (~done).nonzero()[:, 0]
@@ -280,7 +274,7 @@ class _Search:
         """The proof as it stands and the best directions, evaluated in the coordinates of the data."""
         enough = self.enough
         largest = max(self.closed, self.open.largest())
-        upper = self.frame.to_bound(max(largest, 0.0), self.bounds, self.options)
+        upper = self.frame.to_bound(max(largest, 0.0), self.bounds)
         directions = torch.nn.functional.normalize(self.q @ self.frame.Q, dim=1)
         values = oracle_values(self.Xt.double(), self.activation, self.frame.Lambda, directions)
         values, order = values.sort(descending=True)

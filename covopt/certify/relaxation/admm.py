@@ -27,7 +27,6 @@ direction method of multipliers (2011), 3.4; for doubly non-negative cones Wen, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -37,31 +36,12 @@ from torch import Tensor
 from covopt.certify.relaxation.lift import Piece
 from covopt.model.problem import Problem
 
-
-@dataclass(frozen=True)
-class StepOptions:
-    """How the alternating directions are run; none of these touches the proof.
-
-    Attributes:
-        relaxation: over-relaxation, in (0, 2).
-        fixed_rho: the first rho with Lambda fixed.
-        free_rho: the first rho with Lambda free.
-        balance: steps between looks at the residuals.
-        imbalance: rho moves when one relative residual is this many times the other.
-        factor: by which it moves at most.
-        newton: Newton steps of cross_entropy's proximal map.
-    """
-
-    relaxation: float = 1.6
-    fixed_rho: float = 30.0
-    free_rho: float = 10.0
-    balance: int = 25
-    imbalance: float = 2.0
-    factor: float = 2.0
-    newton: int = 4
-
-
-STEPS = StepOptions()
+# How the alternating directions are run; none of these touches the proof.
+OVER_RELAXATION = 1.6  # in (0, 2)
+FIXED_RHO, FREE_RHO = 30.0, 10.0  # the first rho, with Lambda fixed and with Lambda free
+BALANCE = 25  # steps between looks at the residuals
+IMBALANCE = 2.0  # rho moves when one relative residual is this many times the other
+FACTOR = 2.0  # by which it moves, at most
 
 
 @runtime_checkable
@@ -104,10 +84,9 @@ class AlternatingDirections:
         pieces: Sequence[Piece],
         goal: Goal,
         outputs: int = 0,
-        options: StepOptions = STEPS,
         dtype: torch.dtype = torch.float64,
     ) -> None:
-        self.goal, self.options = goal, options
+        self.goal = goal
         ground = pieces[0].ground
         r, y = ground.rank, max(len(piece.B) for piece in pieces)
         order = max(piece.B.shape[1] for piece in pieces)
@@ -132,7 +111,7 @@ class AlternatingDirections:
         values, Q = torch.linalg.eigh(0.5 * (small + small.mT))
         half = self.J @ (Q * values.clamp_min(0.0).sqrt()[:, None, :])
         U = half @ half.mT
-        mixed = self.options.relaxation * U + (1.0 - self.options.relaxation) * Z + T
+        mixed = OVER_RELAXATION * U + (1.0 - OVER_RELAXATION) * Z + T
         new = self.goal.prox(mixed.clone(), rho)
         T = mixed - new
         tiny = torch.finfo(Z.dtype).tiny
@@ -146,15 +125,15 @@ class AlternatingDirections:
             state = self.step(state)
             if stop():
                 break
-            if k % self.options.balance == 0:
+            if k % BALANCE == 0:
                 state = self._balanced(state)
         return state
 
     def _balanced(self, state: State) -> State:
         ratio = state.primal / max(state.dual, 1e-300)
-        if 1.0 / self.options.imbalance <= ratio <= self.options.imbalance:
+        if 1.0 / IMBALANCE <= ratio <= IMBALANCE:
             return state
-        factor = min(max(ratio**0.5, 1.0 / self.options.factor), self.options.factor)
+        factor = min(max(ratio**0.5, 1.0 / FACTOR), FACTOR)
         return state._replace(T=state.T / factor, rho=state.rho * factor)
 
 
@@ -197,11 +176,14 @@ class FixedLambda:
 
 
 class FreeLambda:
-    """g = C(F) / lam + tr U_ww + tr U_vv + |b|^2 on the whole sphere; Z over (w, y, v)."""
+    """g = C(F) / lam + tr U_ww + tr U_vv + |b|^2 on the whole sphere; Z over (w, y, v).
 
-    def __init__(self, problem: Problem, piece: Piece, options: StepOptions = STEPS) -> None:
+    `newton` is how many Newton steps cross_entropy's proximal map takes.
+    """
+
+    def __init__(self, problem: Problem, piece: Piece, newton: int) -> None:
         ground = piece.ground
-        self.problem, self.options, self.free = problem, options, piece.free[None]
+        self.problem, self.newton, self.free = problem, newton, piece.free[None]
         self.Y = problem.Y.double()
         self.layout, self.size = make_layout(ground.rank, len(piece.B), self.Y.shape[1]), ground.size
         rows = torch.where(ground.zero, 0.0, ground.size * ground.length)
@@ -245,7 +227,7 @@ class FreeLambda:
         strength, bias = 2.0 * self.problem.lam * N, self.problem.beta**2
         eye = torch.eye(m, dtype=F0.dtype, device=F0.device)
         F, t = self.F, self.Lambda.sum(dim=0)
-        for _ in range(self.options.newton):
+        for _ in range(self.newton):
             p = torch.softmax(F, dim=1)
             Lambda = (self.Y - p) / strength
             slope = (torch.diag_embed(p) - p[:, :, None] * p[:, None, :]) / strength

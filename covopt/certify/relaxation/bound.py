@@ -21,7 +21,7 @@ from torch import Tensor
 
 from covopt.certify.dual import Proof, dual_bound
 from covopt.certify.pace import FAIR, Pace
-from covopt.certify.relaxation.admm import STEPS, AlternatingDirections, FreeLambda, StepOptions
+from covopt.certify.relaxation.admm import FREE_RHO, AlternatingDirections, FreeLambda
 from covopt.certify.relaxation.lift import Ground, make_ground, make_piece
 from covopt.certify.relaxation.signs import Multipliers, SignBranch, proved_maximum
 from covopt.errors import ProblemError
@@ -58,13 +58,13 @@ class RelaxationOptions:
         patience: see STALL.
         worth: the trees are left when as much time again would take less than this part off what the bound lacks of the
             target, going by the pace of the most promising one (`certify.pace`); 0: never.
-        steps: options of the alternating directions.
+        newton: Newton steps of cross_entropy's proximal map.
     """
 
     check: int = 50
     patience: int = 3
     worth: float = 0.0
-    steps: StepOptions = STEPS
+    newton: int = 4
 
 
 @dataclass(frozen=True)
@@ -202,9 +202,9 @@ class _Work:
     def optimise(self, time_limit: float) -> None:
         """Lambda against the relaxation, until the bound stalls."""
         options, piece, share = self.options, make_piece(self.ground), replace(self.budget, time_limit=time_limit)
-        goal = FreeLambda(self.problem, piece, options.steps)
-        method = AlternatingDirections([piece], goal, self.problem.Y.shape[1], options.steps)
-        state, steps, idle = method.start(options.steps.free_rho), float(options.check), 0
+        goal = FreeLambda(self.problem, piece, options.newton)
+        method = AlternatingDirections([piece], goal, self.problem.Y.shape[1])
+        state, steps, idle = method.start(FREE_RHO), float(options.check), 0
         while idle < options.patience and self.best.lower < self.target and not share.spent():
             for _ in range(max(1, round(steps / options.check))):
                 state = method.run(state, options.check, share.spent)
@@ -278,7 +278,7 @@ class _Tree:
 
     def __init__(self, work: _Work, Lambda: Tensor) -> None:
         self.work, self.Lambda = work, Lambda
-        self.tree = SignBranch(work.ground, Lambda, steps=work.options.steps)
+        self.tree = SignBranch(work.ground, Lambda)
         self.wanted = 0.0 if math.isinf(work.target) else self._wanted() / work.ground.size
         self.lower = self.gain = self.seconds = 0.0
         self.pace = Pace()

@@ -61,29 +61,13 @@ from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.linalg.row_space import RowSpace, neglected
 from covopt.model.activation import Activation
 
-
-@dataclass(frozen=True)
-class RepairOptions:
-    """How the cheapest repair is looked for; none of these touches the proof.
-
-    Attributes:
-        smallest: the smallest shift c beyond the least admissible one, relative to the largest eigenvalue of A.
-        largest: the first that is tried as too large; doubled while tau still falls there.
-        steps: shifts tried between them.
-        close: they end when tau is known to be within this, relative, of its minimum.
-        margin: tau is raised by this, relative, so that the Cholesky factorisation has room; doubled until it succeeds.
-        attempts: doublings at most; then nothing is proved.
-    """
-
-    smallest: float = 1e-9
-    largest: float = 1.0
-    steps: int = 24
-    close: float = 1e-6
-    margin: float = 2.0**-42
-    attempts: int = 40
-
-
-REPAIR = RepairOptions()
+# How the cheapest repair is looked for; none of these touches the proof.
+SMALLEST_SHIFT = 1e-9  # c beyond the least admissible one, relative to the largest eigenvalue of A
+LARGEST_SHIFT = 1.0  # the first that is tried as too large; doubled while tau still falls there
+SHIFTS = 24  # tried between them, and doublings of the largest, at most
+CLOSE = 1e-6  # they end when tau is known to be within this, relative, of its minimum
+MARGIN = 2.0**-42  # tau is raised by this, relative, so that the Cholesky factorisation has room
+ATTEMPTS = 40  # doublings of MARGIN until it succeeds, at most; then nothing is proved
 
 
 @dataclass(frozen=True)
@@ -249,12 +233,7 @@ def clip(piece: Piece, multipliers: Float[Tensor, "K K"]) -> Float[Tensor, "K K"
     return torch.where(piece.free, Pi, Pi.clamp_min(0.0))
 
 
-def prove(
-    piece: Piece,
-    Lambda: Float[Tensor, "N m"],
-    multipliers: Float[Tensor, "K K"],
-    options: RepairOptions = REPAIR,
-) -> float:
+def prove(piece: Piece, Lambda: Float[Tensor, "N m"], multipliers: Float[Tensor, "K K"]) -> float:
     """A proved bound on max |Lambda^T sigma(P w)|^2 over unit w in the piece, from any numbers as multipliers.
 
     `multipliers` belong to y in units of |x_i|. Infinity where the repair fails.
@@ -265,12 +244,12 @@ def prove(
     S = 0.5 * (S + S.T)
     if not bool(torch.isfinite(S).all()):
         return math.inf
-    shift, tau = _cheapest_shift(S, piece, options)
+    shift, tau = _cheapest_shift(S, piece)
     if not math.isfinite(tau):
         return math.inf
     K = _shift_matrix(piece)
     size = _largest_sums(piece, Lambda, Pi) + shift * float(K.norm())
-    bound = _with_rounding(S + shift * K, k, tau, size, options)
+    bound = _with_rounding(S + shift * K, k, tau, size)
     return _off_the_span(piece, Lambda, float(Pi.abs().sum()) + shift * len(piece.loose), bound)
 
 
@@ -294,7 +273,7 @@ def _shift_matrix(piece: Piece) -> Float[Tensor, "q q"]:
     return K
 
 
-def _cheapest_shift(S: Float[Tensor, "q q"], piece: Piece, options: RepairOptions) -> tuple[float, float]:
+def _cheapest_shift(S: Float[Tensor, "q q"], piece: Piece) -> tuple[float, float]:
     """(c, tau(c)) near the minimum of tau; (0, .) where no sample is free.
 
     tau is convex above the least admissible c, so two tangents bound its minimum from below, and where they cross is
@@ -317,15 +296,15 @@ def _cheapest_shift(S: Float[Tensor, "q q"], piece: Piece, options: RepairOption
         y = (Cc.T @ v) / (values + c)
         return _Tangent(gap, height, float(2.0 * (v @ step) @ y - y @ y))
 
-    low, high = tangent(options.smallest * unit), tangent(options.largest * unit)
-    for _ in range(options.steps):
+    low, high = tangent(SMALLEST_SHIFT * unit), tangent(LARGEST_SHIFT * unit)
+    for _ in range(SHIFTS):
         if high.slope >= 0.0:
             break
         low, high = high, tangent(2.0 * high.gap)
-    for tried in range(options.steps):
+    for tried in range(SHIFTS):
         best = min(low, high, key=lambda each: each.height)
         crossing, floor = low.meets(high)
-        if low.slope >= 0.0 or high.slope <= 0.0 or best.height - floor <= options.close * abs(best.height):
+        if low.slope >= 0.0 or high.slope <= 0.0 or best.height - floor <= CLOSE * abs(best.height):
             break
         between = crossing if tried % 2 == 0 else math.sqrt(low.gap * high.gap)
         if not low.gap < between < high.gap:
@@ -370,7 +349,7 @@ def _largest_sums(piece: Piece, Lambda: Float[Tensor, "N m"], Pi: Float[Tensor, 
     return roundings * float((H @ H.T + B.T @ Pi.abs() @ B).norm())
 
 
-def _with_rounding(S: Float[Tensor, "q q"], r: int, tau: float, size: float, options: RepairOptions) -> float:
+def _with_rounding(S: Float[Tensor, "q q"], r: int, tau: float, size: float) -> float:
     """The least tau' >= tau for which S + tau' E is proved positive, and the payment for rounding.
 
     `size` is the error of S in units of u; |u|^2 <= 1 + F for F free samples.
@@ -379,8 +358,8 @@ def _with_rounding(S: Float[Tensor, "q q"], r: int, tau: float, size: float, opt
     corner = torch.arange(r, device=S.device)
     lift = max(abs(tau), float(S.diagonal()[:r].abs().max()), 1e-300)
     jitter = 2.0 * size * UNIT_ROUNDOFF
-    for attempt in range(options.attempts):
-        tried = tau + options.margin * 2.0**attempt * lift
+    for attempt in range(ATTEMPTS):
+        tried = tau + MARGIN * 2.0**attempt * lift
         T = S.clone()
         T[corner, corner] += tried
         T.diagonal().add_(jitter)

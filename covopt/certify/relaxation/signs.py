@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.certify.relaxation.admm import STEPS, AlternatingDirections, FixedLambda, State, StepOptions
+from covopt.certify.relaxation.admm import FIXED_RHO, AlternatingDirections, FixedLambda, State
 from covopt.certify.relaxation.lift import Ground, Piece, make_piece, prove
 from covopt.errors import ProblemError
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
@@ -37,45 +37,30 @@ LEAF, WALL = -1, -2
 # The names of the multipliers in a file.
 ARRAYS = ("splits", "walls", "values")
 
+# How the tree is grown; none of these touches the proof.
+SLOW = 0.15  # a node whose bound falls by less than this part of its distance to the target, per check, is split
+ROOT_WINDOW = 4  # at the root, the same over so many checks
+ACCURACY = 1e-6  # where nothing is to be split, the root runs until both residuals are below this
+DIVIDED = 1e-5  # a sample divides a node if min(E[p_i^2], E[n_i^2]), times |lambda_i| |x_i|, is above this
+SMALLEST_RHO, LARGEST_RHO = 5.0, 500.0  # rho is kept between them from node to node
+STARTS, ASCENTS = 64, 30  # of the rough search that gives h its scale
+TOUCHES = 5  # of the same steps from the directions that a node mixes, when it is split
+CLOSED = 1e-5  # the tree is closed when its bound is above what a direction attains by no more than this, relative
+
 
 @dataclass(frozen=True)
 class BranchOptions:
-    """How the tree is grown; none of these touches the proof.
+    """How long a node is worked on; none of these touches the proof.
 
     Attributes:
         check: steps between two proofs at a node.
         root_checks: proofs at the root, at most.
         node_checks: proofs at any other node, at most.
-        slow: a node whose bound falls by less than this part of its distance to the target, per check, is split.
-        divided: a sample divides a node if the smaller of E[p_i^2], E[n_i^2], times |lambda_i| |x_i|, is above this.
-        root_window: at the root, the same over so many checks.
-        accuracy: where nothing is to be split, the root runs until both residuals are below this.
-        single: run the steps below the root in single precision; the proofs never are.
-        smallest_rho, largest_rho: rho is kept between them from node to node.
-        starts, ascents: of the rough search that gives h its scale.
-        touches: of the same steps from the directions that a node mixes, when it is split.
-        closed: the tree is closed when its bound is above what a direction attains by no more than this, relative.
-        seed: of its starts.
     """
 
     check: int = 25
     root_checks: int = 120
     node_checks: int = 8
-    slow: float = 0.15
-    root_window: int = 4
-    accuracy: float = 1e-6
-    divided: float = 1e-5
-    single: bool = True
-    smallest_rho: float = 5.0
-    largest_rho: float = 500.0
-    starts: int = 64
-    ascents: int = 30
-    touches: int = 5
-    closed: float = 1e-5
-    seed: int = 0
-
-
-BRANCH = BranchOptions()
 
 
 @dataclass(frozen=True)
@@ -196,28 +181,19 @@ def climb(
     return best, where
 
 
-def rough_maximum(
-    ground: Ground, Lambda: Float[Tensor, "N m"], options: BranchOptions
-) -> tuple[float, Float[Tensor, " r"]]:
+def rough_maximum(ground: Ground, Lambda: Float[Tensor, "N m"]) -> tuple[float, Float[Tensor, " r"]]:
     """`climb` from random directions."""
-    generator = torch.Generator().manual_seed(options.seed)
-    starts = torch.randn(options.starts, ground.rank, generator=generator, dtype=torch.float64)
-    return climb(ground, Lambda, starts.to(ground.P), options.ascents)
+    starts = torch.randn(STARTS, ground.rank, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return climb(ground, Lambda, starts.to(ground.P), ASCENTS)
 
 
 class SignBranch:
     """The tree for one Lambda; `grow` it, then read `maximum` and `multipliers`."""
 
-    def __init__(
-        self,
-        ground: Ground,
-        Lambda: Float[Tensor, "N m"],
-        options: BranchOptions = BRANCH,
-        steps: StepOptions = STEPS,
-    ) -> None:
-        self.ground, self.options, self.steps = ground, options, steps
+    def __init__(self, ground: Ground, Lambda: Float[Tensor, "N m"], options: BranchOptions = BranchOptions()) -> None:
+        self.ground, self.options = ground, options
         # h at the scale 1, by a power of two.
-        found, self._where = rough_maximum(ground, Lambda, options)
+        found, self._where = rough_maximum(ground, Lambda)
         self.scale = to_unit_scale(torch.tensor([found], dtype=torch.float64))[1] if found > 0.0 else 1.0
         self._found = found / self.scale
         self.Lambda = Lambda / self.scale
@@ -226,7 +202,7 @@ class SignBranch:
         nothing = ground.P.new_zeros(N * (2 * N + 1))
         bound = prove(make_piece(ground), self.Lambda, _unpack(nothing, 2 * N))
         self.root = Node(torch.zeros(N, dtype=torch.int64), ground.P.new_zeros(0, r), bound, nothing)
-        self.rho, self.nodes = steps.fixed_rho, 0
+        self.rho, self.nodes = FIXED_RHO, 0
         self._ties = itertools.count()
         self._open: list[tuple[float, int, Node]] = []
 
@@ -266,7 +242,7 @@ class SignBranch:
             self._solve([self.root], goal, budget, self.options.root_checks, thorough=max_nodes == 1)
             self._keep(self.root)
         while self._open and not budget.spent():
-            goal = max(target / self.scale, self._found * (1.0 + self.options.closed)) ** 2
+            goal = max(target / self.scale, self._found * (1.0 + CLOSED)) ** 2
             if -self._open[0][0] <= goal or (max_nodes is not None and self.nodes + 2 > max_nodes):
                 break
             node = heapq.heappop(self._open)[2]
@@ -285,10 +261,10 @@ class SignBranch:
         """Steps on these nodes together, until each is below the goal or slow; their best multipliers are kept."""
         self.nodes += len(nodes)
         pieces = [make_piece(self.ground, node.signs, node.walls) for node in nodes]
-        single = self.options.single and nodes[0] is not self.root
-        kind = torch.float32 if single else torch.float64
+        # Single precision below the root; the proofs never are.
+        kind = torch.float64 if nodes[0] is self.root else torch.float32
         sides = FixedLambda(pieces, self.Lambda, kind)
-        method = AlternatingDirections(pieces, sides, options=self.steps, dtype=kind)
+        method = AlternatingDirections(pieces, sides, dtype=kind)
         state = self._warm(method, nodes)
         for node, piece in zip(nodes, pieces, strict=True):
             if node.Pi is not None:
@@ -299,21 +275,21 @@ class SignBranch:
             for node, piece, Pi in zip(nodes, pieces, sides.multipliers(state), strict=True):
                 self._improve(node, piece, Pi[: len(piece.B), : len(piece.B)], kind)
             history.append([node.bound for node in nodes])
-            settled = max(state.primal, state.dual) < self.options.accuracy
+            settled = max(state.primal, state.dual) < ACCURACY
             if settled or budget.spent() or (not thorough and self._done(history, goal, nodes[0] is self.root)):
                 break
-        self.rho = min(max(state.rho, self.options.smallest_rho), self.options.largest_rho)
+        self.rho = min(max(state.rho, SMALLEST_RHO), LARGEST_RHO)
         for k, node in enumerate(nodes):
             node.Z, node.T = state.Z[k].float(), (state.rho * state.T[k]).float()
 
     def _done(self, history: list[list[float]], goal: float, root: bool) -> bool:
         """Whether each of these nodes has met the goal or has become slow."""
-        window = self.options.root_window if root else 1
+        window = ROOT_WINDOW if root else 1
         if len(history) <= window + 1:
             return max(history[-1]) <= goal
         # A bound that is still the parent's says nothing yet: the steps have to settle first.
         return all(
-            now <= goal or (now < first and old - now < self.options.slow * (now - goal))
+            now <= goal or (now < first and old - now < SLOW * (now - goal))
             for now, old, first in zip(history[-1], history[-1 - window], history[0], strict=True)
         )
 
@@ -340,14 +316,14 @@ class SignBranch:
         assert node.Pi is not None
         N, r = self.ground.P.shape
         top = torch.linalg.eigh(node.Z[:r, :r].double())[1][:, -3:].T
-        value, where = climb(self.ground, self.Lambda, torch.cat([top, -top]), self.options.touches)
+        value, where = climb(self.ground, self.Lambda, torch.cat([top, -top]), TOUCHES)
         if value > self._found:
             self._found, self._where = value, where
         moments = node.Z.diagonal()[r : r + 2 * N].to(self.weight).clamp_min(0.0)
         free = (node.signs == 0).to(self.weight.device) & ~self.ground.zero
         score = torch.where(free, torch.minimum(moments[:N], moments[N:]) * self.weight, -1.0)
         best = int(score.argmax())
-        node.split = best if float(score[best]) > self.options.divided else WALL
+        node.split = best if float(score[best]) > DIVIDED else WALL
         node.wall = None
         if node.split == WALL:
             node.wall = _dividing_wall(node.Z[: r + 2 * N, :r].double(), self.weight)
