@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -138,9 +137,16 @@ def solve(
     if examining and layered and not budget.spent() and attempt.status is not Status.INTERRUPTED:
         if callback is not None and attempt.history:
             callback(replace(attempt.history[-1], seconds=budget.seconds(), phase="examining each hidden layer"))
-        widest = (max_width or math.inf) if method == "cone" else 0  # rivals are reported as they came
+        improve = method == "cone"  # rivals are reported as they came
         result.layers, attempt.weights = examine(
-            problem, attempt.weights, budget, certify=certify, gap=gap, seed=seed, widest=widest
+            problem,
+            attempt.weights,
+            budget,
+            certify=certify,
+            gap=gap,
+            seed=seed,
+            improve=improve,
+            max_width=max_width,
         )
     _fill(result, attempt.weights, attempt.proof)
     count = attempt.history[-1].iteration + 1 if attempt.history else 0

@@ -7,15 +7,17 @@ problem itself. So the shallow solver, its oracle and its certificates serve eve
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from jaxtyping import Float
 from torch import Tensor
 
-from covopt.loop import Budget, run
+from covopt.certify.proofs import Proof
+from covopt.loop import Budget
 from covopt.model.loss import parse_loss
 from covopt.model.problem import FITS, Problem
 from covopt.model.weights import Weights, evaluate, preactivations
-from covopt.shallow.solver import ShallowOptions, ShallowSolver
+from covopt.shallow.alternation import Turns
 
 
 def block_problem(problem: Problem, weights: Weights, layer: int) -> Problem:
@@ -43,25 +45,45 @@ def with_block(weights: Weights, layer: int, block: Weights) -> list[Tensor]:
     return [*weights[: layer - 1], *block, *weights[layer + 1 :]]
 
 
-def improve_block(
-    problem: Problem, weights: Weights, layer: int, budget: Budget, *, seed: int = 0, rounds: int = 10
-) -> list[Tensor]:
-    """The network after the shallow solver's `rounds` on one block; itself unless the loss fell.
+@dataclass(frozen=True)
+class Solved:
+    """A block after its solve.
 
-    A block of `interpolate` that did not come to fit exactly changes Z_{l+1} a little, so the whole loss is evaluated.
-    Below a layer without neurons there is nothing to improve.
+    Attributes:
+        weights: the network with the block replaced where that is cheaper; else the given one.
+        block: the shallow problem that was solved; None where the layer above has no neurons.
+        proof: the best lower bound on the block's cost; None without one.
+        Lambda: the multiplier of the last layer, for `interpolate` and its block alone.
+    """
+
+    weights: list[Tensor]
+    block: Problem | None = None
+    proof: Proof | None = None
+    Lambda: Float[Tensor, "N nL"] | None = None
+
+
+def solve_block(
+    problem: Problem,
+    weights: Weights,
+    layer: int,
+    budget: Budget,
+    *,
+    certify: str = "none",
+    gap: float = 1e-4,
+    seed: int = 0,
+) -> Solved:
+    """Solve one block as `solve` does, in turns of solver and certifiers, within the budget's time and rounds.
+
+    A block that did not come to fit its targets exactly changes Z_{l+1} a little, so the whole loss decides.
     """
     if not has_outputs(weights, layer):
-        return list(weights)
+        return Solved(list(weights))
     block = block_problem(problem, weights, layer)
-    limits = Budget(budget.time_limit, max_iterations=rounds, started=budget.started)
-    solver = ShallowSolver(block, limits, _no_bound, options=ShallowOptions(), seed=seed, init=weights[layer - 1])
-    network = solver.reduced(run(solver, limits).state.best)
-    changed = with_block(weights, layer, network.weights())
+    certify = "fast" if certify == "auto" else certify  # a block's bound says nothing of the whole: `full` asks for it
+    turns = Turns(block, budget, certify, gap, seed, weights[layer - 1], None)
+    outcome = turns.take()
+    changed = with_block(weights, layer, turns.network(outcome).weights())
     before, after = evaluate(problem, weights), evaluate(problem, changed)
-    exact = problem.fits_as_well(after.residual, before.residual)
-    return changed if exact and after.total < before.total else list(weights)
-
-
-def _no_bound(Lambda: Tensor, maximum: float) -> float | None:
-    return None
+    cheaper = after.total < before.total and problem.fits_as_well(after.residual, before.residual)
+    Lambda = turns.solver.dual(outcome.state) if layer == problem.depth - 1 and problem.interpolates else None
+    return Solved(changed if cheaper else list(weights), block, turns.best, Lambda)

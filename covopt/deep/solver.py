@@ -12,13 +12,13 @@ No bound comes from here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from covopt.deep.blocks import improve_block
+from covopt.deep.blocks import solve_block
 from covopt.deep.pruning import parts, reduced, with_parts
 from covopt.loop import Budget, Progress, Status
 from covopt.model.problem import Problem
@@ -216,9 +216,9 @@ class DeepSolver:
         state.calm = state.calm + 1 if calm else 0
 
     def _block(self, state: State, layer: int) -> list[Tensor]:
-        weights, rounds = state.best, self.options.rounds
-        changed = improve_block(self.problem, weights, layer, self.budget, seed=self._seed, rounds=rounds)
-        return changed if self._narrow(changed) else weights
+        limits = replace(self.budget, max_iterations=self.options.rounds)
+        changed = solve_block(self.problem, state.best, layer, limits, seed=self._seed).weights
+        return changed if self._narrow(changed) else state.best
 
     # -- parts of the steps -------------------------------------------------------------------------------------
 

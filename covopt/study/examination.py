@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from covopt.deep.layers import report, solve_block
+from covopt.deep.blocks import solve_block
+from covopt.deep.layers import report
 from covopt.deep.missing_neuron import Escape, find_escape
 from covopt.deep.onward import train_on
 from covopt.deep.pruning import parts
@@ -68,8 +69,10 @@ def examine(
             lower, certificate = None, Certificate.NONE
             if not budget.spent():
                 share = Budget(budget.seconds() + budget.remaining() / layer, started=budget.started)
-                lower, certificate, _, better = solve_block(problem, weights, layer, share, certify, gap, seed)
-                solved = evaluate(problem, better).total
+                block = solve_block(problem, weights, layer, share, certify=certify, gap=gap, seed=seed)
+                solved = evaluate(problem, block.weights).total
+                if block.proof is not None:
+                    lower, certificate = block.proof.lower, block.proof.certificate
         facts = report(problem, weights, layer, lower, certificate, None if escape is None else escape.value)
         found.append(Examined(facts, escape, grown[layer - 1], solved))
     return found[::-1]
