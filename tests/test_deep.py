@@ -179,7 +179,7 @@ def test_a_network_that_fits_for_the_first_time_is_a_gain_and_none_is_not() -> N
     state.costs = [math.inf] * solver.options.starts
     first = solver.step(state)
     assert first.due == math.isfinite(first.cost)
-    assert first.calm == 0
+    assert not first.calm
     assert solver.finished(first) is None
 
 

@@ -32,6 +32,17 @@ from covopt.training.trainer import initial
 # that of two exact fits the looser one never wins by its looseness.
 SAVED = 10.0
 
+# Widths of the draws relative to the usual one, and scales of the draws, in turns.
+SPREAD, SCALES = (1.0, 1.5, 2.0), (0.5, 0.35, 0.2)
+# Networks of a batch that are refined, at most, and only those whose cost is at most this much above the best one's.
+ELITE, PROMISING = 6, 0.03
+# Rounds of the shallow solver on one block.
+ROUNDS = 8
+# A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
+BRISK = 1e-3
+# A pass over the blocks that lowers the cost by less than this, relative, is calm: it is the last, all starts drawn.
+GAIN = 1e-6
+
 
 @dataclass(frozen=True)
 class DeepOptions:
@@ -40,28 +51,13 @@ class DeepOptions:
     Attributes:
         starts: networks drawn in all.
         batch: of them, explored together.
-        spread, scales: widths of the draws relative to the usual one, and scales of the draws, in turns.
-        elite: networks of a batch that are refined, at most.
-        promising: only those whose cost is at most this much above the best one's, relative.
         widening: neurons added to each hidden layer of copies of the best network, relative to its width, and their
             strength, relative to the layer's root mean square.
-        rounds: of the shallow solver on one block.
-        brisk: a pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
-        gain: a pass over the blocks that lowers the cost by less than this, relative, is calm.
-        patience: calm passes in a row that end the solve.
     """
 
     starts: int = 48
     batch: int = 24
-    spread: tuple[float, ...] = (1.0, 1.5, 2.0)
-    scales: tuple[float, ...] = (0.5, 0.35, 0.2)
-    elite: int = 6
-    promising: float = 0.03
     widening: tuple[tuple[float, float], ...] = ((0.5, 0.5), (1.0, 1.0))
-    rounds: int = 8
-    brisk: float = 1e-3
-    gain: float = 1e-6
-    patience: int = 1
 
 
 @dataclass
@@ -72,7 +68,7 @@ class State:
         best: the best network so far; cost: its cost.
         costs: of each start so far, the lowest that came of it.
         pool: starts explored but not refined yet.
-        calm: passes over the blocks in a row that gained nothing.
+        calm: whether the last pass over the blocks gained nothing.
         due: whether the best network is improved before the next batch.
     """
 
@@ -81,7 +77,7 @@ class State:
     costs: list[float] = field(default_factory=list)
     pool: list[int] = field(default_factory=list)
     networks: dict[int, list[Tensor]] = field(default_factory=dict)
-    calm: int = 0
+    calm: bool = False
     due: bool = False
 
 
@@ -139,8 +135,8 @@ class DeepSolver:
         return state
 
     def finished(self, state: State) -> Status | None:
-        """CONVERGED after `patience` calm passes over the blocks, when all starts are drawn."""
-        done = state.calm >= self.options.patience and not state.pool and not self._drawing(state)
+        """CONVERGED after a calm pass over the blocks, when all starts are drawn."""
+        done = state.calm and not state.pool and not self._drawing(state)
         return Status.CONVERGED if done else None
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
@@ -176,8 +172,8 @@ class DeepSolver:
             state.costs.append(self._cost(fitted))
             self._keep(state, fitted)
         self._lowest = min(self._lowest, *value.values())
-        worst = (1.0 + options.promising) * self._lowest
-        ranked = sorted(numbers, key=lambda k: value[k])[: options.elite]
+        worst = (1.0 + PROMISING) * self._lowest
+        ranked = sorted(numbers, key=lambda k: value[k])[:ELITE]
         state.pool = [k for k in ranked if value[k] <= worst]
         state.networks, state.due = {k: found[k - first] for k in state.pool}, True
 
@@ -207,16 +203,15 @@ class DeepSolver:
             if self.budget.spent():
                 return
             self._keep(state, self._block(state, layer))
-            if self._fell(before, state.cost, self.options.brisk):
+            if self._fell(before, state.cost, BRISK):
                 break
         self._keep(state, self._descend([state.best], POLISHING)[0])
         self._keep(state, reduced(self.problem, state.best), at_most=True)
-        state.due = self._fell(before, state.cost, self.options.brisk)
-        calm = math.isfinite(before) and not self._fell(before, state.cost, self.options.gain)
-        state.calm = state.calm + 1 if calm else 0
+        state.due = self._fell(before, state.cost, BRISK)
+        state.calm = math.isfinite(before) and not self._fell(before, state.cost, GAIN)
 
     def _block(self, state: State, layer: int) -> list[Tensor]:
-        limits = replace(self.budget, max_iterations=self.options.rounds)
+        limits = replace(self.budget, max_iterations=ROUNDS)
         changed = solve_block(self.problem, state.best, layer, limits, seed=self._seed).weights
         return changed if self._narrow(changed) else state.best
 
@@ -239,8 +234,8 @@ class DeepSolver:
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
         """The network becomes the best one if it costs less (with `at_most`, up to rounding)."""
         cost = self._cost(weights)
-        if cost < state.cost * (1.0 - self.options.gain):
-            state.calm = 0
+        if cost < state.cost * (1.0 - GAIN):
+            state.calm = False
         if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):
             state.best, state.cost = [W.clone() for W in weights], cost
 
@@ -257,11 +252,11 @@ class DeepSolver:
 
     def _draw(self, number: int) -> list[Tensor]:
         """A start: narrow and small, since the lowest minima, of low rank, are met more often from there."""
-        options, outputs, samples = self.options, self.problem.Y.shape[1], self.problem.samples
+        outputs, samples = self.problem.Y.shape[1], self.problem.samples
         usual = max(10.0, 2.0 * outputs, 3.0 * math.sqrt(samples))
-        width = round(usual * options.spread[number % len(options.spread)])
+        width = round(usual * SPREAD[number % len(SPREAD)])
         widths = [min(width, self._max_width or width)] * (self.problem.depth - 1)
-        scale = options.scales[number % len(options.scales)]
+        scale = SCALES[number % len(SCALES)]
         return initial(self._smooth, widths, _mixed(self._seed, number), scale)
 
     def _widened(self, weights: list[Tensor], part: float, strength: float) -> list[Tensor]:

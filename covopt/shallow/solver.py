@@ -30,6 +30,7 @@ from covopt.shallow.datafits import MultiplierFit, largest_mu, make_fit, mixture
 from covopt.shallow.master import Mixture
 from covopt.shallow.networks import Network, NetworkBuilder
 from covopt.shallow.sliding import Eliminated, Joint, SlideOptions, slide
+from covopt.training.lbfgs import WINDOW
 
 UNHEARD = 1e-6
 """What directions that are left out may add to h."""
@@ -276,7 +277,7 @@ class ShallowSolver:
             return self.options.sliding
         (N, r), n, m = self._X.shape, len(mixture.eta), mixture.Lambda.shape[1]
         effort = self.options.efforts[last.effort]
-        descent = SlideOptions().descent.window * N * n * (4.0 * (r + m) + min(N, n))
+        descent = WINDOW * N * n * (4.0 * (r + m) + min(N, n))
         # A search's multiplications take about four times as long: its matrices are small and its rest is entrywise.
         search = 8.0 * (effort.starts + n) * effort.steps * effort.inner * N * r
         gained = max(0.0, last.mixture.value - mixture.value) / mixture.value
