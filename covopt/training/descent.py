@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from covopt.training.lbfgs import CURVATURE, DECREASE, TRIALS
+
 _dot = torch.linalg.vecdot
 Function = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Rows (b, P) to values (b,) and gradients (b, P)."""
@@ -21,10 +23,8 @@ FINAL = 1e-2
 """The part of Adam's first learning rate at which its cosine ends."""
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 """Adam's rates of decay, and what keeps its divisor from 0."""
-DECREASE, CURVATURE = 1e-4, 0.9
-"""The constants of the weak Wolfe conditions."""
-PATIENCE, TRIALS = 10, 25
-"""Trials of a line search after which any sufficient decrease is taken, and after which it is given up."""
+PATIENCE = 10
+"""Trials of a line search after which any sufficient decrease is taken."""
 
 
 @dataclass(frozen=True)
