@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -152,15 +151,11 @@ def _examined(problem: Problem, attempt: Attempt, options: SolveOptions) -> tupl
     budget = options.budget
     if options.callback is not None and attempt.history:
         options.callback(replace(attempt.history[-1], seconds=budget.seconds(), phase="examining each hidden layer"))
-    widest = (options.max_width or math.inf) if options.method == "cone" else 0  # rivals are reported as they came
     return examine(
         problem,
         attempt.weights,
-        budget,
-        certify=options.certify,
-        gap=options.gap,
-        seed=options.seed,
-        widest=widest,
+        options,
+        improve=options.method == "cone",  # rivals are reported as they came
     )
 
 

@@ -131,7 +131,7 @@ def _cheapest_simple(problem: Problem) -> list[Tensor] | None:
 def _deep(problem: Problem, options: SolveOptions) -> Attempt:
     effort, units = DeepOptions(starts=options.starts or DRAWS), Units.of(problem)
     inner = _within(units, options)
-    solver = DeepSolver(units.problem, inner.budget, effort, inner.seed, inner.init, inner.max_width)
+    solver = DeepSolver(units.problem, effort, inner.seed, inner.init, inner.max_width)
     outcome = run(solver, inner.budget, inner.callback)
     proof = proofs.spectral_proof(problem, SPECTRAL * options.budget.time_limit) if options.certify != "none" else None
     attempt = Attempt(outcome.state.best, outcome.status, outcome.history, proof, outcome.state.costs)

@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from instances import Instance, gaussian, instances
 
 import covopt
-from covopt.deep.blocks import block_problem, improve_block, with_block
+from covopt.attempt import SolveOptions
+from covopt.certify.proofs import spectral_proof
+from covopt.deep.blocks import block_problem, solve_block, with_block
+from covopt.deep.missing_neuron import find_escape
 from covopt.deep.pruning import balanced, mergeable, reduced, with_parts
 from covopt.deep.solver import DeepOptions, DeepSolver
 from covopt.loop import Budget, run
@@ -94,7 +97,7 @@ def test_a_block_costs_what_the_network_costs_less_the_other_layers(instance: In
 def test_improving_a_block_never_raises_the_loss_and_touches_only_it(layer: int) -> None:
     problem = small(seed=3)
     weights = descend(problem, [initial(problem, [6, 6], 0)], EXPLORING)[0]
-    changed = improve_block(problem, weights, layer, Budget(30.0), rounds=6)
+    changed = solve_block(problem, weights, layer, SolveOptions(Budget(30.0, max_iterations=6), certify="none")).weights
     assert evaluate(problem, changed).total <= evaluate(problem, weights).total
     untouched = 2 if layer == 1 else 0
     assert torch.equal(changed[untouched], weights[untouched])
@@ -170,14 +173,14 @@ def _distance(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
 
 def test_a_network_that_fits_for_the_first_time_is_a_gain_and_none_is_not() -> None:
     X = gaussian(3, 2, seed=0)
-    solver = DeepSolver(make_problem(X, gaussian(3, 1, seed=1), depth=3), Budget(60.0))
-    state = solver.init()
+    solver = DeepSolver(make_problem(X, gaussian(3, 1, seed=1), depth=3))
+    state = solver.init(Budget(60.0))
     state.best = [state.best[0][:0], state.best[1][:0, -1:], state.best[2][:, -1:]]
     state.cost = math.inf  # as where no network that is there at once fits
     state.costs = [math.inf] * solver.options.starts
-    first = solver.step(state)
+    first = solver.step(state, Budget(60.0))
     assert first.due == math.isfinite(first.cost)
-    assert first.calm == 0
+    assert not first.calm
     assert solver.finished(first) is None
 
 
@@ -232,7 +235,7 @@ def test_the_same_seed_gives_the_same_answer_and_the_width_is_limited() -> None:
 
     def cost(seed: int, width: int | None = None) -> tuple[float, list[int]]:
         budget = Budget(60.0, max_iterations=3)
-        state = run(DeepSolver(problem, budget, FEW, seed=seed, max_width=width), budget).state
+        state = run(DeepSolver(problem, FEW, seed=seed, max_width=width), budget).state
         return state.cost, [len(W) for W in state.best[:-1]]
 
     assert cost(0) == cost(0)
@@ -257,6 +260,55 @@ def test_the_other_methods_answer_too(method: str) -> None:
     assert result.cost == pytest.approx(min(result.starts), rel=1e-9)
     assert result.widths == [6, 6]
     assert 0.0 <= result.lower <= result.cost
+
+
+def assert_layers_are_those_of_the_network(result: covopt.Result) -> None:
+    """That everything told of each hidden layer follows from the weights that are returned."""
+    problem, weights = result.problem, result.weights
+    assert [told.layer for told in result.layers] == list(range(1, problem.depth))
+    for told in result.layers:
+        Z = preactivations(problem, weights)[told.layer - 1]
+        Zs = torch.cat([problem.activation(Z), torch.full_like(Z[:, :1], problem.beta)], dim=1)
+        assert told.width == len(weights[told.layer - 1])
+        assert told.rank_K == int(torch.linalg.matrix_rank(Z, rtol=1e-8))
+        assert told.rank_Ks == int(torch.linalg.matrix_rank(Zs, rtol=1e-8))
+        escape = find_escape(problem, weights, told.layer, seed=result.seed)
+        assert told.stationarity == pytest.approx(escape.value, rel=1e-9)
+        if told.gap is None:  # the time was up
+            assert told.gap_certificate == "none"
+            continue
+        block = block_problem(problem, weights, told.layer)
+        own = evaluate(block, weights[told.layer - 1 : told.layer + 1]).total
+        scale = result.cost if told.layer == problem.depth - 1 else result.cost / problem.lam
+        lower = own - told.gap * scale  # the bound that the gap was made of
+        if told.gap_certificate == "spectral":
+            assert lower == pytest.approx(spectral_proof(block, 10.0).lower, rel=1e-9)
+        else:
+            solved = covopt.solve(
+                block.X, block.Y, lam=None if block.interpolates else block.lam, bias=block.beta, certify="fast"
+            )
+            assert lower <= solved.cost * (1.0 + 1e-9)
+            assert result.certify == "full" or lower >= solved.lower * (1.0 - 1e-3)  # full goes on until the time is up
+
+
+@pytest.mark.parametrize(("inputs", "certify"), [(3, "fast"), (2, "fast"), (2, "full")])
+def test_what_is_told_of_a_layer_holds_for_the_network_that_is_returned(inputs: int, certify: str) -> None:
+    X, Y = gaussian(8, inputs, seed=1), gaussian(8, 2, seed=2)
+    rough = initial(make_problem(X, Y, lam=1e-2, depth=3), [6, 2], 0)  # both blocks come out cheaper
+    effort = {"starts": 1, "max_iterations": 1, "time_limit": 60 if certify == "fast" else 6, "certify": certify}
+    result = covopt.solve(X, Y, lam=1e-2, depth=3, init=rough, **effort)
+    assert result.cost < min(result.starts)
+    assert_layers_are_those_of_the_network(result)
+
+
+@pytest.mark.parametrize("method", ["hidden", "train"])
+def test_rivals_come_back_as_they_are_where_a_block_needs_no_neuron(method: str) -> None:
+    X, Y = gaussian(8, 3, seed=1), gaussian(8, 2, seed=2)
+    question = {"lam": 10.0, "depth": 3, "method": method, "width": 3, "starts": 1, "max_iterations": 1}
+    result = covopt.solve(X, Y, time_limit=10, **question)
+    assert result.widths == [3, 3]
+    assert result.cost == pytest.approx(result.starts[0], rel=1e-12)
+    assert_layers_are_those_of_the_network(result)
 
 
 @pytest.mark.parametrize("name", ["width", "max_width", "starts"])

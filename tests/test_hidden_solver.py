@@ -93,10 +93,10 @@ def test_a_layer_s_loss_depends_on_its_neighbours_only(instance: Instance) -> No
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy", "interpolate"])
 def test_the_loss_never_rises_and_the_three_faces_agree(depth: int, loss: str) -> None:
     problem = digits_like(depth, loss)
-    solver = HiddenSolver(problem, Budget(), width=11, seed=1, options=HiddenOptions(tikhonov=(0.0,), steps=(10, 40)))
-    state = solver.init()
+    solver = HiddenSolver(problem, width=11, seed=1, options=HiddenOptions(tikhonov=(0.0,), steps=(10, 40)))
+    state = solver.init(Budget(60.0))
     for _ in range(4):
-        before, state = state, solver.step(state)
+        before, state = state, solver.step(state, Budget(60.0))
         assert state.loss <= before.loss
         assert state.cost <= before.cost
         assert hidden.infeasibility(problem, state.Z) < 1e-9
@@ -107,7 +107,7 @@ def test_the_loss_never_rises_and_the_three_faces_agree(depth: int, loss: str) -
         assert float(hidden.objective(problem, state.Z)) == pytest.approx(cost, rel=1e-8)
         assert state.loss == pytest.approx(cost, rel=1e-8)
         assert float(covariance.objective(problem, pairs, ZL)) == pytest.approx(cost, rel=1e-4)
-    assert state.cost < 0.9 * solver.init().cost
+    assert state.cost < 0.9 * solver.init(Budget(60.0)).cost
 
 
 @pytest.mark.parametrize("depth", [2, 3, 4])

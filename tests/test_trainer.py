@@ -20,7 +20,7 @@ from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, objective
 from covopt.model.weights import gradient as gradient_of
 from covopt.training.batch import Batch, buckets, work
-from covopt.training.descent import Adam, AdamOptions, BatchedLBFGS, LBFGSOptions
+from covopt.training.descent import Adam, AdamOptions, BatchedLBFGS
 from covopt.training.trainer import TrainerOptions, initial, train, train_best
 
 CASES = Path(__file__).parent / "cases" / "shallow_exact.json"
@@ -108,9 +108,8 @@ def test_every_row_of_lbfgs_descends_by_itself_to_its_minimum(memory: int) -> No
         return 0.5 * (y * g).sum(dim=1), torch.cat([torch.zeros_like(g[:, :1]), g], dim=1)
 
     start = torch.cat([torch.arange(5.0, dtype=torch.float64)[:, None], gaussian(5, 8, seed=5)], dim=1)
-    options = LBFGSOptions(memory=memory)
-    descent = BatchedLBFGS(function, start, options)
-    alone = [BatchedLBFGS(function, start[i : i + 1], options) for i in range(5)]
+    descent = BatchedLBFGS(function, start, memory)
+    alone = [BatchedLBFGS(function, start[i : i + 1], memory) for i in range(5)]
     for _ in range(60):
         before = descent.f
         descent.iterate()

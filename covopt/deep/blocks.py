@@ -7,15 +7,17 @@ problem itself. So the shallow solver, its oracle and its certificates serve eve
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from jaxtyping import Float
 from torch import Tensor
 
-from covopt.loop import Budget, run
+from covopt.attempt import SolveOptions
+from covopt.certify.dual import Proof
 from covopt.model.loss import parse_loss
 from covopt.model.problem import FITS, Problem
 from covopt.model.weights import Weights, evaluate, preactivations
-from covopt.shallow.solver import ShallowSolver
+from covopt.shallow.alternation import Alternation
 
 
 def block_problem(problem: Problem, weights: Weights, layer: int) -> Problem:
@@ -43,25 +45,42 @@ def with_block(weights: Weights, layer: int, block: Weights) -> list[Tensor]:
     return [*weights[: layer - 1], *block, *weights[layer + 1 :]]
 
 
-def improve_block(
-    problem: Problem, weights: Weights, layer: int, budget: Budget, *, seed: int = 0, rounds: int = 10
-) -> list[Tensor]:
-    """The network after the shallow solver's `rounds` on one block; itself unless the loss fell.
+@dataclass(frozen=True)
+class Solved:
+    """A block after its solve.
 
-    A block of `interpolate` that did not come to fit exactly changes Z_{l+1} a little, so the whole loss is evaluated.
-    Below a layer without neurons there is nothing to improve.
+    Attributes:
+        weights: the network with the block replaced where that is cheaper; else the given one.
+        block: the shallow problem that was solved; None where the layer above has no neurons.
+        proof: the best lower bound on the block's cost; None without one.
+        Lambda: the multiplier of the last layer, for `interpolate` and its block alone.
+    """
+
+    weights: list[Tensor]
+    block: Problem | None = None
+    proof: Proof | None = None
+    Lambda: Float[Tensor, "N nL"] | None = None
+
+
+def solve_block(
+    problem: Problem,
+    weights: Weights,
+    layer: int,
+    options: SolveOptions,
+) -> Solved:
+    """Solve one block as `solve` does, in turns of search and certifiers, within the budget's time and rounds.
+
+    A block that did not come to fit its targets exactly changes Z_{l+1} a little, so the whole loss decides.
     """
     if not has_outputs(weights, layer):
-        return list(weights)
+        return Solved(list(weights))
     block = block_problem(problem, weights, layer)
-    limits = Budget(budget.time_limit, max_iterations=rounds, started=budget.started)
-    solver = ShallowSolver(block, _no_bound, seed=seed, init=weights[layer - 1])
-    network = solver.reduced(run(solver, limits).state.best, limits)
-    changed = with_block(weights, layer, network.weights())
+    # A block's bound says nothing of the whole: only `full` asks for more of it than comes with the search.
+    certify = "fast" if options.certify == "auto" else options.certify
+    asked = SolveOptions(options.budget, certify=certify, gap=options.gap, seed=options.seed)
+    attempt = Alternation(block, asked, weights[layer - 1]).solve()
+    changed = with_block(weights, layer, attempt.weights)
     before, after = evaluate(problem, weights), evaluate(problem, changed)
-    exact = problem.fits_as_well(after.residual, before.residual)
-    return changed if exact and after.total < before.total else list(weights)
-
-
-def _no_bound(Lambda: Tensor, maximum: float) -> float | None:
-    return None
+    cheaper = after.total < before.total and problem.fits_as_well(after.residual, before.residual)
+    Lambda = attempt.Lambda if layer == problem.depth - 1 and problem.interpolates else None
+    return Solved(changed if cheaper else list(weights), block, attempt.proof, Lambda)

@@ -6,87 +6,94 @@ minimum and a proved bound. Nothing here proves that the whole network is at a m
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from covopt.attempt import SolveOptions
-from covopt.certify.proofs import agreed
-from covopt.deep.blocks import block_problem, has_outputs, with_block
+from covopt.certify import proofs
+from covopt.deep.blocks import Solved, block_problem, has_outputs, solve_block
 from covopt.deep.missing_neuron import find_escape
 from covopt.deep.pruning import mergeable
 from covopt.linalg.psd import thin
-from covopt.loop import Budget, Certificate
+from covopt.loop import Certificate
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.result import Layer
-from covopt.shallow.alternation import Alternation
+
+IMPROVING = 0.7
+"""The part of the time for solving blocks that may be replaced; the rest is for those whose neighbours then changed."""
+SPECTRAL = 0.1
+"""The part of the time left that a spectral bound may take."""
 
 
 def examine(
     problem: Problem,
-    weights: Weights,
-    budget: Budget,
+    weights: list[Tensor],
+    options: SolveOptions,
     *,
-    certify: str = "fast",
-    gap: float = 1e-4,
-    seed: int = 0,
-    layers: Sequence[int] | None = None,
-    widest: float = math.inf,
+    improve: bool,
 ) -> tuple[list[Layer], list[Tensor]]:
-    """A report of every hidden layer, and the network with those blocks replaced that came out cheaper.
+    """The network, and a report of each of its hidden layers.
+
+    Blocks are solved from the last hidden layer down. A block that is replaced makes other problems of those beside it,
+    so what was proved of them is proved anew before anything is reported.
 
     Args:
         problem: the question, of any depth.
         weights: W_1 ... W_L.
-        budget: shared by the layers that are left.
-        certify: none leaves the gaps out.
-        gap: relative gap at which a block's solve stops.
-        seed: of the searches.
-        layers: which; None for all.
-        widest: no block is replaced by one with more neurons than this.
+        options: those of the solve. The layers share its time, and what that does not suffice to prove has no gap; no
+            block is replaced by one with more than `max_width` neurons.
+        improve: whether blocks that come out cheaper are replaced; else the network is returned as it is.
     """
-    chosen = list(range(1, problem.depth)) if layers is None else list(layers)
-    found: list[Layer] = []
-    for place, layer in enumerate(reversed(chosen)):
-        share = Budget(budget.seconds() + budget.remaining() / (len(chosen) - place), started=budget.started)
-        lower, certificate, Lambda = None, Certificate.NONE, None
-        if certify != "none" or problem.interpolates:
-            lower, certificate, Lambda, better = solve_block(problem, weights, layer, share, certify, gap, seed)
-            weights = better if len(better[layer - 1]) <= widest else weights
-        value = None
-        if Lambda is not None or not problem.interpolates:
-            value = find_escape(problem, weights, layer, Lambda=Lambda, seed=seed).value
-        found.append(report(problem, weights, layer, lower, certificate, value))
-    return found[::-1], list(weights)
+    layers = range(problem.depth - 1, 0, -1)
+    solved: dict[int, Solved] = {}
+    first = _share(options, 1.0 / IMPROVING) if improve else options
+    for layer in layers:
+        solved[layer] = solve_block(problem, weights, layer, _share(first, layer))
+        better = solved[layer].weights
+        if improve and (options.max_width is None or len(better[layer - 1]) <= options.max_width):
+            weights = better
+    for layer in layers:
+        if not _holds(solved[layer], problem, weights, layer):
+            solved[layer] = _renewed(solved[layer], problem, weights, layer, _share(options, layer))
+    return [_examined(problem, weights, layer, solved[layer], options.seed) for layer in reversed(layers)], weights
 
 
-def solve_block(
-    problem: Problem, weights: Weights, layer: int, budget: Budget, certify: str, gap: float, seed: int
-) -> tuple[float | None, Certificate, Tensor | None, Weights]:
-    """Solve one block, in turns of solver and certifiers.
+def _share(options: SolveOptions, parts: float) -> SolveOptions:
+    """The same with one of so many parts of the time left."""
+    budget = options.budget
+    return replace(options, budget=replace(budget, time_limit=budget.seconds() + budget.remaining() / parts))
 
-    Returns:
-        A lower bound on the block's cost, its kind, the multiplier Lambda of the last layer (for `interpolate`), and
-        the network with the block replaced where that is cheaper.
-    """
-    if not has_outputs(weights, layer):
-        return None, Certificate.NONE, None, weights
+
+def _holds(solved: Solved, problem: Problem, weights: Weights, layer: int) -> bool:
+    """Whether the block that was solved is still that of the network."""
+    if solved.block is None:
+        return True
     block = block_problem(problem, weights, layer)
-    certify = "fast" if certify == "auto" else certify  # a block's bound says nothing of the whole: `full` asks for it
-    options = SolveOptions(budget, certify=certify, gap=gap, seed=seed)
-    attempt = Alternation(block, options, weights[layer - 1]).solve()
-    network, proof = attempt.weights, attempt.proof
-    changed = with_block(weights, layer, network)
-    before, after = evaluate(problem, weights), evaluate(problem, changed)
-    # A block that misses its targets is another block, of which the bound says nothing.
-    answers = block.allows(evaluate(block, network).residual)
-    if answers and after.total < before.total and problem.fits_as_well(after.residual, before.residual):
-        weights = changed
-    Lambda = attempt.Lambda if layer == problem.depth - 1 and problem.interpolates else None
-    lower, certificate = (proof.lower, proof.certificate) if proof is not None else (None, Certificate.NONE)
-    return lower, certificate, Lambda, weights
+    return torch.equal(block.X, solved.block.X) and torch.equal(block.Y, solved.block.Y)
+
+
+def _renewed(solved: Solved, problem: Problem, weights: list[Tensor], layer: int, options: SolveOptions) -> Solved:
+    """What is proved of the block as it is now; nothing where the time is up."""
+    block, proof = block_problem(problem, weights, layer), solved.proof
+    if options.budget.spent() or solved.block is None:
+        return Solved(list(weights))
+    if proof is not None and proof.certificate is Certificate.SPECTRAL and solved.Lambda is None:
+        return replace(solved, proof=proofs.spectral_proof(block, SPECTRAL * options.budget.remaining()))
+    if torch.equal(block.X, solved.block.X):  # rounding moved the targets
+        return replace(solved, proof=None if proof is None else replace(proof, lower=proofs.recheck(block, proof)))
+    return solve_block(problem, weights, layer, options)
+
+
+def _examined(problem: Problem, weights: Weights, layer: int, solved: Solved, seed: int) -> Layer:
+    value = None
+    if solved.Lambda is not None or not problem.interpolates:
+        value = find_escape(problem, weights, layer, Lambda=solved.Lambda, seed=seed).value
+    proof = solved.proof
+    lower, certificate = (None, Certificate.NONE) if proof is None else (proof.lower, proof.certificate)
+    return report(problem, weights, layer, lower, certificate, value)
 
 
 def report(
@@ -97,7 +104,7 @@ def report(
     certificate: Certificate,
     stationarity: float | None,
 ) -> Layer:
-    """What is known of one hidden layer, with the bound of `solve_block` and the value of `find_escape`."""
+    """What is known of one hidden layer, with a lower bound on its block's cost and the value of `find_escape`."""
     Z = preactivations(problem, weights)[layer - 1]
     Zs = with_bias(problem.activation(Z), problem.beta)
     total, relative = evaluate(problem, weights).total, None
@@ -105,13 +112,13 @@ def report(
         block, parts = block_problem(problem, weights, layer), weights[layer - 1 : layer + 1]
         cost = evaluate(block, parts).total
         scale = problem.lam if layer < problem.depth - 1 else 1.0
-        relative = scale * (cost - agreed(block, parts, cost, lower)) / total
+        relative = scale * (cost - proofs.agreed(block, parts, cost, lower)) / total
     return Layer(
         layer=layer,
         width=len(weights[layer - 1]),
         stationarity=stationarity,
         gap=relative,
-        gap_certificate=certificate,
+        gap_certificate=Certificate.NONE if relative is None else certificate,
         rank_K=int(thin(Z).rank) if Z.shape[1] else 0,
         rank_Ks=int(thin(Zs).rank),
         mergeable=len(mergeable(weights, layer)),

@@ -1,4 +1,7 @@
-"""Fewer neurons in the hidden layers of a deep network at no higher cost: dead ones dropped, aligned ones merged."""
+"""Fewer neurons in the hidden layers of a deep network at no higher cost: dead ones dropped, aligned ones merged.
+
+Two layers have more to go by (shallow/networks.py): there, what is left is optimised again after each merge.
+"""
 
 from __future__ import annotations
 

@@ -45,35 +45,34 @@ from covopt.model.problem import Problem
 from covopt.model.weights import check_weights, evaluate
 from covopt.training.lbfgs import DescentOptions, descend
 
+HELD = (0.0,)
+"""`HiddenOptions.tikhonov` for `interpolate`, where other eps brought nothing and cost deep networks much."""
+MEMORY = 30
+"""L-BFGS's pairs of steps and gradient differences."""
+SLOW = 1e-8
+"""A base point is left when ten steps lower the loss by less than this, relative."""
+QUIET, PATIENCE = 1e-7, 2
+"""A base point from which the loss falls by less than this, relative, has brought nothing; so many end the descent."""
+MISSED = 1e-8
+"""`interpolate`: what of Y may lie outside Im Zs_{L-1}, relative to max |Y|."""
+WIDEST = 100
+"""The default width, at most; `interpolate` takes N + 1."""
+POOL = 40
+"""Candidates for a hidden layer of a start, for each sample."""
+
 
 @dataclass(frozen=True)
 class HiddenOptions:
-    """How far one base point is used, and when the descent ends.
+    """How far one base point is used, and what is descended.
 
     Attributes:
         tikhonov: eps, one after the other, relative to the mean eigenvalue of the Ks of largest trace at the start;
             each until nothing is gained.
-        held: the same for `interpolate`, where they brought nothing and cost deep networks much.
         steps: L-BFGS steps from the first base point and, doubled from base to base, from a later one at most.
-        memory: L-BFGS's pairs of steps and gradient differences.
-        slow: leave a base point when ten steps lower the loss by less than this, relative.
-        quiet: a base point from which the loss falls by less than this, relative, has brought nothing.
-        patience: so many of these in a row end the descent.
-        missed: `interpolate`: what of Y may lie outside Im Zs_{L-1}, relative to max |Y|.
-        widest: the default width, at most; `interpolate` takes N + 1.
-        pool: candidates for a hidden layer of a start, for each sample.
     """
 
     tikhonov: tuple[float, ...] = (1e-3, 1e-5, 1e-7, 0.0)
-    held: tuple[float, ...] = (0.0,)
     steps: tuple[int, int] = (10, 2560)
-    memory: int = 30
-    slow: float = 1e-8
-    quiet: float = 1e-7
-    patience: int = 2
-    missed: float = 1e-8
-    widest: int = 100
-    pool: int = 40
 
 
 @dataclass
@@ -84,7 +83,7 @@ class HiddenState:
         Z: a feasible point; the next base point.
         loss: L_r there, with this stage's Tikhonov.
         weights, cost: the best network so far, and its cost without Tikhonov.
-        stage: place in `HiddenOptions.tikhonov` or `held`.
+        stage: place in `HiddenOptions.tikhonov` or `HELD`.
         steps: L-BFGS steps for the next base point, at most.
         calm: base points in a row that brought nothing.
     """
@@ -103,8 +102,7 @@ class HiddenSolver:
 
     Args:
         problem: any depth, solved in its own dtype on its own device.
-        budget: the clock.
-        width: of every hidden layer; None takes N + 1, at most `HiddenOptions.widest` unless for `interpolate`.
+        width: of every hidden layer; None takes N + 1, at most 100 unless for `interpolate`.
         seed: of the random start.
         init: weights [W_1, ..., W_L] to start from instead.
 
@@ -115,22 +113,21 @@ class HiddenSolver:
     def __init__(
         self,
         problem: Problem,
-        budget: Budget,
         width: int | None = None,
         seed: int = 0,
         init: Sequence[Float[Tensor, "_ _"]] | None = None,
         options: HiddenOptions | None = None,
     ) -> None:
-        self.problem, self.budget, self.options = problem, budget, options or HiddenOptions()
+        self.problem, self.options = problem, options or HiddenOptions()
         most = problem.samples + 1
-        self.width = width or (most if problem.interpolates else min(most, self.options.widest))
+        self.width = width or (most if problem.interpolates else min(most, WIDEST))
         self._start = None if init is None else [W.to(problem.X) for W in init]
         if self._start is not None:
             check_weights(problem, self._start)
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._first = thin(problem.Xt)
         self._scale = 0.0
-        self._stages = self.options.held if problem.interpolates else self.options.tikhonov
+        self._stages = HELD if problem.interpolates else self.options.tikhonov
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
@@ -149,19 +146,20 @@ class HiddenSolver:
 
     def step(self, state: HiddenState, budget: Budget) -> HiddenState:
         """L-BFGS around the base point that the last step reached."""
-        Z = self._descend(state)
+        with budget.phase("descent"):
+            Z = self._descend(state, budget)
         loss, (cost, weights) = self._value(Z, state.stage).value, self._network(Z, state.stage)
         new = replace(state, Z=Z, loss=loss, steps=min(2 * state.steps, self.options.steps[1]))
         if cost < state.cost:
             new = replace(new, weights=weights, cost=cost)
-        new.calm = state.calm + 1 if state.loss - loss <= self.options.quiet * abs(loss) else 0
-        if new.calm >= self.options.patience and state.stage + 1 < len(self._stages):
+        new.calm = state.calm + 1 if state.loss - loss <= QUIET * abs(loss) else 0
+        if new.calm >= PATIENCE and state.stage + 1 < len(self._stages):
             new = self._next_stage(new, weights)
         return new
 
     def finished(self, state: HiddenState) -> Status | None:
-        """CONVERGED when base points have brought nothing for `patience` times, with the last eps."""
-        return Status.CONVERGED if state.calm >= self.options.patience else None
+        """CONVERGED when base points have brought nothing PATIENCE times, with the last eps."""
+        return Status.CONVERGED if state.calm >= PATIENCE else None
 
     def progress(self, state: HiddenState, iteration: int, seconds: float) -> Progress:
         """Cost and largest hidden width; this method knows no bound."""
@@ -176,7 +174,7 @@ class HiddenSolver:
         """L_r(project(Z)); infinite for `interpolate` where Y has left the range."""
         rule = self._rule(stage)
         found = hidden.projected_loss(self.problem, Z, rule, self._first if rule.tikhonov == 0.0 else None)
-        allowed = self.options.missed * float(self.problem.Y.abs().max())
+        allowed = MISSED * float(self.problem.Y.abs().max())
         return replace(found, value=math.inf) if self.problem.interpolates and found.missed > allowed else found
 
     def _network(self, Z: hidden.Representations, stage: int) -> tuple[float, list[Tensor]]:
@@ -193,7 +191,7 @@ class HiddenSolver:
         loss = self._value(Z, state.stage + 1).value
         return replace(state, Z=Z, loss=loss, stage=state.stage + 1, steps=self.options.steps[0], calm=0)
 
-    def _descend(self, state: HiddenState) -> list[Tensor]:
+    def _descend(self, state: HiddenState, budget: Budget) -> list[Tensor]:
         bases = hidden.layer_inputs(self.problem, state.Z)
         free = self.problem.depth - 1 if self.problem.interpolates else self.problem.depth
         V = [thin(base).solve(z) for base, z in zip(bases[:free], state.Z[:free], strict=True)]
@@ -211,8 +209,8 @@ class HiddenSolver:
             slopes = [(b.mT @ g).flatten() for b, g in zip(bases[:free], found.gradient[:free], strict=True)]
             return found.value / self.problem.lam, torch.cat(slopes) / self.problem.lam
 
-        options = DescentOptions(memory=self.options.memory, iterations=state.steps, slow=self.options.slow)
-        x = descend(value, torch.cat([v.flatten() for v in V]), self.budget.spent, options)
+        options = DescentOptions(memory=MEMORY, iterations=state.steps, slow=SLOW)
+        x = descend(value, torch.cat([v.flatten() for v in V]), budget.spent, options)
         return self._with_targets(hidden.project(self.problem, representations(x)))
 
     def _with_targets(self, Z: list[Tensor]) -> list[Tensor]:
@@ -232,7 +230,7 @@ class HiddenSolver:
     def _spanning_layer(self, Zs: Float[Tensor, "N d"]) -> Float[Tensor, "N n"]:
         """What pivoted QR takes first out of many neurons, every other one with its kink between two samples."""
         N, d = Zs.shape
-        pool = max(self.options.pool * N, self.width)
+        pool = max(POOL * N, self.width)
         i, j = torch.randint(N, (2, pool), generator=self._generator, device=Zs.device)
         middle = torch.nn.functional.normalize(Zs[i] + Zs[j], dim=1)
         middle[::2] = 0.0
@@ -297,8 +295,8 @@ def descend_best(
 
     for number in range(starts):
         share = budget.seconds() + budget.remaining() / (starts - number)
-        own = Budget(share, budget.max_iterations, budget.started)
-        solver = HiddenSolver(problem, own, width, seed + number, init if number == 0 else None, options)
+        own = replace(budget, time_limit=share)
+        solver = HiddenSolver(problem, width, seed + number, init if number == 0 else None, options)
         outcome = run(solver, own, report)
         costs.append(outcome.state.cost)
         if best is None or outcome.state.cost < best.cost:

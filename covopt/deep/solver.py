@@ -12,13 +12,14 @@ No bound comes from here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from covopt.deep.blocks import improve_block
+from covopt.attempt import SolveOptions
+from covopt.deep.blocks import solve_block
 from covopt.deep.pruning import parts, reduced, with_parts
 from covopt.loop import Budget, Progress, Status
 from covopt.model.problem import Problem
@@ -32,6 +33,17 @@ from covopt.training.trainer import initial
 # that of two exact fits the looser one never wins by its looseness.
 SAVED = 10.0
 
+# Widths of the draws relative to the usual one, and scales of the draws, in turns.
+SPREAD, SCALES = (1.0, 1.5, 2.0), (0.5, 0.35, 0.2)
+# Networks of a batch that are refined, at most, and only those whose cost is at most this much above the best one's.
+ELITE, PROMISING = 6, 0.03
+# Rounds of the shallow solver on one block.
+ROUNDS = 8
+# A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
+BRISK = 1e-3
+# A pass over the blocks that lowers the cost by less than this, relative, is calm: it is the last, all starts drawn.
+GAIN = 1e-6
+
 
 @dataclass(frozen=True)
 class DeepOptions:
@@ -40,28 +52,13 @@ class DeepOptions:
     Attributes:
         starts: networks drawn in all.
         batch: of them, explored together.
-        spread, scales: widths of the draws relative to the usual one, and scales of the draws, in turns.
-        elite: networks of a batch that are refined, at most.
-        promising: only those whose cost is at most this much above the best one's, relative.
         widening: neurons added to each hidden layer of copies of the best network, relative to its width, and their
             strength, relative to the layer's root mean square.
-        rounds: of the shallow solver on one block.
-        brisk: a pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
-        gain: a pass over the blocks that lowers the cost by less than this, relative, is calm.
-        patience: calm passes in a row that end the solve.
     """
 
     starts: int = 48
     batch: int = 24
-    spread: tuple[float, ...] = (1.0, 1.5, 2.0)
-    scales: tuple[float, ...] = (0.5, 0.35, 0.2)
-    elite: int = 6
-    promising: float = 0.03
     widening: tuple[tuple[float, float], ...] = ((0.5, 0.5), (1.0, 1.0))
-    rounds: int = 8
-    brisk: float = 1e-3
-    gain: float = 1e-6
-    patience: int = 1
 
 
 @dataclass
@@ -72,7 +69,7 @@ class State:
         best: the best network so far; cost: its cost.
         costs: of each start so far, the lowest that came of it.
         pool: starts explored but not refined yet.
-        calm: passes over the blocks in a row that gained nothing.
+        calm: whether the last pass over the blocks gained nothing.
         due: whether the best network is improved before the next batch.
     """
 
@@ -81,7 +78,7 @@ class State:
     costs: list[float] = field(default_factory=list)
     pool: list[int] = field(default_factory=list)
     networks: dict[int, list[Tensor]] = field(default_factory=dict)
-    calm: int = 0
+    calm: bool = False
     due: bool = False
 
 
@@ -90,7 +87,6 @@ class DeepSolver:
 
     Args:
         problem: depth >= 3, any loss.
-        budget: the clock.
         options: the effort.
         seed: of the draws and searches.
         init: a network to start from, beside the draws.
@@ -100,16 +96,14 @@ class DeepSolver:
     def __init__(
         self,
         problem: Problem,
-        budget: Budget,
         options: DeepOptions | None = None,
         seed: int = 0,
         init: Weights | None = None,
         max_width: int | None = None,
     ) -> None:
-        self.problem, self.budget, self.options = problem, budget, options or DeepOptions()
+        self.problem, self.options = problem, options or DeepOptions()
         self._seed, self._init, self._max_width = seed, init, max_width
         self._smooth, self._lowest = explored_problem(problem), math.inf
-        self._begun = False
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
@@ -126,21 +120,26 @@ class DeepSolver:
             self._keep(state, given)
             state.networks[0], state.pool = given, [0]
             state.costs = [self._cost(given)]
+        with budget.phase("first networks"):
+            self._begin(state, budget)
         return state
 
     def step(self, state: State, budget: Budget) -> State:
         """The next batch, refinement or pass over the blocks; the clock has no say in their order."""
         if state.pool:
-            self._refine(state)
+            with budget.phase("refining"):
+                self._refine(state, budget)
         elif not state.due and self._drawing(state):
-            self._explore(state)
+            with budget.phase("exploring"):
+                self._explore(state, budget)
         else:
-            self._improve(state)
+            with budget.phase("improving"):
+                self._improve(state, budget)
         return state
 
     def finished(self, state: State) -> Status | None:
-        """CONVERGED after `patience` calm passes over the blocks, when all starts are drawn."""
-        done = state.calm >= self.options.patience and not state.pool and not self._drawing(state)
+        """CONVERGED after a calm pass over the blocks, when all starts are drawn."""
+        done = state.calm and not state.pool and not self._drawing(state)
         return Status.CONVERGED if done else None
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
@@ -150,9 +149,6 @@ class DeepSolver:
 
     def _next(self, state: State) -> str:
         """What `step` does with this state."""
-        if not self._begun:
-            self._begun = True
-            self._begin(state)
         first, options = len(state.costs), self.options
         if state.pool:
             return f"refining the best of {first} starts"
@@ -162,71 +158,67 @@ class DeepSolver:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def _explore(self, state: State) -> None:
-        if not self._begun:
-            self._begun = True
-            self._begin(state)
+    def _explore(self, state: State, budget: Budget) -> None:
         first, options = len(state.costs), self.options
         numbers = range(first, min(first + options.batch, options.starts))
         draws = [self._draw(k) for k in numbers]
-        found = descend(self._smooth, draws, EXPLORING, self.budget.spent)
+        found = descend(self._smooth, draws, EXPLORING, budget.spent)
         value = {k: evaluate(self._smooth, weights).total for k, weights in zip(numbers, found, strict=True)}
         for weights in found:
             fitted = fit_exactly(self.problem, weights) if self.problem.interpolates else weights
             state.costs.append(self._cost(fitted))
             self._keep(state, fitted)
         self._lowest = min(self._lowest, *value.values())
-        worst = (1.0 + options.promising) * self._lowest
-        ranked = sorted(numbers, key=lambda k: value[k])[: options.elite]
+        worst = (1.0 + PROMISING) * self._lowest
+        ranked = sorted(numbers, key=lambda k: value[k])[:ELITE]
         state.pool = [k for k in ranked if value[k] <= worst]
         state.networks, state.due = {k: found[k - first] for k in state.pool}, True
 
-    def _begin(self, state: State) -> None:
+    def _begin(self, state: State, budget: Budget) -> None:
         """Short descents, of small problems: the clock may not leave more."""
         simple = list(filter(self._narrow, simple_networks(self.problem)))
         generator = torch.Generator().manual_seed(self._seed)
-        for weights in short_descents(self.problem, simple, generator, self.budget.spent, self._max_width):
+        for weights in short_descents(self.problem, simple, generator, budget.spent, self._max_width):
             self._keep(state, weights)
 
-    def _refine(self, state: State) -> None:
+    def _refine(self, state: State, budget: Budget) -> None:
         """The pool's networks, down to the kinks."""
-        found = self._descend([state.networks[k] for k in state.pool], REFINING)
+        found = self._descend([state.networks[k] for k in state.pool], REFINING, budget)
         for k, weights in zip(state.pool, found, strict=True):
             state.costs[k] = min(state.costs[k], self._cost(weights))
             self._keep(state, weights)
         state.pool, state.networks = [], {}
 
-    def _improve(self, state: State) -> None:
+    def _improve(self, state: State, budget: Budget) -> None:
         """Wider copies of the best network, one pass over its blocks, and all weights moved before and after."""
         before = state.cost
         self._keep(state, reduced(self.problem, state.best), at_most=True)
         copies = [self._widened(state.best, *each) for each in self.options.widening]
-        for weights in self._descend([state.best, *copies], POLISHING):
+        for weights in self._descend([state.best, *copies], POLISHING, budget):
             self._keep(state, weights)
         for layer in range(self.problem.depth - 1, 0, -1):
-            if self.budget.spent():
+            if budget.spent():
                 return
-            self._keep(state, self._block(state, layer))
-            if self._fell(before, state.cost, self.options.brisk):
+            self._keep(state, self._block(state, layer, budget))
+            if self._fell(before, state.cost, BRISK):
                 break
-        self._keep(state, self._descend([state.best], POLISHING)[0])
+        self._keep(state, self._descend([state.best], POLISHING, budget)[0])
         self._keep(state, reduced(self.problem, state.best), at_most=True)
-        state.due = self._fell(before, state.cost, self.options.brisk)
-        calm = math.isfinite(before) and not self._fell(before, state.cost, self.options.gain)
-        state.calm = state.calm + 1 if calm else 0
+        state.due = self._fell(before, state.cost, BRISK)
+        state.calm = math.isfinite(before) and not self._fell(before, state.cost, GAIN)
 
-    def _block(self, state: State, layer: int) -> list[Tensor]:
-        weights, rounds = state.best, self.options.rounds
-        changed = improve_block(self.problem, weights, layer, self.budget, seed=self._seed, rounds=rounds)
-        return changed if self._narrow(changed) else weights
+    def _block(self, state: State, layer: int, budget: Budget) -> list[Tensor]:
+        options = SolveOptions(replace(budget, max_iterations=ROUNDS), certify="none", seed=self._seed)
+        changed = solve_block(self.problem, state.best, layer, options).weights
+        return changed if self._narrow(changed) else state.best
 
     # -- parts of the steps -------------------------------------------------------------------------------------
 
-    def _descend(self, networks: list[list[Tensor]], options: HomotopyOptions) -> list[list[Tensor]]:
+    def _descend(self, networks: list[list[Tensor]], options: HomotopyOptions, budget: Budget) -> list[list[Tensor]]:
         """Descents of the loss itself; for `interpolate` of penalised ones, which end at an exact fit."""
         if not self.problem.interpolates:
-            return descend(self.problem, networks, options, self.budget.spent)
-        return [penalised(self.problem, weights, options, self.budget.spent) for weights in networks]
+            return descend(self.problem, networks, options, budget.spent)
+        return [penalised(self.problem, weights, options, budget.spent) for weights in networks]
 
     def _cost(self, weights: Weights) -> float:
         """The cost; for `interpolate` with what the misfit may have saved, and infinite where that is too much."""
@@ -239,8 +231,8 @@ class DeepSolver:
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
         """The network becomes the best one if it costs less (with `at_most`, up to rounding)."""
         cost = self._cost(weights)
-        if cost < state.cost * (1.0 - self.options.gain):
-            state.calm = 0
+        if cost < state.cost * (1.0 - GAIN):
+            state.calm = False
         if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):
             state.best, state.cost = [W.clone() for W in weights], cost
 
@@ -257,11 +249,11 @@ class DeepSolver:
 
     def _draw(self, number: int) -> list[Tensor]:
         """A start: narrow and small, since the lowest minima, of low rank, are met more often from there."""
-        options, outputs, samples = self.options, self.problem.Y.shape[1], self.problem.samples
+        outputs, samples = self.problem.Y.shape[1], self.problem.samples
         usual = max(10.0, 2.0 * outputs, 3.0 * math.sqrt(samples))
-        width = round(usual * options.spread[number % len(options.spread)])
+        width = round(usual * SPREAD[number % len(SPREAD)])
         widths = [min(width, self._max_width or width)] * (self.problem.depth - 1)
-        scale = options.scales[number % len(options.scales)]
+        scale = SCALES[number % len(SCALES)]
         return initial(self._smooth, widths, _mixed(self._seed, number), scale)
 
     def _widened(self, weights: list[Tensor], part: float, strength: float) -> list[Tensor]:

@@ -31,7 +31,7 @@ from covopt.shallow.master import Mixture
 from covopt.shallow.networks import Network, NetworkBuilder
 from covopt.shallow.sliding import Eliminated, Joint, SlideOptions, slide
 from covopt.shallow.starts import Starts
-from covopt.training.lbfgs import DescentOptions
+from covopt.training.lbfgs import WINDOW
 
 UNHEARD = 1e-6
 """What directions that are left out may add to h."""
@@ -273,7 +273,7 @@ class ShallowSolver:
             return SLOWEST
         (N, r), n, m = self._X.shape, len(mixture.eta), mixture.Lambda.shape[1]
         effort = EFFORTS[last.effort]
-        descent = DescentOptions().window * N * n * (4.0 * (r + m) + min(N, n))
+        descent = WINDOW * N * n * (4.0 * (r + m) + min(N, n))
         # A search's multiplications take about four times as long: its matrices are small and its rest is entrywise.
         search = 8.0 * (effort.starts + n) * effort.steps * effort.inner * N * r
         gained = max(0.0, last.mixture.value - mixture.value) / mixture.value

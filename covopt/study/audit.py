@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from covopt.answer import in_double, solve
+from covopt.attempt import SolveOptions
 from covopt.deep.layers import report
 from covopt.deep.onward import train_on
 from covopt.deep.pruning import mergeable
@@ -125,7 +126,8 @@ def validate(
     effort = {"certify": certify, "gap": gap, "seed": seed, "time_limit": limit, "callback": callback}
     audit.reference = solve(X, Y, **effort, **question)  # type: ignore[arg-type]
     audit.interrupted = audit.interrupted or audit.reference.status is Status.INTERRUPTED
-    _examine(audit, Budget(EXAMINED * time_limit, started=budget.started), certify, gap, seed)
+    examining = Budget(EXAMINED * time_limit, started=budget.started)
+    _examine(audit, SolveOptions(examining, certify=certify, gap=gap, seed=seed))
     if not (audit.interrupted or interrupted()):
         _improve(audit, budget, seed)
     audit.interrupted = audit.interrupted or interrupted()
@@ -181,7 +183,7 @@ def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
     audit.hint = hint(problem, audit.weights, audit.losses.gain, scalings, until.spent)
 
 
-def _examine(audit: Audit, budget: Budget, certify: str, gap: float, seed: int) -> None:
+def _examine(audit: Audit, options: SolveOptions) -> None:
     """Fill in what is known of the weights, and of each layer where training on ended."""
     problem, weights = audit.problem, audit.weights
     end, stored = audit.descended or weights, audit.stored
@@ -191,10 +193,10 @@ def _examine(audit: Audit, budget: Budget, certify: str, gap: float, seed: int) 
         coarse = [W.to(stored).double() for W in end]
         audit.rounded = evaluate(problem, coarse).total, residuals_of(problem, coarse)
     if audit.interrupted:
-        budget = Budget(0.0)
+        options = replace(options, budget=Budget(0.0))
     proved = audit.reference.lower, audit.reference.certificate
     losses = audit.losses
-    for k, at in enumerate(examine(problem, end, proved, budget, certify, gap, seed), start=1):
+    for k, at in enumerate(examine(problem, end, proved, options), start=1):
         own = report(problem, weights, k, None, Certificate.NONE, at.facts.stationarity)
         facts = replace(own, gap=at.facts.gap, gap_certificate=at.facts.gap_certificate)
         grown = None if at.grown is None else evaluate(problem, at.grown).total
@@ -224,6 +226,6 @@ def _improve(audit: Audit, budget: Budget, seed: int) -> None:
     """Look for a better network from the best one known so far: descents and block solves, until they gain nothing."""
     effort = DeepOptions(starts=1, widening=())
     start = audit.escape or audit.descended or audit.weights
-    outcome = run(DeepSolver(audit.problem, budget, effort, seed, start), budget)
+    outcome = run(DeepSolver(audit.problem, effort, seed, start), budget)
     audit.interrupted = outcome.status is Status.INTERRUPTED
     _offer(audit, outcome.state.best)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from covopt.deep.layers import report, solve_block
+from covopt.attempt import SolveOptions
+from covopt.deep.blocks import solve_block
+from covopt.deep.layers import report
 from covopt.deep.missing_neuron import Escape, find_escape
 from covopt.deep.onward import train_on
 from covopt.deep.pruning import parts
-from covopt.loop import Budget, Certificate
+from covopt.loop import Certificate
 from covopt.model.hidden import from_weights, to_weights
 from covopt.model.problem import Problem
 from covopt.model.subgradient import multiplier, residuals
@@ -41,10 +43,7 @@ def examine(
     problem: Problem,
     weights: Weights,
     proved: tuple[float | None, Certificate],
-    budget: Budget,
-    certify: str,
-    gap: float,
-    seed: int,
+    options: SolveOptions,
 ) -> list[Examined]:
     """Each hidden layer: the neuron that is missing, and what its block alone could still give.
 
@@ -52,8 +51,9 @@ def examine(
         problem: the question.
         weights: where training on ended.
         proved: the solver's bound and its kind, which is that of the only block of depth 2.
-        budget, certify, gap, seed: of the blocks' solves, which a spent budget leaves out.
+        options: of the blocks' solves, which a spent budget leaves out.
     """
+    budget, seed = options.budget, options.seed
     Lambda, layers = multiplier(problem, weights), range(1, problem.depth)
     if Lambda is not None and not bool(Lambda.isfinite().all()):
         Lambda = None
@@ -67,9 +67,11 @@ def examine(
         if problem.depth > 2:
             lower, certificate = None, Certificate.NONE
             if not budget.spent():
-                share = Budget(budget.seconds() + budget.remaining() / layer, started=budget.started)
-                lower, certificate, _, better = solve_block(problem, weights, layer, share, certify, gap, seed)
-                solved = evaluate(problem, better).total
+                share = replace(budget, time_limit=budget.seconds() + budget.remaining() / layer)
+                block = solve_block(problem, weights, layer, replace(options, budget=share))
+                solved = evaluate(problem, block.weights).total
+                if block.proof is not None:
+                    lower, certificate = block.proof.lower, block.proof.certificate
         facts = report(problem, weights, layer, lower, certificate, None if escape is None else escape.value)
         found.append(Examined(facts, escape, grown[layer - 1], solved))
     return found[::-1]

@@ -13,9 +13,18 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from covopt.training.lbfgs import CURVATURE, DECREASE, TRIALS
+
 _dot = torch.linalg.vecdot
 Function = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Rows (b, P) to values (b,) and gradients (b, P)."""
+
+FINAL = 1e-2
+"""The part of Adam's first learning rate at which its cosine ends."""
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+"""Adam's rates of decay, and what keeps its divisor from 0."""
+PATIENCE = 10
+"""Trials of a line search after which any sufficient decrease is taken."""
 
 
 @dataclass(frozen=True)
@@ -24,14 +33,11 @@ class AdamOptions:
 
     Attributes:
         steps: how many.
-        rate: the first learning rate; a cosine takes it to `final` times it.
+        rate: the first learning rate; a cosine takes it down.
     """
 
     steps: int = 1000
     rate: float = 3e-3
-    final: float = 1e-2
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
 
 
 class Adam:
@@ -55,30 +61,12 @@ class Adam:
         better = f < self.lowest
         self.best = torch.where(better[:, None], self.x, self.best)
         self.lowest = torch.where(better, f, self.lowest)
-        fall = o.final + (1.0 - o.final) * 0.5 * (1.0 + math.cos(math.pi * self.made / o.steps))
+        fall = FINAL + (1.0 - FINAL) * 0.5 * (1.0 + math.cos(math.pi * self.made / o.steps))
         self.made += 1
-        self._first.lerp_(g, 1.0 - o.betas[0])
-        self._second.mul_(o.betas[1]).addcmul_(g, g, value=1.0 - o.betas[1])
-        spread = (self._second / (1.0 - o.betas[1] ** self.made)).sqrt_().add_(o.epsilon)
-        self.x.addcdiv_(self._first, spread, value=-o.rate * fall / (1.0 - o.betas[0] ** self.made))
-
-
-@dataclass(frozen=True)
-class LBFGSOptions:
-    """Settings of L-BFGS.
-
-    Attributes:
-        memory: pairs remembered; 0 is gradient descent with the step lengths of Barzilai and Borwein.
-        decrease, curvature: the constants of the weak Wolfe conditions.
-        patience: trials of a line search after which any sufficient decrease is taken.
-        trials: after which a line search is given up.
-    """
-
-    memory: int = 20
-    decrease: float = 1e-4
-    curvature: float = 0.9
-    patience: int = 10
-    trials: int = 25
+        self._first.lerp_(g, 1.0 - BETAS[0])
+        self._second.mul_(BETAS[1]).addcmul_(g, g, value=1.0 - BETAS[1])
+        spread = (self._second / (1.0 - BETAS[1] ** self.made)).sqrt_().add_(EPSILON)
+        self.x.addcdiv_(self._first, spread, value=-o.rate * fall / (1.0 - BETAS[0] ** self.made))
 
 
 class BatchedLBFGS:
@@ -91,16 +79,21 @@ class BatchedLBFGS:
     pairs (s, y) meet the gradient in two matrix products. The rows share the slots of the memory: a row that took no
     step in a turn leaves the pair (0, 0) there, which does nothing.
 
+    Args:
+        function: the values and gradients of all rows.
+        start: a point for each row.
+        memory: pairs remembered; 0 is gradient descent with the step lengths of Barzilai and Borwein.
+
     Attributes:
         x: points (B, P); f: values (B,), which never rise; g: gradients (B, P).
         stuck: rows that found no lower point along the steepest descent in the last turn.
     """
 
-    def __init__(self, function: Function, start: Float[Tensor, "B P"], options: LBFGSOptions | None = None) -> None:
-        self._function, self._options = function, options or LBFGSOptions()
+    def __init__(self, function: Function, start: Float[Tensor, "B P"], memory: int = 20) -> None:
+        self._function, self._memory = function, memory
         self.x = start.clone()
         self.f, self.g = function(self.x)
-        rows, memory = len(self.f), self._options.memory
+        rows = len(self.f)
         self._pairs = self.x.new_zeros(rows, 2 * memory, self.x.shape[1])  # each row's s, then its y
         self._products = self.x.new_zeros(rows, 2 * memory, memory)  # of the pairs with each y
         self._scale, self._turns = torch.ones_like(self.f), 0
@@ -113,15 +106,15 @@ class BatchedLBFGS:
 
     def iterate(self) -> None:
         """Try one point for every row."""
-        options, length = self._options, self._length
+        length = self._length
         point = torch.addcmul(self.x, length[:, None], self._direction)
         value, gradient = self._function(point)
         gain = value - self.f
-        falls = gain <= options.decrease * length * self._slope  # False for NaN
-        short = falls & (_dot(gradient, self._direction) < options.curvature * self._slope)
+        falls = gain <= DECREASE * length * self._slope  # False for NaN
+        short = falls & (_dot(gradient, self._direction) < CURVATURE * self._slope)
         self._trials += 1
-        taken = falls & (~short | (self._trials >= options.patience))
-        lost = ~taken & (self._trials >= options.trials)
+        taken = falls & (~short | (self._trials >= PATIENCE))
+        lost = ~taken & (self._trials >= TRIALS)
         self._low, self._high = torch.where(short, length, self._low), torch.where(falls, self._high, length)
         self._length = self._next(gain)
         self.stuck = lost & self._fresh
@@ -159,7 +152,7 @@ class BatchedLBFGS:
         good = curvature > torch.finfo(curvature.dtype).tiny
         self._scale = torch.where(good, curvature / length, self._scale)
         self._fresh = self._fresh & ~good
-        if self._options.memory:
+        if self._memory:
             self._remember(*(torch.where(good[:, None], d, none) for d in (step, change)))
 
     def _turn(self, rows: Bool[Tensor, " B"]) -> None:
@@ -182,7 +175,7 @@ class BatchedLBFGS:
 
     def _remember(self, step: Float[Tensor, "B P"], change: Float[Tensor, "B P"]) -> None:
         """Put the pairs in the place of the oldest ones."""
-        memory = self._options.memory
+        memory = self._memory
         slot = self._turns % memory
         self._pairs[:, slot], self._pairs[:, memory + slot] = step, change
         products = torch.bmm(change[:, None], self._pairs.mT)[:, 0]
@@ -196,7 +189,7 @@ class BatchedLBFGS:
 
             H g = c g + S R^-T [ (D + c Y^T Y) R^-1 S^T g - c Y^T g ] - c Y R^-1 S^T g.
         """
-        memory, scale = self._options.memory, self._scale[:, None]
+        memory, scale = self._memory, self._scale[:, None]
         if not memory:
             return -scale * self.g
         oldest_first = [(self._turns + k) % memory for k in range(memory)]

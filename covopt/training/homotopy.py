@@ -22,7 +22,7 @@ from covopt.model.activation import Smoothed
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.training.batch import Batch
-from covopt.training.descent import BatchedLBFGS, LBFGSOptions
+from covopt.training.descent import BatchedLBFGS
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _descent(
     smoothed = problem if mu == 0.0 else replace(problem, activation=Smoothed(slope=problem.activation.slope, mu=mu))
     batch = Batch(smoothed, widths)
     x = batch.pack(networks)
-    descent = BatchedLBFGS(batch.evaluate, x, LBFGSOptions(memory=options.memory))
+    descent = BatchedLBFGS(batch.evaluate, x, options.memory)
     rows, before = torch.arange(len(x), device=x.device), descent.f
     for iteration in range(1, options.iterations + 1):
         if stop():

@@ -1,6 +1,7 @@
 """Limited-memory BFGS for one function with kinks: the two-loop recursion and a weak Wolfe line search.
 
-(torch.optim's L-BFGS takes seconds to import and wants strong Wolfe; descent.py has one for batches of functions.)
+(torch.optim's L-BFGS takes seconds to import and wants strong Wolfe. descent.py has one for batches of functions, which
+takes twice the time of this for a batch of one, measured at 182 and at 7510 entries, and takes no preconditioner.)
 
 Sources: Nocedal, Wright, Numerical Optimization, algorithm 7.4; Lewis, Overton, Nonsmooth optimization via
 quasi-Newton methods (2013), algorithm 2.6.
@@ -20,6 +21,13 @@ from torch import Tensor
 Value = Callable[[Float[Tensor, " p"]], tuple[float, Float[Tensor, " p"]]]
 """f and its gradient; f may be infinite."""
 
+WINDOW = 10
+"""Iterations over which progress is judged."""
+DECREASE, CURVATURE = 1e-4, 0.9
+"""The constants of the weak Wolfe conditions."""
+TRIALS = 25
+"""Of the step length in one line search, at most."""
+
 
 @dataclass(frozen=True)
 class DescentOptions:
@@ -28,19 +36,12 @@ class DescentOptions:
     Attributes:
         memory: pairs of steps and gradient differences that approximate the Hessian.
         iterations: at most.
-        window: iterations over which progress is judged.
-        slow: stop when `window` iterations lower the value by less than this, relative.
-        decrease, curvature: the constants of the weak Wolfe conditions.
-        trials: of the step length in one line search, at most.
+        slow: stop when ten iterations lower the value by less than this, relative.
     """
 
     memory: int = 20
     iterations: int = 2000
-    window: int = 10
     slow: float = 1e-5
-    decrease: float = 1e-4
-    curvature: float = 0.9
-    trials: int = 25
 
 
 class Memory:
@@ -99,7 +100,7 @@ def lbfgs(
     options = options or DescentOptions()
     f, g = value(x)
     memory = Memory(options.memory, preconditioner)
-    recent: deque[float] = deque([f], maxlen=options.window + 1)
+    recent: deque[float] = deque([f], maxlen=WINDOW + 1)
     yield x
     for _ in range(options.iterations):
         direction = memory.times(g).neg_()
@@ -107,7 +108,7 @@ def lbfgs(
         if not slope < 0.0:
             return
         first = 1.0 if len(memory) else min(1.0, 1.0 / math.sqrt(-slope))
-        found = _weak_wolfe(value, x, f, direction, slope, first, options)
+        found = _weak_wolfe(value, x, f, direction, slope, first)
         if found is None:
             return
         new, f, gradient = found
@@ -118,7 +119,7 @@ def lbfgs(
         x, g = new, gradient
         yield x
         recent.append(f)
-        if len(recent) > options.window and recent[0] - f <= options.slow * abs(f):
+        if len(recent) > WINDOW and recent[0] - f <= options.slow * abs(f):
             return
 
 
@@ -134,24 +135,18 @@ def descend(
 
 
 def _weak_wolfe(
-    value: Value,
-    x: Tensor,
-    f: float,
-    direction: Tensor,
-    slope: float,
-    length: float,
-    options: DescentOptions,
+    value: Value, x: Tensor, f: float, direction: Tensor, slope: float, length: float
 ) -> tuple[Tensor, float, Tensor] | None:
     """A point of sufficient decrease and flatter slope, by bisection; any point of decrease where trials run out."""
     low, high, found = 0.0, torch.inf, None
-    for _ in range(options.trials):
+    for _ in range(TRIALS):
         new = torch.add(x, direction, alpha=length)
         at, gradient = value(new)
-        if not at <= f + options.decrease * length * slope:
+        if not at <= f + DECREASE * length * slope:
             high = length
         else:
             found = (new, at, gradient)
-            if float(gradient @ direction) >= options.curvature * slope:
+            if float(gradient @ direction) >= CURVATURE * slope:
                 break
             low = length
         length = 0.5 * (low + high) if high < torch.inf else 2.0 * length

@@ -21,37 +21,32 @@ from covopt.loop import Budget, Callback, Progress, Status, run
 from covopt.model.problem import Problem
 from covopt.model.weights import Cost, Weights, check_weights, evaluate
 from covopt.training.batch import Batch, Widths, buckets, work
-from covopt.training.descent import Adam, AdamOptions, BatchedLBFGS, LBFGSOptions
+from covopt.training.descent import Adam, AdamOptions, BatchedLBFGS
+
+SHARE = 0.1
+"""The part of the time after which Adam ends, whatever its steps."""
+WINDOW, STILL = 100, 1e-9
+"""A network stands still where so many turns of L-BFGS lower its cost by less than this, relative."""
+CLEARINGS = 3
+"""Times that L-BFGS's memory is then cleared; it goes on while that helps."""
+WORK = 4e8
+"""Multiplications after which a round ends and the loop may look at the batches; counted, and not timed, so that the
+same number of rounds is the same training on any machine."""
+LARGEST = 10_000_000
+"""Activations in one batch, at most (8 bytes each in float64, held twice)."""
 
 
 @dataclass(frozen=True)
 class TrainerOptions:
-    """How to train.
+    """How long to train.
 
     Attributes:
-        scale: factor on the He draw of the first layer, W_1 ~ N(0, scale^2 2 / (n_0 + 1)); every later layer gets,
-            neuron by neuron, outgoing weights of the norm of the incoming ones. None: 0.3 for depth 2, else 1.
-        adam: its steps and rates.
-        share: part of the time after which Adam ends, whatever its steps.
-        lbfgs: its memory and line search.
+        adam: its steps and rate.
         iterations: turns of L-BFGS, one evaluation each, at most.
-        still: relative fall in `window` turns of L-BFGS below which a network stands still.
-        work: multiplications after which a round ends and the loop may look at the batches; counted, and not timed, so
-            that the same number of rounds is the same training on any machine.
-        clearings: times that its memory is then cleared; it goes on while that helps.
-        largest: activations in one batch, at most (8 bytes each in float64, held twice).
     """
 
-    scale: float | None = None
     adam: AdamOptions = field(default_factory=AdamOptions)
-    share: float = 0.1
-    lbfgs: LBFGSOptions = field(default_factory=LBFGSOptions)
     iterations: int = 100_000
-    still: float = 1e-9
-    window: int = 100
-    work: float = 4e8
-    clearings: int = 3
-    largest: int = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -115,7 +110,7 @@ def train(
         problem: the question; the loss must be mse or cross_entropy.
         widths: hidden widths; each entry is n (the same for every hidden layer) or (n_1, ..., n_{L-1}).
         seeds: how many (0, 1, ...), or which. A network's start depends on its widths and seed alone.
-        budget: time and rounds; a round is up to `window` steps of each batch.
+        budget: time and rounds; a round is up to 100 steps of each batch.
         init: networks to train besides, from these weights.
         options: the settings.
         callback: gets a `Progress` after each round.
@@ -128,13 +123,13 @@ def train(
         raise ProblemError("Training needs a penalty, and interpolate has none; give lam, or use the method cone.")
     hidden = [_widths(problem, each) for each in ([widths] if isinstance(widths, int) else widths)]
     numbers = range(seeds) if isinstance(seeds, int) else seeds
-    starts = [(seed, initial(problem, each, seed, options.scale)) for each in hidden for seed in numbers]
+    starts = [(seed, initial(problem, each, seed)) for each in hidden for seed in numbers]
     for weights in init:
         check_weights(problem, weights)
         starts.append((None, [W.to(problem.X) for W in weights]))  # type: ignore[arg-type]
     if not starts:
         raise ProblemError("There is no network to train; give at least one width and one seed.")
-    trainer = _Trainer(problem, budget, [weights for _, weights in starts], options)
+    trainer = _Trainer(problem, [weights for _, weights in starts], options)
     outcome = run(trainer, budget, callback)
     exact = replace(problem, X=problem.X.double(), Y=problem.Y.double())
     curves = trainer.curves()
@@ -187,7 +182,12 @@ def default_width(problem: Problem) -> int:
 
 
 def initial(problem: Problem, widths: Widths, seed: int, scale: float | None = None) -> list[Tensor]:
-    """A balanced draw: the outgoing weights of each neuron have the norm of its incoming ones; biases start at 0."""
+    """A balanced draw: the outgoing weights of each neuron have the norm of its incoming ones; biases start at 0.
+
+    Args:
+        scale: factor on the He draw of the first layer, W_1 ~ N(0, scale^2 2 / (n_0 + 1)). None: 0.3 for depth 2,
+            else 1.
+    """
     generator = torch.Generator().manual_seed(seed)
     sizes = [problem.X.shape[1], *widths, problem.Y.shape[1]]
     scale = (0.3 if problem.depth == 2 else 1.0) if scale is None else scale
@@ -215,12 +215,12 @@ def _widths(problem: Problem, widths: int | Widths) -> list[int]:
 class _Trainer:
     """The iteration of the loop: a round advances every batch that is not finished."""
 
-    def __init__(self, problem: Problem, budget: Budget, starts: Sequence[Weights], options: TrainerOptions) -> None:
+    def __init__(self, problem: Problem, starts: Sequence[Weights], options: TrainerOptions) -> None:
         widths = [[len(W) for W in weights[:-1]] for weights in starts]
-        self._budget, self._count = budget, len(starts)
+        self._count = len(starts)
         self._groups = [
-            _Group(problem, members, [widths[i] for i in members], [starts[i] for i in members], options, budget)
-            for members in buckets(problem, widths, options.largest)
+            _Group(problem, members, [widths[i] for i in members], [starts[i] for i in members], options)
+            for members in buckets(problem, widths, LARGEST)
         ]
         self._curves: list[tuple[float, Tensor]] = []
 
@@ -241,8 +241,9 @@ class _Trainer:
         return self
 
     def step(self, state: _Trainer, budget: Budget) -> _Trainer:
-        for group in self._groups:
-            group.advance()
+        with budget.phase("training"):
+            for group in self._groups:
+                group.advance(budget)
         return self
 
     def finished(self, state: _Trainer) -> Status | None:
@@ -282,12 +283,11 @@ class _Group:
         widths: list[list[int]],
         starts: Sequence[Weights],
         options: TrainerOptions,
-        budget: Budget,
     ) -> None:
-        self.members, self.widths, self._options, self._budget = members, widths, options, budget
+        self.members, self.widths, self._options = members, widths, options
         self._batch = Batch(problem, widths)
         each = sum(work(problem, layers) for layers in widths)
-        self._steps = max(1, min(options.window, int(options.work / each)))
+        self._steps = max(1, min(WINDOW, int(WORK / each)))
         self._adam = Adam(self._batch.evaluate, self._batch.pack(starts), options.adam)
         self._descent: BatchedLBFGS | None = None
         self.best, self.costs = self._adam.best, self._batch.evaluate(self._adam.best)[0]
@@ -298,50 +298,49 @@ class _Group:
         """The weights of `best`."""
         return [self._batch.unpack(row, widths) for row, widths in zip(self.best, self.widths, strict=True)]
 
-    def advance(self) -> None:
-        """A round: up to `window` steps, fewer where they are long or the time ends."""
+    def advance(self, budget: Budget) -> None:
+        """A round: up to 100 steps, fewer where they are long or the time ends."""
         for _ in range(self._steps):
-            if self.finished or self._budget.spent():
+            if self.finished or budget.spent():
                 return
             if self._descent is None:
-                self._train()
+                self._train(budget)
             else:
-                self._descend(self._descent)
+                self._descend(self._descent, budget)
 
-    def _train(self) -> None:
+    def _train(self, budget: Budget) -> None:
         """A step of Adam, or the change to L-BFGS."""
-        ends = self._options.share * self._budget.time_limit
-        if self._adam.made < self._options.adam.steps and self._budget.seconds() < ends:
+        ends = SHARE * budget.time_limit
+        if self._adam.made < self._options.adam.steps and budget.seconds() < ends:
             self._adam.iterate()
             self.best, self.costs = self._adam.best, torch.minimum(self.costs, self._adam.lowest)
             return
-        self._descent = BatchedLBFGS(self._batch.evaluate, self.best, self._options.lbfgs)
+        self._descent = BatchedLBFGS(self._batch.evaluate, self.best)
         self._rows = torch.arange(len(self.best), device=self.best.device)
         self._made, self._cleared = 0, torch.zeros_like(self._rows)
         self._before, self._began = self._descent.f, self._descent.f
 
-    def _descend(self, descent: BatchedLBFGS) -> None:
+    def _descend(self, descent: BatchedLBFGS, budget: Budget) -> None:
         """A turn of L-BFGS; networks at a stand start again without memory, or leave."""
-        options = self._options
         descent.iterate()
         self._made += 1
         self.best, self.costs = self.best.clone(), self.costs.clone()
         self.best[self._rows], self.costs[self._rows] = descent.x, descent.f
         ended = descent.stuck
-        if self._made % options.window == 0:
-            ended = ended | ~(self._before - descent.f > options.still * descent.f)
+        if self._made % WINDOW == 0:
+            ended = ended | ~(self._before - descent.f > STILL * descent.f)
             self._before = descent.f
         if bool(ended.any()):
-            gained = self._began - descent.f > options.still * descent.f
-            again = ended & gained & (self._cleared < options.clearings)
+            gained = self._began - descent.f > STILL * descent.f
+            again = ended & gained & (self._cleared < CLEARINGS)
             descent.forget(again)
             self._cleared = self._cleared + again
             self._began = torch.where(again, descent.f, self._began)
-            self._leave(descent, ended & ~again)
-        self.finished = self.finished or self._made >= options.iterations
+            self._leave(descent, ended & ~again, budget)
+        self.finished = self.finished or self._made >= self._options.iterations
 
-    def _leave(self, descent: BatchedLBFGS, gone: Tensor) -> None:
-        if self._budget.spent() or not bool(gone.any()):
+    def _leave(self, descent: BatchedLBFGS, gone: Tensor, budget: Budget) -> None:
+        if budget.spent() or not bool(gone.any()):
             return
         self.still[self._rows[gone]] = True
         kept = ~gone

@@ -16,7 +16,7 @@ from torch import Tensor
 from covopt.model.problem import Problem, make_problem
 from covopt.training.batch import Batch, buckets
 from covopt.training.descent import Adam, AdamOptions, BatchedLBFGS
-from covopt.training.trainer import TrainerOptions, initial
+from covopt.training.trainer import LARGEST, initial
 from tests.benchmarks.harness import Outcome, Settings
 
 SEEDS = 3
@@ -60,7 +60,7 @@ def run_batched_training(settings: Settings) -> Outcome:
 
 def _compare(problem: Problem, hidden: Sequence[int], method: str, slices: int) -> tuple[object, ...]:
     """Batches, ms for a step of all networks (these batches, one batch, one by one, torch.optim), and the two gains."""
-    chosen = buckets(problem, [[n] for n in hidden], TrainerOptions().largest)
+    chosen = buckets(problem, [[n] for n in hidden], LARGEST)
     contenders = {
         "chosen": [_ours(problem, hidden, members, method) for members in chosen],
         "one batch": [_ours(problem, hidden, list(range(len(hidden))), method)],
