@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from covopt.errors import RecordError, counted
+from covopt.errors import counted
 from covopt.io.numerals import down, interval, percent, percent_at_most, up
-from covopt.io.record import AUDIT, COMPARISON, PLATEAU, STATUSES, SUMMARY, describe, ended, headline
+from covopt.io.record import STATUSES, describe, ended, headline
 
 Summary = Mapping[str, object]
 Pairs = list[tuple[str, str]]
@@ -197,19 +197,6 @@ def precision(s: Summary) -> str:
 
 def _residuals(parts: object) -> str:
     return "not determined" if parts is None else ", ".join(f"{part:.2g}" for part in _numbers(parts))
-
-
-def pairs_of(kind: str, s: Summary) -> Pairs:
-    """A stored run of any kind (one of `record.KINDS`) as a person reads it.
-
-    Raises:
-        RecordError: the summary lacks what every run of its kind has.
-    """
-    say = {SUMMARY: solve_pairs, PLATEAU: plateau_pairs, COMPARISON: comparison_pairs, AUDIT: audit_pairs}
-    try:
-        return say[kind](s)
-    except (KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"{kind} is damaged: it lacks what a run of its kind has ({error}); run it again.") from error
 
 
 def status(s: Summary) -> str:
