@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from covopt.errors import CovoptError, RecordError
 from covopt.io import directories, record
 from covopt.kinds import cprank
 from covopt.kinds.runs import KINDS, find
+from covopt.matrices import factorization
 from covopt.matrices.completely_positive import CPRank, cp_rank
+from covopt.matrices.connected import Part, Verdict
+from covopt.matrices.ends import ByRank, ByTheorem, End
 from covopt.study.figure2 import figure2
 
 CASES = {
@@ -185,6 +189,24 @@ def test_arrays_that_only_look_like_proofs_are_refused(tmp_path: Path) -> None:
         np.savez(tmp_path / "factor" / "proof.npz", w=np.array([9.0]), **held)
     refit(tmp_path / "factor")
     assert is_refused(tmp_path / "factor")
+
+
+def test_a_factor_with_negative_entries_proves_nothing() -> None:
+    """A matrix outside the cone by little: a root of it, of any sign, is near an exact root, which is no factor."""
+    horn = np.array([[1, -1, 1, 1, -1], [-1, 1, -1, 1, 1], [1, -1, 1, -1, 1], [1, 1, -1, 1, -1], [-1, 1, 1, -1, 1]])
+    matrix = CASES["circulant-boundary"] - 0.01 * horn
+    scaled = matrix / np.exp2(2.0 * np.round(np.log2(matrix[0, 0]) / 2.0))
+    values, vectors = np.linalg.eigh(scaled)
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((9, 5)))[0]
+    root = turn @ (np.sqrt(values)[:, None] * vectors.T)
+    assert cp_rank(matrix).verdict == "not completely positive"
+    lower, upper = End(5, "rank", ByRank()), End(6, "6 at order 5", ByTheorem(5))
+    part = Part(Verdict.POSITIVE, True, lower, upper, root, vertices=(0, 1, 2, 3, 4))
+    forged = CPRank(Verdict.POSITIVE, True, 5, 6, "", "", None, None, None, 1e-9, (part,), A=matrix)
+    assert factorization.proves(scaled, root)
+    assert not forged.check()
+    inexact = replace(forged, exact=False, parts=(replace(part, exact=False, B=None),), B=np.abs(root), residual=1.0)
+    assert not inexact.check()
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"is": "CPRank"}', '{"is": []}', '{"array": "B"}'])

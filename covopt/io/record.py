@@ -173,13 +173,26 @@ CERTIFICATES = {
     "none": "none: nothing is proved about how far the cost is from the minimum",
 }
 STATUSES = {
-    "optimal": "optimal: the proved gap is within the target",
-    "converged": "converged: the search finds no improvement, but this is no proof",
-    "time_limit": "stopped by the time limit; the best network so far",
-    "iteration_limit": "stopped by the iteration limit; the best network so far",
-    "interrupted": "interrupted; the best network so far",
-    "unsolved": "not solved",
+    "optimal": ("optimal: the proved gap is within the target", ""),
+    "converged": (
+        "converged: the search finds no improvement, but this is no proof",
+        "The search found no improvement any more, which is no proof that there is none.",
+    ),
+    "time_limit": (
+        "stopped by the time limit; the best network so far",
+        "The time limit ended the search; with more time it may find, or prove, more.",
+    ),
+    "iteration_limit": (
+        "stopped by the iteration limit; the best network so far",
+        "The limit on rounds ended the search; with more of them it may find, or prove, more.",
+    ),
+    "interrupted": (
+        "interrupted; the best network so far",
+        "The search was interrupted; had it gone on, it might have found, or proved, more.",
+    ),
+    "unsolved": ("not solved", "The search did not come to an answer."),
 }
+"""What ended a run, in a few words and as a sentence; no sentence where it went to its end."""
 
 
 _NUMBER, _TEXT = (int, float, NoneType), (str, NoneType)
@@ -240,7 +253,7 @@ def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
 
 def ended(s: Mapping[str, object]) -> str:
     """What ended a run; no word of a network where none was found."""
-    said = STATUSES.get(str(s["status"]), str(s["status"]))
+    said = STATUSES[str(s["status"])][0]
     return said if s["cost"] is not None else f"{said.partition(';')[0]}; no network was found"
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from covopt.errors import counted
 from covopt.io.numerals import up
-from covopt.kinds.kind import Kind, Pairs, Summary, checks, matrices, parts, pictures, provenance, studies
+from covopt.kinds.kind import Kind, Pairs, Summary, checks, matrices, parts, pictures, provenance
 from covopt.report.page import Page, Section, Table
 
 POSITIVE, NOT, UNDECIDED = "completely positive", "not completely positive", "undecided"
-UNCHECKED = ("rank", "seed", "version", "the words of lower_reason and upper_reason")
+UNCHECKED = ("tolerance", "rank", "seed", "version", "the words of lower_reason and upper_reason")
 """What nothing in its files tells."""
 SAME = 1e-12
 """Residuals are rounded differently on another machine, by no more than this."""
@@ -156,13 +156,7 @@ def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification
 
 def _complaints(s: Summary, found: Any) -> Iterator[str]:
     """What cprank.json says, held against the proofs, and these against the matrix."""
-    again = found.stated()
-    if s.keys() - {"kind", "files"} != again.keys():
-        yield f"{KIND.file} does not hold what covopt stores in it."
-        return
-    for name, value in again.items():
-        if name != "version" and not studies.equal(s[name], value):
-            yield f"{KIND.file} and the stored proofs state different values of {name}."
+    yield from checks.differences(KIND.file, s, found.stated())
     if not matrices.LEAST <= found.tolerance < matrices.MOST:
         yield f"{KIND.file} states a tolerance of {found.tolerance:g}, with which covopt does not answer."
     for name, value in matrices.measured(found).items():

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from covopt.io import record
-from covopt.kinds.kind import Kind, Pairs, Summary, checks, parts, pictures, provenance, studies, study_figure2
+from covopt.kinds.kind import Kind, Pairs, Summary, checks, parts, pictures, provenance, study_figure2
 from covopt.report.page import Page, Section, Table
 
 UNCHECKED = (
@@ -53,7 +52,7 @@ def _pairs(s: Summary) -> Pairs:
             f"least train loss {level}, of widths {min(widths)} to {max(widths)}; within {starts} (trained, not proved)"
         )
         pairs.append((f"lam {curve['lam']:g}", said))
-    ended = record.STATUSES[str(s["status"])].partition(";")[0]
+    ended = record.STATUSES[str(s["status"])][0].partition(";")[0]
     return [*pairs, ("status", ended), ("time", f"{s['seconds']:.3g} s")]
 
 
@@ -118,15 +117,8 @@ def _in_python(figure: Any) -> str:
 
 def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
     file = str(record.kind_of(directory))
-    said = "The summary agrees with the trials"
-    return checks.of_study(directory, file, s, {}, _complaints(directory, file, s), UNCHECKED, said)
-
-
-def _complaints(directory: Path, file: str, s: Summary) -> Iterator[str]:
-    if s.keys() - {record.KIND, "files"} != _load(directory).summary().keys():
-        yield f"{file} does not hold what covopt stores in it."
-    if not studies.equal(s["curves"], _load(directory).summary()["curves"]):
-        yield f"{file} states other curves than its trials give."
+    messages = checks.differences(file, s, _load(directory).summary())
+    return checks.of_study(directory, file, s, {}, messages, UNCHECKED, "The summary agrees with the trials")
 
 
 KIND = Kind("figure2", "figure2.json", _pairs, _page, _verify, _load, formerly=(record.PLATEAU, "panel"))

@@ -149,7 +149,7 @@ class CPRank:
         return good or self.exact
 
     def _is_coherent(self, order: int) -> bool:
-        """Whether numbers and arrays are such as go with the verdict and the order."""
+        """Whether numbers and arrays go with the verdict and the order, which is what the proofs take for granted."""
         numbers = (self.lower, self.upper, self.B, self.residual, self.least, *self.parts)
         if self.verdict is Verdict.NOT:
             C = None if self.witness is None else self.witness.C
@@ -164,7 +164,12 @@ class CPRank:
         factors = [(self.B, order), *((part.B, len(part.vertices)) for part in self.parts)]
         factors += [(getattr(end.proof, "B", None), size) for end, size in ends]
         weights = [end.proof.weights for end, _ in ends if isinstance(end.proof, ByEdgeWeights)]
-        return all(B is None or (B.ndim == 2 and B.shape[1] == size) for B, size in factors) and all(
+        if not all(B is None or (B.ndim == 2 and B.shape[1] == size and (B >= 0.0).all()) for B, size in factors):
+            return False
+        bare = [part.upper for part in self.parts if part.upper is not None and not part.exact]
+        if any(isinstance(end.proof, ByTheorem) and end.proof.B is None for end in bare):
+            return False  # a theorem on A, which is not known to be completely positive
+        return all(
             y.weights.shape == (len(y.edges),) and all(len(set(edge)) == len(edge) in (1, 2) for edge in y.edges)
             for y in weights
         )

@@ -118,7 +118,7 @@ def plateau_pairs(s: Summary) -> Pairs:
         why = f"at least: {why_least}; at most: {why_most}"
         neurons = f"{most} neuron{'' if least == most == 1 else 's'}"
         pairs.append((label, f"{least} to {neurons}{known} ({why})"))
-    return [*pairs, ("status", STATUSES[str(s["status"])]), ("time", f"{s['seconds']:.3g} s")]
+    return [*pairs, ("status", STATUSES[str(s["status"])][0]), ("time", f"{s['seconds']:.3g} s")]
 
 
 def comparison_pairs(s: Summary) -> Pairs:
@@ -201,14 +201,7 @@ def _residuals(parts: object) -> str:
 
 def status(s: Summary) -> str:
     """What ended a run, as a sentence; empty where it went to its end."""
-    said = {
-        "time_limit": "The time limit ended the search; with more time it may find, or prove, more.",
-        "iteration_limit": "The limit on rounds ended the search; with more of them it may find, or prove, more.",
-        "interrupted": "The search was interrupted; had it gone on, it might have found, or proved, more.",
-        "converged": "The search found no improvement any more, which is no proof that there is none.",
-        "unsolved": "The search did not come to an answer.",
-    }
-    return said.get(str(s["status"]), "")
+    return STATUSES[str(s["status"])][1]
 
 
 _DUAL = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from covopt.io.storing import FILES
 from covopt.loop import Status
 from covopt.verification import runs
 from covopt.verification.stored import load
+from covopt.verification.studies import equal
 
 Summary = Mapping[str, Any]
 
@@ -71,6 +72,16 @@ def of_study(
     others = (name for run in runs.values() for name in run.unchecked)
     named = list(dict.fromkeys([*unchecked, *others, *loose(directory, kind, stated)]))
     return Verification(True, f"{said}; not checked: {', '.join(named)}.", cost, lower, named)
+
+
+def differences(kind: str, stated: Summary, found: Summary) -> Iterator[str]:
+    """Sentences on the entries of a summary that are not those which its files give."""
+    if stated.keys() - {record.KIND, FILES} != found.keys():
+        yield f"{kind} does not hold what covopt stores in it."
+        return
+    for name in found:
+        if name != "version" and not equal(stated[name], found[name]):
+            yield f"{kind} states another {name} than its files give."
 
 
 def of_run(directory: Path, stated: Summary, rounding: float) -> Verification:
