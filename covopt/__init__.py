@@ -15,17 +15,15 @@ if TYPE_CHECKING:
     from covopt.errors import CovoptError, DataError, InfeasibleError, InternalError, ProblemError, RecordError
     from covopt.estimators import CovoptClassifier, CovoptRegressor
     from covopt.io.data import Dataset, read_data
+    from covopt.kinds.runs import load, verify, write_report
     from covopt.loop import Certificate, Progress, Status
     from covopt.matrices.completely_positive import CPRank, cp_rank
     from covopt.matrices.sigma_rank import SigmaRank, sigma_rank
-    from covopt.report.write import write_report
     from covopt.result import Forces, Result, forces
     from covopt.study.audit import Audit, validate
     from covopt.study.compare import Comparison, compare
     from covopt.study.plateau import Plateau, plateau
     from covopt.study.sweep import Sweep, sweep
-    from covopt.verification.stored import load
-    from covopt.verification.verify import verify
 
 _HOMES = {
     "solve": "answer",
@@ -37,7 +35,7 @@ _HOMES = {
     "Comparison": "study.compare",
     "plateau": "study.plateau",
     "Plateau": "study.plateau",
-    "verify": "verification.verify",
+    "verify": "kinds.runs",
     "CPRank": "matrices.completely_positive",
     "cp_rank": "matrices.completely_positive",
     "SigmaRank": "matrices.sigma_rank",
@@ -55,11 +53,11 @@ _HOMES = {
     "Certificate": "loop",
     "Progress": "loop",
     "Status": "loop",
-    "write_report": "report.write",
+    "write_report": "kinds.runs",
     "Forces": "result",
     "Result": "result",
     "forces": "result",
-    "load": "verification.stored",
+    "load": "kinds.runs",
 }
 
 __all__ = [

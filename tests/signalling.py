@@ -18,6 +18,7 @@ import numpy as np
 
 import covopt
 from covopt.io import record
+from covopt.kinds.runs import find
 
 # Every kind of work that takes long: losses, depths, methods, proofs and studies. OUT is where the answer goes.
 COMMANDS = {
@@ -45,6 +46,7 @@ COMMANDS = {
     "compare": "compare digits --rows 60 --scale max --lam 1e-3 --out OUT",
     "cprank": "cprank matrix.npy --out OUT.npz",
     "large cprank": "cprank large.npy --out OUT.npz",
+    "stored cprank": "cprank large.npy --out OUT",
     "figure2": "figure2 digits --out OUT",
     "sweep": "sweep grid.toml --database OUT.sqlite",
     "sweep of two": "sweep grid.toml --database OUT.sqlite --jobs 2",
@@ -181,6 +183,6 @@ def _is_whole(path: Path) -> bool:
         return path.read_bytes().endswith(b"IEND\xaeB`\x82")
     if path.suffix != "":
         return True  # SQLite's own: tests/sweeping.py
-    record.read_kind(path)
+    find(path)
     arrays, pictures = path.rglob("*.npz"), [path / name for name in record.PICTURES if (path / name).exists()]
     return all(_is_whole(file) for file in [*arrays, *pictures])

@@ -15,7 +15,9 @@ import torch
 
 import covopt
 from covopt.io import directories, record
+from covopt.kinds.runs import KINDS
 
+SUMMARIES = {kind.file for kind in KINDS}
 Change = Callable[[Path], object]
 ALIASES = {
     "status": "why the search ended",
@@ -45,14 +47,14 @@ class Tampering:
 
 def tamperings(run: Path) -> Iterator[Tampering]:
     """All changes of a run of any kind, those of the runs in it included."""
-    for summary in sorted(path for kind in record.KINDS for path in run.rglob(kind)):
+    for summary in sorted(path for kind in SUMMARIES for path in run.rglob(kind)):
         inside = summary.relative_to(run)
         for name, value in json.loads(summary.read_text()).items():
             for number, other in enumerate(_others(name, value)):
                 if other is value or _text(other) == _text(value):
                     continue
                 yield Tampering(f"{inside}: {name} {number}", _entry(inside, name, other), _names(name, value, other))
-    for file in sorted(path for path in run.rglob("*") if path.is_file() and path.name not in record.KINDS):
+    for file in sorted(path for path in run.rglob("*") if path.is_file() and path.name not in SUMMARIES):
         inside = file.relative_to(run)
         names = (inside.as_posix(), inside.name)
         yield Tampering(f"{inside}: deleted", lambda path, f=inside: (path / f).unlink(), names)

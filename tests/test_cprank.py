@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import covopt
 from covopt import CovoptError, cp_rank
 from covopt.cli import main
-from covopt.matrices.completely_positive import describe
+from covopt.kinds.cprank import pairs
 from covopt.matrices.graphs import bipartite_gram, edge_gram
 
 CASES = json.loads((Path(__file__).parent / "cases" / "cp_rank.json").read_text())["cases"]
@@ -252,7 +252,7 @@ def test_an_upper_end_by_rank_needs_the_rank_of_the_matrix_in_question() -> None
     assert "at rank r" not in (answer.upper_reason or "")
     if answer.upper is not None:
         assert answer.upper == min(len(answer.B), 6 * 7 // 2 - 4)
-        assert "for a matrix within the residual" in dict(describe(answer))["at most"]
+        assert "for a matrix within the residual" in dict(pairs(answer.summary()))["at most"]
 
 
 def test_small_rows_must_be_symmetric_too() -> None:
@@ -368,9 +368,9 @@ def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_descriptions_of_every_verdict() -> None:
-    assert dict(describe(cp_rank(np.eye(1))))["at most"].startswith("1 atom: ")
-    assert dict(describe(cp_rank(np.eye(2))))["verdict"] == "completely positive, proved"
-    assert "witness" in dict(describe(cp_rank(-np.eye(2))))
+    assert dict(pairs(cp_rank(np.eye(1)).summary()))["at most"].startswith("1 atom: ")
+    assert dict(pairs(cp_rank(np.eye(2)).summary()))["verdict"] == "completely positive, proved"
+    assert "witness" in dict(pairs(cp_rank(-np.eye(2)).summary()))
 
 
 # ---- what can be checked again

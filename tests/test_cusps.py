@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from instances import gaussian
+from references.cusps import merge_cusps
 
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate
-from covopt.oracles.cusps import merge_cusps
 
 
 @settings(max_examples=100, deadline=None)

@@ -8,14 +8,15 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from instances import Instance, condition, distance_to_kinks, gaussian, instances, slope
+from references import covariance
+from references.atoms import AtomSet
+from references.covariance import Pair
 from torch import Tensor
 
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RankRule, thin
-from covopt.model import covariance, hidden, weights
-from covopt.model.covariance import Pair
+from covopt.model import hidden, weights
 from covopt.model.problem import Problem, make_problem, with_bias
-from covopt.oracles.atoms import AtomSet
 
 TIKHONOV = RankRule(tikhonov=0.2)
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from instances import Instance, condition, distance_to_kinks, gaussian, instances, slope
+from references import covariance
 from torch import Tensor
 
 from covopt.certify.spectral import spectral_bound
@@ -14,7 +15,7 @@ from covopt.deep.representations import HiddenOptions, HiddenSolver, descend_bes
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RankRule, thin
 from covopt.loop import Budget, Status
-from covopt.model import covariance, hidden
+from covopt.model import hidden
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import covopt
+from covopt.kinds.runs import KINDS
 
 PACKAGE = Path(covopt.__file__).parent
 MAP = PACKAGE.parent / "docs" / "architecture.md"
@@ -30,6 +31,28 @@ def test_every_module_is_on_the_map_once() -> None:
     drawn = _drawn()
     there = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if path.name != "__init__.py"}
     assert sorted(drawn) == sorted(there)
+
+
+def imported(path: Path) -> set[str]:
+    """What a module names: in an import, or as a whole text (`lazy`, and the homes of the public names)."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Constant) and "." in str(node.value):
+            found |= {str(node.value), f"covopt.{node.value}"}
+    return found
+
+
+def test_every_module_is_used_by_another() -> None:
+    """What the tests alone use belongs to the tests (tests/references); kinds are found by the room they are in."""
+    files = [path for path in PACKAGE.rglob("*.py") if path.name not in ("__init__.py", "__main__.py")]
+    used = set().union(*(imported(path) for path in PACKAGE.rglob("*.py")))
+    names = {path: ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in files}
+    found = {f"covopt.kinds.{kind.name}" for kind in KINDS}
+    assert [name for name in names.values() if name not in used | found] == []
 
 
 def test_few_modules_lie_loose_at_the_top() -> None:

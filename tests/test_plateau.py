@@ -228,7 +228,12 @@ def test_figure_2_of_a_teacher(tmp_path) -> None:
     assert found.level(lam) == min(t.train for t in found.trials)
     assert found.start(lam, 0.1) in (1, 3)
     found.save(tmp_path / "figure")
-    assert {path.name for path in (tmp_path / "figure").iterdir()} == {"plateau.json", "trials.csv", "figure.png"}
+    assert {path.name for path in (tmp_path / "figure").iterdir()} == {
+        "figure2.json",
+        "trials.csv",
+        "figure.png",
+        "origin.json",
+    }
 
 
 def test_figure_2_of_digits(capsys) -> None:

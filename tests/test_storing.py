@@ -48,7 +48,7 @@ def content(directory: Path) -> dict[str, bytes]:
 
 def to_earlier(run: Path) -> None:
     """A run as covopt stored it before summaries listed the other files."""
-    for name in record.KINDS:
+    for name in record.NAMED:
         for file in run.rglob(name):
             told = json.loads(file.read_text())
             told.pop("files")
@@ -133,7 +133,7 @@ def test_a_file_that_the_user_changed_is_not_replaced(tmp_path: Path, name: str)
         '{"cost": 1.0, "lower": null, "certificate": "none", "status": "ok", "widths": [], "version": "1"}',
     ],
 )
-@pytest.mark.parametrize("kind", record.KINDS)
+@pytest.mark.parametrize("kind", record.NAMED)
 def test_what_another_programme_stored_is_no_run(tmp_path: Path, kind: str, told: str) -> None:
     run = tmp_path / "run"
     run.mkdir()
@@ -362,7 +362,7 @@ def test_a_report_or_a_figure_that_fails_costs_no_run(data: Path, run: Run, monk
     def fail(*_: object) -> str:
         raise RuntimeError("no font\nanywhere.")
 
-    monkeypatch.setattr("covopt.report.write.html_of", fail)
+    monkeypatch.setattr("covopt.kinds.runs.html_of", fail)
     code, out, err = run(*DATA.split(), "--out", "run")
     assert code == 0
     assert err == "covopt: warning: report.html cannot be made (no font anywhere); the rest is stored without it.\n"

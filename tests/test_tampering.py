@@ -104,6 +104,15 @@ def test_tampering_with_figure_2_is_noticed_or_named(tmp_path: Path) -> None:
     assert missed(tmp_path / "stored", tmp_path / "run", list(tamperings(tmp_path / "stored"))) == []
 
 
+@pytest.mark.parametrize("A", [np.eye(3) + 1.0, 2.0 - np.eye(3), np.diag([1.0, 0.0, 2.0])], ids=["in", "out", "apart"])
+def test_tampering_with_a_cp_rank_is_noticed_or_named(tmp_path: Path, A: np.ndarray) -> None:
+    covopt.cp_rank(A).save(tmp_path / "stored")
+    assert covopt.verify(tmp_path / "stored").passed
+    found = list(tamperings(tmp_path / "stored"))
+    assert len(found) > 100
+    assert missed(tmp_path / "stored", tmp_path / "run", found) == []
+
+
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The audit of a network that is far from trained, in float32."""

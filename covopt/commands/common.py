@@ -31,7 +31,7 @@ COMMAND: ContextVar[list[str]] = ContextVar("command")
 
 @runtime_checkable
 class Answer(Protocol):
-    """What a command hands on: a Result, a Plateau, a Comparison or an Audit."""
+    """What a command hands on: a Result, a Plateau, and so on."""
 
     def save(self, directory: Path, *, force: bool, others: Mapping[str, Writer]) -> None: ...
 
@@ -55,16 +55,17 @@ def deliver(show: Callable[[], object], *writings: Callable[[], object]) -> None
         raise failures[-1]
 
 
-def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: bool, data: Dataset) -> None:
+def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: bool, data: Dataset | None = None) -> None:
     """Store an answer with its report, if --out asks for it, and say where; `name` says what it is."""
     if out is None:
         return
     from covopt.io import record
     from covopt.io.provenance import ORIGIN, write_origin
 
-    others: dict[str, Writer] = {ORIGIN: write_origin(COMMAND.get(), data.columns, data.classes)}
+    names = (None, None) if data is None else (data.columns, data.classes)
+    others: dict[str, Writer] = {ORIGIN: write_origin(COMMAND.get(), *names)}
     if not interrupted():  # else the report is left out, and what draws it takes a second to load
-        from covopt.report.write import report_writer
+        from covopt.kinds.runs import report_writer
 
         others[record.REPORT] = report_writer(out)
     answer.save(out, force=force, others=others)

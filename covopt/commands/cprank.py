@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from covopt.commands import options
-from covopt.commands.common import check_force, deliver, interruptible, print_pairs
+from covopt.commands.common import check_force, deliver, interruptible, print_pairs, store
 from covopt.errors import printable
 
 Matrix = Annotated[
@@ -17,8 +17,17 @@ Matrix = Annotated[
 ]
 Atoms = Annotated[int | None, typer.Option(help="Look for a factor with R atoms, not for the fewest.", metavar="R")]
 Tolerance = Annotated[float, typer.Option(help="Up to what the matrix is known, relative.", metavar="TOL")]
-File = Annotated[Path | None, typer.Option(help="Write the factor B, A = B^T B, or the witness C.", metavar="FILE.npz")]
-Replace = Annotated[bool, typer.Option("--force", help="Replace FILE.npz.")]
+Target = Annotated[
+    Path | None,
+    typer.Option(
+        help="FILE.npz: write the factor B, A = B^T B, or the witness C. Any other name: a new directory with the"
+        " matrix, all proofs and a report.",
+        metavar="FILE.npz|DIR",
+    ),
+]
+Replace = Annotated[bool, typer.Option("--force", help="Replace FILE.npz, or an earlier run in DIR.")]
+SINGLE = (".npz", ".npy", ".csv", ".txt")
+"""Names of files, of which .npz alone is written; no directory is called so."""
 HELD = "B|C"
 """The arrays of a file that --out wrote, and that --force replaces."""
 
@@ -29,7 +38,7 @@ def cprank_command(
     tolerance: Tolerance = 1e-9,
     time_limit: options.TimeLimit = 60.0,
     seed: options.Seed = 0,
-    out: File = None,
+    out: Target = None,
     force: Replace = False,
     as_json: options.Json = False,
 ) -> None:
@@ -39,13 +48,17 @@ def cprank_command(
     a copositive C with <A, C> < 0.
     """
     with interruptible("Interrupted before there was an answer; nothing is written."):
-        from covopt.io import arrays, files, record
+        from covopt.io import arrays, files, record, storing
+        from covopt.kinds import cprank as kind
         from covopt.matrices import completely_positive
 
         check_force(force, out)
-        if out is not None:
-            arrays.check_free(out, force, HELD)
-            files.check_apart(out, matrix)
+        file = out if out is not None and out.suffix.lower() in SINGLE else None
+        if file is not None:
+            arrays.check_free(file, force, HELD)
+            files.check_apart(file, matrix)
+        elif out is not None:
+            storing.check_free(out, force)
         answer = completely_positive.cp_rank(
             arrays.read_matrix(matrix), rank=rank, tolerance=tolerance, time_limit=time_limit, seed=seed
         )
@@ -56,12 +69,14 @@ def cprank_command(
         if as_json:
             print(record.as_json(answer.summary()))
         else:
-            print_pairs(completely_positive.describe(answer))
+            print_pairs(kind.pairs(answer.summary()))
 
-    def store() -> None:
-        if out is not None:
-            arrays.write_npz(out, found, force, HELD)
-            if not as_json:
-                print(printable(f"{out} holds {' and '.join(found) or 'no arrays: nothing was found'}."))
+    def store_arrays() -> None:
+        if file is None:
+            store(answer, "The answer", out, force, as_json)
+            return
+        arrays.write_npz(file, found, force, HELD)
+        if not as_json:
+            print(printable(f"{file} holds {' and '.join(found) or 'no arrays: nothing was found'}."))
 
-    deliver(show_answer, store)
+    deliver(show_answer, store_arrays)

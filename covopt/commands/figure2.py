@@ -16,9 +16,9 @@ from covopt.commands.common import (
     deliver,
     interruptible,
     print_table,
+    store,
 )
 from covopt.commands.progress import progress_line
-from covopt.errors import printable
 from covopt.loop import Status
 
 
@@ -83,12 +83,6 @@ def figure2_command(
         else:
             print_table(("lam", "width", "train loss", "test loss"), found.rows())
 
-    def store() -> None:
-        if out is not None:
-            found.save(out, force=force)
-            if not as_json:
-                print(printable(f"The figure is stored in {out}."))
-
-    deliver(show_answer, store)
+    deliver(show_answer, lambda: store(found, "The figure", out, force, as_json))
     if found.status is Status.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)

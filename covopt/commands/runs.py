@@ -16,20 +16,18 @@ Force = Annotated[bool, typer.Option("--force", help="Replace FILE.")]
 
 
 def show_command(run: options.Run, report: Page = None, force: Force = False, as_json: options.Json = False) -> None:
-    """Print the summary of a stored run of solve, plateau, compare or validate, or make its report again."""
+    """Print the summary of a stored run, or make its report again."""
     from covopt.io import record
-    from covopt.text import words
+    from covopt.kinds import runs
 
     check_force(force, report)
-    kind, summary = record.read_kind(run)
+    kind, summary = runs.find(run)
     if report is not None:
-        from covopt.report.write import write_report
-
-        write_report(run, report, force=force)
+        runs.write_report(run, report, force=force)
     if as_json:
         print(record.as_json(summary))
         return
-    print_pairs(words.pairs_of(kind, summary))
+    print_pairs(runs.pairs_of(kind, summary))
     if report is not None:
         print(f"The report is {report}.")
 
@@ -40,9 +38,9 @@ def verify_command(run: options.Run, as_json: options.Json = False) -> None:
     Exit code 0 where the files prove it, 1 where they do not. What is not checked is named.
     """
     from covopt.io import record
-    from covopt.verification.verify import verify
+    from covopt.kinds import runs
 
-    checked = verify(run)
+    checked = runs.verify(run)
     facts = {**vars(checked), "cost": record.known(checked.cost)}
     print(record.as_json(facts) if as_json else printable(checked.message))
     if not checked.passed:

@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -23,6 +24,7 @@ from covopt.errors import CovoptError, DataError, RecordError, printable
 from covopt.io import numerals
 from covopt.io.arrays import check_readable, read_npz
 from covopt.io.directories import Writer
+from covopt.io.files import starts_with
 from covopt.loop import Progress
 
 SUMMARY, NETWORK, PROBLEM = "result.json", "network.npz", "problem.npz"
@@ -31,7 +33,9 @@ COMPARISON, PLATEAU, AUDIT = "comparison.json", "plateau.json", "audit.json"
 REPORT = "report.html"
 PICTURES = ("figure.png", REPORT)
 """What takes longest to write; `covopt show --report` makes the report at any time."""
-KINDS = (SUMMARY, PLATEAU, COMPARISON, AUDIT)
+NAMED = (SUMMARY, PLATEAU, COMPARISON, AUDIT)
+"""The summaries that are known by their names; those of later kinds begin with the entry KIND."""
+KIND = "kind"
 SOLUTION = "solution"
 """The directory of the solver's run inside a plateau or an audit."""
 COLUMNS = ("iteration", "seconds", "cost", "lower", "width")
@@ -93,29 +97,31 @@ def read_summary(directory: str | os.PathLike[str]) -> dict[str, object]:
     file = Path(directory) / SUMMARY
     if not file.is_file():
         raise RecordError(f"{directory} holds no run ({SUMMARY} is missing); give a directory that --out wrote.")
-    return _checked(file, read_object(file))
-
-
-def read_kind(directory: str | os.PathLike[str]) -> tuple[str, dict[str, object]]:
-    """The file that tells what kind of run lies there (one of KINDS), and what it holds.
-
-    Raises:
-        RecordError: no run of any kind there, or the file is damaged.
-    """
-    kind = kind_of(Path(directory))
-    if kind is None:
-        raise RecordError(f"{directory} holds no run ({', '.join(KINDS)}: none is there); give one that --out wrote.")
-    file = Path(directory) / kind
-    summary = read_object(file)
-    return kind, _checked(file, summary) if kind == SUMMARY else summary
+    return read_checked(file)
 
 
 def kind_of(directory: Path) -> str | None:
-    """The file that tells what kind of run lies there, one of KINDS; None where there is none."""
-    return next((name for name in KINDS if (directory / name).is_file()), None)
+    """The summary that tells what kind of run lies there; None where there is none.
+
+    It has one of NAMED's names, or that of its kind, with which it begins: which kinds there are, files need not know.
+    """
+    others = (path for path in sorted(directory.glob("*.json")) if path.is_file() and is_marked(path))
+    named = (name for name in NAMED if (directory / name).is_file())
+    return next(chain(named, (path.name for path in others)), None)
 
 
-def _checked(file: Path, summary: dict[str, object]) -> dict[str, object]:
+def is_marked(file: Path) -> bool:
+    """Whether a summary begins with the kind of which it has the name."""
+    return starts_with(file, b'"%s": "%s"' % (KIND.encode(), os.fsencode(file.stem)))
+
+
+def read_checked(file: Path) -> dict[str, object]:
+    """`result.json`, its entries of the right kinds.
+
+    Raises:
+        RecordError: it is damaged.
+    """
+    summary = read_object(file)
     wrong = wrong_entry(summary)
     if wrong is not None:
         raise RecordError(f"{file} is not a summary of covopt (its {wrong} is wrong); solve again with --out.")
@@ -168,13 +174,26 @@ CERTIFICATES = {
     "none": "none: nothing is proved about how far the cost is from the minimum",
 }
 STATUSES = {
-    "optimal": "optimal: the proved gap is within the target",
-    "converged": "converged: the search finds no improvement, but this is no proof",
-    "time_limit": "stopped by the time limit; the best network so far",
-    "iteration_limit": "stopped by the iteration limit; the best network so far",
-    "interrupted": "interrupted; the best network so far",
-    "unsolved": "not solved",
+    "optimal": ("optimal: the proved gap is within the target", ""),
+    "converged": (
+        "converged: the search finds no improvement, but this is no proof",
+        "The search found no improvement any more, which is no proof that there is none.",
+    ),
+    "time_limit": (
+        "stopped by the time limit; the best network so far",
+        "The time limit ended the search; with more time it may find, or prove, more.",
+    ),
+    "iteration_limit": (
+        "stopped by the iteration limit; the best network so far",
+        "The limit on rounds ended the search; with more of them it may find, or prove, more.",
+    ),
+    "interrupted": (
+        "interrupted; the best network so far",
+        "The search was interrupted; had it gone on, it might have found, or proved, more.",
+    ),
+    "unsolved": ("not solved", "The search did not come to an answer."),
 }
+"""What ended a run, in a few words and as a sentence; no sentence where it went to its end."""
 
 
 _NUMBER, _TEXT = (int, float, NoneType), (str, NoneType)
@@ -235,7 +254,7 @@ def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
 
 def ended(s: Mapping[str, object]) -> str:
     """What ended a run; no word of a network where none was found."""
-    said = STATUSES.get(str(s["status"]), str(s["status"]))
+    said = STATUSES[str(s["status"])][0]
     return said if s["cost"] is not None else f"{said.partition(';')[0]}; no network was found"
 
 
@@ -278,8 +297,9 @@ def writers(run: Stored) -> dict[str, Writer]:
 
 
 def write_summary(path: Path, summary: Mapping[str, object]) -> None:
-    """Write a summary as JSON."""
-    path.write_text(as_json(summary, indent=2) + "\n", encoding="utf-8")
+    """Write a summary as JSON; one that is not known by its name begins with its kind."""
+    mark = {} if path.name in NAMED or path.suffix != ".json" else {KIND: path.stem}
+    path.write_text(as_json(mark | dict(summary), indent=2) + "\n", encoding="utf-8")
 
 
 def _refuse(constant: str) -> float:

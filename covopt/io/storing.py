@@ -59,7 +59,7 @@ def put(
 
     Args:
         directory: where; its parents are made.
-        kind: the name of its summary, one of record.KINDS.
+        kind: the name of its summary: one of record.NAMED, or a kind's own with .json.
         writers: for each file the function that writes it into the path that it is handed.
         force: replace an earlier run.
         spared: files that are left out after Ctrl-C, because who pressed it waits for the end.
@@ -141,10 +141,12 @@ def listing(directory: Path) -> Listing | None:
         summary = record.read_object(directory / kind)
     except RecordError:
         return None
-    if not MARKS[kind] <= summary.keys() or (kind == SUMMARY and record.wrong_entry(summary) is not None):
+    if not MARKS.get(kind, {"version"}) <= summary.keys():
+        return None
+    if kind == SUMMARY and record.wrong_entry(summary) is not None:
         return None
     listed = summary.get(FILES)
-    if listed is None:
+    if listed is None and kind in EARLIER:
         return dict.fromkeys(EARLIER[kind])
     if not isinstance(listed, dict) or not all(isinstance(digest, str) for digest in listed.values()):
         return None
@@ -157,7 +159,7 @@ MARKS: dict[str, set[str]] = {
     COMPARISON: {"best", "method", "lower", "methods"},
     AUDIT: {"loss", "best", "verdict", "solver"},
 }
-"""Entries by which a summary is known as one of covopt, by its kind."""
+"""Entries by which a summary that is known by its name is known as one of covopt."""
 _COMMON = ("figure.png", "origin.json", record.REPORT)
 _RUN = (SUMMARY, record.NETWORK, "network.pt", record.PROBLEM, record.CERTIFICATE, record.HISTORY, *_COMMON)
 _INNER = tuple(f"{record.SOLUTION}/{name}" for name in _RUN)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from covopt.io.numerals import shown
-from covopt.report.svg import Picture
-from covopt.text.markup import render
+from covopt.lazy import lazy
+
+if TYPE_CHECKING:
+    from covopt.report import svg
+    from covopt.text import markup
+else:
+    svg, markup = lazy("covopt.report.svg"), lazy("covopt.text.markup")
 
 Pairs = list[tuple[str, str]]
 
@@ -43,7 +49,7 @@ class Section:
 
     title: str
     text: Sequence[str] = ()
-    pictures: Sequence[Picture] = ()
+    pictures: Sequence[svg.Picture] = ()
     tables: Sequence[Table] = ()
 
 
@@ -87,7 +93,7 @@ class Page:
 def as_html(page: Page) -> str:
     """The page as one HTML file that loads nothing."""
     sections = [part for part in page.sections if part.text or part.pictures or part.tables]
-    return render("report.html", page=page, sections=sections)
+    return markup.render("report.html", page=page, sections=sections)
 
 
 def _is_number(value: object) -> bool:

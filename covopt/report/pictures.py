@@ -113,6 +113,39 @@ def widths(panel: WidthPanel) -> Picture:
     )
 
 
+def matrix(A: Float[np.ndarray, "r n"], name: str, caption: str, across: str, down: str) -> Picture:
+    """Any matrix, entry by entry; zeros are left blank, so that its support is seen."""
+    limit, beyond = robust_limit(A)
+    signed = bool((A < 0.0).any())
+    style = {"cmap": SIGNED if signed else "viridis_r", "vmin": -limit if signed else 0.0, "vmax": limit}
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        extent = (0.5, A.shape[1] + 0.5, len(A) + 0.5, 0.5)
+        shown = np.ma.masked_equal(A, 0.0)
+        drawn = axes.imshow(shown, extent=extent, interpolation="nearest", **style)  # type: ignore[arg-type]
+        axes.set_xlabel(across)
+        axes.set_ylabel(down)
+        for axis in (axes.xaxis, axes.yaxis):
+            count_along(axis)
+        color_bar(drawn, axes, extend=beyond)
+
+    clipped = "" if beyond == "neither" else " Entries beyond the scale have its last colour."
+    said = f"{caption} {'Red: positive; blue: negative; z' if signed else 'Z'}eros are blank.{clipped}"
+    return picture(draw, alt=f"The matrix {name} as an image.", caption=said, size=(4.6, 3.6))
+
+
+def losses(panel: WidthPanel) -> Picture:
+    """Trained networks of each width, their losses, and where the lowest of them stops falling."""
+    return picture(
+        lambda figure: draw_panel(figure.subplots(), panel),
+        alt="Train and test loss of trained networks against their width.",
+        caption=f"{panel.title}. Dots: all trials; lines: the lowest train loss of each width, and the same network's"
+        " test loss. Upright lines: the narrowest width within 10 %, 1 % and 0.1 % of the lowest.",
+        size=(7.4, 3.8),
+    )
+
+
 def activations(run: RunPicture) -> Picture | None:
     """What each hidden neuron answers to each sample; None without neurons."""
     if not len(run.norms):

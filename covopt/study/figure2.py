@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +29,7 @@ from covopt.interrupts import gently
 from covopt.io import record, storing
 from covopt.io.data import read_data
 from covopt.io.directories import Writer, spare
+from covopt.io.provenance import ORIGIN, write_origin
 from covopt.lazy import lazy
 from covopt.loop import Budget, Callback, Status
 from covopt.model.problem import Problem, make_problem
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 else:
     width_figures = lazy("covopt.figures.widths")
 
+SUMMARY = "figure2.json"
 SAMPLES = 1000
 TEACHER = (50, 10, 10, 10)
 
@@ -116,14 +118,14 @@ class Figure2:
             }
             for lam in self.strengths
         ]
-        told = {"panel": self.panel, "data": self.data, "curves": curves, "status": str(self.status)}
+        told: dict[str, object] = {"panel": self.panel, "data": self.data, "curves": curves, "status": str(self.status)}
         return told | {"seconds": self.seconds, "version": __version__}
 
     def rows(self) -> list[tuple[object, ...]]:
         """lam, width, lowest train loss, test loss."""
         return [(lam, *line) for lam in self.strengths for line in self.lowest(lam)]
 
-    def draw(self, path: Path) -> None:
+    def panels(self) -> list[width_figures.WidthPanel]:
         """A picture for each lam: all trials as dots, the lowest train loss and its test loss as lines, the plateau."""
         panels = []
         for lam in self.strengths:
@@ -137,20 +139,28 @@ class Figure2:
             ]
             marks = [(self.start(lam, eps), f"within {100 * eps:g} %") for eps in EPS]
             panels.append(width_figures.WidthPanel(f"{self.data}: lam {lam:g}", curves, self.level(lam), None, marks))
-        width_figures.draw_widths(panels, path)
+        return panels
 
-    def save(self, directory: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write plateau.json, trials.csv and figure.png.
+    def save(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        others: Mapping[str, Writer] | None = None,
+    ) -> None:
+        """Write figure2.json, trials.csv, figure.png and origin.json; force and others as for `Result.save`.
 
         Raises:
             RecordError: the directory exists, or cannot be written.
         """
         writers: dict[str, Writer] = {
-            record.PLATEAU: lambda path: record.write_summary(path, self.summary()),
+            SUMMARY: lambda path: record.write_summary(path, self.summary()),
             "trials.csv": self._write_trials,
-            "figure.png": spare(self.draw),
+            "figure.png": spare(lambda path: width_figures.draw_widths(self.panels(), path)),
+            ORIGIN: write_origin(),
+            **(others or {}),
         }
-        storing.put(directory, record.PLATEAU, writers, force=force, spared=())
+        storing.put(directory, SUMMARY, writers, force=force, spared=())
 
     def _write_trials(self, path: Path) -> None:
         with path.open("w", newline="", encoding="utf-8") as stream:

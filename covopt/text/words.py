@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from covopt.errors import RecordError, counted
+from covopt.errors import counted
 from covopt.io.numerals import down, interval, percent, percent_at_most, up
-from covopt.io.record import AUDIT, COMPARISON, PLATEAU, STATUSES, SUMMARY, describe, ended, headline
+from covopt.io.record import STATUSES, describe, ended, headline
 
 Summary = Mapping[str, object]
 Pairs = list[tuple[str, str]]
@@ -118,7 +118,7 @@ def plateau_pairs(s: Summary) -> Pairs:
         why = f"at least: {why_least}; at most: {why_most}"
         neurons = f"{most} neuron{'' if least == most == 1 else 's'}"
         pairs.append((label, f"{least} to {neurons}{known} ({why})"))
-    return [*pairs, ("status", STATUSES[str(s["status"])]), ("time", f"{s['seconds']:.3g} s")]
+    return [*pairs, ("status", STATUSES[str(s["status"])][0]), ("time", f"{s['seconds']:.3g} s")]
 
 
 def comparison_pairs(s: Summary) -> Pairs:
@@ -199,29 +199,9 @@ def _residuals(parts: object) -> str:
     return "not determined" if parts is None else ", ".join(f"{part:.2g}" for part in _numbers(parts))
 
 
-def pairs_of(kind: str, s: Summary) -> Pairs:
-    """A stored run of any kind (one of `record.KINDS`) as a person reads it.
-
-    Raises:
-        RecordError: the summary lacks what every run of its kind has.
-    """
-    say = {SUMMARY: solve_pairs, PLATEAU: plateau_pairs, COMPARISON: comparison_pairs, AUDIT: audit_pairs}
-    try:
-        return say[kind](s)
-    except (KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"{kind} is damaged: it lacks what a run of its kind has ({error}); run it again.") from error
-
-
 def status(s: Summary) -> str:
     """What ended a run, as a sentence; empty where it went to its end."""
-    said = {
-        "time_limit": "The time limit ended the search; with more time it may find, or prove, more.",
-        "iteration_limit": "The limit on rounds ended the search; with more of them it may find, or prove, more.",
-        "interrupted": "The search was interrupted; had it gone on, it might have found, or proved, more.",
-        "converged": "The search found no improvement any more, which is no proof that there is none.",
-        "unsolved": "The search did not come to an answer.",
-    }
-    return said.get(str(s["status"]), "")
+    return STATUSES[str(s["status"])][1]
 
 
 _DUAL = (

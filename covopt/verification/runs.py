@@ -150,7 +150,7 @@ def history(result: Result, stated: Summary) -> Sentences:
         yield "history.csv is empty."
         return
     last = lines[-1]
-    ends = (_known(last.cost), _known(last.lower), last.width)
+    ends = (record.known(last.cost), record.known(last.lower), last.width)
     if ends != (stated["cost"], stated["lower"], max(stated["widths"], default=0)):
         yield "history.csv does not end at the cost, the bound and the width that result.json states."
     times = [line.seconds for line in lines]
@@ -211,10 +211,6 @@ def _alike(found: Tensor, W: Tensor, beta: float) -> bool:
 def _size(result: Result) -> float:
     """What misfits are measured by: the largest target."""
     return max(1e-300, float(result.problem.Y.abs().max()))
-
-
-def _known(value: float | None) -> float | None:
-    return record.known(value)
 
 
 def _shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""What the summary of a study says (plateau, figure 2, comparison), held against the runs and networks in it."""
+"""What the summary of a study says (plateau, comparison), held against the runs and networks in it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from covopt.io.storing import FILES
 from covopt.model.problem import Problem
 from covopt.model.weights import Cost, check_network, evaluate
 from covopt.result import Result
-from covopt.study.width_search import EPS, widths_at
+from covopt.study.width_search import widths_at
 from covopt.verification.runs import SAME
 
 Summary = Mapping[str, Any]
@@ -31,7 +31,6 @@ Sentences = Iterator[str]
 
 # What nothing in the files of each kind tells.
 PLATEAU = ("start", "exact_start", "reasons", "bounds", "layer", "status", "seconds")
-FIGURE2 = ("panel", "data", "status", "seconds", "version", "the losses of the trials, whose networks are not stored")
 COMPARISON = ("why a method cannot solve the problem",)
 
 
@@ -67,31 +66,6 @@ def plateau(s: Summary, directory: Path, inner: Summary, result: Result, roundin
     for ends in [*s["start"].values(), s["exact_start"]]:
         if not 0 <= ends[0] <= ends[1]:
             yield "plateau.json states a start whose ends are the wrong way round."
-
-
-def figure2(s: Summary, directory: Path) -> Sentences:
-    """The curves from the trials."""
-    with (directory / "trials.csv").open(newline="", encoding="utf-8") as stream:
-        trials = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(stream)]
-    if list(dict.fromkeys(t["lam"] for t in trials)) != [curve["lam"] for curve in s["curves"]]:
-        yield "plateau.json and trials.csv state different values of lam."
-    for curve in s["curves"]:
-        mine = [t for t in trials if t["lam"] == curve["lam"]]
-        widths = sorted({t["width"] for t in mine})
-        best = [min((t for t in mine if t["width"] == n), key=lambda t: t["train"]) for n in widths]
-        told = [(record.known(t["train"]), record.known(t["test"])) for t in best]
-        if not equal([p["width"] for p in curve["curve"]], [int(n) for n in widths]) or told != [
-            (p["cost"], p["test"]) for p in curve["curve"]
-        ]:
-            yield f"plateau.json states another curve at lam {curve['lam']:g} than its trials give."
-        level = min((t["train"] for t in best), default=math.nan)
-        if curve["level"] != record.known(level):
-            yield f"plateau.json states another level at lam {curve['lam']:g} than its trials give."
-        if curve["start"].keys() != {f"{eps:g}" for eps in EPS}:
-            yield f"plateau.json does not state each start at lam {curve['lam']:g}."
-        for eps, width in curve["start"].items():
-            if width != min((t["width"] for t in best if t["train"] <= (1.0 + float(eps)) * level), default=None):
-                yield f"plateau.json states another start at lam {curve['lam']:g} than its trials give."
 
 
 def comparison(s: Summary, runs: Mapping[str, Summary]) -> Sentences:

@@ -1,24 +1,25 @@
-"""`verify`: whether the files of a stored run prove what it says, and what in them nothing proves."""
+"""Whether the files of a stored run prove what it says, and what in them nothing proves."""
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from covopt.errors import DataError, ProblemError, RecordError
+from covopt.errors import ProblemError
 from covopt.io import directories, record
 from covopt.io.arrays import read_npz
-from covopt.io.record import AUDIT, CERTIFICATE, COMPARISON, HISTORY, PLATEAU, SUMMARY
+from covopt.io.record import CERTIFICATE, HISTORY, SUMMARY
 from covopt.io.storing import FILES
 from covopt.loop import Status
-from covopt.methods import METHODS
-from covopt.verification import audits, runs, studies
+from covopt.verification import runs
 from covopt.verification.stored import load
+from covopt.verification.studies import equal
+
+Summary = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -40,79 +41,52 @@ class Verification:
     unchecked: list[str] = field(default_factory=list)
 
 
-def verify(directory: str | os.PathLike[str], rounding: float = 1e-9) -> Verification:
-    """Check what a stored run says from its files alone; the solver is not run.
+def inside(directory: Path, names: Sequence[str], rounding: float) -> dict[str, Verification]:
+    """`of_run` for the solves in a run of another kind."""
+    return {name: of_run(directory / name, record.read_summary(directory / name), rounding) for name in names}
 
-    Of a solve: the cost and its parts from the stored weights, the bound from the dual point and its evidence, and all
-    that follows from these and from the problem; that the files are those that `result.json` lists. Of a plateau, a
-    comparison or an audit: the same of the runs in it, and that the summary agrees with them.
+
+def of_study(
+    directory: Path,
+    kind: str,
+    stated: Summary,
+    runs: Mapping[str, Verification],
+    complaints: Iterable[str],
+    unchecked: Iterable[str],
+    said: str = "The runs in it pass, and the summary agrees with them and with its networks",
+) -> Verification:
+    """What the files of a plateau, say, prove: the solves in it pass, and the summary agrees with them.
 
     Args:
-        directory: of the run.
-        rounding: by how much a cost or bound may differ from what is stated, relative.
-
-    Returns:
-        Whether the files prove what is stated, why not, what they prove, and what is not checked.
-
-    Raises:
-        RecordError: no run there, or a damaged one.
+        directory: of the run; kind: the name of its summary, which holds `stated`.
+        runs: of the solves in it.
+        complaints: what does not follow from the files, sentences.
+        unchecked: what nothing in the files proves.
+        said: what a run is told that passes.
     """
-    path = Path(directory)
-    kind = record.kind_of(path)
-    if kind in (None, SUMMARY):
-        return _verify_run(path, rounding)
-    _, stated = record.read_kind(path)
-    try:
-        return _verify_study(path, str(kind), stated, rounding)
-    except (DataError, ProblemError) as error:
-        raise record.broken(directory, error) from error
-    except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise RecordError(f"{directory} is not a complete run ({error}); run the command again with --out.") from error
-
-
-def _verify_study(directory: Path, kind: str, stated: Mapping[str, Any], rounding: float) -> Verification:
-    """`verify` for a plateau, a comparison or an audit: the runs in it, then what its summary says of them."""
-    names = [record.SOLUTION]
-    if kind == COMPARISON:
-        names = [name for name in METHODS if (directory / name).is_dir()]
-    elif "panel" in stated:
-        names = []
-    inner = {name: _verify_run(directory / name, rounding) for name in names}
-    cost = min((run.cost for run in inner.values()), default=math.nan)
-    lower = max((run.lower for run in inner.values() if run.lower is not None), default=None)
-    for name, run in inner.items():
-        if not run.passed:
-            return Verification(False, f"The run {name} in it does not pass: {run.message}", cost, lower)
-    for message in chain(_of_study(directory, kind, stated, rounding), unbound(directory, kind, stated)):
+    cost = min((run.cost for run in runs.values()), default=math.nan)
+    lower = max((run.lower for run in runs.values() if run.lower is not None), default=None)
+    failed = (f"The run {name} in it does not pass: {run.message}" for name, run in runs.items() if not run.passed)
+    for message in chain(failed, complaints, unbound(directory, kind, stated)):
         return Verification(False, message, cost, lower)
-    own: Sequence[str] = studies.COMPARISON
-    if kind == AUDIT:
-        own = audits.unchecked(stated)
-    elif kind == PLATEAU:
-        own = studies.PLATEAU if inner else studies.FIGURE2
-    unchecked = [*own, *(name for run in inner.values() for name in run.unchecked), *loose(directory, kind, stated)]
-    unchecked = list(dict.fromkeys(unchecked))
-    said = "The runs in it pass, and the summary agrees with them and with its networks"
-    if not inner:
-        said = "The summary agrees with the trials"
-    return Verification(True, f"{said}; not checked: {', '.join(unchecked)}.", cost, lower, unchecked)
+    others = (name for run in runs.values() for name in run.unchecked)
+    named = list(dict.fromkeys([*unchecked, *others, *loose(directory, kind, stated)]))
+    return Verification(True, f"{said}; not checked: {', '.join(named)}.", cost, lower, named)
 
 
-def _of_study(directory: Path, kind: str, stated: Mapping[str, Any], rounding: float) -> Iterator[str]:
-    if kind == COMPARISON:
-        names = [name for name in METHODS if (directory / name).is_dir()]
-        found = {name: record.read_summary(directory / name) for name in names}
-        return studies.comparison(stated, found)
-    if kind == PLATEAU and "panel" in stated:
-        return studies.figure2(stated, directory)
-    inner = directory / record.SOLUTION
-    check = studies.plateau if kind == PLATEAU else audits.audit
-    return check(stated, directory, record.read_summary(inner), load(inner), rounding)
+def differences(kind: str, stated: Summary, found: Summary) -> Iterator[str]:
+    """Sentences on the entries of a summary that are not those which its files give."""
+    if stated.keys() - {record.KIND, FILES} != found.keys():
+        yield f"{kind} does not hold what covopt stores in it."
+        return
+    for name in found:
+        if name != "version" and not equal(stated[name], found[name]):
+            yield f"{kind} states another {name} than its files give."
 
 
-def _verify_run(directory: Path, rounding: float) -> Verification:
-    """`verify` for a solve."""
-    result, stated = load(directory), record.read_summary(directory)
+def of_run(directory: Path, stated: Summary, rounding: float) -> Verification:
+    """What the files of a solve prove; `stated` is its summary."""
+    result = load(directory)
 
     def refused(message: str, proved: float | None = None) -> Verification:
         return Verification(False, message, result.cost, proved)

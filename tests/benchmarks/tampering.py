@@ -79,6 +79,7 @@ def _kinds(settings: Settings) -> dict[str, Callable[[], Any]]:
         "deep": lambda: covopt.solve(*deep, depth=3, **few),
         "interpolate": lambda: covopt.solve(X, Y, time_limit=settings.limit(6)),
         "cross-entropy": lambda: covopt.solve(X, classes, loss="cross_entropy", **few),
+        "cprank": lambda: covopt.cp_rank(np.eye(3) + 1.0),
         "plateau": lambda: covopt.plateau(X, Y, **few),
         "compare": lambda: covopt.compare(X, Y, **few),
         "audit": lambda: covopt.validate(None, X, Y, **few),

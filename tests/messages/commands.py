@@ -127,7 +127,10 @@ ROWS = [
         {**RUN, "f.png": b"mine"},
     ),
     Row("HERE/run cannot be written (No space left on device); choose another directory.", full_directory),
-    Row("HERE/b.txt is to hold arrays; give a name that ends in .npz.", "cprank HERE/a.npy --out HERE/b.txt"),
+    Row(
+        "HERE/b.txt is to hold arrays; give a name that ends in .npz.",
+        "cprank HERE/a.npy --out HERE/b.txt",
+    ),
     Row(
         "HERE/b.npz exists already; choose another name, or replace it with --force.",
         "cprank HERE/a.npy --out HERE/b.npz",

@@ -9,10 +9,9 @@ import covopt
 from covopt.deep import representations as projected_gradient
 from covopt.linalg.psd import RankRule, thin
 from covopt.loop import Budget
-from covopt.model import covariance, forces, hidden, loss, stationarity, weights
+from covopt.model import forces, hidden, loss, stationarity, weights
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
-from covopt.oracles.atoms import AtomSet
 from covopt.training import trainer
 from messages import Row
 
@@ -200,14 +199,6 @@ ROWS = [
         lambda _: hidden.feasible_gradient(COST, Z),
     ),
     Row(
-        "There are 0 pairs (K, Ks) and 2 hidden layers; give one pair for each.",
-        lambda _: covariance.objective(DEEP, [], Z[1]),
-    ),
-    Row(
-        "The covariances of layer 1 have shapes (6, 2) and (6, 2); both must be (6, 6).",
-        lambda _: covariance.objective(SHALLOW, [covariance.Pair(X, X)], Z[1]),
-    ),  # type: ignore[arg-type]
-    Row(
         "The loss 'interpolate' has no gradient; use its multiplier Lambda, or the loss mse.",
         lambda _: LOSS.gradient(Z[1], SHALLOW.Y),
     ),
@@ -218,10 +209,6 @@ ROWS = [
     Row(
         "There is no hidden layer 2; give one from 1 to 1.",
         lambda _: stationarity.add_neuron(SHALLOW, W, 2, W[0][0], W[1][0], 1.0),
-    ),
-    Row(
-        "The weights of atoms must be numbers >= 0; a cone holds no others.",
-        lambda _: AtomSet(Z[0].T, torch.full((4,), -1.0), RELU, 1.0),
     ),
     Row("The rank tolerances are relative; give numbers from 0 to below 1.", lambda _: RankRule(single=2.0)),
     Row("The rank rule's tikhonov must be finite and not negative.", lambda _: RankRule(tikhonov=-1.0)),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 from hostile import archive, array_bytes, entry, pickled_matrix, replace, run_with
 from runs import toy_result
 
-from covopt.report.write import write_report
+import covopt
+from covopt.kinds.runs import write_report
 from messages import Given, Row
 
 X = np.arange(8.0).reshape(4, 2)
@@ -28,8 +31,26 @@ def run(change: object) -> dict[str, Given]:
 ROWS = [
     # Stored runs.
     Row(
-        "HERE/none holds no run (result.json, plateau.json, comparison.json, audit.json: none is there); give one that --out wrote.",
+        "HERE/none holds no run (comparison.json, cprank.json, figure2.json, plateau.json, result.json, audit.json: none is there); give one that --out wrote.",
         "show HERE/none",
+    ),
+    Row(
+        "HERE/run/width.json is of a kind that this version of covopt does not know; use the one that stored it.",
+        "show HERE/run",
+        {"run/width.json": b'{"kind": "width"}'},
+    ),
+    Row(
+        "HERE/run is not a complete run (There is no file HERE/run/proof.npz); solve again with --out.",
+        VERIFY,
+        {"run/cprank.json": b'{"kind": "cprank"}', "run/proof.json": b"{}"},
+    ),
+    Row(
+        "This answer does not hold its matrix; give the one that was asked about.",
+        lambda _: dataclasses.replace(covopt.cp_rank(np.eye(2)), A=None).check(),
+    ),
+    Row(
+        "This answer does not hold its matrix; ask for it again before saving.",
+        lambda here: dataclasses.replace(covopt.cp_rank(np.eye(2)), A=None).save(here / "run"),
     ),
     Row("HERE/none holds no run (result.json is missing); give a directory that --out wrote.", "forces HERE/none"),
     Row(

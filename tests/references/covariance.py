@@ -4,7 +4,7 @@
 
 over pairs (K_l, Ks_l), l = 1..L-1, in the cone S with Im K_l inside Im Ks_{l-1}. The pairs here are dense (N, N):
 whoever can should stay with thin factors (`model.hidden`), which also keep twice the digits. A pair comes back to
-representations by its atoms, not from the dense matrices: `cone.atoms.AtomSet.to_representation`, then
+representations by its atoms, not from the dense matrices: `references.atoms.AtomSet.to_representation`, then
 `hidden.to_weights`.
 
 The three faces agree, L(W) = L_r(Z) = L_k(K, Z_L), at weights of the form W_l = Z_l^T (Zs_{l-1}^T)^+.

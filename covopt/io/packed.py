@@ -1,0 +1,72 @@
+"""Dataclasses as a tree for JSON and arrays beside it, and back: nothing in the tree is trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+IS, ARRAY = "is", "array"
+"""The entries of the tree that name a class, and an array."""
+
+
+def pack(value: object, arrays: dict[str, NDArray], place: str = "") -> Any:
+    """A dataclass as a tree; its arrays go into `arrays` under their places, B or parts.0.B say."""
+    if isinstance(value, np.ndarray):
+        arrays[place] = value
+        return {ARRAY: place}
+    if is_dataclass(value):
+        inside = f"{place}." if place else ""
+        parts = {f.name: pack(getattr(value, f.name), arrays, inside + f.name) for f in fields(value)}
+        return {IS: type(value).__name__} | parts
+    if isinstance(value, tuple):
+        return [pack(part, arrays, f"{place}.{i}") for i, part in enumerate(value)]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def unpack(tree: object, arrays: Mapping[str, NDArray], classes: Mapping[str, type]) -> Any:
+    """What was packed; of the classes only, each field of its declared kind, arrays of finite float64.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is anything else.
+    """
+    try:
+        return _unpacked(tree, arrays, classes)
+    except RecursionError as error:
+        raise ValueError("a tree that is too deep") from error
+
+
+def _unpacked(tree: object, arrays: Mapping[str, NDArray], classes: Mapping[str, type]) -> Any:
+    if isinstance(tree, list):
+        return tuple(_unpacked(part, arrays, classes) for part in tree)
+    if not isinstance(tree, dict):
+        return tree
+    if ARRAY in tree:
+        array = arrays[tree[ARRAY]]
+        if array.dtype != np.float64 or not np.isfinite(array).all():
+            raise ValueError(f"the array {tree[ARRAY]} does not hold finite numbers")
+        return array
+    made = classes[tree[IS]]
+    values = {name: _unpacked(part, arrays, classes) for name, part in tree.items() if name != IS}
+    for name, hint in get_type_hints(made).items():
+        if isinstance(hint, type) and issubclass(hint, Enum):
+            values[name] = hint(values[name])
+        if not fits(values[name], hint):
+            raise ValueError(f"{name} of {tree[IS]} is of another kind")
+    return made(**values)
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Whether a value is of an annotated kind: plain numbers and texts, tuples, unions, arrays, classes."""
+    if get_origin(hint) in (Union, UnionType):
+        return any(fits(value, option) for option in get_args(hint))
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(fits(part, get_args(hint)[0]) for part in value)
+    if hint in (bool, int, str, NoneType):
+        return type(value) is hint
+    return type(value) in (int, float) if hint is float else isinstance(value, hint)

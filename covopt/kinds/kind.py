@@ -1,0 +1,71 @@
+"""What a kind of stored answer is: one object, `KIND` in a file of this room, says all that is different about it.
+
+`covopt show` needs no torch, so what pages and checks are made of is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from covopt.io import record
+from covopt.lazy import lazy
+from covopt.report.page import Page, Pairs
+
+if TYPE_CHECKING:
+    import torch
+
+    from covopt import methods
+    from covopt.figures import drawing, widths
+    from covopt.io import provenance
+    from covopt.matrices import completely_positive as matrices
+    from covopt.report import parts, pictures
+    from covopt.study import figure2 as study_figure2
+    from covopt.verification import audits, stored, studies
+    from covopt.verification import verify as checks
+else:
+    torch, methods, provenance = lazy("torch"), lazy("covopt.methods"), lazy("covopt.io.provenance")
+    drawing, widths = lazy("covopt.figures.drawing"), lazy("covopt.figures.widths")
+    parts, pictures = lazy("covopt.report.parts"), lazy("covopt.report.pictures")
+    audits, checks = lazy("covopt.verification.audits"), lazy("covopt.verification.verify")
+    matrices = lazy("covopt.matrices.completely_positive")
+    study_figure2 = lazy("covopt.study.figure2")
+    stored, studies = lazy("covopt.verification.stored"), lazy("covopt.verification.studies")
+
+__all__ = [
+    "Kind", "Pairs", "Summary", "audits", "checks", "drawing", "matrices", "methods", "parts", "pictures", "provenance",
+    "stored", "studies", "study_figure2", "torch", "widths",
+]  # fmt: skip
+
+Summary = Mapping[str, Any]
+
+
+def _result(directory: Path) -> object:
+    return stored.load(directory)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of stored answer.
+
+    Attributes:
+        name: the command that makes it.
+        file: its summary; of a new kind, the name with `.json`, which `storing.put` marks as such.
+        pairs: from its summary to what `covopt show` prints, labels and texts.
+        page: from its directory, its name on the page and its summary to its report.
+        verify: from its directory, its summary and a tolerance to what its files prove, and what is not checked.
+        load: from its directory to the answer, where that comes back; else what a solve takes it for.
+        read: its summary, from that file.
+        formerly: a file, and an entry in it, by which runs that earlier versions stored are known.
+    """
+
+    name: str
+    file: str
+    pairs: Callable[[Summary], Pairs]
+    page: Callable[[Path, str, Summary], Page]
+    verify: Callable[[Path, Summary, float], checks.Verification]
+    load: Callable[[Path], object] = _result
+    read: Callable[[Path], Summary] = record.read_object
+    formerly: tuple[str, str] = ("", "")

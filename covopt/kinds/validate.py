@@ -1,0 +1,101 @@
+"""`covopt validate`: whether a trained network sits at the minimum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from covopt.io import record
+from covopt.io.arrays import read_npz
+from covopt.io.numerals import Lower
+from covopt.kinds.kind import Kind, Summary, audits, checks, parts, pictures, provenance, stored, torch
+from covopt.report.page import Page, Section, Table
+from covopt.text import words
+
+LEGEND = (
+    "Training on is L-BFGS on the loss itself from the network's weights; layers are looked at where it ends. |Mᵀs| is"
+    " the largest value that a search found of |Mᵀσ(Zw)| over unit directions w: above 1, a small neuron in that"
+    " direction lowers the loss to first order. The residual of stationarity is |W − MᵀZ| / |W|, 0 where the gradient"
+    " of the loss vanishes. Steps that do not shrink leave it large about kinks (z = 0 for some sample) although there"
+    " is little to gain, so that the verdict rests on what training on gains, not on the residual."
+)
+"""What the columns of an audit's tables mean."""
+
+
+def _page(directory: Path, name: str, s: Summary) -> Page:
+    origin = provenance.read_origin(directory)
+    inner, reference = s["solver"], stored.load(directory / record.SOLUTION)
+    network = read_npz(directory / record.NETWORK)
+    weights = [torch.from_numpy(network[f"W{i}"]).double() for i in range(1, reference.problem.depth + 1)]
+    audited = replace(reference, weights=weights, layers=[], history=[])
+    descended = s.get("descended") or {"loss": None}
+    further = [] if descended["loss"] is None else [["after training on from it", descended["loss"]]]
+    reached = [] if s["escape"] is None else [["reached from there by neurons, blocks and descents", s["escape"]]]
+    bound = [] if s["lower"] is None else [["proved lower bound on the minimum", Lower(s["lower"])]]
+    losses = [["the network", s["loss"]], *further, *reached, ["the solver's network", inner["cost"]], *bound]
+    trained = [[k, cost] for k, cost in enumerate(sorted(s["trained"] or []), start=1)]
+    first, _, rest = s["verdict"].removesuffix(".").partition(". ")
+    still = s["residuals"] or [None] * len(weights)
+    left = descended.get("residuals") or [None] * len(weights)
+    columns = ["layer", "neurons", "|Mᵀs|", "loss with that neuron", "loss with its block solved", "unbalanced"]
+    keys = ("layer", "width", "stationarity", "loss_with_neuron", "loss_with_block", "unbalanced_neuron")
+    rows = [[layer[key] for key in keys] for layer in s["layers"]]
+    matrices = [[f"W{i}", *row] for i, row in enumerate(zip(still, left, s["inert"], strict=True), start=1)]
+    measured = ["residual of stationarity", "after training on", "part that acts on nothing"]
+    sections = [
+        Section(
+            "Losses",
+            pictures=pictures.side_by_side(audited, reference, origin, (s["loss"], reference.cost)),
+            tables=[Table("What is known", ["", "loss"], losses)],
+        ),
+        Section(
+            "What the network lacks",
+            [
+                *(f"Hidden layer {layer['layer']}: {layer['verdict']}" for layer in s["layers"]),
+                *([f"Precision: {said}."] if (said := words.precision(s)) else []),
+                LEGEND,
+            ],
+            tables=[
+                Table("Hidden layers", columns, rows),
+                Table("Matrices of weights", ["", *measured], matrices),
+            ],
+        ),
+        Section("Trainings", tables=[Table("The best is the network", ["", "loss"], trained)] if trained else []),
+        Section("The network", pictures=parts.network(audited, origin)),
+        parts.layers(audited),
+        parts.forces(audited, origin),
+        Section("The solver's search", pictures=[pictures.convergence(reference.history, s["loss"])]),
+    ]
+    return Page(
+        kind="validate",
+        data=parts.title(inner),
+        question=f"Does the network sit at the minimum? {words.question(inner)}",
+        answer=f"{first}.",
+        notes=[rest] if rest else [],
+        facts=[
+            ("loss of the network", parts.number(s["loss"], 8)),
+            ("best known", parts.number(s["best"], 8)),
+            ("proved lower bound", parts.bound(s["lower"])),
+            ("above the best", words.percent(s["excess"])),
+            ("hidden neurons", " × ".join(map(str, s["widths"]))),
+            ("stationary", words.stationary(s)),
+        ],
+        asked=parts.asked(inner, origin),
+        proof=parts.proof(inner),
+        check=parts.check(f"{name}/{record.SOLUTION}"),
+        sections=sections,
+        command=origin.quoted,
+        python=parts.in_python(inner, f"{name}/{record.SOLUTION}", "validate", f"{name}/{record.NETWORK}"),
+        origin=parts.origin_pairs(origin, inner),
+        finished=origin.finished,
+    )
+
+
+def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
+    inner = directory / record.SOLUTION
+    runs = checks.inside(directory, [record.SOLUTION], rounding)
+    said = audits.audit(s, directory, record.read_summary(inner), stored.load(inner), rounding)
+    return checks.of_study(directory, KIND.file, s, runs, said, audits.unchecked(s))
+
+
+KIND = Kind("validate", record.AUDIT, words.audit_pairs, _page, _verify)

@@ -1,0 +1,1 @@
+"""The papers' own constructions, for comparison: covopt computes with thin factors and has no need of them."""
