@@ -9,7 +9,7 @@ with ending():
     import threading
     from contextlib import suppress
 
-    from covopt.cli import main as command_line
+    from covopt.commands.cli import main as command_line
 
 
 def main() -> None:

@@ -133,7 +133,8 @@ def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | 
     if interrupted():
         attempt.status = Status.INTERRUPTED
     if examining and not budget.spent() and attempt.status is not Status.INTERRUPTED:
-        result.layers, attempt.weights = _examined(problem, attempt, options)
+        with budget.phase("examining layers"):
+            result.layers, attempt.weights = _examined(problem, attempt, options)
     _fill(result, attempt.weights, attempt.proof)
     count = attempt.history[-1].iteration + 1 if attempt.history else 0
     last = Progress(count, budget.seconds(), result.cost, result.lower, max(result.widths))
@@ -141,6 +142,7 @@ def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | 
     proved = result.gap is not None and result.gap <= options.gap and attempt.status is not Status.INTERRUPTED
     result.status = Status.OPTIMAL if proved else attempt.status
     result.seconds = budget.seconds()
+    result.timing = budget.timing.seconds
     return result
 
 

@@ -82,7 +82,7 @@ def _shallow(problem: Problem, options: SolveOptions) -> Attempt:
 
 def _streamed(problem: Problem, options: SolveOptions) -> Attempt:
     """Cycles of training on random batches; rounds from the network that they end at, if time is left."""
-    proof = proofs.spectral_proof(problem, SPECTRAL * options.budget.time_limit) if options.certify != "none" else None
+    proof = _spectral(problem, options)
     budget = options.budget
     units = Units.of(problem)
     outcome = run(StreamSolver(units.problem, seed=options.seed), budget, _within(units, options).callback)
@@ -133,7 +133,7 @@ def _deep(problem: Problem, options: SolveOptions) -> Attempt:
     inner = _within(units, options)
     solver = DeepSolver(units.problem, effort, inner.seed, inner.init, inner.max_width)
     outcome = run(solver, inner.budget, inner.callback)
-    proof = proofs.spectral_proof(problem, SPECTRAL * options.budget.time_limit) if options.certify != "none" else None
+    proof = _spectral(problem, options)
     attempt = Attempt(outcome.state.best, outcome.status, outcome.history, proof, outcome.state.costs)
     return _outward(units, attempt, problem, options)
 
@@ -159,10 +159,13 @@ def _outward(units: Units, attempt: Attempt, problem: Problem, options: SolveOpt
 
 def _proof_at(problem: Problem, weights: Weights, options: SolveOptions) -> Proof | None:
     """The spectral bound, or the one that follows from the network's own dual point where an oracle is exact."""
+    found = [_spectral(problem, options), proofs.network_proof(problem, weights) if options.certify != "none" else None]
+    return max((proof for proof in found if proof is not None), key=lambda proof: proof.lower, default=None)
+
+
+def _spectral(problem: Problem, options: SolveOptions) -> Proof | None:
+    """The bound that holds for every network, where any is asked for."""
     if options.certify == "none":
         return None
-    found = [
-        proofs.spectral_proof(problem, SPECTRAL * options.budget.time_limit),
-        proofs.network_proof(problem, weights),
-    ]
-    return max((proof for proof in found if proof is not None), key=lambda proof: proof.lower)
+    with options.budget.phase("proof"):
+        return proofs.spectral_proof(problem, SPECTRAL * options.budget.time_limit)

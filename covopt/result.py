@@ -107,6 +107,7 @@ class Result:
         fit: C(F); norm: |W|^2; residual: max |F - Y|.
         lower: a proved lower bound on the minimum, or None.
         certificate: what proves it; status: what ended the solve; seconds: how long it took.
+        timing: seconds of each phase (search, master, descent, merging, proof, ...), without those of phases within it.
         attainable: the tightest kind of proof that applies to data of this rank and size.
         history: cost, bound and width over time.
         dual: the dual point behind `lower`, where there is one.
@@ -131,6 +132,7 @@ class Result:
     lower: float | None = None
     target: float | None = None
     seconds: float = math.nan
+    timing: dict[str, float] = field(default_factory=dict)
     history: list[Progress] = field(default_factory=list)
     dual: DualPoint | None = None
     layers: list[Layer] = field(default_factory=list)
@@ -278,6 +280,7 @@ class Result:
             "targets": self.targets,
             "shuffle": self.shuffle,
             "seconds": record.known(self.seconds),
+            "timing": {phase: round(seconds, 6) for phase, seconds in self.timing.items()},
             "seed": self.seed,
             "version": __version__,
         }

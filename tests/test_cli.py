@@ -337,7 +337,8 @@ def test_nobody_reads_the_answer(command: list[str]) -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    code = "import sys, covopt.cli; print([m for m in ('torch', 'numpy', 'sklearn', 'cvxpy') if m in sys.modules])"
+    loaded = "[m for m in ('torch', 'numpy', 'sklearn', 'cvxpy') if m in sys.modules]"
+    code = f"import sys, covopt.commands.cli; print({loaded})"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True)
     assert process.stdout == "[]\n"
 
@@ -349,7 +350,7 @@ def test_a_solve_loads_what_it_needs_alone(command: str, tmp_path: Path) -> None
     options = ["t.csv", "--target", "y", "--lam", "0.1", "--time-limit", "1", "--json"]
     heavy = "cvxpy sklearn matplotlib pandas dask torch._dynamo".split()
     code = f"""import sys
-from covopt.cli import main
+from covopt.commands.cli import main
 try:
     main({[command, *options]})
 except SystemExit as ended:

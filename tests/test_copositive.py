@@ -138,3 +138,9 @@ def test_cheap_witnesses() -> None:
     assert indefinite is not None
     assert indefinite.proof == "positive definite"
     assert copositive.find_cheap(np.array([[1.0, 1.0], [1.0, 1.0 - 1e-12]]), 1e-9) is None
+
+
+def test_nothing_is_proved_of_a_matrix_that_is_not_symmetric() -> None:
+    """Half of [[1, -4], [0, 1]] is indefinite, though its lower triangle looks like the identity."""
+    assert copositive.copositivity(np.array([[1.0, -4.0], [0.0, 1.0]])) is None
+    assert copositive.copositivity(np.array([[1.0, -0.5], [-0.5, 1.0]])) is not None

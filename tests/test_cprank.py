@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import covopt
 from covopt import CovoptError, cp_rank
-from covopt.cli import main
+from covopt.commands.cli import main
 from covopt.kinds.cprank import pairs
 from covopt.matrices.graphs import bipartite_gram, edge_gram
 

@@ -14,7 +14,7 @@ from fences import SHOWN, Runner, fences
 from markdown_it import MarkdownIt
 from typer.main import get_command
 
-from covopt.cli import app
+from covopt.commands.cli import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "notes").glob("*.md")])

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import covopt
-from covopt.cli import main
+from covopt.commands.cli import main
 
 ROOT = Path(__file__).parents[1]
 
@@ -52,7 +52,8 @@ def test_it_says_how_to_install_what_is_missing(
 
 def test_the_shell_completes_commands_without_loading_torch() -> None:
     asked = {"_COVOPT_COMPLETE": "complete_bash", "COMP_WORDS": "covopt swe", "COMP_CWORD": "1"}
-    code = "import sys, covopt.cli as c\ntry: c.main([])\nfinally: sys.exit(5) if 'torch' in sys.modules else None"
+    ended = "finally: sys.exit(5) if 'torch' in sys.modules else None"
+    code = f"import sys, covopt.commands.cli as c\ntry: c.main([])\n{ended}"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=os.environ | asked, capture_output=True, text=True, check=False
     )

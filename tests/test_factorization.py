@@ -86,3 +86,10 @@ def test_splitting_keeps_the_matrix() -> None:
         assert len(split(B, r)) == r
         assert split(B, r).T @ split(B, r) == pytest.approx(B.T @ B, rel=1e-14)
     assert len(split(B, 2)) == 3
+
+
+def test_a_factor_with_a_negative_entry_proves_nothing() -> None:
+    """Next to an exact root, but of no use: who asks for a proof may hold a factor from a file."""
+    B = np.array([[1.0, -1e-9, 0.3], [0.1, 1.0, 0.2], [0.2, 0.3, 1.0]])
+    assert not proves(B.T @ B, B)
+    assert proves(np.abs(B).T @ np.abs(B), np.abs(B))

@@ -11,7 +11,7 @@ from matplotlib.image import imread
 from runs import toy_result
 
 import covopt
-from covopt.cli import main
+from covopt.commands.cli import main
 from covopt.errors import ProblemError
 from covopt.figures.forces import ForcesPicture, draw_forces
 from covopt.linalg.trace import trace_quotient

@@ -15,7 +15,7 @@ from runs import Run
 from typer.main import get_command
 
 import covopt
-from covopt.cli import app
+from covopt.commands.cli import app
 from covopt.errors import CovoptError, RecordError
 from covopt.io import directories, record
 from covopt.kinds import cprank

@@ -14,7 +14,7 @@ from instances import gaussian
 
 import covopt
 from covopt.certify.spectral import spectral_bound
-from covopt.cli import main
+from covopt.commands.cli import main
 from covopt.matrices.graphs import bipartite_gram, gram_data
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate

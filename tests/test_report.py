@@ -26,7 +26,7 @@ from matplotlib.image import imread
 from runs import toy_result
 
 import covopt
-from covopt.cli import main
+from covopt.commands.cli import main
 from covopt.errors import RecordError
 from covopt.io import record
 from covopt.io.numerals import Lower

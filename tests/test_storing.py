@@ -282,7 +282,7 @@ COMMANDS = {
 
 def in_process(words: str | list[str | bytes], before: str = "") -> subprocess.CompletedProcess[bytes]:
     """A command line in a process of its own, after some Python."""
-    start = f"import sys\nfrom covopt.cli import main\n{inspect.cleandoc(before)}\nmain(sys.argv[1:])"
+    start = f"import sys\nfrom covopt.commands.cli import main\n{inspect.cleandoc(before)}\nmain(sys.argv[1:])"
     given = words.split() if isinstance(words, str) else words
     return subprocess.run([sys.executable, "-c", start, *given], capture_output=True, env=ENVIRONMENT, check=False)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import typer
 
 from covopt.commands import options
@@ -63,6 +65,7 @@ def solve_command(
         if out is not None:
             storing.check_free(out, force)
         check_device(device)
+        began = time.perf_counter()
         dataset = sources.read_data(
             data,
             target=target,
@@ -75,6 +78,7 @@ def solve_command(
             data_dir=data_dir,
         )
         start = None if init is None else stored.load(init)
+        reading = time.perf_counter() - began
         with progress_line(time_limit, progress) as callback:
             result = answer.solve(
                 dataset.X,
@@ -97,6 +101,7 @@ def solve_command(
                 callback=callback,
             )
     result.describe_data(dataset)
+    result.timing = {"reading": reading, **result.timing}
     deliver(
         lambda: print_summary(result.summary(), as_json),
         lambda: store(result, "The run", out, force, as_json, dataset),

@@ -142,6 +142,8 @@ def wrong_entry(summary: dict[str, Any]) -> str | None:
     for name, kinds in (("widths", (int,)), ("starts", _NUMBER)):
         if not all(_is(entry, kinds) for entry in summary[name]):
             return name
+    if not all(_is(seconds, (int, float)) for seconds in (summary.get("timing") or {}).values()):
+        return "timing"
     return None if all(_is_layer(layer) for layer in summary["layers"]) else "layers"
 
 
@@ -207,7 +209,10 @@ ENTRIES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("widths", "starts", "layers"), (list,)),
 }
 """The kind of each entry of `result.json` that covopt reads again."""
-LATER: dict[str, tuple[type, ...]] = {"target": _NUMBER, "targets": _TEXT, "shuffle": (int, NoneType)}
+LATER: dict[str, tuple[type, ...]] = {
+    **{"target": _NUMBER, "targets": _TEXT, "shuffle": (int, NoneType)},
+    "timing": (dict, NoneType),
+}
 """The same of entries that earlier versions did not write."""
 LAYER: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("layer", "width", "rank_K", "rank_Ks", "mergeable"), (int,)),

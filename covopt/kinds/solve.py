@@ -20,6 +20,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         Section("Starts", tables=[Table("The lowest cost that came of each start", ["start", "cost"], starts)])
         if len(starts) > 1
         else Section("Starts"),
+        parts.timing(result),
     ]
     return Page(
         kind="solve",

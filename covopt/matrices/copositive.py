@@ -59,7 +59,9 @@ class Witness:
 
 
 def copositivity(C: Matrix) -> str | None:
-    """What proves that C is copositive; None where nothing here does."""
+    """What proves that C is copositive; None where nothing here does, as for one that is not symmetric."""
+    if not (C == C.T).all():
+        return None
     if (C >= 0.0).all():
         return "non-negative"
     kept = np.flatnonzero(np.abs(C).max(axis=0))

@@ -204,6 +204,8 @@ def proves(A: Matrix, B: Atoms) -> bool:
     Source: the Newton-Kantorovich theorem for a quadratic map.
     """
     n = len(A)
+    if not (B >= 0.0).all():
+        return False
     values = np.linalg.eigvalsh(A)
     if values[0] > 16 * n * EPS * values[-1]:
         return _proves_regular(A, B)

@@ -115,6 +115,14 @@ def network(result: Result, origin: Origin) -> list[Picture]:
     return [figure for figure in shown if figure is not None]
 
 
+def timing(result: Result) -> Section:
+    """Where the time of a solve went."""
+    rest = result.seconds - sum(seconds for phase, seconds in result.timing.items() if phase != "reading")
+    phases = result.timing | {"everything else": max(0.0, rest)}
+    rows = [[phase, f"{seconds:.2f}"] for phase, seconds in phases.items()]
+    return Section("Time", tables=[Table("Seconds of each phase", ["phase", "seconds"], rows)] if result.timing else [])
+
+
 def layers(result: Result) -> Section:
     """Each hidden layer: its covariances' spectra, its ranks and what is known of it on its own."""
     known = {layer.layer: layer for layer in result.layers}

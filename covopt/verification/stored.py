@@ -102,6 +102,7 @@ def _from_stored(stored: record.Stored) -> Result:
         lower=None if s["lower"] is None else float(str(s["lower"])),
         target=None if s.get("target") is None else float(str(s["target"])),
         seconds=math.nan if s["seconds"] is None else float(str(s["seconds"])),
+        timing=_timing(s.get("timing")),
         history=stored.history,
         dual=dual,
         layers=[Layer.from_summary(layer) for layer in _listed(s["layers"])],
@@ -111,6 +112,10 @@ def _from_stored(stored: record.Stored) -> Result:
         targets=None if s.get("targets") is None else str(s["targets"]),
         shuffle=None if s.get("shuffle") is None else int(str(s["shuffle"])),
     )
+
+
+def _timing(value: object) -> dict[str, float]:
+    return {str(phase): float(seconds) for phase, seconds in value.items()} if isinstance(value, dict) else {}
 
 
 def _listed(value: object) -> list[Any]:

@@ -7,7 +7,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from covopt.cli import app as program
+from covopt.commands.cli import app as program
 
 COLUMNS = (("option", 34), ("default", 12), ("", 54))
 

@@ -8,7 +8,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from covopt.cli import main
+from covopt.commands.cli import main
 from covopt.errors import CovoptError, printable
 from messages import Row, command, prepare
 from messages.commands import ROWS as COMMANDS

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 from hostile import archive, run_with
 
-from covopt.cli import main
+from covopt.commands.cli import main
 from covopt.io import arrays, storing
 from messages import Row, command
 
