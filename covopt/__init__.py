@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from covopt.io.data import Dataset, read_data
     from covopt.kinds.runs import load, verify, write_report
     from covopt.loop import Certificate, Progress, Status
-    from covopt.matrices.completely_positive import CPRank, cp_rank
+    from covopt.matrices.answer import CPRank
+    from covopt.matrices.completely_positive import cp_rank
     from covopt.matrices.sigma_rank import SigmaRank, sigma_rank
-    from covopt.result import Forces, Result, forces
+    from covopt.model.forces import Forces
+    from covopt.result import Result, forces
     from covopt.study.audit import Audit, validate
     from covopt.study.compare import Comparison, compare
     from covopt.study.plateau import Plateau, plateau
@@ -36,7 +38,7 @@ _HOMES = {
     "plateau": "study.plateau",
     "Plateau": "study.plateau",
     "verify": "kinds.runs",
-    "CPRank": "matrices.completely_positive",
+    "CPRank": "matrices.answer",
     "cp_rank": "matrices.completely_positive",
     "SigmaRank": "matrices.sigma_rank",
     "sigma_rank": "matrices.sigma_rank",
@@ -54,7 +56,7 @@ _HOMES = {
     "Progress": "loop",
     "Status": "loop",
     "write_report": "kinds.runs",
-    "Forces": "result",
+    "Forces": "model.forces",
     "Result": "result",
     "forces": "result",
     "load": "kinds.runs",

@@ -108,7 +108,7 @@ def solve(
         callback=callback,
     )
     options.check(problem.depth)
-    problem = in_double(problem)
+    problem = problem.double()
     check_strength(problem)
     if problem.interpolates:
         check_interpolation(problem)
@@ -159,11 +159,6 @@ def _examined(problem: Problem, attempt: Attempt, options: SolveOptions) -> tupl
         options,
         improve=options.method == "cone",  # rivals are reported as they came
     )
-
-
-def in_double(problem: Problem) -> Problem:
-    """The same problem in float64."""
-    return replace(problem, X=problem.X.double(), Y=problem.Y.double())
 
 
 def _fill(result: Result, weights: list[Tensor], proof: Proof | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from covopt.lazy import lazy
 from covopt.loop import Certificate, Progress, Status
 from covopt.model import weights as weight_form
 from covopt.model.activation import Activation
-from covopt.model.forces import layer_forces
+from covopt.model.forces import Forces, forces_on
 from covopt.model.problem import Problem, make_problem, with_bias
 from covopt.text import words
 
@@ -181,7 +181,7 @@ class Result:
             ProblemError: there is no such layer.
         """
         self._check_layer(layer)
-        return weight_form.preactivations(double_problem(self.problem), self._double())[layer - 1].cpu().numpy()
+        return weight_form.preactivations(self.problem.double(), self._double())[layer - 1].cpu().numpy()
 
     def covariances(self, layer: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(K_l, Ks_l) = (Z_l Z_l^T, Zs_l Zs_l^T), both (N, N), for layer = 1 ... L.
@@ -195,7 +195,7 @@ class Result:
 
     def forces(self, layer: int) -> Forces:
         """Attraction and repulsion on hidden layer = 1 ... L - 1, as `covopt.forces`."""
-        return _forces(double_problem(self.problem), self._double(), layer)
+        return forces_on(self.problem.double(), self._double(), layer)
 
     def forces_picture(self, layer: int) -> forces_figures.ForcesPicture:
         """What `draw_forces` (figures/forces.py) draws of a hidden layer."""
@@ -353,37 +353,11 @@ def _to_stored(result: Result) -> record.Stored:
     )
 
 
-def double_problem(p: Problem) -> Problem:
-    """The same question about data in float64."""
-    return replace(p, X=p.X.double(), Y=p.Y.double())
-
-
 def _sample_labels(p: Problem) -> tuple[NDArray, str]:
     """Each sample's class where the targets are one-hot, else its first target; and which of the two it is."""
     Y = p.Y.double().cpu().numpy()
     one_hot = Y.shape[1] > 1 and bool(((Y == 0) | (Y == 1)).all() and (Y.sum(axis=1) == 1).all())
     return (Y.argmax(axis=1), "class") if one_hot else (Y[:, 0], "target")
-
-
-@dataclass(frozen=True)
-class Forces:
-    """Attraction 2 (Ks_{l-1})^+ Z_l and repulsion -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l] on hidden layer l.
-
-    Source: [JGHG22, section 3].
-
-    Attributes:
-        attraction, repulsion: (N, n_l), derivatives of the loss in units of lam (Z_l moves against them).
-        feasible_repulsion: its projection on Im Zs_{l-1}, where Z_l can move and the attraction lies (N, n_l).
-        imbalance: |attraction + feasible_repulsion|_F / |attraction|_F; 0 at local minima where Zs_l has full row
-            rank N and Z_l has no zeros.
-        full_rank: whether it has.
-    """
-
-    attraction: NDArray[np.float64]
-    repulsion: NDArray[np.float64]
-    feasible_repulsion: NDArray[np.float64]
-    imbalance: float
-    full_rank: bool
 
 
 def forces(
@@ -421,15 +395,4 @@ def forces(
         )
     Y = np.zeros((len(np.asarray(X)), len(weights[-1])))
     problem = make_problem(X, Y, lam=1.0, depth=len(weights), bias=bias, activation=activation, device="cpu")
-    return _forces(double_problem(problem), weights, layer)
-
-
-def _forces(problem: Problem, weights: list[Tensor], layer: int) -> Forces:
-    found = layer_forces(problem, weight_form.preactivations(problem, weights), layer)
-    return Forces(
-        attraction=found.attraction.cpu().numpy(),
-        repulsion=found.repulsion.cpu().numpy(),
-        feasible_repulsion=found.feasible_repulsion.cpu().numpy(),
-        imbalance=found.imbalance,
-        full_rank=found.full_rank,
-    )
+    return forces_on(problem.double(), weights, layer)

@@ -21,7 +21,8 @@ from covopt.io import directories, record
 from covopt.kinds import cprank
 from covopt.kinds.runs import KINDS, find
 from covopt.matrices import factorization
-from covopt.matrices.completely_positive import CPRank, cp_rank
+from covopt.matrices.answer import CPRank
+from covopt.matrices.completely_positive import cp_rank
 from covopt.matrices.connected import Part, Verdict
 from covopt.matrices.ends import ByRank, ByTheorem, End
 from covopt.study.figure2 import figure2

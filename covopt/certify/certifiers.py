@@ -10,9 +10,9 @@ A new kind is one class here, a name in `loop.Certificate`, and its words (text/
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -65,7 +65,13 @@ class Aim:
 
 @runtime_checkable
 class Certifier(Protocol):
-    """One kind of proof."""
+    """One kind of proof.
+
+    Attributes:
+        evidence: the arrays that it stores beside the dual point: the kind of their entries, their dimensions.
+    """
+
+    evidence: ClassVar[Mapping[str, tuple[str, int]]]
 
     def applies(self, problem: Problem) -> bool:
         """Whether it can prove a bound of this problem, by its depth, rank and size."""
@@ -94,6 +100,8 @@ class Prover(Certifier, Protocol):
 class Exact:
     """The maximum of h itself: linear networks, and data of rank at most 3."""
 
+    evidence: ClassVar[Mapping[str, tuple[str, int]]] = {}
+
     def applies(self, problem: Problem) -> bool:
         """Whether an oracle knows the maximum."""
         return problem.depth == 2 and (problem.activation.is_linear or has_exact_oracle(problem.Xt))
@@ -110,6 +118,8 @@ class Exact:
 
 class Cones:
     """Branch and bound over cones of directions."""
+
+    evidence: ClassVar[Mapping[str, tuple[str, int]]] = {"tree": ("u", 1)}
 
     def applies(self, problem: Problem) -> bool:
         """Whether its trees have a chance to close."""
@@ -146,6 +156,8 @@ class Cones:
 
 class Relaxation:
     """The doubly non-negative relaxation, Lambda optimised against it or its tree of signs grown at Lambda."""
+
+    evidence: ClassVar[Mapping[str, tuple[str, int]]] = {"splits": ("i", 1), "walls": ("f", 2), "values": ("f", 1)}
 
     def applies(self, problem: Problem) -> bool:
         """Whether its matrices are small enough."""
@@ -186,6 +198,8 @@ class Relaxation:
 class Spectral:
     """Singular values and distances of the data: every network of every depth."""
 
+    evidence: ClassVar[Mapping[str, tuple[str, int]]] = {}
+
     def applies(self, problem: Problem) -> bool:
         """Always."""
         return True
@@ -204,6 +218,8 @@ CERTIFIERS: dict[Certificate, Certifier] = {
     Certificate.SPECTRAL: Spectral(),
 }
 """Who finds and checks each kind of proof, the tightest first."""
+EVIDENCE = {name: kind for certifier in CERTIFIERS.values() for name, kind in certifier.evidence.items()}
+"""What may prove a dual point besides it."""
 
 PROVERS: tuple[Prover, ...] = (Cones(), RELAXATION)
 """Those that take turns with the search: branch and bound is better, where there are few samples or much time."""

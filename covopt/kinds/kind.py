@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from covopt import methods
     from covopt.figures import drawing, widths
     from covopt.io import provenance
-    from covopt.matrices import completely_positive as matrices
+    from covopt.matrices import answer as matrices
     from covopt.report import parts, pictures
     from covopt.study import figure2 as study_figure2
     from covopt.verification import audits, stored, studies
@@ -30,7 +30,7 @@ else:
     drawing, widths = lazy("covopt.figures.drawing"), lazy("covopt.figures.widths")
     parts, pictures = lazy("covopt.report.parts"), lazy("covopt.report.pictures")
     audits, checks = lazy("covopt.verification.audits"), lazy("covopt.verification.verify")
-    matrices = lazy("covopt.matrices.completely_positive")
+    matrices = lazy("covopt.matrices.answer")
     study_figure2 = lazy("covopt.study.figure2")
     stored, studies = lazy("covopt.verification.stored"), lazy("covopt.verification.studies")
 

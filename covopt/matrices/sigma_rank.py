@@ -27,10 +27,12 @@ from covopt.errors import DataError, ProblemError
 from covopt.interrupts import gently
 from covopt.loop import past
 from covopt.matrices import pairs
-from covopt.matrices.completely_positive import TOLERANCE, CPRank, check_matrix, cp_rank
+from covopt.matrices.answer import CPRank
+from covopt.matrices.completely_positive import TOLERANCE, cp_rank
 from covopt.matrices.connected import Verdict
 from covopt.matrices.copositive import Witness
 from covopt.matrices.factorization import EPS
+from covopt.matrices.prepared import check_matrix
 from covopt.matrices.separation import SeparatingPair, separate
 from covopt.model.activation import Activation
 

@@ -20,7 +20,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.errors import ProblemError
@@ -28,6 +30,7 @@ from covopt.linalg.cholesky import factorize
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.model.hidden import Representations, layer_inputs
 from covopt.model.problem import Problem
+from covopt.model.weights import Weights, preactivations
 
 
 @dataclass(frozen=True)
@@ -81,4 +84,37 @@ def layer_forces(problem: Problem, Z: Representations, layer: int, rule: RankRul
         repulsion=repulsion,
         feasible_repulsion=below.project(repulsion),
         full_rank=int(factor.rank) == len(here),
+    )
+
+
+@dataclass(frozen=True)
+class Forces:
+    """Attraction 2 (Ks_{l-1})^+ Z_l and repulsion -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l] on hidden layer l.
+
+    Source: [JGHG22, section 3].
+
+    Attributes:
+        attraction, repulsion: (N, n_l), derivatives of the loss in units of lam (Z_l moves against them).
+        feasible_repulsion: its projection on Im Zs_{l-1}, where Z_l can move and the attraction lies (N, n_l).
+        imbalance: |attraction + feasible_repulsion|_F / |attraction|_F; 0 at local minima where Zs_l has full row
+            rank N and Z_l has no zeros.
+        full_rank: whether it has.
+    """
+
+    attraction: NDArray[np.float64]
+    repulsion: NDArray[np.float64]
+    feasible_repulsion: NDArray[np.float64]
+    imbalance: float
+    full_rank: bool
+
+
+def forces_on(problem: Problem, weights: Weights, layer: int) -> Forces:
+    """Those on a hidden layer of a network, as NumPy arrays."""
+    found = layer_forces(problem, preactivations(problem, weights), layer)
+    return Forces(
+        attraction=found.attraction.cpu().numpy(),
+        repulsion=found.repulsion.cpu().numpy(),
+        feasible_repulsion=found.feasible_repulsion.cpu().numpy(),
+        imbalance=found.imbalance,
+        full_rank=found.full_rank,
     )

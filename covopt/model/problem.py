@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -68,6 +68,10 @@ class Problem:
     def interpolates(self) -> bool:
         """Whether the question is the representation cost (F = Y exactly)."""
         return self.loss.name == "interpolate"
+
+    def double(self) -> Problem:
+        """The same question about data in float64."""
+        return replace(self, X=self.X.double(), Y=self.Y.double())
 
     def bias(self, layer: int) -> float:
         """The entries of the bias column of Zs_l, l = `layer` = 0 ... L - 1."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from covopt.io import record
 from covopt.io.numerals import down, percent_at_most
 from covopt.io.provenance import Origin
+from covopt.report import layers as layer_figures
 from covopt.report import pictures
 from covopt.report.page import Pairs, Section, Table
 from covopt.report.svg import Picture
@@ -128,12 +129,12 @@ def layers(result: Result) -> Section:
     known = {layer.layer: layer for layer in result.layers}
     rows = []
     for layer, width in enumerate(result.widths, start=1):
-        s, s_sigma = pictures.layer_spectra(result, layer)
+        s, s_sigma = layer_figures.layer_spectra(result, layer)
         found = known.get(layer)
         tested = [None, None, None]
         if found is not None:
             tested = [found.stationarity, found.gap, found.mergeable]
-        ranks = (pictures.rank_of(s), pictures.rank_of(s_sigma))
+        ranks = (layer_figures.rank_of(s), layer_figures.rank_of(s_sigma))
         rows.append([layer, width, *ranks, float((s**2).sum()), *(tested if known else [])])
     columns = ["layer", "neurons", "rank K", "rank Kσ", "trace of K"]
     text = ["K and Kσ are the covariances of a layer on the samples, before and after the activation."]
@@ -147,8 +148,11 @@ def layers(result: Result) -> Section:
     drawn: list[Picture] = []
     run = result.run_picture()
     for layer in range(1, min(result.problem.depth - 1, LAYERS) + 1):
-        if (spectra := pictures.spectra(result, layer)) is not None:
-            drawn += [spectra, *([pictures.covariance(result, layer, run)] if result.problem.samples <= CROWD else [])]
+        if (spectra := layer_figures.spectra(result, layer)) is not None:
+            drawn += [
+                spectra,
+                *([layer_figures.covariance(result, layer, run)] if result.problem.samples <= CROWD else []),
+            ]
     return Section("Layer by layer", text, drawn, [Table("Hidden layers", columns, rows)])
 
 
@@ -157,7 +161,7 @@ def forces(result: Result, origin: Origin) -> Section:
     if result.problem.samples > CROWD:
         return Section("Forces")
     last = min(result.problem.depth - 1, LAYERS)
-    drawn = [figure for layer in range(1, last + 1) for figure in pictures.forces(result, layer, origin)]
+    drawn = [figure for layer in range(1, last + 1) for figure in layer_figures.forces(result, layer, origin)]
     text = (
         "The penalty on a layer's own weights pulls its representations together; the penalty on the next layer's"
         " pushes them apart. Where the network is at a local minimum and the layer has full rank, the two cancel."

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -20,7 +18,6 @@ from covopt.figures.drawing import (
     CURVE_COLORS,
     SIGNED,
     Curve,
-    PlainLogFormatter,
     RunPicture,
     color_bar,
     colored,
@@ -34,12 +31,10 @@ from covopt.figures.drawing import (
     name_line,
     robust_limit,
 )
-from covopt.figures.forces import RAY_COLOR, ForcesPicture, draw_neuron_plane, draw_samples
+from covopt.figures.forces import RAY_COLOR
 from covopt.figures.widths import WidthPanel, draw_panel
 from covopt.io.provenance import Origin
-from covopt.linalg.psd import RANK_RULE
 from covopt.loop import Progress
-from covopt.model.problem import with_bias
 from covopt.report.svg import Picture, picture
 from covopt.result import Result
 
@@ -197,10 +192,10 @@ def function(result: Result, origin: Origin) -> Picture | None:
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         for k in range(count):
-            name = _short(names[k]) if names else f"output {k + 1}"
+            name = short(names[k]) if names else f"output {k + 1}"
             axes.plot(grid, F[:, k], color=CURVE_COLORS[k], linewidth=1.6, label=f"\u200b{name}")
             axes.plot(x, Y[:, k], "o", color=CURVE_COLORS[k], markersize=3.5, alpha=0.7)
-        axes.set_xlabel("input" if origin.columns is None else _short(origin.columns[0]), parse_math=False)
+        axes.set_xlabel("input" if origin.columns is None else short(origin.columns[0]), parse_math=False)
         axes.set_ylabel("output")
         axes.spines[["top", "right"]].set_visible(False)
         if count > 1:
@@ -229,7 +224,7 @@ def side_by_side(network: Result, reference: Result, origin: Origin, losses: tup
     grid = np.linspace(x.min() - margin, x.max() + margin, POINTS)
     trained, solved = (each.predict(grid[:, None]) for each in (network, reference))
     names = origin.classes if origin.classes is not None and len(origin.classes) == Y.shape[1] else None
-    axis_name = "input" if origin.columns is None else _short(origin.columns[0])
+    axis_name = "input" if origin.columns is None else short(origin.columns[0])
 
     def drawing(k: int) -> Callable[[Figure], None]:
         def draw(figure: Figure) -> None:
@@ -241,7 +236,7 @@ def side_by_side(network: Result, reference: Result, origin: Origin, losses: tup
             ):
                 axes.plot(grid, F[:, k], style, color=color, linewidth=1.6, label=f"{name}, loss {loss:.5g}")
             axes.set_xlabel(axis_name, parse_math=False)
-            axes.set_ylabel("output" if names is None else _short(names[k]), parse_math=False)
+            axes.set_ylabel("output" if names is None else short(names[k]), parse_math=False)
             axes.spines[["top", "right"]].set_visible(False)
             _literal_legend(axes)
 
@@ -257,100 +252,10 @@ def side_by_side(network: Result, reference: Result, origin: Origin, losses: tup
     ]
 
 
-def spectra(result: Result, layer: int) -> Picture | None:
-    """The eigenvalues of K_l and Ks_l; None where all are zero."""
-    kinds = zip(("K", "Kσ"), (COST_COLOR, BOUND_COLOR), layer_spectra(result, layer), strict=True)
-    drawn = [(name, color, s[: rank_of(s)] ** 2) for name, color, s in kinds if rank_of(s) > 0]
-    if not drawn:
-        return None
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        for name, color, values in drawn:
-            numbers = np.arange(1, len(values) + 1)
-            axes.plot(numbers, values, "o-", color=color, markersize=3.5, linewidth=1.0, label=name)
-        _log_scale(axes, np.concatenate([values for _, _, values in drawn]))
-        axes.set_xlabel("number of the eigenvalue, largest first")
-        axes.set_ylabel("eigenvalue")
-        count_along(axes.xaxis)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
-
-    return picture(
-        draw,
-        alt=f"Eigenvalues of the covariances of hidden layer {layer}, before and after the activation.",
-        caption=f"Hidden layer {layer}: the eigenvalues of K and Kσ that count by the rank rule.",
-    )
-
-
-def covariance(result: Result, layer: int, run: RunPicture) -> Picture:
-    """Ks_l, the samples sorted as in the figure of the run."""
-    _, Ks = result.covariances(layer)
-    shown = Ks[np.ix_(run.order, run.order)]
-    limit, beyond = robust_limit(shown)
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        extent = (0.5, len(shown) + 0.5, len(shown) + 0.5, 0.5)
-        low = -limit if shown.min() < 0.0 else 0.0
-        cmap = SIGNED if low < 0.0 else "magma"
-        drawn = axes.imshow(shown, cmap=cmap, vmin=low, vmax=limit, extent=extent, interpolation="nearest")
-        axes.set_xlabel(f"sample, by {run.order_name}")
-        axes.set_ylabel(f"sample, by {run.order_name}")
-        for axis in (axes.xaxis, axes.yaxis):
-            count_along(axis)
-        color_bar(drawn, axes, extend=beyond)
-
-    return picture(
-        draw,
-        alt=f"The covariance of hidden layer {layer} after the activation, as an image.",
-        caption=f"Hidden layer {layer}: Kσ, sample against sample, the samples sorted by {run.order_name}."
-        + ("" if beyond == "neither" else " Entries beyond the scale have its last colour."),
-        size=(4.6, 3.6),
-    )
-
-
-def forces(result: Result, layer: int, origin: Origin) -> list[Picture]:
-    """Attraction and repulsion on a hidden layer, on its samples and its neurons; empty where none is active."""
-    shown = result.forces_picture(layer)
-    if shown.Z.size == 0 or not np.abs(shown.Z).max() > 0.0:
-        return []
-    if shown.classes and origin.classes is not None and len(origin.classes) == result.problem.Y.shape[1]:
-        names = np.array([f"\u200b{_short(name)}" for name in origin.classes])
-        shown = replace(shown, labels=names[shown.labels.astype(int)])
-    arrows = "Green: attraction; red: repulsion; each arrow points where that force would move the point."
-    return [
-        picture(
-            lambda figure: _draw_plane(figure, draw_samples, shown),
-            alt=f"Samples of hidden layer {layer} in their principal plane with attraction and repulsion as arrows.",
-            caption=f"Hidden layer {layer}: the samples in the plane where they vary most. {arrows}",
-            size=(4.6, 4.0),
-        ),
-        picture(
-            lambda figure: _draw_plane(figure, draw_neuron_plane, shown),
-            alt=f"Neurons of hidden layer {layer} in their principal plane with attraction and repulsion as arrows.",
-            caption=f"Hidden layer {layer}: its neurons in their own plane. Neurons of one direction share a grey ray.",
-            size=(4.6, 4.0),
-        ),
-    ]
-
-
 def neuron_norms(result: Result) -> Float[np.ndarray, " n"]:
     """Incoming and outgoing squared norm of each neuron of the first hidden layer."""
     incoming, outgoing = result.weights[0].double(), result.weights[1].double()[:, :-1]
     return (incoming.square().sum(dim=1) + outgoing.square().sum(dim=0)).cpu().numpy()
-
-
-def layer_spectra(result: Result, layer: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " m"]]:
-    """Singular values of Z_l and Zs_l, descending: square roots of the eigenvalues of K_l and Ks_l."""
-    Z = torch.as_tensor(result.representations(layer))
-    Zs = with_bias(result.problem.activation(Z), result.problem.beta)
-    return torch.linalg.svdvals(Z).numpy(), torch.linalg.svdvals(Zs).numpy()
-
-
-def rank_of(s: Float[np.ndarray, " k"]) -> int:
-    """The numerical rank by the one rule for it."""
-    return int(RANK_RULE.keeps(torch.as_tensor(s)).sum())
 
 
 def _images(tiles: Float[np.ndarray, "n side side2"]) -> Picture:
@@ -387,7 +292,7 @@ def _columns(W: Float[np.ndarray, "n d"], names: Sequence[str] | None, *, biased
     """Incoming weights, one column for each neuron and one row for each input."""
     table = W[:COLUMNS].T if biased else W[:COLUMNS, :-1].T
     inputs = W.shape[1] - 1
-    labels = [_short(name) for name in names] if names else [f"input {i + 1}" for i in range(inputs)]
+    labels = [short(name) for name in names] if names else [f"input {i + 1}" for i in range(inputs)]
     labels = [*labels, "bias"][: len(table)]
     limit, beyond = robust_limit(table)
 
@@ -410,31 +315,12 @@ def _columns(W: Float[np.ndarray, "n d"], names: Sequence[str] | None, *, biased
     )
 
 
-def _draw_plane(figure: Figure, draw: object, shown: ForcesPicture) -> None:
-    axes = figure.subplots()
-    draw(axes, shown)  # type: ignore[operator]
-    axes.set_title("")
-    if (legend := axes.get_legend()) is not None:
-        for text in legend.get_texts():
-            text.set_parse_math(False)
-
-
-def _log_scale(axes: Axes, values: Float[np.ndarray, " k"]) -> None:
-    """A logarithmic axis of values, plain numbers beside it where they span less than two decades."""
-    axes.set_yscale("log")
-    if values.max() > 100.0 * values.min():
-        axes.minorticks_off()
-    else:
-        axes.yaxis.set_major_formatter(PlainLogFormatter())
-        axes.yaxis.set_minor_formatter(PlainLogFormatter(minor_thresholds=(2, 0.4)))
-
-
 def _literal_legend(axes: Axes) -> None:
     for text in axes.legend(frameon=False).get_texts():
         text.set_parse_math(False)
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
     """A name that fits beside an axis, control characters taken out, which no SVG may hold."""
     printable = "".join(letter if letter.isprintable() else " " for letter in name)
     return printable if len(printable) <= LONGEST_NAME else f"{printable[: LONGEST_NAME - 1]}…"

@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from covopt.answer import in_double, solve
+from covopt.answer import solve
 from covopt.attempt import SolveOptions
 from covopt.deep.layers import report
 from covopt.deep.onward import train_on
@@ -109,7 +109,7 @@ def validate(
     if depth is not None and depth != layers:
         raise ProblemError(f"The network has depth {layers}, not {depth}; leave the depth out.")
     question = {"lam": lam, "loss": loss, "depth": layers, "bias": bias, "activation": chosen, "device": device}
-    problem = in_double(make_problem(X, Y, **question))  # type: ignore[arg-type]
+    problem = make_problem(X, Y, **question).double()  # type: ignore[arg-type]
     trained = None
     if given is None:
         effort = {"method": "train", "certify": "none", "time_limit": TRAINED * time_limit, "seed": seed}

@@ -33,7 +33,7 @@ from covopt.io.directories import Writer, spare
 from covopt.io.provenance import ORIGIN, write_origin
 from covopt.lazy import lazy
 from covopt.loop import Budget, Callback, Certificate, Status
-from covopt.matrices.completely_positive import CPRank
+from covopt.matrices.answer import CPRank
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.result import Result

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from covopt.matrices import rational
-from covopt.matrices.completely_positive import CPRank, cp_rank
+from covopt.matrices.answer import CPRank
+from covopt.matrices.completely_positive import cp_rank
 from covopt.matrices.connected import Verdict
 from covopt.matrices.ends import exact_rank, is_definite
 from covopt.model.problem import Problem

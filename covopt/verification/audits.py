@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from covopt import __version__
-from covopt.answer import in_double
 from covopt.deep.layers import report
 from covopt.deep.pruning import mergeable
 from covopt.io import record
@@ -61,7 +60,7 @@ def audit(s: Summary, directory: Path, inner: Summary, result: Result, rounding:
     for name in ("lower", "certificate"):
         if s[name] != inner[name]:
             yield f"audit.json and its solution state different values of {name}."
-    problem = in_double(result.problem)
+    problem = result.problem.double()
     weights = weights_of(read_npz(directory / record.NETWORK))
     cost = evaluated(problem, weights)
     for name, value in (("loss", cost.total), ("fit", cost.fit), ("norm", cost.norm)):

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covopt.answer import in_double
 from covopt.certify import proofs
 from covopt.certify.dual import Proof
 from covopt.deep.layers import report
@@ -97,9 +96,9 @@ def proved_bound(result: Result) -> float | None:
         return None
     dual = result.dual
     if dual is None:
-        return proofs.recheck(in_double(result.problem), Proof(result.lower, result.certificate))
+        return proofs.recheck(result.problem.double(), Proof(result.lower, result.certificate))
     proof = Proof(result.lower, result.certificate, torch.from_numpy(dual.Lambda), dual.maximum, dual.evidence)
-    return proofs.recheck(in_double(result.problem), proof)
+    return proofs.recheck(result.problem.double(), proof)
 
 
 def bound(result: Result, proved: float | None, rounding: float) -> Sentences:
@@ -171,7 +170,7 @@ def layers(result: Result, stated: Summary) -> Sentences:
     if told and [layer["layer"] for layer in told] != list(range(1, result.problem.depth)):
         yield "result.json does not list the hidden layers one by one."
         return
-    problem, weights = in_double(result.problem), [W.double() for W in result.weights]
+    problem, weights = result.problem.double(), [W.double() for W in result.weights]
     for layer in told:
         found = report(problem, weights, layer["layer"], None, Certificate.NONE, None)
         for name in ("width", "rank_K", "rank_Ks", "mergeable"):

@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from covopt.certify.certifiers import EVIDENCE
 from covopt.errors import DataError, ProblemError
 from covopt.io import record
 from covopt.loop import Certificate, Status
 from covopt.model.problem import make_problem
 from covopt.model.weights import check_network, evaluate
-from covopt.result import DualPoint, Layer, Result, double_problem
+from covopt.result import DualPoint, Layer, Result
 
 
 def load(directory: str | os.PathLike[str]) -> Result:
@@ -43,10 +44,6 @@ def _matrix(arrays: Mapping[str, NDArray], name: str, file: str) -> NDArray:
     if name not in arrays or arrays[name].dtype.kind not in "fiu" or arrays[name].ndim != 2:
         raise DataError(f"{file} holds no real matrix {name}; solve again.")
     return arrays[name]
-
-
-EVIDENCE = {"tree": ("u", 1), "splits": ("i", 1), "walls": ("f", 2), "values": ("f", 1)}
-"""What proves a dual point besides it: the kind of its entries, and the number of its dimensions."""
 
 
 def _evidence(name: str, array: NDArray) -> NDArray:
@@ -85,7 +82,7 @@ def _from_stored(stored: record.Stored) -> Result:
         if maximum.size != 1 or maximum.dtype.kind not in "fiu":
             raise DataError(f"{record.CERTIFICATE} holds no maximum; solve again.")
         dual = DualPoint(Lambda, float(maximum.item()), evidence)
-    cost = evaluate(double_problem(problem), weights)
+    cost = evaluate(problem.double(), weights)
     return Result(
         problem=problem,
         method=str(s["method"]),

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covopt.answer import in_double
 from covopt.io import record
 from covopt.io.arrays import read_npz
 from covopt.io.storing import FILES
@@ -94,7 +93,7 @@ def comparison(s: Summary, runs: Mapping[str, Summary]) -> Sentences:
 
 def _costs(result: Result, directory: Path) -> dict[int, float]:
     """What each network of networks.npz costs; infinite where it is to fit and does not."""
-    problem, grouped = in_double(result.problem), defaultdict(dict)
+    problem, grouped = result.problem.double(), defaultdict(dict)
     for name, array in read_npz(directory / "networks.npz").items():
         found = re.fullmatch(r"n(\d+)_(W\d+)", name)
         if found is None:
