@@ -9,13 +9,11 @@ from instances import DEVICES, gaussian
 from torch import Tensor
 
 from covopt.linalg.cholesky import (
-    PANEL,
     FullRankFactor,
     factorize,
     factorize_dense,
     lower_gram,
     reciprocal_condition,
-    updated,
 )
 from covopt.linalg.psd import Factor, RankRule, thin, thin_dense
 from covopt.linalg.trace import trace_gradients, trace_quotient, trace_value
@@ -140,51 +138,6 @@ def test_the_condition_estimate(condition: float) -> None:
         L = torch.linalg.cholesky(B @ B.T)
         true = 1.0 / np.linalg.cond(L.numpy()) ** 2
         assert 0.99 * true <= float(reciprocal_condition(L)) <= 10.0 * true
-
-
-@given(st.integers(0, 10**6), st.sampled_from([5, PANEL, 2 * PANEL + 3]), st.sampled_from([1, 4, 9]))
-def test_updates_and_downdates_of_the_root(seed: int, k: int, columns: int) -> None:
-    Z, V = spread(k, k, seed), 0.5 * gaussian(2, k, columns, seed=seed + 2)
-    G = (Z @ Z.T).expand(2, k, k)
-    L = torch.linalg.cholesky(G)
-    up, failed = updated(L, V)
-    assert not failed.any()
-    torch.testing.assert_close(up @ up.mT, G + V @ V.mT, rtol=1e-11, atol=1e-12)
-    torch.testing.assert_close(up, torch.linalg.cholesky(G + V @ V.mT), rtol=1e-7, atol=1e-9)
-    down, failed = updated(up, V, sign=-1.0)
-    assert not failed.any()
-    torch.testing.assert_close(down @ down.mT, G, rtol=1e-9, atol=1e-10)
-    assert updated(L, 2.0 * up, sign=-1.0)[1].all()  # nothing positive is left
-
-
-@pytest.mark.parametrize(("N", "n"), [(30, 50), (50, 30), (40, 40), (40, 38)])
-@pytest.mark.parametrize("columns", [1, 5, 20])
-def test_columns_that_enter_and_leave(N: int, n: int, columns: int) -> None:
-    Z, new, A = spread(N, n, 0), gaussian(N, columns, seed=3), gaussian(N, 4, seed=4)
-    larger = factorize(Z).with_columns(new)
-    torch.testing.assert_close(larger.solve(A), thin(torch.cat([Z, new], dim=1)).solve(A), rtol=1e-9, atol=1e-9)
-    kept = torch.ones(n, dtype=torch.bool)
-    kept[torch.randperm(n, generator=torch.Generator().manual_seed(0))[:columns]] = False
-    smaller = factorize(Z).without_columns(kept)
-    torch.testing.assert_close(smaller.project(A), thin(Z[:, kept]).project(A), rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(smaller.solve(A), thin(Z[:, kept]).solve(A), rtol=1e-8, atol=1e-8)
-    assert isinstance(smaller, FullRankFactor)
-
-
-def test_a_copy_that_enters_is_no_new_rank() -> None:
-    Z = gaussian(9, 5, seed=0)
-    doubled = factorize(Z).with_columns(Z[:, :2])
-    assert isinstance(doubled, Factor)
-    assert int(doubled.rank) == 5
-
-
-def test_a_sample_whose_only_atom_leaves_is_out_of_range() -> None:
-    Z = torch.cat([torch.eye(4, dtype=torch.float64), torch.eye(4, dtype=torch.float64)[:, 1:]], dim=1)
-    kept = torch.ones(7, dtype=torch.bool)
-    kept[0] = False
-    left = factorize(Z).without_columns(kept)
-    assert isinstance(left, Factor)
-    assert int(left.rank) == 3
 
 
 def test_gradients_take_both_paths_to_the_same_place() -> None:

@@ -204,7 +204,7 @@ def test_a_factor_with_negative_entries_proves_nothing() -> None:
     lower, upper = End(5, "rank", ByRank()), End(6, "6 at order 5", ByTheorem(5))
     part = Part(Verdict.POSITIVE, True, lower, upper, root, vertices=(0, 1, 2, 3, 4))
     forged = CPRank(Verdict.POSITIVE, True, 5, 6, "", "", None, None, None, 1e-9, (part,), A=matrix)
-    assert factorization.proves(scaled, root)
+    assert not factorization.proves(scaled, root)
     assert not forged.check()
     inexact = replace(forged, exact=False, parts=(replace(part, exact=False, B=None),), B=np.abs(root), residual=1.0)
     assert not inexact.check()

@@ -11,10 +11,20 @@ from instances import Instance, distance_to_kinks, gaussian, instances
 
 import covopt
 from covopt.deep.missing_neuron import find_escape
-from covopt.model.problem import make_problem
-from covopt.model.stationarity import add_neuron, duals, inputs_of, residual_of_stationarity
+from covopt.model.problem import Problem, make_problem
+from covopt.model.stationarity import add_neuron, duals, inputs_of
 from covopt.model.subgradient import multiplier, residuals
-from covopt.model.weights import evaluate, gradient
+from covopt.model.weights import Weights, evaluate, gradient
+
+
+def residual_of_stationarity(problem: Problem, weights: Weights) -> list[float]:
+    """|W_l - M_l^T Zs_{l-1}|_F / |W_l|_F for l = 1 ... L: zero at weights with a vanishing gradient."""
+    found = []
+    for layer, (W, M) in enumerate(zip(weights, duals(problem, weights), strict=True), start=1):
+        size = float(W.norm())
+        off = float((W - M.T @ inputs_of(problem, weights, layer)).norm())
+        found.append(off / size if size > 0.0 else off)
+    return found
 
 
 @settings(max_examples=60, deadline=None)

@@ -7,10 +7,7 @@ G = T^T T (k, k) = L L^T gives T^+ = G^{-1} T^T. Squaring costs half of the digi
   rule would drop: `factorize` estimates cond(G) and decides beforehand; otherwise `psd.thin` reveals the rank;
 * every solve is refined once with residuals formed with T itself, which restores the lost half.
 
-Columns that enter or leave update L in O(k^2) each, where a new factor takes O(N n k).
-
-Source: Bjorck, Numerical Methods for Least Squares Problems, 2.4 and 6.6 (corrected semi-normal equations); Golub, Van
-Loan, Matrix Computations, 6.5 (updates).
+Source: Bjorck, Numerical Methods for Least Squares Problems, 2.4 and 6.6 (corrected semi-normal equations).
 """
 
 from __future__ import annotations
@@ -18,16 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.linalg.psd import DENSE_NOISE, RANK_RULE, Factor, RankRule, thin, thin_dense
 
 MARGIN = 10.0
 """The smallest singular value must exceed what the rank rule would drop so many times: it is only estimated."""
-
-PANEL = 64
-"""Columns that an update of L works on at once."""
 
 
 @dataclass(frozen=True)
@@ -89,42 +83,6 @@ class FullRankFactor:
         inside = self._T @ self._gram(inner, self.shifted, self.tikhonov)
         return inside if self.tikhonov == 0.0 else inside + (A - self.Z @ inner) / self.tikhonov
 
-    # -- columns that enter and leave -----------------------------------------------------------------------------
-
-    def with_columns(self, new: Float[Tensor, "*b N k"]) -> FullRankFactor | Factor:
-        """The factor of [Z, new]; where its rank is in doubt, decomposed anew.
-
-        A wide Z takes L L^T + new new^T; a tall one gets new rows, L_21 = (Z^+ new)^T L and the root of what is left.
-        """
-        Z = torch.cat([self.Z, new], dim=-1)
-        if self.spans:
-            L, failed = updated(self.L, new)
-            return _checked(Z, L, failed, self.rule)
-        if Z.shape[-1] >= Z.shape[-2]:
-            return factorize(Z, self.rule)
-        coefficients = self._least_squares(new, self.L, 0.0)
-        left = new - self.Z @ coefficients
-        corner, failed = torch.linalg.cholesky_ex(left.mT @ left)
-        below = torch.cat([coefficients.mT @ self.L, corner], dim=-1)
-        above = torch.cat([self.L, torch.zeros_like(coefficients)], dim=-1)
-        return _checked(Z, torch.cat([above, below], dim=-2), failed, self.rule)
-
-    def without_columns(self, kept: Bool[Tensor, " n"]) -> FullRankFactor | Factor:
-        """The factor of Z[:, kept]; where its rank is in doubt, decomposed anew.
-
-        A wide Z takes L L^T - gone gone^T; a tall one loses rows and columns of L, and the columns that go are added:
-        L_kk L_kk^T + L_kg L_kg^T.
-        """
-        Z, gone = self.Z[..., kept], ~kept
-        if not self.spans:
-            rows = self.L[..., kept, :]
-            L, failed = updated(rows[..., kept], rows[..., gone])
-        elif Z.shape[-1] < Z.shape[-2]:
-            return factorize(Z, self.rule)
-        else:
-            L, failed = updated(self.L, self.Z[..., gone], sign=-1.0)
-        return _checked(Z, L, failed, self.rule)
-
     # -- the two systems --------------------------------------------------------------------------------------------
 
     @property
@@ -181,35 +139,6 @@ def solve_lower(A: Float[Tensor, "k k"], B: Float[Tensor, "k m"]) -> Float[Tenso
     """A^-1 B for positive definite A, of which the lower triangle is read; NaN where rounding makes it indefinite."""
     factor, failed = torch.linalg.cholesky_ex(A)
     return torch.where(failed > 0, torch.nan, torch.cholesky_solve(B, factor))
-
-
-def updated(
-    L: Float[Tensor, "*b k k"], V: Float[Tensor, "*b k c"], sign: float = 1.0
-) -> tuple[Float[Tensor, "*b k k"], Int[Tensor, "*b"]]:
-    """The Cholesky factor of L L^T + sign V V^T, and what is not 0 where there is none (as `cholesky_ex`).
-
-    Panel by panel, with rows below the panel marked r: L'_jj is the root of L_jj L_jj^T + sign V_j V_j^T,
-
-        L'_rj = (L_rj L_jj^T + sign V_r V_j^T) L'_jj^{-T},   X = L'_jj^{-1} V_j,   C C^T = I - sign X^T X,
-        V_r <- (V_r - L'_rj X) C^{-T},
-
-    which for one column is LINPACK's update and Chambers's downdate. O(k^2 (c + PANEL)) operations.
-    """
-    k, L, V = L.shape[-1], L.clone(), V.clone()
-    eye = torch.eye(V.shape[-1], dtype=L.dtype, device=L.device)
-    failed = torch.zeros(L.shape[:-2], dtype=torch.int32, device=L.device)
-    for start in range(0, k, PANEL):
-        end = min(k, start + PANEL)
-        old, Vj, Vr = L[..., start:end, start:end].clone(), V[..., start:end, :], V[..., end:, :]
-        root, wrong = torch.linalg.cholesky_ex(old @ old.mT + sign * (Vj @ Vj.mT))
-        below = L[..., end:, start:end] @ old.mT + sign * (Vr @ Vj.mT)
-        below = torch.linalg.solve_triangular(root.mT, below, upper=True, left=False)
-        X = torch.linalg.solve_triangular(root, Vj, upper=False)
-        C, also = torch.linalg.cholesky_ex(eye - sign * (X.mT @ X))
-        V[..., end:, :] = torch.linalg.solve_triangular(C.mT, Vr - below @ X, upper=True, left=False)
-        L[..., start:end, start:end], L[..., end:, start:end] = root, below
-        failed = failed | wrong | also
-    return L, failed
 
 
 def reciprocal_condition(L: Float[Tensor, "*b k k"], steps: int = 3, vectors: int = 4) -> Float[Tensor, "*b"]:

@@ -66,14 +66,6 @@ def trace_gradients(
     return _gradients(Z, factor, *_solved(Z, Zs, factor))
 
 
-def trace_adjoint(Z: Float[Tensor, "*b N n"], factor: AnyFactor) -> Float[Tensor, "*b N n"]:
-    """A = B^+ Z, a thin factor of -df/dB = A A^T under the range condition (df/dK = B^+ is `factor.solve_gram`).
-
-    P = B^+ K B^+, the repulsion's matrix in [JGHG22, section 3], is A A^T.
-    """
-    return factor.solve_gram(Z)
-
-
 def _solved(Z: Tensor, Zs: Tensor, factor: AnyFactor) -> tuple[Tensor, Tensor]:
     """A = B^+ Z and W^T = Zs^T A, which is Zs^+ Z; the one of them that is cheaper comes first."""
     if factor.tikhonov > 0.0 or factor.spans:

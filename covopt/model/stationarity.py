@@ -53,16 +53,6 @@ def inputs_of(problem: Problem, weights: Weights, layer: int) -> Float[Tensor, "
     return Zs
 
 
-def residual_of_stationarity(problem: Problem, weights: Weights) -> list[float]:
-    """|W_l - M_l^T Zs_{l-1}|_F / |W_l|_F for l = 1 ... L: zero at weights with a vanishing gradient."""
-    found = []
-    for layer, (W, M) in enumerate(zip(weights, duals(problem, weights), strict=True), start=1):
-        size = float(W.norm())
-        off = float((W - M.T @ inputs_of(problem, weights, layer)).norm())
-        found.append(off / size if size > 0.0 else off)
-    return found
-
-
 def add_neuron(
     problem: Problem,
     weights: Weights,

@@ -60,7 +60,7 @@ class Alternation:
         self._prover = _prover_for(problem, certify) if proving else None
         rounds = ShallowOptions(gap=options.gap)
         if self._prover is RELAXATION and certify == "full":  # it falls short of the last digits of the search
-            rounds = replace(rounds, quiet=LOOSE, patience=1)
+            rounds = ShallowOptions(gap=options.gap, quiet=LOOSE, patience=1)
         self.solver = ShallowSolver(problem, self._exact_bound, self._oracle, rounds, seed=options.seed, init=init)
         self._quiet = rounds.quiet
         self._worth = WORTH if certify == "auto" else 0.0

@@ -68,6 +68,8 @@ SLOW = (1e-1, 2e-2, 5e-3, 1e-3)
 """Relative falls of the cost in a round below which the effort grows, one for each step of EFFORTS."""
 FEWEST, MOST, WIDER = 200, 800, 8.0
 """Neurons of the first descent: these limits, and within them WIDER times the root of N m."""
+FIRST = 200
+"""Random directions that the first master chooses from, besides the oracle's."""
 NEW_ATOMS = 400
 """Atoms added in a round, at most."""
 PERSISTENCE = 0.1
@@ -95,13 +97,11 @@ class ShallowOptions:
         gap: stop at this proved relative gap.
         quiet: without a proof, stop when the search finds no h above 1 + quiet * gap and the cost has stopped falling.
         patience: rounds in a row that must find nothing.
-        first: random directions that the first master chooses from, besides the oracle's.
     """
 
     gap: float = 1e-4
     quiet: float = 1e-2
     patience: int = 3
-    first: int = 200
 
 
 @dataclass
@@ -365,7 +365,7 @@ class ShallowSolver:
         found = answer.directions[answer.values > 1.0]
         found = found[:NEW_ATOMS]
         if self._exact is None and not self.problem.interpolates and not len(state.directions):
-            found = torch.cat([found, self._random.anywhere(self.options.first)])
+            found = torch.cat([found, self._random.anywhere(FIRST)])
         return torch.nn.functional.normalize(found, dim=1)
 
     def _tolerance(self, last: State | None) -> float:
