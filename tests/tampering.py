@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 import covopt
-from covopt.io import directories, record
+from covopt.io import directories
+from covopt.io.wording import CERTIFICATES, STATUSES
 from covopt.kinds.runs import KINDS
 
 SUMMARIES = {kind.file for kind in KINDS}
@@ -28,8 +29,8 @@ ALIASES = {
 ROUNDING = 1e-9
 """Numbers below this are what rounding left, and may be other ones elsewhere."""
 WORDS = {
-    "status": list(record.STATUSES),
-    "certificate": list(record.CERTIFICATES),
+    "status": list(STATUSES),
+    "certificate": list(CERTIFICATES),
     "loss": ["mse", "cross_entropy", "interpolate"],
     "activation": ["relu", "linear", "leaky:0.3"],
     "method": ["cone", "hidden", "train"],

@@ -4,7 +4,7 @@ Every bound is D(Lambda) for a dual point Lambda and a proved M >= max_w h(w) (d
 dual point. M comes from an exact oracle; from branch and bound over cones of directions where the rank is small; or
 from the doubly non-negative relaxation, with branches on the signs of samples, where the samples are few.
 
-A new kind is one class here, a name in `loop.Certificate`, and its words (text/words.py).
+A new kind is one class here, a name in `loop.Certificate`, and its words in `io/wording.py`.
 """
 
 from __future__ import annotations

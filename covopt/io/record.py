@@ -25,6 +25,7 @@ from covopt.io import numerals
 from covopt.io.arrays import check_readable, read_npz
 from covopt.io.directories import Writer
 from covopt.io.files import starts_with
+from covopt.io.wording import CERTIFICATES, STATUSES
 from covopt.loop import Progress
 
 SUMMARY, NETWORK, PROBLEM = "result.json", "network.npz", "problem.npz"
@@ -167,37 +168,6 @@ def as_json(summary: Mapping[str, object], indent: int | None = None) -> str:
     return json.dumps(summary, allow_nan=False, indent=indent)
 
 
-CERTIFICATES = {
-    "exact": "proved, by the exact maximum over all neurons",
-    "branch-and-bound": "proved, by branch and bound over all neurons",
-    "relaxation": "proved, by a convex relaxation",
-    "sign-branching": "proved, by convex relaxations with branches on signs",
-    "spectral": "proved, by the spectral bound that holds for every network",
-    "none": "none: nothing is proved about how far the cost is from the minimum",
-}
-STATUSES = {
-    "optimal": ("optimal: the proved gap is within the target", ""),
-    "converged": (
-        "converged: the search finds no improvement, but this is no proof",
-        "The search found no improvement any more, which is no proof that there is none.",
-    ),
-    "time_limit": (
-        "stopped by the time limit; the best network so far",
-        "The time limit ended the search; with more time it may find, or prove, more.",
-    ),
-    "iteration_limit": (
-        "stopped by the iteration limit; the best network so far",
-        "The limit on rounds ended the search; with more of them it may find, or prove, more.",
-    ),
-    "interrupted": (
-        "interrupted; the best network so far",
-        "The search was interrupted; had it gone on, it might have found, or proved, more.",
-    ),
-    "unsolved": ("not solved", "The search did not come to an answer."),
-}
-"""What ended a run, in a few words and as a sentence; no sentence where it went to its end."""
-
-
 _NUMBER, _TEXT = (int, float, NoneType), (str, NoneType)
 ENTRIES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("cost", "fit", "norm", "residual", "lower", "gap", "seconds", "lam"), _NUMBER),
@@ -244,7 +214,7 @@ def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
         ("norm", f"{_short(s['norm'])}  (sum of squared weights)"),
         ("lower bound", numerals.down(s["lower"], DIGITS) if isinstance(s["lower"], int | float) else "none proved"),
         ("gap", numerals.up(s["gap"], DIGITS) if isinstance(s["gap"], int | float) else "unknown"),
-        ("certificate", CERTIFICATES.get(str(s["certificate"]), str(s["certificate"]))),
+        ("certificate", CERTIFICATES[str(s["certificate"])].short),
         ("status", ended(s)),
         ("width", " x ".join(str(n) for n in widths) + f" hidden neuron{'' if widths == [1] else 's'}"),
         ("time", f"{_short(s['seconds'], digits=3)} s"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from covopt.io import record
+from covopt.io.wording import STATUSES
 from covopt.kinds.kind import Kind, Pairs, Summary, checks, parts, pictures, provenance, study_figure2
 from covopt.report.page import Page, Section, Table
 
@@ -52,7 +53,7 @@ def _pairs(s: Summary) -> Pairs:
             f"least train loss {level}, of widths {min(widths)} to {max(widths)}; within {starts} (trained, not proved)"
         )
         pairs.append((f"lam {curve['lam']:g}", said))
-    ended = record.STATUSES[str(s["status"])][0].partition(";")[0]
+    ended = STATUSES[str(s["status"])][0].partition(";")[0]
     return [*pairs, ("status", ended), ("time", f"{s['seconds']:.3g} s")]
 
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from covopt.errors import counted
 from covopt.io.numerals import down, interval, percent, percent_at_most, up
-from covopt.io.record import STATUSES, describe, ended, headline
+from covopt.io.record import describe, ended, headline
+from covopt.io.wording import CERTIFICATES, STATUSES
 
 Summary = Mapping[str, object]
 Pairs = list[tuple[str, str]]
@@ -204,40 +205,6 @@ def status(s: Summary) -> str:
     return STATUSES[str(s["status"])][1]
 
 
-_DUAL = (
-    "The bound is proved by a dual point Λ, one row for each sample: D(Λ) is at most the objective of every network, of"
-    " any width, if no neuron violates it, |Λᵀσ(Xw)| ≤ 1 for all unit directions w."
-)
-PROOFS = {
-    "exact": (
-        f"{_DUAL} Here the largest value over all w was found exactly, by going through all the patterns in which a"
-        " neuron can be active on these samples."
-    ),
-    "branch-and-bound": (
-        f"{_DUAL} Here the neurons were split into cases until a bound held in each of them; the list of the cases is"
-        " stored with the run."
-    ),
-    "relaxation": (
-        f"{_DUAL} Here a semidefinite relaxation bounds the largest value over all w; its multipliers are stored with"
-        " the run."
-    ),
-    "sign-branching": (
-        f"{_DUAL} Here the neurons were split into cases by the signs of their values on some samples, and a"
-        " semidefinite relaxation bounds the largest value in each; the cases and the multipliers are stored with the"
-        " run."
-    ),
-    "spectral": (
-        "The bound comes from the data alone, from their singular values and the distances of pairs of samples: no"
-        " network of this depth, of any width, can cost less. It is cheap and true, but usually far from tight, so a"
-        " wide interval says little about the network."
-    ),
-    "none": (
-        "No lower bound is proved. The minimum is not above what a network costs that answers the question; how far"
-        " below it could be is not known."
-    ),
-}
-"""What proves the lower bound, and what that means, by the kind of certificate."""
-
 CHECKING = (
     "The check recomputes the cost from the stored weights and the bound from the stored certificate, without running"
     " the solver. Both are computations in float64 with bounds on the rounding of the search added, not in interval"
@@ -262,14 +229,7 @@ def proof(s: Summary) -> str:
             "The bound is proved by a dual point Λ, one row for each sample: D(Λ) is at most the objective of every"
             " linear network if |ΛᵀXw| ≤ 1 for all unit directions w; the largest value is a singular value."
         )
-    return PROOFS.get(kind, kind)
-
-
-_WAYS = {
-    "exact": "the exact maximum over all neurons can be computed for inputs of this rank",
-    "branch-and-bound": "branch and bound over all directions applies to inputs of this rank",
-    "relaxation": "a semidefinite relaxation applies to data of this size",
-}
+    return CERTIFICATES[kind].proof
 
 
 def better_bound(s: Summary) -> str:
@@ -283,10 +243,10 @@ def better_bound(s: Summary) -> str:
         known = "for three layers and more" if int(str(s["depth"])) > 2 else "for so many samples of so many inputs"
         return f"No tighter one is known {known}: neither --certify full nor more time raises it."
     if s["method"] != "cone":
-        return f"{_capital(_WAYS[way])}: --method cone may prove more."
+        return f"{_capital(CERTIFICATES[way].way)}: --method cone may prove more."
     if s["certify"] == "fast" and way != "exact":
-        return f"{_capital(_WAYS[way])}: --certify full and enough time may prove more."
-    return f"{_capital(_WAYS[way])}, but proved no more in this time: --certify full and more time may."
+        return f"{_capital(CERTIFICATES[way].way)}: --certify full and enough time may prove more."
+    return f"{_capital(CERTIFICATES[way].way)}, but proved no more in this time: --certify full and more time may."
 
 
 def solve_pairs(s: Summary) -> Pairs:

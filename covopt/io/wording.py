@@ -1,0 +1,84 @@
+"""What the names in a summary's JSON mean, in words: the kinds of certificates, and what ended a run."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Wording(NamedTuple):
+    """A kind of certificate in words.
+
+    Attributes:
+        short: what proves the bound, in a line.
+        proof: the same in sentences, and what it means.
+        way: that it applies, where it could be proved and was not; empty where nobody is told.
+    """
+
+    short: str
+    proof: str
+    way: str = ""
+
+
+_DUAL = (
+    "The bound is proved by a dual point Λ, one row for each sample: D(Λ) is at most the objective of every network, of"
+    " any width, if no neuron violates it, |Λᵀσ(Xw)| ≤ 1 for all unit directions w."
+)
+CERTIFICATES = {
+    "exact": Wording(
+        "proved, by the exact maximum over all neurons",
+        f"{_DUAL} Here the largest value over all w was found exactly, by going through all the patterns in which a"
+        " neuron can be active on these samples.",
+        "the exact maximum over all neurons can be computed for inputs of this rank",
+    ),
+    "branch-and-bound": Wording(
+        "proved, by branch and bound over all neurons",
+        f"{_DUAL} Here the neurons were split into cases until a bound held in each of them; the list of the cases is"
+        " stored with the run.",
+        "branch and bound over all directions applies to inputs of this rank",
+    ),
+    "relaxation": Wording(
+        "proved, by a convex relaxation",
+        f"{_DUAL} Here a semidefinite relaxation bounds the largest value over all w; its multipliers are stored with"
+        " the run.",
+        "a semidefinite relaxation applies to data of this size",
+    ),
+    "sign-branching": Wording(
+        "proved, by convex relaxations with branches on signs",
+        f"{_DUAL} Here the neurons were split into cases by the signs of their values on some samples, and a"
+        " semidefinite relaxation bounds the largest value in each; the cases and the multipliers are stored with the"
+        " run.",
+    ),
+    "spectral": Wording(
+        "proved, by the spectral bound that holds for every network",
+        "The bound comes from the data alone, from their singular values and the distances of pairs of samples: no"
+        " network of this depth, of any width, can cost less. It is cheap and true, but usually far from tight, so a"
+        " wide interval says little about the network.",
+    ),
+    "none": Wording(
+        "none: nothing is proved about how far the cost is from the minimum",
+        "No lower bound is proved. The minimum is not above what a network costs that answers the question; how far"
+        " below it could be is not known.",
+    ),
+}
+"""What proves a lower bound, by the kind of certificate."""
+STATUSES = {
+    "optimal": ("optimal: the proved gap is within the target", ""),
+    "converged": (
+        "converged: the search finds no improvement, but this is no proof",
+        "The search found no improvement any more, which is no proof that there is none.",
+    ),
+    "time_limit": (
+        "stopped by the time limit; the best network so far",
+        "The time limit ended the search; with more time it may find, or prove, more.",
+    ),
+    "iteration_limit": (
+        "stopped by the iteration limit; the best network so far",
+        "The limit on rounds ended the search; with more of them it may find, or prove, more.",
+    ),
+    "interrupted": (
+        "interrupted; the best network so far",
+        "The search was interrupted; had it gone on, it might have found, or proved, more.",
+    ),
+    "unsolved": ("not solved", "The search did not come to an answer."),
+}
+"""What ended a run, in a few words and as a sentence; no sentence where it went to its end."""
