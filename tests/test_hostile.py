@@ -15,7 +15,7 @@ import pytest
 import typer
 from hostile import KINDS, RAN, Case
 
-from covopt import cli
+from covopt.commands import cli
 
 MEMORY = 2**29
 """What reading a malformed file may take, in bytes beyond what the process has already."""

@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 
 import covopt
-from covopt import cli
+from covopt.commands import cli
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

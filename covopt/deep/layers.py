@@ -17,7 +17,7 @@ from covopt.deep.blocks import Solved, block_problem, has_outputs, solve_block
 from covopt.deep.missing_neuron import find_escape
 from covopt.deep.pruning import mergeable
 from covopt.linalg.psd import thin
-from covopt.loop import Certificate
+from covopt.loop import Budget, Certificate
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.result import Layer
@@ -62,9 +62,10 @@ def examine(
 
 
 def _share(options: SolveOptions, parts: float) -> SolveOptions:
-    """The same with one of so many parts of the time left."""
+    """The same with one of so many parts of the time left, and as many rounds as that allows."""
     budget = options.budget
-    return replace(options, budget=replace(budget, time_limit=budget.seconds() + budget.remaining() / parts))
+    limit = budget.seconds() + budget.remaining() / parts
+    return replace(options, budget=Budget(limit, started=budget.started, timing=budget.timing))
 
 
 def _holds(solved: Solved, problem: Problem, weights: Weights, layer: int) -> bool:
