@@ -28,8 +28,17 @@ settings.register_profile(
 settings.load_profile("covopt")
 
 
+# Files that together take less than a minute on two cores: what `-m quick` runs.
+QUICK = set(
+    "activation loss psd row_space graphs house numerals problem quadratic reduce weights lbfgs copositive data forces".split()
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the `gpu` marker need a CUDA device."""
+    """Tests of the files in QUICK are `quick`; those of the `gpu` marker need a CUDA device."""
+    for item in items:
+        if item.path.stem.removeprefix("test_") in QUICK:
+            item.add_marker(pytest.mark.quick)
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):
