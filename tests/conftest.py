@@ -29,9 +29,10 @@ settings.load_profile("covopt")
 
 
 # Files that together take less than a minute on two cores: what `-m quick` runs.
-QUICK = set(
-    "activation loss psd row_space graphs house numerals problem quadratic reduce weights lbfgs copositive data forces".split()
-)
+QUICK = {
+    *("activation", "copositive", "data", "forces", "graphs", "house", "lbfgs", "loss", "numerals", "problem", "psd"),
+    *("quadratic", "reduce", "row_space", "weights"),
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
