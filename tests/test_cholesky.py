@@ -11,12 +11,11 @@ from torch import Tensor
 from covopt.linalg.cholesky import (
     FullRankFactor,
     factorize,
-    factorize_dense,
     lower_gram,
     reciprocal_condition,
 )
-from covopt.linalg.psd import Factor, RankRule, thin, thin_dense
-from covopt.linalg.trace import trace_gradients, trace_quotient, trace_value
+from covopt.linalg.psd import Factor, RankRule, thin
+from covopt.linalg.trace import trace_gradients, trace_quotient
 
 PLAIN, TIKHONOV = RankRule(), RankRule(tikhonov=0.3)
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(0, 10**6))
@@ -110,20 +109,6 @@ def test_zero_and_extreme_scales(scale: float) -> None:
     Z = scale * gaussian(6, 4, seed=0)
     assert int(factorize(Z).rank) == (4 if scale else 0)
     assert factorize(torch.zeros(3, 0, dtype=torch.float64)).project(torch.ones(3, 1, dtype=torch.float64)).norm() == 0
-
-
-@given(sizes)
-def test_dense_matrices(size: tuple[int, int, int]) -> None:
-    N, _, seed = size
-    Z, A = spread(N, N, seed), gaussian(N, 2, seed=seed + 2)
-    B = Z @ Z.T
-    found, other = factorize_dense(B), thin_dense(B)
-    assert isinstance(found, FullRankFactor)
-    torch.testing.assert_close(found.solve_gram(A), other.solve_gram(A), rtol=1e-9, atol=1e-9)
-    assert float(trace_value(A, found)) == pytest.approx(float(trace_value(A, other)), rel=1e-10)
-    deficient = factorize_dense(B - B[:, :1] @ B[:1] / B[0, 0])
-    assert isinstance(deficient, Factor)
-    assert int(deficient.rank) == N - 1
 
 
 def test_the_lower_gram_matrix() -> None:

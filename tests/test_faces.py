@@ -8,7 +8,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from instances import Instance, condition, distance_to_kinks, gaussian, instances, slope
-from references import covariance
+from references import covariance, representations
 from references.atoms import AtomSet
 from references.covariance import Pair
 from torch import Tensor
@@ -163,7 +163,7 @@ def test_layers_scale_without_bias(instance: Instance, c: float) -> None:
 def test_networks_are_feasible(instance: Instance) -> None:
     problem, Z = instance.problem, instance.Z
     assume(condition(problem, Z) < 300.0)
-    assert hidden.infeasibility(problem, Z) < 1e-12
+    assert representations.infeasibility(problem, Z) < 1e-12
     pairs, ZL = covariance.from_representations(problem, Z)
     assert covariance.infeasibility(problem, pairs, ZL) < 1e-9
     for z, same in zip(Z, hidden.project(problem, Z), strict=True):
@@ -176,7 +176,7 @@ def test_projection(instance: Instance, seed: int) -> None:
     Z = [gaussian(*z.shape, seed=seed + k) for k, z in enumerate(instance.Z)]
     projected = hidden.project(problem, Z)
     assume(condition(problem, projected) < 300.0)
-    assert hidden.infeasibility(problem, projected) < 1e-12
+    assert representations.infeasibility(problem, projected) < 1e-12
     # The nearest point of the first layer's range, and of the second's given the first.
     for k, Zs in enumerate(hidden.layer_inputs(problem, projected)):
         nearest = Zs @ torch.linalg.lstsq(Zs, Z[k], driver="gelsd", rcond=1e-10).solution
@@ -187,7 +187,7 @@ def test_infeasible_points_are_measured() -> None:
     problem = make_problem(torch.tensor([[1.0], [1.0]], dtype=torch.float64), [[1.0], [1.0]], bias=0.0)
     split = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     same = torch.ones(2, 1, dtype=torch.float64)
-    assert hidden.infeasibility(problem, [split, same]) == pytest.approx(1.0, rel=1e-12)
+    assert representations.infeasibility(problem, [split, same]) == pytest.approx(1.0, rel=1e-12)
     pairs, ZL = covariance.from_representations(problem, [split, same])
     assert covariance.infeasibility(problem, pairs, ZL) == pytest.approx(1.0, rel=1e-12)
     assert float(hidden.project(problem, [split, same])[0].abs().max()) < 1e-15

@@ -93,3 +93,12 @@ def test_a_factor_with_a_negative_entry_proves_nothing() -> None:
     B = np.array([[1.0, -1e-9, 0.3], [0.1, 1.0, 0.2], [0.2, 0.3, 1.0]])
     assert not proves(B.T @ B, B)
     assert proves(np.abs(B).T @ np.abs(B), np.abs(B))
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-150, 1.0, 1e70])
+def test_the_residual_has_no_units(scale: float) -> None:
+    """1 / 2 for B^T B = A / 2, whatever the units; squares of the smallest entries are below the smallest numbers."""
+    A = np.full((3, 3), scale)
+    B = np.full((1, 3), np.sqrt(scale / 2.0))
+    assert factorization.residual(A, B) == pytest.approx(0.5, rel=1e-14)
+    assert factorization.residual(np.zeros((3, 3)), B) > 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -268,3 +269,12 @@ def test_figure_2_is_a_kind_of_its_own_and_was_a_plateau(figure: Path, tmp_path:
 def test_a_plateau_is_none_of_figure_2(tmp_path: Path) -> None:
     (tmp_path / "plateau.json").write_text("{}")
     assert find(tmp_path)[0].name == "plateau"
+
+
+@pytest.mark.parametrize("trials", ["", "width,lam,seed,train,test\n", f"width\n{'1' * 200_000}\n", "width\n\0\n"])
+def test_damaged_trials_are_a_sentence(figure: Path, tmp_path: Path, run: Run, trials: str) -> None:
+    shutil.copytree(figure, tmp_path / "run")
+    (tmp_path / "run" / "trials.csv").write_text(trials)
+    for command in (("verify", tmp_path / "run"), ("show", tmp_path / "run", "--report", tmp_path / "a.html")):
+        code, _, err = run(*command)
+        assert (code, err.count("\n")) == (2, 1)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from relaxed import relaxed_maximum
+from references.relaxed import relaxed_maximum
 from torch import Tensor
 
 import covopt

@@ -6,10 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from instances import gaussian
+from references.covariance import root
 from torch import Tensor
 
 from covopt.errors import ProblemError
-from covopt.linalg.psd import RankRule, thin, thin_dense
+from covopt.linalg.psd import RankRule, thin
 
 shapes = st.tuples(st.integers(1, 7), st.integers(1, 7), st.integers(0, 7), st.integers(0, 10**6))
 
@@ -58,7 +59,7 @@ def test_tikhonov_against_dense_inverses(shape: tuple[int, int, int, int], t: fl
 def test_dense_agrees_with_thin(shape: tuple[int, int, int, int]) -> None:
     N, _, _, seed = shape
     Z, A = low_rank(*shape), gaussian(N, 3, seed=seed + 2)
-    dense, factor = thin_dense(Z @ Z.T), thin(Z)
+    dense, factor = thin(root(Z @ Z.T)), thin(Z)
     assert int(dense.rank) == int(factor.rank)
     torch.testing.assert_close(dense.project(A), factor.project(A), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(dense.solve_gram(A), factor.solve_gram(A), rtol=1e-12, atol=1e-12)
@@ -94,7 +95,7 @@ def test_the_tolerance_is_a_choice() -> None:
 def test_rounding_of_a_dense_matrix_is_no_rank() -> None:
     for seed in range(20):
         Z = gaussian(30, 5, seed=seed)
-        assert int(thin_dense(Z @ Z.T).rank) == 5
+        assert int(thin(root(Z @ Z.T)).rank) == 5
 
 
 def test_zero_and_empty_factors() -> None:

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from instances import gaussian
-from relaxed import relaxed_maximum
+from references.relaxed import relaxed_maximum
 
 from covopt.certify.dual import dual_bound
 from covopt.certify.relaxation.bound import RelaxationOptions, check_maximum, relaxed_bound

@@ -37,6 +37,18 @@ def test_equal_covariances_are_a_cp_rank() -> None:
     assert answer.residual <= 1e-12
 
 
+@pytest.mark.parametrize("scale", [1e-145, 1e-100, 1e-40, 1e30])
+def test_the_units_of_the_neurons_decide_nothing(scale: float) -> None:
+    """Squares of the entries of K are below the smallest numbers at 1e-145: differing pairs looked equal."""
+    Z = scale * np.random.default_rng(0).standard_normal((4, 3))
+    K, S = covariances(Z)
+    answer = sigma_rank(K, S, Z=Z, time_limit=10.0)
+    assert (answer.verdict, answer.lower, answer.upper) == ("realisable", 3, 3)
+    assert 1e-19 < answer.residual < 1e-12
+    assert np.abs(answer.Z @ answer.Z.T - K).max() <= 1e-12 * np.abs(K).max()
+    assert sigma_rank(K, 0.5 * S, time_limit=10.0).verdict == "not realisable"
+
+
 def test_two_neurons_of_opposite_sign() -> None:
     # X = (1, -1), Y = (1, 1): the optimal neurons e_1 and e_2 before the ReLU are (1, -1) and (-1, 1) [Prop. 19].
     Z = np.array([[1.0, -1.0], [-1.0, 1.0]])

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from instances import gaussian
-from relaxed import relaxed_maximum
+from references.relaxed import relaxed_maximum
 
 from covopt.certify.relaxation.bound import check_maximum
 from covopt.certify.relaxation.lift import make_ground, make_piece, make_span

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,17 @@ def test_a_run_of_an_earlier_version_is_checked_without_its_list(stored: Path, t
         assert name in checked.unchecked
     (tmp_path / "run" / "network.pt").write_bytes(b"")
     assert "network.pt" in covopt.verify(tmp_path / "run").message
+
+
+@pytest.mark.parametrize("entry", ["timing", "starts", "seconds", "cost", "lower", "seed"])
+def test_integers_beyond_float64_are_a_sentence(stored: Path, tmp_path: Path, entry: str) -> None:
+    shutil.copytree(stored / "exact", tmp_path / "run")
+    told = json.loads((tmp_path / "run" / "result.json").read_text())
+    told[entry] = {"proof": 10**400} if entry == "timing" else [10**400] if entry == "starts" else 10**400
+    (tmp_path / "run" / "result.json").write_text(json.dumps(told))
+    for action in (covopt.load, covopt.verify, covopt.write_report, record.read_summary):
+        with pytest.raises(covopt.RecordError, match="damaged"):
+            action(tmp_path / "run")
 
 
 def test_a_file_of_the_users_is_named(stored: Path, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ class Exact:
 
     def check(self, problem: Problem, proof: Proof) -> float:
         """The oracle at the stored dual point."""
-        oracle, Lambda = oracle_of(problem), _point(problem, proof)
+        Lambda, oracle = _point(problem, proof), oracle_of(problem)
         if oracle is None:
             raise ProblemError(
                 "The certificate says exact, but no oracle is exact for data of this rank; certify the run again."
@@ -209,10 +209,10 @@ class Spectral:
         return spectral_bound(problem)
 
 
-RELAXATION = Relaxation()
+CONES, RELAXATION = Cones(), Relaxation()
 CERTIFIERS: dict[Certificate, Certifier] = {
     Certificate.EXACT: Exact(),
-    Certificate.BRANCH_AND_BOUND: Cones(),
+    Certificate.BRANCH_AND_BOUND: CONES,
     Certificate.RELAXATION: RELAXATION,
     Certificate.SIGN_BRANCHING: RELAXATION,
     Certificate.SPECTRAL: Spectral(),
@@ -221,7 +221,7 @@ CERTIFIERS: dict[Certificate, Certifier] = {
 EVIDENCE = {name: kind for certifier in CERTIFIERS.values() for name, kind in certifier.evidence.items()}
 """What may prove a dual point besides it."""
 
-PROVERS: tuple[Prover, ...] = (Cones(), RELAXATION)
+PROVERS: tuple[Prover, ...] = (CONES, RELAXATION)
 """Those that take turns with the search: branch and bound is better, where there are few samples or much time."""
 
 

@@ -37,9 +37,9 @@ ROUNDING = 2.0**-52
 UNDERFLOW = 2.0**-1021
 # The error of one term p log p, absolute: p is known up to 4 u, u = 2^-53, and |log u| + 1 < 40.
 ENTROPY = 40 * 2.0**-49
-MISSING = "The stored dual point is missing or does not have the shape of Y; certify the run again."
 # Halvings of the interval in which the best t of cross_entropy lies.
 BISECTIONS = 60
+MISSING = "The stored dual point is missing or does not have the shape of Y; certify the run again."
 
 
 @dataclass(frozen=True)

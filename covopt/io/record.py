@@ -252,7 +252,7 @@ def read_object(file: Path) -> dict[str, object]:
         RecordError: there is none.
     """
     try:
-        summary = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
+        summary = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse, parse_int=_integer)
     except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{file} is damaged and cannot be read; solve again with --out.") from error
     if not isinstance(summary, dict):
@@ -280,6 +280,14 @@ def write_summary(path: Path, summary: Mapping[str, object]) -> None:
 def _refuse(constant: str) -> float:
     """JSON has no NaN and no Infinity, though Python reads them."""
     raise ValueError(constant)
+
+
+def _integer(digits: str) -> int:
+    """An integer that a float can hold, as every number of a summary must be written and compared."""
+    number = int(digits)
+    if not math.isfinite(float(digits)):
+        raise ValueError(digits)
+    return number
 
 
 def _write_history(path: Path, history: list[Progress]) -> None:

@@ -47,6 +47,7 @@ CERTIFICATES = {
         f"{_DUAL} Here the neurons were split into cases by the signs of their values on some samples, and a"
         " semidefinite relaxation bounds the largest value in each; the cases and the multipliers are stored with the"
         " run.",
+        "a semidefinite relaxation applies to data of this size",
     ),
     "spectral": Wording(
         "proved, by the spectral bound that holds for every network",

@@ -31,13 +31,18 @@ ENDED = {
 
 def _load(directory: Path) -> Any:
     """The trials come back; the curves follow from them."""
-    with (directory / "trials.csv").open(newline="", encoding="utf-8") as stream:
-        trials = [
-            study_figure2.Trial(
-                int(row["width"]), float(row["lam"]), int(row["seed"]), float(row["train"]), float(row["test"])
-            )
-            for row in csv.DictReader(stream)
-        ]
+    try:
+        with (directory / "trials.csv").open(newline="", encoding="utf-8") as stream:
+            trials = [
+                study_figure2.Trial(
+                    int(row["width"]), float(row["lam"]), int(row["seed"]), float(row["train"]), float(row["test"])
+                )
+                for row in csv.DictReader(stream)
+            ]
+    except csv.Error as error:
+        raise ValueError(f"trials.csv is damaged: {error}") from error
+    if not trials:
+        raise ValueError("trials.csv holds no trial")
     s = record.read_object(directory / str(record.kind_of(directory)))
     status = study_figure2.Status(s["status"])
     return study_figure2.Figure2(str(s["panel"]), str(s["data"]), trials, status, float(str(s["seconds"])))
@@ -62,10 +67,10 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
     rows = [list(row) for row in figure.rows()]
     trials = [[t.lam, t.width, t.seed, t.train, t.test] for t in figure.trials]
     starts = [
-        [f"{lam:g}", _level(figure.level(lam)), *(figure.start(lam, float(eps)) for eps in s["curves"][0]["start"])]
+        [f"{lam:g}", _level(figure.level(lam)), *(figure.start(lam, eps) for eps in study_figure2.EPS)]
         for lam in figure.strengths
     ]
-    within = [f"within {100 * float(eps):g} %" for eps in s["curves"][0]["start"]]
+    within = [f"within {100 * eps:g} %" for eps in study_figure2.EPS]
     said = "; ".join(
         f"with λ = {lam:g} the least train loss is {_level(figure.level(lam))}, and the narrowest trained network"
         f" within 1 % of it has width {figure.start(lam, 0.01)}"

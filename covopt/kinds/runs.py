@@ -185,5 +185,5 @@ def html_of(directory: Path, name: str) -> str:
         return as_html(kind.page(directory, name, summary))
     except CovoptError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+    except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError, StopIteration) as error:
         raise RecordError(f"{name} is not a complete run ({error}); run the command again with --out.") from error

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from covopt.linalg.psd import DENSE_NOISE, RANK_RULE, Factor, RankRule, thin, thin_dense
+from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin
 
 MARGIN = 10.0
 """The smallest singular value must exceed what the rank rule would drop so many times: it is only estimated."""
@@ -116,15 +116,6 @@ def factorize(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> AnyFact
     return _checked(Z, L, failed, rule)
 
 
-def factorize_dense(B: Float[Tensor, "*b N N"], rule: RankRule = RANK_RULE) -> AnyFactor:
-    """Decompose a dense symmetric positive semi-definite B (N, N): Z = L where that is safe, else by `thin_dense`."""
-    L, failed = torch.linalg.cholesky_ex((B + B.mT) / 2.0)
-    rounding = MARGIN * DENSE_NOISE * B.shape[-1] * torch.finfo(B.dtype).eps
-    if B.numel() == 0 or not _safe(L, failed, rule, rounding):
-        return thin_dense(B, rule)
-    return FullRankFactor(L, L, _shifted(L, rule), rule)
-
-
 def lower_gram(A: Float[Tensor, "*b k p"], block: int = 256) -> Float[Tensor, "*b k k"]:
     """A A^T on and below the diagonal blocks, which is all that Cholesky reads; half the operations, k^2 p."""
     k = A.shape[-2]
@@ -169,9 +160,9 @@ def _checked(Z: Tensor, L: Tensor, failed: Tensor, rule: RankRule) -> AnyFactor:
     return FullRankFactor(Z, L, _shifted(L, rule), rule) if _safe(L, failed, rule) else thin(Z, rule)
 
 
-def _safe(L: Tensor, failed: Tensor, rule: RankRule, rounding: float = 0.0) -> bool:
+def _safe(L: Tensor, failed: Tensor, rule: RankRule) -> bool:
     """Whether every member's G is known to half the digits, and all its eigenvalues count by the rank rule."""
-    least = max(rounding, (MARGIN * rule.relative(L.dtype)) ** 2, torch.finfo(L.dtype).eps ** 0.5)
+    least = max((MARGIN * rule.relative(L.dtype)) ** 2, torch.finfo(L.dtype).eps ** 0.5)
     # A failed member may hold NaN: every comparison with NaN is false.
     return bool(((failed == 0) & (reciprocal_condition(L) >= least)).all())
 

@@ -15,10 +15,6 @@ from torch import Tensor
 
 from covopt.errors import ProblemError
 
-# A dense (N, N) matrix is known up to rounding only: eigenvalues up to DENSE_NOISE N eps times the largest are
-# rounding. The square root of that is far above `RankRule.double`, so pass factors where you have them.
-DENSE_NOISE = 16.0
-
 
 @dataclass(frozen=True)
 class RankRule:
@@ -48,11 +44,6 @@ class RankRule:
     def keeps(self, s: Float[Tensor, "*b k"]) -> Bool[Tensor, "*b k"]:
         """Which singular values of a factor count as non-zero."""
         return s > self.relative(s.dtype) * _largest(s)
-
-    def keeps_eigenvalues(self, values: Float[Tensor, "*b N"]) -> Bool[Tensor, "*b N"]:
-        """Which eigenvalues of a dense positive semi-definite matrix count as non-zero."""
-        rounding = DENSE_NOISE * values.shape[-1] * torch.finfo(values.dtype).eps
-        return values > max(self.relative(values.dtype) ** 2, rounding) * _largest(values)
 
 
 RANK_RULE = RankRule()
@@ -140,15 +131,6 @@ def row_space(Z: Float[Tensor, "N n"], rule: RankRule = RANK_RULE) -> Float[Tens
         triangle = torch.linalg.qr(Z / torch.where(sizes > 0, sizes, 1.0), mode="r").R
         rank = max(rank, int(rule.keeps(torch.linalg.svdvals(triangle)).sum()))
     return factor.V.T[:rank]
-
-
-def thin_dense(B: Float[Tensor, "*b N N"], rule: RankRule = RANK_RULE) -> Factor:
-    """Decompose a dense symmetric positive semi-definite B (N, N), O(N^3); here Z = U diag(s), so V = I."""
-    values, U = torch.linalg.eigh((B + B.mT) / 2.0)
-    kept = rule.keeps_eigenvalues(values).to(values.dtype)
-    s = values.clamp_min(0.0).sqrt()
-    identity = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device).expand(*s.shape, s.shape[-1])
-    return Factor(U, s, identity, kept, _inverse(s, kept, rule.tikhonov), rule.tikhonov)
 
 
 def _inverse(s: Tensor, kept: Tensor, tikhonov: float) -> Tensor:

@@ -25,6 +25,7 @@ from scipy.sparse import csr_array
 
 from covopt.loop import past
 from covopt.matrices import rational
+from covopt.matrices.prepared import root_of_unit
 
 Matrix = Float[np.ndarray, "n n"]
 Atoms = Float[np.ndarray, "r n"]
@@ -59,9 +60,12 @@ SEARCH = SearchOptions()
 
 
 def residual(A: Matrix, B: Atoms) -> float:
-    """|A - B^T B| / |A| in Frobenius norm."""
-    size = float(np.linalg.norm(A))
-    return float(np.linalg.norm(A - B.T @ B)) / size if size else float(np.linalg.norm(B))
+    """|A - B^T B| / |A| in Frobenius norm; in units in which no square is lost below the smallest numbers."""
+    if not A.any():
+        return float(np.linalg.norm(B))
+    root = root_of_unit(A)
+    A, B = A / root / root, B / root
+    return float(np.linalg.norm(A - B.T @ B) / np.linalg.norm(A))
 
 
 def search(A: Matrix, r: int, seed: int, deadline: float, options: SearchOptions = SEARCH) -> Atoms | None:

@@ -59,6 +59,12 @@ def powers_of_two(A: Matrix) -> Float[np.ndarray, " n"]:
     return np.exp2(np.round(np.log2(roots)))
 
 
+def root_of_unit(*matrices: Matrix) -> float:
+    """A power of two u such that the largest entry is about u^2, at most 1: over u^2, no square of it is lost."""
+    largest = max(float(np.abs(A).max(initial=0.0)) for A in matrices)
+    return float(np.exp2(np.round(np.log2(largest) / 2.0))) if 0.0 < largest < 1.0 else 1.0
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A matrix as its components are decided.

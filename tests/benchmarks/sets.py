@@ -15,7 +15,7 @@ from pathlib import Path
 import cvxpy as cp
 import numpy as np
 import torch
-from relaxed import relaxed_maximum
+from references.relaxed import relaxed_maximum
 
 from covopt.answer import solve
 from covopt.certify.dual import dual_bound

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.errors import ProblemError
-from covopt.linalg.cholesky import AnyFactor, factorize, factorize_dense
+from covopt.linalg.cholesky import AnyFactor, factorize
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.linalg.trace import trace_value
 from covopt.model.hidden import Representations, check_representations
@@ -121,7 +121,17 @@ def _layer_factors(problem: Problem, pairs: Sequence[Pair], rule: RankRule) -> l
                 f"The covariances of layer {layer} have shapes {tuple(pair.K.shape)} and {tuple(pair.Ks.shape)}; both"
                 f" must be {square}."
             )
-    return [factorize(problem.Xt, rule)] + [factorize_dense(pair.Ks, rule) for pair in pairs]
+    return [factorize(problem.Xt, rule)] + [factorize(root(pair.Ks), rule) for pair in pairs]
+
+
+def root(B: Float[Tensor, "N N"]) -> Float[Tensor, "N N"]:
+    """A factor of a dense positive semi-definite matrix, whose eigenvalues up to 16 N eps are rounding and count as 0.
+
+    The root of that is far above the rank rule's tolerance: pass factors where you have them.
+    """
+    values, U = torch.linalg.eigh((B + B.mT) / 2.0)
+    rounding = 16.0 * len(B) * torch.finfo(B.dtype).eps * values.max()
+    return U * torch.where(values > rounding, values, 0.0).sqrt()
 
 
 def _identity(problem: Problem) -> Float[Tensor, "N N"]:
