@@ -27,8 +27,8 @@ from covopt.answer import solve
 from covopt.loop import Status
 
 _BETWEEN = ("covopt", "sklearn", "joblib")
-_told: set[tuple[str, int, str]] = set()
-"""The lines whose search was told that fits stop at a limit."""
+_warned: set[tuple[str, int, str]] = set()
+"""The lines that have been warned that their fits stop at a limit."""
 LIMITS = (Status.TIME_LIMIT, Status.ITERATION_LIMIT)
 
 
@@ -178,9 +178,9 @@ def _warn_once(message: str) -> None:
     level = max((i for i, module in enumerate(modules) if module.partition(".")[0] in _BETWEEN), default=0) + 1
     caller = frames[min(level, len(frames) - 1)]
     place = (caller.f_code.co_filename, caller.f_lineno, message)
-    if place in _told and any(module.startswith("sklearn.model_selection") for module in modules):
+    if place in _warned and any(module.startswith("sklearn.model_selection") for module in modules):
         return
-    _told.add(place)
+    _warned.add(place)
     warnings.warn(f"{message} so far; raise time_limit or max_iter.", ConvergenceWarning, stacklevel=level + 2)
 
 

@@ -74,12 +74,12 @@ class Progress:
 
 
 Callback = Callable[[Progress], None]
-Tell = Callable[[float, int], None]
+OnIncumbent = Callable[[float, int], None]
 """Takes the cost and the widest hidden layer of a network that is better than all before, within an iteration."""
 
 
-def silent(cost: float, width: int) -> None:
-    """Nobody is told."""
+def ignore_incumbent(cost: float, width: int) -> None:
+    """Report nothing."""
 
 
 class Timing:
@@ -192,10 +192,10 @@ class Iteration(Protocol[State]):
 
 
 @runtime_checkable
-class Telling(Protocol):
-    """A solver that tells of better networks within an iteration: `run` sets `tell`; each call is a line of history."""
+class ReportsIncumbents(Protocol):
+    """A solver that finds better networks within an iteration: `run` sets `on_incumbent`, and each call adds a line."""
 
-    tell: Tell
+    on_incumbent: OnIncumbent
 
 
 @dataclass
@@ -233,12 +233,12 @@ def _iterated(
         if callback is not None:
             callback(line)
 
-    def tell(cost: float, width: int) -> None:
+    def on_incumbent(cost: float, width: int) -> None:
         if history and cost < history[-1].cost:
             add(replace(history[-1], iteration=under_way, seconds=budget.seconds(), cost=cost, width=width))
 
-    if isinstance(iteration, Telling):
-        iteration.tell = tell
+    if isinstance(iteration, ReportsIncumbents):
+        iteration.on_incumbent = on_incumbent
     try:
         if resume is not None:
             state = iteration.step(state, budget)

@@ -27,7 +27,7 @@ TRAININGS, DESCENTS, DRAWS = 10, 3, 48
 # A cost that is lower by less than this, relative, is the same.
 SAME = 1e-9
 # The part of the time limit that the spectral bound may take besides.
-SPECTRAL = 0.05
+SPECTRAL_SHARE = 0.05
 
 
 def solve_by_cone(problem: Problem, options: SolveOptions) -> Attempt:
@@ -144,14 +144,14 @@ def _within(units: Units, options: SolveOptions) -> SolveOptions:
     return replace(
         options,
         init=None if options.init is None else units.inward(options.init),
-        callback=None if callback is None else lambda line: callback(units.told(line)),
+        callback=None if callback is None else lambda line: callback(units.in_user_units(line)),
     )
 
 
 def _outward(units: Units, attempt: Attempt, problem: Problem, options: SolveOptions) -> Attempt:
     """A method's attempt in the user's units, with a proof where it brings none."""
     weights = units.outward(attempt.weights)
-    history = [units.told(line) for line in attempt.history]
+    history = [units.in_user_units(line) for line in attempt.history]
     costs = [units.cost * cost for cost in attempt.starts]
     proof = _proof_at(problem, weights, options) if attempt.proof is None else attempt.proof
     return replace(attempt, weights=weights, history=history, proof=proof, starts=costs)
@@ -168,4 +168,4 @@ def _spectral(problem: Problem, options: SolveOptions) -> Proof | None:
     if options.certify == "none":
         return None
     with options.budget.phase("proof"):
-        return proofs.spectral_proof(problem, SPECTRAL * options.budget.time_limit)
+        return proofs.spectral_proof(problem, SPECTRAL_SHARE * options.budget.time_limit)

@@ -22,7 +22,7 @@ from covopt.loop import Budget, run
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, outputs, preactivations
-from covopt.training.exact_fit import explored_problem, fit_exactly, nearest_fit, penalised
+from covopt.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly, nearest_fit
 from covopt.training.homotopy import EXPLORING, POLISHING, REFINING, Smoothed, descend
 from covopt.training.trainer import initial
 
@@ -147,7 +147,7 @@ def test_an_exact_fit_is_exact_and_cheaper_than_its_start() -> None:
     X, Y = gaussian(4, 3, seed=0), gaussian(4, 1, seed=1)
     problem = make_problem(X, Y, depth=3, bias=1.0)
     rough = descend(explored_problem(problem), [initial(explored_problem(problem), [6, 6], 0, 0.5)], EXPLORING)[0]
-    found, fitted = penalised(problem, rough, REFINING), fit_exactly(problem, rough)
+    found, fitted = fit_by_multipliers(problem, rough, REFINING), fit_exactly(problem, rough)
     assert evaluate(problem, found).residual <= 1e-12 * float(Y.abs().max())
     assert evaluate(problem, found).norm < evaluate(problem, fitted).norm
 
@@ -180,7 +180,7 @@ def test_a_network_that_fits_for_the_first_time_is_a_gain_and_none_is_not() -> N
     state.costs = [math.inf] * solver.options.starts
     first = solver.step(state, Budget(60.0))
     assert first.due == math.isfinite(first.cost)
-    assert not first.calm
+    assert not first.stalled
     assert solver.finished(first) is None
 
 

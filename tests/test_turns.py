@@ -175,6 +175,6 @@ def test_the_solver_may_go_on_while_the_cost_falls(monkeypatch: pytest.MonkeyPat
     now = work.solver.cost(outcome.state)
     monkeypatch.setattr(Budget, "seconds", lambda _: 10.0)
     outcome.history = [Progress(0, 1.0, 2.0 * now, None, 1), Progress(1, 9.0, now, None, 1)]
-    assert work._falls(outcome, 0.0)
+    assert work._falls_fast(outcome, 0.0)
     outcome.history = [Progress(0, 1.0, 1.001 * now, None, 1), Progress(1, 9.0, now, None, 1)]
-    assert not work._falls(outcome, 0.0)
+    assert not work._falls_fast(outcome, 0.0)

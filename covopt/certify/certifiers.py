@@ -36,8 +36,8 @@ from covopt.oracles.oracle import Answer, Oracle
 LARGEST_BRANCHING_RANK = 6
 # Matrices of the relaxation have this order, N + rank + outputs, at most: one eigendecomposition for each step.
 LARGEST_RELAXATION = 600
-# The part of the gap that a direction may lack of refuting a dual point.
-LOOSE = 0.1
+# A direction refutes a dual point only if h exceeds 1 by more than this part of the gap.
+REFUTATION_SLACK = 0.1
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Aim:
         starts: the active neurons' directions (S, n_0 + 1).
         refuted: the proof may end as soon as a direction with h above this is met, which belongs to a worse network.
         worth: end when as much time again would take less than this part off what the bound lacks; 0: never.
-        told: gets the seconds so far and the best bound so far.
+        on_bound: gets the seconds so far and the best bound so far.
     """
 
     cost: float
@@ -60,7 +60,7 @@ class Aim:
     starts: Float[Tensor, "S d"]
     refuted: float = math.inf
     worth: float = 0.0
-    told: Callable[[float, float], None] | None = None
+    on_bound: Callable[[float, float], None] | None = None
 
 
 @runtime_checkable
@@ -175,13 +175,13 @@ class Relaxation:
             target=aim.cost * (1.0 - aim.gap),
             refuted=aim.refuted,
             start=last if isinstance(last, RelaxedBound) else None,
-            callback=aim.told,
+            callback=aim.on_bound,
             options=RelaxationOptions(worth=aim.worth),
         )
         # The repair of rounding is not homogeneous in Lambda: state what the scaled point proves.
         found = replace(found, lower=min(found.lower, self.check(problem, found)))
         value = found.direction.new_tensor([found.value])
-        met = value > 1.0 + LOOSE * aim.gap
+        met = value > 1.0 + REFUTATION_SLACK * aim.gap
         return found, Answer(found.direction[None][met], value[met])
 
     def check(self, problem: Problem, proof: Proof) -> float:

@@ -51,7 +51,7 @@ def compare_command(
     device: options.Device = "cpu",
     out: options.Out = None,
     force: options.Force = False,
-    progress: options.Telling = False,
+    progress: options.ShowProgress = False,
     as_json: options.Json = False,
 ) -> None:
     """Every method on one problem, side by side; the time limit is for each of them."""

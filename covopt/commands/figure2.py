@@ -49,7 +49,7 @@ def figure2_command(
     data_dir: Images = None,
     out: options.Out = None,
     force: options.Force = False,
-    progress: options.Telling = False,
+    progress: options.ShowProgress = False,
     as_json: options.Json = False,
 ) -> None:
     """Figure 2 of the paper: train and test loss against the width, 20 widths and three trials of each.

@@ -145,7 +145,7 @@ Out = Annotated[
     Path | None, typer.Option(help="Write the run into a new directory.", metavar="DIR", rich_help_panel=_OUTPUT)
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in DIR.", rich_help_panel=_OUTPUT)]
-Telling = Annotated[
+ShowProgress = Annotated[
     bool,
     typer.Option("--progress", help="Where no terminal follows it: a line every 5 s.", rich_help_panel=_OUTPUT),
 ]

@@ -53,7 +53,7 @@ def plateau_command(
     init: options.Init = None,
     out: options.Out = None,
     force: options.Force = False,
-    progress: options.Telling = False,
+    progress: options.ShowProgress = False,
     as_json: options.Json = False,
 ) -> None:
     """How wide must a network be? The least cost for each width, and where it stops falling.

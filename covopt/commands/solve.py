@@ -47,7 +47,7 @@ def solve_command(
     starts: options.Starts = None,
     out: options.Out = None,
     force: options.Force = False,
-    progress: options.Telling = False,
+    progress: options.ShowProgress = False,
     as_json: options.Json = False,
 ) -> None:
     """The minimum over networks of depth L: the best network, and a proved lower bound.

@@ -66,7 +66,7 @@ def validate_command(
     escape: Better = None,
     out: options.Out = None,
     force: Replace = False,
-    progress: options.Telling = False,
+    progress: options.ShowProgress = False,
     as_json: options.Json = False,
 ) -> None:
     """Does a trained network sit at the minimum, and if not, what does it lack?

@@ -22,9 +22,9 @@ from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights, evaluate, preactivations
 from covopt.result import Layer
 
-IMPROVING = 0.7
+IMPROVING_SHARE = 0.7
 """The part of the time for solving blocks that may be replaced; the rest is for those whose neighbours then changed."""
-SPECTRAL = 0.1
+SPECTRAL_SHARE = 0.1
 """The part of the time left that a spectral bound may take."""
 
 
@@ -49,7 +49,7 @@ def examine(
     """
     layers = range(problem.depth - 1, 0, -1)
     solved: dict[int, Solved] = {}
-    first = _share(options, 1.0 / IMPROVING) if improve else options
+    first = _share(options, 1.0 / IMPROVING_SHARE) if improve else options
     for layer in layers:
         solved[layer] = solve_block(problem, weights, layer, _share(first, layer))
         better = solved[layer].weights
@@ -82,7 +82,7 @@ def _renewed(solved: Solved, problem: Problem, weights: list[Tensor], layer: int
     if options.budget.spent() or solved.block is None:
         return Solved(list(weights))
     if proof is not None and proof.certificate is Certificate.SPECTRAL and solved.Lambda is None:
-        return replace(solved, proof=proofs.spectral_proof(block, SPECTRAL * options.budget.remaining()))
+        return replace(solved, proof=proofs.spectral_proof(block, SPECTRAL_SHARE * options.budget.remaining()))
     if torch.equal(block.X, solved.block.X):  # rounding moved the targets
         return replace(solved, proof=None if proof is None else replace(proof, lower=proofs.recheck(block, proof)))
     return solve_block(problem, weights, layer, options)

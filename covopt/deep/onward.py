@@ -15,20 +15,20 @@ from torch import Tensor
 from covopt.deep.pruning import balanced
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
-from covopt.training.exact_fit import fit_exactly, penalised
+from covopt.training.exact_fit import fit_by_multipliers, fit_exactly
 from covopt.training.homotopy import POLISHING, HomotopyOptions, descend
 
-ONWARD = HomotopyOptions(factors=(0.0,), slow=1e-6, window=100, memory=20)
+PASS = HomotopyOptions(factors=(0.0,), slow=1e-6, window=100, memory=20)
 """A pass: L-BFGS until 100 turns gain less than 1e-6 of the loss."""
 # Passes that gain less than this, relative, end the descent; so does this many of them.
-CALM, PASSES = 1e-4, 10
+STALL_GAIN, PASSES = 1e-4, 10
 
 
 def train_on(
     problem: Problem,
     networks: Sequence[Weights],
     stop: Callable[[], bool] = lambda: False,
-    options: HomotopyOptions = ONWARD,
+    options: HomotopyOptions = PASS,
     passes: int = PASSES,
 ) -> tuple[list[list[Tensor]], bool]:
     """Where training on leads from these networks, all of them together; widths stay.
@@ -42,13 +42,13 @@ def train_on(
 
     Returns:
         Networks, none of which costs more than the one that it came from (that one itself, bit for bit, where nothing
-        was gained), and whether they stand still, not stopped before.
+        was gained), and whether the descent stalled before it was stopped.
     """
     if problem.interpolates:
         return [_shorter(problem, list(weights), stop) for weights in networks], not stop()
     current = [list(weights) for weights in networks]
     costs = [evaluate(problem, weights).total for weights in current]
-    going, still = [*range(len(current))], False
+    going, stalled = [*range(len(current))], False
     for _ in range(passes):
         if stop() or not going:
             break
@@ -58,11 +58,11 @@ def train_on(
         for k, weights in zip(going, found, strict=True):
             cost = evaluate(problem, weights).total
             if cost < costs[k]:
-                falling += [k] if costs[k] - cost > CALM * costs[k] else []
+                falling += [k] if costs[k] - cost > STALL_GAIN * costs[k] else []
                 current[k], costs[k] = weights, cost
         going = falling
-        still = not going
-    return current, still and not stop()
+        stalled = not going
+    return current, stalled and not stop()
 
 
 def _cheaper(problem: Problem, before: list[Tensor], after: list[Tensor]) -> list[Tensor]:
@@ -72,7 +72,7 @@ def _cheaper(problem: Problem, before: list[Tensor], after: list[Tensor]) -> lis
 def _shorter(problem: Problem, weights: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
     """A network that fits exactly with less |W|^2, by the method of multipliers; the given one where that fails."""
     lowest, found = evaluate(problem, weights).total, weights
-    for candidate in (fit_exactly(problem, balanced(weights)), penalised(problem, weights, POLISHING, stop)):
+    for candidate in (fit_exactly(problem, balanced(weights)), fit_by_multipliers(problem, weights, POLISHING, stop)):
         cost = evaluate(problem, candidate)
         if problem.allows(cost.residual) and cost.total < lowest:
             lowest, found = cost.total, candidate

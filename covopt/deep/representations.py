@@ -45,15 +45,15 @@ from covopt.model.problem import Problem
 from covopt.model.weights import check_weights, evaluate
 from covopt.training.lbfgs import DescentOptions, descend
 
-HELD = (0.0,)
-"""`HiddenOptions.tikhonov` for `interpolate`, where other eps brought nothing and cost deep networks much."""
+NO_TIKHONOV = (0.0,)
+"""`HiddenOptions.tikhonov` for `interpolate`: other eps gained nothing there, and made deep networks much worse."""
 MEMORY = 30
 """L-BFGS's pairs of steps and gradient differences."""
 SLOW = 1e-8
 """A base point is left when ten steps lower the loss by less than this, relative."""
-QUIET, PATIENCE = 1e-7, 2
-"""A base point from which the loss falls by less than this, relative, has brought nothing; so many end the descent."""
-MISSED = 1e-8
+STALL_GAIN, PATIENCE = 1e-7, 2
+"""A base point from which the loss falls by less than this, relative, is stalled; so many in a row end the descent."""
+OUTSIDE_RANGE = 1e-8
 """`interpolate`: what of Y may lie outside Im Zs_{L-1}, relative to max |Y|."""
 WIDEST = 100
 """The default width, at most; `interpolate` takes N + 1."""
@@ -83,9 +83,9 @@ class HiddenState:
         Z: a feasible point; the next base point.
         loss: L_r there, with this stage's Tikhonov.
         weights, cost: the best network so far, and its cost without Tikhonov.
-        stage: place in `HiddenOptions.tikhonov` or `HELD`.
+        stage: place in `HiddenOptions.tikhonov` or `NO_TIKHONOV`.
         steps: L-BFGS steps for the next base point, at most.
-        calm: base points in a row that brought nothing.
+        stalled: base points in a row without gain.
     """
 
     Z: list[Float[Tensor, "N _"]]
@@ -94,7 +94,7 @@ class HiddenState:
     cost: float
     stage: int
     steps: int
-    calm: int = 0
+    stalled: int = 0
 
 
 class HiddenSolver:
@@ -127,7 +127,7 @@ class HiddenSolver:
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._first = thin(problem.Xt)
         self._scale = 0.0
-        self._stages = HELD if problem.interpolates else self.options.tikhonov
+        self._stages = NO_TIKHONOV if problem.interpolates else self.options.tikhonov
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
@@ -152,14 +152,14 @@ class HiddenSolver:
         new = replace(state, Z=Z, loss=loss, steps=min(2 * state.steps, self.options.steps[1]))
         if cost < state.cost:
             new = replace(new, weights=weights, cost=cost)
-        new.calm = state.calm + 1 if state.loss - loss <= QUIET * abs(loss) else 0
-        if new.calm >= PATIENCE and state.stage + 1 < len(self._stages):
+        new.stalled = state.stalled + 1 if state.loss - loss <= STALL_GAIN * abs(loss) else 0
+        if new.stalled >= PATIENCE and state.stage + 1 < len(self._stages):
             new = self._next_stage(new, weights)
         return new
 
     def finished(self, state: HiddenState) -> Status | None:
-        """CONVERGED when base points have brought nothing PATIENCE times, with the last eps."""
-        return Status.CONVERGED if state.calm >= PATIENCE else None
+        """CONVERGED when PATIENCE base points in a row gained nothing, with the last eps."""
+        return Status.CONVERGED if state.stalled >= PATIENCE else None
 
     def progress(self, state: HiddenState, iteration: int, seconds: float) -> Progress:
         """Cost and largest hidden width; this method knows no bound."""
@@ -174,7 +174,7 @@ class HiddenSolver:
         """L_r(project(Z)); infinite for `interpolate` where Y has left the range."""
         rule = self._rule(stage)
         found = hidden.projected_loss(self.problem, Z, rule, self._first if rule.tikhonov == 0.0 else None)
-        allowed = MISSED * float(self.problem.Y.abs().max())
+        allowed = OUTSIDE_RANGE * float(self.problem.Y.abs().max())
         return replace(found, value=math.inf) if self.problem.interpolates and found.missed > allowed else found
 
     def _network(self, Z: hidden.Representations, stage: int) -> tuple[float, list[Tensor]]:
@@ -189,7 +189,7 @@ class HiddenSolver:
         if not math.isfinite(self._value(Z, state.stage + 1).value):
             Z = state.Z
         loss = self._value(Z, state.stage + 1).value
-        return replace(state, Z=Z, loss=loss, stage=state.stage + 1, steps=self.options.steps[0], calm=0)
+        return replace(state, Z=Z, loss=loss, stage=state.stage + 1, steps=self.options.steps[0], stalled=0)
 
     def _descend(self, state: HiddenState, budget: Budget) -> list[Tensor]:
         bases = hidden.layer_inputs(self.problem, state.Z)

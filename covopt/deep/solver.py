@@ -24,14 +24,14 @@ from covopt.deep.pruning import parts, reduced, with_parts
 from covopt.loop import Budget, Progress, Status
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
-from covopt.training.exact_fit import explored_problem, fit_exactly, penalised
+from covopt.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly
 from covopt.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
 from covopt.training.simple import short_descents, simple_networks
 from covopt.training.trainer import initial
 
 # What a misfit, relative to the largest target, may have saved of the cost, relative: a generous multiple of it, so
 # that of two exact fits the looser one never wins by its looseness.
-SAVED = 10.0
+MISFIT_CHARGE = 10.0
 
 # Widths of the draws relative to the usual one, and scales of the draws, in turns.
 SPREAD, SCALES = (1.0, 1.5, 2.0), (0.5, 0.35, 0.2)
@@ -40,9 +40,9 @@ ELITE, PROMISING = 6, 0.03
 # Rounds of the shallow solver on one block.
 ROUNDS = 8
 # A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
-BRISK = 1e-3
-# A pass over the blocks that lowers the cost by less than this, relative, is calm: it is the last, all starts drawn.
-GAIN = 1e-6
+LARGE_GAIN = 1e-3
+# A pass over the blocks that lowers the cost by less than this, relative, is stalled: it is the last, all starts drawn.
+STALL_GAIN = 1e-6
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class State:
         best: the best network so far; cost: its cost.
         costs: of each start so far, the lowest that came of it.
         pool: starts explored but not refined yet.
-        calm: whether the last pass over the blocks gained nothing.
+        stalled: whether the last pass over the blocks gained nothing.
         due: whether the best network is improved before the next batch.
     """
 
@@ -78,7 +78,7 @@ class State:
     costs: list[float] = field(default_factory=list)
     pool: list[int] = field(default_factory=list)
     networks: dict[int, list[Tensor]] = field(default_factory=dict)
-    calm: bool = False
+    stalled: bool = False
     due: bool = False
 
 
@@ -138,8 +138,8 @@ class DeepSolver:
         return state
 
     def finished(self, state: State) -> Status | None:
-        """CONVERGED after a calm pass over the blocks, when all starts are drawn."""
-        done = state.calm and not state.pool and not self._drawing(state)
+        """CONVERGED after a stalled pass over the blocks, when all starts are drawn."""
+        done = state.stalled and not state.pool and not self._drawing(state)
         return Status.CONVERGED if done else None
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
@@ -200,12 +200,12 @@ class DeepSolver:
             if budget.spent():
                 return
             self._keep(state, self._block(state, layer, budget))
-            if self._fell(before, state.cost, BRISK):
+            if self._fell(before, state.cost, LARGE_GAIN):
                 break
         self._keep(state, self._descend([state.best], POLISHING, budget)[0])
         self._keep(state, reduced(self.problem, state.best), at_most=True)
-        state.due = self._fell(before, state.cost, BRISK)
-        state.calm = math.isfinite(before) and not self._fell(before, state.cost, GAIN)
+        state.due = self._fell(before, state.cost, LARGE_GAIN)
+        state.stalled = math.isfinite(before) and not self._fell(before, state.cost, STALL_GAIN)
 
     def _block(self, state: State, layer: int, budget: Budget) -> list[Tensor]:
         options = SolveOptions(replace(budget, max_iterations=ROUNDS), certify="none", seed=self._seed)
@@ -215,10 +215,10 @@ class DeepSolver:
     # -- parts of the steps -------------------------------------------------------------------------------------
 
     def _descend(self, networks: list[list[Tensor]], options: HomotopyOptions, budget: Budget) -> list[list[Tensor]]:
-        """Descents of the loss itself; for `interpolate` of penalised ones, which end at an exact fit."""
+        """Descents of the loss itself; for `interpolate` the method of multipliers, which ends at an exact fit."""
         if not self.problem.interpolates:
             return descend(self.problem, networks, options, budget.spent)
-        return [penalised(self.problem, weights, options, budget.spent) for weights in networks]
+        return [fit_by_multipliers(self.problem, weights, options, budget.spent) for weights in networks]
 
     def _cost(self, weights: Weights) -> float:
         """The cost; for `interpolate` with what the misfit may have saved, and infinite where that is too much."""
@@ -226,13 +226,13 @@ class DeepSolver:
         if not self.problem.interpolates:
             return cost.total if math.isfinite(cost.total) else math.inf
         misfit = cost.residual / max(1e-300, float(self.problem.Y.abs().max()))
-        return cost.total * (1.0 + SAVED * misfit) if self.problem.allows(cost.residual) else math.inf
+        return cost.total * (1.0 + MISFIT_CHARGE * misfit) if self.problem.allows(cost.residual) else math.inf
 
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
         """The network becomes the best one if it costs less (with `at_most`, up to rounding)."""
         cost = self._cost(weights)
-        if cost < state.cost * (1.0 - GAIN):
-            state.calm = False
+        if cost < state.cost * (1.0 - STALL_GAIN):
+            state.stalled = False
         if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):
             state.best, state.cost = [W.clone() for W in weights], cost
 

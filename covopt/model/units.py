@@ -78,7 +78,7 @@ class Units:
         """Lambda of Lambda', for L = 2."""
         return Lambda / self.inputs
 
-    def told(self, line: Progress) -> Progress:
+    def in_user_units(self, line: Progress) -> Progress:
         """A line of history in the user's units; its bound is in them already."""
         return replace(line, cost=self.cost * line.cost)
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.attempt import Attempt, SolveOptions
-from covopt.certify.certifiers import LOOSE, PROVERS, RELAXATION, Aim, Prover, oracle_of
+from covopt.certify.certifiers import PROVERS, REFUTATION_SLACK, RELAXATION, Aim, Prover, oracle_of
 from covopt.certify.dual import Proof, dual_bound
 from covopt.certify.proofs import spectral_proof
 from covopt.interrupts import interrupted
@@ -19,20 +19,20 @@ from covopt.oracles.oracle import Answer
 from covopt.shallow.networks import Network
 from covopt.shallow.solver import ShallowOptions, ShallowSolver, State
 
-WORTH = 0.1
+WORTHWHILE_GAIN = 0.1
 """`auto` goes on with a proof while as much time again can be expected to take this part off the gap that is open."""
-FALLING = 1e-2
+FAST_DESCENT = 1e-2
 """With `auto` the solver may use more than half of the time while half of its turn lowers the cost by this part."""
-BEFORE = 0.1
+SPECTRAL_SHARE = 0.1
 """The part of the time that the spectral bound may take before the first round."""
 MOST_SAMPLES = 5000
 """`auto` leaves branch and bound out beyond: a hundred megabytes and more for each array over 512 cones."""
-SHOWN = 0.99
-"""A bound is told as soon as the gap that it leaves open is at most this times the one told last."""
+REPORTED_GAP = 0.99
+"""A bound is reported as soon as the gap that it leaves open is at most this times the one reported last."""
 
 
 class Alternation:
-    """The search and the certifiers take turns; the best network and the best bound that came of it.
+    """The search and the certifiers take turns; the best network and the best bound found.
 
     Where an oracle is exact, each round of the search brings its bound along. Elsewhere `full` and `auto` let the
     search converge (or use half of the time left), prove a bound at its dual point, and hand the directions that refute
@@ -60,11 +60,11 @@ class Alternation:
         self._prover = _prover_for(problem, certify) if proving else None
         rounds = ShallowOptions(gap=options.gap)
         if self._prover is RELAXATION and certify == "full":  # it falls short of the last digits of the search
-            rounds = ShallowOptions(gap=options.gap, quiet=LOOSE, patience=1)
+            rounds = ShallowOptions(gap=options.gap, stall_tolerance=REFUTATION_SLACK, patience=1)
         self.solver = ShallowSolver(problem, self._exact_bound, self._oracle, rounds, seed=options.seed, init=init)
-        self._quiet = rounds.quiet
-        self._worth = WORTH if certify == "auto" else 0.0
-        self._heed = True
+        self._stall_tolerance = rounds.stall_tolerance
+        self._worthwhile_gain = WORTHWHILE_GAIN if certify == "auto" else 0.0
+        self._stop_when_refuted = True
         self._last: Proof | None = None
         self._reduced: tuple[Network, Network] | None = None
 
@@ -72,7 +72,7 @@ class Alternation:
         """Search, prove what the level of certification asks for, and leave out the neurons that are not needed."""
         if self.options.certify != "none" and self._oracle is None:
             with self.budget.phase("proof"):
-                self._keep(spectral_proof(self.problem, BEFORE * self.budget.remaining()))
+                self._keep(spectral_proof(self.problem, SPECTRAL_SHARE * self.budget.remaining()))
         if self._prover is None:
             outcome = run(self.solver, self.budget, self.options.callback)
         else:
@@ -85,22 +85,22 @@ class Alternation:
 
     def _alternate(self, prover: Prover) -> Outcome[State]:
         outcome, ended = self._search(None), False
-        while not (ended or outcome.status is Status.INTERRUPTED or self.budget.spent() or self._reached(outcome)):
-            before = self._open(outcome)
+        while not (ended or outcome.status is Status.INTERRUPTED or self.budget.spent() or self._gap_reached(outcome)):
+            before = self._open_gap(outcome)
             self._network(outcome)  # now, while there is time to spare neurons
             found = self._prove(prover, outcome)
             if interrupted():
                 return replace(outcome, status=Status.INTERRUPTED)
             refuted, searched = bool((found.values > 1.0).any()), outcome.status is Status.CONVERGED
-            missed = bool((found.values > 1.0 + self._quiet * self.gap).any())
-            if outcome.status is Status.ITERATION_LIMIT or self._reached(outcome) or (searched and not refuted):
+            missed = bool((found.values > 1.0 + self._stall_tolerance * self.gap).any())
+            if outcome.status is Status.ITERATION_LIMIT or self._gap_reached(outcome) or (searched and not refuted):
                 break
             if self.budget.spent():
                 return replace(outcome, status=Status.TIME_LIMIT if missed else outcome.status)
-            pays = self._open(outcome) <= (1.0 - self._worth) * before
+            pays = self._open_gap(outcome) <= (1.0 - self._worthwhile_gain) * before
             # A proof that was broken off gets a second chance, undisturbed, before nothing more is expected of it.
-            ended, self._heed = searched and not (pays or self._heed), pays
-            state = self.solver.told(outcome.state, found if refuted else None, self._lower())
+            ended, self._stop_when_refuted = searched and not (pays or self._stop_when_refuted), pays
+            state = self.solver.after_proof(outcome.state, found if refuted else None, self._lower())
             outcome = self._search(replace(outcome, state=state))
         return outcome
 
@@ -114,53 +114,55 @@ class Alternation:
     def _search(self, last: Outcome[State] | None) -> Outcome[State]:
         """The solver's turn, from the beginning or from its last: until it is done or half of the time left is gone."""
         started, callback = self.budget.seconds(), self.options.callback
-        outcome = run(self.solver, self._half(last), callback, resume=last)
-        while outcome.status is Status.TIME_LIMIT and not self.budget.spent() and self._falls(outcome, started):
+        outcome = run(self.solver, self._half_budget(last), callback, resume=last)
+        while outcome.status is Status.TIME_LIMIT and not self.budget.spent() and self._falls_fast(outcome, started):
             started = self.budget.seconds()
-            outcome = run(self.solver, self._half(outcome), callback, resume=outcome)
+            outcome = run(self.solver, self._half_budget(outcome), callback, resume=outcome)
         return outcome
 
-    def _half(self, last: Outcome[State] | None) -> Budget:
+    def _half_budget(self, last: Outcome[State] | None) -> Budget:
         """A budget that ends when half of the remaining time is gone, or all of the rounds."""
         limit = self.budget.seconds() + 0.5 * self.budget.remaining()
         taken = 0 if last is None else last.history[-1].iteration + 1
         return replace(self.budget, time_limit=limit, max_iterations=max(0, self.budget.max_iterations - taken))
 
-    def _falls(self, outcome: Outcome[State], started: float) -> bool:
+    def _falls_fast(self, outcome: Outcome[State], started: float) -> bool:
         """Whether the second half of a turn that began then lowered the cost so much that the proof can wait."""
         middle = 0.5 * (started + self.budget.seconds())
         before = [line.cost for line in outcome.history if line.seconds <= middle]
         now = self.solver.cost(outcome.state)
-        return self.options.certify == "auto" and (not before or not now < math.inf or before[-1] - now > FALLING * now)
+        return self.options.certify == "auto" and (
+            not before or not now < math.inf or before[-1] - now > FAST_DESCENT * now
+        )
 
     def _prove(self, prover: Prover, outcome: Outcome[State]) -> Answer:
         """The bound at the solver's dual point; what refutes it comes back in the solver's coordinates."""
         state, cost = outcome.state, self.solver.cost(outcome.state)
         # A neuron that violates the dual point by v lowers the bound by about 2 v, relative.
-        matters = self.gap if self.options.certify == "full" else max(self.gap, self._open(outcome) / cost)
+        matters = self.gap if self.options.certify == "full" else max(self.gap, self._open_gap(outcome) / cost)
         aim = Aim(
             cost,
             self.gap,
             max(1e-3, self.budget.remaining()),
             self.solver.outward(state.directions),
-            refuted=1.0 + LOOSE * matters if self._heed else math.inf,
-            worth=self._worth,
-            told=lambda _, lower: self._tell(outcome, lower),
+            refuted=1.0 + REFUTATION_SLACK * matters if self._stop_when_refuted else math.inf,
+            worth=self._worthwhile_gain,
+            on_bound=lambda _, lower: self._report_bound(outcome, lower),
         )
         with self.budget.phase("proof"):
             self._last, found = prover.prove(self.problem, self.solver.dual(state), aim, self._last)
         self._keep(self._last)
-        # What was told on the way may be above what the stored arrays prove, by their rounding.
+        # What was reported on the way may be above what the stored arrays prove, by their rounding.
         for place, line in enumerate(outcome.history):
             if line.lower is not None and line.lower > (self._lower() or 0.0):
                 outcome.history[place] = replace(line, lower=self._lower())
-        self._tell(outcome, self._last.lower)
+        self._report_bound(outcome, self._last.lower)
         return Answer(self.solver.inward(found.directions), found.values)
 
-    def _tell(self, outcome: Outcome[State], lower: float) -> None:
+    def _report_bound(self, outcome: Outcome[State], lower: float) -> None:
         """A line of history where the certifiers have brought the bound nearer to the cost."""
         last = outcome.history[-1]
-        if last.cost < math.inf and last.cost - lower <= SHOWN * (last.cost - (last.lower or 0.0)):
+        if last.cost < math.inf and last.cost - lower <= REPORTED_GAP * (last.cost - (last.lower or 0.0)):
             line = replace(last, seconds=self.budget.seconds(), lower=lower)
             outcome.history.append(line)
             if self.options.callback is not None:
@@ -179,12 +181,12 @@ class Alternation:
     def _lower(self) -> float | None:
         return self.best.lower if self.best is not None else None
 
-    def _open(self, outcome: Outcome[State]) -> float:
+    def _open_gap(self, outcome: Outcome[State]) -> float:
         """The cost above the proved bound."""
         return self.solver.cost(outcome.state) - (self._lower() or 0.0)
 
-    def _reached(self, outcome: Outcome[State]) -> bool:
-        return self._open(outcome) <= self.gap * self.solver.cost(outcome.state)
+    def _gap_reached(self, outcome: Outcome[State]) -> bool:
+        return self._open_gap(outcome) <= self.gap * self.solver.cost(outcome.state)
 
 
 def _prover_for(problem: Problem, certify: str) -> Prover | None:

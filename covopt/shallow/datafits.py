@@ -27,7 +27,7 @@ from covopt.model.problem import Problem
 from covopt.shallow.master import Master, Mixture
 from covopt.shallow.softmax_newton import refine
 
-LOST = 1e-9
+LOST_DIGITS = 1e-9
 """Below this part of `largest_mu`, mu = N lam leaves less than half of the digits of Lambda = (Y - F) / mu."""
 
 # The augmented Lagrangian's schedule.
@@ -38,15 +38,15 @@ QUICK_SHRINK = 1e-2  # for mse mu falls by this, and the multiplier does not fol
 CLOSE = 1e-6  # |F - Y|_F relative to |Y|_F
 ROUNDING = 1e-16  # for mse mu may fall down to N lam, but not below this part of `largest_mu`
 PROGRESS = 0.3  # the fall of the residual per round that leaves mu as it is
-RICH = 1.5  # the multiplier follows once max h is at most this; before, the dictionary is too poor to fit
+RICH_ENOUGH = 1.5  # the multiplier follows once max h is at most this; before, the dictionary is too poor to fit
 
 # The proximal Newton method's limits.
 MODELS = 12  # for each call, at most
 # The least curvature, relative to the largest possible 1 / (2 N), at most; for inputs of size 1 the minimum has 1 - p
 # of about N lam, and below that nothing is gained.
 FLOOR = 1e-4
-STIFFER = 4.0  # factor on the curvature after a step that failed
-STIFFEST = 1e6  # the largest such factor in all
+DAMPING_FACTOR = 4.0  # factor on the curvature after a step that failed
+LARGEST_DAMPING = 1e6  # the largest such factor in all
 
 
 def mixture_outputs(
@@ -170,7 +170,7 @@ class MultiplierFit:
 
     def follow(self, Lambda: Tensor, maximum: float) -> None:
         """The multiplier moves to the last dual point when the oracle finds the dictionary rich enough."""
-        if maximum <= RICH and self._close:
+        if maximum <= RICH_ENOUGH and self._close:
             self._multiplier = Lambda
 
     def squares(self) -> tuple[Tensor, float]:
@@ -224,8 +224,8 @@ class CrossEntropyFit:
             mixture = self._refined(Phi, mixture, tolerance, stop)
             new = mixture_outputs(Phi, mixture.outputs, mixture.bias, problem.bias(1))
             value = self._objective(new, mixture)
-            if value > self._cost and self._stiffness < STIFFEST:
-                self._stiffness *= STIFFER
+            if value > self._cost and self._stiffness < LARGEST_DAMPING:
+                self._stiffness *= DAMPING_FACTOR
                 continue
             fall = self._cost - value
             if best is None or fall > 0:
@@ -302,6 +302,6 @@ def make_fit(problem: Problem) -> Fit:
     kinds = {"mse": LeastSquaresFit, "interpolate": MultiplierFit, "cross_entropy": CrossEntropyFit}
     if problem.loss.name not in kinds:
         raise ProblemError(f"The method cone has no fit for the loss {problem.loss.name}; use the method train.")
-    if problem.loss.name == "mse" and problem.samples * problem.lam < LOST * largest_mu(problem):
+    if problem.loss.name == "mse" and problem.samples * problem.lam < LOST_DIGITS * largest_mu(problem):
         return MultiplierFit(problem)
     return kinds[problem.loss.name](problem)

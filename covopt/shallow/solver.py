@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE, RankRule, row_space
-from covopt.loop import Budget, Progress, Status, Tell, silent
+from covopt.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
 from covopt.model.problem import Problem
 from covopt.model.units import Units
 from covopt.model.weights import evaluate
@@ -33,9 +33,9 @@ from covopt.shallow.sliding import Eliminated, Joint, SlideOptions, slide
 from covopt.shallow.starts import Starts
 from covopt.training.lbfgs import WINDOW
 
-UNHEARD = 1e-6
+NEGLIGIBLE = 1e-6
 """What directions that are left out may add to h."""
-FINEST = 2.0**-46
+ROUNDING = 2.0**-46
 """Singular values below this part of the largest are rounding."""
 
 Bound = Callable[[Float[Tensor, "N m"], float], float | None]
@@ -64,28 +64,28 @@ EFFORTS = (
     Effort(300, 40, 150),
 )
 """Of the search, from the first rounds to the last."""
-SLOW = (1e-1, 2e-2, 5e-3, 1e-3)
+SLOW_FALLS = (1e-1, 2e-2, 5e-3, 1e-3)
 """Relative falls of the cost in a round below which the effort grows, one for each step of EFFORTS."""
-FEWEST, MOST, WIDER = 200, 800, 8.0
-"""Neurons of the first descent: these limits, and within them WIDER times the root of N m."""
-FIRST = 200
+FEWEST_NEURONS, MOST_NEURONS, WIDTH_FACTOR = 200, 800, 8.0
+"""Neurons of the first descent: these limits, and within them WIDTH_FACTOR times the root of N m."""
+RANDOM_ATOMS = 200
 """Random directions that the first master chooses from, besides the oracle's."""
 NEW_ATOMS = 400
 """Atoms added in a round, at most."""
-PERSISTENCE = 0.1
+DESCENT_SHARE = 0.1
 """A descent goes on until a window of it gains this part of what the next search and master bring for the same
 multiplications: part of that the descent after them brings anyway."""
 SLOWEST, FASTEST = 3e-6, 1e-2
 """A descent of the weights ends at the latest when ten steps gain less than the first, relative, and never while they
 gain more than the second."""
-ROUND_ENOUGH = 5e-4
+SMOOTHING_GAIN = 5e-4
 """A descent through rounded kinks that gains less than this, relative, is the last with the roundest."""
 SETTLED, SETTLED_EXACTLY = 1e-3, 1.0
 """No descent once the last violation is below this; the second for `interpolate`, whose multiplier follows a master's
 exact dual point."""
 GRACE = 0.01
 """Merging may end this much after the time limit, relative."""
-LOOSENESS, LOOSEST, TIGHTEST = 0.05, 1e-3, 1e-12
+RELATIVE_TOLERANCE, LARGEST_TOLERANCE, SMALLEST_TOLERANCE = 0.05, 1e-3, 1e-12
 """The master's tolerance relative to the last violation, and its bounds."""
 
 
@@ -95,12 +95,13 @@ class ShallowOptions:
 
     Attributes:
         gap: stop at this proved relative gap.
-        quiet: without a proof, stop when the search finds no h above 1 + quiet * gap and the cost has stopped falling.
-        patience: rounds in a row that must find nothing.
+        stall_tolerance: without a proof, a round is stalled when the search finds no h above 1 + stall_tolerance * gap
+            and the cost has stopped falling.
+        patience: stalled rounds in a row after which the search ends.
     """
 
     gap: float = 1e-4
-    quiet: float = 1e-2
+    stall_tolerance: float = 1e-2
     patience: int = 3
 
 
@@ -115,9 +116,9 @@ class State:
         best: the best network so far.
         lower: the best proved bound so far, in the user's units.
         effort: place in EFFORTS.
-        calm: rounds in a row in which nothing was found.
-        sharpened: how many of the roundest kinks descents leave out; for `interpolate` the first from the beginning,
-            because copies of neurons come from it that are merged less often.
+        stalled: rounds in a row without gain: no violating neuron was found, and the cost did not fall.
+        smoothing_stage: how many of the roundest kinks descents leave out; for `interpolate` the first from the
+            beginning, because copies of neurons come from it that are merged less often.
     """
 
     directions: Float[Tensor, "n r"]
@@ -126,8 +127,8 @@ class State:
     best: Network
     lower: float | None = None
     effort: int = 0
-    calm: int = 0
-    sharpened: int = 0
+    stalled: int = 0
+    smoothing_stage: int = 0
 
 
 class ShallowSolver:
@@ -153,19 +154,19 @@ class ShallowSolver:
         init: Float[Tensor, "n d"] | None = None,
     ) -> None:
         self.units = Units.of(problem)
-        self._asked, self.problem = problem, self.units.problem
+        self._original, self.problem = problem, self.units.problem
         problem, self.options = self.problem, options or ShallowOptions()
         self._bound, self._exact, self._init = bound, exact, init
-        self._Q = row_space(problem.Xt, _rule_of(problem))
+        self._Q = row_space(problem.Xt, _rank_rule(problem))
         self._X = problem.Xt @ self._Q.T
         self._search = ConvexConcaveOracle(self._X, problem.activation)
         self._random = Starts(self._X, seed)
         self._fit = make_fit(problem)
-        self._shifting = isinstance(self._fit, MultiplierFit)
+        self._uses_multipliers = isinstance(self._fit, MultiplierFit)
         self._networks = NetworkBuilder(problem, self._X, self._Q, self._fit)
-        self._seen: Network | None = None
+        self._incumbent: Network | None = None
         self._searching = exact is None
-        self.tell: Tell = silent
+        self.on_incumbent: OnIncumbent = ignore_incumbent
 
     def inward(self, directions: Float[Tensor, "n d"]) -> Float[Tensor, "n r"]:
         """Directions in input coordinates, bias last, in the row-space basis that `State` uses."""
@@ -187,7 +188,7 @@ class ShallowSolver:
 
     def step(self, state: State, budget: Budget) -> State:
         """Add the oracle's atoms, solve the master, ask the oracle."""
-        found = self._chosen(state)
+        found = self._new_atoms(state)
         directions = torch.cat([state.directions, found])
         eta = torch.cat([state.mixture.eta, found.new_zeros(len(found))])
         return self._round(directions, eta, state, budget)
@@ -197,7 +198,7 @@ class ShallowSolver:
         cost, lower = self.cost(state), state.lower
         if lower is not None and cost < torch.inf and cost - lower <= self.options.gap * cost:
             return Status.OPTIMAL
-        return Status.CONVERGED if state.calm >= self.options.patience else None
+        return Status.CONVERGED if state.stalled >= self.options.patience else None
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
         """Cost, bound and width of the best network."""
@@ -213,19 +214,19 @@ class ShallowSolver:
         """The dual point."""
         return self.units.dual(state.mixture.Lambda)
 
-    def told(self, state: State, refuting: Answer | None, lower: float | None) -> State:
-        """The state with what a certifier met and proved: neurons that refute the dual point, if any, and a bound."""
-        return replace(state, answer=refuting or state.answer, lower=lower, calm=0)
+    def after_proof(self, state: State, refuting: Answer | None, lower: float | None) -> State:
+        """The state after a certifier's turn: neurons that refute the dual point, if any, and the proved bound."""
+        return replace(state, answer=refuting or state.answer, lower=lower, stalled=0)
 
     def reduced(self, network: Network, budget: Budget) -> Network:
         """Fewer neurons at no higher cost; from the best network seen, were it in a round that was broken off."""
-        if self._seen is not None and self._seen.cost < network.cost:
-            network = self._seen
+        if self._incumbent is not None and self._incumbent.cost < network.cost:
+            network = self._incumbent
         with budget.phase("merging"):
             found = self._networks.reduced(network, lambda: budget.seconds() > (1.0 + GRACE) * budget.time_limit)
         scale = self.units.weights
         outward = Network(scale * found.U, scale * found.V, scale * found.b, torch.inf)
-        outward.cost = evaluate(self._asked, outward.weights()).total
+        outward.cost = evaluate(self._original, outward.weights()).total
         return outward
 
     # -- one round ------------------------------------------------------------------------------------------------
@@ -238,22 +239,22 @@ class ShallowSolver:
         mixture = replace(mixture, eta=mixture.eta[used], outputs=mixture.outputs[used])
         directions, Phi = directions[used], Phi[:, used]
         best = self._better_of(self._networks.of_mixture(directions, Phi, mixture), last)
-        sharpened = last.sharpened if last is not None else int(self._shifting)
+        smoothing_stage = last.smoothing_stage if last is not None else int(self._uses_multipliers)
         if self._searching and len(directions) and self._unsettled(last):
-            slow, before = self._worthwhile(mixture, last), mixture.value
+            slow, before = self._descent_tolerance(mixture, last), mixture.value
             if last is not None and not len(last.directions):
                 directions, mixture = self._spread(directions, mixture)
             with budget.phase("descent"):
-                directions, mixture = self._slide(directions, mixture, slow, sharpened, budget)
-            sharpened += before - mixture.value < ROUND_ENOUGH * mixture.value
+                directions, mixture = self._slide(directions, mixture, slow, smoothing_stage, budget)
+            smoothing_stage += before - mixture.value < SMOOTHING_GAIN * mixture.value
             Phi = self.problem.activation(self._X @ directions.T)
             network = self._networks.of_mixture(directions, Phi, mixture)
             best = network if network.cost < best.cost else best
         with budget.phase("search"):
-            answer, lower = self._ask(directions, mixture, last, budget)
-        state = State(directions, mixture, answer, best, lower, sharpened=sharpened)
+            answer, lower = self._query_oracle(directions, mixture, last, budget)
+        state = State(directions, mixture, answer, best, lower, smoothing_stage=smoothing_stage)
         if last is not None:
-            self._pace(state, last)
+            self._adapt_effort(state, last)
         return state
 
     def _better_of(self, network: Network, last: State | None) -> Network:
@@ -261,10 +262,10 @@ class ShallowSolver:
 
     def _unsettled(self, last: State | None) -> bool:
         """Whether neurons still move far: near the end kinks stop the descent, and it would blur the dual point."""
-        still = SETTLED_EXACTLY if self._shifting else SETTLED
+        still = SETTLED_EXACTLY if self._uses_multipliers else SETTLED
         return last is None or self._violation(last.answer) > still
 
-    def _worthwhile(self, mixture: Mixture, last: State | None) -> float:
+    def _descent_tolerance(self, mixture: Mixture, last: State | None) -> float:
         """The relative fall in one window of the descent below which the next search and master are worth more.
 
         Both are paid in multiplications, counted and not timed, so that the same seed gives the same answer.
@@ -278,13 +279,13 @@ class ShallowSolver:
         search = 8.0 * (effort.starts + n) * effort.steps * effort.inner * N * r
         gained = max(0.0, last.mixture.value - mixture.value) / mixture.value
         if len(last.directions):
-            gained *= PERSISTENCE
+            gained *= DESCENT_SHARE
         equal = gained * descent / (search + 10.0 * n * n * (N + n))
         return min(FASTEST, max(SLOWEST, equal))
 
     def _spread(self, directions: Tensor, mixture: Mixture) -> tuple[Tensor, Mixture]:
         """The same total weight, equal on more atoms: a wide network descends further than the few of a master."""
-        count = min(MOST, max(FEWEST, round(WIDER * self.problem.Y.numel() ** 0.5)))
+        count = min(MOST_NEURONS, max(FEWEST_NEURONS, round(WIDTH_FACTOR * self.problem.Y.numel() ** 0.5)))
         more = self._random.anywhere(max(0, count - len(directions)))
         directions = torch.cat([directions, torch.nn.functional.normalize(more, dim=1)])
         slopes = self.problem.activation(self._X @ directions.T).T @ mixture.Lambda
@@ -293,15 +294,15 @@ class ShallowSolver:
         return directions, replace(mixture, eta=eta, outputs=outputs)
 
     def _slide(
-        self, directions: Tensor, mixture: Mixture, slow: float, sharpened: int, budget: Budget
+        self, directions: Tensor, mixture: Mixture, slow: float, smoothing_stage: int, budget: Budget
     ) -> tuple[Tensor, Mixture]:
         """All neurons moved together, until a window of the descent gains less than `slow`, relative."""
-        options = SlideOptions(kinks=SlideOptions().kinks[sharpened:], slow=slow)
+        options = SlideOptions(kinks=SlideOptions().kinks[smoothing_stage:], slow=slow)
         unmoved, objective, outputs = (directions, mixture), self._objective(), mixture.outputs
         descent = slide(objective, directions, outputs, mixture.bias, budget.spent, options)
         U, V, b = next(descent)
         for U, V, b in descent:
-            self._look_at(U, V, b)
+            self._offer_incumbent(U, V, b)
         lengths = U.norm(dim=1, keepdim=True)
         alive = lengths[:, 0] > 0
         directions, outputs = U[alive] / lengths[alive], V[alive] * lengths[alive]
@@ -323,26 +324,26 @@ class ShallowSolver:
         fit, outputs = self._fit, self.problem.Y.shape[1]
         return Joint(self._X, activation, beta, fit.smooth, fit.curvature, outputs, self._X.dtype)
 
-    def _look_at(self, U: Tensor, V: Tensor, b: Tensor) -> None:
-        """Tell of a network within a round that is better than all before."""
+    def _offer_incumbent(self, U: Tensor, V: Tensor, b: Tensor) -> None:
+        """Report a network within a round that is better than all before."""
         if self.problem.interpolates:
             return
         network = self._networks.of_rows(U, V, b)
-        if self._seen is None or network.cost < self._seen.cost:
-            self._seen = network
-            self.tell(self.units.cost * network.cost, len(network.U))
+        if self._incumbent is None or network.cost < self._incumbent.cost:
+            self._incumbent = network
+            self.on_incumbent(self.units.cost * network.cost, len(network.U))
 
-    def _ask(
+    def _query_oracle(
         self, directions: Tensor, mixture: Mixture, last: State | None, budget: Budget
     ) -> tuple[Answer, float | None]:
         """The oracle at the mixture's dual point, and the bound that follows where the oracle's is proved."""
         answer, bound = Answer(self._X[:0], self._X.new_zeros(0)), torch.inf
         Lambda = self.units.dual(mixture.Lambda)
         if self._exact is not None:
-            answer = self._exact(Lambda, self._asked.Xt[:0])
+            answer = self._exact(Lambda, self._original.Xt[:0])
             answer, bound = replace(answer, directions=self.inward(answer.directions)), answer.upper_bound
             # Its bound is far above what it found: in its coordinates rounding hides something.
-            self._searching = bound > max(1.0, *answer.values.tolist()) * (1.0 + self._small())
+            self._searching = bound > max(1.0, *answer.values.tolist()) * (1.0 + self._stall_threshold())
         if self._searching:
             effort = EFFORTS[last.effort if last is not None else 0]
             # Near the end float32 would leave the atoms too far from their maxima to be merged.
@@ -359,40 +360,40 @@ class ShallowSolver:
             self._fit.follow(mixture.Lambda, float(answer.values.max()) if len(answer.values) else 0.0)
         return answer, lower
 
-    def _chosen(self, state: State) -> Tensor:
+    def _new_atoms(self, state: State) -> Tensor:
         """The best of the distinct violators that the oracle found."""
         answer = state.answer
         found = answer.directions[answer.values > 1.0]
         found = found[:NEW_ATOMS]
         if self._exact is None and not self.problem.interpolates and not len(state.directions):
-            found = torch.cat([found, self._random.anywhere(FIRST)])
+            found = torch.cat([found, self._random.anywhere(RANDOM_ATOMS)])
         return torch.nn.functional.normalize(found, dim=1)
 
     def _tolerance(self, last: State | None) -> float:
         violation = self._violation(last.answer) if last is not None else 1.0
-        return min(LOOSEST, max(TIGHTEST, LOOSENESS * violation))
+        return min(LARGEST_TOLERANCE, max(SMALLEST_TOLERANCE, RELATIVE_TOLERANCE * violation))
 
     def _violation(self, answer: Answer) -> float:
         return max(0.0, float(answer.values.max()) - 1.0) if len(answer.values) else 0.0
 
-    def _small(self) -> float:
+    def _stall_threshold(self) -> float:
         """What counts as no violation and no fall of the cost."""
-        return max(TIGHTEST, self.options.quiet * self.options.gap)
+        return max(SMALLEST_TOLERANCE, self.options.stall_tolerance * self.options.gap)
 
-    def _pace(self, state: State, last: State) -> None:
-        """More effort when a round gains little; a round that finds nothing at full effort is calm."""
+    def _adapt_effort(self, state: State, last: State) -> None:
+        """More effort when a round gains little; a round that finds nothing at full effort is stalled."""
         cost = state.best.cost
         fall = (last.best.cost - cost) / cost if cost > 0 and cost < torch.inf else torch.inf
         state.effort = last.effort
-        while state.effort < len(SLOW) and fall < SLOW[state.effort]:
+        while state.effort < len(SLOW_FALLS) and fall < SLOW_FALLS[state.effort]:
             state.effort += 1
         full = not self._searching or last.effort == len(EFFORTS) - 1
-        small = self._small()
-        quiet = self._violation(state.answer) <= small and fall <= small
-        state.calm = last.calm + 1 if full and quiet and self._fit.settled else 0
+        small = self._stall_threshold()
+        no_gain = self._violation(state.answer) <= small and fall <= small
+        state.stalled = last.stalled + 1 if full and no_gain and self._fit.settled else 0
 
 
-def _rule_of(problem: Problem) -> RankRule:
+def _rank_rule(problem: Problem) -> RankRule:
     """A direction of singular value s adds at most s |Lambda| to h, and |Lambda| <= |Y| / (N lam) for mse.
 
     So the smaller lam is, the finer is the rule, as far as rounding tells directions apart.
@@ -400,5 +401,5 @@ def _rule_of(problem: Problem) -> RankRule:
     if problem.loss.name == "cross_entropy":
         return RANK_RULE
     strength = 0.0 if problem.interpolates else problem.samples * problem.lam
-    part = UNHEARD * strength / (largest_mu(problem) or 1.0)
-    return RankRule(double=min(RANK_RULE.double, max(part, FINEST)))
+    part = NEGLIGIBLE * strength / (largest_mu(problem) or 1.0)
+    return RankRule(double=min(RANK_RULE.double, max(part, ROUNDING)))

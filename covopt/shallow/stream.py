@@ -30,8 +30,8 @@ from covopt.shallow.sliding import Parts
 from covopt.training.descent import Adam, AdamOptions
 
 RATE = 0.2  # Adam's first, relative to the root mean square of the hidden weights
-OUTPUTS = 0.3  # size of the first outputs, relative to that of the targets
-STILL = 1e-3  # the cycles end when one lowers the loss by less than this, relative
+FIRST_OUTPUTS = 0.3  # size of the first outputs, relative to that of the targets
+STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
 MARGIN = 0.05  # part of the remaining time that a last, shortened cycle leaves to its evaluation
 
 
@@ -167,7 +167,7 @@ class StreamSolver:
         Xt, Y = self._rough.Xt[: self._rough.chunk], self._rough.Y[: self._rough.chunk]
         F = self.problem.activation(Xt @ U.T) @ V
         sizes = self._rough.reduce(torch.stack([Y.square().sum(), F.square().sum()]))
-        size = float(OUTPUTS**2 * sizes[0] / sizes[1].clamp_min(torch.finfo(F.dtype).tiny)) ** 0.25
+        size = float(FIRST_OUTPUTS**2 * sizes[0] / sizes[1].clamp_min(torch.finfo(F.dtype).tiny)) ** 0.25
         parts = (size * U, size * V, b)
         best = self._balanced(parts)
         return Streamed(parts, best, float(self._exact.value(*best)), self.options.first)
@@ -180,15 +180,15 @@ class StreamSolver:
         start = torch.cat([part.flatten() for part in state.parts])[None]
         rate = RATE * float(state.parts[0].square().mean().sqrt())
         adam = Adam(lambda x: self._slope(x, shapes), start, AdamOptions(steps=steps, rate=rate))
-        while adam.made < steps and not budget.spent():
+        while adam.steps_taken < steps and not budget.spent():
             adam.iterate()
         ended = budget.seconds()
-        self._pace = (ended - began) / max(1, adam.made)
+        self._pace = (ended - began) / max(1, adam.steps_taken)
         parts = self._finished(_parts(adam.x[0], shapes))
         best = self._balanced(parts)
         cost = float(self._exact.value(*best))
         self._closing = budget.seconds() - ended
-        status = Status.CONVERGED if state.cost - cost <= STILL * state.cost else None
+        status = Status.CONVERGED if state.cost - cost <= STALL_GAIN * state.cost else None
         if last:
             status = Status.TIME_LIMIT
         if cost >= state.cost:

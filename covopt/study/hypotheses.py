@@ -1,4 +1,4 @@
-"""Was the network trained on another question? Nearby questions are tried on it, and the likeliest one is told.
+"""Was the network trained on another question? Nearby questions are tried on it, and the likeliest one is reported.
 
 A network that was trained hardly gains by training on, whatever its question was; asked another one, it gains much. So
 each possibility is measured in the same way: a short descent of its loss from the network's weights.
@@ -20,8 +20,8 @@ from covopt.study.verdicts import part
 from covopt.training.homotopy import HomotopyOptions
 
 # A network that gains less than this by training on is not suspected.
-SUSPECT = 0.01
-# A possibility is told where training on gains at most this there, and this part of what it gains here.
+SUSPICIOUS_GAIN = 0.01
+# A possibility is reported where training on gains at most this there, and this part of what it gains here.
 LIKELY, CLEARER = 0.02, 0.1
 # A multiple of lam this near to 1, relative, is no other question; one below the other bound is as good as none.
 NEAR, NONE = 0.05, 1e-3
@@ -58,7 +58,7 @@ def hint(problem: Problem, weights: Weights, gain: float, scalings: Scalings, st
         scalings: X in other scales.
         stop: asked before each turn.
     """
-    if problem.interpolates or gain <= SUSPECT:
+    if problem.interpolates or gain <= SUSPICIOUS_GAIN:
         return ""
     found: list[tuple[float, Possibility]] = []
     for other in _possibilities(problem, list(weights), scalings):

@@ -320,7 +320,7 @@ def _exact_start(narrow: list[NarrowBound], level: float, bounds: list[WidthBoun
         lower = WidthBound(chain.lower, f"cp-rank of the unique minimiser [JGHG22, Prop. 14]: {chain.lower_reason}")
     if chain is not None and chain.upper is not None and chain.upper < upper.width:
         upper = WidthBound(chain.upper, f"cp-rank of the minimiser [JGHG22, Prop. 14]: {chain.upper_reason}")
-    return Start(0.0, _told(lower, narrow, upper), upper, None)
+    return Start(0.0, _with_reason(lower, narrow, upper), upper, None)
 
 
 def _start(
@@ -339,11 +339,11 @@ def _start(
             upper = WidthBound(min(near), "a network within (1 + eps) of the proved bound")
     near = [point.width for point in points if point.cost <= (1.0 + eps) * level < math.inf]
     estimate = min(near, default=None)
-    return Start(eps, _told(needed(narrow, (1.0 + eps) * level), narrow, upper), upper, estimate)
+    return Start(eps, _with_reason(needed(narrow, (1.0 + eps) * level), narrow, upper), upper, estimate)
 
 
-def _told(lower: WidthBound, narrow: list[NarrowBound], upper: WidthBound) -> WidthBound:
-    """The lower end; where every width of which something is known is too narrow, its reason says so."""
+def _with_reason(lower: WidthBound, narrow: list[NarrowBound], upper: WidthBound) -> WidthBound:
+    """The lower end; its reason says so where nothing known excludes its own width."""
     if lower.width < upper.width and lower.width == len(narrow):
         return WidthBound(lower.width, f"{lower.reason}; nothing known excludes a width of {lower.width}")
     return lower

@@ -21,15 +21,15 @@ from covopt.study.layer_audit import LayerAudit
 SAME = 1e-4
 # A network is trained where training on gains at most this part of the loss: Adam hovers so far above the place that it
 # goes round, since the gradient jumps at kinks and its steps do not shrink.
-HOVERS = 5e-3
+TRAINED_GAIN = 5e-3
 # A neuron is missing where h_l exceeds 1 by more than this, and the loss falls with it.
-MISSING = 1e-3
+MISSING_VIOLATION = 1e-3
 # Weights whose inert or unbalanced part is larger than this are said to have one.
-NOTICED = 1e-2
-# A gain of more than this part of the loss is not told in per cent, where it would be rounded to all of it.
+NOTABLE_PART = 1e-2
+# A gain of more than this part of the loss is not given in per cent, where it would be rounded to all of it.
 NEARLY_ALL = 0.999
-# A loss above this many times another is told as a multiple.
-TIMES = 10.0
+# A loss above this many times another is given as a multiple.
+MULTIPLE = 10.0
 # Entries of a direction that are written out.
 WRITTEN = 6
 
@@ -39,8 +39,8 @@ class Finding(StrEnum):
 
     * minimum: within SAME of a proved lower bound.
     * best: no network better by more than SAME is known.
-    * untrained: training on gains more than HOVERS.
-    * near: trained, and within HOVERS of the best known.
+    * untrained: training on gains more than TRAINED_GAIN.
+    * near: trained, and within TRAINED_GAIN of the best known.
     * stuck: trained, further off, and a neuron lowers the loss where training on ends.
     * apart: trained, further off, and no single neuron is found to lower it.
     """
@@ -86,9 +86,9 @@ def finding(losses: Losses, missing: bool) -> Finding:
         return Finding.MINIMUM
     if loss - best <= SAME * best:
         return Finding.BEST
-    if losses.gain > HOVERS:
+    if losses.gain > TRAINED_GAIN:
         return Finding.UNTRAINED
-    if loss - best <= HOVERS * best:
+    if loss - best <= TRAINED_GAIN * best:
         return Finding.NEAR
     return Finding.STUCK if missing else Finding.APART
 
@@ -102,7 +102,7 @@ def is_stationary(found: Finding, missing: bool) -> bool:
 
 def is_missing(value: float, with_neuron: float, without: float) -> bool:
     """Whether a neuron of this h_l is missing: first order promises a lower loss, and trained with it the loss is."""
-    return value > 1.0 + MISSING and with_neuron < without * (1.0 - SAME)
+    return value > 1.0 + MISSING_VIOLATION and with_neuron < without * (1.0 - SAME)
 
 
 def of_layer(found: LayerAudit, losses: Losses, *, last: bool, deep: bool) -> str:
@@ -129,7 +129,7 @@ def of_layer(found: LayerAudit, losses: Losses, *, last: bool, deep: bool) -> st
     if found.merging:
         count = sum(len(group) for group in found.merging)
         said.append(f"{count} of its {facts.width} neurons could be {len(found.merging)}: their directions agree.")
-    if found.unbalanced_neuron > NOTICED:
+    if found.unbalanced_neuron > NOTABLE_PART:
         said.append(
             f"Its neurons are unbalanced by up to {found.unbalanced_neuron:.2g}: equal incoming and outgoing norms"
             " cost less."
@@ -181,7 +181,7 @@ def _whereabouts(found: Finding, losses: Losses, missing: bool) -> str:
         if not losses.finished:
             return f"{first}, where its time was up; train on. The best known is {best:.8g}."
         there = "it is stuck" if missing else "no single neuron is found to lower it"
-        if end - best <= HOVERS * best:
+        if end - best <= TRAINED_GAIN * best:
             there = "a neuron is missing still" if missing else there
         return f"{first}; train on. There it is {_above(end, best)}, and {there}."
     trained = f"training on gains {at_least}{part(losses.gain)}"
@@ -209,7 +209,7 @@ def of_neuron(found: LayerAudit, last: bool) -> str:
             f"A neuron is missing in hidden layer {layer}: {shown} > 1 at direction {_vector(escape.direction)}, bias"
             f" last; {added}{grown}{hint}."
         )
-    if escape.value <= 1.0 + MISSING:
+    if escape.value <= 1.0 + MISSING_VIOLATION:
         found_by = "by search" if last else "by search, exact away from kinks only"
         return f"No neuron is missing in hidden layer {layer}: {shown}, {found_by}."
     if found.grown is not None:
@@ -226,7 +226,7 @@ def part(relative: float) -> str:
 
 def _above(loss: float, best: float) -> str:
     """How far a loss is above the best known."""
-    if best > 0.0 and loss <= TIMES * best:
+    if best > 0.0 and loss <= MULTIPLE * best:
         return f"{part((loss - best) / best)} above the best known, {best:.8g}"
     times = f"{loss / best:.2g} times " if best > 0.0 and loss / best < 1e300 else "above "
     return f"{times}the best known, {best:.8g}"

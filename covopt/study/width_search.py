@@ -3,8 +3,8 @@
 A round makes starts for each width n (neighbours.py): the best network of the next larger width with neurons taken out,
 that of the next smaller one with neurons split or added, its own with a neuron exchanged, and networks drawn anew. All
 widths of a group descend together as batches (homotopy.py); what a width gains is handed on in the next round. The
-search ends when QUIET rounds in a row brought no width anything, each with more draws than the one before, or when what
-is proved leaves nothing to gain. Nothing is proved here; `plateau` says what the networks found prove.
+search ends when PATIENCE rounds in a row, each with more draws than the one before, gained nothing at any width, or
+when what is proved leaves nothing to gain. Nothing is proved here; `plateau` says what the networks found prove.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from covopt.model.weights import Weights, evaluate
 from covopt.result import Result
 from covopt.study.neighbours import chosen, exchanged, fits, narrowed, widened
 from covopt.training.batch import buckets, work
-from covopt.training.exact_fit import explored_problem, fit_exactly, penalised
+from covopt.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly
 from covopt.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
 from covopt.training.trainer import initial
 
@@ -31,19 +31,20 @@ EPS = (0.1, 0.01, 0.001)
 # Widths of a curve, where nobody says which.
 WIDTHS = 24
 # Rounds in a row without a gain after which the search ends, and what counts as a gain, relative.
-QUIET, GAIN = 3, 1e-5
-# Draws grow from round to round, up to this many times `starts`; width 1 gets NARROW times as many, width 2 half that.
-MOST, NARROW = 16, 4
+PATIENCE, GAIN = 3, 1e-5
+# Draws grow from round to round, up to this many times `starts`; width 1 gets NARROW_FACTOR times as many, width 2 half
+# of that.
+MOST_DRAWS, NARROW_FACTOR = 16, 4
 # One draw of so many has neurons of the widest network known.
-CHOSEN = 4
+EVERY_CHOSEN = 4
 # Of the draws of one width, the part that goes on after exploring; of all its starts, how many are polished.
 KEPT, POLISHED = 4, 3
 # Most draws that will be good are so after few turns, and the slowest of a batch hold up the others.
 EXPLORE, REFINE = replace(EXPLORING, iterations=60), replace(REFINING, iterations=150)
 # Widths descend together up to so many starts and multiplications a turn; activations in a batch at most.
-CROWD, TOGETHER, LARGEST = 160, 1e8, 10_000_000
+MOST_STARTS, MOST_WORK, MOST_ACTIVATIONS = 160, 1e8, 10_000_000
 # Widths that are tried where the solver's network has no neuron, which is not proved to be the minimum.
-FEW = 3
+FEW_WIDTHS = 3
 
 
 @dataclass(frozen=True)
@@ -112,11 +113,11 @@ class WidthSearch:
     def run(self, widths: Sequence[int] | None) -> Status:
         """Fill `points`, and say why the search ended: OPTIMAL where every width is proved to be at its minimum."""
         if widths is None and self.top == 0 and not self._proved(0):
-            grid = list(range(1, FEW + 1))
+            grid = list(range(1, FEW_WIDTHS + 1))
         else:
             grid = sorted(set(widths)) if widths is not None else _grid(self._first, self.top)
-        number = quiet = 0
-        while quiet < QUIET:
+        number = stalled = 0
+        while stalled < PATIENCE:
             if all(self._proved(n) for n in grid):
                 return Status.OPTIMAL
             if self._budget.spent():
@@ -124,7 +125,7 @@ class WidthSearch:
             gained = self._round(grid, number)
             if widths is None and (closer := self._closer(grid)):
                 grid, gained = sorted({*grid, *closer}), True
-            quiet = 0 if gained else quiet + 1
+            stalled = 0 if gained else stalled + 1
             number += 1
         return Status.TIME_LIMIT if self._budget.spent() else Status.CONVERGED
 
@@ -144,7 +145,7 @@ class WidthSearch:
         for n in widths:
             count = self._draws(n, number)
             each = count * work(self.problem, self._widths(n))
-            if group and (load + each > TOGETHER or crowd + count > CROWD):
+            if group and (load + each > MOST_WORK or crowd + count > MOST_STARTS):
                 yield group
                 group, load, crowd = [], 0.0, 0
             group, load, crowd = [*group, n], load + each, crowd + count
@@ -163,12 +164,12 @@ class WidthSearch:
         return any(gains)
 
     def _drawn(self, n: int, number: int) -> list[_Candidate]:
-        """Networks drawn anew; one of CHOSEN has neurons of the widest network known, chosen at random."""
+        """Networks drawn anew; one of EVERY_CHOSEN has neurons of the widest network known, chosen at random."""
         count, seed = self._draws(n, number), self._result.seed + sum(self._draws(n, k) for k in range(number))
         widest, found = self._best[max(self._best)].weights, []
         for k in range(count):
             seed = (seed + 1) % 2**63
-            if k % CHOSEN == 0 and not fits(widest, self._widths(n)):
+            if k % EVERY_CHOSEN == 0 and not fits(widest, self._widths(n)):
                 found.append(_Candidate(n, "wider", chosen(widest, self._widths(n), seed)))
             else:
                 scale = 1.0 if k % 2 and self.problem.depth == 2 else None
@@ -177,7 +178,7 @@ class WidthSearch:
 
     def _draws(self, n: int, number: int) -> int:
         """Networks drawn for width n in round `number`: more of them where they are narrow, and from round to round."""
-        return self._starts * max(1, NARROW // n) * min(2**number, MOST)
+        return self._starts * max(1, NARROW_FACTOR // n) * min(2**number, MOST_DRAWS)
 
     def _neighbours(self, n: int, number: int) -> list[_Candidate]:
         """Starts made of the best networks of the next widths and of its own, where these are new."""
@@ -205,7 +206,7 @@ class WidthSearch:
     def _descended(self, starts: Sequence[_Candidate], options: HomotopyOptions) -> list[_Candidate]:
         found: list[_Candidate] = []
         sizes = [[len(W) for W in start.weights[:-1]] for start in starts]
-        for members in buckets(self.problem, sizes, LARGEST) if starts else []:
+        for members in buckets(self.problem, sizes, MOST_ACTIVATIONS) if starts else []:
             down = descend(self._smooth, [starts[i].weights for i in members], options, self._budget.spent)
             for i, weights in zip(members, down, strict=True):
                 found.append(_at(self._smooth, _Candidate(starts[i].width, starts[i].source, weights)))
@@ -236,7 +237,9 @@ class WidthSearch:
     def _fitted(self, weights: list[Tensor]) -> list[Tensor]:
         """A network that fits, or nearly where so few neurons cannot."""
         stop = self._budget.spent
-        return fit_exactly(self.problem, weights) if stop() else penalised(self.problem, weights, POLISHING, stop)
+        return (
+            fit_exactly(self.problem, weights) if stop() else fit_by_multipliers(self.problem, weights, POLISHING, stop)
+        )
 
     def _closer(self, grid: Sequence[int]) -> list[int]:
         """Widths half way between the narrowest that is within (1 + eps) of the level and the one below it."""

@@ -45,14 +45,14 @@ class Adam:
 
     Attributes:
         best: the lowest points so far (B, P); lowest: their values (B,).
-        made: steps made.
+        steps_taken: so far.
     """
 
     def __init__(self, function: Function, start: Float[Tensor, "B P"], options: AdamOptions | None = None) -> None:
         self._function, self._options = function, options or AdamOptions()
         self.x = start.clone()
         self._first, self._second = torch.zeros_like(start), torch.zeros_like(start)
-        self.best, self.lowest, self.made = start, torch.full_like(start[:, 0], torch.inf), 0
+        self.best, self.lowest, self.steps_taken = start, torch.full_like(start[:, 0], torch.inf), 0
 
     def iterate(self) -> None:
         """Look at the value where the rows are, and go on."""
@@ -61,12 +61,12 @@ class Adam:
         better = f < self.lowest
         self.best = torch.where(better[:, None], self.x, self.best)
         self.lowest = torch.where(better, f, self.lowest)
-        fall = FINAL + (1.0 - FINAL) * 0.5 * (1.0 + math.cos(math.pi * self.made / o.steps))
-        self.made += 1
+        fall = FINAL + (1.0 - FINAL) * 0.5 * (1.0 + math.cos(math.pi * self.steps_taken / o.steps))
+        self.steps_taken += 1
         self._first.lerp_(g, 1.0 - BETAS[0])
         self._second.mul_(BETAS[1]).addcmul_(g, g, value=1.0 - BETAS[1])
-        spread = (self._second / (1.0 - BETAS[1] ** self.made)).sqrt_().add_(EPSILON)
-        self.x.addcdiv_(self._first, spread, value=-o.rate * fall / (1.0 - BETAS[0] ** self.made))
+        spread = (self._second / (1.0 - BETAS[1] ** self.steps_taken)).sqrt_().add_(EPSILON)
+        self.x.addcdiv_(self._first, spread, value=-o.rate * fall / (1.0 - BETAS[0] ** self.steps_taken))
 
 
 class BatchedLBFGS:
@@ -123,10 +123,10 @@ class BatchedLBFGS:
         renewed = taken | lost
         if bool(renewed.any()):
             if bool(lost.any()):
-                self.forget(lost)
+                self.reset_memory(lost)
             self._turn(renewed)
 
-    def forget(self, rows: Bool[Tensor, " B"]) -> None:
+    def reset_memory(self, rows: Bool[Tensor, " B"]) -> None:
         """Clear the memory of some rows."""
         self._pairs[rows], self._products[rows], self._scale[rows] = 0.0, 0.0, 1.0
         self._fresh = self._fresh | rows
@@ -161,7 +161,7 @@ class BatchedLBFGS:
         slope = _dot(self.g, direction)
         uphill = rows & ~(slope < 0.0)
         if bool(uphill.any()):
-            self.forget(uphill)
+            self.reset_memory(uphill)
             direction = torch.where(uphill[:, None], -self.g, direction)
             slope = torch.where(uphill, -_dot(self.g, self.g), slope)
             self.stuck = self.stuck | (uphill & (slope == 0.0))

@@ -32,7 +32,7 @@ from covopt.training.homotopy import SHIFTING, HomotopyOptions, descend
 # The penalty of the exploration costs about this part of |Y|^2 / N, by a rough guess of the representation cost.
 PENALTY = 1e-2
 # The method of multipliers takes a smaller one: it converges the faster, but each descent is the harder.
-SHARPER = 0.2
+MULTIPLIER_PENALTY = 0.2
 # Its descents get finer from shift to shift: a multiplier from a rough minimiser is wrong where the fit is right.
 COARSEST, FINER, FINEST = 1e-5, 0.3, 1e-9
 # The steps of all layers end when the fit is this exact, or after so many; each takes so many products with J at most.
@@ -59,7 +59,7 @@ def fit_exactly(problem: Problem, weights: Weights) -> list[Tensor]:
     return [*weights[:-1], weights[-1] + correction.T]
 
 
-def penalised(
+def fit_by_multipliers(
     problem: Problem, weights: Weights, options: HomotopyOptions, stop: Callable[[], bool] = lambda: False
 ) -> list[Tensor]:
     """A network that fits exactly, at a local minimum of |W|^2, by the method of multipliers from these weights.
@@ -71,7 +71,7 @@ def penalised(
         stop: asked before each turn.
     """
     smooth = explored_problem(problem)
-    smooth = replace(smooth, lam=SHARPER * smooth.lam)
+    smooth = replace(smooth, lam=MULTIPLIER_PENALTY * smooth.lam)
     shifted, current, exact = problem.Y, list(weights), EXACT * float(problem.Y.abs().max())
     for shift in range(SHIFTS):
         descent = options if shift == 0 else replace(SHIFTING, slow=max(FINEST, COARSEST * FINER**shift))

@@ -1,7 +1,7 @@
 """The ordinary training of weights, many widths and seeds at once: Adam, then L-BFGS, on the full batch.
 
 It minimises L(W) = C(Z_L) + lam sum_l |W_l|_F^2, bias columns included, in the precision of the data. Networks of
-similar width are trained as one batch (batch.py); those that have come to a stand leave it.
+similar width are trained as one batch (batch.py); those that have stalled leave it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from covopt.model.weights import Cost, Weights, check_weights, evaluate
 from covopt.training.batch import Batch, Widths, buckets, work
 from covopt.training.descent import Adam, AdamOptions, BatchedLBFGS
 
-SHARE = 0.1
+ADAM_SHARE = 0.1
 """The part of the time after which Adam ends, whatever its steps."""
-WINDOW, STILL = 100, 1e-9
-"""A network stands still where so many turns of L-BFGS lower its cost by less than this, relative."""
-CLEARINGS = 3
+WINDOW, STALL_GAIN = 100, 1e-9
+"""A network is stalled where so many turns of L-BFGS lower its cost by less than this, relative."""
+MEMORY_RESETS = 3
 """Times that L-BFGS's memory is then cleared; it goes on while that helps."""
 WORK = 4e8
 """Multiplications after which a round ends and the loop may look at the batches; counted, and not timed, so that the
@@ -59,7 +59,7 @@ class Training:
         weights: W_1 ... W_L, the best of its training.
         cost: recomputed from them in float64.
         history: (seconds, lowest cost so far), shape (T, 2).
-        converged: it came to a stand, and was not stopped by time or iterations.
+        converged: it stalled, and was not stopped by time or iterations.
     """
 
     widths: list[int]
@@ -75,7 +75,7 @@ class Trainings:
     """All networks of one call, in the order of its widths and, for each, of its seeds.
 
     Attributes:
-        status: `converged` when all came to a stand.
+        status: `converged` when all stalled.
         history: the best cost of all over time.
     """
 
@@ -140,7 +140,7 @@ def train(
             weights,
             evaluate(exact, [W.double() for W in weights]),
             curves[:, [0, 1 + i]],
-            trainer.still[i],
+            trainer.stalled[i],
         )
         for i, ((seed, _), weights) in enumerate(zip(starts, trainer.networks(), strict=True))
     ]
@@ -225,9 +225,9 @@ class _Trainer:
         self._curves: list[tuple[float, Tensor]] = []
 
     @property
-    def still(self) -> list[bool]:
-        """Which networks came to a stand."""
-        return self._gather([group.still.tolist() for group in self._groups])
+    def stalled(self) -> list[bool]:
+        """Which networks stalled."""
+        return self._gather([group.stalled.tolist() for group in self._groups])
 
     def networks(self) -> list[list[Tensor]]:
         """The best weights of each network."""
@@ -249,7 +249,7 @@ class _Trainer:
     def finished(self, state: _Trainer) -> Status | None:
         if not all(group.finished for group in self._groups):
             return None
-        return Status.CONVERGED if all(self.still) else Status.ITERATION_LIMIT
+        return Status.CONVERGED if all(self.stalled) else Status.ITERATION_LIMIT
 
     def progress(self, state: _Trainer, iteration: int, seconds: float) -> Progress:
         costs = torch.tensor(self._gather([group.costs.tolist() for group in self._groups]), dtype=torch.float64)
@@ -272,7 +272,7 @@ class _Group:
 
     Attributes:
         best: the lowest point of each network (B, P); costs: the values there (B,).
-        still: networks that came to a stand (B,).
+        stalled: networks that gain no more (B,).
         finished: nothing is left to do.
     """
 
@@ -291,7 +291,7 @@ class _Group:
         self._adam = Adam(self._batch.evaluate, self._batch.pack(starts), options.adam)
         self._descent: BatchedLBFGS | None = None
         self.best, self.costs = self._adam.best, self._batch.evaluate(self._adam.best)[0]
-        self.still = torch.zeros_like(self.costs, dtype=torch.bool)
+        self.stalled = torch.zeros_like(self.costs, dtype=torch.bool)
         self.finished = False
 
     def networks(self) -> list[list[Tensor]]:
@@ -310,41 +310,41 @@ class _Group:
 
     def _train(self, budget: Budget) -> None:
         """A step of Adam, or the change to L-BFGS."""
-        ends = SHARE * budget.time_limit
-        if self._adam.made < self._options.adam.steps and budget.seconds() < ends:
+        ends = ADAM_SHARE * budget.time_limit
+        if self._adam.steps_taken < self._options.adam.steps and budget.seconds() < ends:
             self._adam.iterate()
             self.best, self.costs = self._adam.best, torch.minimum(self.costs, self._adam.lowest)
             return
         self._descent = BatchedLBFGS(self._batch.evaluate, self.best)
         self._rows = torch.arange(len(self.best), device=self.best.device)
-        self._made, self._cleared = 0, torch.zeros_like(self._rows)
+        self._turns, self._resets = 0, torch.zeros_like(self._rows)
         self._before, self._began = self._descent.f, self._descent.f
 
     def _descend(self, descent: BatchedLBFGS, budget: Budget) -> None:
-        """A turn of L-BFGS; networks at a stand start again without memory, or leave."""
+        """A turn of L-BFGS; stalled networks start again without memory, or leave."""
         descent.iterate()
-        self._made += 1
+        self._turns += 1
         self.best, self.costs = self.best.clone(), self.costs.clone()
         self.best[self._rows], self.costs[self._rows] = descent.x, descent.f
         ended = descent.stuck
-        if self._made % WINDOW == 0:
-            ended = ended | ~(self._before - descent.f > STILL * descent.f)
+        if self._turns % WINDOW == 0:
+            ended = ended | ~(self._before - descent.f > STALL_GAIN * descent.f)
             self._before = descent.f
         if bool(ended.any()):
-            gained = self._began - descent.f > STILL * descent.f
-            again = ended & gained & (self._cleared < CLEARINGS)
-            descent.forget(again)
-            self._cleared = self._cleared + again
+            gained = self._began - descent.f > STALL_GAIN * descent.f
+            again = ended & gained & (self._resets < MEMORY_RESETS)
+            descent.reset_memory(again)
+            self._resets = self._resets + again
             self._began = torch.where(again, descent.f, self._began)
             self._leave(descent, ended & ~again, budget)
-        self.finished = self.finished or self._made >= self._options.iterations
+        self.finished = self.finished or self._turns >= self._options.iterations
 
     def _leave(self, descent: BatchedLBFGS, gone: Tensor, budget: Budget) -> None:
         if budget.spent() or not bool(gone.any()):
             return
-        self.still[self._rows[gone]] = True
+        self.stalled[self._rows[gone]] = True
         kept = ~gone
         descent.keep(kept)
-        self._rows, self._cleared = self._rows[kept], self._cleared[kept]
+        self._rows, self._resets = self._rows[kept], self._resets[kept]
         self._before, self._began = self._before[kept], self._began[kept]
         self.finished = not len(self._rows)
