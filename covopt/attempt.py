@@ -88,7 +88,7 @@ class Attempt:
         status: what ended the method.
         history: cost, bound and width over time.
         proof: the best bound; None without one.
-        starts: the lowest cost that came of each start.
+        starts: the lowest cost reached from each start.
         Lambda: the dual point that a search of two layers ended at (N, m).
     """
 

@@ -112,7 +112,7 @@ class Result:
         history: cost, bound and width over time.
         dual: the dual point behind `lower`, where there is one.
         layers: each hidden layer on its own, for depth >= 3.
-        starts: the lowest cost that came of each start.
+        starts: the lowest cost reached from each start.
         data, scale: the name of the data set and how it was scaled, where they are known.
         targets: what its targets were taken for; shuffle: the seed that drew its rows; columns: names of its inputs.
     """

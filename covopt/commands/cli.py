@@ -84,7 +84,7 @@ def _meant(error: typer.TyperException) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 finished, 2 bad input in one sentence, 130 Ctrl-C, 143 terminated.
 
-    Where nobody reads the answer on, the command still comes to its end, and the code is 141.
+    If the reader closes the pipe, the command still runs to its end, and the code is 141.
 
     Args:
         arguments: what follows the program's name; None reads it from the process.

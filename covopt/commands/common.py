@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 BAD_INPUT, INTERRUPTED, CLOSED = 2, 130, 141
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 COMMAND: ContextVar[list[str]] = ContextVar("command")
-"""The words of the command line that runs; a run that is stored tells them."""
+"""The words of the command line that runs; a stored run records them."""
 
 
 @runtime_checkable
 class Answer(Protocol):
-    """What a command hands on: a Result, a Plateau, and so on."""
+    """The answer of a command: a Result, a Plateau, and so on."""
 
     def save(self, directory: Path, *, force: bool, others: Mapping[str, Writer]) -> None: ...
 
@@ -140,7 +140,7 @@ def interruptible(message: str = "Interrupted before there was an answer; nothin
 
 
 def flush() -> None:
-    """Write what is still to be written; a full disk behind standard output is told."""
+    """Flush standard output, and report a full disk behind it."""
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -20,10 +20,10 @@ from covopt.commands.progress import progress_line
 from covopt.errors import printable
 
 Methods = Annotated[
-    list[options.Method] | None, typer.Option("--method", help="One of those to compare; repeat it. All by default.")
+    list[options.Method] | None, typer.Option("--method", help="A method to compare; repeatable. Default: all.")
 ]
-Width = Annotated[int | None, typer.Option(help="Hidden neurons, for the methods that need to be told.", metavar="N")]
-Starts = Annotated[int | None, typer.Option(help="Random starts, for the methods that make them.", metavar="N")]
+Width = Annotated[int | None, typer.Option(help="Hidden neurons, for the methods that need a width.", metavar="N")]
+Starts = Annotated[int | None, typer.Option(help="Random starts, for the methods that use them.", metavar="N")]
 
 
 def compare_command(
@@ -54,7 +54,7 @@ def compare_command(
     progress: options.ShowProgress = False,
     as_json: options.Json = False,
 ) -> None:
-    """Every method on one problem, side by side; the time limit is for each of them."""
+    """Run every method on one problem; each of them gets the time limit."""
     with interruptible():
         from covopt.io import data as sources
         from covopt.io import record, storing

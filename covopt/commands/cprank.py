@@ -16,7 +16,7 @@ Matrix = Annotated[
     typer.Argument(metavar="MATRIX", help="A symmetric matrix: .npy, .csv of numbers, or .npz with A (or one array)."),
 ]
 Atoms = Annotated[int | None, typer.Option(help="Look for a factor with R atoms, not for the fewest.", metavar="R")]
-Tolerance = Annotated[float, typer.Option(help="Up to what the matrix is known, relative.", metavar="TOL")]
+Tolerance = Annotated[float, typer.Option(help="Relative accuracy of the matrix.", metavar="TOL")]
 Target = Annotated[
     Path | None,
     typer.Option(
@@ -27,7 +27,7 @@ Target = Annotated[
 ]
 Replace = Annotated[bool, typer.Option("--force", help="Replace FILE.npz, or an earlier run in DIR.")]
 SINGLE = (".npz", ".npy", ".csv", ".txt")
-"""Names of files, of which .npz alone is written; no directory is called so."""
+"""Endings of file names, of which only .npz is written; no directory has such a name."""
 HELD = "B|C"
 """The arrays of a file that --out wrote, and that --force replaces."""
 

@@ -7,7 +7,7 @@ from covopt.commands.common import print_pairs
 
 
 def doctor_command(as_json: options.Json = False) -> None:
-    """What covopt runs on: versions, threads, the GPU, and what is missing."""
+    """Show what covopt runs on: versions, threads, the GPU, and missing packages."""
     import json
 
     from covopt.io import provenance as origin

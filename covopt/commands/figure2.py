@@ -30,11 +30,11 @@ class Panel(StrEnum):
 
 
 Which = Annotated[Panel, typer.Argument(metavar="PANEL", help="digits or teacher.")]
-Strengths = Annotated[list[float] | None, typer.Option("--lam", help="Strength of the penalty; repeat it.")]
-Widths = Annotated[list[int] | None, typer.Option("--width", help="One of the widths; repeat it.", metavar="N")]
+Strengths = Annotated[list[float] | None, typer.Option("--lam", help="Strength of the penalty; repeatable.")]
+Widths = Annotated[list[int] | None, typer.Option("--width", help="A width; repeatable.", metavar="N")]
 Trials = Annotated[int, typer.Option(help="Networks for each width.", metavar="N")]
 Images = Annotated[
-    Path | None, typer.Option(help="Where the files of mnist lie; else scikit-learn's digits.", metavar="DIR")
+    Path | None, typer.Option(help="Directory with the mnist files; default: scikit-learn's digits.", metavar="DIR")
 ]
 
 

@@ -1,4 +1,4 @@
-"""The options that several commands share, each declared once, and the words that they take."""
+"""The options that several commands share, each declared once, and their allowed values."""
 
 from __future__ import annotations
 
@@ -60,50 +60,54 @@ Source = Annotated[
     ),
 ]
 Target = Annotated[
-    str | None, typer.Option(help="Column of a table with the targets.", metavar="COLUMN", rich_help_panel=_DATA)
+    str | None, typer.Option(help="Table column with the targets.", metavar="COLUMN", rich_help_panel=_DATA)
 ]
 TaskName = Annotated[
     Task | None,
     typer.Option(
-        help="Targets are numbers, or classes; else classes where they are integers or texts.", rich_help_panel=_DATA
+        help="Treat targets as numbers or as classes; by default, integers and texts are classes.",
+        rich_help_panel=_DATA,
     ),
 ]
 Drop = Annotated[
     list[str] | None,
-    typer.Option("--drop", help="Column of a table to leave out; repeat it.", metavar="COLUMN", rich_help_panel=_DATA),
+    typer.Option("--drop", help="Table column to leave out; repeatable.", metavar="COLUMN", rich_help_panel=_DATA),
 ]
 OneHot = Annotated[
     list[str] | None,
     typer.Option(
         "--one-hot",
-        help="Column of a table whose texts become 0/1 columns; repeat it.",
+        help="Table column whose texts become 0/1 columns; repeatable.",
         metavar="COLUMN",
         rich_help_panel=_DATA,
     ),
 ]
 Rows = Annotated[
     int | None,
-    typer.Option(help="Take N rows: the first, or with --shuffle any.", metavar="N", rich_help_panel=_DATA),
+    typer.Option(help="Use N rows: the first ones, or with --shuffle random ones.", metavar="N", rich_help_panel=_DATA),
 ]
 Shuffle = Annotated[
-    int | None, typer.Option(help="Draw the N rows with this seed.", metavar="SEED", rich_help_panel=_DATA)
+    int | None, typer.Option(help="Draw the N rows at random with this seed.", metavar="SEED", rich_help_panel=_DATA)
 ]
 Scaling = Annotated[
-    Scale, typer.Option(help="max divides X by max|X|; standard: mean 0, deviation 1.", rich_help_panel=_DATA)
+    Scale, typer.Option(help="max: divide X by max|X|; standard: mean 0, deviation 1.", rich_help_panel=_DATA)
 ]
 DataDir = Annotated[
-    Path | None, typer.Option(help="Where the files of mnist lie (else OpenML).", metavar="DIR", rich_help_panel=_DATA)
+    Path | None,
+    typer.Option(help="Directory with the mnist files (default: OpenML).", metavar="DIR", rich_help_panel=_DATA),
 ]
 Depth = Annotated[int, typer.Option(help="Layers of weights.", metavar="L", rich_help_panel=_QUESTION)]
 Bias = Annotated[float, typer.Option(help="Amount of bias; 0: none.", metavar="BETA", rich_help_panel=_QUESTION)]
 Lam = Annotated[
     float | None,
     typer.Option(
-        help="Strength of the penalty; without it: the representation cost.", metavar="LAM", rich_help_panel=_QUESTION
+        help="Strength of the penalty; default: none, which gives the representation cost.",
+        metavar="LAM",
+        rich_help_panel=_QUESTION,
     ),
 ]
 LossName = Annotated[
-    Loss | None, typer.Option(help="With --lam: mse; without: interpolate.", rich_help_panel=_QUESTION)
+    Loss | None, typer.Option(help="Default: mse with --lam, interpolate without.", rich_help_panel=_QUESTION)
 ]
 ActivationName = Annotated[
     str, typer.Option(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME", rich_help_panel=_QUESTION)
@@ -118,28 +122,34 @@ MethodName = Annotated[
 Proof = Annotated[
     Certify,
     typer.Option(
-        help="Work to spend on the proof. fast: what comes with the search; full: all the time that is left; auto: the"
-        " same, while it pays.",
+        help="Work to spend on the proof. fast: what the search provides; full: all the time left; auto: the time left,"
+        " while it pays off.",
         rich_help_panel=_SOLVING,
     ),
 ]
 Width = Annotated[
     int | None,
-    typer.Option(help="Of every hidden layer, for hidden and train.", metavar="N", rich_help_panel=_SOLVING),
+    typer.Option(help="Width of every hidden layer, for hidden and train.", metavar="N", rich_help_panel=_SOLVING),
 ]
 MaxWidth = Annotated[
     int | None,
-    typer.Option(help="Limit of every hidden layer, for cone at depth >= 3.", metavar="N", rich_help_panel=_SOLVING),
+    typer.Option(
+        help="Largest width of a hidden layer, for cone at depth >= 3.", metavar="N", rich_help_panel=_SOLVING
+    ),
 ]
 Starts = Annotated[
-    int | None, typer.Option(help="Draws, descents or trainings.", metavar="N", rich_help_panel=_SOLVING)
+    int | None,
+    typer.Option(help="Number of random draws, descents or trainings.", metavar="N", rich_help_panel=_SOLVING),
 ]
 Gap = Annotated[float, typer.Option(help="Stop at this proved relative gap.", metavar="GAP", rich_help_panel=_SOLVING)]
 TimeLimit = Annotated[
-    float, typer.Option(help="Then the best network so far is the answer.", metavar="SECONDS", rich_help_panel=_SOLVING)
+    float,
+    typer.Option(
+        help="Time limit; the answer is the best network so far.", metavar="SECONDS", rich_help_panel=_SOLVING
+    ),
 ]
-Seed = Annotated[int, typer.Option(help="Of the random starts.", metavar="SEED", rich_help_panel=_SOLVING)]
-Device = Annotated[str, typer.Option(help="cpu or cuda.", metavar="NAME", rich_help_panel=_SOLVING)]
+Seed = Annotated[int, typer.Option(help="Seed of the random starts.", metavar="SEED", rich_help_panel=_SOLVING)]
+Device = Annotated[str, typer.Option(help="Device: cpu or cuda.", metavar="NAME", rich_help_panel=_SOLVING)]
 Init = Annotated[Path | None, typer.Option(help="Start from a stored run.", metavar="RUN", rich_help_panel=_SOLVING)]
 Out = Annotated[
     Path | None, typer.Option(help="Write the run into a new directory.", metavar="DIR", rich_help_panel=_OUTPUT)
@@ -147,7 +157,7 @@ Out = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in DIR.", rich_help_panel=_OUTPUT)]
 ShowProgress = Annotated[
     bool,
-    typer.Option("--progress", help="Where no terminal follows it: a line every 5 s.", rich_help_panel=_OUTPUT),
+    typer.Option("--progress", help="Without a terminal: print a progress line every 5 s.", rich_help_panel=_OUTPUT),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A directory that --out wrote.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A directory written by --out.")]

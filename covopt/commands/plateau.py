@@ -20,10 +20,8 @@ from covopt.commands.common import (
 from covopt.commands.progress import progress_line
 from covopt.loop import Status
 
-Layer = Annotated[int | None, typer.Option(help="Vary this hidden layer only, not all of them.", metavar="l")]
-Widths = Annotated[
-    list[int] | None, typer.Option("--width", help="One of the widths to look at; repeat it.", metavar="N")
-]
+Layer = Annotated[int | None, typer.Option(help="Vary only this hidden layer, not all of them.", metavar="l")]
+Widths = Annotated[list[int] | None, typer.Option("--width", help="A width to examine; repeatable.", metavar="N")]
 Starts = Annotated[int, typer.Option(help="Random starts for each width.", metavar="N")]
 
 
@@ -56,10 +54,10 @@ def plateau_command(
     progress: options.ShowProgress = False,
     as_json: options.Json = False,
 ) -> None:
-    """How wide must a network be? The least cost for each width, and where it stops falling.
+    """How wide must a network be? The lowest cost for each width, and where it stops falling.
 
     The start of the plateau, the fewest neurons within 10 %, 1 % and 0.1 % of the minimum, is an interval with proved
-    ends; what the best known networks suggest stands beside it.
+    ends, printed next to what the best known networks suggest.
     """
     with interruptible():
         from covopt.io import data as sources

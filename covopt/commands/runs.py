@@ -16,7 +16,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace FILE.")]
 
 
 def show_command(run: options.Run, report: Page = None, force: Force = False, as_json: options.Json = False) -> None:
-    """Print the summary of a stored run, or make its report again."""
+    """Print the summary of a stored run, or write its report again."""
     from covopt.io import record
     from covopt.kinds import runs
 
@@ -33,9 +33,9 @@ def show_command(run: options.Run, report: Page = None, force: Force = False, as
 
 
 def verify_command(run: options.Run, as_json: options.Json = False) -> None:
-    """Check a stored run from its files alone: its network's cost, its bound, and what else it says.
+    """Check a stored run from its files alone: its network's cost, its bound, and its other statements.
 
-    Exit code 0 where the files prove it, 1 where they do not. What is not checked is named.
+    Exit code 0 if the files prove it, 1 if they do not. Anything that is not checked is named.
     """
     from covopt.io import record
     from covopt.kinds import runs

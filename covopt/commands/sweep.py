@@ -17,15 +17,17 @@ from covopt.errors import printable
 if TYPE_CHECKING:
     from covopt.study.store import Counts
 
-File = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file: options of solve, lists are varied.")]
+File = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file with options of solve; lists are varied.")]
 Database = Annotated[
-    Path | None, typer.Option(help="SQLite file of the results; SPEC's name with .sqlite.", metavar="FILE")
+    Path | None, typer.Option(help="SQLite file of the results; default: SPEC's name with .sqlite.", metavar="FILE")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the file; what is in it is skipped.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue with an existing file; cells already in it are skipped.")
+]
 Jobs = Annotated[int, typer.Option(help="Worker processes here; -1: all cores.", metavar="N")]
 Scheduler = Annotated[str | None, typer.Option(help="Use the workers of a dask scheduler.", metavar="ADDRESS")]
-Csv = Annotated[Path | None, typer.Option(help="Write the table of results.", metavar="FILE")]
-Parquet = Annotated[Path | None, typer.Option(help="The same as .parquet.", metavar="FILE")]
+Csv = Annotated[Path | None, typer.Option(help="Write the table of results as CSV.", metavar="FILE")]
+Parquet = Annotated[Path | None, typer.Option(help="Write the table of results as Parquet.", metavar="FILE")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the files of --csv and --parquet.")]
 
 
@@ -42,10 +44,10 @@ def sweep_command(
 ) -> None:
     """Many solves: every combination of the values in SPEC, each stored as soon as it is done.
 
-    A sweep that was stopped, by whatever, goes on with --resume. Several processes may share one sweep.
+    A stopped sweep continues with --resume, whatever stopped it. Several processes may share one sweep.
     """
     file = database or spec.with_suffix(".sqlite")
-    with interruptible(f"Interrupted; go on with --resume: what is finished is stored in {file}."):
+    with interruptible(f"Interrupted; continue with --resume: finished cells are stored in {file}."):
         from covopt.io import files, record
         from covopt.study import sweep as study
 

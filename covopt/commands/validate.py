@@ -23,18 +23,18 @@ from covopt.errors import printable
 
 Net = Annotated[
     Path | None,
-    typer.Option(help="A state dict (.pt) or W1 ... WL (.npz); without it, networks are trained here.", metavar="FILE"),
+    typer.Option(help="A state dict (.pt) or W1 ... WL (.npz); without it, covopt trains networks.", metavar="FILE"),
 ]
-Depth = Annotated[int | None, typer.Option(help="Layers of weights; the network's own, else 2.", metavar="L")]
+Depth = Annotated[int | None, typer.Option(help="Layers of weights; default: those of the network, or 2.", metavar="L")]
 ActivationName = Annotated[
-    str, typer.Option(help="The network's: relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")
+    str, typer.Option(help="Activation of the network: relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")
 ]
-Width = Annotated[int | None, typer.Option(help="Hidden neurons of the trainings without --net.", metavar="N")]
-Starts = Annotated[int | None, typer.Option(help="How many trainings without --net.", metavar="N")]
+Width = Annotated[int | None, typer.Option(help="Hidden neurons of the networks trained without --net.", metavar="N")]
+Starts = Annotated[int | None, typer.Option(help="Number of networks trained without --net.", metavar="N")]
 Better = Annotated[
     Path | None,
     typer.Option(
-        help="Write the better network that is found: a state dict (.pt) or W1 ... WL (.npz).", metavar="FILE"
+        help="Write the better network, if one is found: a state dict (.pt) or W1 ... WL (.npz).", metavar="FILE"
     ),
 ]
 Replace = Annotated[bool, typer.Option("--force", help="Replace FILE, and an earlier run in DIR.")]
@@ -69,9 +69,9 @@ def validate_command(
     progress: options.ShowProgress = False,
     as_json: options.Json = False,
 ) -> None:
-    """Does a trained network sit at the minimum, and if not, what does it lack?
+    """Is a trained network at the minimum, and if not, what does it lack?
 
-    Its loss is held against the solver's, its layers are examined one by one, and a better network is looked for.
+    Compare its loss with the solver's, examine its layers one by one, and look for a better network.
     """
     with interruptible("Interrupted before there was anything to say; nothing is written."):
         from covopt.io import data as sources

@@ -66,7 +66,7 @@ STATUSES = {
     "optimal": ("optimal: the proved gap is within the target", ""),
     "converged": (
         "converged: the search finds no improvement, but this is no proof",
-        "The search found no improvement any more, which is no proof that there is none.",
+        "The search found no further improvement, which is no proof that there is none.",
     ),
     "time_limit": (
         "stopped by the time limit; the best network so far",
@@ -80,6 +80,6 @@ STATUSES = {
         "interrupted; the best network so far",
         "The search was interrupted; had it gone on, it might have found, or proved, more.",
     ),
-    "unsolved": ("not solved", "The search did not come to an answer."),
+    "unsolved": ("not solved", "The search found no answer."),
 }
-"""What ended a run, in a few words and as a sentence; no sentence where it went to its end."""
+"""What ended a run, in a few words and as a sentence; no sentence where it ran to its end."""

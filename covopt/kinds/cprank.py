@@ -25,10 +25,10 @@ COPOSITIVE = {
 }
 """What proves that a witness is copositive."""
 CHECKED = {
-    POSITIVE: "goes through the stored proofs of the verdict and of both ends: the factor is multiplied out; ranks,"
+    POSITIVE: "repeats the stored proofs of the verdict and of both ends: the factor is multiplied out; ranks,"
     " covers, weights and identities are evaluated again",
     NOT: "proves again that C is copositive and that ⟨A, C⟩ < 0",
-    UNDECIDED: "goes through the stored proof of the lower end again",
+    UNDECIDED: "repeats the stored proof of the lower end",
 }
 ROUNDING = "These are computations in float64 with their rounding estimated and charged, not interval arithmetic."
 

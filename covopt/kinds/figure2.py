@@ -19,7 +19,7 @@ UNCHECKED = (
 """What nothing in its files tells."""
 MEANING = (
     "Nothing is proved here: each dot is a network that was trained, and a network of the same width may cost less."
-    " What is proved of widths, covopt plateau says."
+    " covopt plateau says what is proved about widths."
 )
 
 ENDED = {

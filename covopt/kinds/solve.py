@@ -17,7 +17,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         parts.search(result, origin),
         parts.layers(result),
         parts.forces(result, origin),
-        Section("Starts", tables=[Table("The lowest cost that came of each start", ["start", "cost"], starts)])
+        Section("Starts", tables=[Table("The lowest cost reached from each start", ["start", "cost"], starts)])
         if len(starts) > 1
         else Section("Starts"),
         parts.timing(result),

@@ -1,4 +1,4 @@
-"""`covopt validate`: whether a trained network sits at the minimum."""
+"""`covopt validate`: whether a trained network is at the minimum."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
     keys = ("layer", "width", "stationarity", "loss_with_neuron", "loss_with_block", "unbalanced_neuron")
     rows = [[layer[key] for key in keys] for layer in s["layers"]]
     matrices = [[f"W{i}", *row] for i, row in enumerate(zip(still, left, s["inert"], strict=True), start=1)]
-    measured = ["residual of stationarity", "after training on", "part that acts on nothing"]
+    measured = ["residual of stationarity", "after training on", "part without effect on the data"]
     sections = [
         Section(
             "Losses",
@@ -69,7 +69,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
     return Page(
         kind="validate",
         data=parts.title(inner),
-        question=f"Does the network sit at the minimum? {words.question(inner)}",
+        question=f"Is the network at the minimum? {words.question(inner)}",
         answer=f"{first}.",
         notes=[rest] if rest else [],
         facts=[

@@ -42,7 +42,7 @@ def spectra(result: Result, layer: int) -> Picture | None:
             numbers = np.arange(1, len(values) + 1)
             axes.plot(numbers, values, "o-", color=color, markersize=3.5, linewidth=1.0, label=name)
         _log_scale(axes, np.concatenate([values for _, _, values in drawn]))
-        axes.set_xlabel("number of the eigenvalue, largest first")
+        axes.set_xlabel("index of the eigenvalue, largest first")
         axes.set_ylabel("eigenvalue")
         count_along(axes.xaxis)
         axes.spines[["top", "right"]].set_visible(False)

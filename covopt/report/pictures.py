@@ -101,7 +101,7 @@ def widths(panel: WidthPanel) -> Picture:
         lambda figure: draw_panel(figure.subplots(), panel),
         alt="The lowest cost found for each width, its level, and where the plateau starts.",
         caption=(
-            "The lowest cost found of networks of each width. Upright lines: the narrowest network found within 10 %,"
+            "The lowest cost found of networks of each width. Vertical lines: the narrowest network found within 10 %,"
             " 1 % and 0.1 % of the level; the proved intervals are in the table."
         ),
         size=(7.4, 3.8),
@@ -136,13 +136,13 @@ def losses(panel: WidthPanel) -> Picture:
         lambda figure: draw_panel(figure.subplots(), panel),
         alt="Train and test loss of trained networks against their width.",
         caption=f"{panel.title}. Dots: all trials; lines: the lowest train loss of each width, and the same network's"
-        " test loss. Upright lines: the narrowest width within 10 %, 1 % and 0.1 % of the lowest.",
+        " test loss. Vertical lines: the narrowest width within 10 %, 1 % and 0.1 % of the lowest.",
         size=(7.4, 3.8),
     )
 
 
 def activations(run: RunPicture) -> Picture | None:
-    """What each hidden neuron answers to each sample; None without neurons."""
+    """The activation of each hidden neuron on each sample; None without neurons."""
     if not len(run.norms):
         return None
 
@@ -157,7 +157,7 @@ def activations(run: RunPicture) -> Picture | None:
         alt="Norm of each neuron of the last hidden layer, and its activation on each sample.",
         caption=(
             "The neurons of the last hidden layer, largest first. Above: incoming plus outgoing squared norm. Below:"
-            f" what each answers to each sample, the samples sorted by {run.order_name}."
+            f" the activation of each on each sample, the samples sorted by {run.order_name}."
         ),
         size=(4.6, 4.2),
     )

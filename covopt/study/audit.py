@@ -1,4 +1,4 @@
-"""`validate`: does a trained network sit at the minimum, and if not, what is missing (MATH.md sections 2, 3 and 5)?
+"""`validate`: is a trained network at the minimum, and if not, what is missing (MATH.md sections 2, 3 and 5)?
 
 What is asked of the network: what training on would gain, and where that ends; its loss against the solver's; how much
 of its weights acts on nothing in the data; whether neurons are balanced; and for each hidden layer which neuron is

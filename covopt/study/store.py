@@ -214,11 +214,11 @@ class Store:
                 ) from error
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise RecordError(
-                    f"{self.path} is held by another process; go on with --resume when that has ended."
+                    f"{self.path} is held by another process; continue with --resume when that has ended."
                 ) from error
             raise RecordError(
-                f"{self.path} cannot be written or read ({error}); what was stored is kept: make room or mend the disk,"
-                " and go on with --resume."
+                f"{self.path} cannot be written or read ({error}); what was stored is kept: make room or repair the disk,"
+                " and continue with --resume."
             ) from error
 
 

@@ -140,8 +140,8 @@ def sweep(
                     time.sleep(WAIT)
         except TerminatedWorkerError as error:
             raise RecordError(
-                f"A worker died, perhaps for want of memory; {store.counts().finished} cells are stored:"
-                " go on with --resume and fewer --jobs."
+                f"A worker died, possibly out of memory; {store.counts().finished} cells are stored:"
+                " continue with --resume and fewer --jobs."
             ) from error
         except TimeoutError as error:
             raise ProblemError(f"The scheduler at {scheduler} has no workers; start some, or use --jobs.") from error

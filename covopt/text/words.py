@@ -152,7 +152,7 @@ def audit_pairs(s: Summary) -> Pairs:
         ("stationary", stationary(s)),
         ("residuals", f"{_residuals(s['residuals'])}  (of stationarity, for W_1 ... W_L)"),
         *([("precision", said)] if (said := precision(s)) else []),
-        ("inert", f"{inert}  (part of W_1 ... W_L that acts on nothing)"),
+        ("inert", f"{inert}  (part of W_1 ... W_L without effect on the data)"),
     ]
     for layer in _mappings(s["layers"]):
         ranks = f"{counted(int(str(layer['width'])), 'neuron')}, rank K {layer['rank_K']}, rank Ks {layer['rank_Ks']}"
@@ -166,7 +166,7 @@ def training_on(s: Summary) -> str:
     loss, gain = _number(descended.get("loss")), _number(descended.get("gain"))
     if loss is None or gain is None:
         return ""
-    ended = "" if descended["finished"] else ", where its time was up"
+    ended = "" if descended["finished"] else ", where its time ran out"
     return f"gains {percent(gain)} and leads to {loss:.8g}{ended}"
 
 
@@ -191,7 +191,7 @@ def precision(s: Summary) -> str:
     residuals = _residuals(rounded["residuals"])
     moved = f"{abs(loss - end) / end:.1g} of the loss" if end > 0.0 else f"the loss by {abs(loss - end):.1g}"
     return (
-        f"the weights came in {s['stored']}: rounding to it moves {moved} where training on ends, and leaves residuals"
+        f"the weights are stored in {s['stored']}: rounding to it moves {moved} where training on ends, and leaves residuals"
         f" of {residuals} there"
     )
 
@@ -201,7 +201,7 @@ def _residuals(parts: object) -> str:
 
 
 def status(s: Summary) -> str:
-    """What ended a run, as a sentence; empty where it went to its end."""
+    """Why a run ended, as a sentence; empty where it ran to its end."""
     return STATUSES[str(s["status"])][1]
 
 
@@ -284,7 +284,7 @@ def _misses(s: Summary) -> str:
 
 
 def _beside(name: str, cost: float, best: float) -> str:
-    return f"{name} reached the same" if cost == best else f"{name} stays {_part(cost, best)} above it"
+    return f"{name} reached the same" if cost == best else f"{name} is {_part(cost, best)} above it"
 
 
 def _activation(name: str) -> str:

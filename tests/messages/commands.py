@@ -173,7 +173,7 @@ ROWS = [
         lambda _: interrupted("cprank a.npy", "covopt.io.arrays.read_matrix"),
     ),
     Row(
-        "Interrupted; go on with --resume: what is finished is stored in s.sqlite.",
+        "Interrupted; continue with --resume: finished cells are stored in s.sqlite.",
         lambda _: interrupted("sweep s.toml", "covopt.study.sweep.read_grid"),
     ),
 ]

@@ -204,16 +204,16 @@ ROWS = [
         {"s.sqlite": with_spec(swept("UPDATE cells SET options = '['"))},
     ),
     Row(
-        "HERE/s.sqlite is held by another process; go on with --resume when that has ended.",
+        "HERE/s.sqlite is held by another process; continue with --resume when that has ended.",
         busy,
     ),
     Row(
-        "HERE/s.sqlite cannot be written or read (database or disk is full); what was stored is kept: make room or mend the disk, and go on with --resume.",
+        "HERE/s.sqlite cannot be written or read (database or disk is full); what was stored is kept: make room or repair the disk, and continue with --resume.",
         full_file,
     ),
     # Sweeps: workers and tables.
     Row(
-        "A worker died, perhaps for want of memory; 0 cells are stored: go on with --resume and fewer --jobs.",
+        "A worker died, possibly out of memory; 0 cells are stored: continue with --resume and fewer --jobs.",
         lambda here: swept_with("_round", TerminatedWorkerError("gone"), here),
     ),
     Row(
