@@ -217,8 +217,8 @@ class Store:
                     f"{self.path} is held by another process; continue with --resume when that has ended."
                 ) from error
             raise RecordError(
-                f"{self.path} cannot be written or read ({error}); what was stored is kept: make room or repair the disk,"
-                " and continue with --resume."
+                f"{self.path} cannot be written or read ({error}); what was stored is kept: make room or repair the"
+                " disk, and continue with --resume."
             ) from error
 
 

@@ -191,8 +191,8 @@ def precision(s: Summary) -> str:
     residuals = _residuals(rounded["residuals"])
     moved = f"{abs(loss - end) / end:.1g} of the loss" if end > 0.0 else f"the loss by {abs(loss - end):.1g}"
     return (
-        f"the weights are stored in {s['stored']}: rounding to it moves {moved} where training on ends, and leaves residuals"
-        f" of {residuals} there"
+        f"the weights are stored in {s['stored']}: rounding to it moves {moved} where training on ends, and leaves"
+        f" residuals of {residuals} there"
     )
 
 
