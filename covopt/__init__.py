@@ -100,7 +100,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name from the room where it lives (PEP 562)."""
+    """Load a public name from its module (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module 'covopt' has no attribute '{name}'")
     value = getattr(import_module(f"covopt.{_HOMES[name]}"), name)

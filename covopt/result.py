@@ -1,6 +1,6 @@
 """What every solver returns: the best network, its cost recomputed from it, and a bound with its proof.
 
-A `Result` also stores and shows itself, so the rooms for files (record.py) and pictures (drawing.py), which take
+A `Result` also stores and shows itself, so the packages for files (record.py) and pictures (drawing.py), which take
 plain arrays, lie below this one.
 """
 

@@ -15,7 +15,7 @@ import covopt
 from covopt.attempt import SolveOptions
 from covopt.certify.proofs import spectral_proof
 from covopt.deep.blocks import block_problem, solve_block, with_block
-from covopt.deep.missing_neuron import find_escape
+from covopt.deep.missing_neuron import find_missing_neuron
 from covopt.deep.pruning import balanced, mergeable, reduced, with_parts
 from covopt.deep.solver import DeepOptions, DeepSolver
 from covopt.loop import Budget, run
@@ -272,7 +272,7 @@ def assert_layers_are_those_of_the_network(result: covopt.Result) -> None:
         assert told.width == len(weights[told.layer - 1])
         assert told.rank_K == int(torch.linalg.matrix_rank(Z, rtol=1e-8))
         assert told.rank_Ks == int(torch.linalg.matrix_rank(Zs, rtol=1e-8))
-        escape = find_escape(problem, weights, told.layer, seed=result.seed)
+        escape = find_missing_neuron(problem, weights, told.layer, seed=result.seed)
         assert told.stationarity == pytest.approx(escape.value, rel=1e-9)
         if told.gap is None:  # the time was up
             assert told.gap_certificate == "none"

@@ -16,7 +16,7 @@ MAP = PACKAGE.parent / "docs" / "architecture.md"
 
 
 def _drawn() -> list[str]:
-    """The modules that the map names, with their rooms; a line that is not indented leaves the room."""
+    """The modules that the map names, with their packages; a line that is not indented leaves the package."""
     text = MAP.read_text(encoding="utf-8").split("```text\n", 1)[1].split("```", 1)[0]
     room, found = "", []
     for line in text.splitlines():
@@ -47,7 +47,7 @@ def imported(path: Path) -> set[str]:
 
 
 def test_every_module_is_used_by_another() -> None:
-    """What the tests alone use belongs to the tests (tests/references); kinds are found by the room they are in."""
+    """What the tests alone use belongs to the tests (tests/references); kinds are found by the package they are in."""
     files = [path for path in PACKAGE.rglob("*.py") if path.name not in ("__init__.py", "__main__.py")]
     used = set().union(*(imported(path) for path in PACKAGE.rglob("*.py")))
     names = {path: ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in files}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from covopt.model.problem import make_problem
-from covopt.shallow.datafits import CrossEntropyFit, LeastSquaresFit, MultiplierFit, mixture_outputs
+from covopt.shallow.datafits import CrossEntropyDatafit, LeastSquaresDatafit, MultiplierDatafit, mixture_outputs
 from covopt.shallow.master import Master
 
 
@@ -31,7 +31,7 @@ def group_lasso(Phi: np.ndarray, beta: float, fit: object, lam: float, V: cp.Var
 def test_mse_agrees_with_a_conic_solver(seed: int, beta: float, lam: float) -> None:
     Phi, Y = instance(seed)
     problem = make_problem(Phi, Y, lam=lam, bias=beta)
-    mixture = LeastSquaresFit(problem).solve(Phi, torch.zeros(30, dtype=torch.float64), 1e-12, never)
+    mixture = LeastSquaresDatafit(problem).solve(Phi, torch.zeros(30, dtype=torch.float64), 1e-12, never)
     V, b = cp.Variable((30, 3)), cp.Variable((1, 3))
     F = Phi.numpy() @ V + beta * np.ones((12, 1)) @ b
     expected = group_lasso(Phi.numpy(), beta, cp.sum_squares(F - Y.numpy()) / 12, lam, V, b)
@@ -47,7 +47,7 @@ def test_cross_entropy_agrees_with_a_conic_solver() -> None:
     labels = torch.arange(12) % 3
     Y = torch.eye(3, dtype=torch.float64)[labels]
     problem = make_problem(Phi, Y, lam=1e-2, loss="cross_entropy")
-    fit = CrossEntropyFit(problem)
+    fit = CrossEntropyDatafit(problem)
     eta = torch.zeros(30, dtype=torch.float64)
     for _ in range(12):
         mixture = fit.solve(Phi, eta, 1e-12, never)
@@ -64,11 +64,11 @@ def test_cross_entropy_agrees_with_a_conic_solver() -> None:
 def test_interpolation_agrees_with_a_conic_solver() -> None:
     Phi, Y = instance(7)
     problem = make_problem(Phi, Y, bias=1.0)
-    fit = MultiplierFit(problem)
+    fit = MultiplierDatafit(problem)
     eta = torch.zeros(30, dtype=torch.float64)
     for _ in range(40):
         mixture = fit.solve(Phi, eta, 1e-12, never)
-        fit.follow(mixture.Lambda, 1.0)
+        fit.update_multiplier(mixture.Lambda, 1.0)
         eta = mixture.eta
     parts = fit.network(Phi, mixture)
     assert parts is not None

@@ -6,7 +6,7 @@ import torch
 from covopt.model.activation import Activation, Smoothed
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import objective
-from covopt.shallow.datafits import make_fit
+from covopt.shallow.datafits import make_datafit
 from covopt.shallow.sliding import Eliminated, Joint, Parts, SlideOptions, slide
 
 
@@ -25,7 +25,7 @@ def small(loss: str = "mse", slope: float = 0.0, bias: float = 1.0) -> Problem:
 
 
 def objectives(problem: Problem) -> list[Joint | Eliminated]:
-    fit = make_fit(problem)
+    fit = make_datafit(problem)
     joint = Joint(problem.Xt, problem.activation, problem.beta, fit.smooth, fit.curvature, 3, torch.float64)
     squares = fit.squares()
     return [joint] if squares is None else [joint, Eliminated(problem.Xt, problem.activation, problem.beta, *squares)]
@@ -103,7 +103,7 @@ def test_the_inverse_curvature_is_that_of_finite_differences() -> None:
 def test_the_fit_knows_its_curvature(loss: str) -> None:
     """Half of the mean second derivative of S, by finite differences of its gradient."""
     lam = None if loss == "interpolate" else 1e-2
-    fit = make_fit(make_problem(gaussian(8, 4), torch.eye(2, dtype=torch.float64).repeat(4, 1), loss=loss, lam=lam))
+    fit = make_datafit(make_problem(gaussian(8, 4), torch.eye(2, dtype=torch.float64).repeat(4, 1), loss=loss, lam=lam))
     F, step = gaussian(8, 2, seed=3), 1e-5
     second = []
     for place in range(F.numel()):
@@ -126,7 +126,7 @@ def test_float32_is_dropped_where_it_does_not_lower_the_value() -> None:
     problem = make_problem(X, Y, lam=1e-2, bias=0.0)
     size = 1.0 - 3 * 1e-2  # of each neuron's contribution: (1/3) (1 - a)^2 + 2 lam a is least at a = 1 - 3 lam
     none = torch.zeros(3, dtype=torch.float64)
-    fit = make_fit(problem)
+    fit = make_datafit(problem)
     goal = Joint(problem.X, problem.activation, 0.0, fit.smooth, fit.curvature, 3, torch.float64)
     for parts in slide(goal, X, size * Y, none, never, SlideOptions(entries=1, slow=1e-4)):
         assert torch.allclose(parts[0], size**0.5 * X, atol=1e-12)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from instances import Instance, distance_to_kinks, gaussian, instances
 
 import covopt
-from covopt.deep.missing_neuron import find_escape
+from covopt.deep.missing_neuron import find_missing_neuron
 from covopt.model.problem import Problem, make_problem
 from covopt.model.stationarity import add_neuron, duals, inputs_of
 from covopt.model.subgradient import multiplier, residuals
@@ -89,7 +89,7 @@ def test_minima_are_balanced_and_stationary(depth: int) -> None:
     Lambda = multiplier(result.problem, result.weights)
     assert Lambda is not None
     assert max(residuals(result.problem, result.weights, Lambda)) < 1e-2
-    last = find_escape(result.problem, result.weights, depth - 1, Lambda=Lambda)
+    last = find_missing_neuron(result.problem, result.weights, depth - 1, Lambda=Lambda)
     assert last.value == pytest.approx(1.0, abs=1e-3)  # the layer's own neurons attain it
 
 

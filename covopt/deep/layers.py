@@ -14,7 +14,7 @@ from torch import Tensor
 from covopt.attempt import SolveOptions
 from covopt.certify import proofs
 from covopt.deep.blocks import Solved, block_problem, has_outputs, solve_block
-from covopt.deep.missing_neuron import find_escape
+from covopt.deep.missing_neuron import find_missing_neuron
 from covopt.deep.pruning import mergeable
 from covopt.linalg.psd import thin
 from covopt.loop import Budget, Certificate
@@ -91,7 +91,7 @@ def _renewed(solved: Solved, problem: Problem, weights: list[Tensor], layer: int
 def _examined(problem: Problem, weights: Weights, layer: int, solved: Solved, seed: int) -> Layer:
     value = None
     if solved.Lambda is not None or not problem.interpolates:
-        value = find_escape(problem, weights, layer, Lambda=solved.Lambda, seed=seed).value
+        value = find_missing_neuron(problem, weights, layer, Lambda=solved.Lambda, seed=seed).value
     proof = solved.proof
     lower, certificate = (None, Certificate.NONE) if proof is None else (proof.lower, proof.certificate)
     return report(problem, weights, layer, lower, certificate, value)
@@ -105,7 +105,7 @@ def report(
     certificate: Certificate,
     stationarity: float | None,
 ) -> Layer:
-    """What is known of one hidden layer, with a lower bound on its block's cost and the value of `find_escape`."""
+    """What is known of one hidden layer, with a bound on its block's cost and the value of `find_missing_neuron`."""
     Z = preactivations(problem, weights)[layer - 1]
     Zs = with_bias(problem.activation(Z), problem.beta)
     total, relative = evaluate(problem, weights).total, None

@@ -20,7 +20,7 @@ SIZES = tuple(4.0**k for k in range(3, -10, -1))
 
 
 @dataclass(frozen=True)
-class Escape:
+class MissingNeuron:
     """The best neuron that a search found for one hidden layer.
 
     Attributes:
@@ -46,7 +46,7 @@ class Escape:
         return _grown(problem, weights, self.layer, self.direction, self.output, self.size)
 
 
-def find_escape(
+def find_missing_neuron(
     problem: Problem,
     weights: Weights,
     layer: int,
@@ -54,7 +54,7 @@ def find_escape(
     Lambda: Float[Tensor, "N nL"] | None = None,
     starts: int = 200,
     seed: int = 0,
-) -> Escape:
+) -> MissingNeuron:
     """Search hidden layer `layer` for the neuron with the largest h_l, and try it in several sizes.
 
     Args:
@@ -82,13 +82,13 @@ def find_escape(
     value = float(oracle_values(Zs, problem.activation, M, direction[None])[0])
     output = torch.nn.functional.normalize(M.T @ problem.activation(Zs @ direction), dim=0)
     cost, size = _best_size(problem, weights, layer, direction, output)
-    return Escape(layer, value, direction, output, cost, size)
+    return MissingNeuron(layer, value, direction, output, cost, size)
 
 
-def _none(problem: Problem, weights: Weights, layer: int, Zs: Tensor, M: Tensor) -> Escape:
+def _none(problem: Problem, weights: Weights, layer: int, Zs: Tensor, M: Tensor) -> MissingNeuron:
     """No neuron changes the outputs."""
     cost = evaluate(problem, weights).total
-    return Escape(layer, 0.0, Zs.new_zeros(Zs.shape[1]), M.new_zeros(M.shape[1]), cost, 0.0)
+    return MissingNeuron(layer, 0.0, Zs.new_zeros(Zs.shape[1]), M.new_zeros(M.shape[1]), cost, 0.0)
 
 
 def _best_size(

@@ -1,6 +1,6 @@
 """Runs on disk: one directory for each run, plain arrays in it; what is in its files, and what it says to a person.
 
-This room knows files, not solvers: `Stored` is what a run consists of, and `Result` (result.py) turns itself into
+This package knows files, not solvers: `Stored` is what a run consists of, and `Result` (result.py) turns itself into
 one and back. It needs no torch, so that `covopt show` answers at once.
 """
 

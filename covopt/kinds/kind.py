@@ -1,4 +1,4 @@
-"""What a kind of stored answer is: one object, `KIND` in a file of this room, says all that is different about it.
+"""What a kind of stored answer is: one object, `KIND` in a file of this package, says all that is different about it.
 
 `covopt show` needs no torch, so what pages and checks are made of is loaded when it is first used.
 """

@@ -1,6 +1,6 @@
 """What is done with a stored run, whatever its kind: found, loaded, checked, and made a report of.
 
-The kinds are the modules of this room that hold a `KIND`.
+The kinds are the modules of this package that hold a `KIND`.
 """
 
 from __future__ import annotations

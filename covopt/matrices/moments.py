@@ -3,28 +3,29 @@
 Let A = sum_k b_k b_k^T, b_k >= 0, be scaled to a diagonal of ones. Each atom b lies on a clique c of A's support graph,
 and
 
-    b_i <= s_i,   b_i b_j <= U_ij,   b^T Q b <= kappa      (the room of c),
+    b_i <= s_i,   b_i b_j <= U_ij,   b^T Q b <= kappa      (the region of c),
 
 because b b^T <= A, entry by entry and as a quadratic form. So if Lambda has b^T Lambda b <= 1 for every b in one of the
-rooms, then <A, Lambda> = sum_k b_k^T Lambda b_k is at most the number of atoms.
+regions, then <A, Lambda> = sum_k b_k^T Lambda b_k is at most the number of atoms.
 
 **The proof** is an identity of polynomials of degree 4 in b for each clique,
 
     1 - b^T Lambda b = sum_j g_j(b) m_j(b)^T F_j^T F_j m_j(b) + sum_i w_i h_i(b) + residual(b),   w >= 0,
 
 with vectors m_j of monomials and g_j, h_i products of the inequalities above: whatever F and w a solver has found, all
-but the residual is non-negative on the room. Monomials are at most about 1 there, so that b^T Lambda b <= 1 + e, e the
-sum of the residual's absolute coefficients and of what rounding may have hidden: cp-rank >= <A, Lambda> / (1 + e).
+but the residual is non-negative on the region. Monomials are at most about 1 there, so that b^T Lambda b <= 1 + e, e
+the sum of the residual's absolute coefficients and of what rounding may have hidden: cp-rank >= <A, Lambda> / (1 + e).
 
-**The rooms.** For any matrix R, S = (I, -R^T) A (I, -R^T)^T bounds the atoms on c as A does all (b has nothing outside
-c, so that b b^T <= S); the best R makes it the Schur complement. U_ij = min(A_ij, (S_ij + sqrt(S_ii S_jj)) / 2), and Q
-is near the inverse of S with its small eigenvalues raised; kappa is the largest eigenvalue of S^(1/2) Q S^(1/2). The
-rooms are made larger by the tolerance, and the bound holds for every matrix within it that has the same zeros.
+**The regions.** For any matrix R, S = (I, -R^T) A (I, -R^T)^T bounds the atoms on c as A does all (b has nothing
+outside c, so that b b^T <= S); the best R makes it the Schur complement. U_ij = min(A_ij, (S_ij + sqrt(S_ii S_jj)) /
+2), and Q is near the inverse of S with its small eigenvalues raised; kappa is the largest eigenvalue of S^(1/2) Q
+S^(1/2). The regions are made larger by the tolerance, and the bound holds for every matrix within it that has the same
+zeros.
 
 This is the bound of Fawzi and Parrilo (Self-scaled bounds for atomic cone ranks, Math. Program. 158, 2016) with the
 moments of odd degree and the products of Gribling, de Laat, Laurent (Found. Comput. Math. 19, 2019), one measure for
-each clique as in Korda, Laurent, Magron, Steenkamp (Ideal-sparsity, Math. Program. 2023). The rooms of the cliques and
-b^T Q b <= kappa, which takes the place of their A (x) A - X >= 0 and is stronger, are ours.
+each clique as in Korda, Laurent, Magron, Steenkamp (Ideal-sparsity, Math. Program. 2023). The regions of the cliques
+and b^T Q b <= kappa, which takes the place of their A (x) A - X >= 0 and is stronger, are ours.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ LOOSE_SINGULAR = 1e-5
 
 
 @dataclass(frozen=True)
-class Room:
+class Region:
     """Where the atoms on a clique lie: b >= 0, b_i <= s_i, b_i b_j <= U_ij, b^T Q b <= kappa."""
 
     clique: tuple[int, ...]
@@ -84,7 +85,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Inequalities:
-    """The products g m m^T >= 0 (as forms) and h >= 0 of a room, linear in the moments of its monomials.
+    """The products g m m^T >= 0 (as forms) and h >= 0 of a region, linear in the moments of its monomials.
 
     Attributes:
         monomials: of degree 0 to 4.
@@ -128,10 +129,10 @@ class MomentBound:
         cliques = _cliques(unit)
         if len(cliques) > CLIQUES or not len(cliques) == len(self.factors) == len(self.weights):
             return 0.0
-        rooms = [_room(unit, clique, slack) for clique in cliques]
+        regions = [_region(unit, clique, slack) for clique in cliques]
         errors = [
-            self._error(room, factors, weights)
-            for room, factors, weights in zip(rooms, self.factors, self.weights, strict=True)
+            self._error(region, factors, weights)
+            for region, factors, weights in zip(regions, self.factors, self.weights, strict=True)
         ]
         inner = float((unit * self.Lambda).sum()) - (slack + unit.size * EPS) * float(np.abs(self.Lambda).sum())
         return max(0.0, inner / (1.0 + (1.0 + 2.0 * slack) ** 4 * max(errors)))
@@ -140,9 +141,9 @@ class MomentBound:
         """The value, rounded up; the rounding of the last sums is left to the margin."""
         return math.ceil(self.value(A, tolerance) * (1.0 - MARGIN))
 
-    def _error(self, room: Room, factors: tuple[np.ndarray, ...], weights: np.ndarray) -> float:
+    def _error(self, region: Region, factors: tuple[np.ndarray, ...], weights: np.ndarray) -> float:
         """The sum of the residual's absolute coefficients, rounding included; infinite for what is no multiplier."""
-        system = _inequalities(room, self.odd)
+        system = _inequalities(region, self.odd)
         shapes = [F.ndim == 2 and F.shape[1] == B for F, (_, B) in zip(factors, system.forms, strict=False)]
         if len(factors) != len(system.forms) or not all(shapes) or weights.shape != (system.rows,):
             return math.inf
@@ -151,8 +152,8 @@ class MomentBound:
         residual = np.zeros(len(system.monomials))
         residual[0] = 1.0
         place = {monomial: i for i, monomial in enumerate(system.monomials)}
-        for i, j in itertools.product(range(len(room.clique)), repeat=2):
-            residual[place[tuple(sorted((i, j)))]] -= self.Lambda[room.clique[i], room.clique[j]]
+        for i, j in itertools.product(range(len(region.clique)), repeat=2):
+            residual[place[tuple(sorted((i, j)))]] -= self.Lambda[region.clique[i], region.clique[j]]
         size = np.abs(residual)
         for F, (T, _) in zip(factors, system.forms, strict=True):
             residual -= T.T @ (F.T @ F).ravel()
@@ -177,14 +178,16 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
     odd = _is_affordable(cliques, True)
     if not (odd or _is_affordable(cliques, False)):
         return None
-    rooms = [_room(unit, clique, slack) for clique in cliques]
-    systems = [_inequalities(room, odd) for room in rooms]
+    regions = [_region(unit, clique, slack) for clique in cliques]
+    systems = [_inequalities(region, odd) for region in regions]
     moments = [cp.Variable(len(system.monomials)) for system in systems]
     blocks = list(zip(systems, moments, strict=True))
     forms = [[cp.PSD(_symmetric(T, B, y)) for T, B in system.forms] for system, y in blocks]
     products = [cp.NonNeg(system.products @ y) for system, y in blocks]
     entries = np.argwhere(np.triu(unit > 0.0))
-    second = sum(_second(entries, room, system) @ y for room, system, y in zip(rooms, systems, moments, strict=True))
+    second = sum(
+        _second(entries, region, system) @ y for region, system, y in zip(regions, systems, moments, strict=True)
+    )
     known = unit[tuple(entries.T)]
     loose = LOOSE if np.linalg.eigvalsh(unit)[0] > LOOSE_SINGULAR else LOOSE_SINGULAR
     over, under = cp.NonNeg(known + loose - second), cp.NonNeg(second - known + loose)
@@ -236,7 +239,7 @@ def _is_affordable(cliques: list[tuple[int, ...]], odd: bool) -> bool:
     return sum(B * (B + 1) // 2 for B in orders) <= ROWS
 
 
-def _room(A: Matrix, clique: tuple[int, ...], slack: float) -> Room:
+def _region(A: Matrix, clique: tuple[int, ...], slack: float) -> Region:
     inside, outside = list(clique), [i for i in range(len(A)) if i not in clique]
     whole = np.zeros((len(A), len(inside)))
     whole[inside] = np.eye(len(inside))
@@ -255,7 +258,7 @@ def _room(A: Matrix, clique: tuple[int, ...], slack: float) -> Room:
     Q = root @ root.T
     reached = root.T @ S @ root
     spread = len(S) ** 2 * EPS * 16 * float(np.linalg.norm(root) ** 2 * np.linalg.norm(S))
-    return Room(clique, s, U, (Q + Q.T) / 2.0, float(np.linalg.eigvalsh(reached)[-1]) + spread)
+    return Region(clique, s, U, (Q + Q.T) / 2.0, float(np.linalg.eigvalsh(reached)[-1]) + spread)
 
 
 def _basis(k: int, degree: int, odd: bool) -> list[Monomial]:
@@ -264,18 +267,18 @@ def _basis(k: int, degree: int, odd: bool) -> list[Monomial]:
     return [m for d in degrees for m in itertools.combinations_with_replacement(range(k), d)]
 
 
-def _inequalities(room: Room, odd: bool) -> Inequalities:
-    k = len(room.clique)
+def _inequalities(region: Region, odd: bool) -> Inequalities:
+    k = len(region.clique)
     monomials = _basis(k, 4, odd)
     place = {monomial: i for i, monomial in enumerate(monomials)}
     pairs = list(itertools.combinations_with_replacement(range(k), 2))
-    ellipsoid: Polynomial = {(): room.kappa}
+    ellipsoid: Polynomial = {(): region.kappa}
     for i, j in pairs:
-        ellipsoid[i, j] = -room.Q[i, j] * (1.0 if i == j else 2.0)
-    below: list[Polynomial] = [{(): room.U[i, j], (i, j): -1.0} for i, j in pairs]
+        ellipsoid[i, j] = -region.Q[i, j] * (1.0 if i == j else 2.0)
+    below: list[Polynomial] = [{(): region.U[i, j], (i, j): -1.0} for i, j in pairs]
     positive: list[Polynomial] = [{(i, j): 1.0} for i, j in pairs if i != j]
-    single: list[Polynomial] = [{(): room.s[i], (i,): -1.0} for i in range(k)] if odd else []
-    halves: list[Polynomial] = [{(i,): room.s[i], (i, i): -1.0} for i in range(k)] if odd else []
+    single: list[Polynomial] = [{(): region.s[i], (i,): -1.0} for i in range(k)] if odd else []
+    halves: list[Polynomial] = [{(i,): region.s[i], (i, i): -1.0} for i in range(k)] if odd else []
     small = _basis(k, 1, odd)
     forms = [_form({(): 1.0}, _basis(k, 2, odd), place)]
     forms += [_form(g, small, place) for g in (ellipsoid, *below, *positive, *single, *halves)]
@@ -305,10 +308,10 @@ def _symmetric(T: csr_array, B: int, y: cp.Variable) -> cp.Expression:
     return cp.reshape(T @ y, (B, B), order="C")
 
 
-def _second(entries: np.ndarray, room: Room, system: Inequalities) -> csr_array:
+def _second(entries: np.ndarray, region: Region, system: Inequalities) -> csr_array:
     """Takes the moments of a clique to those of b_i b_j, for the pairs of A's entries."""
     place = {monomial: i for i, monomial in enumerate(system.monomials)}
-    inside = {vertex: i for i, vertex in enumerate(room.clique)}
+    inside = {vertex: i for i, vertex in enumerate(region.clique)}
     found = [
         (row, place[tuple(sorted((inside[i], inside[j])))])
         for row, (i, j) in enumerate(entries.tolist())

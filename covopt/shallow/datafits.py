@@ -64,7 +64,7 @@ def _squares(F: Tensor, targets: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @runtime_checkable
-class Fit(Protocol):
+class Datafit(Protocol):
     """A loss, seen by the master through least squares."""
 
     def solve(
@@ -90,7 +90,7 @@ class Fit(Protocol):
         """Half of the mean diagonal of `smooth`'s Hessian at F, in units of lam."""
         ...
 
-    def moved(self, F: Float[Tensor, "N m"], mixture: Mixture) -> None:
+    def update(self, F: Float[Tensor, "N m"], mixture: Mixture) -> None:
         """The weights have descended to a network with outputs F."""
         ...
 
@@ -101,7 +101,7 @@ class Fit(Protocol):
         ...
 
 
-class LeastSquaresFit:
+class LeastSquaresDatafit:
     """mse."""
 
     def __init__(self, problem: Problem) -> None:
@@ -124,14 +124,14 @@ class LeastSquaresFit:
     def curvature(self, F: Tensor) -> float:
         return 1.0 / float(self._mu[0])
 
-    def moved(self, F: Tensor, mixture: Mixture) -> None:
+    def update(self, F: Tensor, mixture: Mixture) -> None:
         """Nothing to remember."""
 
     def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
         return mixture.outputs, mixture.bias
 
 
-class MultiplierFit:
+class MultiplierDatafit:
     """interpolate, and mse with a small lam: one step of the augmented Lagrangian for each call of `solve`."""
 
     def __init__(self, problem: Problem) -> None:
@@ -168,7 +168,7 @@ class MultiplierFit:
     def settled(self) -> bool:
         return self._close or float(self._weights[0]) <= self._least
 
-    def follow(self, Lambda: Tensor, maximum: float) -> None:
+    def update_multiplier(self, Lambda: Tensor, maximum: float) -> None:
         """The multiplier moves to the last dual point when the oracle finds the dictionary rich enough."""
         if maximum <= RICH_ENOUGH and self._close:
             self._multiplier = Lambda
@@ -182,7 +182,7 @@ class MultiplierFit:
     def curvature(self, F: Tensor) -> float:
         return 1.0 / float(self._weights[0])
 
-    def moved(self, F: Tensor, mixture: Mixture) -> None:
+    def update(self, F: Tensor, mixture: Mixture) -> None:
         self._residual = float((F - self._problem.Y).norm())
 
     def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor] | None:
@@ -205,7 +205,7 @@ class MultiplierFit:
         return outputs, scaled[-1]
 
 
-class CrossEntropyFit:
+class CrossEntropyDatafit:
     """cross_entropy: quadratic models at the current outputs."""
 
     def __init__(self, problem: Problem) -> None:
@@ -253,7 +253,7 @@ class CrossEntropyFit:
         p = torch.softmax(F, dim=1)
         return float((p * (1.0 - p)).mean()) / (2.0 * self._problem.samples * self._problem.lam)
 
-    def moved(self, F: Tensor, mixture: Mixture) -> None:
+    def update(self, F: Tensor, mixture: Mixture) -> None:
         self._F, self._cost = F, self._objective(F, mixture)
 
     def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
@@ -293,15 +293,15 @@ def largest_mu(problem: Problem) -> float:
     return float(problem.Y.norm()) * float(torch.linalg.matrix_norm(problem.Xt, 2))
 
 
-def make_fit(problem: Problem) -> Fit:
+def make_datafit(problem: Problem) -> Datafit:
     """The fit for the problem's loss and lam.
 
     Raises:
         ProblemError: a loss that is none of covopt's own.
     """
-    kinds = {"mse": LeastSquaresFit, "interpolate": MultiplierFit, "cross_entropy": CrossEntropyFit}
+    kinds = {"mse": LeastSquaresDatafit, "interpolate": MultiplierDatafit, "cross_entropy": CrossEntropyDatafit}
     if problem.loss.name not in kinds:
         raise ProblemError(f"The method cone has no fit for the loss {problem.loss.name}; use the method train.")
     if problem.loss.name == "mse" and problem.samples * problem.lam < LOST_DIGITS * largest_mu(problem):
-        return MultiplierFit(problem)
+        return MultiplierDatafit(problem)
     return kinds[problem.loss.name](problem)

@@ -13,7 +13,7 @@ from covopt.interrupts import interrupted
 from covopt.model.problem import Problem
 from covopt.model.weights import evaluate
 from covopt.oracles.neurons import balance, caratheodory, merge
-from covopt.shallow.datafits import Fit
+from covopt.shallow.datafits import Datafit
 from covopt.shallow.master import Mixture
 from covopt.training.exact_fit import PRODUCTS, nearest_fit
 
@@ -49,7 +49,7 @@ class NetworkBuilder:
         fit: the loss as the master sees it.
     """
 
-    def __init__(self, problem: Problem, X: Float[Tensor, "N r"], Q: Float[Tensor, "r d"], fit: Fit) -> None:
+    def __init__(self, problem: Problem, X: Float[Tensor, "N r"], Q: Float[Tensor, "r d"], fit: Datafit) -> None:
         self.problem, self._X, self._Q, self._fit = problem, X, Q, fit
 
     def of_mixture(self, directions: Float[Tensor, "n r"], Phi: Float[Tensor, "N n"], mixture: Mixture) -> Network:

@@ -1,7 +1,7 @@
 """Newton's method on the outputs of fixed neurons, for cross_entropy.
 
-The quadratic models of CrossEntropyFit see one curvature for each sample, that of its least certain class. Where the
-classes of a sample differ in theirs by orders of magnitude such steps crawl. As long as no v_k vanishes,
+The quadratic models of CrossEntropyDatafit use one curvature for each sample, that of its least certain class. Where
+the classes of a sample differ in theirs by orders of magnitude such steps crawl. As long as no v_k vanishes,
 
     C(Phi V + beta 1 b^T) + lam (2 sum_k |v_k| + |b|^2)
 

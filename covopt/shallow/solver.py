@@ -26,7 +26,7 @@ from covopt.model.units import Units
 from covopt.model.weights import evaluate
 from covopt.oracles.oracle import Answer, Oracle
 from covopt.oracles.search import ConvexConcaveOracle
-from covopt.shallow.datafits import MultiplierFit, largest_mu, make_fit, mixture_outputs
+from covopt.shallow.datafits import MultiplierDatafit, largest_mu, make_datafit, mixture_outputs
 from covopt.shallow.master import Mixture
 from covopt.shallow.networks import Network, NetworkBuilder
 from covopt.shallow.sliding import Eliminated, Joint, SlideOptions, slide
@@ -161,8 +161,8 @@ class ShallowSolver:
         self._X = problem.Xt @ self._Q.T
         self._search = ConvexConcaveOracle(self._X, problem.activation)
         self._random = Starts(self._X, seed)
-        self._fit = make_fit(problem)
-        self._uses_multipliers = isinstance(self._fit, MultiplierFit)
+        self._fit = make_datafit(problem)
+        self._uses_multipliers = isinstance(self._fit, MultiplierDatafit)
         self._networks = NetworkBuilder(problem, self._X, self._Q, self._fit)
         self._incumbent: Network | None = None
         self._searching = exact is None
@@ -313,7 +313,7 @@ class ShallowSolver:
         if not (math.isfinite(total) and bool(torch.isfinite(gradient).all())):  # beyond float64: as if not moved
             return unmoved
         moved = Mixture(sizes, outputs, b, -0.5 * gradient, total, 0.0)
-        self._fit.moved(F, moved)
+        self._fit.update(F, moved)
         return directions, moved
 
     def _objective(self) -> Joint | Eliminated:
@@ -356,8 +356,8 @@ class ShallowSolver:
             values, order = torch.cat([answer.values, found.values]).sort(descending=True)
             answer = Answer(torch.cat([answer.directions, found.directions])[order], values)
         lower = self._bound(Lambda, bound)
-        if isinstance(self._fit, MultiplierFit):
-            self._fit.follow(mixture.Lambda, float(answer.values.max()) if len(answer.values) else 0.0)
+        if isinstance(self._fit, MultiplierDatafit):
+            self._fit.update_multiplier(mixture.Lambda, float(answer.values.max()) if len(answer.values) else 0.0)
         return answer, lower
 
     def _new_atoms(self, state: State) -> Tensor:

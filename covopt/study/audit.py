@@ -18,8 +18,8 @@ from torch import Tensor
 
 from covopt.answer import solve
 from covopt.attempt import SolveOptions
+from covopt.deep.further_training import train_further
 from covopt.deep.layers import report
-from covopt.deep.onward import train_on
 from covopt.deep.pruning import mergeable
 from covopt.deep.solver import DeepOptions, DeepSolver
 from covopt.errors import ProblemError
@@ -176,7 +176,7 @@ def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
     problem, limit = audit.problem, budget.time_limit
     share = FITTED if problem.interpolates else DESCENDED
     until = Budget(share * limit, started=budget.started)
-    found, audit.finished = train_on(problem, [audit.weights], until.spent)
+    found, audit.finished = train_further(problem, [audit.weights], until.spent)
     audit.descended = found[0]
     _offer(audit, found[0])
     until = Budget(SUSPECTED * limit, started=budget.started)

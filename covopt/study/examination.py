@@ -10,9 +10,9 @@ from torch import Tensor
 
 from covopt.attempt import SolveOptions
 from covopt.deep.blocks import solve_block
+from covopt.deep.further_training import train_further
 from covopt.deep.layers import report
-from covopt.deep.missing_neuron import Escape, find_escape
-from covopt.deep.onward import train_on
+from covopt.deep.missing_neuron import MissingNeuron, find_missing_neuron
 from covopt.deep.pruning import parts
 from covopt.loop import Certificate
 from covopt.model.hidden import from_weights, to_weights
@@ -34,7 +34,7 @@ class Examined:
     """
 
     facts: Layer
-    escape: Escape | None
+    escape: MissingNeuron | None
     grown: list[Tensor] | None
     solved: float | None
 
@@ -58,7 +58,8 @@ def examine(
     if Lambda is not None and not bool(Lambda.isfinite().all()):
         Lambda = None
     escapes = [
-        None if Lambda is None else find_escape(problem, weights, layer, Lambda=Lambda, seed=seed) for layer in layers
+        None if Lambda is None else find_missing_neuron(problem, weights, layer, Lambda=Lambda, seed=seed)
+        for layer in layers
     ]
     grown = _grown(problem, weights, escapes, budget.spent)
     found: list[Examined] = []
@@ -78,12 +79,12 @@ def examine(
 
 
 def _grown(
-    problem: Problem, weights: Weights, escapes: Sequence[Escape | None], stop: Callable[[], bool]
+    problem: Problem, weights: Weights, escapes: Sequence[MissingNeuron | None], stop: Callable[[], bool]
 ) -> list[list[Tensor] | None]:
     """The networks with a neuron more, trained on together; None where that neuron lowers the loss in no size."""
     paying = [k for k, escape in enumerate(escapes) if escape is not None and escape.size > 0.0]
     starts = [escape.network(problem, weights) for escape in escapes if escape is not None and escape.size > 0.0]
-    ended = train_on(problem, starts, stop, passes=1)[0]
+    ended = train_further(problem, starts, stop, passes=1)[0]
     grown: list[list[Tensor] | None] = [None] * len(escapes)
     for k, network in zip(paying, ended, strict=True):
         grown[k] = network

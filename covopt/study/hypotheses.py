@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covopt.deep.onward import train_on
+from covopt.deep.further_training import train_further
 from covopt.model.loss import parse_loss
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, gradient
@@ -80,7 +80,7 @@ def _gain(other: Possibility, stop: Callable[[], bool]) -> float:
     before = evaluate(other.problem, other.weights).total
     if not 0.0 < before < torch.inf:
         return torch.inf
-    (weights,), _ = train_on(other.problem, [other.weights], stop, SHORT, passes=1)
+    (weights,), _ = train_further(other.problem, [other.weights], stop, SHORT, passes=1)
     return (before - evaluate(other.problem, weights).total) / before
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from covopt.deep.missing_neuron import Escape
+from covopt.deep.missing_neuron import MissingNeuron
 from covopt.io import record
 from covopt.result import Layer
 
@@ -32,7 +32,7 @@ class LayerAudit:
     """
 
     facts: Layer
-    escape: Escape | None
+    escape: MissingNeuron | None
     solved: float | None
     merging: list[list[int]]
     unbalanced: float
@@ -68,7 +68,7 @@ class LayerAudit:
         if told["direction"] is not None:
             direction, output = (torch.tensor(told[name], dtype=torch.float64) for name in ("direction", "output"))
             value, cost = _number(told["stationarity"]), _number(told["loss_with_neuron"])
-            escape = Escape(facts.layer, value, direction, output, cost, math.nan)
+            escape = MissingNeuron(facts.layer, value, direction, output, cost, math.nan)
         return cls(
             facts=facts,
             escape=escape,

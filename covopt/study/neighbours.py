@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from covopt.deep.missing_neuron import find_escape
+from covopt.deep.missing_neuron import find_missing_neuron
 from covopt.deep.pruning import parts, with_parts
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
@@ -85,7 +85,7 @@ def _with_missing(
     place = _varied(problem, layer)
     if len(weights[place - 1]) >= widths[place - 1]:
         return None
-    escape = find_escape(problem, weights, place, starts=ESCAPES, seed=seed)
+    escape = find_missing_neuron(problem, weights, place, starts=ESCAPES, seed=seed)
     return escape.network(problem, weights) if escape.size > 0.0 else None
 
 

@@ -1,4 +1,4 @@
-"""Training on: from given weights down to where descents of the loss end, and no neuron more.
+"""Further training: from given weights down to where descents of the loss end, without adding neurons.
 
 Ordinary training ends near kinks, z_i = 0 for some samples, about which Adam hovers: the gradient there is large, and
 yet little is to be gained. So what is left is measured and not read off the gradient: L-BFGS on the loss itself, kinks
@@ -24,7 +24,7 @@ PASS = HomotopyOptions(factors=(0.0,), slow=1e-6, window=100, memory=20)
 STALL_GAIN, PASSES = 1e-4, 10
 
 
-def train_on(
+def train_further(
     problem: Problem,
     networks: Sequence[Weights],
     stop: Callable[[], bool] = lambda: False,
