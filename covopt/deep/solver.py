@@ -1,8 +1,9 @@
 """Networks of depth L >= 3: many starts, refined layer by layer over the cones S (MATH.md sections 3 and 5).
 
 The objective is not convex across layers, and its local minima differ by percents (they differ in the ranks of their
-middle layers), so the solver draws many starts: a batch of different widths descends through smoothed kinks
-(homotopy.py), and the best of each batch are refined. Between batches, and at the end until it gains nothing, the best
+middle layers), so the solver has many starts (starts.py): the answer of two layers with identity layers inserted; at a
+large depth networks whose ends descend first, one for each rank; and draws, a batch of which descends through smoothed
+kinks (homotopy.py), the best of each being refined. Between batches, and at the end until it gains nothing, the best
 network of all is improved: its layer blocks, from the last one down, are shallow problems (blocks.py), whose oracle
 grows and drops neurons, and all weights move together between them. Every step is confirmed by evaluating the loss.
 
@@ -20,11 +21,14 @@ from torch import Tensor
 
 from covopt.attempt import SolveOptions
 from covopt.deep.blocks import solve_block
+from covopt.deep.exact_fits import descend_exactly
+from covopt.deep.insertion import in_balance
 from covopt.deep.pruning import parts, reduced, with_parts
+from covopt.deep.starts import ENDS, ends_first, from_two_layers
 from covopt.loop import Budget, Progress, Status
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
-from covopt.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly
+from covopt.training.exact_fit import explored_problem, fit_exactly
 from covopt.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
 from covopt.training.simple import short_descents, simple_networks
 from covopt.training.trainer import initial
@@ -33,6 +37,12 @@ from covopt.training.trainer import initial
 # that of two exact fits the looser one never wins by its looseness.
 MISFIT_CHARGE = 10.0
 
+# Of the deepened answers of two layers and of the networks that are built ends first, so many descend.
+DEEPENED, BUILT = 2, 3
+# Ranks that are built ends first in one step.
+RANKS = 6
+# A copy that an exact fit descends from has so many more neurons in each layer, of this relative strength.
+MORE, STRENGTH = 12, 0.3
 # Widths of the draws relative to the usual one, and scales of the draws, in turns.
 SPREAD, SCALES = (1.0, 1.5, 2.0), (0.5, 0.35, 0.2)
 # Networks of a batch that are refined, at most, and only those whose cost is at most this much above the best one's.
@@ -68,6 +78,8 @@ class State:
     Attributes:
         best: the best network so far; cost: its cost.
         costs: of each start so far, the lowest that came of it.
+        waiting: networks at full depth that are still to descend, the most promising last.
+        ranks: the next ranks to be built ends first; none where that is over.
         pool: starts explored but not refined yet.
         stalled: whether the last pass over the blocks gained nothing.
         due: whether the best network is improved before the next batch.
@@ -76,6 +88,8 @@ class State:
     best: list[Tensor]
     cost: float
     costs: list[float] = field(default_factory=list)
+    waiting: list[list[Tensor]] = field(default_factory=list)
+    ranks: range = range(0)
     pool: list[int] = field(default_factory=list)
     networks: dict[int, list[Tensor]] = field(default_factory=dict)
     stalled: bool = False
@@ -109,12 +123,13 @@ class DeepSolver:
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
     def init(self, budget: Budget) -> State:
-        """The best network of those that are there at once (simple.py), or the one to start from."""
+        """The best network of those that are there at once (simple.py, starts.py), or the one to start from."""
         sizes = [self.problem.X.shape[1], *[0] * (self.problem.depth - 1), self.problem.Y.shape[1]]
         empty = [self.problem.X.new_zeros(n, below + 1) for below, n in pairwise(sizes)]
         state = State(empty, self._cost(empty))
         for weights in filter(self._narrow, simple_networks(self.problem)):
             self._keep(state, weights)
+            self._keep(state, in_balance(weights))
         if self._init is not None:
             given = [W.to(self.problem.X) for W in self._init]
             self._keep(state, given)
@@ -129,6 +144,12 @@ class DeepSolver:
         if state.pool:
             with budget.phase("refining"):
                 self._refine(state, budget)
+        elif state.ranks and (not state.waiting or state.ranks.start == 1):
+            with budget.phase("ends first"):
+                self._build(state, budget)
+        elif state.waiting:
+            with budget.phase("refining"):
+                self._settle(state, budget)
         elif not state.due and self._drawing(state):
             with budget.phase("exploring"):
                 self._explore(state, budget)
@@ -139,7 +160,7 @@ class DeepSolver:
 
     def finished(self, state: State) -> Status | None:
         """CONVERGED after a stalled pass over the blocks, when all starts are drawn."""
-        done = state.stalled and not state.pool and not self._drawing(state)
+        done = state.stalled and not (state.pool or state.waiting or state.ranks or self._drawing(state))
         return Status.CONVERGED if done else None
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
@@ -152,6 +173,10 @@ class DeepSolver:
         first, options = len(state.costs), self.options
         if state.pool:
             return f"refining the best of {first} starts"
+        if state.ranks and (not state.waiting or state.ranks.start == 1):
+            return f"networks of ranks {state.ranks.start} to {state.ranks.stop - 1}, ends first"
+        if state.waiting:
+            return "descending from deepened networks"
         if not state.due and self._drawing(state):
             return f"starts {first + 1} to {min(first + options.batch, options.starts)} of {options.starts}"
         return "improving the best network"
@@ -175,11 +200,40 @@ class DeepSolver:
         state.networks, state.due = {k: found[k - first] for k in state.pool}, True
 
     def _begin(self, state: State, budget: Budget) -> None:
-        """Short descents, of small problems: the clock may not leave more."""
+        """The answer of two layers, deepened; and short descents, of small problems: the clock may leave no more."""
+        found = list(filter(self._narrow, from_two_layers(self.problem, budget, self._seed)))
+        for weights in found:
+            self._keep(state, weights)
+        state.waiting = found[:DEEPENED][::-1]
+        if self.problem.depth > ENDS and not self.problem.activation.is_linear:
+            state.ranks = range(1, min(RANKS, self._most_ranks()) + 1)
         simple = list(filter(self._narrow, simple_networks(self.problem)))
         generator = torch.Generator().manual_seed(self._seed)
         for weights in short_descents(self.problem, simple, generator, budget.spent, self._max_width):
             self._keep(state, weights)
+
+    def _build(self, state: State, budget: Budget) -> None:
+        """Networks of several ranks, ends first; more of them, should the highest rank promise the most."""
+        found = ends_first(self.problem, state.ranks, self._usual_width(), self._seed, budget.spent)
+        found = [each for each in found if self._narrow(each.weights)][:BUILT]
+        for each in found:
+            self._keep(state, each.weights)
+        state.waiting = sorted(
+            [*state.waiting, *(each.weights for each in found)],
+            key=lambda weights: -evaluate(self._smooth, weights).total,
+        )
+        stop = state.ranks.stop
+        more = bool(found) and found[0].rank == stop - 1 and not budget.spent()
+        state.ranks = range(stop, min(stop + RANKS, self._most_ranks() + 1)) if more else range(0)
+
+    def _settle(self, state: State, budget: Budget) -> None:
+        """One of the waiting networks, down to where its descent ends."""
+        weights = state.waiting.pop()
+        if self.problem.interpolates:
+            weights = self._wider(weights, MORE, STRENGTH)
+        for found in self._descend([weights], POLISHING, budget):
+            self._keep(state, found)
+        state.due = True
 
     def _refine(self, state: State, budget: Budget) -> None:
         """The pool's networks, down to the kinks."""
@@ -218,7 +272,7 @@ class DeepSolver:
         """Descents of the loss itself; for `interpolate` the method of multipliers, which ends at an exact fit."""
         if not self.problem.interpolates:
             return descend(self.problem, networks, options, budget.spent)
-        return [fit_by_multipliers(self.problem, weights, options, budget.spent) for weights in networks]
+        return [descend_exactly(self.problem, weights, options, budget.spent) for weights in networks]
 
     def _cost(self, weights: Weights) -> float:
         """The cost; for `interpolate` with what the misfit may have saved, and infinite where that is too much."""
@@ -247,20 +301,29 @@ class DeepSolver:
     def _narrow(self, weights: Weights) -> bool:
         return self._max_width is None or max(len(W) for W in weights[:-1]) <= self._max_width
 
+    def _usual_width(self) -> int:
+        return round(max(10.0, 2.0 * self.problem.Y.shape[1], 3.0 * math.sqrt(self.problem.samples)))
+
+    def _most_ranks(self) -> int:
+        """No more dimensions than of the inputs or of the outputs, and one for their mean."""
+        return min(self.problem.samples, self.problem.X.shape[1], self.problem.Y.shape[1]) + 1
+
     def _draw(self, number: int) -> list[Tensor]:
         """A start: narrow and small, since the lowest minima, of low rank, are met more often from there."""
-        outputs, samples = self.problem.Y.shape[1], self.problem.samples
-        usual = max(10.0, 2.0 * outputs, 3.0 * math.sqrt(samples))
-        width = round(usual * SPREAD[number % len(SPREAD)])
+        width = round(self._usual_width() * SPREAD[number % len(SPREAD)])
         widths = [min(width, self._max_width or width)] * (self.problem.depth - 1)
-        scale = SCALES[number % len(SCALES)]
+        # What a signal is worth behind L layers is as at depth 3, at which the scales were chosen.
+        scale = SCALES[number % len(SCALES)] ** (3.0 / self.problem.depth)
         return initial(self._smooth, widths, _mixed(self._seed, number), scale)
 
     def _widened(self, weights: list[Tensor], part: float, strength: float) -> list[Tensor]:
         """A copy with more neurons of random weights in each hidden layer, small enough to stay in its basin."""
-        for layer in range(1, self.problem.depth):
+        return self._wider(weights, [math.ceil(part * len(W)) for W in weights[:-1]], strength)
+
+    def _wider(self, weights: list[Tensor], more: list[int] | int, strength: float) -> list[Tensor]:
+        numbers = [more] * (self.problem.depth - 1) if isinstance(more, int) else more
+        for layer, new in enumerate(numbers, start=1):
             incoming, outgoing = parts(weights, layer)
-            new = math.ceil(part * len(incoming))
             if self._max_width is not None:
                 new = max(0, min(new, self._max_width - len(incoming)))
             grown = [torch.cat([old, self._noise(new, old, strength)]) for old in (incoming, outgoing)]

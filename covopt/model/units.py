@@ -83,6 +83,16 @@ class Units:
         return replace(line, cost=self.cost * line.cost)
 
 
+def at_depth(problem: Problem, depth: int) -> Problem:
+    """The same question for networks of another depth, the inputs and targets in the same units.
+
+    Of a weight, c = (t / s)^(1/L), there is one for each depth; taper = 1 / c, and lam' = lam c^2 / t^2.
+    """
+    taper = problem.taper ** (problem.depth / depth)
+    lam = problem.lam if problem.interpolates else problem.lam * (problem.taper / taper) ** 2
+    return replace(problem, depth=depth, taper=taper, lam=lam)
+
+
 def check_strength(problem: Problem) -> None:
     """Raise a ProblemError for mse where what lam asks for is lost in the rounding of the fit, eps^2 |Y|^2."""
     if problem.loss.name != "mse":

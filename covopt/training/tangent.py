@@ -1,0 +1,178 @@
+"""Exact fits made exact, and moved along the set of exact fits towards less weight: F(W) = Y, min |W|^2.
+
+Good networks keep many samples at kinks, z = 0, and there the derivative of F jumps: a Newton step for F = Y alone
+crosses kinks and gains nothing, however short it is. So pre-activations near a kink are held at it, z_k(W) = 0, beside
+F = Y: around such a point all that is kept is smooth. J (q, P) is the derivative of what is kept in all weights, formed
+layer by layer: with B the derivative of a row in Z_l, its part for layer l is the product of B and Zs_{l-1}.
+
+* **Restoring.** Gauss-Newton steps of least norm, D = J^+ r, r what is off, halved until that shrinks.
+* **Descending.** On the linearised constraints |W + D|^2 is least at D = J^+ (J W + r) - W: the step of sequential
+  quadratic programming without the curvature of the constraints, which a line search replaces. Each trial is restored.
+
+Source: Nocedal, Wright, Numerical Optimization, 18.1 and 18.3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, preactivations
+
+# Pre-activations below this part of their layer's root mean square are held at their kink; the best of these counts.
+NEAR = (1e-2, 3e-2, 3e-3, 1e-3, 0.0)
+# Eigenvalues of J J^T below this part of the largest count as zero.
+RANK = 1e-14
+# Gauss-Newton steps, at most, of a start and of a trial; halvings of one; the misfit at which they end, over max |Y|.
+STEPS, TRIAL, HALVINGS, ROUNDED = 30, 6, 10, 1e-13
+# Steps along the exact fits, at most; the shortest; and the gain of WINDOW steps, relative, below which they end.
+DESCENTS, SHORTEST, WINDOW, SLOW = 200, 1e-4, 10, 1e-5
+# What a fit may be off, over max |Y|, to be gone on from: far less than what is allowed.
+EXACT = 1e-10
+# The entries of the largest J that is formed.
+LARGEST = 2e7
+
+Kinks = list[Bool[Tensor, "N _"]]
+"""For each hidden layer, the pre-activations that are held at zero."""
+
+
+class Kept(NamedTuple):
+    """What is kept: its derivative in W_1 ... W_L, one after another, and what is off."""
+
+    J: Float[Tensor, "q P"]
+    off: Float[Tensor, " q"]
+
+
+def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor] | None:
+    """The exact fit of least |W|^2 that is found from a network that nearly fits; None where none is found.
+
+    Args:
+        problem: its loss is `interpolate`.
+        weights: W_1 ... W_L, at the end of a descent of the fit with a small penalty.
+        stop: asked before each step.
+    """
+    best: list[Tensor] | None = None
+    for near in NEAR:
+        kinks = near_kinks(problem, weights, near)
+        rows = problem.Y.numel() + sum(int(mask.sum()) for mask in kinks)
+        if rows * sum(W.numel() for W in weights) > LARGEST or (best is not None and stop()):
+            continue
+        fitted = restored(problem, weights, kinks)
+        if not _fits(problem, fitted):
+            continue
+        lighter = lightened(problem, fitted, kinks, stop)
+        if best is None or _size(lighter) < _size(best):
+            best = lighter
+    return best
+
+
+def near_kinks(problem: Problem, weights: Weights, near: float) -> Kinks:
+    """The pre-activations of each hidden layer that are below `near` of the layer's root mean square."""
+    Z = preactivations(problem, weights)[:-1]
+    return [z.abs() <= near * z.square().mean().sqrt() if z.numel() else z > 0.0 for z in Z]
+
+
+def kept(problem: Problem, weights: Weights, kinks: Kinks) -> Kept:
+    """The derivative of the outputs and of the pre-activations at kinks, and by how much they are off."""
+    Z = preactivations(problem, weights)
+    N, m = Z[-1].shape
+    samples = torch.arange(N, device=Z[-1].device).repeat_interleave(m)
+    J = [_rows(problem, weights, Z, problem.depth, samples, torch.eye(m).to(Z[-1]).repeat(N, 1))]
+    off = [(problem.Y - Z[-1]).flatten()]
+    for layer, mask in enumerate(kinks, start=1):
+        samples, neurons = mask.nonzero(as_tuple=True)
+        if len(samples):
+            B = torch.nn.functional.one_hot(neurons, mask.shape[1]).to(Z[-1])
+            J.append(_rows(problem, weights, Z, layer, samples, B))
+            off.append(-Z[layer - 1][samples, neurons])
+    return Kept(torch.cat(J), torch.cat(off))
+
+
+def restored(problem: Problem, weights: Weights, kinks: Kinks, steps: int = STEPS) -> list[Tensor]:
+    """The network that Gauss-Newton steps of least norm lead to: it fits exactly, or as nearly as they get."""
+    current, rounded = list(weights), ROUNDED * float(problem.Y.abs().max())
+    now = kept(problem, current, kinks)
+    for _ in range(steps):
+        misfit = float(now.off.abs().max())
+        if misfit <= rounded or not math.isfinite(misfit):
+            break
+        step = _shaped(_least(now.J, now.off), current)
+        for halving in range(HALVINGS):
+            trial = [W + 0.5**halving * D for W, D in zip(current, step, strict=True)]
+            then = kept(problem, trial, kinks)
+            if float(then.off.norm()) < (1.0 - 0.1 * 0.5**halving) * float(now.off.norm()):
+                break
+        else:
+            break
+        current, now = trial, then
+    return current
+
+
+def lightened(
+    problem: Problem, weights: Weights, kinks: Kinks, stop: Callable[[], bool] = lambda: False
+) -> list[Tensor]:
+    """An exact fit of less |W|^2, along the exact fits from one of them."""
+    current, sizes, length = list(weights), [_size(weights)], 1.0
+    for _ in range(DESCENTS):
+        if stop():
+            break
+        now, flat = kept(problem, current, kinks), _flat(current)
+        step = _shaped(_least(now.J, now.J @ flat + now.off) - flat, current)
+        while length >= SHORTEST:
+            moved = [W + length * D for W, D in zip(current, step, strict=True)]
+            trial = restored(problem, moved, kinks, TRIAL)
+            if _size(trial) < sizes[-1] and _fits(problem, trial):
+                break
+            length *= 0.5
+        else:
+            break
+        current, length = trial, min(1.0, 2.0 * length)
+        sizes.append(_size(current))
+        if len(sizes) > WINDOW and sizes[-1 - WINDOW] - sizes[-1] <= SLOW * sizes[-1]:
+            break
+    return current
+
+
+def _rows(
+    problem: Problem, weights: Weights, Z: list[Tensor], layer: int, samples: Int[Tensor, " q"], B: Float[Tensor, "q n"]
+) -> Float[Tensor, "q P"]:
+    """The derivative of B . Z_l, of one sample for each row, in the entries of W_1 ... W_L."""
+    pieces = [B.new_zeros(len(B), W.numel()) for W in weights]
+    for below in range(layer, 0, -1):
+        Zs = problem.Xt if below == 1 else problem.appended(Z[below - 2], below - 1)
+        pieces[below - 1] = (B[:, :, None] * Zs[samples][:, None, :]).flatten(1)
+        if below > 1:
+            B = (B @ weights[below - 1][:, :-1]) * problem.activation.derivative(Z[below - 2][samples])
+    return torch.cat(pieces, dim=1)
+
+
+def _least(J: Float[Tensor, "q P"], r: Float[Tensor, " q"]) -> Float[Tensor, " P"]:
+    """J^+ r, by the eigenvalues of J J^T, with one step of refinement."""
+    values, U = torch.linalg.eigh(J @ J.T)
+    inverse = torch.where(values > RANK * values[-1], 1.0 / values, 0.0)
+    first = J.T @ (U @ (inverse * (U.T @ r)))
+    return first + J.T @ (U @ (inverse * (U.T @ (r - J @ first))))
+
+
+def _fits(problem: Problem, weights: Weights) -> bool:
+    off = float((problem.Y - preactivations(problem, weights)[-1]).abs().max())
+    return off <= EXACT * float(problem.Y.abs().max())
+
+
+def _size(weights: Weights) -> float:
+    return sum(float(W.square().sum()) for W in weights)
+
+
+def _flat(weights: Weights) -> Float[Tensor, " P"]:
+    return torch.cat([W.flatten() for W in weights])
+
+
+def _shaped(flat: Float[Tensor, " P"], like: Weights) -> list[Tensor]:
+    pieces = flat.split([W.numel() for W in like])
+    return [piece.view_as(W) for piece, W in zip(pieces, like, strict=True)]
