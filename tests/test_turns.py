@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
 import covopt
-from covopt.attempt import SolveOptions
+from covopt.attempt import Attempt, SolveOptions
 from covopt.certify.certifiers import RELAXATION, Aim
 from covopt.certify.dual import Proof
 from covopt.certify.pace import Pace
@@ -17,7 +18,7 @@ from covopt.certify.proofs import attainable
 from covopt.loop import Budget, Certificate, Progress, Status
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
-from covopt.oracles.oracle import Answer
+from covopt.oracles.oracle import Answer, Wrap
 from covopt.shallow import alternation
 from covopt.text import words
 
@@ -178,3 +179,39 @@ def test_the_solver_may_go_on_while_the_cost_falls(monkeypatch: pytest.MonkeyPat
     assert work._falls_fast(outcome, 0.0)
     outcome.history = [Progress(0, 1.0, 1.001 * now, None, 1), Progress(1, 9.0, now, None, 1)]
     assert not work._falls_fast(outcome, 0.0)
+
+
+class Around:
+    """Counts an oracle's calls, and answers from memory what was asked before; hands on all else as it comes."""
+
+    def __init__(self, oracle: Callable[..., Answer]) -> None:
+        self.oracle, self.calls = oracle, 0
+        self.answers: dict[object, Answer] = {}
+
+    def __call__(self, Lambda: torch.Tensor, starts: torch.Tensor, **how: object) -> Answer:
+        self.calls += 1
+        asked = Lambda.numpy().tobytes(), starts.numpy().tobytes(), how.get("options")
+        if asked not in self.answers:
+            self.answers[asked] = self.oracle(Lambda, starts, **how)
+        return self.answers[asked]
+
+
+@pytest.mark.parametrize(("d", "activation"), [(1, "relu"), (2, "leaky:0.2"), (3, "linear"), (5, "relu")])
+def test_an_oracle_may_be_wrapped(d: int, activation: str) -> None:
+    """The arrangement on the circle, that on the sphere, singular vectors, and the search: the same network."""
+    X, Y = gaussian(12, d)
+    problem = make_problem(X, Y, lam=0.05, activation=activation)
+    around: list[Around] = []
+
+    def wrap(oracle: Callable[..., Answer]) -> Around:
+        around.append(Around(oracle))
+        return around[-1]
+
+    def solved(wrap: Wrap) -> Attempt:
+        return alternation.Alternation(problem, SolveOptions(Budget(60.0), certify="fast"), wrap=wrap).solve()
+
+    plain, wrapped = solved(lambda oracle: oracle), solved(wrap)
+    assert around[0].calls > 0
+    assert wrapped.status == plain.status
+    assert all(torch.equal(V, W) for V, W in zip(plain.weights, wrapped.weights, strict=True))
+    assert (plain.proof and plain.proof.lower) == (wrapped.proof and wrapped.proof.lower)

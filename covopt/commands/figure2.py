@@ -12,13 +12,10 @@ from covopt.commands import options
 from covopt.commands.common import (
     INTERRUPTED,
     check_device,
-    check_force,
     deliver,
     interruptible,
     print_table,
-    store,
 )
-from covopt.commands.progress import progress_line
 from covopt.loop import Status
 
 
@@ -38,7 +35,9 @@ Images = Annotated[
 ]
 
 
+@options.flat()
 def figure2_command(
+    *,
     panel: Which,
     lam: Strengths = None,
     width: Widths = None,
@@ -47,24 +46,19 @@ def figure2_command(
     seed: options.Seed = 0,
     device: options.Device = "cpu",
     data_dir: Images = None,
-    out: options.Out = None,
-    force: options.Force = False,
-    progress: options.ShowProgress = False,
-    as_json: options.Json = False,
+    output: options.Output,
 ) -> None:
     """Figure 2 of the paper: train and test loss against the width, 20 widths and three trials of each.
 
     digits: cross-entropy on 1,000 images; teacher: a depth-3 teacher, mean squared error.
     """
     with interruptible():
-        from covopt.io import record, storing
+        from covopt.io import record
         from covopt.study import figure2 as study
 
-        check_force(force, out)
-        if out is not None:
-            storing.check_free(out, force)
+        output.check()
         check_device(device)
-        with progress_line(time_limit, progress) as show:
+        with output.following(time_limit) as show:
             found = study.figure2(
                 panel.value,
                 strengths=lam or None,
@@ -78,11 +72,11 @@ def figure2_command(
             )
 
     def show_answer() -> None:
-        if as_json:
+        if output.as_json:
             print(record.as_json(found.summary()))
         else:
             print_table(("lam", "width", "train loss", "test loss"), found.rows())
 
-    deliver(show_answer, lambda: store(found, "The figure", out, force, as_json))
+    deliver(show_answer, lambda: output.store(found, "The figure"))
     if found.status is Status.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)

@@ -1,163 +1,187 @@
-"""The options that several commands share, each declared once, and their allowed values."""
+"""The options that several commands share, each declared once, in groups that know what is done with them.
 
-from __future__ import annotations
+Annotations are evaluated as they are read: as texts they would cost `covopt --help` 15 ms.
+"""
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
+from functools import partial
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from covopt.commands.common import Answer, check_force, store
+from covopt.commands.progress import progress_line
 
-class Loss(StrEnum):
-    """Names of the losses."""
+if TYPE_CHECKING:
+    from covopt.io.data import Dataset
+    from covopt.loop import Callback
 
-    MSE = "mse"
-    CROSS_ENTROPY = "cross_entropy"
-    INTERPOLATE = "interpolate"
-
-
-class Scale(StrEnum):
-    """Ways to scale the inputs."""
-
-    NONE = "none"
-    MAX = "max"
-    STANDARD = "standard"
-
-
-class Task(StrEnum):
-    """What targets are."""
-
-    REGRESSION = "regression"
-    CLASSIFICATION = "classification"
+# The four panels of --help.
+_data, _question, _solving, _output = (
+    partial(typer.Option, rich_help_panel=panel) for panel in ("Data", "Question", "Solving", "Output")
+)
 
 
 class Method(StrEnum):
-    """Ways to solve."""
+    """Ways to solve. Other words are Literals, of which typer takes no list."""
 
     CONE = "cone"
     HIDDEN = "hidden"
     TRAIN = "train"
 
 
-class Certify(StrEnum):
-    """How much work to spend on the proof."""
-
-    NONE = "none"
-    FAST = "fast"
-    FULL = "full"
-    AUTO = "auto"
-
-
-# The options that several commands share, in the four panels of --help.
-_DATA, _QUESTION, _SOLVING, _OUTPUT = "Data", "Question", "Solving", "Output"
-Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        help="A file (.npz with X and Y or y; .csv or .parquet with --target; .pt with tensors X, Y), or a name:"
-        " digits, iris, wine, breast_cancer, diabetes, linnerud, mnist.",
-    ),
-]
-Target = Annotated[
-    str | None, typer.Option(help="Table column with the targets.", metavar="COLUMN", rich_help_panel=_DATA)
-]
-TaskName = Annotated[
-    Task | None,
-    typer.Option(
-        help="Treat targets as numbers or as classes; by default, integers and texts are classes.",
-        rich_help_panel=_DATA,
-    ),
-]
-Drop = Annotated[
-    list[str] | None,
-    typer.Option("--drop", help="Table column to leave out; repeatable.", metavar="COLUMN", rich_help_panel=_DATA),
-]
-OneHot = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--one-hot",
-        help="Table column whose texts become 0/1 columns; repeatable.",
-        metavar="COLUMN",
-        rich_help_panel=_DATA,
-    ),
-]
-Rows = Annotated[
-    int | None,
-    typer.Option(help="Use N rows: the first ones, or with --shuffle random ones.", metavar="N", rich_help_panel=_DATA),
-]
-Shuffle = Annotated[
-    int | None, typer.Option(help="Draw the N rows at random with this seed.", metavar="SEED", rich_help_panel=_DATA)
-]
-Scaling = Annotated[
-    Scale, typer.Option(help="max: divide X by max|X|; standard: mean 0, deviation 1.", rich_help_panel=_DATA)
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(help="Directory with the mnist files (default: OpenML).", metavar="DIR", rich_help_panel=_DATA),
-]
-Depth = Annotated[int, typer.Option(help="Layers of weights.", metavar="L", rich_help_panel=_QUESTION)]
-Bias = Annotated[float, typer.Option(help="Amount of bias; 0: none.", metavar="BETA", rich_help_panel=_QUESTION)]
-Lam = Annotated[
-    float | None,
-    typer.Option(
-        help="Strength of the penalty; default: none, which gives the representation cost.",
-        metavar="LAM",
-        rich_help_panel=_QUESTION,
-    ),
-]
-LossName = Annotated[
-    Loss | None, typer.Option(help="Default: mse with --lam, interpolate without.", rich_help_panel=_QUESTION)
-]
-ActivationName = Annotated[
-    str, typer.Option(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME", rich_help_panel=_QUESTION)
-]
-MethodName = Annotated[
-    Method,
-    typer.Option(
-        help="cone: Frank-Wolfe over covariances; hidden: descent on representations; train: ordinary training.",
-        rich_help_panel=_SOLVING,
-    ),
-]
-Proof = Annotated[
-    Certify,
-    typer.Option(
-        help="Work to spend on the proof. fast: what the search provides; full: all the time left; auto: the time left,"
-        " while it pays off.",
-        rich_help_panel=_SOLVING,
-    ),
-]
-Width = Annotated[
-    int | None,
-    typer.Option(help="Width of every hidden layer, for hidden and train.", metavar="N", rich_help_panel=_SOLVING),
-]
-MaxWidth = Annotated[
-    int | None,
-    typer.Option(
-        help="Largest width of a hidden layer, for cone at depth >= 3.", metavar="N", rich_help_panel=_SOLVING
-    ),
-]
-Starts = Annotated[
-    int | None,
-    typer.Option(help="Number of random draws, descents or trainings.", metavar="N", rich_help_panel=_SOLVING),
-]
-Gap = Annotated[float, typer.Option(help="Stop at this proved relative gap.", metavar="GAP", rich_help_panel=_SOLVING)]
-TimeLimit = Annotated[
-    float,
-    typer.Option(
-        help="Time limit; the answer is the best network so far.", metavar="SECONDS", rich_help_panel=_SOLVING
-    ),
-]
-Seed = Annotated[int, typer.Option(help="Seed of the random starts.", metavar="SEED", rich_help_panel=_SOLVING)]
-Device = Annotated[str, typer.Option(help="Device: cpu or cuda.", metavar="NAME", rich_help_panel=_SOLVING)]
-Init = Annotated[Path | None, typer.Option(help="Start from a stored run.", metavar="RUN", rich_help_panel=_SOLVING)]
-Out = Annotated[
-    Path | None, typer.Option(help="Write the run into a new directory.", metavar="DIR", rich_help_panel=_OUTPUT)
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in DIR.", rich_help_panel=_OUTPUT)]
-ShowProgress = Annotated[
-    bool,
-    typer.Option("--progress", help="Without a terminal: print a progress line every 5 s.", rich_help_panel=_OUTPUT),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)]
+# What commands also take by itself, without the rest of its group.
+TimeLimit = Annotated[float, _solving(help="Time limit; the answer is the best network so far.", metavar="SECONDS")]
+Seed = Annotated[int, _solving(help="Seed of the random starts.", metavar="SEED")]
+Device = Annotated[str, _solving(help="Device: cpu or cuda.", metavar="NAME")]
+Init = Annotated[Path | None, _solving(help="Start from a stored run.", metavar="RUN")]
+Json = Annotated[bool, _output("--json", help="Print one JSON object.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A directory written by --out.")]
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set, and how it is read."""
+
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="A file (.npz with X and Y or y; .csv or .parquet with --target; .pt with tensors X, Y), or a name:"
+            " digits, iris, wine, breast_cancer, diabetes, linnerud, mnist.",
+        ),
+    ]
+    target: Annotated[str | None, _data(help="Table column with the targets.", metavar="COLUMN")] = None
+    task: Annotated[
+        Literal["regression", "classification"] | None,
+        _data(help="Treat targets as numbers or as classes; by default, integers and texts are classes."),
+    ] = None
+    drop: Annotated[
+        list[str] | None, _data("--drop", help="Table column to leave out; repeatable.", metavar="COLUMN")
+    ] = None
+    one_hot: Annotated[
+        list[str] | None,
+        _data("--one-hot", help="Table column whose texts become 0/1 columns; repeatable.", metavar="COLUMN"),
+    ] = None
+    rows: Annotated[
+        int | None, _data(help="Use N rows: the first ones, or with --shuffle random ones.", metavar="N")
+    ] = None
+    shuffle: Annotated[int | None, _data(help="Draw the N rows at random with this seed.", metavar="SEED")] = None
+    scale: Annotated[
+        Literal["none", "max", "standard"], _data(help="max: divide X by max|X|; standard: mean 0, deviation 1.")
+    ] = "none"
+    data_dir: Annotated[Path | None, _data(help="Directory with the mnist files (default: OpenML).", metavar="DIR")] = (
+        None
+    )
+
+    def read(self) -> "Dataset":
+        """Read it."""
+        from covopt.io.data import read_data
+
+        given = dict(vars(self), drop=self.drop or (), one_hot=self.one_hot or ())
+        return read_data(given.pop("data"), **given)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of the data; as keywords, what `covopt.solve` calls them."""
+
+    depth: Annotated[int, _question(help="Layers of weights.", metavar="L")] = 2
+    bias: Annotated[float, _question(help="Amount of bias; 0: none.", metavar="BETA")] = 1.0
+    lam: Annotated[
+        float | None,
+        _question(help="Strength of the penalty; default: none, which gives the representation cost.", metavar="LAM"),
+    ] = None
+    loss: Annotated[
+        Literal["mse", "cross_entropy", "interpolate"] | None,
+        _question(help="Default: mse with --lam, interpolate without."),
+    ] = None
+    activation: Annotated[str, _question(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")] = "relu"
+
+
+@dataclass(frozen=True)
+class Solving:
+    """How hard to try; as keywords, what `covopt.solve` calls them."""
+
+    certify: Annotated[
+        Literal["none", "fast", "full", "auto"],
+        _solving(
+            help="Work to spend on the proof. fast: what the search provides; full: all the time left; auto: the time"
+            " left, while it pays off."
+        ),
+    ] = "auto"
+    gap: Annotated[float, _solving(help="Stop at this proved relative gap.", metavar="GAP")] = 1e-4
+    time_limit: TimeLimit = 300.0
+    seed: Seed = 0
+    device: Device = "cpu"
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the answer goes, and what is told of it on the way."""
+
+    out: Annotated[Path | None, _output(help="Write the run into a new directory.", metavar="DIR")] = None
+    force: Annotated[bool, _output("--force", help="Replace an earlier run in DIR.")] = False
+    progress: Annotated[bool, _output("--progress", help="Without a terminal: print a progress line every 5 s.")] = (
+        False
+    )
+    as_json: Json = False
+
+    def check(self, *others: Path | None) -> None:
+        """Refuse what could not be written in the end; `others` are targets beside --out that --force replaces."""
+        from covopt.io import storing
+
+        check_force(self.force, *others, self.out)
+        if self.out is not None:
+            storing.check_free(self.out, self.force)
+
+    def following(self, time_limit: float) -> "AbstractContextManager[Callback | None]":
+        """The line of progress."""
+        return progress_line(time_limit, self.progress)
+
+    def store(self, answer: Answer, name: str, data: "Dataset | None" = None) -> None:
+        """Store an answer with its report, if --out asks for it, and say where; `name` says what it is."""
+        store(answer, name, self.out, self.force, self.as_json, data)
+
+
+def flat(**defaults: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make of a command that takes groups of options one that takes the options, as typer wants it.
+
+    Args:
+        defaults: of this command, where they are not its groups' own.
+    """
+
+    def flatten(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
+
+        def called(**given: Any) -> None:
+            made = {
+                name: group(**{each.name: given.pop(each.name) for each in fields(group)})
+                for name, group in groups.items()
+            }
+            command(**made, **given)
+
+        asked = [each for name, given in signature(command).parameters.items() for each in _options(hints[name], given)]
+        asked = [each.replace(default=defaults.get(each.name, each.default)) for each in asked]
+        asked.sort(key=lambda each: each.default is not each.empty)  # what must be given comes first, as in Python
+        called.__signature__ = Signature(asked)  # type: ignore[attr-defined]
+        called.__doc__ = command.__doc__
+        return called
+
+    return flatten
+
+
+def _options(hint: Any, given: Parameter) -> Iterator[Parameter]:
+    """A parameter of a command, or in place of a group's its fields."""
+    if not (isinstance(hint, type) and is_dataclass(hint)):
+        yield given.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint)
+        return
+    hints = get_type_hints(hint, include_extras=True)
+    for each in signature(hint).parameters.values():
+        yield each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[each.name])

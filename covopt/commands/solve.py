@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Annotated
 
 import typer
 
@@ -10,45 +11,47 @@ from covopt.commands import options
 from covopt.commands.common import (
     INTERRUPTED,
     check_device,
-    check_force,
     deliver,
     interruptible,
     print_summary,
-    store,
 )
-from covopt.commands.progress import progress_line
 from covopt.loop import Status
 
+Width = Annotated[
+    int | None,
+    typer.Option(help="Width of every hidden layer, for hidden and train.", metavar="N", rich_help_panel="Solving"),
+]
+MaxWidth = Annotated[
+    int | None,
+    typer.Option(
+        help="Largest width of a hidden layer, for cone at depth >= 3.", metavar="N", rich_help_panel="Solving"
+    ),
+]
+Starts = Annotated[
+    int | None,
+    typer.Option(help="Number of random draws, descents or trainings.", metavar="N", rich_help_panel="Solving"),
+]
+How = Annotated[
+    options.Method,
+    typer.Option(
+        help="cone: Frank-Wolfe over covariances; hidden: descent on representations; train: ordinary training.",
+        rich_help_panel="Solving",
+    ),
+]
 
+
+@options.flat()
 def solve_command(
-    data: options.Source,
-    target: options.Target = None,
-    task: options.TaskName = None,
-    drop: options.Drop = None,
-    one_hot: options.OneHot = None,
-    rows: options.Rows = None,
-    shuffle: options.Shuffle = None,
-    scale: options.Scaling = options.Scale.NONE,
-    data_dir: options.DataDir = None,
-    depth: options.Depth = 2,
-    bias: options.Bias = 1.0,
-    lam: options.Lam = None,
-    loss: options.LossName = None,
-    activation: options.ActivationName = "relu",
-    method: options.MethodName = options.Method.CONE,
-    certify: options.Proof = options.Certify.AUTO,
-    gap: options.Gap = 1e-4,
-    time_limit: options.TimeLimit = 300.0,
-    seed: options.Seed = 0,
-    device: options.Device = "cpu",
+    *,
+    data: options.Data,
+    question: options.Question,
+    method: How = options.Method.CONE,
+    solving: options.Solving,
     init: options.Init = None,
-    width: options.Width = None,
-    max_width: options.MaxWidth = None,
-    starts: options.Starts = None,
-    out: options.Out = None,
-    force: options.Force = False,
-    progress: options.ShowProgress = False,
-    as_json: options.Json = False,
+    width: Width = None,
+    max_width: MaxWidth = None,
+    starts: Starts = None,
+    output: options.Output,
 ) -> None:
     """The minimum over networks of depth L: the best network, and a proved lower bound.
 
@@ -57,43 +60,21 @@ def solve_command(
     """
     with interruptible():
         from covopt import answer
-        from covopt.io import data as sources
-        from covopt.io import storing
         from covopt.verification import stored
 
-        check_force(force, out)
-        if out is not None:
-            storing.check_free(out, force)
-        check_device(device)
+        output.check()
+        check_device(solving.device)
         began = time.perf_counter()
-        dataset = sources.read_data(
-            data,
-            target=target,
-            task=None if task is None else task.value,
-            drop=drop or (),
-            one_hot=one_hot or (),
-            rows=rows,
-            shuffle=shuffle,
-            scale=scale.value,
-            data_dir=data_dir,
-        )
+        dataset = data.read()
         start = None if init is None else stored.load(init)
         reading = time.perf_counter() - began
-        with progress_line(time_limit, progress) as callback:
+        with output.following(solving.time_limit) as callback:
             result = answer.solve(
                 dataset.X,
                 dataset.Y,
-                lam=lam,
-                loss=None if loss is None else loss.value,
-                depth=depth,
-                bias=bias,
-                activation=activation,
+                **vars(question),
+                **vars(solving),
                 method=method.value,
-                certify=certify.value,
-                gap=gap,
-                time_limit=time_limit,
-                seed=seed,
-                device=device,
                 init=start,
                 width=width,
                 max_width=max_width,
@@ -103,8 +84,8 @@ def solve_command(
     result.describe_data(dataset)
     result.timing = {"reading": reading, **result.timing}
     deliver(
-        lambda: print_summary(result.summary(), as_json),
-        lambda: store(result, "The run", out, force, as_json, dataset),
+        lambda: print_summary(result.summary(), output.as_json),
+        lambda: output.store(result, "The run", dataset),
     )
     if result.status is Status.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)

@@ -75,7 +75,7 @@ def find_missing_neuron(
     generator = torch.Generator(device=Zs.device).manual_seed(seed)
     anywhere = torch.randn(starts, len(Q), generator=generator, dtype=Zs.dtype, device=Zs.device)
     search = ConvexConcaveOracle(Zs @ Q.T, problem.activation, AscentOptions())
-    answer = search(M, torch.cat([own[own.norm(dim=1) > 0], anywhere]), lambda: False)
+    answer = search(M, torch.cat([own[own.norm(dim=1) > 0], anywhere]))
     if not len(answer.directions):
         return _none(problem, weights, layer, Zs, M)
     direction = torch.nn.functional.normalize(answer.directions[0] @ Q, dim=0)

@@ -22,7 +22,7 @@ from covopt.linalg.cholesky import AnyFactor, factorize
 from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin
 from covopt.linalg.trace import trace_gradients, trace_quotient, trace_value
 from covopt.model.problem import Problem, with_bias
-from covopt.model.weights import Weights, preactivations
+from covopt.model.weights import Weights, inputs_from, preactivations
 
 Representations = Sequence[Float[Tensor, "N _"]]
 
@@ -51,7 +51,7 @@ def layer_inputs(problem: Problem, Z: Representations) -> list[Float[Tensor, "N 
         ProblemError: when the shapes of Z do not fit the problem.
     """
     check_representations(problem, Z)
-    return [problem.Xt] + [problem.appended(z, layer) for layer, z in enumerate(Z[:-1], start=1)]
+    return inputs_from(problem, Z)
 
 
 def check_representations(problem: Problem, Z: Representations) -> None:
@@ -173,12 +173,7 @@ def projected_loss(
         first: the decomposed Zs_0 where the caller has it.
     """
     check_representations(problem, Z)
-    inputs, factors, projected = [problem.Xt], [thin(problem.Xt, rule) if first is None else first], []
-    for layer, z in enumerate(Z[:-1], start=1):
-        projected.append(factors[-1].project(z))
-        inputs.append(problem.appended(projected[-1], layer))
-        factors.append(thin(inputs[-1], rule))
-    projected.append(factors[-1].project(Z[-1]))
+    projected, inputs, factors = _project(problem, Z, rule, first)
     norm = sum(float(trace_value(z, factor)) for z, factor in zip(projected, factors, strict=True))
     value = float(problem.loss.value(projected[-1], problem.Y)) + problem.lam * norm
     total = _partials(problem, projected, inputs, factors)
@@ -195,13 +190,20 @@ def projected_loss(
 def project(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
     """Onto the feasible set: Z_l <- P_{Im Zs_{l-1}} Z_l from l = 1 up, each with the Zs_{l-1} just projected."""
     check_representations(problem, Z)
-    projected: list[Tensor] = []
-    Zs = problem.Xt
-    for layer, z in enumerate(Z, start=1):
-        projected.append(thin(Zs, rule).project(z))
-        if layer < problem.depth:
-            Zs = problem.appended(projected[-1], layer)
-    return projected
+    return _project(problem, Z, rule)[0]
+
+
+def _project(
+    problem: Problem, Z: Representations, rule: RankRule, first: Factor | None = None
+) -> tuple[list[Tensor], list[Tensor], list[Factor]]:
+    """`project`, with Zs_0 ... Zs_{L-1} and their decompositions."""
+    inputs, factors = [problem.Xt], [thin(problem.Xt, rule) if first is None else first]
+    projected = [factors[0].project(Z[0])]
+    for layer, z in enumerate(Z[1:], start=1):
+        inputs.append(problem.appended(projected[-1], layer))
+        factors.append(thin(inputs[-1], rule))
+        projected.append(factors[-1].project(z))
+    return projected, inputs, factors
 
 
 def _partials(

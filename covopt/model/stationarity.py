@@ -18,7 +18,7 @@ from torch import Tensor
 
 from covopt.errors import ProblemError
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights, preactivations
+from covopt.model.weights import Weights, carried, preactivations, pulled_back
 
 
 def duals(
@@ -39,18 +39,12 @@ def duals(
         if problem.interpolates:
             raise ProblemError("The loss interpolate has no gradient; give its multiplier Lambda, or use mse.")
         Lambda = problem.loss.gradient(Z[-1], problem.Y) / (-2.0 * problem.lam)
-    M = [Lambda]
-    for layer in range(problem.depth - 1, 0, -1):
-        M.append((M[-1] @ weights[layer][:, :-1]) * problem.activation.derivative(Z[layer - 1]))
-    return M[::-1]
+    return pulled_back(problem, weights, Z, Lambda)
 
 
 def inputs_of(problem: Problem, weights: Weights, layer: int) -> Float[Tensor, "N _"]:
     """Zs_{layer-1} (N, n_{layer-1} + 1): what W_layer acts on, for layer = 1 ... L."""
-    Zs = problem.Xt
-    for below, W in enumerate(weights[: layer - 1], start=1):
-        Zs = problem.appended(Zs @ W.T, below)
-    return Zs
+    return carried(problem, weights[: layer - 1], problem.Xt)
 
 
 def add_neuron(

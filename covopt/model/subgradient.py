@@ -18,7 +18,7 @@ from torch import Tensor
 from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
 from covopt.model.stationarity import duals, inputs_of
-from covopt.model.weights import Weights, preactivations
+from covopt.model.weights import Weights, inputs_from, preactivations
 
 # z_ik is on the kink when it is at most this part of |Zs_i| |w_k|: solvers and trainings come that near.
 KINK = 1e-4
@@ -41,9 +41,10 @@ def residuals(problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"])
         Lambda: M_L, as `multiplier` gives it.
     """
     Z, M = preactivations(problem, weights), Lambda
+    inputs = inputs_from(problem, Z)
     found: list[float] = []
     for layer in range(problem.depth, 0, -1):
-        W, Zs = weights[layer - 1], inputs_of(problem, weights, layer)
+        W, Zs = weights[layer - 1], inputs[layer - 1]
         if layer < problem.depth:
             M = _with_slopes(problem, W, Zs, Z[layer - 1], M @ weights[layer][:, :-1])
         size, off = float(W.norm()), float((W - M.T @ Zs).norm())

@@ -79,12 +79,31 @@ def preactivations(problem: Problem, weights: Weights) -> list[Float[Tensor, "N 
     return layers
 
 
+def inputs_from(problem: Problem, Z: Sequence[Float[Tensor, "N _"]]) -> list[Float[Tensor, "N _"]]:
+    """[Zs_0, ..., Zs_{L-1}] of Z_1 ... Z_L: what each layer of weights acts on, shapes (N, n_l + 1)."""
+    return [problem.Xt] + [problem.appended(z, layer) for layer, z in enumerate(Z[:-1], start=1)]
+
+
+def pulled_back(
+    problem: Problem, weights: Weights, Z: Sequence[Float[Tensor, "N _"]], M: Float[Tensor, "N nL"]
+) -> list[Float[Tensor, "N _"]]:
+    """[M_1, ..., M_L] of M_L: M_l = sigma'(Z_l) * [M_{l+1} W_{l+1} without its bias column], shapes (N, n_l)."""
+    layers = [M]
+    for layer in range(problem.depth - 1, 0, -1):
+        layers.append((layers[-1] @ weights[layer][:, :-1]) * problem.activation.derivative(Z[layer - 1]))
+    return layers[::-1]
+
+
 def outputs(problem: Problem, weights: Weights, X: Float[Tensor, "M n0"]) -> Float[Tensor, "M nL"]:
     """The network's outputs at other inputs X."""
-    Zs = with_bias(X, problem.beta)
-    for layer, W in enumerate(weights[:-1], start=1):
+    return carried(problem, weights[:-1], with_bias(X, problem.beta)) @ weights[-1].T
+
+
+def carried(problem: Problem, weights: Weights, Zs: Float[Tensor, "M d"]) -> Float[Tensor, "M _"]:
+    """Zs_l of Zs_0 behind the first l layers of weights."""
+    for layer, W in enumerate(weights, start=1):
         Zs = problem.appended(Zs @ W.T, layer)
-    return Zs @ weights[-1].T
+    return Zs
 
 
 def objective(problem: Problem, weights: Weights) -> Float[Tensor, ""]:
@@ -133,11 +152,6 @@ def gradient(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
         ProblemError: for `interpolate`, which has no gradient.
     """
     Z = preactivations(problem, weights)
-    M = problem.loss.gradient(Z[-1], problem.Y)
-    inputs = [problem.Xt] + [problem.appended(z, layer) for layer, z in enumerate(Z[:-1], start=1)]
-    gradients: list[Tensor] = []
-    for layer in range(len(weights) - 1, -1, -1):
-        gradients.append(M.T @ inputs[layer] + 2.0 * problem.lam * weights[layer])
-        if layer:
-            M = (M @ weights[layer][:, :-1]) * problem.activation.derivative(Z[layer - 1])
-    return gradients[::-1]
+    M = pulled_back(problem, weights, Z, problem.loss.gradient(Z[-1], problem.Y))
+    layers = zip(weights, M, inputs_from(problem, Z), strict=True)
+    return [m.T @ Zs + 2.0 * problem.lam * W for W, m, Zs in layers]

@@ -7,6 +7,7 @@ For a dual point Lambda (N, m) an oracle maximises h(w) = |Lambda^T sigma(Xt w)|
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -39,11 +40,19 @@ class Answer:
 
 @runtime_checkable
 class Oracle(Protocol):
-    """Maximises h(w) = |Lambda^T sigma(Xt w)| over the unit sphere."""
+    """Maximises h(w) = |Lambda^T sigma(Xt w)| over the unit sphere.
+
+    Nothing but the call is asked of it, so that anything may stand around an oracle. A search also gets keywords, how
+    hard to try and when to stop, which a wrapper hands on.
+    """
 
     def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"]) -> Answer:
         """Local maxima of h, ascents started from `starts` where the oracle is a search."""
         ...
+
+
+Wrap = Callable[[Callable[..., Answer]], Callable[..., Answer]]
+"""Puts something around an oracle: what counts its calls, or remembers its answers."""
 
 
 def oracle_values(

@@ -15,6 +15,7 @@ x_i^T w = 0.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -75,7 +76,6 @@ class ConvexConcaveOracle:
         self.Xt, self._size = to_unit_scale(Xt)  # in float32 other scales would not fit
         self.activation = activation
         self.options = options or AscentOptions()
-        self.rough = self.options.finishing
         self._single = self.Xt.float() if Xt.dtype == torch.float64 else None
         self._curvature = float(torch.linalg.matrix_norm(self.Xt, 2)) ** 2
 
@@ -83,9 +83,18 @@ class ConvexConcaveOracle:
         self,
         Lambda: Float[Tensor, "N m"],
         starts: Float[Tensor, "S d"],
+        *,
+        options: AscentOptions | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> Answer:
-        """Distinct local maxima reached from `starts`, best first; `stop` is asked between steps."""
+        """Distinct local maxima reached from `starts`, best first; `stop` is asked between steps.
+
+        `options` hold for this call alone.
+        """
+        if options is not None:
+            trying = copy(self)
+            trying.options = options
+            return trying(Lambda, starts, stop=stop)
         if self._curvature == 0.0 or not bool(Lambda.any()):
             return Answer(starts[:0], starts.new_zeros(0))
         size = max(1, ENTRIES // len(self.Xt))

@@ -15,7 +15,7 @@ from covopt.certify.proofs import spectral_proof
 from covopt.interrupts import interrupted
 from covopt.loop import Budget, Outcome, Status, run
 from covopt.model.problem import Problem
-from covopt.oracles.oracle import Answer
+from covopt.oracles.oracle import Answer, Wrap
 from covopt.shallow.networks import Network
 from covopt.shallow.solver import ShallowOptions, ShallowSolver, State
 
@@ -49,9 +49,16 @@ class Alternation:
         problem: depth 2.
         options: what is asked.
         init: hidden weights (n, n_0 + 1) of a network to start from.
+        wrap: what to put around the search's oracles.
     """
 
-    def __init__(self, problem: Problem, options: SolveOptions, init: Float[Tensor, "n d"] | None = None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        options: SolveOptions,
+        init: Float[Tensor, "n d"] | None = None,
+        wrap: Wrap = lambda oracle: oracle,
+    ) -> None:
         self.problem, self.options, self.budget, self.gap = problem, options, options.budget, options.gap
         certify = options.certify
         self.best: Proof | None = None
@@ -61,7 +68,7 @@ class Alternation:
         rounds = ShallowOptions(gap=options.gap)
         if self._prover is RELAXATION and certify == "full":  # it falls short of the last digits of the search
             rounds = ShallowOptions(gap=options.gap, stall_tolerance=REFUTATION_SLACK, patience=1)
-        self.solver = ShallowSolver(problem, self._exact_bound, self._oracle, rounds, seed=options.seed, init=init)
+        self.solver = ShallowSolver(problem, self._exact_bound, self._oracle, rounds, options.seed, init, wrap)
         self._stall_tolerance = rounds.stall_tolerance
         self._worthwhile_gain = WORTHWHILE_GAIN if certify == "auto" else 0.0
         self._stop_when_refuted = True

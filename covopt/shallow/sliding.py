@@ -95,12 +95,8 @@ class Joint:
     def value(self, x: Float[Tensor, " P"]) -> tuple[float, Float[Tensor, " P"]]:
         """The objective and its gradient."""
         U, V, b = self.parts(x)
-        Z = self.X @ U.T
-        Phi = self.activation(Z)
-        S, G = self.smooth(torch.addmm(self.beta * b, Phi, V).to(self.dtype))
-        G = G.to(x)
-        dU = self.activation.pull_back(G @ V.T, Z).T @ self.X
-        gradient = torch.cat([dU.flatten(), (Phi.T @ G).flatten(), self.beta * G.sum(dim=0)])
+        S, slopes = pulled_back(self.X, self.activation, self.beta, (U, V, b), lambda F: self.smooth(F.to(self.dtype)))
+        gradient = torch.cat([slope.flatten() for slope in slopes])
         return float(S) + float(x @ x), gradient.add_(x, alpha=2.0)
 
     def inverse_curvature(self, x: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
@@ -196,6 +192,18 @@ class Eliminated:
         V = solve_lower(inner, torch.cat([Phi.T @ targets, ones @ targets]))
         Lambda = torch.addmm(targets, Phi, V[:-1], alpha=-1.0).sub_(self.beta * V[-1]).div_(self.mu)
         return V[:-1], V[-1], Lambda
+
+
+def pulled_back(
+    X: Float[Tensor, "N r"], activation: Activation, beta: float, parts: Parts, loss: Smooth
+) -> tuple[Float[Tensor, ""], Parts]:
+    """S(F) and its gradient in U, V and b: one pass forward and one back."""
+    U, V, b = parts
+    Z = X @ U.T
+    Phi = activation(Z)
+    S, G = loss(torch.addmm(beta * b, Phi, V))
+    G = G.to(Phi)
+    return S, (activation.pull_back(G @ V.T, Z).T @ X, Phi.T @ G, beta * G.sum(dim=0))
 
 
 def slide(

@@ -24,8 +24,8 @@ from covopt.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
 from covopt.model.problem import Problem
 from covopt.model.units import Units
 from covopt.model.weights import evaluate
-from covopt.oracles.oracle import Answer, Oracle
-from covopt.oracles.search import ConvexConcaveOracle
+from covopt.oracles.oracle import Answer, Oracle, Wrap
+from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 from covopt.shallow.datafits import MultiplierDatafit, largest_mu, make_datafit, mixture_outputs
 from covopt.shallow.master import Mixture
 from covopt.shallow.networks import Network, NetworkBuilder
@@ -142,6 +142,7 @@ class ShallowSolver:
             business).
         seed: of the search's starts.
         init: hidden weights (n, n_0 + 1) of a network to start from.
+        wrap: what to put around the oracle and the search.
     """
 
     def __init__(
@@ -152,14 +153,16 @@ class ShallowSolver:
         options: ShallowOptions | None = None,
         seed: int = 0,
         init: Float[Tensor, "n d"] | None = None,
+        wrap: Wrap = lambda oracle: oracle,
     ) -> None:
         self.units = Units.of(problem)
         self._original, self.problem = problem, self.units.problem
         problem, self.options = self.problem, options or ShallowOptions()
-        self._bound, self._exact, self._init = bound, exact, init
+        self._bound, self._init = bound, init
         self._Q = row_space(problem.Xt, _rank_rule(problem))
         self._X = problem.Xt @ self._Q.T
-        self._search = ConvexConcaveOracle(self._X, problem.activation)
+        self._exact = None if exact is None else wrap(exact)
+        self._search = wrap(ConvexConcaveOracle(self._X, problem.activation))
         self._random = Starts(self._X, seed)
         self._fit = make_datafit(problem)
         self._uses_multipliers = isinstance(self._fit, MultiplierDatafit)
@@ -347,12 +350,10 @@ class ShallowSolver:
         if self._searching:
             effort = EFFORTS[last.effort if last is not None else 0]
             # Near the end float32 would leave the atoms too far from their maxima to be merged.
-            finishing = self._search.rough if self._unsettled(last) else effort.steps
-            changed = {"steps": effort.steps, "inner": effort.inner, "finishing": finishing}
-            self._search.options = replace(self._search.options, **changed)
-            found = self._search(
-                mixture.Lambda, self._random.around(directions, mixture.Lambda, effort.starts), budget.spent
-            )
+            finishing = AscentOptions.finishing if self._unsettled(last) else effort.steps
+            options = AscentOptions(effort.steps, effort.inner, finishing=finishing)
+            starts = self._random.around(directions, mixture.Lambda, effort.starts)
+            found = self._search(mixture.Lambda, starts, options=options, stop=budget.spent)
             values, order = torch.cat([answer.values, found.values]).sort(descending=True)
             answer = Answer(torch.cat([answer.directions, found.directions])[order], values)
         lower = self._bound(Lambda, bound)

@@ -26,7 +26,7 @@ from covopt.loop import Budget, Progress, Status
 from covopt.model.chunks import Reduce, Samples, local
 from covopt.model.problem import Problem
 from covopt.oracles.neurons import balance
-from covopt.shallow.sliding import Parts
+from covopt.shallow.sliding import Parts, pulled_back
 from covopt.training.descent import Adam, AdamOptions
 
 RATE = 0.2  # Adam's first, relative to the root mean square of the hidden weights
@@ -83,13 +83,12 @@ class TwoLayerLoss:
         problem = self.problem
 
         def part(Xt: Tensor, Y: Tensor) -> tuple[Tensor, ...]:
-            Z = Xt @ U.T
-            hidden = problem.activation(Z)
-            F = torch.addmm(problem.bias(1) * b, hidden, V)
-            share = len(Y) / self.count
-            G = share * problem.loss.gradient(F, Y)
-            M = problem.activation.pull_back(G @ V.T, Z)
-            return share * problem.loss.value(F, Y), M.T @ Xt, hidden.T @ G, problem.bias(1) * G.sum(dim=0)
+            def loss(F: Tensor) -> tuple[Tensor, Tensor]:
+                share = len(Y) / self.count
+                return share * problem.loss.value(F, Y), share * problem.loss.gradient(F, Y)
+
+            value, slopes = pulled_back(Xt, problem.activation, problem.bias(1), (U, V, b), loss)
+            return value, *slopes
 
         fit, *slopes = self.samples.total(part)
         for slope, x in zip(slopes, (U, V, b), strict=True):

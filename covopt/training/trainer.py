@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -131,7 +131,7 @@ def train(
         raise ProblemError("There is no network to train; give at least one width and one seed.")
     trainer = _Trainer(problem, [weights for _, weights in starts], options)
     outcome = run(trainer, budget, callback)
-    exact = replace(problem, X=problem.X.double(), Y=problem.Y.double())
+    exact = problem.double()
     curves = trainer.curves()
     networks = [
         Training(
