@@ -37,7 +37,7 @@ STEPS, CLOSE = 60, 1e-12
 # Factors are kept within e^FAR: of layers as different as that, digits are lost.
 FAR = 300.0
 
-Affine = tuple[Float[Tensor, "n below"], Float[Tensor, " n"]]
+Affine = tuple[Float[Tensor, "_ _"], Float[Tensor, " _"]]
 """A_l, and what the bias adds to Z_l: of this form, a layer does the same at any depth."""
 
 

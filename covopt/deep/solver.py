@@ -21,10 +21,11 @@ from torch import Tensor
 
 from covopt.attempt import SolveOptions
 from covopt.deep.blocks import solve_block
-from covopt.deep.exact_fits import descend_exactly
+from covopt.deep.exact_fits import ExactOptions, descend_exactly
 from covopt.deep.insertion import in_balance
-from covopt.deep.pruning import parts, reduced, with_parts
+from covopt.deep.pruning import reduced
 from covopt.deep.starts import ENDS, ends_first, from_two_layers
+from covopt.deep.widening import widened
 from covopt.loop import Budget, Progress, Status
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
@@ -38,11 +39,9 @@ from covopt.training.trainer import initial
 MISFIT_CHARGE = 10.0
 
 # Of the deepened answers of two layers and of the networks that are built ends first, so many descend.
-DEEPENED, BUILT = 2, 3
+DEEPENED, BUILT = 3, 3
 # Ranks that are built ends first in one step.
 RANKS = 6
-# A copy that an exact fit descends from has so many more neurons in each layer, of this relative strength.
-MORE, STRENGTH = 12, 0.3
 # Widths of the draws relative to the usual one, and scales of the draws, in turns.
 SPREAD, SCALES = (1.0, 1.5, 2.0), (0.5, 0.35, 0.2)
 # Networks of a batch that are refined, at most, and only those whose cost is at most this much above the best one's.
@@ -144,10 +143,10 @@ class DeepSolver:
         if state.pool:
             with budget.phase("refining"):
                 self._refine(state, budget)
-        elif state.ranks and (not state.waiting or state.ranks.start == 1):
+        elif self._building(state):
             with budget.phase("ends first"):
                 self._build(state, budget)
-        elif state.waiting:
+        elif self._settling(state):
             with budget.phase("refining"):
                 self._settle(state, budget)
         elif not state.due and self._drawing(state):
@@ -173,13 +172,22 @@ class DeepSolver:
         first, options = len(state.costs), self.options
         if state.pool:
             return f"refining the best of {first} starts"
-        if state.ranks and (not state.waiting or state.ranks.start == 1):
+        if self._building(state):
             return f"networks of ranks {state.ranks.start} to {state.ranks.stop - 1}, ends first"
-        if state.waiting:
+        if self._settling(state):
             return "descending from deepened networks"
         if not state.due and self._drawing(state):
             return f"starts {first + 1} to {min(first + options.batch, options.starts)} of {options.starts}"
         return "improving the best network"
+
+    def _building(self, state: State) -> bool:
+        first = state.ranks.start == 1 and not self.problem.interpolates
+        return bool(state.ranks) and (first or not state.waiting)
+
+    def _settling(self, state: State) -> bool:
+        """At few layers draws are worth more than the answer of two, and come first; they seldom fit exactly."""
+        first = self.problem.interpolates or self.problem.depth > ENDS
+        return bool(state.waiting) and (first or (bool(state.costs) and not state.due))
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -228,11 +236,8 @@ class DeepSolver:
 
     def _settle(self, state: State, budget: Budget) -> None:
         """One of the waiting networks, down to where its descent ends."""
-        weights = state.waiting.pop()
-        if self.problem.interpolates:
-            weights = self._wider(weights, MORE, STRENGTH)
-        for found in self._descend([weights], POLISHING, budget):
-            self._keep(state, found)
+        for weights in self._descend([state.waiting.pop()], POLISHING, budget):
+            self._keep(state, weights)
         state.due = True
 
     def _refine(self, state: State, budget: Budget) -> None:
@@ -247,7 +252,9 @@ class DeepSolver:
         """Wider copies of the best network, one pass over its blocks, and all weights moved before and after."""
         before = state.cost
         self._keep(state, reduced(self.problem, state.best), at_most=True)
-        copies = [self._widened(state.best, *each) for each in self.options.widening]
+        # A descent to an exact fit widens by itself.
+        wider = () if self.problem.interpolates else self.options.widening
+        copies = [self._widened(state.best, *each) for each in wider]
         for weights in self._descend([state.best, *copies], POLISHING, budget):
             self._keep(state, weights)
         for layer in range(self.problem.depth - 1, 0, -1):
@@ -272,7 +279,8 @@ class DeepSolver:
         """Descents of the loss itself; for `interpolate` the method of multipliers, which ends at an exact fit."""
         if not self.problem.interpolates:
             return descend(self.problem, networks, options, budget.spent)
-        return [descend_exactly(self.problem, weights, options, budget.spent) for weights in networks]
+        effort = ExactOptions(options, self._generator, self._max_width)
+        return [descend_exactly(self.problem, weights, effort, budget.spent) for weights in networks]
 
     def _cost(self, weights: Weights) -> float:
         """The cost; for `interpolate` with what the misfit may have saved, and infinite where that is too much."""
@@ -317,23 +325,9 @@ class DeepSolver:
         return initial(self._smooth, widths, _mixed(self._seed, number), scale)
 
     def _widened(self, weights: list[Tensor], part: float, strength: float) -> list[Tensor]:
-        """A copy with more neurons of random weights in each hidden layer, small enough to stay in its basin."""
-        return self._wider(weights, [math.ceil(part * len(W)) for W in weights[:-1]], strength)
-
-    def _wider(self, weights: list[Tensor], more: list[int] | int, strength: float) -> list[Tensor]:
-        numbers = [more] * (self.problem.depth - 1) if isinstance(more, int) else more
-        for layer, new in enumerate(numbers, start=1):
-            incoming, outgoing = parts(weights, layer)
-            if self._max_width is not None:
-                new = max(0, min(new, self._max_width - len(incoming)))
-            grown = [torch.cat([old, self._noise(new, old, strength)]) for old in (incoming, outgoing)]
-            weights = with_parts(weights, layer, grown[0], grown[1])
-        return weights
-
-    def _noise(self, rows: int, like: Tensor, strength: float) -> Tensor:
-        size = like.square().mean().sqrt() if like.numel() else like.new_zeros(())
-        noise = torch.randn(rows, like.shape[1], generator=self._generator, dtype=like.dtype, device=like.device)
-        return strength * size * noise
+        """A copy with more neurons in each hidden layer, relative to its width."""
+        more = [math.ceil(part * len(W)) for W in weights[:-1]]
+        return widened(weights, more, strength, self._generator, self._max_width)
 
 
 def _mixed(seed: int, number: int) -> int:

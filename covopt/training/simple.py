@@ -1,9 +1,10 @@
 """Networks that are there at once: constant ones, a linear one, and where short descents of narrow ones end.
 
-With a penalty the cone answers with no more than the first two cost. The linear map is that of ridge regression. The
-constant y is cheapest from the output's bias or from one further down: the bias of layer L - k + 1 and one neuron in
-each layer above it cost k (y / beta)^(2/k). A linear map P S Q^T is a ReLU network with two neurons for each singular
-value, x and -x, in every hidden layer.
+With a penalty the cone answers with no more than the first two cost. The linear map is that of ridge regression. A
+constant comes from one neuron in each of the last k layers: from the value z_{l-1} and the bias beta_{l-1} layer l
+makes z_l at a cost of z_l^2 / (z_{l-1}^2 + beta_{l-1}^2), and the values between, from z_{L-k} = 0 to z_L = |y|, are
+those of the least sum. A linear map P S Q^T is a ReLU network with two neurons for each singular value, x and -x, in
+every hidden layer.
 
 The short descents are SciPy's L-BFGS on weights in NumPy, for problems so small that a turn of a batch (batch.py) takes
 ten times as long as the arithmetic.
@@ -38,7 +39,7 @@ WINDOW, SLOW = 30, 1e-4
 """A descent ends when so many iterations lower the cost by less than this, relative."""
 SMALL = 1e5
 """Multiplications for one gradient of such a network, up to which short descents are made."""
-LONGEST = 6
+LONGEST = 12
 """Layers that a constant is handed through, at most."""
 FULL = 1e-12
 """The ridge of the linear map relative to the largest eigenvalue, at least."""
@@ -49,9 +50,9 @@ def simple_networks(problem: Problem) -> Iterator[list[Tensor]]:
     mean = problem.Y.mean(dim=0)
     size = float(mean.norm())
     for chain in range(1, min(problem.depth, LONGEST) + 1):
-        beta = problem.bias(problem.depth - chain)
-        if size > 0.0 and beta > 0.0:
-            yield _constant(problem, mean / size, (size / beta) ** (1.0 / chain), chain)
+        biases = [problem.bias(layer) for layer in range(problem.depth - chain, problem.depth)]
+        if size > 0.0 and biases[0] > 0.0:
+            yield _constant(problem, mean / size, _levels(size, biases), biases)
     A = _linear_map(problem)
     if bool(A.any()) and bool(A.isfinite().all()):
         yield _linear(problem, A)
@@ -77,16 +78,35 @@ def short_descents(
         yield _descended(problem, weights, stop)
 
 
-def _constant(problem: Problem, direction: Tensor, size: float, chain: int) -> list[Tensor]:
-    """The bias of layer L - chain + 1 alone, handed on by one neuron in each layer above."""
-    X, L = problem.X, problem.depth
+def _levels(size: float, biases: Sequence[float]) -> list[float]:
+    """z_0 = 0, ..., z_k = size of the least sum_l z_l^2 / (z_{l-1}^2 + biases_{l-1}^2)."""
+    q, k = np.square(biases), len(biases)
+
+    def cost(u: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        p = np.concatenate([[0.0], np.exp(2.0 * u), [size**2]])
+        below = p[:-1] + q
+        slopes = 1.0 / below[:-1] - p[2:] / below[1:] ** 2
+        return float((p[1:] / below).sum()), 2.0 * p[1:-1] * slopes
+
+    start = math.log(biases[0]) + math.log(size / biases[0]) * np.arange(1, k) / k
+    found = minimize(cost, start, jac=True, method="BFGS", options={"gtol": 1e-12}).x if k > 1 else start
+    return [0.0, *np.exp(found).tolist(), size]
+
+
+def _constant(problem: Problem, direction: Tensor, levels: Sequence[float], biases: Sequence[float]) -> list[Tensor]:
+    """The constant levels[-1] times `direction`, by one neuron in each of the layers with a level below it."""
+    X, L, chain = problem.X, problem.depth, len(biases)
     weights, below = [], X.shape[1]
     for layer in range(1, L + 1):
-        n = len(direction) if layer == L else int(layer > L - chain)
+        place = layer - (L - chain)
+        n = len(direction) if layer == L else int(place > 0)
         W = X.new_zeros(n, below + 1)
-        if layer > L - chain:
-            column = -1 if layer == L - chain + 1 else 0
-            W[:, column] = size * (direction if layer == L else 1.0)
+        if place > 0:
+            z, beta = levels[place - 1], biases[place - 1]
+            made = levels[place] / (z * z + beta * beta) * (direction if layer == L else direction.new_ones(1))
+            W[:, -1] = beta * made
+            if place > 1:
+                W[:, 0] = z * made
         weights.append(W)
         below = n
     return weights

@@ -25,8 +25,9 @@ from torch import Tensor
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations
 
-# Pre-activations below this part of their layer's root mean square are held at their kink; the best of these counts.
-NEAR = (1e-2, 3e-2, 3e-3, 1e-3, 0.0)
+# Pre-activations below this part of their layer's root mean square are held at their kink. Each is tried, and from the
+# cheapest exact fits the way goes on along the exact fits.
+NEAR, LIGHTENED = (1e-2, 3e-2, 3e-3, 1e-3, 0.0), 2
 # Eigenvalues of J J^T below this part of the largest count as zero.
 RANK = 1e-14
 # Gauss-Newton steps, at most, of a start and of a trial; halvings of one; the misfit at which they end, over max |Y|.
@@ -36,7 +37,7 @@ DESCENTS, SHORTEST, WINDOW, SLOW = 200, 1e-4, 10, 1e-5
 # What a fit may be off, over max |Y|, to be gone on from: far less than what is allowed.
 EXACT = 1e-10
 # The entries of the largest J that is formed.
-LARGEST = 2e7
+LARGEST = 1e7
 
 Kinks = list[Bool[Tensor, "N _"]]
 """For each hidden layer, the pre-activations that are held at zero."""
@@ -57,19 +58,17 @@ def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lam
         weights: W_1 ... W_L, at the end of a descent of the fit with a small penalty.
         stop: asked before each step.
     """
-    best: list[Tensor] | None = None
+    found = []
     for near in NEAR:
         kinks = near_kinks(problem, weights, near)
         rows = problem.Y.numel() + sum(int(mask.sum()) for mask in kinks)
-        if rows * sum(W.numel() for W in weights) > LARGEST or (best is not None and stop()):
+        if rows * sum(W.numel() for W in weights) > LARGEST or stop():
             continue
-        fitted = restored(problem, weights, kinks)
-        if not _fits(problem, fitted):
-            continue
-        lighter = lightened(problem, fitted, kinks, stop)
-        if best is None or _size(lighter) < _size(best):
-            best = lighter
-    return best
+        fitted, held = restored(problem, weights, kinks, stop)
+        if _fits(problem, fitted):
+            found.append((_size(fitted), near, fitted, held))
+    lighter = [lightened(problem, fitted, held, stop) for _, _, fitted, held in sorted(found)[:LIGHTENED]]
+    return min(lighter, key=_size, default=None)
 
 
 def near_kinks(problem: Problem, weights: Weights, near: float) -> Kinks:
@@ -94,24 +93,51 @@ def kept(problem: Problem, weights: Weights, kinks: Kinks) -> Kept:
     return Kept(torch.cat(J), torch.cat(off))
 
 
-def restored(problem: Problem, weights: Weights, kinks: Kinks, steps: int = STEPS) -> list[Tensor]:
-    """The network that Gauss-Newton steps of least norm lead to: it fits exactly, or as nearly as they get."""
+def restored(
+    problem: Problem, weights: Weights, kinks: Kinks, stop: Callable[[], bool] = lambda: False, steps: int = STEPS
+) -> tuple[list[Tensor], Kinks]:
+    """The network that Gauss-Newton steps of least norm lead to, exact or as near as they get, and the kinks held.
+
+    A step of which even a thousandth part does not help crosses kinks at once: these are held from then on, too.
+    """
     current, rounded = list(weights), ROUNDED * float(problem.Y.abs().max())
     now = kept(problem, current, kinks)
     for _ in range(steps):
         misfit = float(now.off.abs().max())
-        if misfit <= rounded or not math.isfinite(misfit):
+        if misfit <= rounded or not math.isfinite(misfit) or stop():
             break
         step = _shaped(_least(now.J, now.off), current)
-        for halving in range(HALVINGS):
-            trial = [W + 0.5**halving * D for W, D in zip(current, step, strict=True)]
-            then = kept(problem, trial, kinks)
-            if float(then.off.norm()) < (1.0 - 0.1 * 0.5**halving) * float(now.off.norm()):
-                break
-        else:
+        trial, then = _shortened(problem, current, step, kinks, float(now.off.norm()))
+        if then is not None:
+            current, now = trial, then
+            continue
+        crossed = _crossed(problem, current, trial)
+        more = [held | new for held, new in zip(kinks, crossed, strict=True)]
+        if all(torch.equal(held, new) for held, new in zip(kinks, more, strict=True)):
             break
-        current, now = trial, then
-    return current
+        kinks, now = more, kept(problem, current, more)
+    return current, kinks
+
+
+def _shortened(
+    problem: Problem, weights: Weights, step: Weights, kinks: Kinks, off: float
+) -> tuple[list[Tensor], Kept | None]:
+    """The longest part of a step that brings what is off down; the shortest and None, where none does."""
+    length = 1.0
+    while True:
+        trial = [W + length * D for W, D in zip(weights, step, strict=True)]
+        then = kept(problem, trial, kinks)
+        if float(then.off.norm()) < (1.0 - 0.1 * length) * off:
+            return trial, then
+        if length < 0.5**HALVINGS:
+            return trial, None
+        length *= 0.5
+
+
+def _crossed(problem: Problem, before: Weights, after: Weights) -> Kinks:
+    """The pre-activations that are of another sign."""
+    Z = preactivations(problem, before)[:-1], preactivations(problem, after)[:-1]
+    return [(old > 0.0) != (new > 0.0) for old, new in zip(*Z, strict=True)]
 
 
 def lightened(
@@ -126,7 +152,7 @@ def lightened(
         step = _shaped(_least(now.J, now.J @ flat + now.off) - flat, current)
         while length >= SHORTEST:
             moved = [W + length * D for W, D in zip(current, step, strict=True)]
-            trial = restored(problem, moved, kinks, TRIAL)
+            trial = restored(problem, moved, kinks, stop, TRIAL)[0]
             if _size(trial) < sizes[-1] and _fits(problem, trial):
                 break
             length *= 0.5
