@@ -11,6 +11,7 @@ from torch import Tensor
 from covopt.attempt import Attempt, SolveOptions
 from covopt.certify import proofs
 from covopt.certify.dual import Proof
+from covopt.deep.pruning import reduced
 from covopt.deep.representations import descend_best
 from covopt.deep.solver import DeepOptions, DeepSolver
 from covopt.loop import Status, run
@@ -134,7 +135,8 @@ def _deep(problem: Problem, options: SolveOptions) -> Attempt:
     solver = DeepSolver(units.problem, effort, inner.seed, inner.init, inner.max_width)
     outcome = run(solver, inner.budget, inner.callback)
     proof = _spectral(problem, options)
-    attempt = Attempt(outcome.state.best, outcome.status, outcome.history, proof, outcome.state.costs)
+    best = reduced(units.problem, outcome.state.best)
+    attempt = Attempt(best, outcome.status, outcome.history, proof, outcome.state.costs)
     return _outward(units, attempt, problem, options)
 
 

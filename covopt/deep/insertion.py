@@ -10,7 +10,7 @@ l = 0 and the outputs for l = L,
 
 **Balance.** A_l -> alpha_l A_l, b_l -> alpha_1 ... alpha_l b_l with prod alpha_l = 1 leaves the outputs as they are.
 With c_l = alpha_1 ... alpha_l the squared norm sum_l |A_l|^2 (c_l / c_{l-1})^2 + |b_l|^2 c_l^2 is convex in log c_1 ...
-log c_{L-1}: Newton's method with a tridiagonal matrix. Without biases every layer gets the geometric mean.
+log c_{L-1}: Newton's method in L - 1 numbers. Without biases every layer gets the geometric mean.
 
 Source: Jacot, Implicit Bias of Large Depth Networks (2023), Theorem 1 (identity layers) and Prop. 12 (balance).
 """
@@ -24,7 +24,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from scipy.linalg import solveh_banded
 from torch import Tensor
 
 from covopt.deep.pruning import balanced
@@ -86,7 +85,7 @@ def _log_factors(log_A: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[
     # Without biases: log A_l + 2 (u_l - u_{l-1}) are all equal.
     u = np.concatenate([[0.0], np.cumsum(log_A.mean() - log_A) / 2.0])
     u[-1] = 0.0
-    if not b[:-1].any():
+    if not b[:-1].any() or L == 1:
         return u
 
     def terms(u: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -94,23 +93,24 @@ def _log_factors(log_A: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[
             return np.exp(log_A + 2.0 * np.diff(u)), np.exp(np.log(b) + 2.0 * u[1:])
 
     edges, nodes = terms(u)
-    for _ in range(STEPS if L > 1 else 0):
+    for _ in range(STEPS):
         gradient = 2.0 * (edges[:-1] - edges[1:] + nodes[:-1])
-        bands = np.zeros((2, L - 1))
-        bands[1] = 4.0 * (edges[:-1] + edges[1:] + nodes[:-1])
-        bands[0, 1:] = -4.0 * edges[1:-1]
-        step = np.clip(-solveh_banded(bands, gradient), -FAR, FAR)
+        H = 4.0 * (np.diag(edges[:-1] + edges[1:] + nodes[:-1]) - np.diag(edges[1:-1], 1) - np.diag(edges[1:-1], -1))
+        try:
+            step = np.clip(np.linalg.solve(H, -gradient), -FAR, FAR)
+        except np.linalg.LinAlgError:  # layers so different that rounding leaves H singular
+            break
         now, t = edges.sum() + nodes.sum(), 1.0
-        while True:
+        while t > CLOSE:
             trial = u.copy()
             trial[1:-1] += t * step
-            new_edges, new_nodes = terms(trial)
-            if new_edges.sum() + new_nodes.sum() <= now or t < 1e-12:
+            edges, nodes = terms(trial)
+            if edges.sum() + nodes.sum() <= now:
                 break
             t *= 0.5
-        if t < 1e-12:
+        else:
             break
-        u, edges, nodes = trial, new_edges, new_nodes
+        u = trial
         if np.abs(t * step).max() <= CLOSE:
             break
     return u

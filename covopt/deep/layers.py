@@ -26,6 +26,8 @@ IMPROVING_SHARE = 0.7
 """The part of the time for solving blocks that may be replaced; the rest is for those whose neighbours then changed."""
 SPECTRAL_SHARE = 0.1
 """The part of the time left that a spectral bound may take."""
+LATE = 0.5
+"""Seconds behind the time limit after which no missing neuron is searched for, of many layers."""
 
 
 def examine(
@@ -58,7 +60,7 @@ def examine(
     for layer in layers:
         if not _holds(solved[layer], problem, weights, layer):
             solved[layer] = _renewed(solved[layer], problem, weights, layer, _share(options, layer))
-    return [_examined(problem, weights, layer, solved[layer], options.seed) for layer in reversed(layers)], weights
+    return [_examined(problem, weights, layer, solved[layer], options) for layer in reversed(layers)], weights
 
 
 def _share(options: SolveOptions, parts: float) -> SolveOptions:
@@ -88,10 +90,11 @@ def _renewed(solved: Solved, problem: Problem, weights: list[Tensor], layer: int
     return solve_block(problem, weights, layer, options)
 
 
-def _examined(problem: Problem, weights: Weights, layer: int, solved: Solved, seed: int) -> Layer:
+def _examined(problem: Problem, weights: Weights, layer: int, solved: Solved, options: SolveOptions) -> Layer:
     value = None
-    if solved.Lambda is not None or not problem.interpolates:
-        value = find_missing_neuron(problem, weights, layer, Lambda=solved.Lambda, seed=seed).value
+    late = options.budget.seconds() > options.budget.time_limit + LATE
+    if not late and (solved.Lambda is not None or not problem.interpolates):
+        value = find_missing_neuron(problem, weights, layer, Lambda=solved.Lambda, seed=options.seed).value
     proof = solved.proof
     lower, certificate = (None, Certificate.NONE) if proof is None else (proof.lower, proof.certificate)
     return report(problem, weights, layer, lower, certificate, value)

@@ -62,6 +62,8 @@ def reduced(problem: Problem, weights: Weights) -> list[Tensor]:
                 best = _smaller(problem, best, with_parts(best, layer, *merged.balanced()), layer)
         for part in SMALL:
             best = _smaller(problem, best, _without_small(best, layer, part), layer)
+        incoming, outgoing = parts(best, layer)
+        best = _smaller(problem, best, with_parts(best, layer, incoming[:0], outgoing[:0]), layer)
     return best
 
 

@@ -36,7 +36,7 @@ ENDS, MIDDLE = 4, 2
 DRAWN, REFINED = 3, 4
 # The part of the time limit that the answer of two layers may take, and its rounds at most: with a penalty a rough
 # answer serves as well, as all layers descend from it.
-SHARE, ROUNDS, ROUGH = 0.15, 60, 6
+SHARE, ROUNDS, ROUGH = 0.25, 60, 6
 
 
 def from_two_layers(problem: Problem, budget: Budget, seed: int) -> list[list[Tensor]]:

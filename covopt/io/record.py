@@ -219,12 +219,26 @@ def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
         ("width", " x ".join(str(n) for n in widths) + f" hidden neuron{'' if widths == [1] else 's'}"),
         ("time", f"{_short(s['seconds'], digits=3)} s"),
     ]
+    if remark := ignores_inputs(s):
+        pairs.append(("note", remark))
     if s["residual"] is not None:
         pairs[2] = ("residual", f"{_short(s['residual'], digits=3)}  (largest deviation from the targets)")
     listed = s.get("layers")
     layers = listed if isinstance(listed, list) else []
     pairs += [(f"layer {layer['layer']}", _layer(layer)) for layer in layers]
     return pairs
+
+
+def ignores_inputs(s: Mapping[str, object]) -> str:
+    """That the network found is a constant, where this is not proved to be best; else nothing."""
+    widths = s.get("widths")
+    if not isinstance(widths, list) or 0 not in widths or s["status"] == "optimal" or not s["cost"]:
+        return ""
+    smaller = "" if s["loss"] == "interpolate" else ", or a smaller lam,"
+    return (
+        "This network ignores its inputs. The search found nothing cheaper, which does not prove that nothing is: a"
+        f" longer search{smaller} may find a network that uses them."
+    )
 
 
 def ended(s: Mapping[str, object]) -> str:

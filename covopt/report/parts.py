@@ -71,8 +71,8 @@ def facts(s: Mapping[str, object]) -> Pairs:
 
 
 def notes(s: Mapping[str, object]) -> list[str]:
-    """What ended the search, where that matters."""
-    return [said] if (said := words.status(s)) else []
+    """What ended the search, where that matters; and that its network is a constant, where more is not proved."""
+    return [said for said in (words.status(s), record.ignores_inputs(s)) if said]
 
 
 def proof(s: Mapping[str, object]) -> list[str]:

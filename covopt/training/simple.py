@@ -41,6 +41,8 @@ SMALL = 1e5
 """Multiplications for one gradient of such a network, up to which short descents are made."""
 LONGEST = 12
 """Layers that a constant is handed through, at most."""
+FAR = 10.0
+"""The levels of a constant are within e^FAR of the bias and the constant."""
 FULL = 1e-12
 """The ridge of the linear map relative to the largest eigenvalue, at least."""
 
@@ -81,6 +83,8 @@ def short_descents(
 def _levels(size: float, biases: Sequence[float]) -> list[float]:
     """z_0 = 0, ..., z_k = size of the least sum_l z_l^2 / (z_{l-1}^2 + biases_{l-1}^2)."""
     q, k = np.square(biases), len(biases)
+    if k == 1:
+        return [0.0, size]
 
     def cost(u: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         p = np.concatenate([[0.0], np.exp(2.0 * u), [size**2]])
@@ -89,7 +93,9 @@ def _levels(size: float, biases: Sequence[float]) -> list[float]:
         return float((p[1:] / below).sum()), 2.0 * p[1:-1] * slopes
 
     start = math.log(biases[0]) + math.log(size / biases[0]) * np.arange(1, k) / k
-    found = minimize(cost, start, jac=True, method="BFGS", options={"gtol": 1e-12}).x if k > 1 else start
+    ends = start.min() - FAR, start.max() + FAR
+    options = {"ftol": 0.0, "gtol": 0.0, "maxiter": ITERATIONS}
+    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=[ends] * (k - 1), options=options).x
     return [0.0, *np.exp(found).tolist(), size]
 
 
