@@ -323,8 +323,8 @@ def test_progress_says_what_a_deep_solve_does_next() -> None:
     X, Y = rng.standard_normal((8, 2)), rng.standard_normal((8, 1))
     phases: list[str] = []
     covopt.solve(X, Y, lam=1e-2, depth=3, starts=3, time_limit=100, callback=lambda line: phases.append(line.phase))
-    assert phases[0] == "descending from deepened networks"
-    assert "starts 1 to 3 of 3" in phases
+    assert phases[0] == "starts 1 to 3 of 3"
+    assert "descending from deepened networks" in phases
     assert "refining the best of 3 starts" in phases
     assert "improving the best network" in phases
     assert phases[-1] == "examining each hidden layer"

@@ -36,7 +36,7 @@ EXACT = [
     (name, int(depth))
     for name, case in CASES.items()
     for depth in case.get("exact", {})
-    if int(depth) > 2 and name != "circle-12"
+    if int(depth) in (3, 5, 12) and name != "circle-12"
 ]
 SHOWN = [("identity-2", 12), ("four-points", 6), ("constant-5", 4), ("absolute-value", 16), ("linear-8x4", 9)]
 
@@ -108,14 +108,14 @@ def test_a_question_in_units_at_another_depth(other: int, depth: int, s: float, 
 @pytest.mark.parametrize(("name", "depth"), SHOWN)
 def test_known_costs_are_there_at_once(name: str, depth: int) -> None:
     exact = CASES[name]["exact"][str(depth)]
-    assert solved(name, depth, 6.0).cost == pytest.approx(exact, rel=1e-6)
+    assert solved(name, depth, 8.0).cost == pytest.approx(exact, rel=1e-6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "depth"), EXACT)
 def test_known_costs_at_any_depth(name: str, depth: int) -> None:
     exact = CASES[name]["exact"][str(depth)]
-    assert solved(name, depth, 10.0).cost == pytest.approx(exact, rel=1e-6)
+    assert solved(name, depth, 4.0).cost == pytest.approx(exact, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["sine-cosine-20", "five-points", "circle-24"])
@@ -203,9 +203,9 @@ def test_exact_fits_leave_the_corner_that_they_start_in() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "depth"), [("sine-cosine-20", 3), ("sine-cosine-20", 4), ("circle-24", 3)])
+@pytest.mark.parametrize(("name", "depth"), [("sine-cosine-20", 3), ("circle-24", 3)])
 def test_exact_fits_as_cheap_as_those_of_the_search(name: str, depth: int) -> None:
-    assert solved(name, depth, 60.0).cost <= CASES[name]["searched"][str(depth)]
+    assert solved(name, depth, 30.0).cost <= CASES[name]["searched"][str(depth)]
 
 
 def test_wider_copies_are_as_wide_as_asked_and_repeat_themselves() -> None:
@@ -242,7 +242,7 @@ def test_networks_are_built_ends_first() -> None:
 
 def test_a_large_depth_does_not_end_at_the_zero_network() -> None:
     X, Y = teacher()
-    result = covopt.solve(X, Y, lam=1e-3, depth=13, time_limit=15, certify="none")
+    result = covopt.solve(X, Y, lam=1e-3, depth=13, time_limit=8, certify="none")
     assert result.cost < 0.5 * float((Y**2).sum(axis=1).mean())
     assert result.norm > 0.0
 

@@ -19,7 +19,7 @@ from covopt.deep.pruning import reduced
 from covopt.deep.widening import widened
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
-from covopt.training.exact_fit import explored_problem
+from covopt.training.exact_fit import explored_problem, fit_exactly, nearest_fit
 from covopt.training.homotopy import SHIFTING, HomotopyOptions, descend
 from covopt.training.tangent import exact_fit
 
@@ -48,7 +48,10 @@ class ExactOptions:
 def descend_exactly(
     problem: Problem, weights: Weights, options: ExactOptions, stop: Callable[[], bool] = lambda: False
 ) -> list[Tensor]:
-    """The cheapest exact fit that a descent with a falling penalty leads to; where it finds none, its last network.
+    """The cheapest exact fit that a descent with a falling penalty leads to.
+
+    Where it finds none, or the network is too large for Newton steps that hold kinks, its last network as the last
+    layer, and then the least change of all, bring it nearest to a fit.
 
     Args:
         problem: its loss is `interpolate`.
@@ -70,4 +73,4 @@ def descend_exactly(
                 best = found
         if stop() or (best is not None and part <= ENOUGH):
             break
-    return current if best is None else best
+    return nearest_fit(problem, fit_exactly(problem, current), stop) if best is None else best

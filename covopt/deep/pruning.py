@@ -62,8 +62,7 @@ def reduced(problem: Problem, weights: Weights) -> list[Tensor]:
                 best = _smaller(problem, best, with_parts(best, layer, *merged.balanced()), layer)
         for part in SMALL:
             best = _smaller(problem, best, _without_small(best, layer, part), layer)
-        incoming, outgoing = parts(best, layer)
-        best = _smaller(problem, best, with_parts(best, layer, incoming[:0], outgoing[:0]), layer)
+        best = _without_dead_layer(problem, best, layer)
     return best
 
 
@@ -85,6 +84,14 @@ def _without_small(weights: Sequence[Tensor], layer: int, part: float) -> list[T
     sizes = incoming.norm(dim=1) * outgoing.norm(dim=1)
     kept = sizes > part * sizes.max() if len(sizes) else sizes > 0
     return with_parts(weights, layer, incoming[kept], outgoing[kept])
+
+
+def _without_dead_layer(problem: Problem, weights: list[Tensor], layer: int) -> list[Tensor]:
+    """No neuron in a layer through which nothing passes but rounding, large beside each other as they may be."""
+    incoming, outgoing = parts(weights, layer)
+    empty = with_parts(weights, layer, incoming[:0], outgoing[:0])
+    old, new = evaluate(problem, weights).total, evaluate(problem, empty).total
+    return _smaller(problem, weights, empty, layer) if abs(new - old) <= ROUNDING * old else weights
 
 
 def _smaller(problem: Problem, before: list[Tensor], after: list[Tensor], layer: int) -> list[Tensor]:

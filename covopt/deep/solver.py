@@ -222,7 +222,8 @@ class DeepSolver:
 
     def _build(self, state: State, budget: Budget) -> None:
         """Networks of several ranks, ends first; more of them, should the highest rank promise the most."""
-        found = ends_first(self.problem, state.ranks, self._usual_width(), self._seed, budget.spent)
+        width = min(self._usual_width(), self._max_width or self._usual_width())
+        found = ends_first(self.problem, state.ranks, width, self._seed, budget.spent)
         found = [each for each in found if self._narrow(each.weights)][:BUILT]
         for each in found:
             self._keep(state, each.weights)
@@ -276,7 +277,7 @@ class DeepSolver:
     # -- parts of the steps -------------------------------------------------------------------------------------
 
     def _descend(self, networks: list[list[Tensor]], options: HomotopyOptions, budget: Budget) -> list[list[Tensor]]:
-        """Descents of the loss itself; for `interpolate` the method of multipliers, which ends at an exact fit."""
+        """Descents of the loss itself; for `interpolate` with a falling penalty, which end at an exact fit."""
         if not self.problem.interpolates:
             return descend(self.problem, networks, options, budget.spent)
         effort = ExactOptions(options, self._generator, self._max_width)

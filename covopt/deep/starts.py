@@ -34,9 +34,9 @@ from covopt.training.trainer import initial
 ENDS, MIDDLE = 4, 2
 # Draws of such networks for each k, and how many of all are refined.
 DRAWN, REFINED = 3, 4
-# The part of the time limit that the answer of two layers may take, and its rounds at most: with a penalty a rough
-# answer serves as well, as all layers descend from it.
-SHARE, ROUNDS, ROUGH = 0.25, 60, 6
+# The part of the time limit that the answer of two layers may take, and its rounds at most, for an exact fit and with a
+# penalty: there a rough answer serves as well, as all layers descend from it.
+EXACTLY, ROUGHLY = (0.5, 60), (0.25, 6)
 
 
 def from_two_layers(problem: Problem, budget: Budget, seed: int) -> list[list[Tensor]]:
@@ -44,8 +44,8 @@ def from_two_layers(problem: Problem, budget: Budget, seed: int) -> list[list[Te
     shallow = at_depth(problem, 2)
     if suits_streaming(shallow):
         return []
-    limit = budget.seconds() + min(budget.remaining(), SHARE * budget.time_limit)
-    rounds = ROUNDS if problem.interpolates else ROUGH
+    share, rounds = EXACTLY if problem.interpolates else ROUGHLY
+    limit = budget.seconds() + min(budget.remaining(), share * budget.time_limit)
     options = SolveOptions(replace(budget, time_limit=limit, max_iterations=rounds), certify="none", seed=seed)
     return deepened(shallow, Alternation(shallow, options).solve().weights, problem)
 

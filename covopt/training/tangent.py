@@ -179,8 +179,11 @@ def _rows(
 
 
 def _least(J: Float[Tensor, "q P"], r: Float[Tensor, " q"]) -> Float[Tensor, " P"]:
-    """J^+ r, by the eigenvalues of J J^T, with one step of refinement."""
-    values, U = torch.linalg.eigh(J @ J.T)
+    """J^+ r, by the eigenvalues of J J^T, with one step of refinement; 0 where that overflows."""
+    K = J @ J.T
+    if not bool(torch.isfinite(K).all()):
+        return torch.zeros_like(J[0])
+    values, U = torch.linalg.eigh(K)
     inverse = torch.where(values > RANK * values[-1], 1.0 / values, 0.0)
     first = J.T @ (U @ (inverse * (U.T @ r)))
     return first + J.T @ (U @ (inverse * (U.T @ (r - J @ first))))
