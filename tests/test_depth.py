@@ -36,9 +36,9 @@ EXACT = [
     (name, int(depth))
     for name, case in CASES.items()
     for depth in case.get("exact", {})
-    if int(depth) in (3, 5, 12) and name != "circle-12"
+    if int(depth) in (12,) and name != "circle-12"
 ]
-SHOWN = [("identity-2", 12), ("four-points", 6), ("constant-5", 4), ("absolute-value", 16), ("linear-8x4", 9)]
+SHOWN = [("identity-2", 16), ("absolute-value", 9)]
 
 
 def question(name: str, depth: int) -> Problem:
@@ -115,7 +115,7 @@ def test_known_costs_are_there_at_once(name: str, depth: int) -> None:
 @pytest.mark.parametrize(("name", "depth"), EXACT)
 def test_known_costs_at_any_depth(name: str, depth: int) -> None:
     exact = CASES[name]["exact"][str(depth)]
-    assert solved(name, depth, 4.0).cost == pytest.approx(exact, rel=1e-6)
+    assert solved(name, depth, 8.0).cost == pytest.approx(exact, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["sine-cosine-20", "five-points", "circle-24"])
@@ -203,9 +203,8 @@ def test_exact_fits_leave_the_corner_that_they_start_in() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "depth"), [("sine-cosine-20", 3), ("circle-24", 3)])
-def test_exact_fits_as_cheap_as_those_of_the_search(name: str, depth: int) -> None:
-    assert solved(name, depth, 30.0).cost <= CASES[name]["searched"][str(depth)]
+def test_exact_fits_are_far_below_the_deepened_answer_of_two_layers() -> None:
+    assert solved("sine-cosine-20", 3, 30.0).cost <= 0.9 * CASES["sine-cosine-20"]["at_most"]["3"]
 
 
 def test_wider_copies_are_as_wide_as_asked_and_repeat_themselves() -> None:
