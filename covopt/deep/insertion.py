@@ -35,6 +35,8 @@ from covopt.model.weights import Weights, evaluate, preactivations
 STEPS, CLOSE = 60, 1e-12
 # Factors are kept within e^FAR: of layers as different as that, digits are lost.
 FAR = 300.0
+# The entries of all projections together, of which each has the width of its layer squared, at most.
+LARGEST = 1e7
 
 Affine = tuple[Float[Tensor, "_ _"], Float[Tensor, " _"]]
 """A_l, and what the bias adds to Z_l: of this form, a layer does the same at any depth."""
@@ -71,10 +73,11 @@ def in_balance(weights: Weights) -> list[Tensor]:
     b = np.array([float(W[:, -1].double().square().sum()) for W in weights])
     if not (A > 0.0).all() or not np.isfinite(A).all() or not np.isfinite(b).all():
         return balanced(weights)
-    c = np.exp(_log_factors(np.log(A), b))
-    alpha = c[1:] / c[:-1]
+    u = _log_factors(np.log(A), b)
+    with np.errstate(over="ignore"):
+        alpha, c = np.exp(np.diff(u)), np.exp(u[1:])
     scaled = [
-        torch.cat([W[:, :-1] * a, W[:, -1:] * total], dim=1) for W, a, total in zip(weights, alpha, c[1:], strict=True)
+        torch.cat([W[:, :-1] * a, W[:, -1:] * total], dim=1) for W, a, total in zip(weights, alpha, c, strict=True)
     ]
     return balanced(scaled)
 
@@ -132,7 +135,7 @@ def _charged(problem: Problem, layers: Sequence[Affine]) -> list[Tensor]:
 
 def _linear(problem: Problem, layers: list[Affine], S: Tensor, place: int, times: int) -> Iterator[list[Affine]]:
     """With projections on the row space of S; the layer above them is projected too, which changes no sample."""
-    if not S.numel() or not (problem.activation.is_linear or bool((S >= 0.0).all())):
+    if not 0 < times * S.shape[1] ** 2 <= LARGEST or not (problem.activation.is_linear or bool((S >= 0.0).all())):
         return
     factor = thin(S)
     V = factor.V[:, factor.kept > 0]

@@ -232,7 +232,7 @@ def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
 def ignores_inputs(s: Mapping[str, object]) -> str:
     """That the network found is a constant, where this is not proved to be best; else nothing."""
     widths = s.get("widths")
-    if not isinstance(widths, list) or 0 not in widths or s["status"] == "optimal" or not s["cost"]:
+    if not isinstance(widths, list) or 0 not in widths or s["status"] == "optimal" or not s.get("cost"):
         return ""
     smaller = "" if s["loss"] == "interpolate" else ", or a smaller lam,"
     return (
