@@ -172,6 +172,8 @@ def _fill(result: Result, weights: list[Tensor], proof: Proof | None) -> None:
         result.lower, result.certificate = lower, proof.certificate
         if proof.Lambda is not None:
             result.dual = DualPoint(proof.Lambda.cpu().numpy(), proof.maximum, proof.evidence)
+        else:
+            result.evidence = dict(proof.evidence)
 
 
 def _initial(problem: Problem, init: Result | Sequence[object] | None) -> list[Tensor] | None:

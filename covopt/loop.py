@@ -42,6 +42,11 @@ class Certificate(enum.StrEnum):
     * branch-and-bound: a bound on it from a tree over cones of directions.
     * relaxation: a bound on it from the doubly non-negative relaxation.
     * sign-branching: the same, with a tree over the signs of samples.
+    * laplacian: edges between samples, for every network of its depth.
+    * convexity: multipliers of one sign, for every ReLU network of its depth.
+    * angle: the angle between two samples, for exact fits without biases.
+    * loop: winding numbers of a loop of samples, for exact fits.
+    * linear: the singular values of the least linear map, for exact fits by linear networks.
     * spectral: singular values, for every network of every depth.
     * none: there is no bound.
     """
@@ -50,6 +55,11 @@ class Certificate(enum.StrEnum):
     BRANCH_AND_BOUND = "branch-and-bound"
     RELAXATION = "relaxation"
     SIGN_BRANCHING = "sign-branching"
+    LAPLACIAN = "laplacian"
+    CONVEXITY = "convexity"
+    ANGLE = "angle"
+    LOOP = "loop"
+    LINEAR = "linear"
     SPECTRAL = "spectral"
     NONE = "none"
 

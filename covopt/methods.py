@@ -27,8 +27,8 @@ from covopt.training.trainer import train_best
 TRAININGS, DESCENTS, DRAWS = 10, 3, 48
 # A cost that is lower by less than this, relative, is the same.
 SAME = 1e-9
-# The part of the time limit that the spectral bound may take besides.
-SPECTRAL_SHARE = 0.05
+# The part of the time limit that the bound from the data may take besides, for two layers and for more.
+DATA_SHARE, DEEP_SHARE = 0.05, 0.1
 
 
 def solve_by_cone(problem: Problem, options: SolveOptions) -> Attempt:
@@ -83,7 +83,7 @@ def _shallow(problem: Problem, options: SolveOptions) -> Attempt:
 
 def _streamed(problem: Problem, options: SolveOptions) -> Attempt:
     """Cycles of training on random batches; rounds from the network that they end at, if time is left."""
-    proof = _spectral(problem, options)
+    proof = _from_data(problem, options)
     budget = options.budget
     units = Units.of(problem)
     outcome = run(StreamSolver(units.problem, seed=options.seed), budget, _within(units, options).callback)
@@ -131,10 +131,10 @@ def _cheapest_simple(problem: Problem) -> list[Tensor] | None:
 
 def _deep(problem: Problem, options: SolveOptions) -> Attempt:
     effort, units = DeepOptions(starts=options.starts or DRAWS), Units.of(problem)
-    inner = _within(units, options)
-    solver = DeepSolver(units.problem, effort, inner.seed, inner.init, inner.max_width)
+    inner, proof = _within(units, options), _from_data(problem, options)
+    enough = 0.0 if proof is None else proof.lower / units.cost / (1.0 - options.gap)
+    solver = DeepSolver(units.problem, effort, inner.seed, inner.init, inner.max_width, enough)
     outcome = run(solver, inner.budget, inner.callback)
-    proof = _spectral(problem, options)
     best = reduced(units.problem, outcome.state.best)
     attempt = Attempt(best, outcome.status, outcome.history, proof, outcome.state.costs)
     return _outward(units, attempt, problem, options)
@@ -160,14 +160,18 @@ def _outward(units: Units, attempt: Attempt, problem: Problem, options: SolveOpt
 
 
 def _proof_at(problem: Problem, weights: Weights, options: SolveOptions) -> Proof | None:
-    """The spectral bound, or the one that follows from the network's own dual point where an oracle is exact."""
-    found = [_spectral(problem, options), proofs.network_proof(problem, weights) if options.certify != "none" else None]
+    """The bound from the data, or the one that follows from the network's own dual point where an oracle is exact."""
+    found = [
+        _from_data(problem, options),
+        proofs.network_proof(problem, weights) if options.certify != "none" else None,
+    ]
     return max((proof for proof in found if proof is not None), key=lambda proof: proof.lower, default=None)
 
 
-def _spectral(problem: Problem, options: SolveOptions) -> Proof | None:
-    """The bound that holds for every network, where any is asked for."""
+def _from_data(problem: Problem, options: SolveOptions) -> Proof | None:
+    """The bound that needs the data alone, where any is asked for."""
     if options.certify == "none":
         return None
+    share = DATA_SHARE if problem.depth == 2 else DEEP_SHARE
     with options.budget.phase("proof"):
-        return proofs.spectral_proof(problem, SPECTRAL_SHARE * options.budget.time_limit)
+        return proofs.data_proof(problem, share * options.budget.time_limit)

@@ -111,6 +111,7 @@ class Result:
         attainable: the tightest kind of proof that applies to data of this rank and size.
         history: cost, bound and width over time.
         dual: the dual point behind `lower`, where there is one.
+        evidence: the arrays that prove `lower` where no dual point does, as the certificate's kind has them.
         layers: each hidden layer on its own, for depth >= 3.
         starts: the lowest cost reached from each start.
         data, scale: the name of the data set and how it was scaled, where they are known.
@@ -135,6 +136,7 @@ class Result:
     timing: dict[str, float] = field(default_factory=dict)
     history: list[Progress] = field(default_factory=list)
     dual: DualPoint | None = None
+    evidence: dict[str, NDArray] = field(default_factory=dict)
     layers: list[Layer] = field(default_factory=list)
     starts: list[float] = field(default_factory=list)
     data: str | None = None
@@ -340,10 +342,11 @@ def _to_stored(result: Result) -> record.Stored:
         "activation": p.activation.name,
     }
     certificate: dict[str, NDArray] = {}
-    if result.dual is not None and result.lower is not None:
-        numbers = {"maximum": result.dual.maximum, "lower": result.lower, "certificate": str(result.certificate)}
-        certificate = {"Lambda": result.dual.Lambda, **result.dual.evidence}
-        certificate |= {key: np.array(value) for key, value in numbers.items()}
+    if result.lower is not None and (result.dual is not None or result.evidence):
+        certificate = {"lower": np.array(result.lower), "certificate": np.array(str(result.certificate))}
+        certificate |= result.evidence
+    if result.lower is not None and result.dual is not None:
+        certificate |= {"Lambda": result.dual.Lambda, "maximum": np.array(result.dual.maximum)} | result.dual.evidence
     return record.Stored(
         summary=result.summary(),
         network={f"W{i}": W.detach().double().cpu().numpy() for i, W in enumerate(result.weights, start=1)},

@@ -1,8 +1,9 @@
 """The certifiers: for each kind of proof, where it applies, how it is found, and how its arrays are checked.
 
-Every bound is D(Lambda) for a dual point Lambda and a proved M >= max_w h(w) (dual.py), or spectral, which needs no
-dual point. M comes from an exact oracle; from branch and bound over cones of directions where the rank is small; or
-from the doubly non-negative relaxation, with branches on the signs of samples, where the samples are few.
+Every bound of two layers is D(Lambda) for a dual point Lambda and a proved M >= max_w h(w) (dual.py), or comes from the
+data alone and holds for every depth: spectral, and for three layers and more those of certify/deep/. M comes from an
+exact oracle; from branch and bound over cones of directions where the rank is small; or from the doubly non-negative
+relaxation, with branches on the signs of samples, where the samples are few.
 
 A new kind is one class here, a name in `loop.Certificate`, and its words in `io/wording.py`.
 """
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from covopt.certify.cones.branch import BranchOptions, branch_and_bound, replay
 from covopt.certify.cones.tree import Tree
+from covopt.certify.deep.certifiers import DEEP
 from covopt.certify.dual import MISSING, Proof, dual_bound
 from covopt.certify.relaxation.bound import RelaxationOptions, RelaxedBound, check_maximum, relaxed_bound
 from covopt.certify.relaxation.signs import Multipliers
@@ -215,6 +217,7 @@ CERTIFIERS: dict[Certificate, Certifier] = {
     Certificate.BRANCH_AND_BOUND: CONES,
     Certificate.RELAXATION: RELAXATION,
     Certificate.SIGN_BRANCHING: RELAXATION,
+    **{kind: DEEP[kind] for kind in (Certificate.LAPLACIAN, *DEEP)},
     Certificate.SPECTRAL: Spectral(),
 }
 """Who finds and checks each kind of proof, the tightest first."""

@@ -9,9 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify.certifiers import CERTIFIERS, certifier_of, oracle_of
+from covopt.certify.deep.certifiers import deep_proof
 from covopt.certify.dual import Proof, dual_bound
 from covopt.certify.spectral import spectral_bound
 from covopt.errors import InternalError
+from covopt.interrupts import interrupted
 from covopt.loop import Certificate
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations, rounding_of
@@ -24,6 +26,20 @@ def spectral_proof(problem: Problem, seconds: float) -> Proof:
     """The bound that holds for every network of every depth, not improved any more after so many seconds."""
     deadline = time.perf_counter() + max(seconds, ROUGHLY)
     return Proof(spectral_bound(problem, stop=lambda: time.perf_counter() >= deadline), Certificate.SPECTRAL)
+
+
+def data_proof(problem: Problem, seconds: float) -> Proof:
+    """The best bound that needs the data alone: the spectral one, and for three layers and more its rivals.
+
+    Args:
+        problem: the question.
+        seconds: after so many nothing is improved any more, but for `ROUGHLY`.
+    """
+    first = spectral_proof(problem, seconds)
+    if problem.depth == 2:
+        return first
+    deadline = time.perf_counter() + max(seconds, ROUGHLY)
+    return deep_proof(problem, first, lambda: interrupted() or time.perf_counter() >= deadline)
 
 
 def network_proof(problem: Problem, weights: Weights) -> Proof | None:

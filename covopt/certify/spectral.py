@@ -94,16 +94,28 @@ def spectral_bound(
         rank: bound only networks with at most so many neurons in the last hidden layer; None: all.
         stop: asked between two lines of cross_entropy, whose lines take long; once it says so, no line is added.
     """
-    if problem.loss.name not in LOSSES:  # the lines below are those of the losses that they know
-        return 0.0
+    return spectral_lines(problem, options, rank, stop)[0]
+
+
+def spectral_lines(
+    problem: Problem,
+    options: SpectralOptions | None = None,
+    rank: int | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> tuple[float, list[Line]]:
+    """`spectral_bound`, and its lines in rho: C(F) >= b - g rho where prod_l |W_l|_F = rho; none for `interpolate`."""
+    if problem.loss.name not in LOSSES:  # the lines are those of the losses that they know
+        return 0.0, []
     options = options or SpectralOptions()
     X, Y = problem.X.double(), problem.Y.double()
-    values = [0.0]
+    values, lines = [0.0], []
     for centred in (True, False) if problem.beta == 0.0 else (True,):
-        values.append(_nuclear_bound(problem, X, Y, centred, options, rank, stop))
+        value, found = _nuclear_bound(problem, X, Y, centred, options, rank, stop)
+        values.append(value)
+        lines += found
     if problem.interpolates:
         values.append(problem.depth * _power(_steepest_pair(problem, X, Y), problem.depth))
-    return max(0.0, max(values) * (1.0 - SLACK) - UNDERFLOW)
+    return max(0.0, max(values) * (1.0 - SLACK) - UNDERFLOW), lines
 
 
 def _misfit(problem: Problem) -> float:
@@ -125,7 +137,7 @@ def _singular_values(A: Tensor) -> tuple[Float[Tensor, " r"], float]:
     return values, max(A.shape) * CHARGED * float(A.norm())
 
 
-def _largest_singular_value(X: Tensor, centred: bool, chunk: int = 8192) -> float:
+def largest_singular_value(X: Tensor, centred: bool, chunk: int = 8192) -> float:
     """A bound from above on |H X|_op; of tall X through its Gram matrix, whose largest eigenvalue loses no digits."""
     if len(X) <= chunk:
         values, moved = _singular_values(_centre(X, centred))
@@ -148,24 +160,27 @@ def _nuclear_bound(
     options: SpectralOptions,
     rank: int | None,
     stop: Callable[[], bool],
-) -> float:
+) -> tuple[float, list[Line]]:
     # Scaled by a power of two, so that no square underflows. Centring loses digits relative to X, not to what is left.
     size = 2.0 ** math.frexp(float(X.abs().max()))[1]
     X = X / size
-    largest = size * (_largest_singular_value(X, centred) + len(X) * CHARGED * float(X.norm()))
+    largest = size * (largest_singular_value(X, centred) + len(X) * CHARGED * float(X.norm()))
     targets, moved = _singular_values(_centre(Y, centred))
     targets = (targets - moved - len(Y) * CHARGED * float(Y.norm()) - _misfit(problem)).clamp_min(0.0)
     head, tail = (targets, targets[:0]) if rank is None else (targets[:rank], targets[rank:])
     if problem.interpolates:
         if bool((tail > 0.0).any()):
-            return math.inf
+            return math.inf, []
         total = float(targets.sum())
-        return problem.depth * _power(total / largest if largest > 0 else math.inf, problem.depth) if total else 0.0
+        ratio = total / largest if largest > 0 else math.inf
+        return problem.depth * _power(ratio, problem.depth) if total else 0.0, []
+    # No tail for cross-entropy: its lines know nothing of the rank.
+    missed = 0.0 if problem.loss.name == "cross_entropy" else float(tail.square().sum()) / len(Y)
     if problem.loss.name == "cross_entropy":
         family = _EntropyLines(Y, centred, options.ascents)
         steepest = family.steepest
         if rank == 0:  # tau = 0: the first line is the tangent there
-            return max(0.0, family(steepest)[0])
+            return max(0.0, family(steepest)[0]), []
     else:
         family, steepest = _quadratic_lines(head, len(Y)), float(head.max()) if len(head) else 0.0
 
@@ -174,9 +189,8 @@ def _nuclear_bound(
         ratio = torch.where(tau > 0.0, tau / largest, 0.0)
         return problem.lam * problem.depth * ratio ** (2.0 / problem.depth)
 
-    if problem.loss.name == "cross_entropy":  # no tail: its lines know nothing of the rank
-        return _least(family, steepest, penalty, options, stop)
-    return float(tail.square().sum()) / len(Y) + _least(family, steepest, penalty, options)
+    bound, lines = least(family, steepest, penalty, options, stop)
+    return missed + bound, [(missed + b, g * largest * (1.0 + SLACK)) for b, g in lines]
 
 
 def _quadratic_lines(s: Float[Tensor, " r"], samples: int) -> Callable[[float], Line]:
@@ -216,7 +230,7 @@ class _EntropyLines:
         samples, classes = p.shape
         moved = classes * CHARGED
         if self.centred:
-            p = self._with_column_means(p)
+            p = with_column_means(p, self.mean)
             # A p with exactly the right sums is this near: as `_with_column_means` would make it.
             off = float((self.mean - p.mean(dim=0)).abs().max()) + samples * CHARGED
             moved += 2.0 * off / float(self.mean.min())
@@ -226,13 +240,14 @@ class _EntropyLines:
         # |d p log p| <= |d p| (1 + |log |d p||), and the logarithm of what is no smaller than a rounding is below 40.
         return entropy - 40.0 * classes * moved, (steepness + moved * math.sqrt(p.numel())) / samples
 
-    def _with_column_means(self, p: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
-        """p moved to the column means of Y and, with enough of the constant p = mean in it, kept non-negative."""
-        p = p + (self.mean - p.mean(dim=0, keepdim=True))
-        short = (-p).clamp_min(0.0)
-        share = min(1.0, float((short / (self.mean + short)).max()))
-        p = ((1.0 - share) * p + share * self.mean).clamp_min(0.0)
-        return p / p.sum(dim=1, keepdim=True)
+
+def with_column_means(p: Float[Tensor, "N m"], mean: Float[Tensor, "1 m"]) -> Float[Tensor, "N m"]:
+    """p moved to these column means, those of Y, and non-negative with enough of the constant p = mean in it."""
+    p = p + (mean - p.mean(dim=0, keepdim=True))
+    short = (-p).clamp_min(0.0)
+    share = min(1.0, float((short / (mean + short)).max()))
+    p = ((1.0 - share) * p + share * mean).clamp_min(0.0)
+    return p / p.sum(dim=1, keepdim=True)
 
 
 def _following(momentum: float) -> float:
@@ -249,37 +264,38 @@ def _shrink(F: Float[Tensor, "N m"], threshold: float, centred: bool) -> Float[T
     return means + (rest @ V) * kept @ V.T
 
 
-def _least(
+def least(
     family: Callable[[float], Line],
     steepest: float,
     penalty: Callable[[Tensor], Tensor],
     options: SpectralOptions,
     stop: Callable[[], bool] = lambda: False,
-) -> float:
-    """A lower bound on min over tau >= 0 of phi(tau) + penalty(tau), improved line by line."""
+) -> tuple[float, list[Line]]:
+    """A lower bound on min over tau >= 0 of phi(tau) + penalty(tau), improved line by line, and the lines."""
     if not steepest > 0.0:
-        return max(0.0, family(0.0)[0])
+        line = family(0.0)
+        return max(0.0, line[0]), [line]
     ratio = options.smallest ** (1.0 / max(1, options.lines - 1))
     lines = {steepest: family(steepest)}
     for k in range(1, options.lines):
         if not stop():
             lines[steepest * ratio**k] = family(steepest * ratio**k)
-    bound, where = _least_of_lines(lines, penalty)
+    bound, where = least_of_lines(lines, penalty)
     for _ in range(options.refinements // 2):
         thetas = sorted(lines)
         place = thetas.index(where)
         near = [t for t in (place - 1, place + 1) if 0 <= t < len(thetas)]
         for theta in [math.sqrt(where * thetas[t]) for t in near]:
             lines[theta] = family(theta)
-        better, where = _least_of_lines(lines, penalty)
+        better, where = least_of_lines(lines, penalty)
         done = better <= bound * (1.0 + PROGRESS)
         bound = max(bound, better)
         if done or stop():
             break
-    return bound
+    return bound, list(lines.values())
 
 
-def _least_of_lines(lines: dict[float, Line], penalty: Callable[[Tensor], Tensor]) -> tuple[float, float]:
+def least_of_lines(lines: dict[float, Line], penalty: Callable[[Tensor], Tensor]) -> tuple[float, float]:
     """(the bound that the module's text describes, the theta of the line that holds it there)."""
     thetas = [0.0, *sorted(lines)]
     b, g = torch.tensor([(0.0, 0.0), *(lines[t] for t in thetas[1:])], dtype=torch.float64).T

@@ -29,7 +29,7 @@ from covopt.deep.widening import widened
 from covopt.loop import Budget, Progress, Status
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
-from covopt.training.exact_fit import explored_problem, fit_exactly
+from covopt.training.exact_fit import explored_problem, fit_exactly, nearest_fit
 from covopt.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
 from covopt.training.simple import short_descents, simple_networks
 from covopt.training.trainer import initial
@@ -104,6 +104,7 @@ class DeepSolver:
         seed: of the draws and searches.
         init: a network to start from, beside the draws.
         max_width: of every hidden layer.
+        enough: a cost that is within the gap asked for of a proved bound; the search ends there.
     """
 
     def __init__(
@@ -113,9 +114,10 @@ class DeepSolver:
         seed: int = 0,
         init: Weights | None = None,
         max_width: int | None = None,
+        enough: float = 0.0,
     ) -> None:
         self.problem, self.options = problem, options or DeepOptions()
-        self._seed, self._init, self._max_width = seed, init, max_width
+        self._seed, self._init, self._max_width, self._enough = seed, init, max_width, enough
         self._smooth, self._lowest = explored_problem(problem), math.inf
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
 
@@ -134,8 +136,11 @@ class DeepSolver:
             self._keep(state, given)
             state.networks[0], state.pool = given, [0]
             state.costs = [self._cost(given)]
-        with budget.phase("first networks"):
-            self._begin(state, budget)
+        if state.cost > self._enough:
+            with budget.phase("first networks"):
+                self._begin(state, budget)
+        elif self.problem.interpolates:
+            self._keep(state, nearest_fit(self.problem, state.best, budget.spent))
         return state
 
     def step(self, state: State, budget: Budget) -> State:
@@ -158,7 +163,9 @@ class DeepSolver:
         return state
 
     def finished(self, state: State) -> Status | None:
-        """CONVERGED after a stalled pass over the blocks, when all starts are drawn."""
+        """OPTIMAL at a proved minimum; CONVERGED after a stalled pass over the blocks, when all starts are drawn."""
+        if state.cost <= self._enough:
+            return Status.OPTIMAL
         done = state.stalled and not (state.pool or state.waiting or state.ranks or self._drawing(state))
         return Status.CONVERGED if done else None
 

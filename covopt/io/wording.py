@@ -49,6 +49,36 @@ CERTIFICATES = {
         " run.",
         "a semidefinite relaxation applies to data of this size",
     ),
+    "laplacian": Wording(
+        "proved, by weighted edges between samples, for every network of this depth",
+        "The bound comes from weighted edges between samples: no layer stretches the differences along them by more"
+        " than the size of its weights, so that the differences of the targets have to be paid for. No network of this"
+        " depth, of any width, can cost less; the weights are stored with the run.",
+        "a bound from weighted edges between samples applies",
+    ),
+    "convexity": Wording(
+        "proved, by multipliers of one sign, for every network of this depth",
+        "The bound comes from multipliers of one sign for each output: the norm of what they see of a layer is a convex"
+        " function of what they see of the layer below, so that it can grow only with the size of the weights. No"
+        " network of this depth, of any width, can cost less; the multipliers are stored with the run.",
+    ),
+    "angle": Wording(
+        "proved, by the angle between two samples, for every network of this depth",
+        "The bound comes from two samples: without biases, a layer can widen the angle between them, or the area that"
+        " they span, only by the size of its weights. No network of this depth, of any width, can cost less; the two"
+        " samples are stored with the run.",
+    ),
+    "loop": Wording(
+        "proved, by a closed loop of samples, for every network of this depth",
+        "The bound comes from a closed loop of samples whose targets enclose an area: a network that fits them maps a"
+        " disc onto that area, which takes two large singular values in every layer, or it is very steep. No network of"
+        " this depth, of any width, can cost less; the loop is stored with the run.",
+    ),
+    "linear": Wording(
+        "proved, by the singular values of the least linear map that fits",
+        "The bound is a closed form: a linear network computes one matrix, and the singular values of the least matrix"
+        " that fits say what any number of layers must cost.",
+    ),
     "spectral": Wording(
         "proved, by the spectral bound that holds for every network",
         "The bound comes from the data alone, from their singular values and the distances of pairs of samples: no"

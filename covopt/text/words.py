@@ -240,8 +240,10 @@ def better_bound(s: Summary) -> str:
     if s["certify"] == "none":
         return "No bound was asked for; --certify auto looks for one."
     if way == "spectral":
-        known = "for three layers and more" if int(str(s["depth"])) > 2 else "for so many samples of so many inputs"
+        known = "for one sample" if int(str(s["depth"])) > 2 else "for so many samples of so many inputs"
         return f"No tighter one is known {known}: neither --certify full nor more time raises it."
+    if int(str(s["depth"])) > 2:
+        return f"{_capital(CERTIFICATES[way].way)}: more time may prove more."
     if s["method"] != "cone":
         return f"{_capital(CERTIFICATES[way].way)}: --method cone may prove more."
     if s["certify"] == "fast" and way != "exact":

@@ -96,7 +96,8 @@ def proved_bound(result: Result) -> float | None:
         return None
     dual = result.dual
     if dual is None:
-        return proofs.recheck(result.problem.double(), Proof(result.lower, result.certificate))
+        proof = Proof(result.lower, result.certificate, evidence=result.evidence)
+        return proofs.recheck(result.problem.double(), proof)
     proof = Proof(result.lower, result.certificate, torch.from_numpy(dual.Lambda), dual.maximum, dual.evidence)
     return proofs.recheck(result.problem.double(), proof)
 

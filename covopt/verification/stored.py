@@ -75,8 +75,8 @@ def _from_stored(stored: record.Stored) -> Result:
     weights = [torch.from_numpy(_matrix(stored.network, name, record.NETWORK)).double() for name in names]
     check_network(problem, weights)
     s, dual = stored.summary, None
+    evidence = {key: _evidence(key, stored.certificate[key]) for key in EVIDENCE if key in stored.certificate}
     if "Lambda" in stored.certificate:
-        evidence = {key: _evidence(key, stored.certificate[key]) for key in EVIDENCE if key in stored.certificate}
         Lambda = _matrix(stored.certificate, "Lambda", record.CERTIFICATE).astype(np.float64)
         maximum = stored.certificate.get("maximum", np.empty(0))
         if maximum.size != 1 or maximum.dtype.kind not in "fiu":
@@ -102,6 +102,7 @@ def _from_stored(stored: record.Stored) -> Result:
         timing=_timing(s.get("timing")),
         history=stored.history,
         dual=dual,
+        evidence={} if dual is not None else evidence,
         layers=[Layer.from_summary(layer) for layer in _listed(s["layers"])],
         starts=[math.nan if start is None else float(start) for start in _listed(s["starts"])],
         data=None if s["data"] is None else str(s["data"]),

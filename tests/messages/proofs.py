@@ -18,7 +18,7 @@ from covopt.certify.relaxation.signs import LEAF, WALL, Multipliers
 from covopt.loop import Certificate
 from covopt.matrices.graphs import bipartite_gram
 from covopt.model.activation import Activation
-from covopt.model.problem import make_problem
+from covopt.model.problem import Problem, make_problem
 from covopt.oracles.arrangement import ArrangementOracle
 from covopt.oracles.sphere import SphereOracle
 from messages import Row
@@ -32,6 +32,7 @@ RELU = Activation(0.0)
 SHALLOW = make_problem(WIDE, LAMBDA, lam=0.1)
 DEEP = make_problem(WIDE, LAMBDA, lam=0.1, depth=3)
 NONE = torch.zeros(0, dtype=torch.float64)
+EDGE = {"pairs": np.array([[0, 1]]), "sizes": np.ones((1, 2))}
 
 
 def multipliers(splits: list[int], entries: int = 0) -> Multipliers:
@@ -54,6 +55,10 @@ def replayed(codes: list[int]) -> object:
 
 def rechecked(kind: Certificate, Lambda: torch.Tensor | None = LAMBDA) -> object:
     return recheck(SHALLOW, Proof(1.0, kind, Lambda))
+
+
+def deep(Y: torch.Tensor, lam: float | None) -> Problem:
+    return make_problem(WIDE, Y, lam=lam, depth=3, bias=0.0)
 
 
 def pair(K: object = np.eye(2), Ks: object = np.eye(2), **options: object) -> object:
@@ -127,6 +132,20 @@ ROWS = [
     Row(
         "The stored multipliers do not fit their tree of splits; certify the run again.",
         lambda _: checked(multipliers([LEAF], 12 * 25 + 1)),
+    ),
+    *(
+        Row(
+            f"The stored {what} missing or do{es} not fit the data; certify the run again.",
+            lambda _, kind=kind, Y=Y, lam=lam, some=some: recheck(deep(Y, lam), Proof(1.0, kind, evidence=some)),
+        )
+        for what, es, kind, Y, lam in (
+            ("edges are", "", Certificate.LAPLACIAN, LAMBDA, None),
+            ("flows are", "", Certificate.LAPLACIAN, LAMBDA, 0.1),
+            ("multipliers are", "", Certificate.CONVEXITY, LAMBDA, None),
+            ("pair is", "es", Certificate.ANGLE, LAMBDA, None),
+            ("loop is", "es", Certificate.LOOP, WIDE, None),
+        )
+        for some in [{} if lam is None else EDGE]
     ),
     # The certifiers themselves.
     Row(

@@ -1,0 +1,82 @@
+"""A bound from the angle between two samples, for exact fits by ReLU networks without biases (MATH.md section 5).
+
+Phi(u, v) is the area of the parallelogram of u and v where u . v >= 0, and |u| |v| where u . v <= 0: half the least
+Tr K Q over 2 x 2 matrices Q with det Q = 1, positive semidefinite and with no positive entry off the diagonal, K the
+Gram matrix of u and v. No ReLU raises it, and a layer A raises that of its inputs by at most |A|_F^2 / 2. So
+
+    R >= 2 L max_{i,j} (Phi(y_i, y_j) / Phi(x_i, x_j))^(1/L),
+
+with slope 2 in L where the pair bound has slope 1.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.certify.spectral import SLACK
+from covopt.linalg.rounding import to_unit_scale
+from covopt.model.problem import Problem
+
+# Rows that are compared with each other, the first ones.
+ROWS = 1000
+# Rounding of areas and products, as a part of |u| |v|, for each column.
+CHARGED = 2.0**-50
+
+
+def applies(problem: Problem) -> bool:
+    """Whether it holds for this question."""
+    return problem.interpolates and problem.beta == 0.0 and problem.activation.slope == 0.0 and problem.samples > 1
+
+
+def bound(problem: Problem, pair: tuple[int, int]) -> float:
+    """The bound from two samples."""
+    rows = torch.tensor(pair)
+    X, size = to_unit_scale(problem.X.double()[rows])
+    Y, height = to_unit_scale(problem.Y.double()[rows])
+    above = float(_above(X[:1], X[1:])[0])
+    below = float(_below(Y[:1], Y[1:], problem.allowed_misfit / height)[0])
+    if not above > 0.0 or not below > 0.0:
+        return 0.0
+    exponent = (math.log(below) - math.log(above) + 2.0 * (math.log(height) - math.log(size))) / problem.depth
+    return 2.0 * problem.depth * math.exp(min(exponent, 700.0)) * (1.0 - SLACK)
+
+
+def best_pair(problem: Problem) -> tuple[int, int]:
+    """The two samples with the largest bound, of the first rows."""
+    X, _ = to_unit_scale(problem.X.double()[:ROWS])
+    Y, height = to_unit_scale(problem.Y.double()[:ROWS])
+    best, pair = -1.0, (0, 1)
+    for i in range(len(X) - 1):
+        below = _below(Y[i : i + 1], Y[i + 1 :], problem.allowed_misfit / height)
+        ratio = below / _above(X[i : i + 1], X[i + 1 :]).clamp_min(1e-300)
+        k = int(ratio.argmax())
+        if float(ratio[k]) > best:
+            best, pair = float(ratio[k]), (i, i + 1 + k)
+    return pair
+
+
+def _parts(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(|u| |v|, the area, u . v), the area by the part of v that is orthogonal to u."""
+    lengths, product = u.norm(dim=1) * v.norm(dim=1), (u * v).sum(dim=1)
+    rest = v - (product / u.square().sum(dim=1).clamp_min(1e-300))[:, None] * u
+    return lengths, u.norm(dim=1) * rest.norm(dim=1), product
+
+
+def _above(u: Float[Tensor, "1 n"], v: Float[Tensor, "M n"]) -> Float[Tensor, " M"]:
+    """A bound from above on Phi."""
+    lengths, area, product = _parts(u, v)
+    lost = (u.shape[1] + 8) * CHARGED * lengths
+    return torch.where(product > lost, torch.minimum(area + lost, lengths + lost), lengths + lost)
+
+
+def _below(u: Float[Tensor, "1 n"], v: Float[Tensor, "M n"], missed: float) -> Float[Tensor, " M"]:
+    """A bound from below on Phi of vectors whose entries are this near."""
+    lengths, area, product = _parts(u, v)
+    off = missed * math.sqrt(u.shape[1]) * (1.0 + 2.0**-40)
+    moved = off * (u.norm(dim=1) + v.norm(dim=1)) + off * off + (u.shape[1] + 8) * CHARGED * lengths
+    # Phi is at least the area, and |u| |v| where the angle is certainly obtuse.
+    return torch.where(product < -moved, lengths - moved, area - moved).clamp_min(0.0)

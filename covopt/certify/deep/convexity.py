@@ -1,0 +1,130 @@
+"""A bound from multipliers of one sign in each column, for ReLU networks of every depth (MATH.md section 5).
+
+Let no column of Lambda (N, m) change sign. Then Lambda Lambda^T >= 0 entrywise, and g(z) = |Lambda^T sigma(z)| is
+convex, homogeneous and a norm of sigma(z) that does not fall where sigma(z) grows: g(sum_j a_j sigma(z_j)) <=
+sum_j |a_j| g(z_j). So with M >= max_w g(Xt w), |w| = 1, and q = beta^2 |Lambda^T 1|^2, the sums t_l = sum_k g(z_k)^2
+over the neurons of a layer obey t_1 <= |W_1|^2 M^2 and t_{l+1} <= |W_{l+1}|^2 (t_l + q), and <Lambda, F>^2 <=
+|W_L|^2 (t_{L-1} + q): the least budget that reaches <Lambda, Y> (recursion.py) is a bound. Without a bias it is
+L (<Lambda, Y> / M)^(2/L), which is the minimum wherever the multipliers of two layers are of this kind.
+
+M is the maximum of an exact oracle (rank 3 at most), or |Lambda^T Xt|_op where Xt and Lambda have no negative entry.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.certify.deep.recursion import growth
+from covopt.certify.spectral import CHARGED, SLACK
+from covopt.lazy import lazy
+from covopt.linalg.rounding import to_unit_scale
+from covopt.model.problem import Problem
+from covopt.oracles.exact import exact_oracle, has_exact_oracle
+
+if TYPE_CHECKING:
+    import cvxpy as cp
+else:
+    cp = lazy("cvxpy")
+
+# Samples and rounds of the search; it ends where no neuron violates the multipliers by more than this.
+SAMPLES, ROUNDS, VIOLATED = 200, 40, 1e-8
+BOX = 1e4  # entries of the multipliers, for targets and inputs of size 1
+
+
+def applies(problem: Problem) -> bool:
+    """Whether the maximum over all neurons is known, and the loss one that is bounded here."""
+    simple = problem.activation.slope == 0.0 and problem.loss.name in ("interpolate", "mse")
+    return simple and problem.samples <= SAMPLES and has_exact_oracle(problem.Xt)
+
+
+def bound(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
+    """The bound from these multipliers; 0 where they change sign in a column, or nothing is known of M."""
+    if not bool(torch.isfinite(Lambda).all()) or bool(((Lambda > 0).any(dim=0) & (Lambda < 0).any(dim=0)).any()):
+        return 0.0
+    if not applies(problem) or not bool((Lambda != 0).any()):
+        return 0.0
+    Xt, size = to_unit_scale(problem.Xt.double())
+    Y, height = to_unit_scale(problem.Y.double())
+    Lambda, _ = to_unit_scale(Lambda)  # the bound is that of any multiple
+    maximum = _maximum(problem, Xt, Lambda)
+    lost = (Y.numel() + 16) * 2.0**-52 * float((Lambda * Y).abs().sum())
+    missed = problem.allowed_misfit / height * float(Lambda.abs().sum()) * (1.0 + 2.0**-40)
+    signal = float((Lambda * Y).sum()) - lost - missed
+    if not 0.0 < maximum < math.inf or not signal > 0.0:
+        return 0.0
+    added = (float(Lambda.sum(dim=0).norm()) * problem.beta / size / maximum) ** 2 * (1.0 + SLACK)
+    if problem.interpolates and added == 0.0:
+        exponent = 2.0 / problem.depth * (math.log(signal / maximum) + math.log(height) - math.log(size))
+        return problem.depth * math.exp(min(exponent, 700.0)) * (1.0 - SLACK)
+    square = (signal / maximum * (height / size)) ** 2
+    if not 0.0 < square < math.inf or not math.isfinite(added):
+        return 0.0
+    table = growth(problem.depth, 1.0, added, square)
+    if problem.interpolates:
+        return table.least(square) * (1.0 - SLACK)
+    # C(F) >= (signal - <Lambda, F>)_+^2 / (N |Lambda|^2), on each cell at its end, and |W|^2 at its beginning.
+    left = height * np.maximum(0.0, signal - maximum * size / height * np.sqrt(table.signals[1:]))
+    costs = left**2 / (problem.samples * float(Lambda.square().sum())) + problem.lam * table.budgets[:-1]
+    found = min(float(costs.min()), problem.lam * float(table.budgets[-1])) * (1.0 - SLACK)
+    return found if math.isfinite(found) else 0.0
+
+
+def _maximum(problem: Problem, Xt: Float[Tensor, "N d"], Lambda: Float[Tensor, "N m"]) -> float:
+    """A proved bound on max_w |Lambda^T sigma(Xt w)|."""
+    if bool((Xt >= 0).all()) and bool((Lambda >= 0).all() or (Lambda <= 0).all()):
+        product = Lambda.T @ Xt
+        lost = (len(Xt) + max(product.shape)) * CHARGED * float(product.norm())
+        return float(torch.linalg.matrix_norm(product, 2)) + lost
+    oracle = exact_oracle(Xt, problem.activation)
+    return math.inf if oracle is None else oracle(Lambda, Xt[:0]).upper_bound
+
+
+def multipliers(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Float[Tensor, "N m"] | None:
+    """The best multipliers of the signs of the targets' column sums, by cutting planes: a neuron in each round.
+
+    None where the oracle or the solver gives none.
+    """
+    Xt, _ = to_unit_scale(problem.Xt.double())
+    Y, height = to_unit_scale(problem.Y.double())
+    oracle = exact_oracle(Xt, problem.activation)
+    if oracle is None or height == 0.0:
+        return None
+    signs = torch.where(Y.sum(dim=0) < 0, -1.0, 1.0)
+    Lambda, neurons = (Y * signs).clamp_min(0.0) * signs, Xt[:, :0]
+    for _ in range(ROUNDS):
+        answer = oracle(Lambda, Xt[:0])
+        if not answer.upper_bound > 0.0:
+            return None
+        if neurons.shape[1] and answer.upper_bound <= 1.0 + VIOLATED:
+            break
+        neurons = torch.cat([neurons, problem.activation(Xt @ answer.directions.T)], dim=1)
+        found = _master(neurons, Y, signs)
+        if found is None or stop():
+            break
+        Lambda = found
+    return Lambda
+
+
+def _master(neurons: Float[Tensor, "N K"], Y: Float[Tensor, "N m"], signs: Float[Tensor, " m"]) -> Tensor | None:
+    """max <Lambda, Y> with these signs and |Lambda^T s_k| <= 1 for the neurons so far, in a box: it stays finite."""
+    kept = neurons[:, neurons.norm(dim=0) > 0]
+    if not kept.numel():
+        return None
+    Lambda = cp.Variable(Y.shape, nonneg=True)
+    constraints = [cp.norm(kept.numpy().T @ Lambda, axis=1) <= 1.0, Lambda <= BOX]
+    problem = cp.Problem(cp.Maximize(cp.sum(cp.multiply((Y * signs).numpy(), Lambda))), constraints)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an inaccurate answer proves less, no more
+            problem.solve(solver="CLARABEL")
+    except cp.SolverError:
+        return None
+    return None if Lambda.value is None else torch.from_numpy(np.maximum(Lambda.value, 0.0)) * signs

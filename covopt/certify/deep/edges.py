@@ -1,0 +1,125 @@
+"""Edges between samples: the quadratic forms that no layer stretches (MATH.md section 5).
+
+Row e of B (E, N) has the entries s_e at sample i_e and -s'_e at sample j_e, s, s' >= 0, so that Q = B^T B is positive
+semidefinite with no positive entry off its diagonal. So |B sigma(Z)|_F <= |B Z|_F for slopes |a| <= 1: with z = p - m,
+p, m >= 0 apart, z^T Q z - sigma(z)^T Q sigma(z) = (1 - a^2) m^T Q m - 2 (1 - a) p^T Q m >= 0, because
+p^T Q m <= 0. Where s = s', Q 1 = 0: the bias columns do not count. With the reach
+
+    a >= max_w |B sigma(Xt w)|, |w| = 1     (at most |B X|_op, and |B Xt|_op where some s differs from its s'),
+
+every network has |B F|_* <= a rho, rho = prod_l |W_l|_F, and |W|^2 >= L rho^(2/L).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covopt.certify.spectral import CHARGED
+from covopt.errors import ProblemError
+from covopt.linalg.rounding import to_unit_scale
+from covopt.model.problem import Problem
+from covopt.oracles.exact import exact_oracle
+
+# The exact maximum over all neurons is asked for where it takes less than a second: samples times edges.
+MOST_CROSSINGS = 40_000
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Pairs of samples and the sizes with which they enter a row of B.
+
+    Attributes:
+        pairs: samples i and j of each edge (E, 2).
+        sizes: s and s' (E, 2), in [0, 1].
+    """
+
+    pairs: Int[Tensor, "E 2"]
+    sizes: Float[Tensor, "E 2"]
+
+    @staticmethod
+    def of(evidence: Mapping[str, NDArray], problem: Problem) -> Edges:
+        """The stored edges.
+
+        Raises:
+            ProblemError: they are missing, or are no edges of this problem.
+        """
+        empty = np.empty((0, 2))
+        pairs, sizes = evidence.get("pairs", empty), evidence.get("sizes", empty)
+        alike = pairs.shape == sizes.shape and pairs.shape[1:] == (2,) and len(pairs) > 0
+        edges = Edges(torch.from_numpy(pairs).long(), torch.from_numpy(sizes).double()) if alike else None
+        if edges is None or not edges.fits(problem):
+            raise ProblemError("The stored edges are missing or do not fit the data; certify the run again.")
+        return edges
+
+    def fits(self, problem: Problem) -> bool:
+        """Whether these are edges between the problem's samples, balanced ones where there is a bias."""
+        if bool((self.pairs < 0).any()) or bool((self.pairs >= problem.samples).any()):
+            return False
+        if not bool(((self.sizes >= 0.0) & (self.sizes <= 1.0)).all()):
+            return False
+        balanced = bool((self.sizes[:, 0] == self.sizes[:, 1]).all())
+        # An edge from a sample to itself would have a positive form only.
+        loops = (self.pairs[:, 0] == self.pairs[:, 1]) & (self.sizes[:, 1] > 0.0)
+        return (balanced or problem.beta == 0.0) and not bool(loops.any())
+
+    def evidence(self) -> dict[str, NDArray]:
+        """The arrays to store."""
+        return {"pairs": self.pairs.numpy(), "sizes": self.sizes.numpy()}
+
+    def rows(self, A: Float[Tensor, "N n"]) -> Float[Tensor, "E n"]:
+        """B A."""
+        first, second = A[self.pairs[:, 0]], A[self.pairs[:, 1]]
+        s, t = self.sizes[:, :1], self.sizes[:, 1:]
+        # Of equal sizes the difference comes first, which is exact where samples are close.
+        return torch.where(s == t, s * (first - second), s * first - t * second)
+
+    def scattered(self, flow: Float[Tensor, "E m"], samples: int) -> Float[Tensor, "N m"]:
+        """B^T W."""
+        out = flow.new_zeros(samples, flow.shape[1])
+        out.index_add_(0, self.pairs[:, 0], self.sizes[:, :1] * flow)
+        return out.index_add_(0, self.pairs[:, 1], -self.sizes[:, 1:] * flow)
+
+    def dense(self, samples: int) -> Float[Tensor, "E N"]:
+        """B."""
+        return self.rows(torch.eye(samples, dtype=torch.float64))
+
+    def singular_values(self, A: Float[Tensor, "N n"]) -> tuple[Float[Tensor, " r"], float]:
+        """Those of B A, and how far rounding can have moved any of them."""
+        found = self.rows(A)
+        s, t = self.sizes[:, :1], self.sizes[:, 1:]
+        terms = torch.where(s == t, 0.0, s * A[self.pairs[:, 0]].abs() + t * A[self.pairs[:, 1]].abs())
+        moved = max(found.shape) * CHARGED * float(found.norm()) + CHARGED * float(terms.norm())
+        return torch.linalg.svdvals(found), moved
+
+    def reach(self, problem: Problem) -> float:
+        """A bound from above on max_w |B sigma(Xt w)| over unit directions w."""
+        X, size = to_unit_scale(problem.X.double())
+        values, moved = self.singular_values(X)
+        reach = size * (float(values[0]) + moved) * (1.0 + 2.0**-50)
+        if problem.samples * len(self.pairs) > MOST_CROSSINGS or problem.activation.is_linear:
+            return reach
+        oracle = exact_oracle(problem.Xt.double(), problem.activation)
+        if oracle is None:
+            return reach
+        return min(reach, oracle(self.dense(problem.samples).T, problem.Xt[:0]).upper_bound)
+
+    def nuclear(self, problem: Problem) -> float:
+        """A bound from below on |B F|_* over all outputs F that `interpolate` allows."""
+        Y, size = to_unit_scale(problem.Y.double())
+        values, moved = self.singular_values(Y)
+        # Each entry of F - Y is at most eps: |B (F - Y)|_* <= m^(1/2) |B (F - Y)|_F.
+        missed = problem.allowed_misfit * Y.shape[1] * float(self.sizes.sum(dim=1).norm()) * (1.0 + 2.0**-40)
+        return max(0.0, size * float((values - moved).clamp_min(0.0).sum()) * (1.0 - 2.0**-40) - missed)
+
+
+def power(ratio: float, depth: int) -> float:
+    """L ratio^(2/L), the least |W|^2 of layers whose norms have this product."""
+    return depth * min(ratio, 1e300) ** (2.0 / depth) if ratio > 0.0 and math.isfinite(ratio) else 0.0

@@ -1,0 +1,286 @@
+"""Bounds of a regularised loss from edges: lines below C, each with a flow on the edges (MATH.md section 5).
+
+With rho = prod_l |W_l|_F, every network has |W|^2 >= L rho^(2/L). A flow W (E, m) on the edges gives the dual point
+Lambda = B^T W, and |<Lambda, F>| = |<W, B F>| <= |W|_op |B F|_* <= |W|_op a rho, with the reach a of `Edges.reach`. So
+
+    C(F) >= -C*(-Lambda) - <Lambda, F> >= b - g rho,   b = -C*(-Lambda),   g = |W|_op a,
+
+a line for each flow, good or bad, whatever found it. The spectral bound's lines are of the same kind (spectral.py), so
+that the least of max(lines) + lam L rho^(2/L) over rho >= 0 is the bound of all of them together.
+
+    mse:            b = <W, B Y> - (N/4) |B^T W|_F^2
+    cross_entropy:  b = the mean entropy of the rows of p = Y - N B^T W, which must be points of the simplex
+
+For cross_entropy B has N rows more, eta H (eta I without a bias), whose flow takes up what keeps p from the simplex;
+their reach squared is added. The rows of a flow are meant less their means, exactly, so that those of p add up to 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.certify import spectral
+from covopt.certify.deep.edges import Edges
+from covopt.linalg.rounding import to_unit_scale
+from covopt.model.problem import Problem
+
+Line = spectral.Line
+Flow = Float[Tensor, "E m"]
+
+# Steps for each flow; the part of the reach that the added rows have, and the least that it is taken for.
+STEPS, SPREAD, FEWEST = 120, 0.4, 1e-3
+# Of the dual steps of cross_entropy, relative to what the sizes of B and F suggest.
+PACE = 0.3
+# The part of the constant distribution in p, which keeps it inside the simplex.
+INSIDE = 1e-9
+# Rounding of one entry of p, relative to the sum of the absolute values of its terms.
+CHARGED = 2.0**-46
+# A bound that is lower by less than this, relative, without a flow does not need it.
+SAME = 1e-7
+
+
+@dataclass(frozen=True)
+class Network:
+    """Edges of a problem, with the added rows of cross_entropy: the linear map B, and its reach.
+
+    Attributes:
+        problem: the question.
+        edges: those weighed.
+        spread: eta; 0 for mse.
+    """
+
+    problem: Problem
+    edges: Edges
+    spread: float = 0.0
+
+    def _centred(self, A: Tensor) -> Tensor:
+        return A - A.mean(dim=0) if self.problem.beta != 0.0 else A
+
+    def rows(self, A: Float[Tensor, "N n"]) -> Float[Tensor, "E n"]:
+        """B A."""
+        found = self.edges.rows(A)
+        return torch.cat([found, self.spread * self._centred(A)]) if self.spread else found
+
+    def scattered(self, flow: Flow) -> Float[Tensor, "N m"]:
+        """B^T W."""
+        count = len(self.edges.pairs)
+        out = self.edges.scattered(flow[:count], self.problem.samples)
+        return out + self.spread * self._centred(flow[count:]) if self.spread else out
+
+    def fits(self, flows: Float[Tensor, "K E m"]) -> bool:
+        """Whether these can be flows on B."""
+        rows = len(self.edges.pairs) + (self.problem.samples if self.spread else 0)
+        shaped = flows.shape[1:] == (rows, self.problem.Y.shape[1])
+        return shaped and 0.0 <= self.spread < math.inf and bool(torch.isfinite(flows).all())
+
+    def reach(self) -> float:
+        """A bound from above on max_w |B sigma(Xt w)|."""
+        own = self.edges.reach(self.problem)
+        if not self.spread:
+            return own
+        added = self.spread * spectral.largest_singular_value(self.problem.X.double(), self.problem.beta != 0.0)
+        return math.hypot(own, added) * (1.0 + 2.0**-50)
+
+    def line(self, flow: Flow, reach: float) -> Line | None:
+        """The line (b, g) that a flow proves, rounding included; None where it proves none."""
+        flow, size = to_unit_scale(flow)
+        if not bool(torch.isfinite(flow).all()):
+            return None
+        values = torch.linalg.svdvals(flow)
+        steepness = size * (float(values[0]) + max(flow.shape) * spectral.CHARGED * float(flow.norm()))
+        if self.problem.loss.name == "cross_entropy":
+            flow = size * (flow - flow.mean(dim=1, keepdim=True))
+            base = self._entropy(flow)
+        else:
+            base = self._parabola(size * flow)
+        slope = steepness * reach * (1.0 + 2.0**-50)
+        return None if base is None or not math.isfinite(slope) else (base, slope)
+
+    def _parabola(self, flow: Flow) -> float | None:
+        Y, size = to_unit_scale(self.problem.Y.double())
+        flow = flow / size
+        ends, point = self.rows(Y), self.scattered(flow)
+        terms = self._absolute(flow)
+        linear, square = flow * ends, point.square()
+        lost = (flow.numel() + Y.numel() + 32) * 2.0**-52
+        moved = float(linear.abs().sum() + (flow.abs() * self._absolute_rows(Y)).sum())
+        moved += 0.5 * self.problem.samples * float((terms * (point.abs() + terms)).sum())
+        base = float(linear.sum()) - 0.25 * self.problem.samples * float(square.sum()) - lost * moved
+        return size * size * base if math.isfinite(base) else None
+
+    def _entropy(self, flow: Flow) -> float | None:
+        Y, samples = self.problem.Y.double(), self.problem.samples
+        p = Y - samples * self.scattered(flow)
+        lost = CHARGED * (1.0 + samples * self._absolute(flow))
+        # Rows of Y add up to 1 within rounding; p is that much off the simplex, too.
+        lost = lost + (Y.sum(dim=1, keepdim=True) - 1.0).abs()
+        if not bool(torch.isfinite(p).all()) or bool(((p < lost) & (Y < 1.0)).any() | (p < -lost).any()):
+            return None
+        entropy = -torch.special.xlogy(p, p.clamp_min(0.0)).sum(dim=1)
+        # |d p log p| <= |d p| (1 + |log |d p||), and the logarithm of what is no smaller than a rounding is below 40.
+        return float((entropy - 40.0 * lost.sum(dim=1)).mean())
+
+    def _absolute(self, flow: Flow) -> Float[Tensor, "N m"]:
+        """|B|^T |W|, at least."""
+        count = len(self.edges.pairs)
+        out = flow.new_zeros(self.problem.samples, flow.shape[1])
+        for k in (0, 1):
+            out.index_add_(0, self.edges.pairs[:, k], self.edges.sizes[:, k, None] * flow[:count].abs())
+        if not self.spread:
+            return out
+        rest = flow[count:].abs()
+        return out + self.spread * (rest + rest.mean(dim=0))
+
+    def _absolute_rows(self, A: Float[Tensor, "N n"]) -> Float[Tensor, "E n"]:
+        pairs, sizes = self.edges.pairs, self.edges.sizes
+        return sizes[:, :1] * A[pairs[:, 0]].abs() + sizes[:, 1:] * A[pairs[:, 1]].abs()
+
+
+def network_of(problem: Problem, edges: Edges) -> Network:
+    """The edges, with the added rows where the loss needs them."""
+    if problem.loss.name != "cross_entropy":
+        return Network(problem, edges)
+    added = spectral.largest_singular_value(problem.X.double(), problem.beta != 0.0)
+    return Network(problem, edges, SPREAD * max(edges.reach(problem) / added, FEWEST) if added > 0.0 else SPREAD)
+
+
+def bound_of(problem: Problem, lines: list[Line]) -> float:
+    """The least over rho >= 0 of the highest line + lam L rho^(2/L)."""
+
+    def penalty(rho: Tensor) -> Tensor:
+        return problem.lam * problem.depth * rho ** (2.0 / problem.depth)
+
+    found, _ = spectral.least_of_lines({k + 1.0: line for k, line in enumerate(lines)}, penalty)
+    return max(0.0, found * (1.0 - spectral.SLACK) - spectral.UNDERFLOW)
+
+
+@dataclass
+class Family:
+    """theta -> the line of the best flow with |W|_op <= theta that a first-order method finds; it keeps the flows.
+
+    Attributes:
+        network: B.
+        reach: a.
+        flows: the flow and the line of each theta so far.
+    """
+
+    network: Network
+    reach: float
+    flows: dict[float, tuple[Flow, Line]] = field(default_factory=dict)
+    _last: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def steepest(self) -> float:
+        """theta with which nothing is left of the loss to gain."""
+        problem, B = self.network.problem, self.network.rows(torch.eye(self.network.problem.samples).double())
+        Y = problem.Y.double()
+        pull = Y - Y.mean(dim=0) if problem.beta != 0.0 or problem.loss.name == "cross_entropy" else Y
+        scale = 1.0 if problem.loss.name == "cross_entropy" else 2.0
+        flow = torch.linalg.lstsq(B.T, scale / problem.samples * pull, driver="gelsd").solution
+        return float(torch.linalg.matrix_norm(flow, 2))
+
+    def __call__(self, theta: float) -> Line:
+        """The line; (0, 0) where the flow proves none."""
+        find = self._entropy if self.network.problem.loss.name == "cross_entropy" else self._parabola
+        flow = find(theta)
+        line = self.network.line(flow, self.reach) or (0.0, 0.0)
+        self.flows[theta] = (flow, line)
+        return line
+
+    def _norm(self) -> float:
+        """|B|_op^2, at least."""
+        edges = self.network.edges
+        degrees = torch.zeros(self.network.problem.samples).double()
+        both = edges.sizes.sum(dim=1)
+        for k in (0, 1):
+            degrees.index_add_(0, edges.pairs[:, k], edges.sizes[:, k] * both)
+        return float(degrees.max()) + self.network.spread**2
+
+    def _parabola(self, theta: float) -> Flow:
+        """Accelerated projected gradient on <W, B Y> - (N/4) |B^T W|^2."""
+        problem, network = self.network.problem, self.network
+        ends, step = network.rows(problem.Y.double()), 2.0 / (problem.samples * self._norm())
+        flow = torch.zeros_like(ends) if self._last is None else self._last[0]
+        ahead, momentum = flow, 1.0
+        for _ in range(STEPS):
+            gradient = ends - 0.5 * problem.samples * network.rows(network.scattered(ahead))
+            new = _clipped(ahead + step * gradient, theta)
+            following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
+            ahead = new + (momentum - 1.0) / following * (new - flow)
+            flow, momentum = new, following
+        self._last = (flow, flow)
+        return flow
+
+    def _entropy(self, theta: float) -> Flow:
+        """Primal-dual steps (Condat, Vu) on C(F) + theta |B F|_*, then the flow that makes p a point of the simplex."""
+        problem, network = self.network.problem, self.network
+        Y, samples, norm = problem.Y.double(), problem.samples, self._norm()
+        if self._last is None:
+            F = torch.zeros_like(Y) + (Y.mean(dim=0) + 1e-3).log()
+            W = torch.zeros_like(network.rows(F))
+        else:
+            F, W = self._last
+        dual = PACE * theta / (math.sqrt(norm) * math.sqrt(samples))
+        primal = 1.0 / (0.25 / samples + dual * norm)
+        for _ in range(2 * STEPS):
+            slope = (torch.softmax(F, dim=1) - Y) / samples + network.scattered(W)
+            new = F - primal * slope
+            W = _clipped(W + dual * network.rows(2.0 * new - F), theta)
+            F = new
+        self._last = (F, W)
+        p = torch.softmax(F, dim=1)
+        mean = Y.mean(dim=0, keepdim=True)
+        if problem.beta != 0.0:
+            p = spectral.with_column_means(p, mean)
+        p = (1.0 - INSIDE) * p + INSIDE * (mean if problem.beta != 0.0 else 1.0 / Y.shape[1])
+        W = W - W.mean(dim=1, keepdim=True)
+        count = len(network.edges.pairs)
+        missing = (Y - p) / samples - network.scattered(W)
+        return torch.cat([W[:count], W[count:] + missing / network.spread])
+
+
+def _clipped(flow: Flow, most: float) -> Flow:
+    """The nearest flow with singular values of at most `most`."""
+    squares, V = torch.linalg.eigh(flow.T @ flow)
+    values = squares.clamp_min(0.0).sqrt()
+    factors = torch.where(values > most, most / values.clamp_min(1e-300), 1.0)
+    return (flow @ V) * factors @ V.T
+
+
+@dataclass(frozen=True)
+class Found:
+    """What flows prove together with other lines.
+
+    Attributes:
+        lower: the bound.
+        flows: those that it needs.
+        spread: eta.
+    """
+
+    lower: float
+    flows: list[Flow]
+    spread: float
+
+
+def best_lines(problem: Problem, edges: Edges, others: list[Line], stop: Callable[[], bool]) -> Found:
+    """The best flows on these edges, beside other lines."""
+    network = network_of(problem, edges)
+    family = Family(network, network.reach())
+
+    def penalty(rho: Tensor) -> Tensor:
+        return problem.lam * problem.depth * rho ** (2.0 / problem.depth)
+
+    spectral.least(family, family.steepest, penalty, spectral.SpectralOptions(), stop)
+    flows = list(family.flows.values())
+    best = bound_of(problem, others + [line for _, line in flows])
+    for entry in list(flows):
+        rest = [other for other in flows if other is not entry]
+        if bound_of(problem, others + [line for _, line in rest]) >= best * (1.0 - SAME):
+            flows = rest
+    return Found(best, [flow for flow, _ in flows], network.spread)

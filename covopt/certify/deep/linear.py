@@ -1,0 +1,43 @@
+"""The least cost of an exact fit by a linear network, from singular values (MATH.md section 5).
+
+A linear network computes F = X A + 1 c^T with A = A_1^T ... A_L^T, and sum_l |A_l|_F^2 >= L sum_i s_i(A)^(2/L). For any
+matrix P (k, N), with P 1 = 0 where there is a bias, P X A = P F, so that s_i(P F) <= |P X|_op s_i(A). P is the
+pseudo-inverse of H X, whatever rounding made of it: its own |P X|_op is bounded from above.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from covopt.certify.spectral import CHARGED, SLACK
+from covopt.linalg.psd import thin
+from covopt.linalg.rounding import to_unit_scale
+from covopt.model.problem import Problem
+
+
+def applies(problem: Problem) -> bool:
+    """Whether the question is an exact fit by a linear network."""
+    return problem.interpolates and problem.activation.is_linear
+
+
+def bound(problem: Problem) -> float:
+    """L sum_i s_i^(2/L), rounding and the allowed misfit included."""
+    X, size = to_unit_scale(problem.X.double())
+    Y, height = to_unit_scale(problem.Y.double())
+    factor = thin(X - X.mean(dim=0) if problem.beta != 0.0 else X)
+    kept = factor.kept > 0
+    P = factor.inverse[kept, None] * factor.U[:, kept].T
+    P = P - P.mean(dim=1, keepdim=True) if problem.beta != 0.0 else P
+    if not len(P):
+        return 0.0
+    # P less its exact row means, which annihilates the biases, is this near to P.
+    lost = (problem.samples + 16) * CHARGED * float(P.norm())
+    reach = float(torch.linalg.matrix_norm(P @ X, 2)) + lost * float(X.norm())
+    values = torch.linalg.svdvals(P @ Y)
+    missed = (
+        problem.allowed_misfit / height * (Y.numel() ** 0.5) * float(torch.linalg.matrix_norm(P, 2)) * (1.0 + 2.0**-40)
+    )
+    values = (values - missed - lost * float(Y.norm())).clamp_min(0.0)
+    ratios = values / reach
+    ratios = ratios[ratios > 0.0] * (height / size)
+    return float((problem.depth * ratios ** (2.0 / problem.depth)).sum()) * (1.0 - SLACK)

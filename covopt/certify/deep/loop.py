@@ -1,0 +1,215 @@
+"""A bound from winding numbers, for exact fits of every depth: it sees two dimensions (MATH.md section 5).
+
+Samples x_1 ... x_m, joined in this order, bound a disc of area at most A (the fan from their mean), and pi projects the
+outputs to a plane. Let lam = prod_l |A_l|_op. On the edge from x_i to x_{i+1} the network stays within
+
+    delta_i = (lam^2 |x_i - x_{i+1}|^2 - |y_i - y_{i+1}|^2)^(1/2) / 2
+
+of the chord of the outputs, so that a point about which pi(y) winds, farther than delta_i from every edge i, is an
+output on the disc. The area V(lam) of these points is at most A times the largest product of two singular values of the
+Jacobian, and that is at most prod_l s_1(A_l) s_2(A_l):
+
+    R >= min over lam >= the steepest pair of  L (lam^(2/L) + (V(lam) / (A lam))^(2/L)).
+
+Here pi(y) is convex, counterclockwise, and V is the polygon with each side moved inwards by delta_i. Between two values
+of lam the first term is taken at the lower and V / lam at the upper one.
+
+Source of the idea: Jacot (2023a), Remark 4 and Theorem 1, for functions; for samples: derived.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from scipy.spatial import ConvexHull, QhullError
+from torch import Tensor
+
+from covopt.certify.spectral import SLACK
+from covopt.errors import ProblemError
+from covopt.linalg.rounding import to_unit_scale
+from covopt.model.problem import Problem
+
+# Principal components of the outputs of which each two span a plane; the corners of a loop at most.
+COMPONENTS, CORNERS = 4, 200
+# Values of lam at the start, and times that the lowest interval is cut into so many again; it ends at this accuracy.
+CUTS, REFINEMENTS, ACCURACY = 48, 40, 1e-7
+# Rounding of an area or a distance, relative to the polygon's size.
+CHARGED = 2.0**-44
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A closed polygon of samples and a plane of the outputs in which it is convex.
+
+    Attributes:
+        corners: the samples in order (m,).
+        plane: two directions of the outputs (2, n_L), orthonormal up to rounding.
+    """
+
+    corners: Int[Tensor, " m"]
+    plane: Float[Tensor, "2 n"]
+
+    def evidence(self) -> dict[str, NDArray]:
+        """The arrays to store."""
+        return {"loop": self.corners.numpy(), "plane": self.plane.numpy()}
+
+    @staticmethod
+    def of(evidence: Mapping[str, NDArray], problem: Problem) -> Loop:
+        """The stored loop.
+
+        Raises:
+            ProblemError: it is missing, or is none of this problem.
+        """
+        corners, plane = evidence.get("loop", np.empty(0)), evidence.get("plane", np.empty((0, 0)))
+        inside = corners.ndim == 1 and len(corners) > 2 and bool(((corners >= 0) & (corners < problem.samples)).all())
+        if not inside or plane.shape != (2, problem.Y.shape[1]) or not np.isfinite(plane).all():
+            raise ProblemError("The stored loop is missing or does not fit the data; certify the run again.")
+        return Loop(torch.from_numpy(corners).long(), torch.from_numpy(plane).double())
+
+
+def applies(problem: Problem) -> bool:
+    """Whether loops can prove anything of this question."""
+    return problem.interpolates and problem.samples > 2 and min(problem.Y.shape[1], problem.X.shape[1]) > 1
+
+
+def bound(problem: Problem, loop: Loop) -> float:
+    """The bound from a loop; 0 where its outputs are not convex in its plane."""
+    figure = _Figure.of(problem, loop)
+    return 0.0 if figure is None else max(0.0, float(figure.least()) * (1.0 - SLACK))
+
+
+def best_loop(problem: Problem) -> Loop | None:
+    """The best of the convex hulls of the outputs in the planes of two of their principal components; None: no hull."""
+    Y, _ = to_unit_scale(problem.Y.double())
+    centred = Y - Y.mean(dim=0)
+    directions = torch.linalg.svd(centred, full_matrices=False).Vh[:COMPONENTS]
+    found: list[tuple[float, Loop]] = []
+    for first, second in itertools.combinations(range(len(directions)), 2):
+        plane = directions[[first, second]]
+        try:
+            corners = ConvexHull((centred @ plane.T).numpy()).vertices
+        except QhullError:
+            continue
+        step = -(-len(corners) // CORNERS)
+        loop = Loop(torch.from_numpy(corners[::step].astype(np.int64)), plane)
+        found.append((bound(problem, loop), loop))
+    return max(found, key=lambda entry: entry[0])[1] if found else None
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """The polygon of outputs, in numbers of size 1.
+
+    Attributes:
+        points: corners of pi(y) (m, 2); steps: |x_i - x_{i+1}|, at most; rises: |y_i - y_{i+1}|, at least.
+        missed: how far a corner may be from its target; area: A, at most; steepest: a bound from below on lam.
+        unit: what lam is multiplied by in the user's units; depth: L.
+    """
+
+    points: Float[np.ndarray, "m 2"]
+    steps: Float[np.ndarray, " m"]
+    rises: Float[np.ndarray, " m"]
+    missed: float
+    area: float
+    steepest: float
+    unit: float
+    depth: int
+
+    @staticmethod
+    def of(problem: Problem, loop: Loop) -> _Figure | None:
+        X, size = to_unit_scale(problem.X.double()[loop.corners])
+        Y, height = to_unit_scale(problem.Y.double()[loop.corners])
+        missed = problem.allowed_misfit / height * math.sqrt(Y.shape[1]) * (1.0 + 2.0**-40)
+        norm = float(torch.linalg.matrix_norm(loop.plane, 2)) * (1.0 + CHARGED)
+        if not 0.0 < norm < math.inf:
+            return None
+        points = (Y @ (loop.plane / norm).T).numpy()
+        missed += CHARGED * float(Y.norm())
+        if not _is_convex(points):
+            return None
+        steps = (X - X.roll(-1, 0)).norm(dim=1).numpy() * (1.0 + CHARGED)
+        rises = np.maximum(0.0, (Y - Y.roll(-1, 0)).norm(dim=1).numpy() - 2.0 * missed)
+        spokes = X - X.mean(dim=0)
+        area = 0.5 * float(_areas(spokes, spokes.roll(-1, 0)).sum()) + CHARGED * float(spokes.norm()) ** 2
+        # Equal inputs with other targets fit nothing; a division by zero says no more than that.
+        slopes = rises / np.maximum(steps, 1e-300)
+        return _Figure(points, steps, rises, missed, area, float(slopes.max()), height / size, problem.depth)
+
+    def _value(self, low: float, high: float) -> float:
+        """The least over lam in [low, high], at least; units of c^2 with c = unit^(1/L)."""
+        second = self._inside(high) / (self.area * high)
+        return self.depth * (low ** (2.0 / self.depth) + second ** (2.0 / self.depth))
+
+    def _inside(self, lam: float) -> float:
+        """V(lam), at least: the polygon with its sides moved inwards."""
+        off = 0.5 * np.sqrt(np.maximum(0.0, (lam * self.steps) ** 2 - self.rises**2)) * (1.0 + CHARGED)
+        return _shrunk(self.points, off + 2.0 * self.missed + CHARGED * (1.0 + off))
+
+    def least(self) -> float:
+        """The bound in the user's units."""
+        if not self.steepest > 0.0 or not self.area > 0.0:
+            return 0.0
+        # Where V = 0 the value is L lam^(2/L), and more for larger lam.
+        top = self.steepest
+        while self._inside(top) > 0.0:
+            top *= 1.5
+        ends = list(np.linspace(self.steepest, top, CUTS)) if top > self.steepest else [top, top]
+        values = [self._value(a, b) for a, b in itertools.pairwise(ends)]
+        last = self.depth * top ** (2.0 / self.depth)
+        for _ in range(REFINEMENTS):
+            k = int(np.argmin(values))
+            if values[k] >= last or ends[k + 1] - ends[k] <= ACCURACY * ends[k]:
+                break
+            inner = list(np.linspace(ends[k], ends[k + 1], 5))
+            values[k : k + 1] = [self._value(a, b) for a, b in itertools.pairwise(inner)]
+            ends[k : k + 2] = inner
+        found = min(*values, last)
+        exponent = 2.0 / self.depth * math.log(self.unit)
+        return found * math.exp(min(exponent, 700.0 - math.log(max(found, 1.0))))
+
+
+def _areas(u: Float[Tensor, "m n"], v: Float[Tensor, "m n"]) -> Float[Tensor, " m"]:
+    """Areas of the parallelograms of two vectors."""
+    part = (u * v).sum(dim=1) / u.square().sum(dim=1).clamp_min(1e-300)
+    return u.norm(dim=1) * (v - part[:, None] * u).norm(dim=1)
+
+
+def _is_convex(points: Float[np.ndarray, "m 2"]) -> bool:
+    """Whether the corners wind once, counterclockwise, and always turn left."""
+    sides = np.roll(points, -1, axis=0) - points
+    following = np.roll(sides, -1, axis=0)
+    turns = sides[:, 0] * following[:, 1] - sides[:, 1] * following[:, 0]
+    angles = np.arctan2(turns, (sides * following).sum(axis=1))
+    return bool((turns > 0.0).all()) and abs(float(angles.sum()) - 2.0 * math.pi) < 1.0
+
+
+def _shrunk(points: Float[np.ndarray, "m 2"], off: Float[np.ndarray, " m"]) -> float:
+    """The area of the points of a convex polygon that are farther than off_i from side i, less its rounding."""
+    sides = np.roll(points, -1, axis=0) - points
+    normals = np.stack([-sides[:, 1], sides[:, 0]], axis=1) / np.linalg.norm(sides, axis=1, keepdims=True)
+    heights = (normals * points).sum(axis=1) + off
+    polygon = points
+    for normal, height in zip(normals, heights, strict=True):
+        values = polygon @ normal - height
+        if (values >= 0.0).all():
+            continue
+        if (values <= 0.0).all():
+            return 0.0
+        pieces = []
+        for k, value in enumerate(values):
+            other = values[k - 1]
+            if (value > 0.0) != (other > 0.0):
+                pieces.append(polygon[k - 1] + other / (other - value) * (polygon[k] - polygon[k - 1]))
+            if value > 0.0:
+                pieces.append(polygon[k])
+        polygon = np.array(pieces)
+    rolled = np.roll(polygon, -1, axis=0)
+    area = 0.5 * float((polygon[:, 0] * rolled[:, 1] - polygon[:, 1] * rolled[:, 0]).sum())
+    return max(0.0, area - CHARGED * (1.0 + float(np.square(polygon).sum())) * len(polygon))

@@ -1,0 +1,211 @@
+"""The best edges between samples: max |B T|_* / a(B), a concave over a convex problem in the weights of the edges.
+
+|B T|_* = Tr (T^T Q T)^(1/2) is concave in Q = B^T B and a^2 convex. The largest eigenvalue of X^T Q X is smoothed as
+the p-norm of all of them, p growing, and L-BFGS runs over u, u^2 the weights, so that most weights fall to zero.
+Without a bias the samples also have a row scale each and a weight of their own: every symmetric M-matrix is of that
+form. Where an exact oracle tells max_w |B sigma(Xt w)|, that takes the place of the largest eigenvalue: the neurons
+that it has met so far, and new ones in each round.
+
+Nothing here is a proof: `Edges.reach` and `Edges.nuclear` are, whatever the weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from torch import Tensor
+
+from covopt.certify.deep.edges import MOST_CROSSINGS, Edges
+from covopt.linalg.psd import thin
+from covopt.model.problem import Problem
+from covopt.oracles.exact import exact_oracle
+
+# The norms that smooth the largest eigenvalue, one after the other; the last loses 0.02 % at most.
+NORMS = (8, 32, 128, 512, 2048)
+STEPS = 300
+# Rows that are weighed, the first ones: their pairs are dense matrices. Pairs kept of more: the steepest.
+ROWS, PAIRS = 2000, 40_000
+# Inputs that are no farther apart, relative to their size, get no edge: their targets can differ by misfits alone.
+APART = 1e-6
+# Weights below this part of the largest are left out.
+FAINT = 1e-7
+# Rounds with new neurons at most, and rounds in a row that may gain nothing.
+ROUNDS, IDLE = 15, 3
+GAIN = 1e-5
+# Roots of weights are raised to this part of the largest: those at zero would stay there.
+RAISED = 1e-2
+
+Stop = Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """The weighing as arrays: coordinates in which the inputs and the targets have full rank and size 1.
+
+    Attributes:
+        X: inputs (N, d) for the eigenvalues, or values of neurons (N, K) one by one.
+        T: targets (N, m).
+        pairs: candidates (E, 2).
+        free: without a bias: row scales and weights of single samples as well.
+        one_by_one: whether the columns of X count one by one, not through the eigenvalues of X^T Q X.
+    """
+
+    X: Float[Tensor, "N d"]
+    T: Float[Tensor, "N m"]
+    pairs: Int[Tensor, "E 2"]
+    free: bool
+    one_by_one: bool = False
+
+    def form(self, u: Float[Tensor, " p"]) -> Float[Tensor, "N N"]:
+        """Q of the parameters: roots of the weights, then roots of single weights and logarithms of row scales."""
+        count, samples = len(self.pairs), len(self.X)
+        weights = torch.zeros(samples, samples, dtype=u.dtype).index_put(tuple(self.pairs.T), u[:count].square())
+        weights = weights + weights.T
+        Q = torch.diag(weights.sum(dim=1)) - weights
+        if not self.free:
+            return Q
+        scales = u[count + samples :].exp()
+        return scales[:, None] * (Q + torch.diag(u[count : count + samples].square())) * scales
+
+    def loss(self, u: Float[Tensor, " p"], norm: int) -> Float[Tensor, ""]:
+        """log of the smoothed reach over |B T|_*."""
+        Q = self.form(u)
+        if self.one_by_one:
+            reach = (self.X * (Q @ self.X)).sum(dim=0).clamp_min(1e-300)
+        else:
+            reach = torch.linalg.eigvalsh(self.X.T @ Q @ self.X).clamp_min(1e-300)
+        top = reach.max().detach()
+        smoothed = top.log() + (reach / top).pow(norm).sum().log() / norm
+        roots = torch.linalg.eigvalsh(self.T.T @ Q @ self.T).clamp_min(1e-14).sqrt()
+        return 0.5 * smoothed - roots.sum().log()
+
+    def descend(self, u: Float[Tensor, " p"], norms: tuple[int, ...], stop: Stop) -> Float[Tensor, " p"]:
+        """L-BFGS for one norm after the other."""
+
+        def halt(_: NDArray) -> None:
+            if stop():
+                raise StopIteration
+
+        for norm in norms:
+            if stop():
+                break
+            options = {"maxiter": STEPS, "maxcor": 20, "maxfun": 2 * STEPS}
+            found = minimize(
+                self._evaluated, u.numpy(), args=(norm,), jac=True, method="L-BFGS-B", callback=halt, options=options
+            )
+            if not np.isfinite(found.x).all():
+                break
+            u = torch.from_numpy(found.x)
+        return u
+
+    def _evaluated(self, at: NDArray, norm: int) -> tuple[float, NDArray]:
+        """The loss and its gradient."""
+        parameters = torch.from_numpy(at.copy()).requires_grad_()
+        try:
+            loss = self.loss(parameters, norm)
+            (gradient,) = torch.autograd.grad(loss, parameters)
+        except RuntimeError:  # torch's LinAlgError: weights beyond what an eigendecomposition takes; not that way
+            return math.inf, np.zeros_like(at)
+        return loss.item(), gradient.numpy()
+
+    def edges(self, u: Float[Tensor, " p"]) -> Edges:
+        """The edges whose weights are not faint, with sizes of at most 1."""
+        count, samples = len(self.pairs), len(self.X)
+        sizes = u[:count].abs()[:, None].expand(-1, 2)
+        pairs = self.pairs
+        if self.free:
+            scales = u[count + samples :].exp()
+            single = torch.arange(samples)[:, None].expand(-1, 2)
+            own = torch.stack([u[count : count + samples].abs() * scales, torch.zeros(samples)], dim=1)
+            sizes, pairs = torch.cat([sizes * scales[pairs], own]), torch.cat([pairs, single])
+        largest = float(sizes.max())
+        kept = sizes.amax(dim=1) > math.sqrt(FAINT) * largest
+        return Edges(pairs[kept], (sizes[kept] / largest).clamp_max(1.0))
+
+
+def weigh(problem: Problem, targets: Float[Tensor, "N m"], stop: Stop = lambda: False) -> Edges | None:
+    """Edges with a large |B T|_* / a(B) for these targets; None where targets or inputs leave nothing to weigh.
+
+    Args:
+        problem: the question; its inputs, bias and activation count.
+        targets: T, the problem's or a network's outputs.
+        stop: asked after each step; the weights so far are used then.
+    """
+    rows, centred = min(ROWS, problem.samples), problem.beta != 0.0
+    X, T = _coordinates(problem.X[:rows], centred), _coordinates(targets[:rows], centred)
+    if rows < 2 or X.shape[1] == 0 or T.shape[1] == 0:
+        return None
+    pairs, steepness = _candidates(X, T)
+    if not len(pairs):
+        return None
+    u = steepness / steepness.max() + 1e-3
+    if not centred:
+        u = torch.cat([u, torch.full((rows,), 0.1), torch.zeros(rows)])
+    task = _Task(X, T, pairs, not centred)
+    start = torch.linalg.eigvalsh(X.T @ task.form(u) @ X)[-1]
+    if not 0.0 < float(start) < math.inf:
+        return None
+    if not centred:
+        u[: len(pairs) + rows] /= start.sqrt()
+    else:
+        u = u / start.sqrt()
+    u = task.descend(u, NORMS, stop)
+    return _sharpened(problem, task, u, stop)
+
+
+def _coordinates(A: Float[Tensor, "N n"], centred: bool) -> Float[Tensor, "N r"]:
+    """Coordinates in which the rows of A, centred or not, have the same differences; the largest is about 1."""
+    A = A.double()
+    A = A / A.abs().max().clamp_min(1e-300)
+    A = A - A.mean(dim=0) if centred else A
+    factor = thin(A)
+    kept = factor.kept > 0
+    return factor.U[:, kept] * (factor.s[kept] / factor.s.max().clamp_min(1e-300))
+
+
+def _candidates(X: Tensor, T: Tensor) -> tuple[Int[Tensor, "E 2"], Float[Tensor, " E"]]:
+    """Pairs of samples, the steepest ones where there are many, and |t_i - t_j| / |x_i - x_j|^2."""
+    near, far = torch.cdist(X, X), torch.cdist(T, T)
+    i, j = torch.triu_indices(len(X), len(X), 1)
+    apart = near[i, j] > APART
+    i, j = i[apart], j[apart]
+    distance = near[i, j]
+    steepness = far[i, j] / distance
+    if len(i) > PAIRS:
+        kept = steepness.topk(PAIRS).indices
+        i, j, distance, steepness = i[kept], j[kept], distance[kept], steepness[kept]
+    return torch.stack([i, j], dim=1), steepness / distance
+
+
+def _sharpened(problem: Problem, task: _Task, u: Float[Tensor, " p"], stop: Stop) -> Edges:
+    """The edges of u, weighed again against the neurons that an exact oracle finds, where there is one."""
+    edges = task.edges(u)
+    small = problem.samples * len(edges.pairs) <= MOST_CROSSINGS // 4
+    oracle = exact_oracle(problem.Xt.double(), problem.activation) if small else None
+    if oracle is None or problem.activation.is_linear or stop():
+        return edges
+    Xt, T = problem.Xt.double(), task.T
+    best, idle, neurons, found = -math.inf, 0, Xt[:, :0], edges
+    for _ in range(ROUNDS):
+        answer = oracle(edges.dense(problem.samples).T, Xt[:0])
+        if not answer.upper_bound > 0.0:
+            break
+        ratio = float(torch.linalg.svdvals(edges.rows(T)).sum()) / answer.upper_bound
+        idle = 0 if ratio > best * (1.0 + GAIN) else idle + 1
+        best, found = (ratio, edges) if ratio > best else (best, found)
+        if idle == IDLE or stop():
+            break
+        neurons = torch.cat([neurons, problem.activation(Xt @ answer.directions.T)], dim=1)
+        scaled = _Task(neurons / neurons.abs().max(), T, task.pairs, task.free, one_by_one=True)
+        roots = u[: len(task.pairs)].abs()
+        u = torch.cat([roots.clamp_min(RAISED * float(roots.max())), u[len(task.pairs) :]])
+        u = scaled.descend(u, NORMS[1:], stop)
+        edges = task.edges(u)
+    return found
