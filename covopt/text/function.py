@@ -1,0 +1,108 @@
+"""What an audit says of a network as a function, in sentences, from its summary alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from covopt.errors import counted
+from covopt.io.numerals import down, up
+
+Summary = Mapping[str, Any]
+Pairs = list[tuple[str, str]]
+
+
+def pairs(s: Summary) -> Pairs:
+    """The lines of an audit; none where the network was not looked at."""
+    told = s.get("function")
+    if not isinstance(told, Mapping):
+        return []
+    layers = told["layers"]
+    inner = layers[:-1]
+    lines = [
+        ("Jacobian", _ranks(told)),
+        ("its function", _same(told, s)),
+        ("R_1", _first_correction(told)),
+        ("bottleneck", _bottleneck(told)),
+        ("NTK", _kernel(told)),
+        ("dimensions", f"{_list(layers, 'dimension')}  (singular values of A_1 ... A_L above 1/2, in balance)"),
+        ("affine", f"{_list(inner, 'affine_dimension')}  (dimensions of S_1 ... S_(L-1) less their means)"),
+        ("nonlinearity", f"{_list(inner, 'nonlinearity')}  (|Z - sigma(Z)| / |Z| of Z_1 ... Z_(L-1))"),
+        ("orbits", f"{_list(layers, 'orbit_collapse')}  (distance to the transform over that of strangers, by layer)"),
+    ]
+    absent = {
+        "its function": told["lower"] is None,
+        "R_1": told["R1_lower"] is None,
+        "bottleneck": told["bottleneck"] is None,
+        "orbits": layers[0]["orbit_collapse"] is None,
+    }
+    return [(label, text) for label, text in lines if not absent.get(label)]
+
+
+def sentences(s: Summary) -> list[str]:
+    """The same as sentences, for a report."""
+    told = s["function"]
+    known = [_same(told, s)] if told["lower"] is not None else []
+    known += [f"R_1 is {_first_correction(told)}"] if told["R1_lower"] is not None else []
+    known += [_bottleneck(told)] if told["bottleneck"] is not None else []
+    return [f"{text[:1].upper()}{text[1:]}." for text in (f"its Jacobian has {_ranks(told)}", *known, _kernel(told))]
+
+
+def _ranks(told: Summary) -> str:
+    counts = {int(rank): int(count) for rank, count in told["jacobian_rank"].items()}
+    where = "given inputs" if told["elsewhere"] else "samples"
+    rows = told["rows"]
+    if len(counts) == 1:
+        ranks = f"{next(iter(counts))} at {f'all {rows} {where}' if rows > 1 else f'the only one of the {where}'}"
+    else:
+        listed = [f"{rank} at {count}" for rank, count in counts.items()]
+        ranks = f"{', '.join(listed[:-1])} and {listed[-1]} of {rows} {where}"
+    said = f"rank {ranks}"
+    if told["kinks"]:
+        said += f" ({told['kinks']} on a kink, taken beside it)"
+    if told["pseudo_determinant"] is not None:
+        low, middle, high = told["pseudo_determinant"]
+        said += f"; at rank {max(counts)} its singular values multiply to {low:.4g} ... {high:.4g}, median {middle:.4g}"
+    return said
+
+
+def _same(told: Summary, s: Summary) -> str:
+    depth = len(told["layers"])
+    where = "these inputs" if told["elsewhere"] else "these samples"
+    share = "" if told["share"] is None else f", {down(100.0 * told['share'])} % of its {s['norm']:.8g}"
+    return (
+        f"every network of {counted(depth, 'layer')} that computes the same function near {where} has |W|^2 of at least"
+        f" {down(told['lower'], 8)}{share}; this bounds no other network that fits the data"
+    )
+
+
+def _first_correction(told: Summary) -> str:
+    rank = max(int(rank) for rank in told["jacobian_rank"])
+    return f"at least {down(told['R1_lower'])} if R_0 of the function is {rank}, and unknown otherwise"
+
+
+def _bottleneck(told: Summary) -> str:
+    low = told["bottleneck"]
+    ones = counted(low["k"], "singular value")
+    return (
+        f"{ones} of 1 in each layer and nothing else are {low['sum']:.5g} away (sum of squares over all layers), by"
+        f" Theorem 6 at most {up(low['at_most'])}"
+    )
+
+
+def _kernel(told: Summary) -> str:
+    trace, sharp, step = told["ntk_trace"], told["sharpness"], told["stable_step"]
+    said = "its trace is unknown" if trace is None else f"Tr Theta(x, x) / L is {trace:.5g} on average"
+    if sharp is not None:
+        said += f"; sharpness {sharp:.5g} (largest eigenvalue of the Gauss-Newton matrix of the loss on the data)"
+    return said if step is None else f"{said}, stable step of gradient descent {step:.4g}"
+
+
+def _list(layers: Sequence[Summary], name: str) -> str:
+    """Numbers layer by layer, several equal ones once."""
+    values = (layer[name] for layer in layers)
+    runs = [
+        (text, len(list(run))) for text, run in groupby("-" if value is None else f"{value:.2g}" for value in values)
+    ]
+    return ", ".join(text if count == 1 else f"{text} ({count} times)" for text, count in runs)
