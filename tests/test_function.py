@@ -15,6 +15,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from runs import Run
+from tampering import judge, tamperings
 from torch import Tensor, nn
 
 import covopt
@@ -526,6 +527,15 @@ def test_a_stored_function_is_checked_again(stored: Path, tmp_path: Path) -> Non
     layer = forged(stored, lambda s: s["function"]["layers"][0].update(distance=1.0), tmp_path / "layer")
     assert "layers" in covopt.verify(layer).message
     assert not covopt.verify(forged(stored, lambda s: s.update(function=7), tmp_path / "none")).passed
+
+
+def test_tampering_with_the_function_is_noticed(stored: Path, tmp_path: Path) -> None:
+    found = [each for each in tamperings(stored) if each.name.startswith("audit.json: function ")]
+    found += [each for each in tamperings(stored) if each.name.startswith(("at.npz", "orbits.npz"))]
+    assert len(found) > 300
+    told = {each.name: judge(stored, tmp_path / "run", each) for each in (found[0], *found[1::8], *found[-6:])}
+    assert told.pop("audit.json: function 0") == "named"  # it is left out, as audits from before have it
+    assert set(told.values()) == {"noticed"}, told
 
 
 def test_audits_from_before_say_nothing_of_the_function(stored: Path, tmp_path: Path, run: Run) -> None:

@@ -20,19 +20,19 @@ from covopt.deep.further_training import train_further
 from covopt.deep.layers import report
 from covopt.deep.pruning import mergeable
 from covopt.deep.solver import DeepOptions, DeepSolver
-from covopt.errors import ProblemError, counted
+from covopt.errors import ProblemError
 from covopt.interrupts import gently, interrupted
 from covopt.io.networks import FoundWeights
 from covopt.loop import Budget, Callback, Certificate, Status, run
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
-from covopt.model.problem import Problem, as_matrix, make_problem
+from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import Cost, check_network, evaluate
 from covopt.result import Result
 from covopt.study import verdicts
 from covopt.study.audited import Audit
 from covopt.study.examination import dead, examine, inert_parts, residuals_of, unbalanced
-from covopt.study.function import function_of
+from covopt.study.function import checked_inputs, function_of
 from covopt.study.given import agreed_activation, weights_of
 from covopt.study.hypotheses import Scalings, hint, scalings_of
 from covopt.study.layer_audit import LayerAudit
@@ -121,7 +121,7 @@ def validate(
         given = trained.weights
     weights = [torch.as_tensor(W, dtype=torch.float64, device=problem.X.device) for W in given]
     weights, cost = _checked(problem, weights, stored)
-    elsewhere, transformed = _inputs(problem, at, orbits)
+    elsewhere, transformed = checked_inputs(problem, at, orbits)
     audit = Audit(problem, weights, cost, Result(problem, "cone", certify, seed), trained=trained, stored=stored)
     audit.at, audit.orbits = elsewhere, transformed
     audit.interrupted = trained is not None and trained.status is Status.INTERRUPTED
@@ -139,26 +139,6 @@ def validate(
         _improve(audit, budget, seed)
     audit.interrupted = audit.interrupted or interrupted()
     return audit
-
-
-def _inputs(problem: Problem, at: object, orbits: object) -> tuple[Tensor | None, Tensor | None]:
-    """The inputs at which the function is looked at, and their transforms."""
-    X = problem.X
-    elsewhere = None if at is None else as_matrix(at, "at", X.device).double()
-    transformed = None if orbits is None else as_matrix(orbits, "orbits", X.device).double()
-    for name, given in (("at", elsewhere), ("orbits", transformed)):
-        if given is not None and given.shape[1] != X.shape[1]:
-            raise ProblemError(
-                f"{name} has {counted(given.shape[1], 'column')}, but the network takes {counted(X.shape[1], 'input')};"
-                " give inputs of the same kind as X."
-            )
-    points = X if elsewhere is None else elsewhere
-    if transformed is not None and len(transformed) != len(points):
-        raise ProblemError(
-            f"orbits has {counted(len(transformed), 'row')}, but there are {counted(len(points), 'input')}; give the"
-            " transform of each, in the same order."
-        )
-    return elsewhere, transformed
 
 
 def _checked(problem: Problem, weights: list[Tensor], stored: torch.dtype) -> tuple[list[Tensor], Cost]:

@@ -23,10 +23,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from covopt.errors import ProblemError, counted
 from covopt.io import record
 from covopt.linalg.psd import RANK_RULE
 from covopt.model.jacobian import Passage
-from covopt.model.problem import Problem
+from covopt.model.problem import Problem, as_matrix
 from covopt.model.sharpness import sharpness
 from covopt.model.weights import Weights
 from covopt.study.function_layers import FunctionLayer, distance_of, layers_of
@@ -181,6 +182,30 @@ def function_of(
         stable_step=_step(sharp, 0.0 if problem.interpolates else problem.lam),
         layers=layers_of(problem, weights, passage, None if low is None else low.k, moved),
     )
+
+
+def checked_inputs(problem: Problem, at: object, orbits: object) -> tuple[Tensor | None, Tensor | None]:
+    """The inputs at which the function is looked at, and their transforms, from outside.
+
+    Raises:
+        ProblemError: they are no matrices of numbers, or do not fit the network or each other.
+    """
+    X = problem.X
+    elsewhere = None if at is None else as_matrix(at, "at", X.device).double()
+    transformed = None if orbits is None else as_matrix(orbits, "orbits", X.device).double()
+    for name, given in (("at", elsewhere), ("orbits", transformed)):
+        if given is not None and given.shape[1] != X.shape[1]:
+            raise ProblemError(
+                f"{name} has {counted(given.shape[1], 'column')}, but the network takes {counted(X.shape[1], 'input')};"
+                " give inputs of the same kind as X."
+            )
+    points = X if elsewhere is None else elsewhere
+    if transformed is not None and len(transformed) != len(points):
+        raise ProblemError(
+            f"orbits has {counted(len(transformed), 'row')}, but there are {counted(len(points), 'input')}; give the"
+            " transform of each, in the same order."
+        )
+    return elsewhere, transformed
 
 
 def _spread(samples: int, weights: Weights) -> Tensor:

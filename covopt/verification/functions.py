@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from covopt.io.arrays import read_npz
-from covopt.model.problem import Problem, as_matrix
+from covopt.model.problem import Problem
 from covopt.study.audited import AT, ORBITS
-from covopt.study.function import function_of
+from covopt.study.function import checked_inputs, function_of
 
 Summary = Mapping[str, Any]
 Sentences = Iterator[str]
@@ -31,16 +31,13 @@ def function(s: Summary, problem: Problem, weights: list[Tensor], directory: Pat
     if not isinstance(told, Mapping):
         yield "audit.json states nothing of the network as a function."
         return
-    at, orbits = (_inputs(directory / name) for name in (AT, ORBITS))
+    given = (read_npz(file)["X"] if file.is_file() else None for file in (directory / AT, directory / ORBITS))
+    at, orbits = checked_inputs(problem, *given)
     found = function_of(problem, weights, at=at, orbits=orbits).summary()
     size = max(1.0, s["norm"])
     for name in {**found, **told}:
         if not _agrees(name, told.get(name, ...), found.get(name, ...), rounding, size):
             yield f"audit.json states another {name} of the network as a function than the network has."
-
-
-def _inputs(file: Path) -> Tensor | None:
-    return as_matrix(read_npz(file)["X"], "X", None).double() if file.is_file() else None
 
 
 def _agrees(name: str, told: object, found: object, rounding: float, size: float) -> bool:
@@ -64,6 +61,6 @@ def _agrees(name: str, told: object, found: object, rounding: float, size: float
 
 
 def _close(told: object, found: float, rounding: float, noise: float) -> bool:
-    if not isinstance(told, float) or not math.isfinite(told):
+    if not isinstance(told, float) or not math.isfinite(told) or told < 0.0 <= found:
         return False
     return abs(told - found) <= rounding * abs(found) + noise
