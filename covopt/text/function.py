@@ -29,24 +29,23 @@ def pairs(s: Summary) -> Pairs:
         ("dimensions", f"{_list(layers, 'dimension')}  (singular values of A_1 ... A_L above 1/2, in balance)"),
         ("affine", f"{_list(inner, 'affine_dimension')}  (dimensions of S_1 ... S_(L-1) less their means)"),
         ("nonlinearity", f"{_list(inner, 'nonlinearity')}  (|Z - sigma(Z)| / |Z| of Z_1 ... Z_(L-1))"),
-        ("orbits", f"{_list(layers, 'orbit_collapse')}  (distance to the transform over that of strangers, by layer)"),
+        ("orbits", _orbits(layers)),
     ]
-    absent = {
-        "its function": told["lower"] is None,
-        "R_1": told["R1_lower"] is None,
-        "bottleneck": told["bottleneck"] is None,
-        "orbits": layers[0]["orbit_collapse"] is None,
-    }
-    return [(label, text) for label, text in lines if not absent.get(label)]
+    return [(label, text) for label, text in lines if text]
 
 
 def sentences(s: Summary) -> list[str]:
     """The same as sentences, for a report."""
     told = s["function"]
-    known = [_same(told, s)] if told["lower"] is not None else []
-    known += [f"R_1 is {_first_correction(told)}"] if told["R1_lower"] is not None else []
-    known += [_bottleneck(told)] if told["bottleneck"] is not None else []
-    return [f"{text[:1].upper()}{text[1:]}." for text in (f"its Jacobian has {_ranks(told)}", *known, _kernel(told))]
+    first = _first_correction(told)
+    known = (
+        f"its Jacobian has {_ranks(told)}",
+        _same(told, s),
+        first and f"R_1 is {first}",
+        _bottleneck(told),
+        _kernel(told),
+    )
+    return [f"{text[:1].upper()}{text[1:]}." for text in known if text]
 
 
 def _ranks(told: Summary) -> str:
@@ -68,6 +67,8 @@ def _ranks(told: Summary) -> str:
 
 
 def _same(told: Summary, s: Summary) -> str:
+    if told["lower"] is None:
+        return ""
     depth = len(told["layers"])
     where = "these inputs" if told["elsewhere"] else "these samples"
     share = "" if told["share"] is None else f", {down(100.0 * told['share'])} % of its {s['norm']:.8g}"
@@ -78,12 +79,16 @@ def _same(told: Summary, s: Summary) -> str:
 
 
 def _first_correction(told: Summary) -> str:
+    if told["R1_lower"] is None:
+        return ""
     rank = max(int(rank) for rank in told["jacobian_rank"])
     return f"at least {down(told['R1_lower'])} if R_0 of the function is {rank}, and unknown otherwise"
 
 
 def _bottleneck(told: Summary) -> str:
     low = told["bottleneck"]
+    if low is None:
+        return ""
     ones = counted(low["k"], "singular value")
     return (
         f"{ones} of 1 in each layer and nothing else are {low['sum']:.5g} away (sum of squares over all layers), by"
@@ -97,6 +102,12 @@ def _kernel(told: Summary) -> str:
     if sharp is not None:
         said += f"; sharpness {sharp:.5g} (largest eigenvalue of the Gauss-Newton matrix of the loss on the data)"
     return said if step is None else f"{said}, stable step of gradient descent {step:.4g}"
+
+
+def _orbits(layers: Sequence[Summary]) -> str:
+    if layers[0]["orbit_collapse"] is None:
+        return ""
+    return f"{_list(layers, 'orbit_collapse')}  (distance to the transform over that of strangers, by layer)"
 
 
 def _list(layers: Sequence[Summary], name: str) -> str:
