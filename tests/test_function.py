@@ -188,6 +188,7 @@ def test_a_linear_network_at_its_minimum_has_the_whole_share(depth: int) -> None
     found = looked_at(weights, rng.standard_normal((9, 5)), activation="linear", bias=0.0)
     assert found.share == pytest.approx(1.0, abs=1e-9)
     assert found.R1_lower == pytest.approx(2.0 * np.log(s).sum(), abs=1e-7)
+    assert found.jacobian_values == pytest.approx([*s, 0.0], abs=1e-12)
     assert found.jacobian_rank == {3: 9}
     assert found.layers[0].singular_values == pytest.approx(s ** (1.0 / depth), rel=1e-12)
 
@@ -510,6 +511,7 @@ def test_the_function_is_looked_at_elsewhere(audit: covopt.Audit, stored: Path) 
     assert "As a function" in page
     assert "this bounds no other network that fits the data" in page
     assert "collapse of orbits" in page
+    assert "The ten largest singular values of the weights" in page
 
 
 def forged(stored: Path, change: Callable[[dict[str, Any]], object], here: Path) -> Path:

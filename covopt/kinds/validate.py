@@ -8,7 +8,18 @@ from pathlib import Path
 from covopt.io import record
 from covopt.io.arrays import read_npz
 from covopt.io.numerals import Lower
-from covopt.kinds.kind import Kind, Summary, audits, checks, parts, pictures, provenance, stored, torch
+from covopt.kinds.kind import (
+    Kind,
+    Summary,
+    audits,
+    checks,
+    function_figures,
+    parts,
+    pictures,
+    provenance,
+    stored,
+    torch,
+)
 from covopt.report.page import Page, Section, Table
 from covopt.text import function, words
 
@@ -113,12 +124,17 @@ def _function(s: Summary) -> list[Section]:
     shown = [key for key in names if any(layer[key] is not None for layer in told["layers"])]
     measures = [[layer["layer"], *(layer[key] for key in shown)] for layer in told["layers"]]
     tables = [Table("Each layer", ["layer", *(names[key] for key in shown)], measures)]
-    for key, caption in (("singular_values", "Singular values of A_l"), ("activation_values", "Of Z_l / √N")):
-        rows = [(layer["layer"], layer[key] or []) for layer in told["layers"]]
+    for key, caption in (
+        ("singular_values", "Singular values of A_l"),
+        ("activation_values", "Singular values of Z_l / √N"),
+    ):
+        rows = [(layer["layer"], [f"{s:.3g}" for s in layer[key] or []]) for layer in told["layers"]]
         most = max(len(values) for _, values in rows)
         filled = [[number, *values, *[None] * (most - len(values))] for number, values in rows]
         tables.append(Table(caption, ["layer", *map(str, range(1, most + 1))], filled))
-    return [Section("As a function", [*function.sentences(s), FUNCTION], tables=tables)]
+    drawn = function_figures.spectra(told)
+    text = [*function.sentences(s), FUNCTION]
+    return [Section("As a function", text, [] if drawn is None else [drawn], tables)]
 
 
 def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:

@@ -30,7 +30,7 @@ from covopt.model.jacobian import Passage
 from covopt.model.problem import Problem, as_matrix
 from covopt.model.sharpness import sharpness
 from covopt.model.weights import Weights
-from covopt.study.function_layers import FunctionLayer, distance_of, layers_of
+from covopt.study.function_layers import SHOWN, FunctionLayer, distance_of, layers_of
 
 MOVED = 1e-6
 """How far a sample on a kink is moved, relative to the largest input."""
@@ -65,6 +65,8 @@ class FunctionAudit:
         elsewhere: whether they are others than those of the problem.
         kinks: those on a kink, whose Jacobian is taken beside them.
         jacobian_rank: how many samples have a Jacobian of which rank, by the one rule for numerical rank.
+        jacobian_values: the largest singular values of the Jacobian, each the median over the samples; None where
+            float64 does not hold them.
         pseudo_determinant: least, median and largest product of the positive singular values, among the samples of the
             largest rank; None where that is 0, or where float64 does not hold it.
         lower: L max_x sum_i s_i(Jf(x))^(2/L), a bound on |W|^2 over all networks of L layers that compute the same
@@ -83,6 +85,7 @@ class FunctionAudit:
     elsewhere: bool
     kinks: int
     jacobian_rank: dict[int, int]
+    jacobian_values: list[float] | None
     pseudo_determinant: tuple[float, float, float] | None
     lower: float | None
     share: float | None
@@ -101,6 +104,7 @@ class FunctionAudit:
             "elsewhere": self.elsewhere,
             "kinks": self.kinks,
             "jacobian_rank": {str(rank): count for rank, count in self.jacobian_rank.items()},
+            "jacobian_values": self.jacobian_values,
             "pseudo_determinant": None if self.pseudo_determinant is None else list(self.pseudo_determinant),
             "lower": self.lower,
             "share": self.share,
@@ -172,6 +176,7 @@ def function_of(
         elsewhere=at is not None,
         kinks=kinks,
         jacobian_rank=dict(sorted(Counter(spectrum.rank.tolist()).items())),
+        jacobian_values=_medians(spectrum.found[:, :SHOWN]),
         pseudo_determinant=_determinants(spectrum.found[at_k, :k]) if k else None,
         lower=lower,
         share=None if lower is None or not 0.0 < norm < math.inf else record.known(lower / norm),
@@ -248,11 +253,21 @@ def _bottleneck(least: Float[Tensor, "N r"], weights: Weights, norm: float) -> B
     return Bottleneck(k, total, at_most) if math.isfinite(at_most) and math.isfinite(total) else None
 
 
+def _medians(logs: Float[Tensor, "N r"]) -> list[float] | None:
+    values = _middle(logs.exp().sort(dim=0).values)
+    return values.tolist() if bool(values.isfinite().all()) else None
+
+
+def _middle(ascending: Tensor) -> Tensor:
+    """The median of sorted values; of an even number the mean of two."""
+    return 0.5 * ascending[(len(ascending) - 1) // 2] + 0.5 * ascending[len(ascending) // 2]
+
+
 def _determinants(logs: Float[Tensor, "N k"]) -> tuple[float, float, float] | None:
     """Least, median and largest product."""
-    values = logs.sum(dim=1).exp().sort().values.tolist()
-    middle = 0.5 * (values[(len(values) - 1) // 2] + values[len(values) // 2])
-    return (values[0], middle, values[-1]) if values[0] > 0.0 and values[-1] < math.inf else None
+    ascending = logs.sum(dim=1).exp().sort().values
+    values = ascending.tolist()
+    return (values[0], float(_middle(ascending)), values[-1]) if values[0] > 0.0 and values[-1] < math.inf else None
 
 
 def _first_correction(least: Float[Tensor, "N k"]) -> float | None:

@@ -60,9 +60,11 @@ def _ranks(told: Summary) -> str:
     said = f"rank {ranks}"
     if told["kinks"]:
         said += f" ({told['kinks']} on a kink, taken beside it)"
+    if told["jacobian_values"]:
+        said += f"; its singular values are {_numbers(told['jacobian_values'])} (medians)"
     if told["pseudo_determinant"] is not None:
         low, middle, high = told["pseudo_determinant"]
-        said += f"; at rank {max(counts)} its singular values multiply to {low:.4g} ... {high:.4g}, median {middle:.4g}"
+        said += f"; at rank {max(counts)} they multiply to {low:.4g} ... {high:.4g}, median {middle:.4g}"
     return said
 
 
@@ -71,7 +73,7 @@ def _same(told: Summary, s: Summary) -> str:
         return ""
     depth = len(told["layers"])
     where = "these inputs" if told["elsewhere"] else "these samples"
-    share = "" if told["share"] is None else f", {down(100.0 * told['share'])} % of its {s['norm']:.8g}"
+    share = "" if told["share"] is None else f", {down(100.0 * told['share'])} % of this network's {s['norm']:.8g}"
     return (
         f"every network of {counted(depth, 'layer')} that computes the same function near {where} has |W|^2 of at least"
         f" {down(told['lower'], 8)}{share}; this bounds no other network that fits the data"
@@ -91,8 +93,8 @@ def _bottleneck(told: Summary) -> str:
         return ""
     ones = counted(low["k"], "singular value")
     return (
-        f"{ones} of 1 in each layer and nothing else are {low['sum']:.5g} away (sum of squares over all layers), by"
-        f" Theorem 6 at most {up(low['at_most'])}"
+        f"the layers are {low['sum']:.5g} (sum of squares) away from {ones} of 1 each and nothing else, by Theorem 6 at"
+        f" most {up(low['at_most'])}"
     )
 
 
@@ -111,8 +113,12 @@ def _orbits(layers: Sequence[Summary]) -> str:
 
 
 def _list(layers: Sequence[Summary], name: str) -> str:
-    """Numbers layer by layer, several equal ones once."""
-    values = (layer[name] for layer in layers)
+    """Numbers layer by layer."""
+    return _numbers([layer[name] for layer in layers])
+
+
+def _numbers(values: Sequence[float | None]) -> str:
+    """Numbers in a row, several equal ones once."""
     runs = [
         (text, len(list(run))) for text, run in groupby("-" if value is None else f"{value:.2g}" for value in values)
     ]
