@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -341,6 +342,57 @@ def test_the_noise_of_a_rank_does_not_count() -> None:
     assert found.jacobian_rank == {1: 5}
     assert found.bottleneck is not None
     assert found.bottleneck.k == 1
+
+
+def exactly(
+    weights: list[Matrix], x: Matrix, beta: float, slope: float
+) -> tuple[list[list[bool]], list[list[Fraction]]]:
+    """In rational arithmetic: which neurons are on, layer by layer, and the Jacobian."""
+    S, J = [Fraction(v) for v in x.tolist()], [[Fraction(int(i == k)) for k in range(len(x))] for i in range(len(x))]
+    on: list[list[bool]] = []
+    for layer, W in enumerate(weights, start=1):
+        rows = [[Fraction(v) for v in row] for row in W.tolist()]
+        z = [sum(a * b for a, b in zip(row, S, strict=False)) + row[-1] * Fraction(beta) for row in rows]
+        J = [[sum(row[j] * J[j][k] for j in range(len(J))) for k in range(len(x))] for row in rows]  # type: ignore[misc]
+        if layer < len(weights):
+            on.append([v > 0 for v in z])
+            d = [Fraction(1) if v > 0 else Fraction(slope) for v in z]
+            S, J = (
+                [a * v for a, v in zip(d, z, strict=True)],
+                [[a * v for v in row] for a, row in zip(d, J, strict=True)],
+            )
+    return on, J
+
+
+def test_rounding_is_charged_in_full() -> None:
+    """Against exact arithmetic, with samples within 10^-13 of kinks: the activation patterns, and the Jacobian."""
+    near, wrong = 0, 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        widths, slope = (
+            [int(n) for n in rng.integers(1, 5, int(rng.integers(3, 8)))],
+            float(rng.choice([0.0, 0.25, -0.5])),
+        )
+        weights, X = drawn(widths, seed, float(rng.choice([0.3, 1.0, 5.0]))), rng.standard_normal((4, widths[0]))
+        for x in X[:3]:
+            row = weights[0][rng.integers(widths[1])]
+            row[-1] = -(row[:-1] @ x) * (1.0 + rng.choice([0.0, 1e-16, 3e-16, 1e-15, 1e-13]))
+        passage = Passage([torch.from_numpy(W) for W in weights], torch.from_numpy(X), 1.0, Activation(slope))
+        found = next(passage.jacobians())
+        moved = found.moved * torch.exp2(found.exponents.double())
+        for i, regular in enumerate(passage.regular().tolist()):
+            on, J = exactly(weights, X[i], 1.0, slope)
+            same = on == [(Z.values[i] > 0.0).tolist() for Z in passage.Z[:-1]]
+            near, wrong = near + (not regular), wrong + (not same)
+            if regular:
+                off = [
+                    float(e - Fraction(v))
+                    for r, s in zip(J, found.plain()[i].tolist(), strict=True)
+                    for e, v in zip(r, s, strict=True)
+                ]
+                assert same
+                assert math.hypot(*off) <= float(moved[i])
+    assert near > wrong > 0  # rounding does put neurons on the wrong side
 
 
 def test_fewer_samples_give_a_weaker_bound(monkeypatch: pytest.MonkeyPatch) -> None:
