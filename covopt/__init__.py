@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from covopt.result import Result, forces
     from covopt.study.audit import Audit, validate
     from covopt.study.compare import Comparison, compare
+    from covopt.study.jacobians import Spectra, jacobians, ntk, spectra
     from covopt.study.plateau import Plateau, plateau
     from covopt.study.sweep import Sweep, sweep
 
@@ -32,6 +33,10 @@ _HOMES = {
     "Audit": "study.audit",
     "validate": "study.audit",
     "compare": "study.compare",
+    "Spectra": "study.jacobians",
+    "jacobians": "study.jacobians",
+    "ntk": "study.jacobians",
+    "spectra": "study.jacobians",
     "Sweep": "study.sweep",
     "sweep": "study.sweep",
     "Comparison": "study.compare",
@@ -81,17 +86,21 @@ __all__ = [
     "RecordError",
     "Result",
     "SigmaRank",
+    "Spectra",
     "Status",
     "Sweep",
     "__version__",
     "compare",
     "cp_rank",
     "forces",
+    "jacobians",
     "load",
+    "ntk",
     "plateau",
     "read_data",
     "sigma_rank",
     "solve",
+    "spectra",
     "sweep",
     "validate",
     "verify",

@@ -30,6 +30,21 @@ Better = Annotated[
         help="Write the better network, if one is found: a state dict (.pt) or W1 ... WL (.npz).", metavar="FILE"
     ),
 ]
+At = Annotated[
+    Path | None,
+    typer.Option(
+        help="Look at the network as a function at these inputs, not at DATA's: .npz (X), .npy, or .csv of numbers;"
+        " as the network takes them, --scale does not change them.",
+        metavar="FILE",
+    ),
+]
+Orbits = Annotated[
+    Path | None,
+    typer.Option(
+        help="The same inputs after a transformation, row by row: how far each layer identifies the two.",
+        metavar="FILE",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -60,24 +75,29 @@ def validate_command(
     width: Width = None,
     starts: Starts = None,
     solving: options.Solving,
+    at: At = None,
+    orbits: Orbits = None,
     escape: Better = None,
     output: Output,
 ) -> None:
     """Is a trained network at the minimum, and if not, what does it lack?
 
-    Compare its loss with the solver's, examine its layers one by one, and look for a better network.
+    Compare its loss with the solver's, examine its layers one by one, look for a better network, and describe the
+    network as a function.
     """
     with interruptible("Interrupted before there was anything to say; nothing is written."):
-        from covopt.io import files, networks, record
+        from covopt.io import arrays, files, networks, record
         from covopt.io.data import SCALES
         from covopt.study import audit as study
 
         if escape is not None:
             networks.check_free(escape, output.force)
-            if net is not None:
-                files.check_apart(escape, net)
+            for given in (net, at, orbits):
+                if given is not None:
+                    files.check_apart(escape, given)
         output.check(escape)
         check_device(solving.device)
+        elsewhere, transformed = (None if file is None else arrays.read_matrix(file, "X") for file in (at, orbits))
         dataset = data.read()
         with output.following(solving.time_limit) as callback:
             audit = study.validate(
@@ -89,6 +109,8 @@ def validate_command(
                 width=width,
                 starts=starts,
                 callback=callback,
+                at=elsewhere,
+                orbits=transformed,
                 scalings=lambda: {
                     other: replace(data, scale=other).read().X for other in SCALES if other != data.scale
                 },

@@ -95,8 +95,8 @@ def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[tuple[in
     return shape, dtype
 
 
-def read_matrix(path: Path) -> NDArray:
-    """The matrix in a `.npz` file (its array `A`, or the only one), a `.npy` file, or a `.csv` file of numbers.
+def read_matrix(path: Path, name: str = "A") -> NDArray:
+    """The matrix in a `.npz` file (its array `name`, or the only one), a `.npy` file, or a `.csv` file of numbers.
 
     Raises:
         DataError: no such file, of another kind, damaged, or without a matrix.
@@ -104,9 +104,9 @@ def read_matrix(path: Path) -> NDArray:
     suffix = path.suffix.lower()
     if suffix == ".npz":
         arrays = read_npz(path)
-        if "A" in arrays or len(arrays) == 1:
-            return arrays["A"] if "A" in arrays else next(iter(arrays.values()))
-        raise DataError(f"{path} holds {listed(sorted(arrays))}; name the matrix A.")
+        if name in arrays or len(arrays) == 1:
+            return arrays[name] if name in arrays else next(iter(arrays.values()))
+        raise DataError(f"{path} holds {listed(sorted(arrays))}; name the matrix {name}.")
     if suffix == ".npy":
         return _read_npy(path)
     if suffix == ".csv":

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from covopt.figures import drawing, widths
     from covopt.io import provenance
     from covopt.matrices import answer as matrices
+    from covopt.report import function as function_figures
     from covopt.report import parts, pictures
     from covopt.study import figure2 as study_figure2
     from covopt.verification import audits, stored, studies
@@ -29,14 +30,15 @@ else:
     torch, methods, provenance = lazy("torch"), lazy("covopt.methods"), lazy("covopt.io.provenance")
     drawing, widths = lazy("covopt.figures.drawing"), lazy("covopt.figures.widths")
     parts, pictures = lazy("covopt.report.parts"), lazy("covopt.report.pictures")
+    function_figures = lazy("covopt.report.function")
     audits, checks = lazy("covopt.verification.audits"), lazy("covopt.verification.verify")
     matrices = lazy("covopt.matrices.answer")
     study_figure2 = lazy("covopt.study.figure2")
     stored, studies = lazy("covopt.verification.stored"), lazy("covopt.verification.studies")
 
 __all__ = [
-    "Kind", "Pairs", "Summary", "audits", "checks", "drawing", "matrices", "methods", "parts", "pictures", "provenance",
-    "stored", "studies", "study_figure2", "torch", "widths",
+    "Kind", "Pairs", "Summary", "audits", "checks", "drawing", "function_figures", "matrices", "methods", "parts",
+    "pictures", "provenance", "stored", "studies", "study_figure2", "torch", "widths",
 ]  # fmt: skip
 
 Summary = Mapping[str, Any]

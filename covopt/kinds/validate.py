@@ -8,9 +8,20 @@ from pathlib import Path
 from covopt.io import record
 from covopt.io.arrays import read_npz
 from covopt.io.numerals import Lower
-from covopt.kinds.kind import Kind, Summary, audits, checks, parts, pictures, provenance, stored, torch
+from covopt.kinds.kind import (
+    Kind,
+    Summary,
+    audits,
+    checks,
+    function_figures,
+    parts,
+    pictures,
+    provenance,
+    stored,
+    torch,
+)
 from covopt.report.page import Page, Section, Table
-from covopt.text import words
+from covopt.text import function, words
 
 LEGEND = (
     "Training on is L-BFGS on the loss itself from the network's weights; layers are looked at where it ends. |Mᵀs| is"
@@ -20,6 +31,12 @@ LEGEND = (
     " is little to gain, so that the verdict rests on what training on gains, not on the residual."
 )
 """What the columns of an audit's tables mean."""
+FUNCTION = (
+    "A is W without its bias column, S = σ(Z). The dimension counts singular values of A above 1/2 once the layers are"
+    " rescaled to the least |W|²; the distance is the layer's part of that to the bottleneck; the nonlinearity is"
+    " |Z − σ(Z)| / |Z|."
+)
+"""The same of what the network is as a function."""
 
 
 def _page(directory: Path, name: str, s: Summary) -> Page:
@@ -60,6 +77,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
                 Table("Matrices of weights", ["", *measured], matrices),
             ],
         ),
+        *_function(s),
         Section("Trainings", tables=[Table("The best is the network", ["", "loss"], trained)] if trained else []),
         Section("The network", pictures=parts.network(audited, origin)),
         parts.layers(audited),
@@ -89,6 +107,34 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         origin=parts.origin_pairs(origin, inner),
         finished=origin.finished,
     )
+
+
+def _function(s: Summary) -> list[Section]:
+    """What the network is as a function; nothing for audits from before that was asked."""
+    told = s.get("function")
+    if not told:
+        return []
+    names = {
+        "dimension": "dimension",
+        "distance": "distance to the bottleneck",
+        "affine_dimension": "affine dimension of S",
+        "nonlinearity": "nonlinearity",
+        "orbit_collapse": "collapse of orbits",
+    }
+    shown = [key for key in names if any(layer[key] is not None for layer in told["layers"])]
+    measures = [[layer["layer"], *(layer[key] for key in shown)] for layer in told["layers"]]
+    tables = [Table("Each layer", ["layer", *(names[key] for key in shown)], measures)]
+    for key, caption in (
+        ("singular_values", "Singular values of A_l"),
+        ("activation_values", "Singular values of Z_l / √N"),
+    ):
+        rows = [(layer["layer"], [f"{s:.3g}" for s in layer[key] or []]) for layer in told["layers"]]
+        most = max(len(values) for _, values in rows)
+        filled = [[number, *values, *[None] * (most - len(values))] for number, values in rows]
+        tables.append(Table(caption, ["layer", *map(str, range(1, most + 1))], filled))
+    drawn = function_figures.spectra(told)
+    text = [*function.sentences(s), FUNCTION]
+    return [Section("As a function", text, [] if drawn is None else [drawn], tables)]
 
 
 def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:

@@ -144,8 +144,8 @@ def make_problem(
     Raises:
         ProblemError: one sentence for each thing that is wrong.
     """
-    inputs = _matrix(X, "X", None if device is None else parse_device(device))
-    targets = _matrix(Y, "Y", inputs.device).to(inputs.dtype)
+    inputs = as_matrix(X, "X", None if device is None else parse_device(device))
+    targets = as_matrix(Y, "Y", inputs.device).to(inputs.dtype)
     if len(inputs) != len(targets):
         raise ProblemError(
             f"X has {len(inputs)} rows and Y has {len(targets)}; give one row of targets for each row of inputs."
@@ -183,8 +183,12 @@ def parse_device(device: str | torch.device) -> torch.device:
     return found
 
 
-def _matrix(values: object, name: str, device: torch.device | None) -> Tensor:
-    """A finite, non-empty floating (N, n) tensor; a vector becomes a column; float32 tensors stay float32."""
+def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
+    """A finite, non-empty floating (N, n) tensor; a vector becomes a column; float32 tensors stay float32.
+
+    Raises:
+        ProblemError: one sentence for each thing that is wrong; `name` says of what.
+    """
     if isinstance(values, Tensor):
         tensor = values.detach()
     else:

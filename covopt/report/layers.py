@@ -41,7 +41,7 @@ def spectra(result: Result, layer: int) -> Picture | None:
         for name, color, values in drawn:
             numbers = np.arange(1, len(values) + 1)
             axes.plot(numbers, values, "o-", color=color, markersize=3.5, linewidth=1.0, label=name)
-        _log_scale(axes, np.concatenate([values for _, _, values in drawn]))
+        log_scale(axes, np.concatenate([values for _, _, values in drawn]))
         axes.set_xlabel("index of the eigenvalue, largest first")
         axes.set_ylabel("eigenvalue")
         count_along(axes.xaxis)
@@ -128,7 +128,7 @@ def _draw_plane(figure: Figure, draw: object, shown: ForcesPicture) -> None:
             text.set_parse_math(False)
 
 
-def _log_scale(axes: Axes, values: Float[np.ndarray, " k"]) -> None:
+def log_scale(axes: Axes, values: Float[np.ndarray, " k"]) -> None:
     """A logarithmic axis of values, plain numbers beside it where they span less than two decades."""
     axes.set_yscale("log")
     if values.max() > 100.0 * values.min():

@@ -9,8 +9,6 @@ descents lead to a better network.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -24,7 +22,7 @@ from covopt.deep.pruning import mergeable
 from covopt.deep.solver import DeepOptions, DeepSolver
 from covopt.errors import ProblemError
 from covopt.interrupts import gently, interrupted
-from covopt.io.networks import FoundWeights, Network, as_network, read_network
+from covopt.io.networks import FoundWeights
 from covopt.loop import Budget, Callback, Certificate, Status, run
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
@@ -34,6 +32,8 @@ from covopt.result import Result
 from covopt.study import verdicts
 from covopt.study.audited import Audit
 from covopt.study.examination import dead, examine, inert_parts, residuals_of, unbalanced
+from covopt.study.function import checked_inputs, function_of
+from covopt.study.given import agreed_activation, weights_of
 from covopt.study.hypotheses import Scalings, hint, scalings_of
 from covopt.study.layer_audit import LayerAudit
 from covopt.training.exact_fit import fit_exactly
@@ -69,6 +69,8 @@ def validate(
     starts: int | None = None,
     callback: Callback | None = None,
     scalings: Scalings | None = None,
+    at: object = None,
+    orbits: object = None,
 ) -> Audit:
     """Whether a trained network is at the minimum of C + lam |W|^2 (or of |W|^2 at F = Y), and what it lacks.
 
@@ -88,10 +90,12 @@ def validate(
         width, starts: of the trainings without a network.
         scalings: hands out X in other scales by name, for the hint where another one fits better; None tries X /
             max|X| and columns of mean 0 and deviation 1.
+        at: inputs (M, n_0) at which the network is looked at as a function; None: X.
+        orbits: the same inputs after a transformation, row by row, for the collapse of orbits in each layer.
 
     Returns:
-        The network's loss beside the lowest known, where training on leads, each hidden layer there, and a better
-        network where one was found.
+        The network's loss beside the lowest known, where training on leads, each hidden layer there, a better network
+        where one was found, and what the network is as a function.
 
     Raises:
         DataError: a network that cannot be read or is of another kind.
@@ -103,8 +107,8 @@ def validate(
     if net is not None and (width is not None or starts is not None):
         raise ProblemError("width and starts are for the trainings without a network; leave them out, or the network.")
     budget = Budget(time_limit)
-    slope, given, stored = (None, None, torch.float64) if net is None else _weights_of(net, bias)
-    chosen = _activation(activation, slope)
+    slope, given, stored = (None, None, torch.float64) if net is None else weights_of(net, bias)
+    chosen = agreed_activation(activation, slope)
     layers = (depth or 2) if given is None else len(given)
     if depth is not None and depth != layers:
         raise ProblemError(f"The network has depth {layers}, not {depth}; leave the depth out.")
@@ -117,7 +121,9 @@ def validate(
         given = trained.weights
     weights = [torch.as_tensor(W, dtype=torch.float64, device=problem.X.device) for W in given]
     weights, cost = _checked(problem, weights, stored)
+    elsewhere, transformed = checked_inputs(problem, at, orbits)
     audit = Audit(problem, weights, cost, Result(problem, "cone", certify, seed), trained=trained, stored=stored)
+    audit.at, audit.orbits = elsewhere, transformed
     audit.interrupted = trained is not None and trained.status is Status.INTERRUPTED
     if not audit.interrupted:
         _descend(audit, budget, scalings or (lambda: scalings_of(problem.X)))
@@ -129,27 +135,10 @@ def validate(
     examining = Budget(EXAMINED * time_limit, started=budget.started)
     _examine(audit, SolveOptions(examining, certify=certify, gap=gap, seed=seed))
     if not (audit.interrupted or interrupted()):
+        audit.function = function_of(problem, weights, at=elsewhere, orbits=transformed)
         _improve(audit, budget, seed)
     audit.interrupted = audit.interrupted or interrupted()
     return audit
-
-
-def _weights_of(net: object, bias: float) -> tuple[float | None, Sequence[object], torch.dtype]:
-    """The activation's slope where the source tells it, the weights, and the numbers that they came in."""
-    if isinstance(net, Result):
-        return net.problem.activation.slope, net.weights, net.weights[0].dtype if net.weights else torch.float64
-    found: Network = read_network(net, bias) if isinstance(net, (str, os.PathLike)) else as_network(net, bias)
-    return found.slope, found.weights, found.stored
-
-
-def _activation(asked: str | Activation | None, slope: float | None) -> Activation:
-    if asked is None:
-        return Activation(slope or 0.0)
-    chosen = Activation.parse(asked)
-    if slope is not None and slope != chosen.slope:
-        own = Activation(slope).name
-        raise ProblemError(f"The network's activation is {own}, not {chosen.name}; leave the activation out.")
-    return chosen
 
 
 def _checked(problem: Problem, weights: list[Tensor], stored: torch.dtype) -> tuple[list[Tensor], Cost]:

@@ -21,11 +21,12 @@ from covopt.model.weights import Cost, evaluate
 from covopt.result import Result
 from covopt.study import verdicts
 from covopt.study.examination import is_constant
+from covopt.study.function import FunctionAudit
 from covopt.study.layer_audit import LayerAudit
 from covopt.study.verdicts import Finding, Losses
 from covopt.text import markup, words
 
-DESCENDED, BETTER = "descended.npz", "better.npz"
+DESCENDED, BETTER, AT, ORBITS = "descended.npz", "better.npz", "at.npz", "orbits.npz"
 
 
 @dataclass
@@ -52,6 +53,9 @@ class Audit:
         escape_cost: its loss.
         trained: the trainings, where the network is the best of them.
         interrupted: whether Ctrl-C ended it.
+        function: what the network is as a function; None where Ctrl-C came before.
+        at: the inputs at which it is looked at as a function; None: those of the problem.
+        orbits: these inputs after a transformation.
     """
 
     problem: Problem
@@ -71,6 +75,9 @@ class Audit:
     escape_cost: float | None = None
     trained: Result | None = None
     interrupted: bool = False
+    function: FunctionAudit | None = None
+    at: Tensor | None = None
+    orbits: Tensor | None = None
 
     @property
     def loss(self) -> float:
@@ -153,6 +160,7 @@ class Audit:
             "escape": record.known(self.escape_cost),
             "widths": [len(W) for W in self.weights[:-1]],
             "trained": None if self.trained is None else [record.known(cost) for cost in self.trained.starts],
+            "function": None if self.function is None else self.function.summary(),
             "solver": self.reference.summary(),
         }
 
@@ -171,7 +179,8 @@ class Audit:
         others: Mapping[str, Writer] | None = None,
     ) -> None:
         """Write audit.json, network.npz (what was audited), descended.npz (where training on ends), better.npz (where a
-        better network was found), origin.json and the solver's run, `solution`; force and others as for `Result.save`.
+        better network was found), at.npz and orbits.npz (the inputs, where they were given), origin.json and the
+        solver's run, `solution`; force and others as for `Result.save`.
 
         Raises:
             RecordError: the directory exists, or cannot be written.
@@ -185,6 +194,10 @@ class Audit:
             writers[DESCENDED] = lambda path: write_npz(path, named(self.descended))
         if self.reference.weights:
             writers[record.SOLUTION] = self.reference.save
+        for name, given in ((AT, self.at), (ORBITS, self.orbits)):
+            if given is not None:
+                arrays = {"X": given.cpu().numpy()}
+                writers[name] = lambda path, held=arrays: write_npz(path, held)
         if self.escape is not None:
             better = named(self.escape)
             writers[BETTER] = lambda path: write_npz(path, better)

@@ -11,6 +11,7 @@ from covopt.errors import counted
 from covopt.io.numerals import down, interval, percent, percent_at_most, up
 from covopt.io.record import describe, ended, headline
 from covopt.io.wording import CERTIFICATES, STATUSES
+from covopt.text import function
 
 Summary = Mapping[str, object]
 Pairs = list[tuple[str, str]]
@@ -157,7 +158,7 @@ def audit_pairs(s: Summary) -> Pairs:
     for layer in _mappings(s["layers"]):
         ranks = f"{counted(int(str(layer['width'])), 'neuron')}, rank K {layer['rank_K']}, rank Ks {layer['rank_Ks']}"
         pairs.append((f"layer {layer['layer']}", f"{ranks}. {layer['verdict']}"))
-    return pairs
+    return [*pairs, *function.pairs(s)]
 
 
 def training_on(s: Summary) -> str:

@@ -29,6 +29,7 @@ from covopt.study.audited import BETTER, DESCENDED
 from covopt.study.examination import dead, is_constant, unbalanced
 from covopt.study.layer_audit import LayerAudit
 from covopt.study.verdicts import Losses
+from covopt.verification import functions
 from covopt.verification.studies import equal, evaluated, same, weights_of
 
 Summary = Mapping[str, Any]
@@ -43,6 +44,7 @@ LATER = ("finding", "descended", "constant", "hint", "stored", "rounded")
 def unchecked(s: Summary) -> list[str]:
     """What nothing in the files of an audit tells."""
     names = ["residuals", "inert", "trained"]
+    names += [] if s.get("function") else ["function"]
     if _earlier(s):
         return [*names, "verdict", "stationary", "neurons, blocks and words of the layers"]
     names += ["hint", "descended.finished", "descended.residuals"]
@@ -89,6 +91,7 @@ def audit(s: Summary, directory: Path, inner: Summary, result: Result, rounding:
         if not _earlier(s):
             yield from _parts(layer, problem, weights)
             yield from _gap(layer, problem, end, result, rounding)
+    yield from functions.function(s, problem, weights, directory, rounding)
     if not _earlier(s):
         yield from _finding(s, inner, result)
 

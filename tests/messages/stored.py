@@ -129,6 +129,7 @@ ROWS = [
     ),
     # A matrix.
     Row("HERE/a.npz holds B, C; name the matrix A.", "cprank HERE/a.npz", npz(B=X, C=X)),
+    Row("HERE/a.npz holds B, C; name the matrix X.", "validate iris --at HERE/a.npz", npz(B=X, C=X)),
     Row("HERE/a.txt is of no known format; give a .npy, .npz or .csv file.", "cprank HERE/a.txt", {"a.txt": b""}),
     Row(
         "HERE/a.npy is not an .npy file or is damaged; write it again with numpy.save.",

@@ -103,6 +103,22 @@ ROWS = [
         lambda _: validate(lam=None),
     ),
     Row(
+        "at has 3 columns, but the network takes 2 inputs; give inputs of the same kind as X.",
+        lambda _: validate(at=np.ones((4, 3))),
+    ),
+    Row(
+        "orbits has 4 rows, but there are 6 inputs; give the transform of each, in the same order.",
+        lambda _: validate(orbits=np.ones((4, 2))),
+    ),
+    Row(
+        "What is asked of the network is beyond what float64 holds; divide its weights or X by a number.",
+        lambda _: covopt.jacobians([np.full((4, 3), 1e200), np.full((1, 5), 1e200)], X),
+    ),
+    Row(
+        "The kernel would have 20000 rows; give at most 16384 inputs.",
+        lambda _: covopt.ntk(NET, np.ones((20000, 2))),
+    ),
+    Row(
         "The methods to compare are cone, magic; use some of cone, hidden, train.",
         lambda _: covopt.compare(X, Y, methods=["cone", "magic"]),
     ),

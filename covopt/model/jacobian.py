@@ -1,0 +1,285 @@
+"""Jacobians of a network at its samples, in numbers that neither overflow nor underflow, and its neural tangent kernel.
+
+    Jf(x) = A_L D_{L-1} A_{L-1} ... D_1 A_1,   D_l = diag(sigma'(Z_l(x))),
+
+A_l = W_l without its bias column. On a kink, where an entry of Z_l is 0, sigma' is the slope a of `Activation`, as
+everywhere in covopt.
+
+**Scales.** Fifty layers may multiply to 10^3000. Every matrix is kept as values * 2^exponent: one exponent for each
+layer of weights and of representations, and one for each sample of a Jacobian. Powers of two lose no digits, and
+singular values come back as logarithms.
+
+**What rounding may have moved.** An inner product of n terms is off by at most n u of its absolute terms, u = 2^-53.
+With |sigma(z) - sigma(z')| <= |z - z'|, the representations of one sample are off by at most e_l, and its J by e_J:
+
+    e_l = |A_l|_op e_{l-1} + n u |W_l|_F |Zs_{l-1}|,      e_J = sum_l n u |J(Z_l -> f)|_F |A_l|_F prod_{j<l} |A_j|_op.
+
+A sample at which every neuron is farther from its kink than that is `regular`: the computed D_l are the true ones in a
+neighbourhood, so that J is the Jacobian of the function there, and of every network that computes the same function.
+
+Source: Higham, Accuracy and Stability of Numerical Algorithms, 3.1 and 3.5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from covopt.model.activation import Activation
+from covopt.model.problem import with_bias
+from covopt.model.weights import ROUNDING, Weights
+
+CHUNK = 2**22
+"""Entries of the largest matrix of a chunk of samples: 32 MB in float64."""
+# Rounding is charged with a factor above the bounds in the text, which pays for terms of second order and for the
+# rounding of the charges themselves; the singular value decomposition as in certify/spectral.py.
+CHARGED, DECOMPOSED = 8.0, 2.0**-48
+UNDERFLOW = 2.0**-1000
+"""A neuron as near to its kink as this, relative, may be there because a product fell below float64's range."""
+LOG_2 = math.log(2.0)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """values * 2^exponent."""
+
+    values: Float[Tensor, "*shape"]
+    exponent: int
+
+    @staticmethod
+    def of(values: Float[Tensor, "*shape"], exponent: int = 0) -> Scaled:
+        """The same with the largest entry in [1/2, 1); zeros as they are."""
+        largest = float(values.abs().max()) if values.numel() else 0.0
+        shift = math.frexp(largest)[1]
+        return Scaled(times_power(values, -shift), exponent + shift)
+
+    def plain(self) -> Float[Tensor, "*shape"]:
+        """The numbers themselves, infinite where float64 does not hold them."""
+        return times_power(self.values, self.exponent)
+
+
+def times_power(values: Float[Tensor, "*shape"], exponent: int) -> Float[Tensor, "*shape"]:
+    """values * 2^exponent, for exponents beyond those of float64 too."""
+    half = max(-1000, min(1000, exponent // 2))
+    rest = max(-1000, min(1000, exponent - half))
+    return values * 2.0**half * 2.0**rest
+
+
+@dataclass(frozen=True)
+class Jacobians:
+    """J(x) = values * 2^exponents of some samples, with what rounding may have moved it by.
+
+    Attributes:
+        values: (B, n_L, n_0), the largest entry of each in [1/2, 1).
+        exponents: (B,).
+        moved: |J - computed J|_F is at most moved * 2^exponents, (B,).
+    """
+
+    values: Float[Tensor, "B nL n0"]
+    exponents: Int[Tensor, " B"]
+    moved: Float[Tensor, " B"]
+
+    def singular_values(self) -> tuple[Float[Tensor, "B r"], Float[Tensor, " B"]]:
+        """Of `values`, descending, and how far rounding can have moved any of them."""
+        r = min(self.values.shape[1:])
+        s = torch.linalg.svdvals(self.values) if r else self.values.new_zeros(len(self.values), 0)
+        return s, self.moved + max(1, *self.values.shape[1:]) * DECOMPOSED * self.values.norm(dim=(1, 2))
+
+    def logarithms(self, s: Float[Tensor, "B r"]) -> Float[Tensor, "B r"]:
+        """log of singular values of J, from those of `values`; -inf for 0."""
+        return s.clamp_min(0.0).log() + self.log_scale[:, None]
+
+    @property
+    def log_scale(self) -> Float[Tensor, " B"]:
+        """log 2^exponents; without `double`, torch would compute it in float32."""
+        return LOG_2 * self.exponents.double()
+
+    def log_norms(self) -> Float[Tensor, " B"]:
+        """log |J|_F."""
+        return self.values.norm(dim=(1, 2)).log() + self.log_scale
+
+    def plain(self) -> Float[Tensor, "B nL n0"]:
+        """The numbers themselves, infinite where float64 does not hold them."""
+        half = (self.exponents // 2).clamp(-1000, 1000)
+        rest = (self.exponents - half).clamp(-1000, 1000)
+        return self.values * _power(half)[:, None, None] * _power(rest)[:, None, None]
+
+
+class Passage:
+    """A network at samples: representations, Jacobians and the kernel's trace.
+
+    Args:
+        weights: W_1 ... W_L, shapes (n_l, n_{l-1} + 1), the bias column last, finite.
+        X: inputs (N, n_0), finite.
+        beta: the amount of bias.
+        activation: sigma.
+
+    Attributes:
+        W: the weights, scaled.
+        inputs: Zs_0 ... Zs_{L-1}, scaled, the bias column last, shapes (N, n_l + 1).
+        Z: Z_1 ... Z_L, scaled, shapes (N, n_l).
+    """
+
+    def __init__(self, weights: Weights, X: Float[Tensor, "N n0"], beta: float, activation: Activation) -> None:
+        self.W = [Scaled.of(W.double()) for W in weights]
+        self.beta, self.activation = beta, activation
+        self.inputs = [_appended(Scaled(X.double(), 0), beta)]
+        self.Z: list[Scaled] = []
+        for layer, W in enumerate(self.W, start=1):
+            Zs = self.inputs[-1]
+            self.Z.append(Scaled.of(Zs.values @ W.values.T, Zs.exponent + W.exponent))
+            if layer < len(self.W):
+                S = Scaled(activation(self.Z[-1].values), self.Z[-1].exponent)
+                self.inputs.append(_appended(S, beta))
+
+    @property
+    def samples(self) -> int:
+        """N."""
+        return len(self.inputs[0].values)
+
+    @property
+    def outputs(self) -> int:
+        """n_L."""
+        return len(self.W[-1].values)
+
+    def jacobians(self) -> Iterator[Jacobians]:
+        """J(x) of all samples, a chunk of them after the other."""
+        for rows in self._chunks():
+            *_, last = self._behind(rows)
+            yield last
+
+    def kernel_trace(self) -> Float[Tensor, " N"]:
+        """log Tr Theta(x, x) = log sum_l |Zs_{l-1}(x)|^2 |J(Z_l -> f)(x)|_F^2, -inf where it is 0.
+
+        It is |df/dW|_F^2, with the bias columns of W; [J23b] prints it without their beta^2.
+        """
+        return torch.logsumexp(self.kernel_terms, dim=0)
+
+    @cached_property
+    def kernel_terms(self) -> Float[Tensor, "L N"]:
+        """The logarithms of the terms of that sum, from the first layer."""
+        sizes = [Zs.values.norm(dim=1).log() + LOG_2 * Zs.exponent for Zs in self.inputs]
+        found = []
+        for rows in self._chunks():
+            behind = zip(reversed(sizes), self._behind(rows), strict=False)  # J(x -> f) is not needed
+            found.append(torch.stack([2.0 * (size[rows] + J.log_norms()) for size, J in behind][::-1]))
+        return torch.cat(found, dim=1)
+
+    def regular(self) -> Bool[Tensor, " N"]:
+        """At which samples every neuron is farther from its kink than rounding can have moved it."""
+        fine = torch.ones(self.samples, dtype=torch.bool, device=self.inputs[0].values.device)
+        if self.activation.is_linear:
+            return fine
+        log_off = torch.full((self.samples,), -math.inf, dtype=torch.float64, device=fine.device)
+        for layer, (W, Zs, Z) in enumerate(zip(self.W[:-1], self.inputs[:-1], self.Z[:-1], strict=True), start=1):
+            rows = W.values.norm(dim=1)
+            size = Zs.values.norm(dim=1)
+            carried = torch.exp(log_off - LOG_2 * Zs.exponent)  # e_{l-1}, in units of Zs
+            off = (carried + _charge(W.values.shape[1]) * size)[:, None] * rows
+            # Not `<=`: what overflowed is near as well.
+            near = ~(Z.values.abs() * 2.0 ** (Z.exponent - Zs.exponent - W.exponent) > off + UNDERFLOW)
+            if layer == 1:
+                near &= W.values[:, :-1].ne(0.0).any(dim=1)
+            elif bool(near.any()):
+                near &= _reached(W.values, Zs.values)
+            fine &= ~near.any(dim=1)
+            grown = self._operator_norms[layer - 1] * carried + rows.norm() * _charge(W.values.shape[1]) * size
+            if self.activation.slope == 0.0:  # what neurons that are off give is exactly 0
+                grown = torch.where((Z.values > 0.0).any(dim=1), grown, 0.0)
+            log_off = grown.log() + LOG_2 * (Zs.exponent + W.exponent)
+        return fine
+
+    def _chunks(self) -> Iterator[slice]:
+        widest = max(W.values.shape[1] for W in self.W)
+        rows = max(1, CHUNK // max(1, self.outputs * widest))
+        for start in range(0, self.samples, rows):
+            yield slice(start, min(start + rows, self.samples))
+
+    @cached_property
+    def _operator_norms(self) -> list[float]:
+        """|A_l|_op in the units of W_l, from above."""
+        parts = [W.values[:, :-1] for W in self.W]
+        return [
+            float(torch.linalg.matrix_norm(A, 2)) * (1.0 + max(A.shape) * DECOMPOSED) if A.numel() else 0.0
+            for A in parts
+        ]
+
+    def _behind(self, rows: slice) -> Iterator[Jacobians]:
+        """J(Z_L -> f), ..., J(Z_1 -> f), J(x -> f) of these samples."""
+        below = [0.0]  # log of prod_{j<l} |A_j|_op
+        for W, norm in zip(self.W, self._operator_norms, strict=True):
+            below.append(below[-1] + (math.log(norm) + LOG_2 * W.exponent if norm > 0.0 else -math.inf))
+        count = rows.stop - rows.start
+        like = self.W[-1].values
+        J = torch.eye(self.outputs, dtype=like.dtype, device=like.device).expand(count, -1, -1)
+        exponents = torch.zeros(count, dtype=torch.int64, device=like.device)
+        log_off = torch.full((count,), -math.inf, dtype=like.dtype, device=like.device)
+        yield Jacobians(J, exponents, torch.zeros_like(log_off))
+        for layer in range(len(self.W), 0, -1):
+            W = self.W[layer - 1]
+            A = W.values[:, :-1]
+            lost = _charge(len(A)) * J.norm(dim=(1, 2)) * A.norm()
+            log_lost = lost.log() + LOG_2 * (exponents + W.exponent).double() + below[layer - 1]
+            log_off = torch.logaddexp(log_off, log_lost)
+            J, exponents = _normalised(J @ A, exponents + W.exponent)
+            if layer > 1:
+                J = J * self.activation.derivative(self.Z[layer - 2].values[rows])[:, None, :]
+                J, exponents = _normalised(J, exponents)
+            # Between layers `log_off` is what reaches x; what is handed on there is not used with it.
+            yield Jacobians(J, exponents, torch.exp(log_off - LOG_2 * exponents.double()))
+
+
+def _appended(S: Scaled, beta: float) -> Scaled:
+    """[S, beta 1], scaled."""
+    exponent = math.frexp(beta)[1] if beta > 0.0 else -(10**9)
+    largest = float(S.values.abs().max()) if S.values.numel() else 0.0
+    if largest > 0.0:
+        exponent = max(exponent, S.exponent + math.frexp(largest)[1])
+    elif beta == 0.0:
+        exponent = S.exponent
+    b = float(times_power(torch.tensor(beta, dtype=torch.float64), -exponent))
+    return Scaled(with_bias(times_power(S.values, S.exponent - exponent), b), exponent)
+
+
+def _normalised(J: Float[Tensor, "B m n"], exponents: Int[Tensor, " B"]) -> tuple[Tensor, Tensor]:
+    """Each matrix times a power of two, its largest entry in [1/2, 1), and the exponents that make up for it."""
+    if not J.numel():
+        return J, exponents
+    shift = torch.frexp(J.abs().amax(dim=(1, 2))).exponent.to(torch.int64).clamp(-1000, 1000)
+    return J * _power(-shift)[:, None, None], exponents + shift
+
+
+def _power(exponents: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
+    """2^exponents for normal numbers, exactly: their bits are the exponent alone."""
+    return ((exponents + 1023) << 52).view(torch.float64)
+
+
+def _charge(terms: int) -> float:
+    return CHARGED * (terms + 2) * ROUNDING
+
+
+def _reached(W: Float[Tensor, "n d"], Zs: Float[Tensor, "N d"]) -> Bool[Tensor, "N n"]:
+    """Which neurons get anything at all: the others are 0 in a neighbourhood, because all neurons that they see are."""
+    return (Zs.ne(0.0).double() @ W.ne(0.0).double().T) > 0.0
+
+
+def kernel(passage: Passage) -> Float[Tensor, "k k"]:
+    """The neural tangent kernel at the samples, (N n_L, N n_L), the outputs of one sample beside each other.
+
+    Theta(x, y) = df/dW(x) df/dW(y)^T = sum_l <Zs_{l-1}(x), Zs_{l-1}(y)> J(Z_l -> f)(x) J(Z_l -> f)(y)^T.
+    """
+    count = passage.samples * passage.outputs
+    total = passage.W[0].values.new_zeros(count, count)
+    behind = [list(passage._behind(rows))[:-1][::-1] for rows in passage._chunks()]
+    for layer, Zs in enumerate(passage.inputs):
+        J = torch.cat([chunk[layer].plain() for chunk in behind])
+        inner = Zs.plain() @ Zs.plain().T
+        outer = (flat := J.flatten(0, 1)) @ flat.T
+        total += inner.repeat_interleave(passage.outputs, 0).repeat_interleave(passage.outputs, 1) * outer
+    return total

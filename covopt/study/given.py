@@ -1,0 +1,36 @@
+"""The network that a question is about, as somebody gives it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import torch
+
+from covopt.errors import ProblemError
+from covopt.io.networks import Network, as_network, read_network
+from covopt.model.activation import Activation
+from covopt.result import Result
+
+
+def weights_of(net: object, bias: float) -> tuple[float | None, Sequence[object], torch.dtype]:
+    """The activation's slope where the source tells it, the weights, and the numbers that they came in."""
+    if isinstance(net, Result):
+        return net.problem.activation.slope, net.weights, net.weights[0].dtype if net.weights else torch.float64
+    found: Network = read_network(net, bias) if isinstance(net, (str, os.PathLike)) else as_network(net, bias)
+    return found.slope, found.weights, found.stored
+
+
+def agreed_activation(asked: str | Activation | None, slope: float | None) -> Activation:
+    """The activation that is asked for, or the network's own.
+
+    Raises:
+        ProblemError: the network has another one.
+    """
+    if asked is None:
+        return Activation(slope or 0.0)
+    chosen = Activation.parse(asked)
+    if slope is not None and slope != chosen.slope:
+        own = Activation(slope).name
+        raise ProblemError(f"The network's activation is {own}, not {chosen.name}; leave the activation out.")
+    return chosen
