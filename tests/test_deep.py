@@ -234,7 +234,7 @@ def test_the_same_seed_gives_the_same_answer_and_the_width_is_limited() -> None:
     problem = small(seed=2)
 
     def cost(seed: int, width: int | None = None) -> tuple[float, list[int]]:
-        budget = Budget(60.0, max_iterations=3)
+        budget = Budget(60.0, max_iterations=2)
         state = run(DeepSolver(problem, FEW, seed=seed, max_width=width), budget).state
         return state.cost, [len(W) for W in state.best[:-1]]
 
@@ -320,9 +320,9 @@ def test_counts_are_at_least_one(name: str) -> None:
 
 def test_progress_says_what_a_deep_solve_does_next() -> None:
     rng = np.random.default_rng(3)
-    X, Y = rng.standard_normal((8, 2)), rng.standard_normal((8, 1))
+    X, Y = rng.standard_normal((6, 1)), rng.standard_normal((6, 1))
     phases: list[str] = []
-    covopt.solve(X, Y, lam=1e-2, depth=3, starts=3, time_limit=100, callback=lambda line: phases.append(line.phase))
+    covopt.solve(X, Y, lam=3e-2, depth=3, starts=3, time_limit=100, callback=lambda line: phases.append(line.phase))
     assert phases[0] == "starts 1 to 3 of 3"
     assert "descending from deepened networks" in phases
     assert "refining the best of 3 starts" in phases

@@ -204,7 +204,7 @@ def test_exact_fits_leave_the_corner_that_they_start_in() -> None:
 
 @pytest.mark.slow
 def test_exact_fits_are_far_below_the_deepened_answer_of_two_layers() -> None:
-    assert solved("sine-cosine-20", 3, 30.0).cost <= 0.9 * CASES["sine-cosine-20"]["at_most"]["3"]
+    assert solved("sine-cosine-20", 3, 45.0).cost <= 0.9 * CASES["sine-cosine-20"]["at_most"]["3"]
 
 
 def test_wider_copies_are_as_wide_as_asked_and_repeat_themselves() -> None:
@@ -250,7 +250,7 @@ def test_depth_50_runs() -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((20, 3)), rng.standard_normal((20, 2))
     for lam in (None, 1e-2):
-        result = covopt.solve(X, Y, lam=lam, depth=50, time_limit=4, certify="none")
+        result = covopt.solve(X, Y, lam=lam, depth=50, time_limit=12 if lam is None else 4, certify="none")
         assert np.isfinite(result.cost)
 
 
