@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from covopt.result import Result, forces
     from covopt.study.audit import Audit, validate
     from covopt.study.compare import Comparison, compare
+    from covopt.study.depths import Depths, depth
     from covopt.study.plateau import Plateau, plateau
     from covopt.study.sweep import Sweep, sweep
 
@@ -35,6 +36,8 @@ _HOMES = {
     "Sweep": "study.sweep",
     "sweep": "study.sweep",
     "Comparison": "study.compare",
+    "Depths": "study.depths",
+    "depth": "study.depths",
     "plateau": "study.plateau",
     "Plateau": "study.plateau",
     "verify": "kinds.runs",
@@ -72,6 +75,7 @@ __all__ = [
     "CovoptRegressor",
     "DataError",
     "Dataset",
+    "Depths",
     "Forces",
     "InfeasibleError",
     "InternalError",
@@ -86,6 +90,7 @@ __all__ = [
     "__version__",
     "compare",
     "cp_rank",
+    "depth",
     "forces",
     "load",
     "plateau",
