@@ -29,6 +29,8 @@ from covopt.study.depths import Depths
 from covopt.study.expansion import expansions
 
 CASES = {c["name"]: c for c in json.loads((Path(__file__).parent / "cases" / "deep.json").read_text())["cases"]}
+SAMPLED = 29
+"""Of the ways to tamper, one in so many; `python -m tests.benchmarks tampering` tries all of a run."""
 LINE = np.linspace(-1.0, 1.0, 6)[:, None]
 
 
@@ -47,7 +49,7 @@ def closed(s: np.ndarray, L: int) -> float:
 @pytest.mark.parametrize("name", ["identity-2", "identity-scalar-5", "absolute-value"])
 def test_closed_forms_at_every_depth(name: str) -> None:
     X, Y, options = asked(name)
-    found = covopt.depth(X, Y, depths=[2, 3, 4, 6], ranks=[], time_limit=5, **options)
+    found = covopt.depth(X, Y, depths=[2, 3, 4, 6], ranks=[], time_limit=2.5, **options)
     for point in found.curve:
         exact = CASES[name]["exact"][str(point.depth)]
         assert point.cost == pytest.approx(exact, rel=1e-4)
@@ -57,7 +59,7 @@ def test_closed_forms_at_every_depth(name: str) -> None:
 
 def test_no_depth_costs_more_than_its_neighbours_give() -> None:
     X, Y, options = asked("circle-12")
-    found = covopt.depth(X, Y, depths=[2, 3, 4, 5], ranks=[], time_limit=5, **options)
+    found = covopt.depth(X, Y, depths=[2, 3, 4], ranks=[], time_limit=4, **options)
     problems = {p.depth: make_problem(X, Y, depth=p.depth, **options) for p in found.curve}
     for low, high in itertools.pairwise(found.curve):
         up = deepened(problems[low.depth], low.result.weights, problems[high.depth])[0]
@@ -83,7 +85,7 @@ def test_a_layer_that_is_put_in_is_taken_out_again(activation: str) -> None:
 
 
 def test_a_penalty_has_a_curve_but_no_limit() -> None:
-    found = covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4], ranks=[1], lam=1e-2, time_limit=4)
+    found = covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4], ranks=[1], lam=1e-2, time_limit=2)
     assert [p.depth for p in found.curve] == [2, 3, 4]
     assert (found.limit, found.fit, found.path) == (None, [], None)
     assert found.summary()["rank_one"] is None
@@ -97,7 +99,7 @@ def test_a_penalty_has_a_curve_but_no_limit() -> None:
 
 def test_families_are_narrow_and_no_cheaper_than_the_curve() -> None:
     X, Y, options = asked("circle-12")
-    found = covopt.depth(X, Y, depths=[2, 3, 4, 5], ranks=[1, 2], time_limit=8, **options)
+    found = covopt.depth(X, Y, depths=[2, 3, 4, 5], ranks=[1, 2], time_limit=4, **options)
     assert [family.rank for family in found.families] == [1, 2]
     costs = {p.depth: p.cost for p in found.curve}
     for family in found.families:
@@ -135,7 +137,7 @@ def test_families_are_narrow_and_no_cheaper_than_the_curve() -> None:
     ids=["one sample", "constant", "X = 0", "duplicates", "Y = 0"],
 )
 def test_degenerate_data_are_answered(X: list, Y: list, R0: int, tmp_path: Path) -> None:
-    found = covopt.depth(X, Y, depths=[2, 3, 5], ranks=[1], time_limit=2)
+    found = covopt.depth(X, Y, depths=[2, 3, 5], ranks=[1], time_limit=1)
     assert found.limit is not None
     assert found.limit.R0 == R0
     for point in found.curve:
@@ -147,7 +149,7 @@ def test_degenerate_data_are_answered(X: list, Y: list, R0: int, tmp_path: Path)
 
 
 def test_costs_of_a_constant_are_known() -> None:
-    found = covopt.depth([[0.0]], [[5.0]], depths=[2, 3, 4], ranks=[], time_limit=4)
+    found = covopt.depth([[0.0]], [[5.0]], depths=[2, 3, 4], ranks=[], time_limit=2)
     known = [9.0, 7.415338, 7.213102]
     assert [p.cost for p in found.curve] == pytest.approx(known, rel=1e-5)
 
@@ -155,19 +157,23 @@ def test_costs_of_a_constant_are_known() -> None:
 @pytest.mark.parametrize("scale", [1e-70, 1e-8, 1e8, 1e70])
 def test_the_scale_of_the_data_does_not_matter(scale: float) -> None:
     X = np.array([[0.0], [1.0], [2.0]])
-    found = covopt.depth(scale * X, scale * 2.0 * X, depths=[2, 3], ranks=[1], bias=scale, time_limit=2)
+    found = covopt.depth(scale * X, scale * 2.0 * X, depths=[2, 3], ranks=[1], bias=scale, time_limit=1)
     assert [p.cost for p in found.curve] == pytest.approx([4.0, 3.0 * 2.0 ** (2 / 3)], rel=1e-4)
     assert found.path is not None
     assert found.path.bound(3) <= found.curve[1].cost * (1 + 1e-9)
 
 
-def test_a_depth_that_cannot_fit_is_left_out_with_its_reason() -> None:
-    X, Y = [[1.0], [-1.0]], [[1.0], [1.0]]
-    found = covopt.depth(X, Y, depths=[2, 3], ranks=[], bias=0.0, time_limit=3)
-    assert found.depths == [2, 3]
-    X, Y = [[1.0, 0.0], [-1.0, 0.0], [-2.0, 0.0], [0.0, 1.0]], [[1.0], [1.0], [2.0], [0.5]]
-    found = covopt.depth([[1.0], [-1.0]], [[1.0], [0.5]], depths=[2, 3], ranks=[], bias=0.0, time_limit=3)
-    assert found.depths == [2, 3]
+def test_a_depth_that_cannot_fit_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    X = [[1.0, 0.0], [-1.0, 0.0], [2.0, 0.0], [-2.0, 0.0], [0.0, 1.0], [0.0, -1.0], [1.0, 1.0], [-1.0, -1.0]]
+    Y = np.array(X)[:, :1] * [1.0, 0.0] + np.array([[0, 1], [0, 0], [0, 2], [0, 0], [0, 1], [0, 0], [0, 0], [0, 0.5]])
+    found = covopt.depth(X, Y, depths=[2, 3], ranks=[], bias=0.0, time_limit=2)
+    assert found.depths == [3]
+    assert "no network of depth 2 without bias fits" in found.refused[2]
+    assert ("depth 2", found.refused[2]) in found.describe()
+    found.save(tmp_path / "run")
+    assert covopt.load(tmp_path / "run").refused == found.refused
+    with pytest.raises(covopt.InfeasibleError):
+        covopt.depth(X, Y, depths=[2], bias=0.0, time_limit=2)
 
 
 # ---- large depth
@@ -210,15 +216,15 @@ def test_the_lower_end_of_R1_is_below_every_cost() -> None:
     X, Y = LINE, 3.0 * LINE
     limit = limit_of(make_problem(X, Y, depth=3))
     assert limit is not None
-    assert limit.low == pytest.approx(2.0 * math.log(3.0), rel=1e-9)
+    assert limit.low == pytest.approx(2.0 * math.log(3.0), rel=1e-6)  # less what a fit may miss
     for L in range(2, 200):  # y = 3 x costs L 3^(2/L)
-        assert L * 3.0 ** (2.0 / L) - L >= limit.low
+        assert limit.low <= L * 3.0 ** (2.0 / L) - L
 
 
 def test_the_upper_end_of_R1_holds_at_every_larger_depth() -> None:
     X, Y = LINE, np.abs(LINE)
     problem = make_problem(X, Y, depth=3)
-    found = covopt.depth(X, Y, depths=[3, 4], ranks=[1], time_limit=3)
+    found = covopt.depth(X, Y, depths=[3, 4], ranks=[1], time_limit=2)
     assert found.limit is not None
     assert found.limit.high is not None
     for depth, member in found.families[0].members.items():
@@ -249,7 +255,7 @@ def test_bands_hold_the_truth_where_searches_end_above_the_minimum() -> None:
     for _ in range(20):
         costs = np.array([closed(LINEAR, L) for L in DEPTHS])
         above = 1e-4 * costs * rng.random(len(costs))
-        fit = expansions(DEPTHS, costs + above, [2] * len(costs), list(2.0 * above))[0]
+        fit = expansions(DEPTHS, list(costs + above), [2] * len(costs), list(2.0 * above))[0]
         assert fit.R1[1] <= 0.810930 <= fit.R1[2]
         assert fit.R2[1] <= 3.374804 <= fit.R2[2]
 
@@ -282,7 +288,9 @@ def test_fits_are_split_where_the_dimension_changes() -> None:
 
 def test_the_solver_s_own_curve_of_a_linear_network() -> None:
     X = np.eye(2)
-    found = covopt.depth(X, np.diag(LINEAR), depths=range(6, 13), ranks=[], bias=0.0, activation="linear", time_limit=8)
+    found = covopt.depth(
+        X, np.diag(LINEAR), depths=[6, 8, 10, 12], ranks=[], bias=0.0, activation="linear", time_limit=4
+    )
     assert found.limit is not None
     assert found.limit.R0 == 2
     for point in found.curve:
@@ -376,7 +384,7 @@ def test_far_off_data_do_not_raise_the_bound() -> None:
 
 def test_it_excludes_rank_one_up_to_a_depth() -> None:
     grid = np.stack(np.meshgrid(np.arange(3.0), np.arange(3.0)), axis=-1).reshape(-1, 2)
-    found = covopt.depth(grid, grid, depths=[2, 3, 4], ranks=[], time_limit=4)
+    found = covopt.depth(grid, grid, depths=[2, 3, 4], ranks=[], time_limit=2)
     assert found.path is not None
     excluded = [p.depth for p in found.curve if found.path.bound(p.depth) > p.cost]
     told = found.summary()["rank_one"]
@@ -406,7 +414,7 @@ def test_the_shape_of_a_layer() -> None:
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("depths") / "run"
-    covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4, 5], ranks=[1], time_limit=4).save(here)
+    covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4, 5], ranks=[1], time_limit=2).save(here)
     return here
 
 
@@ -433,7 +441,7 @@ def test_tampering_is_noticed_or_named(stored: Path, tmp_path: Path) -> None:
         each for each in tamperings(stored) if each.name.startswith(("depth.json", "networks", "rank_one", "curve"))
     ]
     assert len(found) > 100
-    verdicts = {each.name: judge(stored, tmp_path / "run", each) for each in found[::4]}
+    verdicts = {each.name: judge(stored, tmp_path / "run", each) for each in found[::SAMPLED]}
     assert {n: v for n, v in verdicts.items() if v not in ("noticed", "named", "the same")} == {}
 
 
@@ -459,7 +467,7 @@ def test_what_is_not_proved_by_the_files_is_refused(stored: Path, tmp_path: Path
 
 def test_going_on_from_an_answer_is_never_worse(stored: Path) -> None:
     first = covopt.load(stored)
-    more = covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4, 5, 6], ranks=[1], time_limit=3, init=first)
+    more = covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4, 5, 6], ranks=[1], time_limit=2, init=first)
     assert more.depths == [2, 3, 4, 5, 6]
     for depth, result in first.results.items():
         assert more.results[depth].cost <= result.cost * (1 + 1e-12)
@@ -471,7 +479,7 @@ def test_going_on_from_an_answer_is_never_worse(stored: Path) -> None:
 def test_the_command_prints_stores_resumes_and_shows(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.savez("data.npz", X=LINE, Y=np.abs(LINE))
-    words = ("depth", "data.npz", "--rank", "0", "--time-limit", "2")
+    words = ("depth", "data.npz", "--rank", "0", "--time-limit", "1")
     code, out, err = run(*words, "--depths", "2:3", "--out", "stored")
     assert code == 0, err
     assert "large depth" in out
@@ -505,7 +513,7 @@ def test_an_interrupted_search_keeps_what_is_there(monkeypatch: pytest.MonkeyPat
     assert all(math.isfinite(p.cost) for p in found.curve)
     found.save(tmp_path / "run")
     assert covopt.verify(tmp_path / "run").passed
-    on = covopt.depth(X, Y, depths=[2, 3, 4], ranks=[], time_limit=4, init=covopt.load(tmp_path / "run"), **options)
+    on = covopt.depth(X, Y, depths=[2, 3, 4], ranks=[], time_limit=2, init=covopt.load(tmp_path / "run"), **options)
     assert on.depths == [2, 3, 4]
     assert on.results[2].cost <= found.results[2].cost
 

@@ -41,7 +41,7 @@ ROWS = 2048
 # Points up to which the shortest path is found exactly.
 EXACT = 12
 # Operations of the ascent and of the moves, about; steps of the ascent, at most.
-ASCENT, MOVES, STEPS = 4e7, 2e7, 300
+ASCENT, MOVES, STEPS = 1.5e7, 1e7, 300
 # Taken off the final bound, relative.
 SLACK = 2.0**-30
 UNIT = 2.0**-52

@@ -18,12 +18,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from covopt.attempt import SolveOptions
 from covopt.deep.insertion import at_place, in_balance
+from covopt.deep.pruning import balanced
 from covopt.deep.starts import ENDS, MIDDLE, ends_first
 from covopt.loop import Budget
 from covopt.model.problem import Problem
@@ -40,8 +42,11 @@ from covopt.training.trainer import initial
 DRAWN, TRIED = 4, 2
 # The penalties of an exact fit, relative to the explored problem's, one descent each.
 FALLING = (1.0, 0.1, 1e-2, 1e-3)
-# Lines on which the inputs are put for networks of one neuron, and the rounds of two layers for each.
-LINES, ROUNDS = 3, 20
+# Rounds of two layers for the inputs on a line.
+ROUNDS = 20
+# Samples on a line that are joined by straight lines, at most: a neuron for each.
+JOINED = 300
+ON_LINE = "the inputs on a line"
 
 
 class FamilySearch:
@@ -55,18 +60,30 @@ class FamilySearch:
     def __init__(self, search: DepthSearch, seed: int) -> None:
         self._search, self._seed = search, seed
 
-    def run(self, ranks: Sequence[int], budget: Budget) -> None:
-        """Fill the families of these ranks, from the lowest rank up.
+    def begin(self, ranks: Sequence[int]) -> None:
+        """What is there at once: of the curve's networks those that are narrow, and targets joined along a line.
 
         Args:
-            ranks: each at least 1; budget: of all of them.
+            ranks: of the families, each at least 1.
         """
         search = self._search
         for rank in ranks:
             search.families.setdefault(rank, {})
         for depth, result in search.results.items():
             search.offer(depth, result.weights, search.sources[depth])
+        for line, w in self._lined():
+            if (joined := _joined(line)) is not None:
+                for depth, weights in self._on_line(line, joined, w):
+                    search.offer(depth, weights, ON_LINE)
         self._pass_on()
+
+    def run(self, ranks: Sequence[int], budget: Budget) -> None:
+        """Fill the families that `begin` made, from the lowest rank up.
+
+        Args:
+            ranks: of them; budget: of all of them.
+        """
+        search = self._search
         for place, rank in enumerate(ranks):
             if budget.spent():
                 break
@@ -74,7 +91,7 @@ class FamilySearch:
             own = replace(budget, time_limit=limit)
             search.report(f"networks with a hidden layer of {rank}")
             for depth, weights in self._lines(own) if rank == 1 else ():
-                search.offer(depth, weights, "the inputs on a line")
+                search.offer(depth, weights, ON_LINE)
             self._descend(rank, own)
         self._pass_on()
 
@@ -118,24 +135,32 @@ class FamilySearch:
         return found
 
     def _lines(self, budget: Budget) -> Iterator[tuple[int, list[Tensor]]]:
-        """Networks whose first layer puts the inputs on a line: (depth, W_1 ... W_L in the user's units)."""
-        search = self._search
-        some = search.problems[max(search.depths)]
-        if some.beta == 0.0 or some.activation.is_linear:
-            return
-        for w in _directions(Units.of(some).problem, self._seed):
+        """The answers of two layers to the inputs on a line: (depth, W_1 ... W_L in the user's units)."""
+        for line, w in self._lined():
             if budget.spent():
                 return
-            two = at_depth(Units.of(some).problem, 2)
-            line = replace(two, X=(two.X @ w)[:, None])
             options = SolveOptions(replace(budget, max_iterations=ROUNDS), certify="none", seed=self._seed)
-            shallow = Alternation(line, options).solve().weights
-            for depth in [depth for depth in search.depths if depth > 2]:
-                units = Units.of(search.problems[depth])
-                deep = replace(units.problem, X=line.X)
-                for net in at_place(replace(line, fits=deep.fits), shallow, deep, 0):
-                    first = torch.cat([net[0][:, :1] * w, net[0][:, 1:]], dim=1)
-                    yield depth, units.outward(in_balance([first, *net[1:]]))
+            yield from self._on_line(line, Alternation(line, options).solve().weights, w)
+
+    def _lined(self) -> Iterator[tuple[Problem, Float[Tensor, " n"]]]:
+        """The question of two layers about t = w . x, and w; without bias a shift along the line is out of reach."""
+        some = self._search.problems[max(self._search.depths)]
+        if some.beta == 0.0 or some.activation.is_linear:
+            return
+        two = at_depth(Units.of(some).problem, 2)
+        for w in _directions(two, self._seed):
+            yield replace(two, X=(two.X @ w)[:, None]), w
+
+    def _on_line(
+        self, line: Problem, shallow: list[Tensor], w: Float[Tensor, " n"]
+    ) -> Iterator[tuple[int, list[Tensor]]]:
+        """A network of two layers in t = w . x at each larger depth."""
+        for depth in [depth for depth in self._search.depths if depth > 2]:
+            units = Units.of(self._search.problems[depth])
+            deep = replace(units.problem, X=line.X)
+            for net in at_place(replace(line, fits=deep.fits), shallow, deep, 0):
+                first = torch.cat([net[0][:, :1] * w, net[0][:, 1:]], dim=1)
+                yield depth, units.outward(in_balance([first, *net[1:]]))
 
     def _pass_on(self) -> None:
         """Each family's networks to the larger depths, through the layer that is narrow."""
@@ -164,16 +189,31 @@ def _down(problem: Problem, start: list[Tensor], stop: Callable[[], bool]) -> li
     return nearest_fit(problem, current, stop) if best is None else best
 
 
+def _joined(line: Problem) -> list[Tensor] | None:
+    """Two layers of ReLU that join the targets along t by straight lines; None of too many, or of other activations."""
+    t, firsts = np.unique(line.X[:, 0].cpu().numpy(), return_index=True)
+    if not 2 <= len(t) <= JOINED or line.activation.slope != 0.0:
+        return None
+    Y = line.Y[torch.from_numpy(firsts)]
+    steps = torch.from_numpy(np.diff(t)).to(Y)[:, None]
+    slopes = (Y[1:] - Y[:-1]) / steps
+    bends = torch.cat([slopes[:1], slopes[1:] - slopes[:-1]])
+    starts = torch.from_numpy(t[:-1]).to(Y)[:, None]
+    into = torch.cat([torch.ones_like(starts), -starts / line.bias(0)], dim=1)
+    out = torch.cat([bends.T, Y[:1].T / line.bias(1)], dim=1)
+    return balanced([into, out]) if bool(torch.isfinite(out).all()) else None
+
+
 def _directions(problem: Problem, seed: int) -> list[Float[Tensor, " n"]]:
-    """Lines for the inputs, unit vectors: the best linear fit of the targets, their widest direction, random ones."""
+    """Lines for the inputs, unit vectors: a random one, on which no two inputs meet, the best linear fit of the targets
+    and the inputs' widest direction, where they may."""
     X, Y = (values - values.mean(dim=0) for values in (problem.X, problem.Y))
     generator = torch.Generator().manual_seed(seed)
-    found = []
+    found = [torch.randn(X.shape[1], generator=generator, dtype=torch.float64).to(X)]
     if bool(X.any()) and bool(Y.any()):
         first = torch.linalg.svd(Y, full_matrices=False)
-        found = [torch.linalg.lstsq(X, first.U[:, :1], driver="gelsd").solution[:, 0], torch.linalg.svd(X).Vh[0]]
-    found += [torch.randn(X.shape[1], generator=generator, dtype=torch.float64).to(X) for _ in range(LINES)]
-    return [w / w.norm() for w in found if bool(torch.isfinite(w).all()) and float(w.norm()) > 0.0][:LINES]
+        found += [torch.linalg.lstsq(X, first.U[:, :1], driver="gelsd").solution[:, 0], torch.linalg.svd(X).Vh[0]]
+    return [w / w.norm() for w in found if bool(torch.isfinite(w).all()) and float(w.norm()) > 0.0]
 
 
 def _width(problem: Problem) -> int:

@@ -35,6 +35,7 @@ from covopt.result import Result
 from covopt.study.width_search import cost_of
 from covopt.training.exact_fit import explored_problem
 from covopt.training.homotopy import POLISHING, descend
+from covopt.training.simple import simple_networks
 
 # The part of the time in which each depth is solved once.
 FIRST = 0.5
@@ -42,6 +43,7 @@ FIRST = 0.5
 GAIN = 1e-6
 # Networks of a neighbour that descend, and only those that promise to cost at most so many times what is known.
 TRIED, PROMISING = 2, 1.5
+SIMPLE = "a constant or linear network"
 # A solve gets at least so many seconds, or is left out.
 SHORTEST = 0.05
 
@@ -85,14 +87,16 @@ class DepthSearch:
         self.families: dict[int, dict[int, Member]] = {}
         self._asked, self._callback = dict(asked), callback
         self._seed = int(str(asked.get("seed", 0)))
+        # The network of one depth that another has been offered, and has descended from.
+        self._offered: dict[tuple[int, int], list[Tensor]] = {}
         self._used: dict[tuple[int, int], list[Tensor]] = {}
         for depth, result in (known or {}).items():
             self.results[depth], self.sources[depth] = result, "an earlier run"
 
     @property
     def depths(self) -> list[int]:
-        """Those that have a network or may get one."""
-        return [depth for depth in self.problems if depth not in self.refused]
+        """Those that have an answer."""
+        return list(self.results)
 
     def run(self, init: Weights | None = None) -> None:
         """Solve every depth, from the smallest up, in the first part of the time.
@@ -201,17 +205,22 @@ class DepthSearch:
         known = self.results.get(depth)
         starts = [] if known is None else [(_cost(known), "an earlier run", known.weights)]
         if init is not None:
-            starts.append((self.promise(depth, init), "init", list(init)))
+            starts.append((cost_of(self.problems[depth], init), "init", list(init)))
         below = max((d for d in self.results if d < depth), default=None)
         if below is not None and math.isfinite(_cost(self.results[below])):
             made = self.inserted(below, self.results[below].weights, depth)[:1]
             starts += [(cost_of(self.problems[depth], each), f"inserted into depth {below}", each) for each in made]
-        best = min(starts, key=lambda start: start[0], default=None)
+        units = Units.of(self.problems[depth])
+        simple = [units.outward(each) for each in simple_networks(units.problem)]
+        starts += [(cost, SIMPLE, each) for each in simple if (cost := cost_of(self.problems[depth], each)) < math.inf]
+        fitting = [start for start in starts if start[0] < math.inf]
+        best = min(fitting, key=lambda start: start[0], default=None)
         if best is not None and (seconds < SHORTEST or interrupted()):
             self._take(depth, answered(self.problems[depth], best[2], self._asked, self.budget.seconds()), best[1])
             return
         try:
-            solved = self._solved(depth, max(seconds, SHORTEST), None if best is None else best[2])
+            begin = init if init is not None else None if best is None else best[2]
+            solved = self._solved(depth, max(seconds, SHORTEST), begin)
         except InfeasibleError as error:
             self.refused[depth] = str(error)
             return
@@ -271,22 +280,24 @@ class DepthSearch:
         weights, known = self.results[giver].weights, self.results[taker]
         if not math.isfinite(_cost(self.results[giver])):
             return False
-        new = self._used.get((giver, taker)) is not weights
-        descends = new and not until() and taker > 2 and known.status is not Status.OPTIMAL
+        fresh = self._used.get((giver, taker)) is not weights
+        descends = fresh and not until() and taker > 2 and known.status is not Status.OPTIMAL
+        if not descends and self._offered.get((giver, taker)) is weights:
+            return False
+        self._offered[giver, taker] = weights
         upward = giver < taker
         made = self.inserted(giver, weights, taker) if upward else self.removed(giver, weights, taker)
         source = f"inserted into depth {giver}" if upward else f"removed from depth {giver}"
         gains = [self.offer(taker, each, source) for each in made[:TRIED]]
-        gained = any(gains)
         if not descends:
-            return gained
+            return any(gains)
         self._used[giver, taker] = weights
         self.report(f"depth {taker}: from the network of depth {giver}")
         most = PROMISING * self.promise(taker, self.results[taker].weights)
         for start in made[:TRIED]:
             if not self.budget.spent() and self.promise(taker, start) <= most:
-                gained = self.offer(taker, self.descended(taker, start), f"from depth {giver}") or gained
-        return gained
+                gains.append(self.offer(taker, self.descended(taker, start), f"from depth {giver}"))
+        return any(gains)
 
 
 def improved(result: Result, weights: Sequence[Tensor], seconds: float) -> Result:

@@ -56,7 +56,7 @@ else:
 FILE = "depth.json"
 COLUMNS = ("depth", "cost", "at least", "proved by", "per layer", "slope", "dimension", "affine", "layer", "from")
 # Of the time, for searching; the rest is for what is made of it. Of that, the end of the search of the families.
-SEARCHING, FAMILIES = 0.94, 0.7
+SEARCHING, FAMILIES = 0.92, 0.7
 # Families of these ranks where nobody says which, beside those that the answers of two and three layers show.
 RANKS, SHOWING = (1, 2, 3), 2
 MOST_SHOWN = 8
@@ -135,7 +135,7 @@ class Family:
 
     def summary(self) -> dict[str, object]:
         """For JSON."""
-        lines = [{"depth": d, "cost": c, "source": self.members[d].source} for d, c in self.curve]
+        lines = [{"depth": d, "cost": c} for d, c in self.curve]
         return {"rank": self.rank, "curve": lines}
 
 
@@ -321,7 +321,7 @@ class Depths:
             {
                 FILE: lambda path: record.write_summary(path, self.summary()),
                 "curve.csv": self._write_curve,
-                "networks.npz": lambda path: np.savez(path, allow_pickle=False, **self._networks()),
+                "networks.npz": lambda path: np.savez(path, allow_pickle=False, **self.networks()),
                 "spectra.npz": lambda path: np.savez(path, allow_pickle=False, **self.spectra()),
                 "rank_one.npz": lambda path: np.savez(path, allow_pickle=False, **evidence),
                 "figure.png": spare(self.draw),
@@ -358,7 +358,8 @@ class Depths:
                 found[f"d{depth}_Z{layer}"] = spectrum(Z).cpu().numpy()
         return found
 
-    def _networks(self) -> dict[str, np.ndarray]:
+    def networks(self) -> dict[str, np.ndarray]:
+        """The weights of all networks: `d5_W1` is W_1 at depth 5, `k1_d5_W1` that of the family of rank 1."""
         networks = {f"d{depth}": result.weights for depth, result in self.results.items()}
         for family in self.families:
             networks |= {f"k{family.rank}_d{depth}": m.weights for depth, m in family.members.items()}
@@ -421,7 +422,7 @@ def depth(
 
     Source: [J23a, Theorem 1 and 2], [J23b, section 2 and Figure 1].
     """
-    chosen, families = _chosen(depths, time_limit), _ranks(ranks)
+    chosen, asked_ranks = _chosen(depths, time_limit), _ranks(ranks)
     budget = Budget(time_limit=time_limit)
     asked = {"lam": lam, "loss": loss, "bias": bias, "activation": activation}
     first = make_problem(X, Y, depth=chosen[0], device=device, **asked).double()  # type: ignore[arg-type]
@@ -433,9 +434,11 @@ def depth(
     for family in [] if known is None else known.families:
         search.families[family.rank] = {d: m for d, m in family.members.items() if d in problems}
     search.run(_weights(init, problems))
-    wanted = _shown_ranks(search.results) if families is None else families
-    if wanted and not within.spent():
-        FamilySearch(search, seed).run(wanted, replace(budget, time_limit=FAMILIES * time_limit))
+    wanted = _shown_ranks(search.results) if asked_ranks is None else asked_ranks
+    families = FamilySearch(search, seed)
+    families.begin(wanted)
+    if not within.spent():
+        families.run(wanted, replace(budget, time_limit=FAMILIES * time_limit))
     status = search.share(within.spent)
     while not within.spent() and search.again():
         status = search.share(within.spent)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 TERMS, OTHERS, FEWEST = 3, (2, 4), 4
 # Residuals and coefficients of other windows may differ by so much: of the residuals relative to |R1| + |R2| / L + 1 at
 # the smallest depth; of R2 relative to |R2| + 1.
-ROUGH, DRIFT = 1e-3, 0.25
+ROUGH, DRIFT = 3e-4, 0.25
 
 Band = tuple[float, float, float]
 """(the estimate, the lower end, the upper end)."""

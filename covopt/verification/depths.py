@@ -35,7 +35,7 @@ Summary = Mapping[str, Any]
 
 UNCHECKED = (
     *("status", "seconds", "version", "seed", "data", "scale", "refused", "starts"),
-    *("curve.source", "families.source", "source"),
+    "curve.source",
 )
 """What nothing in the files tells."""
 
@@ -94,12 +94,13 @@ def complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[st
             yield f"{FILE} states another {name} than its networks and proofs give."
     if stated.keys() - {record.KIND, "files"} != summary.keys():
         yield f"{FILE} does not hold what covopt stores in it."
-    names = [f"d{depth}_W{layer}" for depth, r in found.results.items() for layer in range(1, len(r.weights) + 1)]
-    arrays = read_npz(directory / "networks.npz")
-    curve = {name for name in arrays if name.startswith("d")}
-    weights = [W.numpy() for r in found.results.values() for W in r.weights]
-    if curve != set(names) or not all(np.array_equal(arrays[n], W) for n, W in zip(names, weights, strict=True)):
-        yield "networks.npz holds other networks than the runs."
+    arrays, networks = read_npz(directory / "networks.npz"), found.networks()
+    if arrays.keys() != networks.keys() or not all(np.array_equal(arrays[name], networks[name]) for name in networks):
+        yield f"networks.npz holds other networks than the runs, or than {FILE} lists."
+    ranks = [family.rank for family in found.families]
+    lines = [[line["depth"] for line in family["curve"]] for family in stated["families"]]
+    if ranks != sorted(set(ranks)) or not all(depths == sorted(set(depths)) for depths in lines):
+        yield f"{FILE} lists a family or a depth twice."
     spectra, stored = found.spectra(), read_npz(directory / "spectra.npz")
     if spectra.keys() != stored.keys() or not all(_near(stored[n], spectra[n]) for n in spectra):
         yield "spectra.npz holds other singular values than the networks have."
@@ -123,7 +124,7 @@ def _family(told: Summary, arrays: Mapping[str, NDArray], results: Mapping[int, 
         check_network(problem, weights)
         if min(len(W) for W in weights[:-1]) > rank:
             raise ValueError(f"no network of rank {rank}")
-        members[depth] = Member(cost_of(problem, weights), weights, str(line["source"]))
+        members[depth] = Member(cost_of(problem, weights), weights, "an earlier run")
     return Family(rank, members)
 
 
