@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -484,23 +484,29 @@ def _shown_ranks(results: Mapping[int, Result]) -> list[int]:
 def _chosen(depths: Sequence[int], time_limit: float) -> list[int]:
     if not (isinstance(time_limit, int | float) and time_limit > 0.0):
         raise ProblemError(f"The time limit is {shown(time_limit)}; give seconds above 0.")
-    try:
-        given = list(depths)
-    except TypeError as error:
-        raise ProblemError(f"The depths are {shown(depths)}; give whole numbers of at least 2.") from error
-    whole = all(isinstance(L, int | np.integer) and not isinstance(L, bool) and L >= 2 for L in given)
-    if not given or not whole:
-        raise ProblemError(f"The depths are {listed(given)}; give whole numbers of at least 2.")
-    return sorted({int(L) for L in given})
+    given = _whole(depths, 2)
+    if not given:
+        said = shown(depths) if given is None else "none"
+        raise ProblemError(f"The depths are {said}; give whole numbers of at least 2.")
+    return given
 
 
 def _ranks(ranks: Sequence[int] | None) -> list[int] | None:
     if ranks is None:
         return None
-    given = list(ranks)
-    if not all(isinstance(k, int | np.integer) and not isinstance(k, bool) and k >= 1 for k in given):
-        raise ProblemError(f"The ranks are {listed(given)}; give whole numbers of at least 1.")
-    return sorted({int(k) for k in given})
+    given = _whole(ranks, 1)
+    if given is None:
+        raise ProblemError(f"The ranks are {shown(ranks)}; give whole numbers of at least 1.")
+    return given
+
+
+def _whole(numbers: object, least: int) -> list[int] | None:
+    """Whole numbers of at least so much, each once, ascending; None where something else is among them."""
+    if not isinstance(numbers, Iterable):
+        return None
+    given = list(numbers)
+    good = all(isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= least for n in given)
+    return sorted({int(n) for n in given}) if good else None
 
 
 def _known(init: object, problems: Mapping[int, Problem]) -> Depths | None:
