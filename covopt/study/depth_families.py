@@ -90,28 +90,32 @@ class FamilySearch:
             limit = budget.seconds() + budget.remaining() / (len(ranks) - place)
             own = replace(budget, time_limit=limit)
             search.report(f"networks with a hidden layer of {rank}")
+            self._descend(rank, own)
             for depth, weights in self._lines(own) if rank == 1 else ():
                 search.offer(depth, weights, ON_LINE)
-            self._descend(rank, own)
         self._pass_on()
 
     def _descend(self, rank: int, budget: Budget) -> None:
-        """Descents at each depth, from what is there and from networks that are built ends first."""
+        """Networks that are built ends first, at every depth; then descents, from what is the cheapest there."""
         search = self._search
-        deep = max(search.depths)
-        shorts = self._ends(rank, budget) if deep >= ENDS else []
+        shorts = self._ends(rank, budget) if max(search.depths) >= ENDS else []
+        starts: dict[int, list[list[Tensor]]] = {}
+        for depth in search.depths:
+            units = Units.of(search.problems[depth])
+            short = at_depth(units.problem, ENDS)
+            built = [each for net in shorts if depth >= ENDS for each in at_place(short, net, units.problem, MIDDLE)]
+            starts[depth] = [net for net in built if min(len(W) for W in net[:-1]) <= rank]
+            for net in starts[depth]:
+                search.offer(depth, units.outward(net), f"rank {rank}")
         for depth in search.depths:
             if budget.spent():
                 return
             units = Units.of(search.problems[depth])
             smooth = explored_problem(units.problem)
-            starts = self._drawn(rank, smooth, budget) if depth < ENDS else []
-            short = at_depth(units.problem, ENDS)
-            starts += [each for net in shorts if depth >= ENDS for each in at_place(short, net, units.problem, MIDDLE)]
             known = search.families[rank].get(depth)
-            starts += [] if known is None else [units.inward(known.weights)]
-            starts = [net for net in starts if min(len(W) for W in net[:-1]) <= rank]
-            for start in sorted(starts, key=lambda net: _value(smooth, net))[:TRIED]:
+            begun = starts[depth] + (self._drawn(rank, smooth, budget) if depth < ENDS else [])
+            begun += [] if known is None else [units.inward(known.weights)]
+            for start in sorted(begun, key=lambda net: _value(smooth, net))[:TRIED]:
                 if not budget.spent():
                     ended = units.outward(_down(units.problem, start, budget.spent))
                     search.offer(depth, ended, f"rank {rank}")

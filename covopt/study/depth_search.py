@@ -5,7 +5,8 @@
 * **Downward**: a network of a larger depth without one of its hidden layers; the same function where that layer is
   linear on the data, else what a descent starts from.
 
-First every depth is solved, from the smallest up. Then the depths take turns, downward and upward, until a turn in both
+First every depth is solved, from the smallest up, the larger ones (from 5 on) after the families. Then the depths take
+turns, downward and upward, until a turn in both
 directions gains nothing or the time is over. At the end no depth costs more than what its neighbours' networks give it.
 Networks whose narrowest hidden layer has at most k neurons are kept beside, for the families of rank k
 (depth_families.py). Nothing is proved here but what the solves prove.
@@ -37,8 +38,6 @@ from covopt.training.exact_fit import explored_problem
 from covopt.training.homotopy import POLISHING, descend
 from covopt.training.simple import simple_networks
 
-# The part of the time in which each depth is solved once.
-FIRST = 0.5
 # What counts as a gain, relative; less is rounding.
 GAIN = 1e-6
 # Networks of a neighbour that descend, and only those that promise to cost at most so many times what is known.
@@ -95,26 +94,27 @@ class DepthSearch:
 
     @property
     def depths(self) -> list[int]:
-        """Those that have an answer."""
-        return list(self.results)
+        """Those that have an answer or may get one."""
+        return [depth for depth in self.problems if depth not in self.refused]
 
-    def run(self, init: Weights | None = None) -> None:
-        """Solve every depth, from the smallest up, in the first part of the time.
+    def run(self, depths: Sequence[int], part: float, init: Weights | None = None) -> None:
+        """Solve these depths, from the smallest up, until so much of all the time is over.
 
         Args:
+            depths: ascending; part: of the time limit.
             init: a network to start from at its own depth, and through insertion at larger ones.
 
         Raises:
             InfeasibleError: no depth has a network that fits.
         """
-        share = Budget(FIRST * self.budget.time_limit, started=self.budget.started)
-        waiting = [depth for depth in self.problems if not self._is_done(depth)]
+        share = Budget(part * self.budget.time_limit, started=self.budget.started)
+        waiting = [depth for depth in depths if not self._is_done(depth)]
         for place, depth in enumerate(waiting):
             if interrupted() and self.results:
                 break
             own = list(init) if init is not None and len(init) == depth else None
             self._first(depth, share.remaining() / (len(waiting) - place), own)
-        if not self.results:
+        if len(self.refused) == len(self.problems):
             raise InfeasibleError(next(iter(self.refused.values())))
 
     def share(self, until: Callable[[], bool]) -> Status:
@@ -213,6 +213,7 @@ class DepthSearch:
         units = Units.of(self.problems[depth])
         simple = [units.outward(each) for each in simple_networks(units.problem)]
         starts += [(cost, SIMPLE, each) for each in simple if (cost := cost_of(self.problems[depth], each)) < math.inf]
+        starts += [(m.cost, m.source, m.weights) for family in self.families.values() if (m := family.get(depth))]
         fitting = [start for start in starts if start[0] < math.inf]
         best = min(fitting, key=lambda start: start[0], default=None)
         if best is not None and (seconds < SHORTEST or interrupted()):

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from covopt import __version__
 from covopt.certify.rank_one import RankOne, rank_one
+from covopt.deep.starts import ENDS
 from covopt.errors import ProblemError, listed, shown
 from covopt.interrupts import gently, interrupted
 from covopt.io import record, storing
@@ -55,8 +56,9 @@ else:
 
 FILE = "depth.json"
 COLUMNS = ("depth", "cost", "at least", "proved by", "per layer", "slope", "dimension", "affine", "layer", "from")
-# Of the time, for searching; the rest is for what is made of it. Of that, the end of the search of the families.
-SEARCHING, FAMILIES = 0.92, 0.7
+# Of the time, the end of: the search; the solves of up to four layers; the families; the deeper solves. Without deeper
+# ones the families end with these, and the shallow solves where else the families do.
+SEARCHING, SHALLOW, BUILT, FAMILIES = 0.92, 0.2, 0.5, 0.7
 # Families of these ranks where nobody says which, beside those that the answers of two and three layers show.
 RANKS, SHOWING = (1, 2, 3), 2
 MOST_SHOWN = 8
@@ -433,24 +435,31 @@ def depth(
     search = DepthSearch(problems, options, within, callback, {} if known is None else known.results)
     for family in [] if known is None else known.families:
         search.families[family.rank] = {d: m for d, m in family.members.items() if d in problems}
-    search.run(_weights(init, problems))
+    shallow = [L for L in chosen if L <= ENDS] or chosen[:1]
+    first_part, last_part = (SHALLOW, BUILT) if len(shallow) < len(chosen) else (BUILT, FAMILIES)
+    search.run(shallow, first_part, _weights(init, problems))
     wanted = _shown_ranks(search.results) if asked_ranks is None else asked_ranks
     families = FamilySearch(search, seed)
     families.begin(wanted)
-    if not within.spent():
-        families.run(wanted, replace(budget, time_limit=FAMILIES * time_limit))
+    families.run(wanted, replace(budget, time_limit=last_part * time_limit))
+    search.run([L for L in chosen if L not in shallow], FAMILIES, _weights(init, problems))
     status = search.share(within.spent)
     while not within.spent() and search.again():
         status = search.share(within.spent)
     return Depths(
         results=search.results,
         sources={L: search.sources[L] for L in search.results},
-        families=[Family(rank, dict(sorted(search.families[rank].items()))) for rank in sorted(search.families)],
+        families=[Family(rank, _known_members(search, rank)) for rank in sorted(search.families)],
         refused=search.refused,
         path=rank_one(problems[max(search.results)]) if first.interpolates else None,
         status=_status(search.results, status),
         seconds=budget.seconds(),
     )
+
+
+def _known_members(search: DepthSearch, rank: int) -> dict[int, Member]:
+    """Of the depths that have an answer."""
+    return {L: member for L, member in sorted(search.families[rank].items()) if L in search.results}
 
 
 def _status(results: Mapping[int, Result], ended: Status) -> Status:
