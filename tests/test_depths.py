@@ -490,11 +490,31 @@ def test_the_command_prints_stores_resumes_and_shows(tmp_path: Path, run: Run, m
     told = json.loads(out)
     assert [p["depth"] for p in told["curve"]] == [2, 3, 5]
     assert told["families"] == []
+    code, out, err = run(*words, "--depths", "2", "--out", "stored", "--resume", "--json")
+    assert [p["depth"] for p in json.loads(out)["curve"]] == [2, 3, 5]  # none is lost
     code, out, _ = run("show", "stored")
     assert (code, "depth 5" in out) == (0, True)
     assert run("verify", "stored")[0] == 0
     assert run("show", "stored", "--report", "a.html")[0] == 0
     assert "covopt depth" in Path("a.html").read_text(encoding="utf-8")
+
+
+def test_nothing_but_a_run_of_depth_is_replaced(tmp_path: Path, run: Run) -> None:
+    np.savez(tmp_path / "data.npz", X=LINE, Y=np.abs(LINE))
+    covopt.solve(LINE, np.abs(LINE), time_limit=1).save(tmp_path / "solve")
+    before = digests(tmp_path / "solve")
+    code, _, err = run("depth", tmp_path / "data.npz", "--out", tmp_path / "solve", "--resume")
+    assert (code, "holds no run of depth" in err) == (2, True)
+    assert digests(tmp_path / "solve") == before
+    covopt.depth(LINE, LINE, depths=[2], ranks=[], time_limit=1).save(tmp_path / "mine")
+    (tmp_path / "mine" / "thesis.tex").write_text("dear")
+    code, _, err = run("depth", tmp_path / "data.npz", "--out", tmp_path / "mine", "--resume")
+    assert (code, "holds thesis.tex" in err) == (2, True)
+    assert (tmp_path / "mine" / "thesis.tex").read_text() == "dear"
+    other = ("depth", tmp_path / "data.npz", "--depths", "2", "--out", tmp_path / "twin", "--resume")
+    covopt.depth(LINE, LINE, depths=[2], ranks=[], time_limit=1).save(tmp_path / "twin")
+    code, _, err = run(*other)
+    assert (code, "another question" in err) == (2, True)
 
 
 def test_an_interrupted_search_keeps_what_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -56,19 +56,25 @@ def depth_command(
     """
     chosen = depths_of(depths or ["2:8"])
     with interruptible():
-        from covopt.io import record
+        from covopt.io import record, storing
         from covopt.kinds import runs
         from covopt.study import depths as study
 
-        if resume and (output.out is None or output.force or init is not None):
-            raise RecordError(
-                "--resume goes on from the run in DIR of --out; give --out DIR, without --force and --init."
-            )
-        if not resume:
+        start = None
+        if resume:
+            if output.out is None or output.force or init is not None:
+                said = "--resume goes on from the run in DIR of --out"
+                raise RecordError(f"{said}; give --out DIR, without --force and --init.")
+            storing.check_free(output.out, force=True)
+            start = runs.load(output.out)
+            if not isinstance(start, study.Depths):  # it would be replaced
+                raise RecordError(f"{output.out} holds no run of depth to go on from; choose another directory.")
+            chosen = sorted({*chosen, *start.depths})
+        else:
             output.check()
+            start = None if init is None else runs.load(init)
         check_device(solving.device)
         dataset = data.read()
-        start = runs.load(output.out) if resume else None if init is None else runs.load(init)  # type: ignore[arg-type]
         with output.following(solving.time_limit) as show:
             found = study.depth(
                 dataset.X,

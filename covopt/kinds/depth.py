@@ -36,7 +36,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         notes=[depth_words.ended(s).capitalize() + "."],
         facts=[("depths", _depths(s)), ("time", f"{s['seconds']:.3g} s")],
         asked=parts.asked(dict(s) | {"depth": _depths(s)}, origin),
-        proof=[f"At depth {last['depth']}, the last one: {text}" for text in parts.proof(last)],
+        proof=[PROOFS.format(last["depth"]), *parts.proof(last)],
         check=parts.check(name),
         sections=sections,
         command=origin.quoted,
@@ -46,6 +46,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
     )
 
 
+PROOFS = "Each depth has a bound with a proof of its own, named in the table. That of depth {}, the last one:"
 CURVE = (
     "Each point is the cheapest network found of its depth, in the colour of its dimension: the singular values above"
     " 1/2 of the weights into its narrowest layer. The dashed line is proved: no network of that depth costs less. Grey"

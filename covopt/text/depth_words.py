@@ -83,11 +83,9 @@ def one_neuron(s: Summary) -> str:
     said = f"no network with a hidden layer of one neuron costs less than {some}{', ...' if len(bounds) > 3 else ''}"
     said = f"{said}, which is proved ({why})"
     excluded = [L for L, value in bounds.items() if known.get(L) is not None and value > known[L]]
-    if path["from_depth"] is None:
-        return f"{said}; at each of these depths a cheaper network was found"
     if excluded:
-        return f"{said}; at depths below {path['from_depth']} a cheaper network was found"
-    return f"{said}; this excludes no depth"
+        return f"{said}; at depth {listed(excluded)} a cheaper network was found, without such a layer"
+    return f"{said}; no cheaper network was found, so that this excludes none of these depths"
 
 
 def large(limit: Summary) -> str:

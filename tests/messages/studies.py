@@ -158,6 +158,11 @@ ROWS = [
         "--resume goes on from the run in DIR of --out; give --out DIR, without --force and --init.",
         "depth iris --resume",
     ),
+    Row(
+        "HERE/run holds no run of depth to go on from; choose another directory.",
+        "depth iris --out HERE/run --resume",
+        {"run": lambda path: covopt.solve(X, Y, lam=0.1, time_limit=1.0).save(path)},
+    ),
     Row("HERE/run holds a run of another depth than it says; solve again with --out.", misplaced),
     # Sweeps: the grid.
     Row(
