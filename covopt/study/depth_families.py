@@ -72,6 +72,8 @@ class FamilySearch:
         for depth, result in search.results.items():
             search.offer(depth, result.weights, search.sources[depth])
         for line, w in self._lined():
+            if any(search.families.values()) and search.budget.spent():
+                return
             if (joined := _joined(line)) is not None:
                 for depth, weights in self._on_line(line, joined, w):
                     search.offer(depth, weights, ON_LINE)
@@ -171,7 +173,7 @@ class FamilySearch:
         search = self._search
         for members in list(search.families.values()):
             for low, high in zip(search.depths, search.depths[1:], strict=False):
-                if low in members:
+                if low in members and not search.budget.spent():
                     for net in search.inserted(low, members[low].weights, high):
                         search.offer(high, net, f"inserted into depth {low}")
 

@@ -25,10 +25,11 @@ from torch import Tensor
 from covopt.answer import solve
 from covopt.certify import proofs
 from covopt.deep.exact_fits import ExactOptions, descend_exactly
-from covopt.deep.insertion import deepened, shortened
+from covopt.deep.insertion import at_place, deepened, shortened
 from covopt.errors import InfeasibleError
 from covopt.interrupts import interrupted
 from covopt.loop import Budget, Callback, Progress, Status
+from covopt.model.bottleneck import bottleneck, layer_shapes
 from covopt.model.problem import Problem
 from covopt.model.units import Units, at_depth
 from covopt.model.weights import Weights, evaluate
@@ -66,8 +67,8 @@ class DepthSearch:
     Args:
         problems: the question at each depth, ascending.
         asked: the keywords of `covopt.solve`, without the depth and the time limit.
-        budget: for all depths together.
-        callback: gets each solve's progress, with the time and the bound of all.
+        budget: for searching at all depths together; whole: until what is found is handed on, at most.
+        callback: gets each solve's progress, with the time of all.
         known: results from before, at some of the depths.
     """
 
@@ -76,10 +77,11 @@ class DepthSearch:
         problems: Mapping[int, Problem],
         asked: Mapping[str, object],
         budget: Budget,
+        whole: Budget,
         callback: Callback | None = None,
         known: Mapping[int, Result] | None = None,
     ) -> None:
-        self.problems, self.budget = dict(problems), budget
+        self.problems, self.budget, self._whole = dict(problems), budget, whole
         self.results: dict[int, Result] = {}
         self.sources: dict[int, str] = {}
         self.refused: dict[int, str] = {}
@@ -122,9 +124,8 @@ class DepthSearch:
         gained = True
         while gained and not until():
             gained = self._turn(-1, until) | self._turn(1, until)
-        over = lambda: True  # noqa: E731
-        self._turn(-1, over)
-        self._turn(1, over)
+        for direction in (-1, 1):
+            self._turn(direction, lambda: True)
         return Status.TIME_LIMIT if gained or until() else Status.CONVERGED
 
     def again(self) -> bool:
@@ -159,10 +160,13 @@ class DepthSearch:
             gained = True
         return gained
 
-    def inserted(self, low: int, weights: Weights, high: int) -> list[list[Tensor]]:
-        """Networks of depth `high` made of one of depth `low`, the cheapest first."""
+    def inserted(self, low: int, weights: Weights, high: int, place: int | None = None) -> list[list[Tensor]]:
+        """Networks of depth `high` made of one of depth `low`, the cheapest first; at `place` alone, in no order."""
         below, above = Units.of(self.problems[low]), Units.of(self.problems[high])
-        return [above.outward(each) for each in deepened(below.problem, below.inward(weights), above.problem)]
+        start = below.inward(weights)
+        if place is not None:
+            return [above.outward(each) for each in at_place(below.problem, start, above.problem, place)]
+        return [above.outward(each) for each in deepened(below.problem, start, above.problem)]
 
     def removed(self, high: int, weights: Weights, low: int) -> list[list[Tensor]]:
         """Networks of depth `low` made of one of depth `high`, the most promising first."""
@@ -208,7 +212,10 @@ class DepthSearch:
             starts.append((cost_of(self.problems[depth], init), "init", list(init)))
         below = max((d for d in self.results if d < depth), default=None)
         if below is not None and math.isfinite(_cost(self.results[below])):
-            made = self.inserted(below, self.results[below].weights, depth)[:1]
+            # With no time left, at the place that promises the most.
+            low = self.results[below]
+            place = bottleneck(layer_shapes(low.problem, low.weights)) if seconds < SHORTEST else None
+            made = self.inserted(below, low.weights, depth, place)[:TRIED]
             starts += [(cost_of(self.problems[depth], each), f"inserted into depth {below}", each) for each in made]
         units = Units.of(self.problems[depth])
         simple = [units.outward(each) for each in simple_networks(units.problem)]
@@ -273,7 +280,8 @@ class DepthSearch:
 
     def _turn(self, direction: int, until: Callable[[], bool]) -> bool:
         """Each depth gets its neighbour's network, upward (1) or downward (-1); whether any gained."""
-        gains = [self._given(*pair, until) for pair in pairwise(list(self.results)[::direction])]
+        pairs = pairwise(list(self.results)[::direction])
+        gains = [self._given(*pair, until) for pair in pairs if not self._whole.spent()]
         return any(gains)
 
     def _given(self, giver: int, taker: int, until: Callable[[], bool]) -> bool:

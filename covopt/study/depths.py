@@ -432,7 +432,7 @@ def depth(
     known = _known(init, problems)
     within = replace(budget, time_limit=SEARCHING * time_limit)
     options = {**asked, "certify": certify, "gap": gap, "seed": seed}
-    search = DepthSearch(problems, options, within, callback, {} if known is None else known.results)
+    search = DepthSearch(problems, options, within, budget, callback, {} if known is None else known.results)
     for family in [] if known is None else known.families:
         search.families[family.rank] = {d: m for d, m in family.members.items() if d in problems}
     shallow = [L for L in chosen if L <= ENDS] or chosen[:1]
