@@ -45,7 +45,7 @@ class CurvePicture:
     costs: Float[np.ndarray, " n"]
     lower: Float[np.ndarray, " n"]
     dimensions: Sequence[int]
-    families: Sequence[tuple[int, Float[np.ndarray, " f"], Float[np.ndarray, " f"]]]
+    families: Sequence[tuple[int, Float[np.ndarray, " _"], Float[np.ndarray, " _"]]]
     unit: float = 1.0
 
 
