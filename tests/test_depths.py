@@ -340,6 +340,18 @@ def test_more_points_than_are_solved_exactly() -> None:
     assert d[order[:-1], order[1:]].sum() <= d[np.arange(len(t) - 1), np.arange(1, len(t))].sum()
 
 
+def test_of_many_rows_the_first_ones_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("covopt.certify.rank_one.ROWS", 4)
+    X = np.arange(8.0)[:, None]
+    found = covopt.depth(X, X, depths=[2], ranks=[], time_limit=1)
+    assert found.path is not None
+    assert (found.path.rows, found.path.upper) == (4, None)
+    assert found.path.lower == pytest.approx(3.0)
+    assert found.path.diameter == pytest.approx(3.0)
+    assert "of the first 4 rows" in repr(found)
+    assert found.path.bound(2) <= 2.0
+
+
 def test_a_grid_has_no_gap() -> None:
     grid = np.stack(np.meshgrid(np.arange(8.0), np.arange(8.0)), axis=-1).reshape(-1, 2)
     found = rank_one(make_problem(grid, grid, depth=8))

@@ -58,7 +58,8 @@ class RankOne:
         lower, upper: ends of the length of a shortest path through the targets; the upper one None where not all rows
             were looked at.
         charged: a lower end for outputs that may miss their targets by what is allowed.
-        diameter: at least that of the inputs.
+        diameter: at least that of the inputs of these rows.
+        rows: how many were looked at, the first ones.
     """
 
     multipliers: Float[np.ndarray, " n"]
@@ -67,6 +68,7 @@ class RankOne:
     upper: float | None
     charged: float
     diameter: float
+    rows: int
 
     def bound(self, depth: int) -> float:
         """L (P / diam)^(2/L) for L = `depth`; infinite where targets differ though all inputs agree, 0 for one target.
@@ -111,8 +113,9 @@ def measured(problem: Problem, multipliers: Float[np.ndarray, " n"], order: Int[
     apart = _far_apart(d, 2.0 * missed / size)
     charged = max(lower - missed * (n - 1), _held_karp(d[np.ix_(apart, apart)]) * size - missed * (len(apart) - 1))
     length = float(d[order[:-1], order[1:]].sum()) * size * (1.0 + 2.0 * n * UNIT)
-    whole = len(problem.Y) <= ROWS
-    return RankOne(multipliers, order, min(lower, length), length if whole else None, charged, _diameter(problem.X))
+    rows = min(len(problem.Y), ROWS)
+    upper = length if rows == len(problem.Y) else None
+    return RankOne(multipliers, order, min(lower, length), upper, charged, _diameter(problem.X), rows)
 
 
 def _points(problem: Problem) -> tuple[Float[Tensor, "n m"], Float[np.ndarray, "n n"]]:

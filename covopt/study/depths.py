@@ -225,7 +225,7 @@ class Depths:
     def summary(self) -> dict[str, object]:
         """The JSON of `covopt depth`; what is unknown or unproved is None."""
         question = next(iter(self.results.values())).summary()
-        kept = ("bias", "loss", "lam", "activation", "data", "scale", "rows", "seed")
+        kept = ("bias", "loss", "lam", "activation", "data", "scale", "rows")
         return {
             "curve": [point.summary() for point in self.curve],
             "families": [family.summary() for family in self.families],
@@ -236,6 +236,7 @@ class Depths:
             "status": str(self.status),
             "seconds": self.seconds,
             **{key: question[key] for key in kept},
+            "seed": min(result.seed for result in self.results.values()),  # later solves of a depth take the next ones
             "version": __version__,
         }
 
@@ -246,6 +247,7 @@ class Depths:
         return {
             "tsp": [path.lower, path.upper],
             "diameter": path.diameter,
+            "rows": path.rows,
             "lower": {str(L): record.known(path.bound(L)) for L in self.results},
             "from_depth": self.from_depth,
         }

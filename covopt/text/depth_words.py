@@ -80,6 +80,8 @@ def one_neuron(s: Summary) -> str:
     low, high = path["tsp"]
     between = f"at least {down(low)}" if high is None else f"between {down(low)} and {up(high)}"
     why = f"a shortest path through the targets is {between} long, the inputs are at most {up(path['diameter'])} apart"
+    if path["rows"] < s["rows"]:
+        why = f"of the first {path['rows']} rows, {why}"
     said = f"no network with a hidden layer of one neuron costs less than {some}{', ...' if len(bounds) > 3 else ''}"
     said = f"{said}, which is proved ({why})"
     excluded = [L for L, value in bounds.items() if known.get(L) is not None and value > known[L]]
