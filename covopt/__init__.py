@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from covopt.result import Result, forces
     from covopt.study.audit import Audit, validate
     from covopt.study.compare import Comparison, compare
-    from covopt.study.depths import Depths, depth
+    from covopt.study.depth_answer import Depths
+    from covopt.study.depths import depth
     from covopt.study.plateau import Plateau, plateau
     from covopt.study.sweep import Sweep, sweep
 
@@ -36,7 +37,7 @@ _HOMES = {
     "Sweep": "study.sweep",
     "sweep": "study.sweep",
     "Comparison": "study.compare",
-    "Depths": "study.depths",
+    "Depths": "study.depth_answer",
     "depth": "study.depths",
     "plateau": "study.plateau",
     "Plateau": "study.plateau",

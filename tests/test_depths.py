@@ -24,8 +24,8 @@ from covopt.io.directories import digests
 from covopt.model.bottleneck import bottleneck, layer_shapes
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, outputs
+from covopt.study.depth_answer import Depths
 from covopt.study.depth_limit import limit_of
-from covopt.study.depths import Depths
 from covopt.study.expansion import expansions
 
 CASES = {c["name"]: c for c in json.loads((Path(__file__).parent / "cases" / "deep.json").read_text())["cases"]}

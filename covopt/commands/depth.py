@@ -58,6 +58,7 @@ def depth_command(
     with interruptible():
         from covopt.io import record, storing
         from covopt.kinds import runs
+        from covopt.study import depth_answer
         from covopt.study import depths as study
 
         start = None
@@ -67,7 +68,7 @@ def depth_command(
                 raise RecordError(f"{said}; give --out DIR, without --force and --init.")
             storing.check_free(output.out, force=True)
             start = runs.load(output.out)
-            if not isinstance(start, study.Depths):  # it would be replaced
+            if not isinstance(start, depth_answer.Depths):  # it would be replaced
                 raise RecordError(f"{output.out} holds no run of depth to go on from; choose another directory.")
             chosen = sorted({*chosen, *start.depths})
         else:
@@ -97,7 +98,7 @@ def depth_command(
             return
         print_pairs(found.describe(curve=False))
         print()
-        print_table(study.COLUMNS, found.rows())
+        print_table(depth_answer.COLUMNS, found.rows())
 
     kept = options.Output(output.out, output.force or resume, output.progress, output.as_json)
     deliver(show_answer, lambda: kept.store(found, "The answer", dataset))

@@ -26,8 +26,8 @@ from covopt.io.arrays import read_npz
 from covopt.loop import Status
 from covopt.model.weights import check_network
 from covopt.result import Result
+from covopt.study.depth_answer import FILE, Depths, Family
 from covopt.study.depth_search import Member
-from covopt.study.depths import FILE, Depths, Family
 from covopt.study.width_search import cost_of
 from covopt.verification.stored import load as load_run
 
