@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from covopt.result import Result, forces
     from covopt.study.audit import Audit, validate
     from covopt.study.compare import Comparison, compare
+    from covopt.study.depth_answer import Depths
+    from covopt.study.depths import depth
     from covopt.study.jacobians import Spectra, jacobians, ntk, spectra
     from covopt.study.plateau import Plateau, plateau
     from covopt.study.sweep import Sweep, sweep
@@ -40,6 +42,8 @@ _HOMES = {
     "Sweep": "study.sweep",
     "sweep": "study.sweep",
     "Comparison": "study.compare",
+    "Depths": "study.depth_answer",
+    "depth": "study.depths",
     "plateau": "study.plateau",
     "Plateau": "study.plateau",
     "verify": "kinds.runs",
@@ -77,6 +81,7 @@ __all__ = [
     "CovoptRegressor",
     "DataError",
     "Dataset",
+    "Depths",
     "Forces",
     "InfeasibleError",
     "InternalError",
@@ -92,6 +97,7 @@ __all__ = [
     "__version__",
     "compare",
     "cp_rank",
+    "depth",
     "forces",
     "jacobians",
     "load",

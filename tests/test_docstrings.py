@@ -15,7 +15,7 @@ import covopt
 PUBLIC = [name for name in covopt.__all__ if name != "__version__"]
 FUNCTIONS = [name for name in PUBLIC if inspect.isfunction(getattr(covopt, name))]
 CLASSES = [name for name in PUBLIC if inspect.isclass(getattr(covopt, name))]
-FROM_PAPERS = ("Forces", "cp_rank", "forces", "ntk", "plateau", "sigma_rank", "solve", "spectra", "validate")
+FROM_PAPERS = ("Forces", "cp_rank", "depth", "forces", "ntk", "plateau", "sigma_rank", "solve", "spectra", "validate")
 """Names that implement statements of papers."""
 
 METHODS = [

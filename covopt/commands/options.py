@@ -39,6 +39,16 @@ class Method(StrEnum):
 TimeLimit = Annotated[float, _solving(help="Time limit; the answer is the best network so far.", metavar="SECONDS")]
 Seed = Annotated[int, _solving(help="Seed of the random starts.", metavar="SEED")]
 Device = Annotated[str, _solving(help="Device: cpu or cuda.", metavar="NAME")]
+Bias = Annotated[float, _question(help="Amount of bias; 0: none.", metavar="BETA")]
+Lam = Annotated[
+    float | None,
+    _question(help="Strength of the penalty; default: none, which gives the representation cost.", metavar="LAM"),
+]
+Loss = Annotated[
+    Literal["mse", "cross_entropy", "interpolate"] | None,
+    _question(help="Default: mse with --lam, interpolate without."),
+]
+Activation = Annotated[str, _question(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")]
 Init = Annotated[Path | None, _solving(help="Start from a stored run.", metavar="RUN")]
 Json = Annotated[bool, _output("--json", help="Print one JSON object.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A directory written by --out.")]
@@ -92,16 +102,10 @@ class Question:
     """What is asked of the data; as keywords, what `covopt.solve` calls them."""
 
     depth: Annotated[int, _question(help="Layers of weights.", metavar="L")] = 2
-    bias: Annotated[float, _question(help="Amount of bias; 0: none.", metavar="BETA")] = 1.0
-    lam: Annotated[
-        float | None,
-        _question(help="Strength of the penalty; default: none, which gives the representation cost.", metavar="LAM"),
-    ] = None
-    loss: Annotated[
-        Literal["mse", "cross_entropy", "interpolate"] | None,
-        _question(help="Default: mse with --lam, interpolate without."),
-    ] = None
-    activation: Annotated[str, _question(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")] = "relu"
+    bias: Bias = 1.0
+    lam: Lam = None
+    loss: Loss = None
+    activation: Activation = "relu"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Deeper networks from shallower ones: layers that are the identity on the data, and all layers in balance.
+"""Deeper networks from shallower ones and back: layers that are the identity on the data, and all layers in balance.
 
 **Identity layers.** Between layers l and l + 1 goes, of the representations S_l = sigma(Z_l) of the N samples, X for
 l = 0 and the outputs for l = L,
@@ -7,6 +7,9 @@ l = 0 and the outputs for l = L,
   rank(S_l), and no sample moves;
 * with a bias, u = V^T (s - c) + t >= 0, V the principal directions of the centred S_l, of which there are d, the affine
   dimension: from then on the layer costs d, after what the change of coordinates costs once.
+
+**Back.** A layer whose neurons are each active on all samples, or on none, is linear on the data: it and the layer
+above it are one, and the network without it is the same function there. Of other layers what is left out is their kink.
 
 **Balance.** A_l -> alpha_l A_l, b_l -> alpha_1 ... alpha_l b_l with prod alpha_l = 1 leaves the outputs as they are.
 With c_l = alpha_1 ... alpha_l the squared norm sum_l |A_l|^2 (c_l / c_{l-1})^2 + |b_l|^2 c_l^2 is convex in log c_1 ...
@@ -65,6 +68,27 @@ def at_place(shallow: Problem, weights: Weights, deep: Problem, place: int) -> l
     S = deep.X if place == 0 else Z[-1] if place == shallow.depth else deep.activation(Z[place - 1])
     changed = [*_linear(deep, layers, S, place, times), *_shifted(deep, layers, S, place, times)]
     return [in_balance(_charged(deep, each)) for each in changed]
+
+
+def shortened(deep: Problem, weights: Weights, shallow: Problem) -> list[list[Tensor]]:
+    """The network without each of its hidden layers in turn, balanced, the cheapest first.
+
+    Args:
+        deep: the question at the depth of the network, at least 3.
+        weights: W_1 ... W_L.
+        shallow: the same question at depth L - 1; its units of the weights may be other ones.
+    """
+    layers, hidden = _affine(deep, weights), preactivations(deep, weights)[:-1]
+    found = []
+    for place, Z in enumerate(hidden):
+        (A, added), (B, over) = layers[place], layers[place + 1]
+        # A neuron with both signs is taken for what most of it is.
+        slopes = torch.where(Z.sum(dim=0) >= 0.0, 1.0, deep.activation.slope).to(Z)
+        joined = (B * slopes) @ A, over + (B * slopes) @ added
+        found.append(in_balance(_charged(shallow, [*layers[:place], joined, *layers[place + 2 :]])))
+    costs = [evaluate(shallow, network).total for network in found]
+    order = sorted((cost, number) for number, cost in enumerate(costs) if math.isfinite(cost))
+    return [found[number] for _, number in order]
 
 
 def in_balance(weights: Weights) -> list[Tensor]:

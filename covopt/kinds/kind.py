@@ -18,27 +18,32 @@ if TYPE_CHECKING:
     import torch
 
     from covopt import methods
+    from covopt.figures import depths as depth_figures
     from covopt.figures import drawing, widths
     from covopt.io import provenance
     from covopt.matrices import answer as matrices
     from covopt.report import function as function_figures
-    from covopt.report import parts, pictures
+    from covopt.report import parts, pictures, svg
     from covopt.study import figure2 as study_figure2
     from covopt.verification import audits, stored, studies
+    from covopt.verification import depths as depth_runs
     from covopt.verification import verify as checks
 else:
     torch, methods, provenance = lazy("torch"), lazy("covopt.methods"), lazy("covopt.io.provenance")
     drawing, widths = lazy("covopt.figures.drawing"), lazy("covopt.figures.widths")
     parts, pictures = lazy("covopt.report.parts"), lazy("covopt.report.pictures")
     function_figures = lazy("covopt.report.function")
+    depth_figures, svg = lazy("covopt.figures.depths"), lazy("covopt.report.svg")
+    depth_runs = lazy("covopt.verification.depths")
     audits, checks = lazy("covopt.verification.audits"), lazy("covopt.verification.verify")
     matrices = lazy("covopt.matrices.answer")
     study_figure2 = lazy("covopt.study.figure2")
     stored, studies = lazy("covopt.verification.stored"), lazy("covopt.verification.studies")
 
 __all__ = [
-    "Kind", "Pairs", "Summary", "audits", "checks", "drawing", "function_figures", "matrices", "methods", "parts",
-    "pictures", "provenance", "stored", "studies", "study_figure2", "torch", "widths",
+    "Kind", "Pairs", "Summary", "audits", "checks", "depth_figures", "depth_runs", "drawing", "function_figures",
+    "matrices", "methods", "parts", "pictures", "provenance", "stored", "studies", "study_figure2", "svg", "torch",
+    "widths",
 ]  # fmt: skip
 
 Summary = Mapping[str, Any]

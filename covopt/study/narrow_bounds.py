@@ -14,7 +14,7 @@ far narrow networks stay from those. Lambda = 0 needs no dual point and holds at
 * the kinks: with one input F is piecewise linear in it, with at most prod_l (n_l + 1) pieces (certify/pieces.py).
 
 `interpolate` asks for F in S_n near Y itself: within the misfit that counts as exact. Besides, spectral.py knows the
-rank at every depth, and a layer of one neuron puts the outputs on a curve [J23a, Prop. 10].
+rank at every depth, and a layer of one neuron puts the outputs on a curve (certify/rank_one.py).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from torch import Tensor
 
 from covopt.certify.dual import dual_bound
 from covopt.certify.pieces import least_squares
+from covopt.certify.rank_one import rank_one
 from covopt.certify.spectral import CHARGED, spectral_bound
 from covopt.errors import counted
 from covopt.model.problem import Problem
@@ -36,9 +37,6 @@ from covopt.study.width_bounds import WidthBound
 
 # Taken off each bound for its last operations, relative.
 ROUNDING = 2.0**-46
-# Rows whose distances are compared, the first ones.
-ROWS = 2048
-EXACTLY = "donot_use_mm_for_euclid_dist"
 ONE_NEURON = "a layer of one neuron puts all outputs on one curve [J23a, Prop. 10], which costs more"
 
 
@@ -79,7 +77,7 @@ def narrow_bounds(
         near: list[tuple[float, str]] = []
         if problem.interpolates:
             near += [(math.inf, why) for square, why in distances[0].squares(n) if square > allowed]
-            near += [(_one_neuron(problem), ONE_NEURON)] if n == 1 else []
+            near += [(rank_one(problem).bound(problem.depth), ONE_NEURON)] if n == 1 else []
         elif n < ranks:
             near.append((spectral_bound(problem, rank=n), _rank_reason(n)))
         if problem.loss.name == "mse":
@@ -160,33 +158,3 @@ def _rank_reason(n: int) -> str:
         if n
         else "width 0 gives constant outputs, which cost more"
     )
-
-
-def _one_neuron(problem: Problem) -> float:
-    """L (path / diameter)^(2/L): a hidden layer of one neuron puts all outputs on one curve [J23a, Prop. 10].
-
-    The curve passes every target and is at most prod_l |A_l|_op times as long as the inputs are apart; a shortest path
-    through the targets is at least as long as their minimum spanning tree, less what a fit may miss of each.
-    """
-    X, Y = problem.X[:ROWS].double(), problem.Y[:ROWS].double()
-    missed = 2.0 * problem.allowed_misfit * math.sqrt(Y.shape[1]) * (len(Y) - 1)
-    path, across = (
-        _spanning_tree(torch.cdist(Y, Y, compute_mode=EXACTLY)) - missed,
-        float(torch.cdist(X, X, compute_mode=EXACTLY).max()),
-    )
-    if not path > 0.0:
-        return 0.0
-    ratio = path / across if across > 0.0 else math.inf
-    return problem.depth * ratio ** (2.0 / problem.depth) * (1.0 - 2.0**-30)
-
-
-def _spanning_tree(distances: Tensor) -> float:
-    """The length of the minimum spanning tree, by Prim's algorithm; points that are equal are joined at no cost."""
-    near, outside, total = distances[0].clone(), torch.ones(len(distances), dtype=torch.bool), 0.0
-    outside[0] = False
-    for _ in range(len(distances) - 1):
-        place = int(torch.where(outside.to(near.device), near, math.inf).argmin())
-        total += float(near[place])
-        outside[place] = False
-        near = torch.minimum(near, distances[place])
-    return total

@@ -128,7 +128,7 @@ def gap(stated: Summary) -> Sentences:
     if cost is None or lower is None:
         if part is not None:
             yield "result.json states a gap without a cost or without a bound."
-        if status == Status.OPTIMAL:
+        if status == Status.OPTIMAL and cost != 0.0:  # nothing costs less than nothing
             yield "result.json states that the run is optimal, but no gap."
         return
     expected = (cost - lower) / cost if cost > 0.0 else 0.0

@@ -88,6 +88,17 @@ def found(here: Path) -> plateau.Plateau:
     return covopt.plateau(X, Y, lam=0.1, widths=[2], starts=1, time_limit=1.0)
 
 
+def deep() -> covopt.Depths:
+    return covopt.depth(X, Y, lam=0.1, depths=[2], ranks=[], time_limit=0.5)
+
+
+def misplaced(here: Path) -> object:
+    """A run in the place of another depth's."""
+    covopt.depth(X, Y, lam=0.1, depths=[2, 3], ranks=[], time_limit=1.0).save(here / "run")
+    (here / "run" / "depths" / "2").rename(here / "run" / "depths" / "4")
+    return covopt.load(here / "run")
+
+
 ROWS = [
     Row("The network has depth 2, not 3; leave the depth out.", lambda _: validate(depth=3)),
     Row(
@@ -135,6 +146,40 @@ ROWS = [
     ),
     Row("starts is -1; give a whole number of at least 0.", lambda _: covopt.plateau(X, Y, lam=0.1, starts=-1)),
     Row("No network of width 0 was found; ask for a larger width.", lambda here: found(here).network(0)),
+    # Depths.
+    Row("The time limit is -1; give seconds above 0.", lambda _: covopt.depth(X, Y, lam=0.1, time_limit=-1)),
+    Row("The depths are a list; give whole numbers of at least 2.", lambda _: covopt.depth(X, Y, depths=[1, 3])),
+    Row("The depths are none; give whole numbers of at least 2.", lambda _: covopt.depth(X, Y, depths=[])),
+    Row("The ranks are 3; give whole numbers of at least 1.", lambda _: covopt.depth(X, Y, ranks=3)),  # type: ignore[arg-type]
+    Row("No network of depth 7 was found; ask for one of 2.", lambda _: deep().network(7)),
+    Row(
+        "The earlier answer is one to another question (data, loss, lam, bias or activation); ask the same again.",
+        lambda _: covopt.depth(X, Y, lam=0.2, depths=[2], init=deep()),
+    ),
+    Row(
+        "init is 3; give a Depths, a Result, or arrays W_1 ... W_L.",
+        lambda _: covopt.depth(X, Y, lam=0.2, depths=[2], init=3),  # type: ignore[arg-type]
+    ),
+    Row(
+        "init has depth 3, which is none of 2; ask for it too.",
+        lambda _: covopt.depth(X, Y, lam=0.2, depths=[2], init=[np.ones((1, 3)), np.ones((1, 2)), np.ones((1, 2))]),
+    ),
+    Row(
+        "Rows 0 and 1 of X are equal but their targets differ, so no network fits them; drop or average such rows, or give lam and a loss.",
+        lambda _: covopt.depth([[1.0], [1.0]], [[1.0], [2.0]], depths=[2, 3], time_limit=1.0),
+    ),
+    Row("--depths is '1:3'; give depths from 2 to 1000, the smaller one first.", "depth iris --depths 1:3"),
+    Row("--depths is 'two'; give depths such as 2:8 or 2,3,5,9.", "depth iris --depths two"),
+    Row(
+        "--resume goes on from the run in DIR of --out; give --out DIR, without --force and --init.",
+        "depth iris --resume",
+    ),
+    Row(
+        "HERE/run holds no run of depth to go on from; choose another directory.",
+        "depth iris --out HERE/run --resume",
+        {"run": lambda path: covopt.solve(X, Y, lam=0.1, time_limit=1.0).save(path)},
+    ),
+    Row("HERE/run holds a run of another depth than it says; solve again with --out.", misplaced),
     # Sweeps: the grid.
     Row(
         "HERE/s.toml cannot be read (No such file or directory); give a TOML file that describes a sweep.",

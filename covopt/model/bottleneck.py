@@ -1,0 +1,74 @@
+"""How many dimensions pass each hidden layer of a network, and how linear it is there, on the data.
+
+Of hidden layer l with S_l = sigma(Z_l), both (N, n_l), and A_l = W_l without its bias column,
+
+    dimension            the singular values of A_l above 1/2: in a long network each costs about 1 a layer,
+    affine dimension     the rank of S_l centred, singular values below AFFINE of the largest not counted,
+    nonlinearity         |Z_l - sigma(Z_l)|_F / |Z_l|_F, 0 where the layer passes its inputs on as they are.
+
+These describe a network that is at hand; they prove nothing about others.
+
+Source: Jacot, Bottleneck Structure in Learned Features (2023), Figure 1 (which counts singular values above 0.1);
+Implicit Bias of Large Depth Networks (2023), Figure 1, for the nonlinearity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, preactivations
+
+# Singular values of A_l count above this; of S_l centred, above this part of the largest.
+UNIT, AFFINE = 0.5, 1e-2
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """One hidden layer on the data: its dimension, its affine dimension, its nonlinearity."""
+
+    dimension: int
+    affine_dimension: int
+    nonlinearity: float
+
+
+def layer_shapes(problem: Problem, weights: Weights) -> list[LayerShape]:
+    """Each hidden layer 1 ... L - 1 of a network.
+
+    Args:
+        problem: its X (N, n_0), activation and bias.
+        weights: W_1 ... W_L, layers in balance.
+
+    Raises:
+        ProblemError: the weights do not fit the problem.
+    """
+    hidden = preactivations(problem, weights)[:-1]
+    return [_shape(W[:, :-1], Z, problem.activation(Z)) for W, Z in zip(weights[:-1], hidden, strict=True)]
+
+
+def bottleneck(shapes: Sequence[LayerShape]) -> int:
+    """The hidden layer, counted from 1, of the least affine dimension; of several the most linear one."""
+    order = [(shape.affine_dimension, shape.nonlinearity, layer) for layer, shape in enumerate(shapes, start=1)]
+    return min(order)[2]
+
+
+def spectrum(A: Float[Tensor, "n m"]) -> Float[Tensor, " k"]:
+    """The singular values of A (n, m), the largest first; none of an empty matrix."""
+    return torch.linalg.svdvals(A) if A.numel() else A.new_zeros(0)
+
+
+def _shape(A: Float[Tensor, "n m"], Z: Float[Tensor, "N n"], S: Float[Tensor, "N n"]) -> LayerShape:
+    size = float(Z.norm())
+    spread = spectrum(S - S.mean(dim=0)) if S.numel() else S.new_zeros(0)
+    # What centring leaves of a constant layer is rounding of its entries.
+    counts = (spread > AFFINE * spread.max()) & (spread > 1e-10 * S.norm()) if len(spread) else spread > 0.0
+    return LayerShape(
+        dimension=int((spectrum(A) > UNIT).sum()),
+        affine_dimension=int(counts.sum()),
+        nonlinearity=float((Z - S).norm()) / size if size > 0.0 else 0.0,
+    )
