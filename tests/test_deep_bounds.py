@@ -276,7 +276,9 @@ def test_units(name: str, s: float, t: float) -> None:
                 assert 0.0 <= value < math.inf
 
 
-@pytest.mark.parametrize("X", [[[0.0]] * 3, [[1.0]] * 3, [[1.0, 2.0], [1.0, 2.0], [2.0, 4.0]]])
+@pytest.mark.parametrize(
+    "X", [[[0.0]] * 3, [[1.0]] * 3, [[1.0, 2.0], [1.0, 2.0], [2.0, 4.0]], [[1.0, 2.0], [0.0, 1.0], [2.0, -4.0]]]
+)
 @pytest.mark.parametrize("bias", [0.0, 1.0])
 def test_degenerate_data(X: list, bias: float) -> None:
     """Equal rows, inputs of zero, one sample: no traceback, and nothing above a network."""

@@ -145,7 +145,7 @@ def weigh(problem: Problem, targets: Float[Tensor, "N m"], stop: Stop = lambda: 
     pairs, steepness = _candidates(X, T)
     if not len(pairs):
         return None
-    u = steepness / steepness.max() + 1e-3
+    u = steepness / steepness.max().clamp_min(1e-300) + 1e-3
     if not centred:
         u = torch.cat([u, torch.full((rows,), 0.1), torch.zeros(rows)])
     task = _Task(X, T, pairs, not centred)
