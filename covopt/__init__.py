@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from covopt.result import Result, forces
     from covopt.study.audit import Audit, validate
     from covopt.study.compare import Comparison, compare
+    from covopt.study.figures.paper_figure import PaperFigure, figure
     from covopt.study.jacobians import Spectra, jacobians, ntk, spectra
     from covopt.study.plateau import Plateau, plateau
     from covopt.study.sweep import Sweep, sweep
@@ -33,6 +34,8 @@ _HOMES = {
     "Audit": "study.audit",
     "validate": "study.audit",
     "compare": "study.compare",
+    "PaperFigure": "study.figures.paper_figure",
+    "figure": "study.figures.paper_figure",
     "Spectra": "study.jacobians",
     "jacobians": "study.jacobians",
     "ntk": "study.jacobians",
@@ -80,6 +83,7 @@ __all__ = [
     "Forces",
     "InfeasibleError",
     "InternalError",
+    "PaperFigure",
     "Plateau",
     "ProblemError",
     "Progress",
@@ -92,6 +96,7 @@ __all__ = [
     "__version__",
     "compare",
     "cp_rank",
+    "figure",
     "forces",
     "jacobians",
     "load",

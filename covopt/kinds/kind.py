@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from covopt.report import function as function_figures
     from covopt.report import parts, pictures
     from covopt.study import figure2 as study_figure2
+    from covopt.study.figures import paper_figure as study_figures
     from covopt.verification import audits, stored, studies
     from covopt.verification import verify as checks
 else:
@@ -34,11 +35,12 @@ else:
     audits, checks = lazy("covopt.verification.audits"), lazy("covopt.verification.verify")
     matrices = lazy("covopt.matrices.answer")
     study_figure2 = lazy("covopt.study.figure2")
+    study_figures = lazy("covopt.study.figures.paper_figure")
     stored, studies = lazy("covopt.verification.stored"), lazy("covopt.verification.studies")
 
 __all__ = [
     "Kind", "Pairs", "Summary", "audits", "checks", "drawing", "function_figures", "matrices", "methods", "parts",
-    "pictures", "provenance", "stored", "studies", "study_figure2", "torch", "widths",
+    "pictures", "provenance", "stored", "studies", "study_figure2", "study_figures", "torch", "widths",
 ]  # fmt: skip
 
 Summary = Mapping[str, Any]
