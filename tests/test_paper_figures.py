@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from runs import Run
 from tampering import judge, tamperings
 
@@ -16,8 +17,11 @@ from covopt.commands.figure import Name
 from covopt.errors import ProblemError
 from covopt.io import directories
 from covopt.kinds.runs import find
+from covopt.loop import Budget
+from covopt.model.problem import make_problem
 from covopt.study.figure2 import Figure2
-from covopt.study.figures import counterexample
+from covopt.study.figures import counterexample, denoising, tripoints
+from covopt.study.figures.design import applied, network
 from covopt.study.figures.paper_figure import DESIGNS, NAMES, PaperFigure
 
 TABLE = {
@@ -76,6 +80,79 @@ def test_its_bound_is_that_of_the_networks_own_jacobians() -> None:
     s = np.linalg.svd(J, compute_uv=False)
     line = next(line for line in made("counterexample").numbers["depths"] if line["depth"] == 20)
     assert 20 * (s ** (2.0 / 20)).sum(axis=1).max() - 60.0 == pytest.approx(line["lower"], abs=1e-10)
+
+
+# ---- tripoints
+
+
+def test_tripoints_of_pictures_whose_tripoints_are_known() -> None:
+    """Three sectors meet once; a strip between two halves meets nothing; a cross of four quarters is one point."""
+    y, x = np.mgrid[-50:50, -50:50] + 0.5
+    sectors = ((np.arctan2(y, x) + np.pi) / (2.0 * np.pi / 3.0)).astype(int)
+    assert tripoints.tripoints(sectors) == 1
+    assert tripoints.adjacent(sectors) == [[0, 1], [0, 2], [1, 2]]
+    strip = (x > -10).astype(int) + (x > 10)
+    assert tripoints.tripoints(strip) == 0
+    assert tripoints.adjacent(strip) == [[0, 1], [1, 2]]
+    quarters = 2 * (x > 0) + (y > 0)
+    assert tripoints.tripoints(quarters) == 1
+    two = np.where(x < 0, y > 5, 2 + (y > -5))
+    assert tripoints.tripoints(two) == 2
+
+
+@pytest.fixture(scope="module")
+def boundaries() -> PaperFigure:
+    return made("tripoints", time_limit=6.0)
+
+
+def test_deep_boundaries_have_no_tripoints(boundaries: PaperFigure) -> None:
+    shallow, deep = boundaries.numbers["depths"]
+    assert (shallow["depth"], deep["depth"]) == (2, 9)
+    assert shallow["tripoints"] > 0
+    assert (deep["tripoints"], deep["adjacent"]) == (0, [[0, 1], [1, 2], [2, 3]])
+    assert all(claim.seen for claim in boundaries.claims)
+
+
+def test_its_numbers_are_those_of_the_networks(boundaries: PaperFigure) -> None:
+    """The loss is that of `validate`'s reading of the same weights, by torch."""
+    X, labels = boundaries.arrays["X"], boundaries.arrays["labels"]
+    for line in boundaries.numbers["depths"]:
+        layers = [torch.from_numpy(W) for W in network(boundaries.arrays, f"L{line['depth']}")]
+        F = torch.from_numpy(X)
+        for W in layers[:-1]:
+            F = torch.relu(F @ W[:, :-1].T + W[:, -1])
+        F = F @ layers[-1][:, :-1].T + layers[-1][:, -1]
+        entropy = torch.nn.functional.cross_entropy(F, torch.from_numpy(labels).long())
+        assert line["cross_entropy"] == pytest.approx(float(entropy), rel=1e-12)
+        assert line["misclassified"] == int((F.argmax(dim=1).numpy() != labels).sum())
+        assert line["cost"] == pytest.approx(float(entropy + 1e-4 * sum((W**2).sum() for W in layers)), rel=1e-12)
+
+
+# ---- denoising
+
+
+def test_distances_to_a_curve() -> None:
+    line = np.column_stack([np.linspace(-1.0, 1.0, 2001), np.zeros(2001)])
+    assert denoising.distances(np.array([[0.0, 0.5], [2.0, 0.0]]), line) == pytest.approx([0.5, 1.0], abs=1e-12)
+
+
+def test_the_samples_lie_on_their_curve() -> None:
+    clean, noisy, fine = denoising.curve(5)
+    assert denoising.distances(clean, fine).max() < 1e-2
+    assert clean.mean(axis=0) == pytest.approx([0.0, 0.0], abs=1e-12)
+    assert (clean**2).mean() == pytest.approx(1.0)
+    assert (noisy - clean).std() == pytest.approx(0.2, rel=0.2)
+
+
+def test_the_family_of_rank_1_takes_out_noise() -> None:
+    clean, noisy, fine = denoising.curve(0)
+    problem = make_problem(clean, clean, lam=1e-4, loss="mse", depth=8)
+    layers = [W.numpy() for W in denoising.rank_one(problem, 0, Budget(60.0))]
+    s = np.linalg.svd(covopt.jacobians(layers, noisy), compute_uv=False)
+    assert s[:, 1].max() < 0.05
+    assert s[:, 0].max() > 0.5
+    before, after = (denoising.distances(points, fine).mean() for points in (noisy, applied(layers, noisy)))
+    assert after <= 0.5 * before
 
 
 # ---- what every figure is

@@ -17,11 +17,16 @@ class Name(StrEnum):
 
     WIDTH = "width"
     COUNTEREXAMPLE = "counterexample"
+    TRIPOINTS = "tripoints"
+    DENOISING = "denoising"
 
 
 Which = Annotated[Name, typer.Argument(metavar="NAME", help=f"{', '.join(Name)}.")]
 Paper = Annotated[bool, typer.Option("--paper", help="The sizes that the paper prints, which may take long.")]
-Limit = Annotated[float | None, typer.Option(help="Time limit; default: 60, and 900 with --paper.", metavar="SECONDS")]
+Limit = Annotated[
+    float | None,
+    typer.Option(help="Time limit; default: 60 or less, and 15 times as long with --paper.", metavar="SECONDS"),
+]
 
 
 @options.flat()
@@ -42,10 +47,9 @@ def figure_command(
 
         output.check()
         check_device(device)
-        with output.following(time_limit or study.LIMIT) as show:
-            found = study.figure(
-                name.value, paper=paper, seed=seed, time_limit=time_limit, device=device, callback=show
-            )
+        limit = study.default_limit(name.value, paper) if time_limit is None else time_limit
+        with output.following(limit) as show:
+            found = study.figure(name.value, paper=paper, seed=seed, time_limit=limit, device=device, callback=show)
 
     def show_answer() -> None:
         if output.as_json:

@@ -58,6 +58,11 @@ class Panel:
     alike: bool = False
 
 
+def through(name: str, points: Float[np.ndarray, "k 2"], style: str, color: int) -> Line:
+    """The line through points of the plane, or dots at them."""
+    return Line(name, points[:, 0], points[:, 1], style, color)
+
+
 def draw_panels(panels: Sequence[Panel], path: Path) -> None:
     """Write the panels side by side as a PNG."""
     figure = Figure(figsize=(5.6 * len(panels), 4.6), layout="constrained", dpi=130)
@@ -81,7 +86,7 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
     axes.set_xscale("log" if "x" in panel.logarithmic else "linear")
     axes.set_yscale("log" if "y" in panel.logarithmic else "linear")
     if panel.alike:
-        axes.set_aspect("equal")
+        axes.set_aspect("equal", adjustable="datalim")
     axes.set_xlabel(panel.across)
     axes.set_ylabel(panel.up)
     axes.spines[["top", "right"]].set_visible(False)

@@ -38,7 +38,7 @@ def ridge(X: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, "N 3"]:
     return np.column_stack([X[:, :2], X[:, 2] + np.maximum(X[:, 0] - X[:, 1], 0.0)])
 
 
-def ridge_network(depth: int, e: float) -> list[Float[np.ndarray, "rows columns"]]:
+def ridge_network(depth: int, e: float) -> list[Float[np.ndarray, "_ _"]]:
     """The network of even depth L that stretches x, y by e^e and shrinks z by e^(-2e) in each layer, without biases."""
     half, one = (depth - 2) // 2, np.eye(3)
     up, down = np.diag(np.exp([e, e, -2.0 * e])), np.diag(np.exp([-e, -e, 2.0 * e]))

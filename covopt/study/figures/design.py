@@ -99,6 +99,7 @@ class Design:
         columns, rows: of its table.
         panels: its pictures.
         trained: whether networks were trained for it, which may end elsewhere in another run.
+        limit: seconds that it takes by default.
     """
 
     title: str
@@ -112,14 +113,22 @@ class Design:
     rows: Callable[[Numbers], list[list[object]]]
     panels: Callable[[Arrays, Numbers], list[panels.Panel]]
     trained: bool = True
+    limit: float = 60.0
 
 
-def stored(name: str, weights: Weights) -> dict[str, Float[np.ndarray, "rows columns"]]:
+def worst(ended: Sequence[Status]) -> Status:
+    """What ended several trainings: Ctrl-C if it ended one, else a limit if that did, else all came to a stand."""
+    if Status.INTERRUPTED in ended:
+        return Status.INTERRUPTED
+    return next((status for status in ended if status is not Status.CONVERGED), Status.CONVERGED)
+
+
+def stored(name: str, weights: Weights) -> dict[str, Float[np.ndarray, "_ _"]]:
     """The layers of a network as arrays: name_W1, name_W2, ..."""
     return {f"{name}_W{layer}": W.detach().double().cpu().numpy() for layer, W in enumerate(weights, start=1)}
 
 
-def network(arrays: Arrays, name: str) -> list[Float[np.ndarray, "rows columns"]]:
+def network(arrays: Arrays, name: str) -> list[Float[np.ndarray, "_ _"]]:
     """The layers that `stored` named.
 
     Raises:
@@ -135,9 +144,7 @@ def network(arrays: Arrays, name: str) -> list[Float[np.ndarray, "rows columns"]
     return layers
 
 
-def applied(
-    layers: Sequence[Float[np.ndarray, "rows columns"]], X: Float[np.ndarray, "N n0"]
-) -> Float[np.ndarray, "N nL"]:
+def applied(layers: Sequence[Float[np.ndarray, "_ _"]], X: Float[np.ndarray, "N n0"]) -> Float[np.ndarray, "N nL"]:
     """The outputs of a ReLU network, Z_l = sigma(Z_{l-1}) A_l^T + b_l."""
     for number, W in enumerate(layers):
         X = (np.maximum(X, 0.0) if number else X) @ W[:, :-1].T + W[:, -1]

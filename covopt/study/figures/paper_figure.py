@@ -6,6 +6,7 @@ import csv
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from covopt.io.provenance import ORIGIN, write_origin
 from covopt.loop import Budget, Callback, Status
 from covopt.model.problem import parse_device
 from covopt.study.figure2 import Figure2, figure2
-from covopt.study.figures import counterexample
+from covopt.study.figures import counterexample, denoising, tripoints
 from covopt.study.figures.design import Asked, Claim, Design, Numbers, Setting, panels
 
 SUMMARY, ARRAYS, TABLE = "figure.json", "arrays.npz", "table.csv"
@@ -29,12 +30,15 @@ WIDTH = "width"
 """The figure that is one of trained networks of many widths, figure2.py."""
 DESIGNS: dict[str, Design] = {
     "counterexample": counterexample.DESIGN,
+    "tripoints": tripoints.DESIGN,
+    "denoising": denoising.DESIGN,
 }
 """The figures of the papers on depth, by name."""
 NAMES = (WIDTH, *DESIGNS)
 SMALL = (1, 2, 4, 6, 8, 10, 12, 16, 20)
 """The widths of a small `width`."""
-LIMIT = 60.0
+LIMIT, LONGER = 60.0, 15.0
+"""Seconds for `width`; how many times longer a figure takes in the paper's sizes."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class PaperFigure:
         """What the figure consists of."""
         return DESIGNS[self.name]
 
-    @property
+    @cached_property
     def numbers(self) -> Numbers:
         """The numbers of the figure, computed from its arrays."""
         return self.design.numbers(self.arrays)
@@ -140,10 +144,11 @@ def figure(
     """A figure of the papers on depth, made anew on data of its own, with what a reader should see in it.
 
     Args:
-        name: `width` (Figure 2 of [JGHG22], its panel teacher), `counterexample` ([J23b, D.1]).
+        name: `width` (Figure 2 of [JGHG22], its panel teacher), `counterexample` ([J23b, D.1]), `tripoints` and
+            `denoising` ([J23a, Fig. 2, 3]).
         paper: the sizes that the paper prints, where it prints any; else small ones.
         seed: of the data and of the training.
-        time_limit: seconds in all; None: a minute, and a quarter of an hour for `paper`.
+        time_limit: seconds in all; None: at most a minute, and at most a quarter of an hour for `paper`.
         device: where to compute, cpu or cuda.
         callback: gets a `Progress` after each round of a training.
 
@@ -155,7 +160,7 @@ def figure(
     """
     if name not in NAMES:
         raise ProblemError(f"There is no figure {shown(name)}; use one of {listed(NAMES)}.")
-    limit = (15.0 * LIMIT if paper else LIMIT) if time_limit is None else time_limit
+    limit = default_limit(name, paper) if time_limit is None else time_limit
     if not limit > 0.0:
         raise ProblemError(f"The time limit of a figure is {limit:g}; give seconds above 0.")
     parse_device(device)
@@ -165,6 +170,12 @@ def figure(
     budget = Budget(limit)
     made = DESIGNS[name].make(Asked(paper, seed, device, budget, callback))
     return PaperFigure(name, paper, seed, made.settings, made.arrays, made.status, budget.seconds())
+
+
+def default_limit(name: str, paper: bool) -> float:
+    """The seconds that a figure takes at most where nobody says."""
+    small = DESIGNS[name].limit if name in DESIGNS else LIMIT
+    return LONGER * small if paper else small
 
 
 def load_figure(directory: Path) -> PaperFigure:
