@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from covopt.study.compare import Comparison, compare
     from covopt.study.depth_answer import Depths
     from covopt.study.depths import depth
+    from covopt.study.figures.paper_figure import PaperFigure, figure
     from covopt.study.jacobians import Spectra, jacobians, ntk, spectra
     from covopt.study.plateau import Plateau, plateau
     from covopt.study.sweep import Sweep, sweep
@@ -35,6 +36,8 @@ _HOMES = {
     "Audit": "study.audit",
     "validate": "study.audit",
     "compare": "study.compare",
+    "PaperFigure": "study.figures.paper_figure",
+    "figure": "study.figures.paper_figure",
     "Spectra": "study.jacobians",
     "jacobians": "study.jacobians",
     "ntk": "study.jacobians",
@@ -85,6 +88,7 @@ __all__ = [
     "Forces",
     "InfeasibleError",
     "InternalError",
+    "PaperFigure",
     "Plateau",
     "ProblemError",
     "Progress",
@@ -98,6 +102,7 @@ __all__ = [
     "compare",
     "cp_rank",
     "depth",
+    "figure",
     "forces",
     "jacobians",
     "load",

@@ -31,6 +31,7 @@ from covopt.commands.compare import compare_command
 from covopt.commands.cprank import cprank_command
 from covopt.commands.depth import depth_command
 from covopt.commands.doctor import doctor_command
+from covopt.commands.figure import figure_command
 from covopt.commands.figure2 import figure2_command
 from covopt.commands.forces import forces_command
 from covopt.commands.plateau import plateau_command
@@ -53,6 +54,7 @@ app.command("compare")(compare_command)
 app.command("plateau")(plateau_command)
 app.command("depth")(depth_command)
 app.command("sweep")(sweep_command)
+app.command("figure")(figure_command)
 app.command("figure2")(figure2_command)
 app.command("show")(show_command)
 app.command("verify")(verify_command)

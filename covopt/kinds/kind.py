@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from covopt.report import function as function_figures
     from covopt.report import parts, pictures, svg
     from covopt.study import figure2 as study_figure2
+    from covopt.study.figures import paper_figure as study_figures
     from covopt.verification import audits, stored, studies
     from covopt.verification import depths as depth_runs
     from covopt.verification import verify as checks
@@ -38,12 +39,13 @@ else:
     audits, checks = lazy("covopt.verification.audits"), lazy("covopt.verification.verify")
     matrices = lazy("covopt.matrices.answer")
     study_figure2 = lazy("covopt.study.figure2")
+    study_figures = lazy("covopt.study.figures.paper_figure")
     stored, studies = lazy("covopt.verification.stored"), lazy("covopt.verification.studies")
 
 __all__ = [
     "Kind", "Pairs", "Summary", "audits", "checks", "depth_figures", "depth_runs", "drawing", "function_figures",
-    "matrices", "methods", "parts", "pictures", "provenance", "stored", "studies", "study_figure2", "svg", "torch",
-    "widths",
+    "matrices", "methods", "parts", "pictures", "provenance", "stored", "studies", "study_figure2", "study_figures",
+    "svg", "torch", "widths",
 ]  # fmt: skip
 
 Summary = Mapping[str, Any]

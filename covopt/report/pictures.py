@@ -32,6 +32,8 @@ from covopt.figures.drawing import (
     robust_limit,
 )
 from covopt.figures.forces import RAY_COLOR
+from covopt.figures.panels import Panel
+from covopt.figures.panels import draw_panel as draw_lines
 from covopt.figures.widths import WidthPanel, draw_panel
 from covopt.io.provenance import Origin
 from covopt.loop import Progress
@@ -138,6 +140,15 @@ def losses(panel: WidthPanel) -> Picture:
         caption=f"{panel.title}. Dots: all trials; lines: the lowest train loss of each width, and the same network's"
         " test loss. Vertical lines: the narrowest width within 10 %, 1 % and 0.1 % of the lowest.",
         size=(7.4, 3.8),
+    )
+
+
+def panel(shown: Panel) -> Picture:
+    """A picture of a paper's figure."""
+    return picture(
+        lambda figure: draw_lines(figure.subplots(), shown),
+        alt=f"{shown.title}: {shown.up} against {shown.across}.",
+        caption=f"{shown.title}.",
     )
 
 

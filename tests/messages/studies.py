@@ -138,6 +138,11 @@ ROWS = [
         lambda _: covopt.compare(np.eye(6), Y, methods=["train"]),
     ),
     Row("The panel 'faces' is unknown; use digits or teacher.", lambda _: figure2.figure2("faces")),
+    Row(
+        "There is no figure 'faces'; use one of width, counterexample, tripoints, denoising.",
+        lambda _: covopt.figure("faces"),
+    ),
+    Row("The time limit of a figure is 0; give seconds above 0.", lambda _: covopt.figure("width", time_limit=0.0)),
     Row("There must be at least one trial, and a time limit above 0.", lambda _: figure2.figure2("digits", trials=0)),
     Row("The time limit is 0.0; give seconds above 0.", lambda _: covopt.plateau(X, Y, lam=0.1, time_limit=0.0)),
     Row("There is no hidden layer 2; give one from 1 to 1.", lambda _: covopt.plateau(X, Y, lam=0.1, layer=2)),
