@@ -147,7 +147,7 @@ def weigh(problem: Problem, targets: Float[Tensor, "N m"], stop: Stop = lambda: 
         return None
     u = steepness / steepness.max().clamp_min(1e-300) + 1e-3
     if not centred:
-        u = torch.cat([u, torch.full((rows,), 0.1), torch.zeros(rows)])
+        u = torch.cat([u, torch.full((rows,), 0.1, dtype=u.dtype), u.new_zeros(rows)])
     task = _Task(X, T, pairs, not centred)
     start = torch.linalg.eigvalsh(X.T @ task.form(u) @ X)[-1]
     if not 0.0 < float(start) < math.inf:
