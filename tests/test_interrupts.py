@@ -179,7 +179,8 @@ def test_a_run_is_stored_though_nobody_reads(closed: bool, tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 @pytest.mark.parametrize(
-    "options", [{"certify": "full"}, {"depth": 3, "starts": 4}, {"method": "train"}, {"lam": None, "max_iterations": 60}]
+    "options",
+    [{"certify": "full"}, {"depth": 3, "starts": 4}, {"method": "train"}, {"lam": None, "max_iterations": 60}],
 )
 def test_the_default_dtype_of_torch_changes_nothing(dtype: torch.dtype, options: dict) -> None:
     asked = {"lam": 1e-2, "max_iterations": 1, "time_limit": 600.0} | options
