@@ -21,7 +21,7 @@ from covopt import methods
 from covopt.certify.deep import loop
 from covopt.certify.deep.certifiers import DEEP
 from covopt.certify.deep.edges import Edges, power
-from covopt.certify.deep.flows import Family, network_of
+from covopt.certify.deep.flows import Family, incidence_of
 from covopt.certify.deep.recursion import growth
 from covopt.certify.deep.weighing import weigh
 from covopt.certify.dual import Proof
@@ -164,12 +164,12 @@ def some_evidence(problem: Problem, kind: Certificate, rng: np.random.Generator)
         edges = Edges(distinct(rng, samples, samples), torch.from_numpy(sizes))
         if problem.interpolates:
             return [edges.evidence()]
-        network = network_of(problem, edges)
-        family = Family(network, network.reach())
+        incidence = incidence_of(problem, edges)
+        family = Family(incidence, incidence.reach())
         for part in (1.0, 0.2):
-            family(family.steepest * part)
+            family(family.steepest() * part)
         flows = torch.stack([flow for flow, _ in family.flows.values()]).numpy()
-        return [edges.evidence() | {"flows": flows, "spread": np.array([network.spread])}]
+        return [edges.evidence() | {"flows": flows, "spread": np.array([incidence.spread])}]
     if kind is Certificate.CONVEXITY:
         signs = np.where(rng.random(problem.Y.shape[1]) < 0.5, 1.0, -1.0)
         clipped = np.maximum(problem.Y.numpy() * signs, 0.0) * signs

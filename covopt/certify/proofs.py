@@ -35,10 +35,10 @@ def data_proof(problem: Problem, seconds: float) -> Proof:
         problem: the question.
         seconds: after so many nothing is improved any more, but for `ROUGHLY`.
     """
+    deadline = time.perf_counter() + max(seconds, ROUGHLY)
     first = spectral_proof(problem, seconds)
     if problem.depth == 2:
         return first
-    deadline = time.perf_counter() + max(seconds, ROUGHLY)
     return deep_proof(problem, first, lambda: interrupted() or time.perf_counter() >= deadline)
 
 

@@ -220,9 +220,9 @@ class _EntropyLines:
         ahead, momentum = F, 1.0
         for _ in range(self.ascents):
             stepped = ahead - 2.0 * (torch.softmax(ahead, dim=1) - self.Y)
-            new, following = _shrink(stepped, 2.0 * samples * theta, self.centred), _following(momentum)
-            ahead = new + (momentum - 1.0) / following * (new - F)
-            F, momentum = new, following
+            new, grown = _shrink(stepped, 2.0 * samples * theta, self.centred), following(momentum)
+            ahead = new + (momentum - 1.0) / grown * (new - F)
+            F, momentum = new, grown
         self.F = F
         return self._line(torch.softmax(F, dim=1))
 
@@ -250,7 +250,7 @@ def with_column_means(p: Float[Tensor, "N m"], mean: Float[Tensor, "1 m"]) -> Fl
     return p / p.sum(dim=1, keepdim=True)
 
 
-def _following(momentum: float) -> float:
+def following(momentum: float) -> float:
     return 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
 
 

@@ -92,11 +92,10 @@ def curve_panel(axes: Axes, picture: CurvePicture) -> None:
         handles.append(Line2D([], [], linestyle="--", color=BOUND_COLOR, label="proved lower bound"))
     top = _top(costs)
     for rank, at, values in picture.families:
-        axes.plot(at, values, ":", color=CURVE_COLORS[(rank - 1) % len(CURVE_COLORS)], linewidth=1.0)
-        inside = values <= top
-        if inside.any():
-            place = (at[inside][-1], values[inside][-1])
-            axes.annotate(f" rank {rank}", place, fontsize=8, color=CURVE_COLORS[(rank - 1) % len(CURVE_COLORS)])
+        color = CURVE_COLORS[(rank - 1) % len(CURVE_COLORS)]
+        axes.plot(at, values, ":", color=color, linewidth=1.0)
+        if (values <= top).any():  # in the legend: families end at the same point where one is the other's best
+            handles.append(Line2D([], [], linestyle=":", color=color, label=f"rank {rank}"))
     if len(L):
         for k in sorted({*dimensions, 1}):
             if k > 0:  # through the last point, by whose depth the slope is nearest to its limit

@@ -59,8 +59,10 @@ def best_pair(problem: Problem) -> tuple[int, int]:
     return pair
 
 
-def _parts(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(|u| |v|, the area, u . v), the area by the part of v that is orthogonal to u."""
+def parallelograms(
+    u: Float[Tensor, "#M n"], v: Float[Tensor, "M n"]
+) -> tuple[Float[Tensor, " M"], Float[Tensor, " M"], Float[Tensor, " M"]]:
+    """(|u| |v|, the area of the parallelogram, u . v) row by row; the area by the part of v orthogonal to u."""
     lengths, product = u.norm(dim=1) * v.norm(dim=1), (u * v).sum(dim=1)
     rest = v - (product / u.square().sum(dim=1).clamp_min(1e-300))[:, None] * u
     return lengths, u.norm(dim=1) * rest.norm(dim=1), product
@@ -68,14 +70,14 @@ def _parts(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _above(u: Float[Tensor, "1 n"], v: Float[Tensor, "M n"]) -> Float[Tensor, " M"]:
     """A bound from above on Phi."""
-    lengths, area, product = _parts(u, v)
+    lengths, area, product = parallelograms(u, v)
     lost = (u.shape[1] + 8) * CHARGED * lengths
     return torch.where(product > lost, torch.minimum(area + lost, lengths + lost), lengths + lost)
 
 
 def _below(u: Float[Tensor, "1 n"], v: Float[Tensor, "M n"], missed: float) -> Float[Tensor, " M"]:
     """A bound from below on Phi of vectors whose entries are this near."""
-    lengths, area, product = _parts(u, v)
+    lengths, area, product = parallelograms(u, v)
     off = missed * math.sqrt(u.shape[1]) * (1.0 + 2.0**-40)
     moved = off * (u.norm(dim=1) + v.norm(dim=1)) + off * off + (u.shape[1] + 8) * CHARGED * lengths
     # Phi is at least the area, and |u| |v| where the angle is certainly obtuse.

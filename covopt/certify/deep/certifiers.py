@@ -7,7 +7,7 @@ layers (MATH.md section 5); bounds of single blocks, with their neighbours held,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Protocol
 
@@ -16,16 +16,14 @@ import torch
 
 from covopt.certify.deep import angle, convexity, linear, loop
 from covopt.certify.deep.edges import Edges, power
-from covopt.certify.deep.flows import Network, best_lines, bound_of
-from covopt.certify.deep.weighing import weigh
+from covopt.certify.deep.flows import Incidence, best_flows, bound_of
+from covopt.certify.deep.weighing import Stop, weigh
 from covopt.certify.dual import Proof
 from covopt.certify.spectral import spectral_lines
 from covopt.errors import ProblemError
 from covopt.loop import Certificate
 from covopt.model.loss import LOSSES
 from covopt.model.problem import Problem
-
-Stop = Callable[[], bool]
 
 
 class DeepCertifier(Protocol):
@@ -70,10 +68,12 @@ class Laplacian:
             return None
         evidence = edges.evidence()
         if not problem.interpolates:
-            found = best_lines(problem, edges, spectral_lines(problem, stop=stop)[1], stop)
-            if not found.flows:
+            if stop():  # flows on edges that were hardly weighed prove next to nothing
                 return None
-            evidence |= {"flows": torch.stack(found.flows).numpy(), "spread": np.array([found.spread])}
+            flows, spread = best_flows(problem, edges, spectral_lines(problem, stop=stop)[1], stop)
+            if not flows:
+                return None
+            evidence |= {"flows": torch.stack(flows).numpy(), "spread": np.array([spread])}
         proof = Proof(0.0, Certificate.LAPLACIAN, evidence=evidence)
         return Proof(self.check(problem, proof), Certificate.LAPLACIAN, evidence=evidence)
 
@@ -85,11 +85,11 @@ class Laplacian:
             return power(edges.nuclear(problem) / reach, problem.depth) * (1.0 - 2.0**-40) if reach > 0.0 else 0.0
         spread = proof.evidence.get("spread", np.empty(0))
         flows = torch.from_numpy(proof.evidence.get("flows", np.empty((0, 0, 0)))).double()
-        network = Network(problem, edges, float(spread[0]) if spread.shape == (1,) else math.nan)
-        if not network.fits(flows):
+        incidence = Incidence(problem, edges, float(spread[0]) if spread.shape == (1,) else math.nan)
+        if not incidence.fits(flows):
             raise ProblemError("The stored flows are missing or do not fit the data; certify the run again.")
-        reach = network.reach()
-        lines = [network.line(flow, reach) for flow in flows]
+        reach = incidence.reach()
+        lines = [incidence.line(flow, reach) for flow in flows]
         return bound_of(problem, [*spectral_lines(problem)[1], *(line for line in lines if line is not None)])
 
 
@@ -150,7 +150,7 @@ class Loops:
 
     def find(self, problem: Problem, stop: Stop) -> Proof | None:
         """The best of a few hulls."""
-        found = loop.best_loop(problem)
+        found = loop.best_loop(problem, stop)
         if found is None:
             return None
         return Proof(loop.bound(problem, found), Certificate.LOOP, evidence=found.evidence())

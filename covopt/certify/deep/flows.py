@@ -46,7 +46,7 @@ SAME = 1e-7
 
 
 @dataclass(frozen=True)
-class Network:
+class Incidence:
     """Edges of a problem, with the added rows of cross_entropy: the linear map B, and its reach.
 
     Attributes:
@@ -120,7 +120,7 @@ class Network:
         lost = CHARGED * (1.0 + samples * self._absolute(flow))
         # Rows of Y add up to 1 within rounding; p is that much off the simplex, too.
         lost = lost + (Y.sum(dim=1, keepdim=True) - 1.0).abs()
-        if not bool(torch.isfinite(p).all()) or bool(((p < lost) & (Y < 1.0)).any() | (p < -lost).any()):
+        if not bool(torch.isfinite(p).all()) or bool((p < lost).any()):
             return None
         entropy = -torch.special.xlogy(p, p.clamp_min(0.0)).sum(dim=1)
         # |d p log p| <= |d p| (1 + |log |d p||), and the logarithm of what is no smaller than a rounding is below 40.
@@ -142,22 +142,23 @@ class Network:
         return sizes[:, :1] * A[pairs[:, 0]].abs() + sizes[:, 1:] * A[pairs[:, 1]].abs()
 
 
-def network_of(problem: Problem, edges: Edges) -> Network:
+def incidence_of(problem: Problem, edges: Edges) -> Incidence:
     """The edges, with the added rows where the loss needs them."""
     if problem.loss.name != "cross_entropy":
-        return Network(problem, edges)
+        return Incidence(problem, edges)
     added = spectral.largest_singular_value(problem.X.double(), problem.beta != 0.0)
-    return Network(problem, edges, SPREAD * max(edges.reach(problem) / added, FEWEST) if added > 0.0 else SPREAD)
+    return Incidence(problem, edges, SPREAD * max(edges.reach(problem) / added, FEWEST) if added > 0.0 else SPREAD)
 
 
 def bound_of(problem: Problem, lines: list[Line]) -> float:
     """The least over rho >= 0 of the highest line + lam L rho^(2/L)."""
-
-    def penalty(rho: Tensor) -> Tensor:
-        return problem.lam * problem.depth * rho ** (2.0 / problem.depth)
-
-    found, _ = spectral.least_of_lines({k + 1.0: line for k, line in enumerate(lines)}, penalty)
+    found, _ = spectral.least_of_lines({k + 1.0: line for k, line in enumerate(lines)}, _penalty(problem))
     return max(0.0, found * (1.0 - spectral.SLACK) - spectral.UNDERFLOW)
+
+
+def _penalty(problem: Problem) -> Callable[[Tensor], Tensor]:
+    """rho -> lam L rho^(2/L)."""
+    return lambda rho: problem.lam * problem.depth * rho ** (2.0 / problem.depth)
 
 
 @dataclass
@@ -165,73 +166,75 @@ class Family:
     """theta -> the line of the best flow with |W|_op <= theta that a first-order method finds; it keeps the flows.
 
     Attributes:
-        network: B.
+        incidence: B.
         reach: a.
         flows: the flow and the line of each theta so far.
     """
 
-    network: Network
+    incidence: Incidence
     reach: float
     flows: dict[float, tuple[Flow, Line]] = field(default_factory=dict)
     _last: tuple[Tensor, Tensor] | None = None
 
-    @property
     def steepest(self) -> float:
-        """theta with which nothing is left of the loss to gain."""
-        problem, B = self.network.problem, self.network.rows(torch.eye(self.network.problem.samples).double())
+        """About the least theta with which nothing of the loss is left: |W|_op with B^T W = -grad C(constant)."""
+        problem = self.incidence.problem
         Y = problem.Y.double()
         pull = Y - Y.mean(dim=0) if problem.beta != 0.0 or problem.loss.name == "cross_entropy" else Y
-        scale = 1.0 if problem.loss.name == "cross_entropy" else 2.0
-        flow = torch.linalg.lstsq(B.T, scale / problem.samples * pull, driver="gelsd").solution
+        pull = (1.0 if problem.loss.name == "cross_entropy" else 2.0) / problem.samples * pull
+        flow = self._ascent(torch.zeros_like(self.incidence.rows(pull)), pull, math.inf)
         return float(torch.linalg.matrix_norm(flow, 2))
 
     def __call__(self, theta: float) -> Line:
         """The line; (0, 0) where the flow proves none."""
-        find = self._entropy if self.network.problem.loss.name == "cross_entropy" else self._parabola
+        find = self._entropy if self.incidence.problem.loss.name == "cross_entropy" else self._parabola
         flow = find(theta)
-        line = self.network.line(flow, self.reach) or (0.0, 0.0)
+        line = self.incidence.line(flow, self.reach) or (0.0, 0.0)
         self.flows[theta] = (flow, line)
         return line
 
     def _norm(self) -> float:
         """|B|_op^2, at least."""
-        edges = self.network.edges
-        degrees = torch.zeros(self.network.problem.samples).double()
+        edges = self.incidence.edges
+        degrees = torch.zeros(self.incidence.problem.samples).double()
         both = edges.sizes.sum(dim=1)
         for k in (0, 1):
             degrees.index_add_(0, edges.pairs[:, k], edges.sizes[:, k] * both)
-        return float(degrees.max()) + self.network.spread**2
+        return float(degrees.max()) + self.incidence.spread**2
 
     def _parabola(self, theta: float) -> Flow:
-        """Accelerated projected gradient on <W, B Y> - (N/4) |B^T W|^2."""
-        problem, network = self.network.problem, self.network
-        ends, step = network.rows(problem.Y.double()), 2.0 / (problem.samples * self._norm())
-        flow = torch.zeros_like(ends) if self._last is None else self._last[0]
-        ahead, momentum = flow, 1.0
+        """The best flow of mse: the maximum of <W, B Y> - (N/4) |B^T W|^2."""
+        Y = self.incidence.problem.Y.double()
+        start = torch.zeros_like(self.incidence.rows(Y)) if self._last is None else self._last[0]
+        flow = self._ascent(start, 2.0 / self.incidence.problem.samples * Y, theta)
+        self._last = (flow, flow)
+        return flow
+
+    def _ascent(self, flow: Flow, pull: Float[Tensor, "N m"], theta: float) -> Flow:
+        """Accelerated projected gradient on |B^T W - pull|^2 with |W|_op <= theta."""
+        step, ahead, momentum = 1.0 / self._norm(), flow, 1.0
         for _ in range(STEPS):
-            gradient = ends - 0.5 * problem.samples * network.rows(network.scattered(ahead))
-            new = _clipped(ahead + step * gradient, theta)
-            following = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
+            gradient = self.incidence.rows(pull - self.incidence.scattered(ahead))
+            new, following = _clipped(ahead + step * gradient, theta), spectral.following(momentum)
             ahead = new + (momentum - 1.0) / following * (new - flow)
             flow, momentum = new, following
-        self._last = (flow, flow)
         return flow
 
     def _entropy(self, theta: float) -> Flow:
         """Primal-dual steps (Condat, Vu) on C(F) + theta |B F|_*, then the flow that makes p a point of the simplex."""
-        problem, network = self.network.problem, self.network
+        problem, incidence = self.incidence.problem, self.incidence
         Y, samples, norm = problem.Y.double(), problem.samples, self._norm()
         if self._last is None:
             F = torch.zeros_like(Y) + (Y.mean(dim=0) + 1e-3).log()
-            W = torch.zeros_like(network.rows(F))
+            W = torch.zeros_like(incidence.rows(F))
         else:
             F, W = self._last
         dual = PACE * theta / (math.sqrt(norm) * math.sqrt(samples))
         primal = 1.0 / (0.25 / samples + dual * norm)
         for _ in range(2 * STEPS):
-            slope = (torch.softmax(F, dim=1) - Y) / samples + network.scattered(W)
+            slope = (torch.softmax(F, dim=1) - Y) / samples + incidence.scattered(W)
             new = F - primal * slope
-            W = _clipped(W + dual * network.rows(2.0 * new - F), theta)
+            W = _clipped(W + dual * incidence.rows(2.0 * new - F), theta)
             F = new
         self._last = (F, W)
         p = torch.softmax(F, dim=1)
@@ -240,9 +243,9 @@ class Family:
             p = spectral.with_column_means(p, mean)
         p = (1.0 - INSIDE) * p + INSIDE * (mean if problem.beta != 0.0 else 1.0 / Y.shape[1])
         W = W - W.mean(dim=1, keepdim=True)
-        count = len(network.edges.pairs)
-        missing = (Y - p) / samples - network.scattered(W)
-        return torch.cat([W[:count], W[count:] + missing / network.spread])
+        count = len(incidence.edges.pairs)
+        missing = (Y - p) / samples - incidence.scattered(W)
+        return torch.cat([W[:count], W[count:] + missing / incidence.spread])
 
 
 def _clipped(flow: Flow, most: float) -> Flow:
@@ -253,34 +256,17 @@ def _clipped(flow: Flow, most: float) -> Flow:
     return (flow @ V) * factors @ V.T
 
 
-@dataclass(frozen=True)
-class Found:
-    """What flows prove together with other lines.
-
-    Attributes:
-        lower: the bound.
-        flows: those that it needs.
-        spread: eta.
-    """
-
-    lower: float
-    flows: list[Flow]
-    spread: float
-
-
-def best_lines(problem: Problem, edges: Edges, others: list[Line], stop: Callable[[], bool]) -> Found:
-    """The best flows on these edges, beside other lines."""
-    network = network_of(problem, edges)
-    family = Family(network, network.reach())
-
-    def penalty(rho: Tensor) -> Tensor:
-        return problem.lam * problem.depth * rho ** (2.0 / problem.depth)
-
-    spectral.least(family, family.steepest, penalty, spectral.SpectralOptions(), stop)
+def best_flows(
+    problem: Problem, edges: Edges, others: list[Line], stop: Callable[[], bool]
+) -> tuple[list[Flow], float]:
+    """The flows on these edges that raise the bound of the other lines, and eta."""
+    incidence = incidence_of(problem, edges)
+    family = Family(incidence, incidence.reach())
+    spectral.least(family, family.steepest(), _penalty(problem), spectral.SpectralOptions(), stop)
     flows = list(family.flows.values())
     best = bound_of(problem, others + [line for _, line in flows])
     for entry in list(flows):
         rest = [other for other in flows if other is not entry]
         if bound_of(problem, others + [line for _, line in rest]) >= best * (1.0 - SAME):
             flows = rest
-    return Found(best, [flow for flow, _ in flows], network.spread)
+    return [flow for flow, _ in flows], incidence.spread

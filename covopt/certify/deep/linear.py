@@ -7,6 +7,8 @@ pseudo-inverse of H X, whatever rounding made of it: its own |P X|_op is bounded
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from covopt.certify.spectral import CHARGED, SLACK
@@ -38,6 +40,6 @@ def bound(problem: Problem) -> float:
         problem.allowed_misfit / height * (Y.numel() ** 0.5) * float(torch.linalg.matrix_norm(P, 2)) * (1.0 + 2.0**-40)
     )
     values = (values - missed - lost * float(Y.norm())).clamp_min(0.0)
-    ratios = values / reach
-    ratios = ratios[ratios > 0.0] * (height / size)
-    return float((problem.depth * ratios ** (2.0 / problem.depth)).sum()) * (1.0 - SLACK)
+    powers = (values[values > 0.0] / reach) ** (2.0 / problem.depth)
+    units = 2.0 / problem.depth * (math.log(height) - math.log(size)) if len(powers) else 0.0
+    return problem.depth * float(powers.sum()) * math.exp(min(units, 690.0)) * (1.0 - SLACK)

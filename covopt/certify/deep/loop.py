@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,15 +31,16 @@ from numpy.typing import NDArray
 from scipy.spatial import ConvexHull, QhullError
 from torch import Tensor
 
+from covopt.certify.deep.angle import parallelograms
 from covopt.certify.spectral import SLACK
 from covopt.errors import ProblemError
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
 
 # Principal components of the outputs of which each two span a plane; the corners of a loop at most.
-COMPONENTS, CORNERS = 4, 200
+COMPONENTS, CORNERS = 4, 100
 # Values of lam at the start, and times that the lowest interval is cut into so many again; it ends at this accuracy.
-CUTS, REFINEMENTS, ACCURACY = 48, 40, 1e-7
+CUTS, REFINEMENTS, ACCURACY = 48, 60, 1e-7
 # Rounding of an area or a distance, relative to the polygon's size.
 CHARGED = 2.0**-44
 
@@ -85,13 +86,20 @@ def bound(problem: Problem, loop: Loop) -> float:
     return 0.0 if figure is None else max(0.0, float(figure.least()) * (1.0 - SLACK))
 
 
-def best_loop(problem: Problem) -> Loop | None:
-    """The best of the convex hulls of the outputs in the planes of two of their principal components; None: no hull."""
+def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loop | None:
+    """The best of the convex hulls of the outputs in the planes of two of their principal components; None: no hull.
+
+    Args:
+        problem: the question.
+        stop: asked before each plane.
+    """
     Y, _ = to_unit_scale(problem.Y.double())
     centred = Y - Y.mean(dim=0)
     directions = torch.linalg.svd(centred, full_matrices=False).Vh[:COMPONENTS]
     found: list[tuple[float, Loop]] = []
     for first, second in itertools.combinations(range(len(directions)), 2):
+        if stop():
+            break
         plane = directions[[first, second]]
         try:
             corners = ConvexHull((centred @ plane.T).numpy()).vertices
@@ -99,7 +107,9 @@ def best_loop(problem: Problem) -> Loop | None:
             continue
         step = -(-len(corners) // CORNERS)
         loop = Loop(torch.from_numpy(corners[::step].astype(np.int64)), plane)
-        found.append((bound(problem, loop), loop))
+        figure = _Figure.of(problem, loop)
+        if figure is not None:
+            found.append((figure.least(refinements=0), loop))
     return max(found, key=lambda entry: entry[0])[1] if found else None
 
 
@@ -137,7 +147,7 @@ class _Figure:
         steps = (X - X.roll(-1, 0)).norm(dim=1).numpy() * (1.0 + CHARGED)
         rises = np.maximum(0.0, (Y - Y.roll(-1, 0)).norm(dim=1).numpy() - 2.0 * missed)
         spokes = X - X.mean(dim=0)
-        area = 0.5 * float(_areas(spokes, spokes.roll(-1, 0)).sum()) + CHARGED * float(spokes.norm()) ** 2
+        area = 0.5 * float(parallelograms(spokes, spokes.roll(-1, 0))[1].sum()) + CHARGED * float(spokes.norm()) ** 2
         # Equal inputs with other targets fit nothing; a division by zero says no more than that.
         slopes = rises / np.maximum(steps, 1e-300)
         return _Figure(points, steps, rises, missed, area, float(slopes.max()), height / size, problem.depth)
@@ -152,8 +162,8 @@ class _Figure:
         off = 0.5 * np.sqrt(np.maximum(0.0, (lam * self.steps) ** 2 - self.rises**2)) * (1.0 + CHARGED)
         return _shrunk(self.points, off + 2.0 * self.missed + CHARGED * (1.0 + off))
 
-    def least(self) -> float:
-        """The bound in the user's units."""
+    def least(self, refinements: int = REFINEMENTS) -> float:
+        """The bound in the user's units; with fewer refinements it is lower."""
         if not self.steepest > 0.0 or not self.area > 0.0:
             return 0.0
         # Where V = 0 the value is L lam^(2/L), and more for larger lam.
@@ -163,7 +173,7 @@ class _Figure:
         ends = list(np.linspace(self.steepest, top, CUTS)) if top > self.steepest else [top, top]
         values = [self._value(a, b) for a, b in itertools.pairwise(ends)]
         last = self.depth * top ** (2.0 / self.depth)
-        for _ in range(REFINEMENTS):
+        for _ in range(refinements):
             k = int(np.argmin(values))
             if values[k] >= last or ends[k + 1] - ends[k] <= ACCURACY * ends[k]:
                 break
@@ -173,12 +183,6 @@ class _Figure:
         found = min(*values, last)
         exponent = 2.0 / self.depth * math.log(self.unit)
         return found * math.exp(min(exponent, 700.0 - math.log(max(found, 1.0))))
-
-
-def _areas(u: Float[Tensor, "m n"], v: Float[Tensor, "m n"]) -> Float[Tensor, " m"]:
-    """Areas of the parallelograms of two vectors."""
-    part = (u * v).sum(dim=1) / u.square().sum(dim=1).clamp_min(1e-300)
-    return u.norm(dim=1) * (v - part[:, None] * u).norm(dim=1)
 
 
 def _is_convex(points: Float[np.ndarray, "m 2"]) -> bool:
@@ -198,18 +202,17 @@ def _shrunk(points: Float[np.ndarray, "m 2"], off: Float[np.ndarray, " m"]) -> f
     polygon = points
     for normal, height in zip(normals, heights, strict=True):
         values = polygon @ normal - height
-        if (values >= 0.0).all():
+        inside = values > 0.0
+        if inside.all():
             continue
-        if (values <= 0.0).all():
+        if not inside.any():
             return 0.0
-        pieces = []
-        for k, value in enumerate(values):
-            other = values[k - 1]
-            if (value > 0.0) != (other > 0.0):
-                pieces.append(polygon[k - 1] + other / (other - value) * (polygon[k] - polygon[k - 1]))
-            if value > 0.0:
-                pieces.append(polygon[k])
-        polygon = np.array(pieces)
+        # Before each corner the point at which its side is crossed, where it is; on the side, whatever the angle.
+        earlier, before = np.roll(values, 1), np.roll(polygon, 1, axis=0)
+        crossed = inside != np.roll(inside, 1)
+        part = np.where(crossed, earlier / np.where(crossed, earlier - values, 1.0), 0.0)
+        points_and_corners = np.stack([before + part[:, None] * (polygon - before), polygon], axis=1)
+        polygon = points_and_corners[np.stack([crossed, inside], axis=1)]
     rolled = np.roll(polygon, -1, axis=0)
     area = 0.5 * float((polygon[:, 0] * rolled[:, 1] - polygon[:, 1] * rolled[:, 0]).sum())
     return max(0.0, area - CHARGED * (1.0 + float(np.square(polygon).sum())) * len(polygon))

@@ -36,9 +36,8 @@ ROWS, PAIRS = 2000, 40_000
 APART = 1e-6
 # Weights below this part of the largest are left out.
 FAINT = 1e-7
-# Rounds with new neurons at most, and rounds in a row that may gain nothing.
-ROUNDS, IDLE = 15, 3
-GAIN = 1e-5
+# Rounds with new neurons at most, rounds in a row that may gain nothing, and what is a gain, relative.
+ROUNDS, IDLE, GAIN = 15, 3, 1e-5
 # Roots of weights are raised to this part of the largest: those at zero would stay there.
 RAISED = 1e-2
 
@@ -123,7 +122,7 @@ class _Task:
         if self.free:
             scales = u[count + samples :].exp()
             single = torch.arange(samples)[:, None].expand(-1, 2)
-            own = torch.stack([u[count : count + samples].abs() * scales, torch.zeros(samples)], dim=1)
+            own = torch.stack([u[count : count + samples].abs() * scales, u.new_zeros(samples)], dim=1)
             sizes, pairs = torch.cat([sizes * scales[pairs], own]), torch.cat([pairs, single])
         largest = float(sizes.max())
         kept = sizes.amax(dim=1) > math.sqrt(FAINT) * largest
@@ -140,7 +139,7 @@ def weigh(problem: Problem, targets: Float[Tensor, "N m"], stop: Stop = lambda: 
     """
     rows, centred = min(ROWS, problem.samples), problem.beta != 0.0
     X, T = _coordinates(problem.X[:rows], centred), _coordinates(targets[:rows], centred)
-    if rows < 2 or X.shape[1] == 0 or T.shape[1] == 0:
+    if rows < 2 or X.shape[1] == 0 or T.shape[1] == 0 or stop():
         return None
     pairs, steepness = _candidates(X, T)
     if not len(pairs):
