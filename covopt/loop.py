@@ -7,6 +7,7 @@ hands back the last state, from which the solver re-evaluates its answer.
 from __future__ import annotations
 
 import enum
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -92,6 +93,10 @@ def ignore_incumbent(cost: float, width: int) -> None:
     """Report nothing."""
 
 
+FORGETTING = 0.9
+"""What is left of a long turn in `Budget.pace` after each shorter one."""
+
+
 class Timing:
     """The seconds that each phase of a solve took, without those of the phases within it."""
 
@@ -141,6 +146,18 @@ class Budget:
     def spent(self) -> bool:
         """Whether the time limit is reached, or Ctrl-C came."""
         return interrupted() or self.seconds() >= self.time_limit
+
+    def pace(self) -> Callable[[], bool]:
+        """A `spent` for one loop, which also ends it where another of its longest turns would end too late."""
+        asked, turn = math.inf, 0.0
+
+        def ends() -> bool:
+            nonlocal asked, turn
+            now = self.seconds()
+            asked, turn = now, max(now - asked, FORGETTING * turn)
+            return interrupted() or now + turn >= self.time_limit
+
+        return ends
 
 
 def past(deadline: float) -> bool:

@@ -19,7 +19,7 @@ from covopt.model.problem import Problem
 from covopt.model.units import Units
 from covopt.model.weights import Weights, evaluate
 from covopt.shallow.alternation import Alternation
-from covopt.shallow.stream import StreamSolver, suits_streaming
+from covopt.shallow.stream import StreamSolver, descent_is_long, suits_streaming
 from covopt.training.simple import simple_networks
 from covopt.training.trainer import train_best
 
@@ -76,7 +76,7 @@ METHODS: dict[str, Callable[[Problem, SolveOptions], Attempt]] = {
 
 
 def _shallow(problem: Problem, options: SolveOptions) -> Attempt:
-    if options.init is None and suits_streaming(problem):
+    if options.init is None and suits_streaming(problem, options.budget.time_limit):
         return _streamed(problem, options)
     return _rounds(problem, options, None if options.init is None else options.init[0])
 
@@ -88,10 +88,13 @@ def _streamed(problem: Problem, options: SolveOptions) -> Attempt:
     units = Units.of(problem)
     outcome = run(StreamSolver(units.problem, seed=options.seed), budget, _within(units, options).callback)
     found = outcome.state
-    inner = Attempt(found.weights(), outcome.status, outcome.history, proof, [found.cost])
+    weights = reduced(units.problem, found.weights())
+    inner = Attempt(weights, outcome.status, outcome.history, proof, [found.cost])
     first = _outward(units, inner, problem, options)
     if outcome.status is not Status.CONVERGED or budget.spent():
         return first
+    if descent_is_long(problem, len(first.weights[0]), budget.remaining()):
+        return replace(first, status=Status.TIME_LIMIT)
     cycles = outcome.history[-1].iteration
     left = replace(budget, max_iterations=budget.max_iterations - cycles)
     rounds = _rounds(problem, replace(options, budget=left), first.weights[0])

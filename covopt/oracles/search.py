@@ -146,7 +146,7 @@ class ConvexConcaveOracle:
                 live, here = live[going], here.take(going)
                 if not len(live) or stop():
                     return
-            new, here.alpha = self._step(Xt, Lambda, here.W, here.alpha)
+            new, here.alpha = self._step(Xt, Lambda, here.W, here.alpha, stop)
             value = oracle_values(Xt, self.activation, Lambda, new)
             # The inner solve is inexact: an ascent keeps its point unless h rose.
             up, going = value > here.h, value - here.h > gain * here.h
@@ -154,7 +154,12 @@ class ConvexConcaveOracle:
             ascents.put(live, here)
 
     def _step(
-        self, Xt: Tensor, Lambda: Float[Tensor, "N m"], W: Float[Tensor, "B d"], alpha: Float[Tensor, "B N"]
+        self,
+        Xt: Tensor,
+        Lambda: Float[Tensor, "N m"],
+        W: Float[Tensor, "B d"],
+        alpha: Float[Tensor, "B N"],
+        stop: Callable[[], bool],
     ) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B N"]]:
         """One convex-concave step from each row of W, the multipliers warm-started at `alpha`."""
         Z = W @ Xt.T
@@ -162,7 +167,7 @@ class ConvexConcaveOracle:
         a = u @ Lambda.T
         g = torch.where(a > 0, a * self.activation.derivative(Z), 0.0) @ Xt
         upper = (-a).clamp_min(0.0)
-        alpha, residual = self._box_least_squares(Xt, g, self.activation.slope * upper, upper, alpha)
+        alpha, residual = self._box_least_squares(Xt, g, self.activation.slope * upper, upper, alpha, stop)
         return _unit(residual), alpha
 
     def _box_least_squares(
@@ -172,6 +177,7 @@ class ConvexConcaveOracle:
         lower: Float[Tensor, "B N"],
         upper: Float[Tensor, "B N"],
         alpha: Float[Tensor, "B N"],
+        stop: Callable[[], bool],
     ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B d"]]:
         """min over lower <= alpha <= upper of |g - alpha Xt|^2 / 2, by FISTA restarted row by row.
 
@@ -184,7 +190,7 @@ class ConvexConcaveOracle:
             new = torch.clamp(torch.add(ahead, descent, alpha=1.0 / self._curvature), lower, upper)
             move = new - alpha
             looks = not Xt.is_cuda and step % self.options.check == 0
-            if looks and bool(move.abs().max() <= STILL * upper.max()):
+            if looks and (stop() or bool(move.abs().max() <= STILL * upper.max())):
                 alpha = new
                 break
             following = (1.0 + (1.0 + 4.0 * t * t) ** 0.5) / 2.0

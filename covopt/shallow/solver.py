@@ -30,7 +30,7 @@ from covopt.shallow.datafits import MultiplierDatafit, largest_mu, make_datafit,
 from covopt.shallow.master import Mixture
 from covopt.shallow.networks import Network, NetworkBuilder
 from covopt.shallow.sliding import Eliminated, Joint, SlideOptions, slide
-from covopt.shallow.starts import Starts
+from covopt.shallow.starts import Starts, first_neurons
 from covopt.training.lbfgs import WINDOW
 
 NEGLIGIBLE = 1e-6
@@ -66,8 +66,6 @@ EFFORTS = (
 """Of the search, from the first rounds to the last."""
 SLOW_FALLS = (1e-1, 2e-2, 5e-3, 1e-3)
 """Relative falls of the cost in a round below which the effort grows, one for each step of EFFORTS."""
-FEWEST_NEURONS, MOST_NEURONS, WIDTH_FACTOR = 200, 800, 8.0
-"""Neurons of the first descent: these limits, and within them WIDTH_FACTOR times the root of N m."""
 RANDOM_ATOMS = 200
 """Random directions that the first master chooses from, besides the oracle's."""
 NEW_ATOMS = 400
@@ -237,7 +235,7 @@ class ShallowSolver:
     def _round(self, directions: Tensor, eta: Tensor, last: State | None, budget: Budget) -> State:
         Phi = self.problem.activation(self._X @ directions.T)
         with budget.phase("master"):
-            mixture = self._fit.solve(Phi, eta, self._tolerance(last), budget.spent)
+            mixture = self._fit.solve(Phi, eta, self._tolerance(last), budget.pace())
         used = mixture.eta > 0
         mixture = replace(mixture, eta=mixture.eta[used], outputs=mixture.outputs[used])
         directions, Phi = directions[used], Phi[:, used]
@@ -288,8 +286,7 @@ class ShallowSolver:
 
     def _spread(self, directions: Tensor, mixture: Mixture) -> tuple[Tensor, Mixture]:
         """The same total weight, equal on more atoms: a wide network descends further than the few of a master."""
-        count = min(MOST_NEURONS, max(FEWEST_NEURONS, round(WIDTH_FACTOR * self.problem.Y.numel() ** 0.5)))
-        more = self._random.anywhere(max(0, count - len(directions)))
+        more = self._random.anywhere(max(0, first_neurons(self.problem) - len(directions)))
         directions = torch.cat([directions, torch.nn.functional.normalize(more, dim=1)])
         slopes = self.problem.activation(self._X @ directions.T).T @ mixture.Lambda
         eta = torch.full_like(slopes[:, 0], float(mixture.eta.sum()) / len(directions))
@@ -302,7 +299,7 @@ class ShallowSolver:
         """All neurons moved together, until a window of the descent gains less than `slow`, relative."""
         options = SlideOptions(kinks=SlideOptions().kinks[smoothing_stage:], slow=slow)
         unmoved, objective, outputs = (directions, mixture), self._objective(), mixture.outputs
-        descent = slide(objective, directions, outputs, mixture.bias, budget.spent, options)
+        descent = slide(objective, directions, outputs, mixture.bias, budget.pace(), options)
         U, V, b = next(descent)
         for U, V, b in descent:
             self._offer_incumbent(U, V, b)
@@ -353,7 +350,7 @@ class ShallowSolver:
             finishing = AscentOptions.finishing if self._unsettled(last) else effort.steps
             options = AscentOptions(effort.steps, effort.inner, finishing=finishing)
             starts = self._random.around(directions, mixture.Lambda, effort.starts)
-            found = self._search(mixture.Lambda, starts, options=options, stop=budget.spent)
+            found = self._search(mixture.Lambda, starts, options=options, stop=budget.pace())
             values, order = torch.cat([answer.values, found.values]).sort(descending=True)
             answer = Answer(torch.cat([answer.directions, found.directions])[order], values)
         lower = self._bound(Lambda, bound)

@@ -6,10 +6,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.model.problem import Problem
+
 FRESH = 0.2
 """The part of the starts that are anywhere rather than beside an active atom."""
 NEAREST, FARTHEST = 0.1, 0.8
 """Distances of the starts from the unit atoms that they are beside."""
+
+
+FEWEST_NEURONS, MOST_NEURONS, WIDTH_FACTOR = 200, 800, 8.0
+"""Neurons of the first descent: these limits, and within them WIDTH_FACTOR times the root of N m."""
+
+
+def first_neurons(problem: Problem) -> int:
+    """Neurons of the first descent."""
+    return min(MOST_NEURONS, max(FEWEST_NEURONS, round(WIDTH_FACTOR * problem.Y.numel() ** 0.5)))
 
 
 class Starts:

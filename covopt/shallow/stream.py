@@ -25,14 +25,18 @@ from covopt.linalg.cholesky import lower_gram, solve_lower
 from covopt.loop import Budget, Progress, Status
 from covopt.model.chunks import Reduce, Samples, local
 from covopt.model.problem import Problem
+from covopt.oracles.exact import has_exact_oracle
 from covopt.oracles.neurons import balance
 from covopt.shallow.sliding import Parts, pulled_back
+from covopt.shallow.starts import first_neurons
 from covopt.training.descent import Adam, AdamOptions
 
 RATE = 0.2  # Adam's first, relative to the root mean square of the hidden weights
 FIRST_OUTPUTS = 0.3  # size of the first outputs, relative to that of the targets
 STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
 MARGIN = 0.05  # part of the remaining time that a last, shortened cycle leaves to its evaluation
+TURNS = 40  # turns of a round's descent, fewer than which are not worth beginning
+RATE_OF_TURNS = 1e10  # multiplications in a second of those turns, on one core of a CPU, roughly
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,21 @@ class StreamOptions:
     first: int = 2
 
 
-def suits_streaming(problem: Problem, options: StreamOptions | None = None) -> bool:
-    """Whether the data are so many that cycles on batches come before rounds; `interpolate` has no loss to descend."""
-    many = problem.Xt.numel() > (options or StreamOptions()).entries
-    return many and not problem.interpolates and not problem.activation.is_linear
+def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | None = None) -> bool:
+    """Whether the data are too many for rounds of so many seconds; `interpolate` has no loss to descend.
+
+    Where an oracle is exact, rounds have no descent and are short.
+    """
+    if problem.interpolates or problem.activation.is_linear:
+        return False
+    long = descent_is_long(problem, first_neurons(problem), seconds) and not has_exact_oracle(problem.Xt)
+    return long or problem.Xt.numel() > (options or StreamOptions()).entries
+
+
+def descent_is_long(problem: Problem, neurons: int, seconds: float) -> bool:
+    """Whether TURNS turns of a round's descent take longer on a CPU, by their multiplications."""
+    turn = problem.samples * neurons * (0.5 * neurons + 2.0 * problem.Xt.shape[1])
+    return not problem.X.is_cuda and TURNS * turn > RATE_OF_TURNS * seconds
 
 
 class TwoLayerLoss:
@@ -179,7 +194,7 @@ class StreamSolver:
         start = torch.cat([part.flatten() for part in state.parts])[None]
         rate = RATE * float(state.parts[0].square().mean().sqrt())
         adam = Adam(lambda x: self._slope(x, shapes), start, AdamOptions(steps=steps, rate=rate))
-        while adam.steps_taken < steps and not budget.spent():
+        while adam.steps_taken < steps and budget.remaining() > self._closing:
             adam.iterate()
         ended = budget.seconds()
         self._pace = (ended - began) / max(1, adam.steps_taken)

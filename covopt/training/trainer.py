@@ -32,6 +32,10 @@ MEMORY_RESETS = 3
 WORK = 4e8
 """Multiplications after which a round ends and the loop may look at the batches; counted, and not timed, so that the
 same number of rounds is the same training on any machine."""
+TURNS, RATE_OF_TURNS = 200, 5e9
+"""Turns without which a training is not worth beginning, and the multiplications in a second of them, roughly."""
+NARROWEST, WIDEST = 40, 500
+"""Neurons of each hidden layer, where nobody says how many."""
 LARGEST = 10_000_000
 """Activations in one batch, at most (8 bytes each in float64, held twice)."""
 
@@ -159,11 +163,11 @@ def train_best(
     """The best of several trainings at one width: its weights, why it ended, the history, the costs of all starts.
 
     Args:
-        width: None takes 2 N, but at least 40 and at most 500.
+        width: None takes `default_width`.
         starts: networks from seeds `seed`, `seed` + 1, ...
         init: takes the place of the first start.
     """
-    width = default_width(problem) if width is None else width
+    width = default_width(problem, starts, budget.time_limit) if width is None else width
     first = 0 if init is None else 1
     found = train(
         problem,
@@ -176,9 +180,13 @@ def train_best(
     return found.best.weights, found.status, found.history, found.costs
 
 
-def default_width(problem: Problem) -> int:
-    """2 N, but at least 40 and at most 500."""
-    return max(40, min(500, 2 * problem.samples))
+def default_width(problem: Problem, starts: int, seconds: float) -> int:
+    """2 N, but at least 40 and at most 500, and fewer where TURNS turns of all starts would take longer on a CPU."""
+    width = max(NARROWEST, min(WIDEST, 2 * problem.samples))
+    most = math.inf if problem.X.is_cuda else RATE_OF_TURNS * seconds / TURNS / starts
+    while width > NARROWEST and work(problem, [width] * (problem.depth - 1)) > most:
+        width = max(NARROWEST, width // 2)
+    return width
 
 
 def initial(problem: Problem, widths: Widths, seed: int, scale: float | None = None) -> list[Tensor]:
