@@ -126,13 +126,14 @@ def test_the_records_are_those_of_the_weights() -> None:
     for network, start in zip(train_sgd(problem, starts, options)[0], starts, strict=True):
         course, cost = network.course, evaluate(problem, network.weights)
         assert course.steps[-1] == network.steps == network.options.steps
-        assert course.steps == sorted({0, *course.steps}) and set(course.steps) <= {0} | recorded_steps({50, 90})
+        assert course.steps == sorted({0, *course.steps})
+        assert set(course.steps) <= {0} | recorded_steps({50, 90})
         assert course.fits[-1] == pytest.approx(cost.fit, rel=1e-12)
         assert course.norms[-1] == pytest.approx(cost.norm, rel=1e-12)
+        assert course.accuracies[-1] == found_accuracy(problem, network.weights)
         for k, weights in ((0, start), (-1, network.weights)):
             for W, values in zip(weights, course.spectra[k], strict=True):
                 torch.testing.assert_close(values, torch.linalg.svdvals(W), rtol=1e-12, atol=1e-12)
-    assert found_accuracy(problem, network.weights) == course.accuracies[-1]
 
 
 def found_accuracy(problem: Problem, weights: list[torch.Tensor]) -> float:
@@ -147,5 +148,7 @@ def test_what_time_ends_comes_back_unfinished() -> None:
     starts = [he_start(problem, [4, 4], 0)] * 2
     (long, short), status = train_sgd(problem, starts, options, budget=Budget(0.3))
     assert status is Status.TIME_LIMIT
-    assert short.finished and not long.finished and 0 < long.steps < 10**7
+    assert short.finished
+    assert not long.finished
+    assert 0 < long.steps < 10**7
     assert long.course.steps[-1] <= long.steps

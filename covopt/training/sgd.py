@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from covopt.loop import Budget, Callback, Progress, Status, run
@@ -206,11 +205,9 @@ class _Group:
         self.width = max(max(widths) for widths in self._widths)
         self._batch = Batch(problem, self._widths, self.batch_size)
         x = self._batch.pack(starts)
-        self._sgd = SGD(
-            x,
-            *(x.new_tensor([[getattr(each, name)] for each in options]) for name in ("rate", "momentum")),
-            torch.tensor([[each.nesterov] for each in options], device=x.device),
-        )
+        rate, momentum = x.new_tensor([[[each.rate], [each.momentum]] for each in options]).unbind(1)
+        nesterov = torch.tensor([[each.nesterov] for each in options], device=x.device)
+        self._sgd = SGD(x, rate, momentum, nesterov)
         self._lam = x.new_tensor([[each.lam] for each in options])
         self._ends = torch.tensor([each.steps for each in options])
         self._rows = torch.arange(len(options))  # the networks still on their way
