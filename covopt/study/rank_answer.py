@@ -140,7 +140,7 @@ class Ranks:
         others: Mapping[str, Writer] | None = None,
     ) -> None:
         """Write ranks.json, cells.csv, networks.npz (c1_W1 is W_1 of the first network, start0_W1 its start of seed 0),
-        spectra.npz (c1_steps, and c1_W1: the singular values at each of them), problem.npz, figure.png, origin.json and
+        spectra.npz (c1_steps, and at each of them c1_fits, c1_norms, c1_accuracies and c1_W1, the singular values), problem.npz, figure.png, origin.json and
         the solver's runs, `references/1` say; force and others as for `Result.save`.
 
         Raises:
@@ -188,6 +188,8 @@ class Ranks:
         for place, cell in enumerate(self.cells, start=1):
             if cell.course is not None:
                 found[f"c{place}_steps"] = np.array(cell.course.steps)
+                for name in ("fits", "norms", "accuracies"):
+                    found[f"c{place}_{name}"] = np.array(getattr(cell.course, name), dtype=np.float64)
                 for layer, rows in enumerate(zip(*cell.course.spectra, strict=True), start=1):
                     found[f"c{place}_W{layer}"] = np.stack([values.numpy() for values in rows])
         return found

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LAYERS = 4
 """Layers whose spectra are drawn."""
+MINIMUM = 4
+"""The colour of the solver's network."""
 SMALLEST = 1e-8
 """Singular values below this part of |W| are not drawn."""
 
@@ -101,7 +103,7 @@ def _spectra(found: Ranks, layer: int) -> Panel:
     several = len(found.references) > 1
     for place, (lam, reference) in enumerate(found.references.items()):
         name = f"minimum, lam {lam:g}" if several else "minimum"
-        lines.append(_falling(name, reference.layers[layer - 1].values, "k:" if place == 0 else "k-.", 0))
+        lines.append(_falling(name, reference.layers[layer - 1].values, ":" if place == 0 else "-.", MINIMUM))
     return Panel(f"Spectrum of W{layer}", "i", "s_i / |W|", lines, logarithmic="y")
 
 

@@ -26,7 +26,7 @@ SAME_RANK = 0.1
 def title(s: Summary) -> str:
     """The question in a few words."""
     strengths = listed(f"{lam:g}" for lam in dict.fromkeys(cell["lam"] for cell in s["cells"]))
-    return f"{headline({**s, 'lam': None})}; lam {strengths}"
+    return headline({**s, "lam": 0.0}).replace(", lam 0,", f", lam {strengths},")
 
 
 def groups(s: Summary) -> list[list[Summary]]:
