@@ -22,7 +22,7 @@ from torch import Tensor
 
 from covopt.errors import ProblemError
 from covopt.model.problem import Problem
-from covopt.model.ranks import frobenius
+from covopt.model.ranks import frobenius, largest
 from covopt.model.weights import ROUNDING, Weights, inputs_from, preactivations, pulled_back
 
 
@@ -108,7 +108,7 @@ def _noise(
     c: float,
 ) -> Noise:
     """Of one layer, in numbers divided by the largest delta and h, so that float64 holds their squares."""
-    d, h = (float(each.abs().max()) or 1.0 for each in (delta, Zs))
+    d, h = (largest(each) or 1.0 for each in (delta, Zs))
     delta, H = delta / d, Zs / h
     squares = H.square().sum(dim=1)
     mean = delta.T @ H / len(H)
