@@ -20,7 +20,7 @@ from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE
 from covopt.model.problem import Problem
-from covopt.model.ranks import frobenius, tail
+from covopt.model.ranks import frobenius, largest, tail
 from covopt.model.weights import Weights, inputs_from, preactivations, pulled_back
 
 
@@ -105,12 +105,12 @@ def _chain(W: Float[Tensor, "n d"], G: Float[Tensor, "n d"], lam: float, batch: 
         return BatchBound(0.0, 0.0, 0.0, None, _rank(G), bound)
     W = W / size
     distance = tail(torch.linalg.svdvals(W), batch)
-    largest = float(G.abs().max())
+    steepest = largest(G)
     theorem = frobenius(G / (2.0 * lam * size) + W) if lam > 0.0 else math.inf
     theorem = theorem if math.isfinite(theorem) else None
-    if largest == 0.0:
+    if steepest == 0.0:
         return BatchBound(distance, 1.0, 1.0, theorem, 0, bound)
-    U, s, Vt = torch.linalg.svd(G / largest, full_matrices=False)
+    U, s, Vt = torch.linalg.svd(G / steepest, full_matrices=False)
     held = s > max(G.shape) * torch.finfo(G.dtype).eps * s[0]  # all of G but its rounding
     P, Q = U[:, held], Vt[held]
     projection = min(frobenius(W - P @ (P.T @ W)), frobenius(W - (W @ Q.T) @ Q))

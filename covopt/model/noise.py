@@ -22,7 +22,7 @@ from torch import Tensor
 
 from covopt.errors import ProblemError
 from covopt.model.problem import Problem
-from covopt.model.ranks import frobenius
+from covopt.model.ranks import frobenius, largest
 from covopt.model.weights import ROUNDING, Weights, inputs_from, preactivations, pulled_back
 
 
@@ -33,6 +33,7 @@ class Noise:
     Attributes:
         gradient: |grad L^lam|, of all samples.
         rms: (mean_S |grad L_S^lam|^2)^(1/2).
+        spread: (mean_S |grad L_S^lam - grad L^lam|^2)^(1/2), what batches alone move; rms^2 = gradient^2 + spread^2.
         floor: what the rms cannot fall below at weights of this norm and these inputs.
         deviation: (tr Sigma)^(1/2), of the gradients of single samples.
         decay: 2 lam |W|, the part of a step that is weight decay, in which the others are told.
@@ -40,6 +41,7 @@ class Noise:
 
     gradient: float
     rms: float
+    spread: float
     floor: float
     deviation: float
     decay: float
@@ -54,8 +56,12 @@ class Noise:
         if self._relative(0.0) is None:
             return None
         deviation = self._relative(self.deviation)
-        scale = None if deviation is None else _finite(deviation * deviation)
-        return {"rms": self._relative(self.rms), "floor": self._relative(self.floor), "scale": scale}
+        return {
+            "rms": self._relative(self.rms),
+            "spread": self._relative(self.spread),
+            "floor": self._relative(self.floor),
+            "scale": None if deviation is None else _finite(deviation * deviation),
+        }
 
     def _relative(self, value: float) -> float | None:
         return _finite(value / self.decay) if self.decay > 0.0 else None
@@ -102,7 +108,7 @@ def _noise(
     c: float,
 ) -> Noise:
     """Of one layer, in numbers divided by the largest delta and h, so that float64 holds their squares."""
-    d, h = (float(each.abs().max()) or 1.0 for each in (delta, Zs))
+    d, h = (largest(each) or 1.0 for each in (delta, Zs))
     delta, H = delta / d, Zs / h
     squares = H.square().sum(dim=1)
     mean = delta.T @ H / len(H)
@@ -110,7 +116,8 @@ def _noise(
     gradient = frobenius((d * h) * mean + 2.0 * problem.lam * W)
     deviation, decay = d * h * math.sqrt(variance), 2.0 * problem.lam * frobenius(W)
     floor = math.sqrt(c) * 2.0 * problem.lam * _outside(W, squares, Z / h)
-    return Noise(gradient, math.hypot(gradient, math.sqrt(c) * deviation), floor, deviation, decay)
+    spread = math.sqrt(c) * deviation
+    return Noise(gradient, math.hypot(gradient, spread), spread, floor, deviation, decay)
 
 
 def _outside(W: Float[Tensor, "n d"], squares: Float[Tensor, " N"], Z: Float[Tensor, "N n"]) -> float:

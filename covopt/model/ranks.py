@@ -23,10 +23,15 @@ RISE = 0.01
 """The rise of C, relative to C, that a layer of its functional rank is allowed."""
 
 
-def frobenius(values: Values) -> float:
+def largest(values: Float[Tensor, "*shape"]) -> float:
+    """The largest absolute entry, 0 of none."""
+    return float(values.abs().max()) if values.numel() else 0.0
+
+
+def frobenius(values: Float[Tensor, "*shape"]) -> float:
     """|W|_F of the singular values of W, or of its entries."""
-    largest = float(values.abs().max()) if len(values) else 0.0
-    return largest * float((values / largest).norm()) if largest > 0.0 else 0.0
+    size = largest(values)
+    return size * float((values / size).norm()) if size > 0.0 else 0.0
 
 
 def threshold_rank(values: Values, tolerance: float, norm: float | None = None) -> int:
@@ -45,8 +50,8 @@ def threshold_rank(values: Values, tolerance: float, norm: float | None = None) 
 
 def stable_rank(values: Values) -> float:
     """|W|_F^2 / s_1^2, from 1 to the rank, and 0 for W = 0."""
-    largest = float(values.max()) if len(values) else 0.0
-    return float((values / largest).square().sum()) if largest > 0.0 else 0.0
+    size = largest(values)
+    return float((values / size).square().sum()) if size > 0.0 else 0.0
 
 
 def tail(values: Values, r: int) -> float:
