@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from covopt.study.figures.paper_figure import PaperFigure, figure
     from covopt.study.jacobians import Spectra, jacobians, ntk, spectra
     from covopt.study.plateau import Plateau, plateau
+    from covopt.study.rank_answer import Ranks
+    from covopt.study.ranks import ranks
     from covopt.study.sweep import Sweep, sweep
 
 _HOMES = {
@@ -42,6 +44,8 @@ _HOMES = {
     "jacobians": "study.jacobians",
     "ntk": "study.jacobians",
     "spectra": "study.jacobians",
+    "Ranks": "study.rank_answer",
+    "ranks": "study.ranks",
     "Sweep": "study.sweep",
     "sweep": "study.sweep",
     "Comparison": "study.compare",
@@ -92,6 +96,7 @@ __all__ = [
     "Plateau",
     "ProblemError",
     "Progress",
+    "Ranks",
     "RecordError",
     "Result",
     "SigmaRank",
@@ -108,6 +113,7 @@ __all__ = [
     "load",
     "ntk",
     "plateau",
+    "ranks",
     "read_data",
     "sigma_rank",
     "solve",

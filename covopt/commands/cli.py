@@ -35,6 +35,7 @@ from covopt.commands.figure import figure_command
 from covopt.commands.figure2 import figure2_command
 from covopt.commands.forces import forces_command
 from covopt.commands.plateau import plateau_command
+from covopt.commands.ranks import ranks_command
 from covopt.commands.runs import show_command, verify_command
 from covopt.commands.solve import solve_command
 from covopt.commands.streams import reader_left, standard_streams
@@ -53,6 +54,7 @@ app.command("cprank")(cprank_command)
 app.command("compare")(compare_command)
 app.command("plateau")(plateau_command)
 app.command("depth")(depth_command)
+app.command("ranks")(ranks_command)
 app.command("sweep")(sweep_command)
 app.command("figure")(figure_command)
 app.command("figure2")(figure2_command)

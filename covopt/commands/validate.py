@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -46,6 +47,21 @@ Orbits = Annotated[
     ),
 ]
 
+_training = partial(typer.Option, rich_help_panel="Training")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the network was trained, by SGD at a constant rate."""
+
+    batch_size: Annotated[
+        int | None,
+        _training(help="Samples in a batch: tells a network that its batches move from an untrained one.", metavar="B"),
+    ] = None
+    rate: Annotated[float | None, _training(help="Learning rate; with --batch-size.", metavar="MU")] = None
+    steps: Annotated[int | None, _training(help="Steps of the training; with --batch-size.", metavar="T")] = None
+    momentum: Annotated[float, _training(help="Momentum; with --batch-size.", metavar="BETA")] = 0.0
+
 
 @dataclass(frozen=True)
 class Question(options.Question):
@@ -74,6 +90,7 @@ def validate_command(
     question: Question,
     width: Width = None,
     starts: Starts = None,
+    training: Training,
     solving: options.Solving,
     at: At = None,
     orbits: Orbits = None,
@@ -106,6 +123,7 @@ def validate_command(
                 dataset.Y,
                 **vars(question),
                 **vars(solving),
+                **vars(training),
                 width=width,
                 starts=starts,
                 callback=callback,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from covopt.study.figures import paper_figure as study_figures
     from covopt.verification import audits, stored, studies
     from covopt.verification import depths as depth_runs
+    from covopt.verification import ranks as rank_runs
     from covopt.verification import verify as checks
 else:
     torch, methods, provenance = lazy("torch"), lazy("covopt.methods"), lazy("covopt.io.provenance")
@@ -36,6 +37,7 @@ else:
     function_figures = lazy("covopt.report.function")
     depth_figures, svg = lazy("covopt.figures.depths"), lazy("covopt.report.svg")
     depth_runs = lazy("covopt.verification.depths")
+    rank_runs = lazy("covopt.verification.ranks")
     audits, checks = lazy("covopt.verification.audits"), lazy("covopt.verification.verify")
     matrices = lazy("covopt.matrices.answer")
     study_figure2 = lazy("covopt.study.figure2")
@@ -44,7 +46,7 @@ else:
 
 __all__ = [
     "Kind", "Pairs", "Summary", "audits", "checks", "depth_figures", "depth_runs", "drawing", "function_figures",
-    "matrices", "methods", "parts", "pictures", "provenance", "stored", "studies", "study_figure2", "study_figures",
+    "matrices", "methods", "parts", "pictures", "provenance", "rank_runs", "stored", "studies", "study_figure2", "study_figures",
     "svg", "torch", "widths",
 ]  # fmt: skip
 

@@ -251,7 +251,7 @@ def _strength(lam: object, loss: Loss) -> float:
         return 1.0
     if lam is None:
         raise ProblemError(f"The loss {loss.name} needs the strength of the penalty; give lam > 0.")
-    value = _number(lam, "lam")
+    value = as_number(lam, "lam")
     if value <= 0:
         raise ProblemError(f"lam is {value:g}; give lam > 0, or leave it out for the representation cost.")
     return _in_range(value, "lam")
@@ -266,7 +266,7 @@ def _depth(depth: object) -> int:
 
 
 def _amount_of_bias(bias: object) -> float:
-    value = _number(bias, "bias")
+    value = as_number(bias, "bias")
     if value < 0:
         raise ProblemError(f"The bias is {value:g}; give 0 (none) or more (1 is the usual one).")
     return _in_range(value, "The bias") if value else value
@@ -280,7 +280,12 @@ def _in_range(value: float, name: str) -> float:
     return value
 
 
-def _number(value: object, name: str) -> float:
+def as_number(value: object, name: str) -> float:
+    """A finite number; `name` says of what.
+
+    Raises:
+        ProblemError: for anything else.
+    """
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError) as error:

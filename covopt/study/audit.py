@@ -31,6 +31,7 @@ from covopt.model.weights import Cost, check_network, evaluate
 from covopt.result import Result
 from covopt.study import verdicts
 from covopt.study.audited import Audit
+from covopt.study.batches import batches_of, training_of
 from covopt.study.examination import dead, examine, inert_parts, residuals_of, unbalanced
 from covopt.study.function import checked_inputs, function_of
 from covopt.study.given import agreed_activation, weights_of
@@ -71,6 +72,10 @@ def validate(
     scalings: Scalings | None = None,
     at: object = None,
     orbits: object = None,
+    batch_size: int | None = None,
+    rate: float | None = None,
+    steps: int | None = None,
+    momentum: float = 0.0,
 ) -> Audit:
     """Whether a trained network is at the minimum of C + lam |W|^2 (or of |W|^2 at F = Y), and what it lacks.
 
@@ -92,6 +97,8 @@ def validate(
             max|X| and columns of mean 0 and deviation 1.
         at: inputs (M, n_0) at which the network is looked at as a function; None: X.
         orbits: the same inputs after a transformation, row by row, for the collapse of orbits in each layer.
+        batch_size, rate, steps, momentum: of the training by SGD at a constant rate, all of the first three or none:
+            then a network that moves because of its batches is told from one that is not trained to its end.
 
     Returns:
         The network's loss beside the lowest known, where training on leads, each hidden layer there, a better network
@@ -106,6 +113,11 @@ def validate(
     """
     if net is not None and (width is not None or starts is not None):
         raise ProblemError("width and starts are for the trainings without a network; leave them out, or the network.")
+    training = training_of(batch_size, rate, steps, momentum)
+    if net is None and training is not None:
+        raise ProblemError(
+            "batch_size, rate and steps are those of a given network; give the network, or leave them out."
+        )
     budget = Budget(time_limit)
     slope, given, stored = (None, None, torch.float64) if net is None else weights_of(net, bias)
     chosen = agreed_activation(activation, slope)
@@ -124,6 +136,7 @@ def validate(
     elsewhere, transformed = checked_inputs(problem, at, orbits)
     audit = Audit(problem, weights, cost, Result(problem, "cone", certify, seed), trained=trained, stored=stored)
     audit.at, audit.orbits = elsewhere, transformed
+    audit.batches = None if training is None else batches_of(problem, weights, training)
     audit.interrupted = trained is not None and trained.status is Status.INTERRUPTED
     if not audit.interrupted:
         _descend(audit, budget, scalings or (lambda: scalings_of(problem.X)))
@@ -184,7 +197,7 @@ def _examine(audit: Audit, options: SolveOptions) -> None:
     if audit.interrupted:
         options = replace(options, budget=Budget(0.0))
     proved = audit.reference.lower, audit.reference.certificate
-    losses = audit.losses
+    losses, moving = audit.losses, audit.moving
     for k, at in enumerate(examine(problem, end, proved, options), start=1):
         own = report(problem, weights, k, None, Certificate.NONE, at.facts.stationarity)
         facts = replace(own, gap=at.facts.gap, gap_certificate=at.facts.gap_certificate)
@@ -192,12 +205,13 @@ def _examine(audit: Audit, options: SolveOptions) -> None:
         whole, worst = unbalanced(weights, k)
         found = LayerAudit(facts, at.escape, at.solved, mergeable(weights, k), whole, worst, grown)
         missing = (
-            at.escape is not None
+            not moving
+            and at.escape is not None
             and grown is not None
             and verdicts.is_missing(at.escape.value, grown, losses.descended)
         )
         found = replace(found, missing=missing, dead=dead(problem, weights, k))
-        said = verdicts.of_layer(found, losses, last=k == problem.depth - 1, deep=problem.depth > 2)
+        said = verdicts.of_layer(found, losses, last=k == problem.depth - 1, deep=problem.depth > 2, moving=moving)
         audit.layers.append(replace(found, verdict=said))
         if at.grown is not None and grown is not None:
             _offer(audit, at.grown)

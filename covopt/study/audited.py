@@ -20,6 +20,7 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Cost, evaluate
 from covopt.result import Result
 from covopt.study import verdicts
+from covopt.study.batches import Batches
 from covopt.study.examination import is_constant
 from covopt.study.function import FunctionAudit
 from covopt.study.layer_audit import LayerAudit
@@ -56,6 +57,7 @@ class Audit:
         function: what the network is as a function; None where Ctrl-C came before.
         at: the inputs at which it is looked at as a function; None: those of the problem.
         orbits: these inputs after a transformation.
+        batches: what the batches of its training do to it; None where they are not known.
     """
 
     problem: Problem
@@ -78,6 +80,7 @@ class Audit:
     function: FunctionAudit | None = None
     at: Tensor | None = None
     orbits: Tensor | None = None
+    batches: Batches | None = None
 
     @property
     def loss(self) -> float:
@@ -110,7 +113,12 @@ class Audit:
     @property
     def finding(self) -> Finding:
         """The verdict as one word."""
-        return verdicts.finding(self.losses, any(layer.missing for layer in self.layers))
+        return verdicts.finding(self.losses, any(layer.missing for layer in self.layers), self.moving)
+
+    @property
+    def moving(self) -> bool:
+        """Whether its batches undo what training on would gain."""
+        return verdicts.is_moving(self.losses, self.batches)
 
     @property
     def stationary(self) -> bool:
@@ -127,7 +135,8 @@ class Audit:
         """In words."""
         last = self.problem.depth - 1
         missing = [verdicts.of_neuron(layer, layer.facts.layer == last) for layer in self.layers[::-1] if layer.missing]
-        return verdicts.of_network(self.losses, self.reference, missing, constant=self.constant, hint=self.hint)
+        losses, solved, hint = self.losses, self.reference, self.hint
+        return verdicts.of_network(losses, solved, missing, constant=self.constant, hint=hint, batches=self.batches)
 
     def summary(self) -> dict[str, object]:
         """The JSON of `covopt validate`; what is unknown or unproved is None."""
@@ -160,6 +169,7 @@ class Audit:
             "escape": record.known(self.escape_cost),
             "widths": [len(W) for W in self.weights[:-1]],
             "trained": None if self.trained is None else [record.known(cost) for cost in self.trained.starts],
+            **({"training": None, "kept": None, "noise": None} if self.batches is None else self.batches.summary()),
             "function": None if self.function is None else self.function.summary(),
             "solver": self.reference.summary(),
         }

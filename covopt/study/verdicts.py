@@ -6,15 +6,17 @@ Every sentence states a loss that was evaluated, what a search did or did not fi
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from torch import Tensor
 
-from covopt.errors import counted
-from covopt.io.numerals import down, percent_at_most, up
+from covopt.errors import counted, listed
+from covopt.io.numerals import down, percent, percent_at_most, up
 from covopt.loop import Certificate
 from covopt.result import Result
+from covopt.study.batches import Batches
 from covopt.study.layer_audit import LayerAudit
 
 # A loss within this of another, relative, is as good.
@@ -30,6 +32,7 @@ NOTABLE_PART = 1e-2
 NEARLY_ALL = 0.999
 # A loss above this many times another is given as a multiple.
 MULTIPLE = 10.0
+NOT_JUDGED = "Whether a neuron is missing is not judged while batches move the network."
 # Entries of a direction that are written out.
 WRITTEN = 6
 
@@ -39,6 +42,7 @@ class Finding(StrEnum):
 
     * minimum: within SAME of a proved lower bound.
     * best: no network better by more than SAME is known.
+    * moving: SGD at a constant rate keeps it moving, so that training on in the same way leads nowhere else.
     * untrained: training on gains more than TRAINED_GAIN.
     * near: trained, and within TRAINED_GAIN of the best known.
     * stuck: trained, further off, and a neuron lowers the loss where training on ends.
@@ -47,6 +51,7 @@ class Finding(StrEnum):
 
     MINIMUM = "minimum"
     BEST = "best"
+    MOVING = "moving"
     UNTRAINED = "untrained"
     NEAR = "near"
     STUCK = "stuck"
@@ -79,13 +84,15 @@ class Losses:
         return (self.loss - self.descended) / self.loss if self.loss > 0.0 else 0.0
 
 
-def finding(losses: Losses, missing: bool) -> Finding:
-    """Where the network is; `missing`: a neuron lowers the loss where training on ends."""
+def finding(losses: Losses, missing: bool, moving: bool = False) -> Finding:
+    """Where the network is; `missing`: a neuron lowers the loss where training on ends; `moving`: see `is_moving`."""
     loss, best, lower = losses.loss, losses.best, losses.lower
     if loss == 0.0 or (lower is not None and loss - lower <= SAME * loss):
         return Finding.MINIMUM
     if loss - best <= SAME * best:
         return Finding.BEST
+    if moving:
+        return Finding.MOVING
     if losses.gain > TRAINED_GAIN:
         return Finding.UNTRAINED
     if loss - best <= TRAINED_GAIN * best:
@@ -97,7 +104,12 @@ def is_stationary(found: Finding, missing: bool) -> bool:
     """Whether neither training on nor a neuron more lowers the loss, as far as was measured."""
     if found in (Finding.MINIMUM, Finding.BEST):
         return True
-    return found is not Finding.UNTRAINED and not missing
+    return found not in (Finding.UNTRAINED, Finding.MOVING) and not missing
+
+
+def is_moving(losses: Losses, batches: Batches | None) -> bool:
+    """Whether what training on would gain is what the batches of the training undo."""
+    return batches is not None and batches.move and losses.gain > SAME
 
 
 def is_missing(value: float, with_neuron: float, without: float) -> bool:
@@ -105,7 +117,7 @@ def is_missing(value: float, with_neuron: float, without: float) -> bool:
     return value > 1.0 + MISSING_VIOLATION and with_neuron < without * (1.0 - SAME)
 
 
-def of_layer(found: LayerAudit, losses: Losses, *, last: bool, deep: bool) -> str:
+def of_layer(found: LayerAudit, losses: Losses, *, last: bool, deep: bool, moving: bool = False) -> str:
     """The verdict on one hidden layer.
 
     Args:
@@ -113,9 +125,10 @@ def of_layer(found: LayerAudit, losses: Losses, *, last: bool, deep: bool) -> st
         losses: of the network.
         last: it is the last hidden layer, where a missing neuron is certain at first order.
         deep: there are other hidden layers, so its block was solved.
+        moving: the network moves because of its batches, so that no neuron is called missing.
     """
     facts, loss, said = found.facts, losses.descended, []
-    said.append(of_neuron(found, last))
+    said.append(NOT_JUDGED if moving and found.escape is not None else of_neuron(found, last))
     if deep and found.solved is not None:
         if found.solved < loss * (1.0 - SAME):
             said.append(f"Solving its block, the other layers fixed, lowers the loss to {found.solved:.8g}.")
@@ -137,7 +150,15 @@ def of_layer(found: LayerAudit, losses: Losses, *, last: bool, deep: bool) -> st
     return " ".join(said)
 
 
-def of_network(losses: Losses, reference: Result, missing: list[str], *, constant: bool, hint: str) -> str:
+def of_network(
+    losses: Losses,
+    reference: Result,
+    missing: list[str],
+    *,
+    constant: bool,
+    hint: str,
+    batches: Batches | None = None,
+) -> str:
     """The verdict on the network.
 
     Args:
@@ -146,8 +167,10 @@ def of_network(losses: Losses, reference: Result, missing: list[str], *, constan
         missing: what is said of each missing neuron.
         constant: whether its outputs are the same for all samples, which differ.
         hint: of another question that the network may answer; empty without one.
+        batches: of the training, where that is known.
     """
-    found, loss, best, lower = finding(losses, bool(missing)), losses.loss, losses.best, losses.lower
+    found = finding(losses, bool(missing), is_moving(losses, batches))
+    loss, best, lower = losses.loss, losses.best, losses.lower
     if loss == 0.0:
         return "At the minimum: the loss is 0, and no loss is below that."
     if found is Finding.MINIMUM and lower is not None:
@@ -159,6 +182,8 @@ def of_network(losses: Losses, reference: Result, missing: list[str], *, constan
             f" known; {_proved(reference, best)}."
         )
     said = [_whereabouts(found, losses, bool(missing)), *missing[:1]]
+    if batches is not None:
+        said = [_moving(losses, batches)] if found is Finding.MOVING else [*said, *_fading(found, batches)]
     if constant:
         said.append("Its outputs are the same for every sample.")
     if losses.reached is not None and losses.reached < losses.descended * (1.0 - SAME):
@@ -193,6 +218,32 @@ def _whereabouts(found: Finding, losses: Losses, missing: bool) -> str:
         f"Apart from the best known: {trained} and no single neuron is found to lower it, but the loss"
         f" {losses.loss:.8g} is {_above(losses.loss, best)}."
     )
+
+
+def _moving(losses: Losses, batches: Batches) -> str:
+    """That training on in the same way is of no use, and what is."""
+    at_least = "" if losses.finished else "at least "
+    batch = f"batches of {batches.batch_size}" if batches.batch_size > 1 else "single samples"
+    left = 0.0 if batches.kept is None else batches.kept
+    return (
+        "The network moves because of its batches; lower the rate or average the weights: gradients of"
+        f" {batch} are {listed_numbers(batches.rms)} times the decay 2 lam |W_l| (root mean square), the gradient of"
+        f" all samples {listed_numbers(batches.residuals)} times, and {left:.2g} of the start is left."
+        f" Descending without batches lowers the loss {losses.loss:.8g} by {at_least}{part(losses.gain)} to"
+        f" {losses.descended:.8g}."
+    )
+
+
+def _fading(found: Finding, batches: Batches) -> list[str]:
+    """Why a network whose batches move it is to be trained on all the same."""
+    if found is not Finding.UNTRAINED or batches.faded or batches.kept is None:
+        return []
+    return [f"Of its start {percent(batches.kept)} is left."]
+
+
+def listed_numbers(values: Sequence[float]) -> str:
+    """Numbers of the layers, in their order."""
+    return listed([f"{value:.2g}" for value in values])
 
 
 def of_neuron(found: LayerAudit, last: bool) -> str:

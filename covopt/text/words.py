@@ -153,6 +153,7 @@ def audit_pairs(s: Summary) -> Pairs:
         ("stationary", stationary(s)),
         ("residuals", f"{_residuals(s['residuals'])}  (of stationarity, for W_1 ... W_L)"),
         *([("precision", said)] if (said := precision(s)) else []),
+        *([("batches", said)] if (said := batches(s)) else []),
         ("inert", f"{inert}  (part of W_1 ... W_L without effect on the data)"),
     ]
     for layer in _mappings(s["layers"]):
@@ -177,10 +178,30 @@ def stationary(s: Summary) -> str:
         gain = _number(_mapping(s.get("descended")).get("gain"))
         trained = "" if gain is None else f"training on gains {percent(gain)}, and "
         return f"yes: {trained}no neuron was found that lowers the loss"
+    if s.get("finding") == "moving":
+        return "no: batches move it"
     if s.get("finding") == "untrained":
         return "no: training on lowers the loss"
     missing = [str(layer["layer"]) for layer in _mappings(s["layers"]) if layer.get("missing")]
     return f"no: a neuron is missing in hidden layer {', '.join(missing)}" if missing else "no"
+
+
+def batches(s: Summary) -> str:
+    """What the batches of a network's training do to it; empty where its training is not known."""
+    if not s.get("training"):
+        return ""
+    training, layers = _mapping(s["training"]), _mappings(s["noise"])
+    rms, floor = (", ".join(f"{_number(layer[name]) or 0.0:.2g}" for layer in layers) for name in ("rms", "floor"))
+    kept = _number(s["kept"])
+    left = (
+        ""
+        if kept is None
+        else f"; {kept:.2g} of the start is left after {counted(int(str(training['steps'])), 'step')}"
+    )
+    return (
+        f"of {training['batch_size']}: gradients of {rms} times 2 lam |W_l| (root mean square, for W_1 ... W_L), at"
+        f" least {floor} at weights of this size{left}"
+    )
 
 
 def precision(s: Summary) -> str:

@@ -1,5 +1,8 @@
 """Many networks of one problem as one batch: weights padded with zeros, one pass forward, one pass back.
 
+The passes are over all samples (`evaluate`), or over some of them, the same for every network (`slopes`): the first
+layer is one product in either case, and networks that differ in nothing but a rate see the same samples.
+
 A neuron of the padding has no incoming and no outgoing weight. Its gradient is then exactly zero, for every activation
 with sigma(0) = 0, so gradient methods leave it at zero and no mask is needed.
 
@@ -12,7 +15,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.model.problem import Problem
@@ -22,6 +25,8 @@ Widths = Sequence[int]
 
 KERNELS = 5e6
 """What a turn of a batch costs beside its arithmetic, in multiplications (1 ms: L-BFGS makes 200 small calls)."""
+AT_ONCE = 4_000_000
+"""Activations of a layer that `fits` holds at a time."""
 PASSES = 12
 """What the passes over one activation cost beside the products, in multiplications."""
 
@@ -36,9 +41,12 @@ class Batch:
         widths: n_1 ... n_{L-1} of each network.
         padded: the largest of each.
         parameters: P.
+
+    Args:
+        samples: how many `slopes` takes at a time; None: all, as `evaluate` needs.
     """
 
-    def __init__(self, problem: Problem, widths: Sequence[Widths]) -> None:
+    def __init__(self, problem: Problem, widths: Sequence[Widths], samples: int | None = None) -> None:
         self.problem, self.widths = problem, [list(w) for w in widths]
         self.padded = [max(layer) for layer in zip(*self.widths, strict=True)]
         sizes = [problem.X.shape[1], *self.padded, problem.Y.shape[1]]
@@ -46,7 +54,7 @@ class Batch:
         self._ends = torch.tensor([0] + [n * k for n, k in self._shapes]).cumsum(0).tolist()
         self.parameters: int = self._ends[-1]
         self._inputs = problem.Xt.T.contiguous()
-        self._forward = [problem.X.new_empty(len(self.widths), n, problem.samples) for n in self.padded]
+        self._forward = [problem.X.new_empty(len(self.widths), n, samples or problem.samples) for n in self.padded]
         self._backward = [torch.empty_like(buffer) for buffer in self._forward]
 
     def pack(self, networks: Sequence[Weights]) -> Float[Tensor, "B P"]:
@@ -72,28 +80,82 @@ class Batch:
         The number of rows may be smaller than that of the batch, not larger.
         """
         problem, W = self.problem, self._matrices(theta)
-        hidden, sigmas = self._hidden(W)
-        outputs = torch.baddbmm(problem.bias(problem.depth - 1) * W[-1][:, :, -1:], W[-1][:, :, :-1], sigmas[-1])
-        cost = problem.loss.value(outputs.mT, problem.Y) + problem.lam * theta.square().sum(dim=1)
+        hidden, sigmas = self._hidden(W, self._inputs)
+        outputs = self._outputs(W, sigmas[-1])
+        cost = problem.loss.value(outputs, problem.Y) + problem.lam * theta.square().sum(dim=1)
         gradient = (2.0 * problem.lam) * theta
-        parts = self._matrices(gradient)
-        M = problem.loss.gradient(outputs.mT, problem.Y).mT.contiguous()
+        self._back(W, hidden, sigmas, problem.loss.gradient(outputs, problem.Y), problem.Xt, gradient)
+        return cost, gradient
+
+    def slopes(
+        self, theta: Float[Tensor, "b P"], rows: Int[Tensor, " n"], lam: Float[Tensor, "b 1"]
+    ) -> Float[Tensor, "b P"]:
+        """d/dtheta of C + lam |theta|^2 for each network, C the mean over these samples alone, lam its own.
+
+        Args:
+            rows: numbers of samples, as many as the batch was made for.
+        """
+        problem, W = self.problem, self._matrices(theta)
+        Xt, Y = problem.Xt[rows], problem.Y[rows]
+        hidden, sigmas = self._hidden(W, Xt.T)
+        gradient = (2.0 * lam) * theta
+        self._back(W, hidden, sigmas, problem.loss.gradient(self._outputs(W, sigmas[-1]), Y), Xt, gradient)
+        return gradient
+
+    def fits(self, theta: Float[Tensor, "b P"]) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
+        """C over all samples, and the part of them whose largest output is where their largest target is."""
+        problem, W = self.problem, self._matrices(theta)
+        size, found = max(1, AT_ONCE // (len(theta) * max(self.padded))), []
+        for inputs in self._inputs.split(size, dim=1):
+            S = (W[0].flatten(0, 1) @ inputs).unflatten(0, W[0].shape[:2])
+            for layer in range(1, problem.depth):
+                S = problem.activation(S)
+                S = torch.baddbmm(problem.bias(layer) * W[layer][:, :, -1:], W[layer][:, :, :-1], S)
+            found.append(S.mT)
+        F = torch.cat(found, dim=1)
+        right = F.argmax(dim=2) == problem.Y.argmax(dim=1)
+        return problem.loss.value(F, problem.Y), right.to(F).mean(dim=1)
+
+    def spectra(self, theta: Float[Tensor, "b P"], widths: Sequence[Widths]) -> list[list[Tensor]]:
+        """The singular values of W_1 ... W_L of each row, falling, in float64; `widths` are the networks'."""
+        sizes = [[self.problem.X.shape[1], *each, self.problem.Y.shape[1]] for each in widths]
+        found: list[list[Tensor]] = [[] for _ in widths]
+        for layer, W in enumerate(self._matrices(theta)):
+            for row, values in enumerate(torch.linalg.svdvals(W.double()).cpu()):
+                found[row].append(values[: min(sizes[row][layer] + 1, sizes[row][layer + 1])])  # the rest is padding's
+        return found
+
+    def _outputs(self, W: list[Tensor], last: Float[Tensor, "b n k"]) -> Float[Tensor, "b k m"]:
+        bias = self.problem.bias(self.problem.depth - 1) * W[-1][:, :, -1:]
+        return torch.baddbmm(bias, W[-1][:, :, :-1], last).mT
+
+    def _back(
+        self,
+        W: list[Tensor],
+        hidden: list[Tensor],
+        sigmas: list[Tensor],
+        M: Float[Tensor, "b k m"],
+        Xt: Float[Tensor, "k d"],
+        gradient: Float[Tensor, "b P"],
+    ) -> None:
+        """Add dC/dtheta to `gradient`; M is dC/dF."""
+        problem, parts = self.problem, self._matrices(gradient)
+        M = M.mT.contiguous()
         for layer in range(problem.depth - 1, 0, -1):
             parts[layer][:, :, :-1] += torch.bmm(M, sigmas[layer - 1].mT)
             parts[layer][:, :, -1] += problem.bias(layer) * M.sum(dim=2)
-            M = torch.bmm(W[layer][:, :, :-1].mT, M, out=self._backward[layer - 1][: len(theta)])
+            M = torch.bmm(W[layer][:, :, :-1].mT, M, out=self._backward[layer - 1][: len(gradient)])
             M = problem.activation.pull_back(M, hidden[layer - 1])
-        parts[0] += (M.reshape(-1, problem.samples) @ problem.Xt).view(parts[0].shape)
-        return cost, gradient
+        parts[0] += (M.reshape(-1, len(Xt)) @ Xt).view(parts[0].shape)
 
-    def _hidden(self, W: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """What sigma' is read from, and sigma(Z_l), for the hidden layers; both (b, n_l, N)."""
+    def _hidden(self, W: list[Tensor], inputs: Float[Tensor, "d k"]) -> tuple[list[Tensor], list[Tensor]]:
+        """What sigma' is read from, and sigma(Z_l), for the hidden layers; both (b, n_l, k)."""
         problem, rows = self.problem, len(W[0])
         hidden, sigmas = [], []
         for layer, buffer in enumerate(self._forward):
             Z = buffer[:rows]
             if layer == 0:
-                torch.mm(W[0].reshape(-1, W[0].shape[2]), self._inputs, out=Z.view(-1, problem.samples))
+                torch.mm(W[0].reshape(-1, W[0].shape[2]), inputs, out=Z.view(-1, inputs.shape[1]))
             else:
                 torch.baddbmm(problem.bias(layer) * W[layer][:, :, -1:], W[layer][:, :, :-1], sigmas[-1], out=Z)
             # ReLU works in place: sigma(z) > 0 where z > 0.

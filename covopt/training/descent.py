@@ -1,4 +1,4 @@
-"""Adam and L-BFGS for a batch of independent functions: every row has its own memory, direction and line search.
+"""Adam, L-BFGS and SGD for a batch of independent functions: every row has its own memory, direction and line search.
 
 All rows go through the same operations at once.
 """
@@ -67,6 +67,49 @@ class Adam:
         self._second.mul_(BETAS[1]).addcmul_(g, g, value=1.0 - BETAS[1])
         spread = (self._second / (1.0 - BETAS[1] ** self.steps_taken)).sqrt_().add_(EPSILON)
         self.x.addcdiv_(self._first, spread, value=-o.rate * fall / (1.0 - BETAS[0] ** self.steps_taken))
+
+
+class SGD:
+    """SGD with momentum from each row of `start`, each row with its own rate and momentum.
+
+    v <- m v + g, x <- x - rate v; Nesterov's form is x <- x - rate (g + m v). This is PyTorch's `SGD` without
+    dampening, where g holds the penalty's part 2 lam x, PyTorch's weight_decay x.
+
+    Args:
+        start: points (B, P).
+        rate, momentum: of each row, (B, 1).
+        nesterov: which rows take Nesterov's form, (B, 1).
+
+    Attributes:
+        x: where the rows are (B, P).
+    """
+
+    def __init__(
+        self,
+        start: Float[Tensor, "B P"],
+        rate: Float[Tensor, "B 1"],
+        momentum: Float[Tensor, "B 1"],
+        nesterov: Bool[Tensor, "B 1"],
+    ) -> None:
+        self.x, self._rate, self._momentum = start.clone(), rate, momentum
+        self._ahead = torch.where(nesterov, momentum, torch.zeros_like(momentum))
+        self._v = torch.zeros_like(start)
+        self._heavy = bool((momentum != 0.0).any())
+
+    def iterate(self, g: Float[Tensor, "B P"]) -> None:
+        """A step with the gradients g."""
+        if not self._heavy:
+            self.x.addcmul_(self._rate, g, value=-1.0)
+            return
+        self._v.mul_(self._momentum).add_(g)
+        # Nesterov's g + m v, and v itself elsewhere.
+        step = torch.where(self._ahead > 0.0, torch.addcmul(g, self._ahead, self._v), self._v)
+        self.x.addcmul_(self._rate, step, value=-1.0)
+
+    def keep(self, rows: Bool[Tensor, " B"]) -> None:
+        """Go on with these rows alone."""
+        self.x, self._v = self.x[rows], self._v[rows]
+        self._rate, self._momentum, self._ahead = self._rate[rows], self._momentum[rows], self._ahead[rows]
 
 
 class BatchedLBFGS:

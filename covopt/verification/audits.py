@@ -26,6 +26,7 @@ from covopt.model.weights import evaluate
 from covopt.result import Result
 from covopt.study import verdicts
 from covopt.study.audited import BETTER, DESCENDED
+from covopt.study.batches import Batches, batches_of
 from covopt.study.examination import dead, is_constant, unbalanced
 from covopt.study.layer_audit import LayerAudit
 from covopt.study.verdicts import Losses
@@ -37,6 +38,8 @@ Sentences = Iterator[str]
 
 BALANCE = 1e-12
 """The unbalanced parts are at most 1, of sums of squares, whose order rounds them by no more than this."""
+NOISE = 1e-8
+"""Of sums over the samples in another order: a gradient of 0 is one of rounding only, relative to the largest."""
 LATER = ("finding", "descended", "constant", "hint", "stored", "rounded")
 """Entries that audits of before they trained on do not have."""
 
@@ -91,6 +94,7 @@ def audit(s: Summary, directory: Path, inner: Summary, result: Result, rounding:
         if not _earlier(s):
             yield from _parts(layer, problem, weights)
             yield from _gap(layer, problem, end, result, rounding)
+    yield from _batches(s, problem, weights, rounding)
     yield from functions.function(s, problem, weights, directory, rounding)
     if not _earlier(s):
         yield from _finding(s, inner, result)
@@ -163,20 +167,46 @@ def _gap(layer: Summary, problem: Problem, end: list[Tensor], result: Result, ro
         yield "audit.json states another gap of layer 1 than the network and the solver's bound give."
 
 
+def _batches(s: Summary, problem: Problem, weights: list[Tensor], rounding: float) -> Sentences:
+    """What the batches of the training do, as the network and what its user told of the training give it."""
+    told = Batches.from_summary(s)
+    if told is None:
+        if s.get("kept") is not None or s.get("noise") is not None:
+            yield "audit.json states the noise of batches, but no training that has any."
+        return
+    found = batches_of(problem, weights, told.training)
+    if not equal(found.kept, told.kept):
+        yield f"By its training the network keeps {found.kept} of its start, but audit.json states {told.kept}."
+    if len(found.noise) != len(told.noise):
+        yield "audit.json states the noise of another number of layers than the network has."
+        return
+    for layer, (ours, stated) in enumerate(zip(found.noise, told.noise, strict=True), start=1):
+        if not _same_noise(ours, stated):
+            yield f"audit.json states another noise of the batches in layer {layer} than the network has."
+
+
+def _same_noise(ours: Summary | None, stated: Summary | None) -> bool:
+    if ours is None or stated is None or ours.keys() != stated.keys():
+        return ours is None and stated is None
+    pairs = [(ours[name], stated[name]) for name in ours]
+    return all(a is b if a is None or b is None else abs(a - b) <= NOISE * max(abs(a), ours["rms"]) for a, b in pairs)
+
+
 def _finding(s: Summary, inner: Summary, result: Result) -> Sentences:
     """Missing neurons, the finding and the words, as these numbers give them."""
     told, lower = s["descended"], s["lower"]
     losses = Losses(s["loss"], told["loss"], told["finished"], s["best"], s["escape"], lower)
-    layers = [LayerAudit.from_summary(layer) for layer in s["layers"]]
+    layers, batches = [LayerAudit.from_summary(layer) for layer in s["layers"]], Batches.from_summary(s)
+    moving = verdicts.is_moving(losses, batches)
     for layer in layers:
         escape, grown = layer.escape, layer.grown
         missing = False
-        if escape is not None and grown is not None:
+        if not moving and escape is not None and grown is not None:
             missing = verdicts.is_missing(escape.value, grown, told["loss"])
         if layer.missing is not missing:
             yield f"audit.json states wrongly whether a neuron is missing in layer {layer.facts.layer}."
     missing, last = any(layer.missing for layer in layers), s["solver"]["depth"] - 1
-    finding = verdicts.finding(losses, missing)
+    finding = verdicts.finding(losses, missing, moving)
     if s["finding"] != finding or s["stationary"] is not verdicts.is_stationary(finding, missing):
         yield f"By its numbers the network's finding is {finding}, but audit.json states another."
     if not _worded(s):
@@ -184,10 +214,12 @@ def _finding(s: Summary, inner: Summary, result: Result) -> Sentences:
     solver = replace(result, cost=math.nan if inner["cost"] is None else inner["cost"])
     neurons = [verdicts.of_neuron(layer, layer.facts.layer == last) for layer in layers[::-1] if layer.missing]
     hint = s["hint"] or ""
-    if s["verdict"] != verdicts.of_network(losses, solver, neurons, constant=s["constant"], hint=hint):
+    said = verdicts.of_network(losses, solver, neurons, constant=s["constant"], hint=hint, batches=batches)
+    if s["verdict"] != said:
         yield "audit.json states another verdict than its numbers give."
     for layer in layers:
-        if layer.verdict != verdicts.of_layer(layer, losses, last=layer.facts.layer == last, deep=last > 1):
+        at = layer.facts.layer
+        if layer.verdict != verdicts.of_layer(layer, losses, last=at == last, deep=last > 1, moving=moving):
             yield f"audit.json states another verdict on layer {layer.facts.layer} than its numbers give."
 
 

@@ -30,6 +30,7 @@ from covopt.study.depth_answer import FILE, Depths, Family
 from covopt.study.depth_search import Member
 from covopt.study.width_search import cost_of
 from covopt.verification.stored import load as load_run
+from covopt.verification.studies import alike
 
 Summary = Mapping[str, Any]
 
@@ -90,7 +91,7 @@ def complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[st
     found = load(directory)
     summary = json.loads(record.as_json(found.summary()))
     for name in summary:
-        if name != "version" and not _alike(stated.get(name, ...), summary[name], rounding):
+        if name != "version" and not alike(stated.get(name, ...), summary[name], rounding):
             yield f"{FILE} states another {name} than its networks and proofs give."
     if stated.keys() - {record.KIND, "files"} != summary.keys():
         yield f"{FILE} does not hold what covopt stores in it."
@@ -126,19 +127,6 @@ def _family(told: Summary, arrays: Mapping[str, NDArray], results: Mapping[int, 
             raise ValueError(f"no network of rank {rank}")
         members[depth] = Member(cost_of(problem, weights), weights, "an earlier run")
     return Family(rank, members)
-
-
-def _alike(stated: object, found: object, rounding: float) -> bool:
-    """Whether two entries are the same but for the rounding of their numbers."""
-    if isinstance(found, dict):
-        same = isinstance(stated, dict) and stated.keys() == found.keys()
-        return same and all(_alike(stated[key], found[key], rounding) for key in found)  # type: ignore[index]
-    if isinstance(found, list):
-        same = isinstance(stated, list) and len(stated) == len(found)
-        return same and all(_alike(a, b, rounding) for a, b in zip(stated, found, strict=True))  # type: ignore[arg-type]
-    if isinstance(found, float) and isinstance(stated, float):
-        return math.isclose(stated, found, rel_tol=rounding, abs_tol=rounding * 1e-3)
-    return type(stated) is type(found) and stated == found
 
 
 def _near(stored: NDArray, found: NDArray) -> bool:

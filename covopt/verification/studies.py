@@ -127,6 +127,19 @@ def same(a: float, b: float, rounding: float) -> bool:
     return abs(a - b) <= rounding * abs(a)
 
 
+def alike(stated: object, found: object, rounding: float) -> bool:
+    """Whether two entries are the same but for the rounding of their numbers."""
+    if isinstance(found, dict):
+        same = isinstance(stated, dict) and stated.keys() == found.keys()
+        return same and all(alike(stated[key], found[key], rounding) for key in found)  # type: ignore[index]
+    if isinstance(found, list):
+        same = isinstance(stated, list) and len(stated) == len(found)
+        return same and all(alike(a, b, rounding) for a, b in zip(stated, found, strict=True))  # type: ignore[arg-type]
+    if isinstance(found, float) and isinstance(stated, float):
+        return math.isclose(stated, found, rel_tol=rounding, abs_tol=rounding * 1e-3)
+    return type(stated) is type(found) and stated == found
+
+
 def _gap(file: str, cost: float | None, lower: float | None, part: float | None) -> Sentences:
     expected = None if cost is None or lower is None or not cost > 0.0 else (cost - lower) / cost
     agrees = part == expected if part is None or expected is None else math.isclose(part, expected, abs_tol=SAME)

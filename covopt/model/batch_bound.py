@@ -1,0 +1,123 @@
+"""What one batch says about the rank of the weights: [GP22, Theorem 1] and its betters (MATH.md section 10).
+
+For every W, lam > 0 and batch S of B, trained or not, with G the gradient of the batch's loss without its penalty, P, Q
+the projections on the column and row space of G,
+
+    tail_B(W) <= min(|W - P W|, |W - W Q|) <= min_c |W - c G| <= |grad L_S^lam| / (2 lam),
+
+since rank G <= B: the first three come from a matrix of rank <= B near W, and c = -1/(2 lam) is one c.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from covopt.linalg.psd import RANK_RULE
+from covopt.model.problem import Problem
+from covopt.model.ranks import frobenius, largest, tail
+from covopt.model.weights import Weights, inputs_from, preactivations, pulled_back
+
+
+@dataclass(frozen=True)
+class BatchBound:
+    """The chain of one layer and one batch, relative to |W|_F; the first two are at most 1.
+
+    Attributes:
+        tail: tail_B(W) / |W|, the truth.
+        projection: the distance of W to the column or row space of the batch's gradient, the nearer one.
+        angle: sin of the angle between W and the gradient.
+        theorem: |grad L_S^lam| / (2 lam |W|), as in the paper: at 1 and above it says nothing. None for lam = 0.
+        gradient_rank: rank of the gradient, by the house's rule.
+        rank_bound: what it is at most: B, and `total_ranks`.
+    """
+
+    tail: float
+    projection: float
+    angle: float
+    theorem: float | None
+    gradient_rank: int
+    rank_bound: int
+
+    def summary(self) -> dict[str, float | None]:
+        """For JSON: the chain."""
+        return {"tail": self.tail, "projection": self.projection, "angle": self.angle, "theorem": self.theorem}
+
+
+def batch_bound(problem: Problem, weights: Weights, rows: Int[Tensor, " B"]) -> list[BatchBound]:
+    """The chain of each layer, l = 1 ... L, for the batch of these rows of the data; W = 0 has the chain 0, 0, 0.
+
+    Args:
+        problem: the question; lam = 0 is allowed here.
+        weights: W_1 ... W_L.
+        rows: the batch.
+
+    Raises:
+        ProblemError: for `interpolate`, which has no gradient.
+
+    Source: P1 ([GP22, Lemma 1] for any number of outputs) and P2 of MATH.md section 10; `theorem` is [GP22, (10)].
+    """
+    batch = replace(problem, X=problem.X[rows], Y=problem.Y[rows])
+    Z = preactivations(batch, weights)
+    deltas = pulled_back(batch, weights, Z, batch.loss.gradient(Z[-1], batch.Y))
+    gradients = [delta.T @ Zs for delta, Zs in zip(deltas, inputs_from(batch, Z), strict=True)]
+    bounds = [min(len(rows), most) for most in total_ranks(problem, weights)]
+    layers = zip(weights, gradients, bounds, strict=True)
+    return [_chain(W, G, problem.lam, len(rows), bound) for W, G, bound in layers]
+
+
+def total_ranks(problem: Problem, weights: Weights) -> list[int]:
+    """What the rank of any sum of gradients is at most, in each layer: they share a row or a column space.
+
+    In the first layer the rows of a gradient are in the span of the inputs [X, beta 1]; in the last one of
+    cross-entropy its columns sum to 0, since the derivatives of a sample's loss by its outputs do.
+
+    Source: P1 of MATH.md section 10.
+    """
+    most = [min(W.shape) for W in weights]
+    most[0] = min(most[0], _rank(problem.Xt))
+    if problem.loss.name == "cross_entropy":
+        most[-1] = min(most[-1], problem.Y.shape[1] - 1)
+    return most
+
+
+def least(chains: Sequence[BatchBound]) -> BatchBound:
+    """The best of several batches, number by number, each of which is a bound; the largest rank of a gradient."""
+    theorems = [each.theorem for each in chains if each.theorem is not None]
+    return BatchBound(
+        tail=chains[0].tail,
+        projection=min(each.projection for each in chains),
+        angle=min(each.angle for each in chains),
+        theorem=min(theorems, default=None),
+        gradient_rank=max(each.gradient_rank for each in chains),
+        rank_bound=chains[0].rank_bound,
+    )
+
+
+def _chain(W: Float[Tensor, "n d"], G: Float[Tensor, "n d"], lam: float, batch: int, bound: int) -> BatchBound:
+    size = frobenius(W)
+    if size == 0.0:
+        return BatchBound(0.0, 0.0, 0.0, None, _rank(G), bound)
+    W = W / size
+    distance = tail(torch.linalg.svdvals(W), batch)
+    steepest = largest(G)
+    theorem = frobenius(G / (2.0 * lam * size) + W) if lam > 0.0 else math.inf
+    theorem = theorem if math.isfinite(theorem) else None
+    if steepest == 0.0:
+        return BatchBound(distance, 1.0, 1.0, theorem, 0, bound)
+    U, s, Vt = torch.linalg.svd(G / steepest, full_matrices=False)
+    held = s > max(G.shape) * torch.finfo(G.dtype).eps * s[0]  # all of G but its rounding
+    P, Q = U[:, held], Vt[held]
+    projection = min(frobenius(W - P @ (P.T @ W)), frobenius(W - (W @ Q.T) @ Q))
+    direction = G / frobenius(G)
+    angle = frobenius(W - (W * direction).sum() * direction)
+    return BatchBound(distance, projection, angle, theorem, int(RANK_RULE.keeps(s).sum()), bound)
+
+
+def _rank(G: Float[Tensor, "n d"]) -> int:
+    return int(RANK_RULE.keeps(torch.linalg.svdvals(G)).sum())

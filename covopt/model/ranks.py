@@ -1,0 +1,125 @@
+"""How low is the rank of a matrix of weights: four measures of it, and what a decayed start gives (MATH.md section 10).
+
+Singular values are s_1 >= s_2 >= ..., |W|_F^2 = sum s_i^2. All sums of squares are of numbers divided by s_1, so that
+float64 holds them for weights of any size. W = 0 has rank 0 in every measure.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.errors import ProblemError
+from covopt.linalg.psd import RANK_RULE
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, inputs_from, preactivations
+
+Values = Float[Tensor, " r"]
+
+RISE = 0.01
+"""The rise of C, relative to C, that a layer of its functional rank is allowed."""
+
+
+def largest(values: Float[Tensor, "*shape"]) -> float:
+    """The largest absolute entry, 0 of none."""
+    return float(values.abs().max()) if values.numel() else 0.0
+
+
+def frobenius(values: Float[Tensor, "*shape"]) -> float:
+    """|W|_F of the singular values of W, or of its entries."""
+    size = largest(values)
+    return size * float((values / size).norm()) if size > 0.0 else 0.0
+
+
+def threshold_rank(values: Values, tolerance: float, norm: float | None = None) -> int:
+    """rank_tau(W) = #{i : s_i > tau |W|_F}, and 0 for W = 0.
+
+    Args:
+        values: singular values of W.
+        tolerance: tau >= 0.
+        norm: what to measure against in the place of |W|_F, such as the norm of the start, by which a matrix that has
+            decayed to nothing has rank 0.
+
+    Source: [GP22], 4.1, with the norm and the default of the authors' code.
+    """
+    return int((values > tolerance * (frobenius(values) if norm is None else norm)).sum())
+
+
+def stable_rank(values: Values) -> float:
+    """|W|_F^2 / s_1^2, from 1 to the rank, and 0 for W = 0."""
+    size = largest(values)
+    return float((values / size).square().sum()) if size > 0.0 else 0.0
+
+
+def tail(values: Values, r: int) -> float:
+    """tail_r(W) = (sum_{i > r} s_i^2)^(1/2), the Frobenius distance of W to the matrices of rank <= r.
+
+    Source: Eckart, Young, 1936.
+    """
+    return frobenius(values.sort(descending=True).values[r:])
+
+
+def predicted_rank(start_values: Values, kept: float, norm: float, tolerance: float) -> int:
+    """#{i : |kept| s_i(W_0) > tau |W_T|_F}: the rank that what is left of the start alone gives (a prediction).
+
+    Args:
+        start_values: singular values of the start W_0.
+        kept: what is left of it, as `Decay.kept`.
+        norm: |W_T|_F; W_T = 0 has rank 0.
+        tolerance: tau.
+
+    Source: P6 of MATH.md section 10.
+    """
+    return int((abs(kept) * start_values > tolerance * norm).sum()) if norm > 0.0 else 0
+
+
+def functional_ranks(problem: Problem, weights: Weights, rise: float = RISE) -> list[int]:
+    """Of each layer the least r whose best rank-r replacement, of this layer alone, raises C by at most `rise` C.
+
+    C_l(r) is the loss without its penalty after W_l gave way to its best approximation of rank r (truncated singular
+    value decomposition). It need not fall with r, so that r = 0, 1, 2, ... are tried one after another, and the answer
+    is the first with C_l(r) <= (1 + rise) C; later ones may be worse again. Directions that the house's rule for
+    numerical rank drops count as zero: the answer is at most that rank, also where C = 0 or rounding. For
+    `interpolate` a replacement counts where it answers the question: where its misfit is allowed.
+
+    Args:
+        problem: the question.
+        weights: W_1 ... W_L.
+        rise: relative to C.
+
+    Raises:
+        ProblemError: C is not finite.
+    """
+    Z = preactivations(problem, weights)
+    allowed = (1.0 + rise) * float(problem.loss.value(Z[-1], problem.Y))
+    if not math.isfinite(allowed):
+        raise ProblemError("The network's loss on these data is not finite; check its weights and the scale of X.")
+    inputs = inputs_from(problem, Z)
+    return [_functional_rank(problem, weights, layer, inputs[layer - 1], allowed) for layer in range(1, len(Z) + 1)]
+
+
+def _functional_rank(problem: Problem, weights: Weights, layer: int, Zs: Float[Tensor, "N d"], allowed: float) -> int:
+    U, s, Vt = torch.linalg.svd(weights[layer - 1], full_matrices=False)
+    most = int(RANK_RULE.keeps(s).sum())
+    Z = Zs.new_zeros(len(Zs), len(U))
+    for r in range(most):
+        if r > 0:
+            Z = Z + torch.outer(Zs @ Vt[r - 1], s[r - 1] * U[:, r - 1])
+        F = _outputs_above(problem, weights, layer, Z)
+        if problem.interpolates:
+            enough = problem.allows(float((F - problem.Y).abs().max()))
+        else:
+            enough = float(problem.loss.value(F, problem.Y)) <= allowed
+        if enough:
+            return r
+    return most
+
+
+def _outputs_above(problem: Problem, weights: Weights, layer: int, Z: Float[Tensor, "N n"]) -> Float[Tensor, "N nL"]:
+    """The outputs F of Z_l, l = `layer`."""
+    for above in range(layer, len(weights)):
+        Z = problem.appended(Z, above) @ weights[above].T
+    return Z

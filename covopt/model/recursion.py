@@ -1,0 +1,256 @@
+"""What gradient descent with weight decay forgets: how much of its start is left after T steps (MATH.md section 10).
+
+SGD with coupled decay (PyTorch's weight_decay is 2 lam), momentum beta and a gradient G_t of the batch:
+
+    v_{t+1} = beta v_t + G_t + 2 lam W_t,        W_{t+1} = W_t - mu v_{t+1},
+    Nesterov:                                    W_{t+1} = W_t - mu (G_t + 2 lam W_t + beta v_{t+1}).
+
+It is linear in (W, mu v) with coefficients that are numbers, not matrices: (W, mu v)_{t+1} = A (W, mu v)_t + c mu G_t,
+
+    A = [[1 - x, -beta], [x, beta]],  Nesterov: A = [[1 - x (1 + beta), -beta^2], [x, beta]],  x = 2 mu lam.
+
+So after T steps from v_0 = 0 the start has the factor kept = (A^T)_11, whatever the gradients were. That fails for
+methods that divide entry by entry (Adam, AdamW, RMSprop): they have no `Decay`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
+
+from covopt.errors import ProblemError
+
+Matrix = tuple[Decimal, Decimal, Decimal, Decimal]
+
+EXACT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""Powers of A lose a digit in ten squarings, and pass float64's range."""
+LONGEST = 10**12
+"""More steps than these nobody makes."""
+
+
+@dataclass(frozen=True)
+class Decay:
+    """SGD at a constant rate, with weight decay 2 lam.
+
+    Attributes:
+        rate: mu > 0.
+        lam: the strength of the penalty lam |W|^2, >= 0.
+        momentum: beta, 0 <= beta < 1 (PyTorch's, without dampening).
+        nesterov: whether momentum is Nesterov's.
+
+    Raises:
+        ProblemError: one of them is out of range.
+    """
+
+    rate: float
+    lam: float
+    momentum: float = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.rate) and self.rate > 0.0):
+            raise ProblemError(f"The rate is {self.rate:g}; give a number above 0.")
+        if not (math.isfinite(self.lam) and self.lam >= 0.0):
+            raise ProblemError(f"lam is {self.lam:g}; give 0 or more.")
+        if not 0.0 <= self.momentum < 1.0:
+            raise ProblemError(f"The momentum is {self.momentum:g}; give a number from 0 to below 1.")
+
+    def kept(self, steps: int) -> float:
+        """(A^T)_11, the factor of the start W_0 after T = `steps` steps: (1 - 2 mu lam)^T without momentum.
+
+        Raises:
+            ProblemError: steps < 0.
+        """
+        return float(self._power(steps)[0])
+
+    def memory(self, k: int) -> tuple[float, float]:
+        """(a_k, b_k): after k further steps W has the part a_k W + b_k v of the earlier W and velocity v.
+
+        Raises:
+            ProblemError: k < 0.
+        """
+        a, b, _, _ = self._power(k)
+        with localcontext(EXACT):
+            return float(a), float(b * Decimal(self.rate))
+
+    def steps_to(self, kept: float) -> int:
+        """The least T >= 0 with |kept(T)| <= kept.
+
+        With momentum and strong decay, x > (1 - beta^(1/2))^2, the start swings and comes back after that, smaller.
+
+        Raises:
+            ProblemError: kept is not above 0, or the start never fades that far (lam = 0, or 2 mu lam too large).
+        """
+        if not kept > 0.0:
+            raise ProblemError(f"The part of the start to keep is {kept:g}; give a number above 0.")
+        if kept >= 1.0:
+            return 0
+        trace, determinant = self._invariants()
+        swings = trace**2 < 4.0 * determinant or trace < 0.0 or determinant < 0.0
+        if not self._fades():
+            raise ProblemError(
+                "With this rate, lam and momentum the start never fades; give lam > 0, or a smaller rate."
+            )
+        return self._walk(kept) if swings else self._bisect(kept)
+
+    def _bisect(self, kept: float) -> int:
+        """Where both roots of A are real and positive, kept(T) falls with T."""
+        high = 1
+        while abs(self.kept(high)) > kept:
+            high *= 2
+            if high > LONGEST:
+                raise ProblemError(f"The start fades in more than {LONGEST:g} steps; give more rate, lam or --kept.")
+        low = high // 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if abs(self.kept(middle)) > kept else (low, middle)
+        return high
+
+    def _walk(self, kept: float) -> int:
+        """Where kept(T) changes its sign, it fades at least like (beta^(1/2))^T, so a step at a time is soon there."""
+        trace, determinant = self._invariants()
+        steps, before, now = 1, 1.0, self.kept(1)
+        while abs(now) > kept:
+            steps, before, now = steps + 1, now, trace * now - determinant * before
+        return steps
+
+    def _invariants(self) -> tuple[float, float]:
+        """Trace and determinant of A."""
+        a, b, c, d = self._matrix()
+        with localcontext(EXACT):
+            return float(a + d), float(a * d - b * c)
+
+    def _fades(self) -> bool:
+        """Whether A^T -> 0: |determinant| < 1 and |trace| < 1 + determinant (Jury's conditions)."""
+        a, b, c, d = self._matrix()
+        with localcontext(EXACT):
+            return abs(a * d - b * c) < 1 and abs(a + d) < 1 + a * d - b * c
+
+    def _matrix(self) -> Matrix:
+        """A, row by row."""
+        with localcontext(EXACT):
+            x, beta = 2 * Decimal(self.rate) * Decimal(self.lam), Decimal(self.momentum)
+            if self.nesterov:
+                return 1 - x * (1 + beta), -beta * beta, x, beta
+            return 1 - x, -beta, x, beta
+
+    def _power(self, steps: int) -> Matrix:
+        """A^T by squaring, in decimal numbers of 60 digits and any exponent."""
+        if steps < 0:
+            raise ProblemError(f"The number of steps is {steps}; give 0 or more.")
+        power: Matrix = (Decimal(1), Decimal(0), Decimal(0), Decimal(1))
+        square = self._matrix()
+        with localcontext(EXACT):
+            while steps:
+                if steps & 1:
+                    power = _times(power, square)
+                steps >>= 1
+                square = _times(square, square) if steps else square
+        return power
+
+
+def _times(A: Matrix, B: Matrix) -> Matrix:
+    a, b, c, d = A
+    e, f, g, h = B
+    return a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h
+
+
+@dataclass(frozen=True)
+class Past:
+    """A matrix of weights k = `ago` steps ago: its largest singular value, and that of its velocity v."""
+
+    ago: int
+    weights: float
+    velocity: float = 0.0
+
+
+@dataclass(frozen=True)
+class Window:
+    """How far back the weights remember, and the bound on their rank from the steps since.
+
+    Attributes:
+        steps: k, after which what is older is below the tolerance.
+        bound: rank_tau(W_T) <= min(k r, R), r the largest rank of one step's gradient and R that of any sum of them;
+            None where it is not proved, or is not below the width, so that it says nothing.
+    """
+
+    steps: int
+    bound: int | None
+
+    def summary(self) -> dict[str, int | None]:
+        """For JSON."""
+        return {"steps": self.steps, "bound": self.bound}
+
+
+def window(
+    decay: Decay,
+    *,
+    tolerance: float,
+    norm: float,
+    rank: int,
+    width: int,
+    total: int | None = None,
+    past: Sequence[Past] = (),
+    rho: float | None = None,
+) -> Window | None:
+    """The bound on the rank of W_T from the last k steps: with (a_k, b_k) = `decay.memory(k)`,
+
+        |a_k| |W_{T-k}|_2 + |b_k| |v_{T-k}|_2 <= tau |W_T|_F   implies   rank_tau(W_T) <= min(k r, R).
+
+    What W_T has of W_{T-k} and v_{T-k} is a_k W_{T-k} + b_k v_{T-k}, the rest is a sum U of k gradients of rank <= r,
+    and s_{i + rank U}(A + U) <= s_i(A) (Weyl).
+
+    Args:
+        decay: the recursion.
+        tolerance: tau > 0.
+        norm: |W_T|_F.
+        rank: r, at most the batch size.
+        width: the smaller side of W: a bound that is not below it is None.
+        total: R, where sums of gradients have less than full rank however many they are: rank [X, beta 1] in the first
+            layer, classes - 1 in the last of cross-entropy.
+        past: what is known of earlier weights, the start included where it is.
+        rho: |W_s|_F <= rho |W_T|_F at all earlier steps s, if that is known; then |v_s| <= 2 rho |W_T|_F / mu.
+
+    Returns:
+        The recorded k with the least bound, else the least k of the closed form with rho, else, without a bound, the
+        least k with |a_k| <= tau; None where the start never fades that far, or W_T = 0.
+
+    Source: P3, P4 and P7 of MATH.md section 10.
+    """
+    if not norm > 0.0:
+        return None
+    for each in sorted(past, key=lambda each: each.ago):
+        a, b = decay.memory(each.ago)
+        if abs(a) * each.weights + abs(b) * each.velocity <= tolerance * norm:
+            return Window(each.ago, _below(each.ago * rank, total, width))
+    try:
+        if rho is None:
+            return Window(decay.steps_to(tolerance), None)
+        steps = _closed(decay, tolerance / rho)
+    except ProblemError:
+        return None
+    return Window(steps, _below(steps * rank, total, width))
+
+
+def _closed(decay: Decay, ratio: float) -> int:
+    """A k with |a_k| + 2 |b_k| / mu <= ratio, the least where that falls with k; without momentum |a_k| <= ratio."""
+
+    def left(k: int) -> float:
+        a, b = decay.memory(k)
+        return abs(a) + 2.0 * abs(b) / decay.rate
+
+    high = max(1, decay.steps_to(ratio))
+    while left(high) > ratio:
+        high *= 2
+    low = 0 if left(0) > ratio else high - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if left(middle) > ratio else (low, middle)
+    return high
+
+
+def _below(bound: int, total: int | None, width: int) -> int | None:
+    bound = bound if total is None else min(bound, total)
+    return bound if bound < width else None
