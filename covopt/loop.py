@@ -93,6 +93,8 @@ def ignore_incumbent(cost: float, width: int) -> None:
     """Report nothing."""
 
 
+GRACE = 0.01
+"""The part of the time limit that tidying the answer may take beyond it."""
 FORGETTING = 0.9
 """What is left of a long turn in `Budget.pace` after each shorter one."""
 
@@ -146,6 +148,10 @@ class Budget:
     def spent(self) -> bool:
         """Whether the time limit is reached, or Ctrl-C came."""
         return interrupted() or self.seconds() >= self.time_limit
+
+    def overdue(self) -> bool:
+        """Whether the time is so far spent that what tidies the answer is to end too."""
+        return self.seconds() > (1.0 + GRACE) * self.time_limit
 
     def pace(self) -> Callable[[], bool]:
         """A `spent` for one loop, which also ends it where another of its longest turns would end too late."""

@@ -14,7 +14,8 @@ from covopt.certify.dual import Proof
 from covopt.deep.pruning import reduced
 from covopt.deep.representations import descend_best
 from covopt.deep.solver import DeepOptions, DeepSolver
-from covopt.loop import Status, run
+from covopt.deep.stream import DeepStream, suits_few_samples
+from covopt.loop import Progress, Status, run
 from covopt.model.problem import Problem
 from covopt.model.units import Units
 from covopt.model.weights import Weights, evaluate
@@ -88,7 +89,7 @@ def _streamed(problem: Problem, options: SolveOptions) -> Attempt:
     units = Units.of(problem)
     outcome = run(StreamSolver(units.problem, seed=options.seed), budget, _within(units, options).callback)
     found = outcome.state
-    weights = reduced(units.problem, found.weights())
+    weights = reduced(units.problem, found.weights(), budget.overdue)
     inner = Attempt(weights, outcome.status, outcome.history, proof, [found.cost])
     first = _outward(units, inner, problem, options)
     if outcome.status is not Status.CONVERGED or budget.spent():
@@ -98,8 +99,7 @@ def _streamed(problem: Problem, options: SolveOptions) -> Attempt:
     cycles = outcome.history[-1].iteration
     left = replace(budget, max_iterations=budget.max_iterations - cycles)
     rounds = _rounds(problem, replace(options, budget=left), first.weights[0])
-    later = [replace(line, iteration=cycles + 1 + line.iteration) for line in rounds.history]
-    history = [*first.history, *later]
+    history = _after(first.history, rounds.history)
     kept = rounds if rounds.starts[0] < first.starts[0] else first
     return replace(rounds, weights=kept.weights, history=history, starts=kept.starts)
 
@@ -115,11 +115,10 @@ def _rounds(problem: Problem, options: SolveOptions, init: Tensor | None) -> Att
         status = Status.TIME_LIMIT if first.status is Status.CONVERGED else first.status
         return replace(first, weights=simple, status=status, starts=[cost])
     again = Alternation(problem, options, simple[0]).solve()
-    later = [replace(line, iteration=first.history[-1].iteration + 1 + line.iteration) for line in again.history]
     known = [proof for proof in (first.proof, again.proof) if proof is not None]
     kept = again.weights if again.starts[0] <= cost else simple
     best = max(known, key=lambda proof: proof.lower, default=None)
-    history = [*first.history, *later]
+    history = _after(first.history, again.history)
     return replace(again, weights=kept, history=history, proof=best, starts=[min(again.starts[0], cost)])
 
 
@@ -136,11 +135,22 @@ def _deep(problem: Problem, options: SolveOptions) -> Attempt:
     effort, units = DeepOptions(starts=options.starts or DRAWS), Units.of(problem)
     inner, proof = _within(units, options), _from_data(problem, options)
     enough = 0.0 if proof is None else proof.lower / units.cost / (1.0 - options.gap)
+    before: list[Progress] = []
+    if inner.init is None and suits_few_samples(units.problem, options.budget.time_limit, effort.batch):
+        streamed = run(DeepStream(units.problem, effort, inner.seed, inner.max_width), inner.budget, inner.callback)
+        before, effort = streamed.history, DeepOptions(starts=0)
+        inner = replace(inner, init=streamed.state.best)
     solver = DeepSolver(units.problem, effort, inner.seed, inner.init, inner.max_width, enough)
     outcome = run(solver, inner.budget, inner.callback)
-    best = reduced(units.problem, outcome.state.best)
-    attempt = Attempt(best, outcome.status, outcome.history, proof, outcome.state.costs)
-    return _outward(units, attempt, problem, options)
+    best = reduced(units.problem, outcome.state.best, inner.budget.overdue)
+    history = _after(before, outcome.history)
+    return _outward(units, Attempt(best, outcome.status, history, proof, outcome.state.costs), problem, options)
+
+
+def _after(first: list[Progress], later: list[Progress]) -> list[Progress]:
+    """One history of two solves, one after the other."""
+    done = first[-1].iteration + 1 if first else 0
+    return [*first, *(replace(line, iteration=done + line.iteration) for line in later)]
 
 
 def _within(units: Units, options: SolveOptions) -> SolveOptions:

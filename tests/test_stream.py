@@ -12,7 +12,11 @@ import torch.multiprocessing
 from torch import Tensor
 
 import covopt
+from covopt import loop
 from covopt.certify import spectral
+from covopt.deep import stream as deep_stream
+from covopt.deep.solver import DeepOptions
+from covopt.deep.stream import DeepStream, few_samples, suits_few_samples
 from covopt.loop import Budget, run
 from covopt.model.chunks import Samples, all_reduced
 from covopt.model.problem import Problem, make_problem
@@ -88,11 +92,51 @@ def test_the_start_follows_the_scale_of_the_data() -> None:
 
 def test_which_data_are_streamed() -> None:
     problem = made(20)
-    assert suits_streaming(problem, StreamOptions(entries=100))
-    assert not suits_streaming(problem)
-    assert not suits_streaming(
-        replace(problem, loss=covopt.model.loss.parse_loss("interpolate")), StreamOptions(entries=1)
-    )
+    assert suits_streaming(problem, 300.0, StreamOptions(entries=100))
+    assert not suits_streaming(problem, 300.0)
+    exact_fits = replace(problem, loss=covopt.model.loss.parse_loss("interpolate"))
+    assert not suits_streaming(exact_fits, 1e-9, StreamOptions(entries=1))
+    # Too little time for rounds; but not where an oracle is exact, which needs no descent.
+    many = made(5000)
+    assert suits_streaming(many, 1.0)
+    assert not suits_streaming(many, 300.0)
+    assert not suits_streaming(replace(many, X=many.X[:, :1]), 1e-9)
+
+
+def test_a_loop_ends_before_a_turn_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock[0])
+    budget = Budget(time_limit=10.0, started=0.0)
+    ends, short = budget.pace(), budget.pace()
+    for now in (0.0, 1.0, 4.5, 6.0):
+        clock[0] = now
+        assert not ends()
+    clock[0] = 7.0  # the longest turn took 3.5 seconds, two shorter ones ago
+    assert not ends()
+    clock[0] = 8.0
+    assert ends()
+    assert not short()  # another loop, which has had no turn
+    clock[0] = 9.9
+    assert not budget.spent()
+    assert short()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_deep_network_of_few_samples_descends_on_all(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = replace(made(1500, loss), depth=3)
+    assert suits_few_samples(problem, 1.0, 24)
+    assert not suits_few_samples(problem, 1e4, 24)
+    few = few_samples(problem, 0.2, 4, seed=3)
+    assert 200 <= few.samples < 1500
+    rows = (few.X[:, None] == problem.X).all(dim=2)
+    assert bool((rows.sum(dim=1) == 1).all())
+    assert torch.equal(few.Y, problem.Y[rows.int().argmax(dim=1)])
+    monkeypatch.setattr(deep_stream, "WHOLE", 0.0)  # or passes over samples as few as these come next
+    solver = DeepStream(problem, DeepOptions(starts=4, batch=4))
+    first = run(solver, Budget(60.0, max_iterations=0)).state
+    last = run(DeepStream(problem, DeepOptions(starts=4, batch=4)), Budget(60.0, max_iterations=2)).state
+    assert last.cost == evaluate(problem, last.best).total
+    assert last.cost < first.cost == evaluate(problem, first.best).total
 
 
 def test_the_spectral_bound_of_tall_data() -> None:

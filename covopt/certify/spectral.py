@@ -92,7 +92,8 @@ def spectral_bound(
         problem: the question.
         options: how hard to work.
         rank: bound only networks with at most so many neurons in the last hidden layer; None: all.
-        stop: asked between two lines of cross_entropy, whose lines take long; once it says so, no line is added.
+        stop: asked between two lines of cross_entropy, whose lines take long, and between the pairs of samples of
+            exact fits; once it says so, none is added.
     """
     return spectral_lines(problem, options, rank, stop)[0]
 
@@ -114,7 +115,7 @@ def spectral_lines(
         values.append(value)
         lines += found
     if problem.interpolates:
-        values.append(problem.depth * _power(_steepest_pair(problem, X, Y), problem.depth))
+        values.append(problem.depth * _power(_steepest_pair(problem, X, Y, stop), problem.depth))
     return max(0.0, max(values) * (1.0 - SLACK) - UNDERFLOW), lines
 
 
@@ -311,8 +312,10 @@ def least_of_lines(lines: dict[float, Line], penalty: Callable[[Tensor], Tensor]
     return float(best[interval]), held if held > 0.0 else thetas[1]
 
 
-def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor) -> float:
+def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor, stop: Callable[[], bool]) -> float:
     """max |y_i - y_j| / |x_i - x_j| over the first rows, and the origin if beta = 0; infinite where only x agrees.
+
+    A maximum over fewer pairs, where `stop` ended it, is a bound too.
 
     The targets' distances are less what two misfits may take away.
     """
@@ -322,6 +325,8 @@ def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor) -> float:
     missed = 2.0 * problem.allowed_misfit * math.sqrt(Y.shape[1])
     best = 0.0
     for i in range(len(X) - 1):
+        if i and stop():
+            break
         near = _lengths(X[i + 1 :] - X[i])
         # The slack pays for the rounding of both lengths.
         far = (_lengths(Y[i + 1 :] - Y[i]) * (1.0 - SLACK) - missed).clamp_min(0.0)

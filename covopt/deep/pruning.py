@@ -5,7 +5,8 @@ Two layers have more to go by (shallow/networks.py): there, what is left is opti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -51,19 +52,37 @@ def balanced(weights: Weights) -> list[Tensor]:
     return current
 
 
-def reduced(problem: Problem, weights: Weights) -> list[Tensor]:
-    """The network without dead neurons and with aligned ones merged, wherever the cost does not rise."""
+def reduced(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor]:
+    """The network without dead neurons and with aligned ones merged, wherever the cost does not rise.
+
+    Args:
+        problem: the question.
+        weights: W_1 ... W_L.
+        stop: asked before each try; once it says so, there is no other.
+    """
     best = _better(problem, list(weights), balanced(weights))
     for layer in range(1, problem.depth):
-        for cosine in COSINES:
-            incoming, outgoing = parts(best, layer)
-            if len(incoming) > 1 and bool((incoming.norm(dim=1) * outgoing.norm(dim=1) > 0).any()):
-                merged = merge(incoming, outgoing, cosine)
-                best = _smaller(problem, best, with_parts(best, layer, *merged.balanced()), layer)
-        for part in SMALL:
-            best = _smaller(problem, best, _without_small(best, layer, part), layer)
+        for smaller in _smaller_layers(layer):
+            if stop():
+                return best
+            best = _smaller(problem, best, smaller(best), layer)
         best = _without_dead_layer(problem, best, layer)
     return best
+
+
+def _smaller_layers(layer: int) -> Iterator[Callable[[Weights], list[Tensor]]]:
+    """Ways to make hidden layer `layer` smaller, the harmless first."""
+    for cosine in COSINES:
+        yield partial(_merged, layer=layer, cosine=cosine)
+    for part in SMALL:
+        yield partial(_without_small, layer=layer, part=part)
+
+
+def _merged(weights: Weights, layer: int, cosine: float) -> list[Tensor]:
+    incoming, outgoing = parts(weights, layer)
+    if len(incoming) < 2 or not bool((incoming.norm(dim=1) * outgoing.norm(dim=1) > 0).any()):
+        return list(weights)
+    return with_parts(weights, layer, *merge(incoming, outgoing, cosine).balanced())
 
 
 def mergeable(weights: Weights, layer: int, cosine: float = 1e-6) -> list[list[int]]:

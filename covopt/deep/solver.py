@@ -59,7 +59,7 @@ class DeepOptions:
     """How the effort is spent.
 
     Attributes:
-        starts: networks drawn in all.
+        starts: networks drawn in all; 0: the given network is improved, and there are no others.
         batch: of them, explored together.
         widening: neurons added to each hidden layer of copies of the best network, relative to its width, and their
             strength, relative to the layer's root mean square.
@@ -136,11 +136,11 @@ class DeepSolver:
             self._keep(state, given)
             state.networks[0], state.pool = given, [0]
             state.costs = [self._cost(given)]
-        if state.cost > self._enough:
+        if state.cost > self._enough and self.options.starts:
             with budget.phase("first networks"):
                 self._begin(state, budget)
         elif self.problem.interpolates:
-            self._keep(state, nearest_fit(self.problem, state.best, budget.spent))
+            self._keep(state, nearest_fit(self.problem, state.best, budget.pace()))
         return state
 
     def step(self, state: State, budget: Budget) -> State:
@@ -202,7 +202,7 @@ class DeepSolver:
         first, options = len(state.costs), self.options
         numbers = range(first, min(first + options.batch, options.starts))
         draws = [self._draw(k) for k in numbers]
-        found = descend(self._smooth, draws, EXPLORING, budget.spent)
+        found = descend(self._smooth, draws, EXPLORING, budget.pace())
         value = {k: evaluate(self._smooth, weights).total for k, weights in zip(numbers, found, strict=True)}
         for weights in found:
             fitted = fit_exactly(self.problem, weights) if self.problem.interpolates else weights
@@ -224,13 +224,13 @@ class DeepSolver:
             state.ranks = range(1, min(RANKS, self._most_ranks()) + 1)
         simple = list(filter(self._narrow, simple_networks(self.problem)))
         generator = torch.Generator().manual_seed(self._seed)
-        for weights in short_descents(self.problem, simple, generator, budget.spent, self._max_width):
+        for weights in short_descents(self.problem, simple, generator, budget.pace(), self._max_width):
             self._keep(state, weights)
 
     def _build(self, state: State, budget: Budget) -> None:
         """Networks of several ranks, ends first; more of them, should the highest rank promise the most."""
-        width = min(self._usual_width(), self._max_width or self._usual_width())
-        found = ends_first(self.problem, state.ranks, width, self._seed, budget.spent)
+        width = min(usual_width(self.problem), self._max_width or usual_width(self.problem))
+        found = ends_first(self.problem, state.ranks, width, self._seed, budget.pace())
         found = [each for each in found if self._narrow(each.weights)][:BUILT]
         for each in found:
             self._keep(state, each.weights)
@@ -286,9 +286,9 @@ class DeepSolver:
     def _descend(self, networks: list[list[Tensor]], options: HomotopyOptions, budget: Budget) -> list[list[Tensor]]:
         """Descents of the loss itself; for `interpolate` with a falling penalty, which end at an exact fit."""
         if not self.problem.interpolates:
-            return descend(self.problem, networks, options, budget.spent)
+            return descend(self.problem, networks, options, budget.pace())
         effort = ExactOptions(options, self._generator, self._max_width)
-        return [descend_exactly(self.problem, weights, effort, budget.spent) for weights in networks]
+        return [descend_exactly(self.problem, weights, effort, budget.pace()) for weights in networks]
 
     def _cost(self, weights: Weights) -> float:
         """The cost; for `interpolate` with what the misfit may have saved, and infinite where that is too much."""
@@ -317,16 +317,13 @@ class DeepSolver:
     def _narrow(self, weights: Weights) -> bool:
         return self._max_width is None or max(len(W) for W in weights[:-1]) <= self._max_width
 
-    def _usual_width(self) -> int:
-        return round(max(10.0, 2.0 * self.problem.Y.shape[1], 3.0 * math.sqrt(self.problem.samples)))
-
     def _most_ranks(self) -> int:
         """No more dimensions than of the inputs or of the outputs, and one for their mean."""
         return min(self.problem.samples, self.problem.X.shape[1], self.problem.Y.shape[1]) + 1
 
     def _draw(self, number: int) -> list[Tensor]:
         """A start: narrow and small, since the lowest minima, of low rank, are met more often from there."""
-        width = round(self._usual_width() * SPREAD[number % len(SPREAD)])
+        width = round(usual_width(self.problem) * SPREAD[number % len(SPREAD)])
         widths = [min(width, self._max_width or width)] * (self.problem.depth - 1)
         # What a signal is worth behind L layers is as at depth 3, at which the scales were chosen.
         scale = SCALES[number % len(SCALES)] ** (3.0 / self.problem.depth)
@@ -336,6 +333,11 @@ class DeepSolver:
         """A copy with more neurons in each hidden layer, relative to its width."""
         more = [math.ceil(part * len(W)) for W in weights[:-1]]
         return widened(weights, more, strength, self._generator, self._max_width)
+
+
+def usual_width(problem: Problem) -> int:
+    """Neurons of a hidden layer of a draw."""
+    return round(max(10.0, 2.0 * problem.Y.shape[1], 3.0 * math.sqrt(problem.samples)))
 
 
 def _mixed(seed: int, number: int) -> int:

@@ -42,9 +42,9 @@ EXACTLY, ROUGHLY = (0.5, 60), (0.25, 6)
 def from_two_layers(problem: Problem, budget: Budget, seed: int) -> list[list[Tensor]]:
     """The answer of two layers, deepened in every way, the cheapest first; none of data that are streamed."""
     shallow = at_depth(problem, 2)
-    if suits_streaming(shallow):
-        return []
     share, rounds = EXACTLY if problem.interpolates else ROUGHLY
+    if suits_streaming(shallow, share * budget.time_limit):
+        return []
     limit = budget.seconds() + min(budget.remaining(), share * budget.time_limit)
     options = SolveOptions(replace(budget, time_limit=limit, max_iterations=rounds), certify="none", seed=seed)
     return deepened(shallow, Alternation(shallow, options).solve().weights, problem)

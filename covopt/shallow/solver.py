@@ -81,8 +81,6 @@ SMOOTHING_GAIN = 5e-4
 SETTLED, SETTLED_EXACTLY = 1e-3, 1.0
 """No descent once the last violation is below this; the second for `interpolate`, whose multiplier follows a master's
 exact dual point."""
-GRACE = 0.01
-"""Merging may end this much after the time limit, relative."""
 RELATIVE_TOLERANCE, LARGEST_TOLERANCE, SMALLEST_TOLERANCE = 0.05, 1e-3, 1e-12
 """The master's tolerance relative to the last violation, and its bounds."""
 
@@ -224,7 +222,7 @@ class ShallowSolver:
         if self._incumbent is not None and self._incumbent.cost < network.cost:
             network = self._incumbent
         with budget.phase("merging"):
-            found = self._networks.reduced(network, lambda: budget.seconds() > (1.0 + GRACE) * budget.time_limit)
+            found = self._networks.reduced(network, budget.overdue)
         scale = self.units.weights
         outward = Network(scale * found.U, scale * found.V, scale * found.b, torch.inf)
         outward.cost = evaluate(self._original, outward.weights()).total

@@ -33,7 +33,13 @@ def panels(found: Ranks) -> list[Panel]:
         up = f"rank of W{layer} at {tolerance:g}"
         shown += [
             Panel("Against epochs", "epochs", up, _against_epochs(settings, layer, tolerance), logarithmic="x"),
-            Panel("Against what is left", "kept of the start", up, _against_kept(settings, layer, tolerance), logarithmic="x"),
+            Panel(
+                "Against what is left",
+                "kept of the start",
+                up,
+                _against_kept(settings, layer, tolerance),
+                logarithmic="x",
+            ),
         ]
     depth = found.problem.depth
     layers = sorted({1, *range(max(2, depth - LAYERS + 2), depth + 1)})

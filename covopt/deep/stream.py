@@ -1,0 +1,173 @@
+"""Deep networks on more samples than whole passes suit: solved on few of them, then trained on batches of all.
+
+A draw descends for hundreds of turns, each a pass over all samples. Where that takes longer than there is time, the
+whole search (solver.py) is for a random part of the samples, so small that it fits, with widths to match. The network
+that it ends with then descends on all: cycles of Adam over random batches in float32, each twice as long as the one
+before, as for two layers (shallow/stream.py). What the cycles leave is improved on all samples, should time be left.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from covopt.deep.pruning import reduced
+from covopt.deep.solver import DeepOptions, DeepSolver, usual_width
+from covopt.loop import Budget, Progress, Status, run
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, evaluate
+from covopt.training.batch import Batch, work
+from covopt.training.descent import Adam, AdamOptions
+
+TURNS = 200  # turns that a batch of draws descends, roughly
+RATE_OF_TURNS = 3e9  # their multiplications in a second on one core of a CPU, roughly
+SHARE = 0.3  # of the time that the search on few samples may take
+WHOLE = 0.25  # of what is left, within which so many turns on all samples make batches needless
+FEWEST = 200  # samples, of which a part is taken
+FEWEST_STEPS = 100  # of a cycle
+RATE = 0.3  # Adam's first, relative to the root mean square of the weights
+STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
+MARGIN = 0.15  # part of the remaining time that a last, shortened cycle leaves to its evaluation
+
+
+@dataclass(frozen=True)
+class CycleOptions:
+    """How the cycles descend.
+
+    Attributes:
+        batch: samples of a step.
+        first: passes over the samples in the first cycle.
+    """
+
+    batch: int = 512
+    first: int = 2
+
+
+def suits_few_samples(problem: Problem, seconds: float, draws: int) -> bool:
+    """Whether so many draws at once would not descend on all samples in that time, on a CPU."""
+    if problem.interpolates or problem.activation.is_linear or problem.X.is_cuda:
+        return False
+    return problem.samples > FEWEST and TURNS * draws * _turn(problem) > RATE_OF_TURNS * seconds
+
+
+def few_samples(problem: Problem, seconds: float, draws: int, seed: int) -> Problem:
+    """The same question of a random part of the samples, so large that so many draws descend in that time."""
+    order = torch.randperm(problem.samples, generator=torch.Generator().manual_seed(seed)).to(problem.X.device)
+    count = problem.samples
+    while count > FEWEST:
+        rows = order[:count].sort().values
+        part = replace(problem, X=problem.X[rows], Y=problem.Y[rows])
+        if TURNS * draws * _turn(part) <= RATE_OF_TURNS * seconds:
+            return part
+        count = max(FEWEST, int(0.8 * count))
+    rows = order[:FEWEST].sort().values
+    return replace(problem, X=problem.X[rows], Y=problem.Y[rows])
+
+
+def _turn(problem: Problem) -> float:
+    return work(problem, [usual_width(problem)] * (problem.depth - 1))
+
+
+@dataclass
+class Streamed:
+    """Where the cycles stand.
+
+    Attributes:
+        weights: of the last cycle.
+        best: the best network so far; cost: its loss over all samples.
+        passes: of the next cycle.
+        ended: why no other cycle is to follow; None while one is.
+    """
+
+    weights: list[Tensor]
+    best: list[Tensor]
+    cost: float
+    passes: int
+    ended: Status | None = None
+
+
+class DeepStream:
+    """The search on few samples, and the cycles, for `loop.run`.
+
+    Args:
+        problem: depth >= 3, mse or cross_entropy.
+        options: of the search on few samples.
+        seed: of the part of the samples, of the search and of the batches.
+        max_width: of every hidden layer.
+    """
+
+    def __init__(self, problem: Problem, options: DeepOptions, seed: int = 0, max_width: int | None = None) -> None:
+        self.problem, self._options, self._seed, self._max_width = problem, options, seed, max_width
+        self._cycles = CycleOptions()
+        self._few = problem
+        self._single = replace(problem, X=problem.X.float(), Y=problem.Y.float())
+        self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
+        self._pace, self._closing = 0.0, 0.0
+
+    def init(self, budget: Budget) -> Streamed:
+        """The answer for few samples."""
+        limit = SHARE * budget.time_limit
+        self._few = few_samples(self.problem, limit, self._options.batch, self._seed)
+        solver = DeepSolver(self._few, self._options, self._seed, max_width=self._max_width)
+        weights = reduced(self._few, run(solver, replace(budget, time_limit=budget.seconds() + limit)).state.best)
+        widths = [len(W) for W in weights[:-1]]
+        passes = TURNS * work(self.problem, widths) <= RATE_OF_TURNS * WHOLE * budget.remaining()
+        # Through a layer without neurons nothing passes, and no gradient.
+        ended = Status.CONVERGED if passes or not min(widths) else None
+        return Streamed(weights, weights, evaluate(self.problem, weights).total, self._cycles.first, ended)
+
+    def step(self, state: Streamed, budget: Budget) -> Streamed:
+        """One cycle, and the loss at its end; a last one takes what is left of the time."""
+        with budget.phase("batches"):
+            return self._cycle(state, budget)
+
+    def finished(self, state: Streamed) -> Status | None:
+        """CONVERGED when a cycle gained too little."""
+        return state.ended
+
+    def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
+        """Cost and width; no bound."""
+        width = max(len(W) for W in state.best[:-1])
+        return Progress(
+            iteration, seconds, state.cost, None, width, f"{state.passes} passes over the samples in batches"
+        )
+
+    def _cycle(self, state: Streamed, budget: Budget) -> Streamed:
+        steps, last = self._steps(state.passes, budget)
+        began = budget.seconds()
+        found, taken = self._trained(state.weights, steps, budget)
+        ended = budget.seconds()
+        self._pace = (ended - began) / max(1, taken)
+        # Few samples tell as well which neurons are dead, or aligned.
+        found = reduced(self._few, found)
+        cost = evaluate(self.problem, found).total
+        self._closing = budget.seconds() - ended
+        status = Status.CONVERGED if not state.cost - cost > STALL_GAIN * state.cost else None
+        best, lowest = (found, cost) if cost < state.cost else (state.best, state.cost)
+        return Streamed(found, best, lowest, 2 * state.passes, Status.TIME_LIMIT if last else status)
+
+    def _trained(self, weights: Weights, steps: int, budget: Budget) -> tuple[list[Tensor], int]:
+        """Adam on random batches, and the steps that it took."""
+        widths, size = [len(W) for W in weights[:-1]], min(self._cycles.batch, self.problem.samples)
+        batch = Batch(self._single, [widths], size)
+        start = batch.pack([[W.float() for W in weights]])
+        lam, value = start.new_full((1, 1), self.problem.lam), start.new_zeros(1)
+
+        def slope(x: Tensor) -> tuple[Tensor, Tensor]:
+            rows = torch.randint(self.problem.samples, (size,), generator=self._generator, device=x.device)
+            return value, batch.slopes(x, rows, lam)
+
+        adam = Adam(slope, start, AdamOptions(steps=steps, rate=RATE * float(start.square().mean().sqrt())))
+        while adam.steps_taken < steps and budget.remaining() > self._closing:
+            adam.iterate()
+        return [W.to(self.problem.X) for W in batch.unpack(adam.x[0], widths)], adam.steps_taken
+
+    def _steps(self, passes: int, budget: Budget) -> tuple[int, bool]:
+        """Steps of a cycle, and whether it is the last: one that time would cut, or leave no time for the next."""
+        steps = max(FEWEST_STEPS, math.ceil(passes * self.problem.samples / self._cycles.batch))
+        left = (1.0 - MARGIN) * max(0.0, budget.remaining() - self._closing)
+        last = left < 3.0 * steps * self._pace
+        return (max(1, int(left / self._pace)), True) if last else (steps, False)
