@@ -29,6 +29,7 @@ from covopt.deep.widening import widened
 from covopt.loop import Budget, Progress, Status
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
+from covopt.training.batch import work
 from covopt.training.exact_fit import explored_problem, fit_exactly, nearest_fit
 from covopt.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
 from covopt.training.simple import short_descents, simple_networks
@@ -38,6 +39,10 @@ from covopt.training.trainer import initial
 # that of two exact fits the looser one never wins by its looseness.
 MISFIT_CHARGE = 10.0
 
+# Of the draws of more layers than ENDS some come first, or, from so many layers on, after the best of the networks that
+# were built ends first: as many as explore for a part of the time limit, by their multiplications, of which a CPU makes
+# so many in a second, and a draw so many turns.
+SIGNALS, AT_FIRST, SHARE, RATE_OF_TURNS, TURNS = 9, 6, 0.3, 3e9, 900
 # Of the deepened answers of two layers and of the networks that are built ends first, so many descend.
 DEEPENED, BUILT = 3, 3
 # Ranks that are built ends first in one step.
@@ -79,6 +84,7 @@ class State:
         costs: of each start so far, the lowest that came of it.
         waiting: networks at full depth that are still to descend, the most promising last.
         ranks: the next ranks to be built ends first; none where that is over.
+        settled: how many of those that waited have descended.
         pool: starts explored but not refined yet.
         stalled: whether the last pass over the blocks gained nothing.
         due: whether the best network is improved before the next batch.
@@ -89,6 +95,7 @@ class State:
     costs: list[float] = field(default_factory=list)
     waiting: list[list[Tensor]] = field(default_factory=list)
     ranks: range = range(0)
+    settled: int = 0
     pool: list[int] = field(default_factory=list)
     networks: dict[int, list[Tensor]] = field(default_factory=dict)
     stalled: bool = False
@@ -148,6 +155,9 @@ class DeepSolver:
         if state.pool:
             with budget.phase("refining"):
                 self._refine(state, budget)
+        elif self._drawing_few(state):
+            with budget.phase("exploring"):
+                self._explore(state, budget, self._few(budget))
         elif self._building(state):
             with budget.phase("ends first"):
                 self._build(state, budget)
@@ -156,7 +166,7 @@ class DeepSolver:
                 self._settle(state, budget)
         elif not state.due and self._drawing(state):
             with budget.phase("exploring"):
-                self._explore(state, budget)
+                self._explore(state, budget, self.options.batch)
         else:
             with budget.phase("improving"):
                 self._improve(state, budget)
@@ -179,6 +189,8 @@ class DeepSolver:
         first, options = len(state.costs), self.options
         if state.pool:
             return f"refining the best of {first} starts"
+        if self._drawing_few(state):
+            return "the first starts"
         if self._building(state):
             return f"networks of ranks {state.ranks.start} to {state.ranks.stop - 1}, ends first"
         if self._settling(state):
@@ -186,6 +198,17 @@ class DeepSolver:
         if not state.due and self._drawing(state):
             return f"starts {first + 1} to {min(first + options.batch, options.starts)} of {options.starts}"
         return "improving the best network"
+
+    def _drawing_few(self, state: State) -> bool:
+        """Few layers hand a signal on, and draws end lowest there; of many the networks built ends first do sooner."""
+        if state.costs or self.problem.depth <= ENDS or self.problem.interpolates or not self._drawing(state):
+            return False
+        return self.problem.depth < SIGNALS or state.settled > 0 or not (state.ranks or state.waiting)
+
+    def _few(self, budget: Budget) -> int:
+        width = round(usual_width(self.problem) * max(SPREAD))
+        turns = TURNS * work(self.problem, [width] * (self.problem.depth - 1))
+        return max(1, min(AT_FIRST, round(SHARE * RATE_OF_TURNS * budget.time_limit / turns)))
 
     def _building(self, state: State) -> bool:
         first = state.ranks.start == 1 and not self.problem.interpolates
@@ -198,9 +221,9 @@ class DeepSolver:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def _explore(self, state: State, budget: Budget) -> None:
-        first, options = len(state.costs), self.options
-        numbers = range(first, min(first + options.batch, options.starts))
+    def _explore(self, state: State, budget: Budget, batch: int) -> None:
+        first = len(state.costs)
+        numbers = range(first, min(first + batch, self.options.starts))
         draws = [self._draw(k) for k in numbers]
         found = descend(self._smooth, draws, EXPLORING, budget.pace())
         value = {k: evaluate(self._smooth, weights).total for k, weights in zip(numbers, found, strict=True)}
@@ -246,7 +269,7 @@ class DeepSolver:
         """One of the waiting networks, down to where its descent ends."""
         for weights in self._descend([state.waiting.pop()], POLISHING, budget):
             self._keep(state, weights)
-        state.due = True
+        state.due, state.settled = True, state.settled + 1
 
     def _refine(self, state: State, budget: Budget) -> None:
         """The pool's networks, down to the kinks."""
@@ -323,7 +346,9 @@ class DeepSolver:
 
     def _draw(self, number: int) -> list[Tensor]:
         """A start: narrow and small, since the lowest minima, of low rank, are met more often from there."""
-        width = round(usual_width(self.problem) * SPREAD[number % len(SPREAD)])
+        # Of the few that come first, at a large depth, the first is not the narrowest.
+        place = number + (self.problem.depth > ENDS)
+        width = round(usual_width(self.problem) * SPREAD[place % len(SPREAD)])
         widths = [min(width, self._max_width or width)] * (self.problem.depth - 1)
         # What a signal is worth behind L layers is as at depth 3, at which the scales were chosen.
         scale = SCALES[number % len(SCALES)] ** (3.0 / self.problem.depth)
