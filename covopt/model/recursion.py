@@ -101,7 +101,10 @@ class Decay:
         while abs(self.kept(high)) > kept:
             high *= 2
             if high > LONGEST:
-                raise ProblemError(f"The start fades in more than {LONGEST:g} steps; give more rate, lam or --kept.")
+                raise ProblemError(
+                    f"The start fades in more than {LONGEST:g} steps; give a larger rate or lam, or let more of the"
+                    " start be kept."
+                )
         low = high // 2
         while high - low > 1:
             middle = (low + high) // 2
