@@ -1,4 +1,4 @@
-"""What one batch says about the rank of the weights: [GP22, Theorem 1] and its betters (MATH.md section 10).
+"""What one batch says about the rank of the weights: [GP22, Theorem 1] and its betters (MATH.md section 9).
 
 For every W, lam > 0 and batch S of B, trained or not, with G the gradient of the batch's loss without its penalty, P, Q
 the projections on the column and row space of G,
@@ -60,7 +60,7 @@ def batch_bound(problem: Problem, weights: Weights, rows: Int[Tensor, " B"]) -> 
     Raises:
         ProblemError: for `interpolate`, which has no gradient.
 
-    Source: P1 ([GP22, Lemma 1] for any number of outputs) and P2 of MATH.md section 10; `theorem` is [GP22, (10)].
+    Source: P1 ([GP22, Lemma 1] for any number of outputs) and P2 of MATH.md section 9; `theorem` is [GP22, (10)].
     """
     batch = replace(problem, X=problem.X[rows], Y=problem.Y[rows])
     Z = preactivations(batch, weights)
@@ -77,7 +77,7 @@ def total_ranks(problem: Problem, weights: Weights) -> list[int]:
     In the first layer the rows of a gradient are in the span of the inputs [X, beta 1]; in the last one of
     cross-entropy its columns sum to 0, since the derivatives of a sample's loss by its outputs do.
 
-    Source: P1 of MATH.md section 10.
+    Source: P1 of MATH.md section 9.
     """
     most = [min(W.shape) for W in weights]
     most[0] = min(most[0], _rank(problem.Xt))

@@ -1,4 +1,4 @@
-"""How much a network at rest moves because of its batches, exactly, without training (MATH.md section 10).
+"""How much a network at rest moves because of its batches, exactly, without training (MATH.md section 9).
 
 Layer by layer, g_i = delta_i h_i^T is the gradient of sample i's own loss (delta_i its derivative by z_i, h_i the input
 of the layer, row i of Zs), G their mean, and batches of B are drawn uniformly without replacement. Then, with
@@ -78,7 +78,7 @@ def batch_noise(problem: Problem, weights: Weights, batch_size: int) -> list[Noi
     Raises:
         ProblemError: B is out of range, or the loss is `interpolate`, which has no gradient.
 
-    Source: P8 of MATH.md section 10, which is [GP22, Prop. 1 and 2] with numbers.
+    Source: P8 of MATH.md section 9, which is [GP22, Prop. 1 and 2] with numbers.
     """
     check_batch_size(problem, batch_size)
     N = problem.samples

@@ -1,4 +1,4 @@
-"""What gradient descent with weight decay forgets: how much of its start is left after T steps (MATH.md section 10).
+"""What gradient descent with weight decay forgets: how much of its start is left after T steps (MATH.md section 9).
 
 SGD with coupled decay (PyTorch's weight_decay is 2 lam), momentum beta and a gradient G_t of the batch:
 
@@ -220,7 +220,7 @@ def window(
         The recorded k with the least bound, else the least k of the closed form with rho, else, without a bound, the
         least k with |a_k| <= tau; None where the start never fades that far, or W_T = 0.
 
-    Source: P3, P4 and P7 of MATH.md section 10.
+    Source: P3, P4 and P7 of MATH.md section 9.
     """
     if not norm > 0.0:
         return None

@@ -1,6 +1,6 @@
 """How a network was trained, where its user tells: batches, rate and steps, and what follows for an audit.
 
-At a constant rate SGD never comes to rest (MATH.md section 10). Where its start has faded and the gradient of all
+At a constant rate SGD never comes to rest (MATH.md section 9). Where its start has faded and the gradient of all
 samples is below what the draw of a batch adds to it, the network moves because of its batches, and not because it has
 still somewhere to go.
 """
@@ -132,7 +132,8 @@ def training_of(
         return None
     if not given:
         raise ProblemError(
-            "Without a network there is no batch_size, rate or steps of its training; give the network, or leave them out."
+            "Without a network there is no batch_size, rate or steps of its training; give the network, or leave them"
+            " out."
         )
     if batch_size is None or rate is None or steps is None:
         raise ProblemError(

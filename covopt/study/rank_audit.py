@@ -1,7 +1,7 @@
 """What is known of the rank of a network's weights, layer by layer: its size, and what explains it.
 
 Threshold, stable and functional ranks; the rank that the decayed start alone gives; the rank of a batch's gradient; the
-bounds from one batch and from the last steps; and whether the network can be at rest at all (MATH.md section 10).
+bounds from one batch and from the last steps; and whether the network can be at rest at all (MATH.md section 9).
 """
 
 from __future__ import annotations
