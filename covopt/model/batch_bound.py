@@ -19,9 +19,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE
+from covopt.model.noise import factors
 from covopt.model.problem import Problem
 from covopt.model.ranks import frobenius, largest, tail
-from covopt.model.weights import Weights, inputs_from, preactivations, pulled_back
+from covopt.model.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,9 @@ def batch_bound(problem: Problem, weights: Weights, rows: Int[Tensor, " B"]) -> 
     Source: P1 ([GP22, Lemma 1] for any number of outputs) and P2 of MATH.md section 9; `theorem` is [GP22, (10)].
     """
     batch = replace(problem, X=problem.X[rows], Y=problem.Y[rows])
-    Z = preactivations(batch, weights)
-    deltas = pulled_back(batch, weights, Z, batch.loss.gradient(Z[-1], batch.Y))
-    gradients = [delta.T @ Zs for delta, Zs in zip(deltas, inputs_from(batch, Z), strict=True)]
     bounds = [min(len(rows), most) for most in total_ranks(problem, weights)]
-    layers = zip(weights, gradients, bounds, strict=True)
-    return [_chain(W, G, problem.lam, len(rows), bound) for W, G, bound in layers]
+    layers = zip(weights, factors(batch, weights), bounds, strict=True)
+    return [_chain(W, *_scaled(delta, Zs), problem.lam, len(rows), bound) for W, (delta, Zs), bound in layers]
 
 
 def total_ranks(problem: Problem, weights: Weights) -> list[int]:
@@ -99,24 +97,32 @@ def least(chains: Sequence[BatchBound]) -> BatchBound:
     )
 
 
-def _chain(W: Float[Tensor, "n d"], G: Float[Tensor, "n d"], lam: float, batch: int, bound: int) -> BatchBound:
-    size = frobenius(W)
+def _scaled(delta: Float[Tensor, "B n"], Zs: Float[Tensor, "B d"]) -> tuple[Float[Tensor, "n d"], float]:
+    """The gradient delta^T Zs as a matrix of entries of ordinary size and its scale, which may be 0 or infinite."""
+    d, h = largest(delta), largest(Zs)
+    return (delta / (d or 1.0)).T @ (Zs / (h or 1.0)), d * h
+
+
+def _chain(
+    W: Float[Tensor, "n d"], G: Float[Tensor, "n d"], scale: float, lam: float, batch: int, bound: int
+) -> BatchBound:
+    """Of one layer, whose gradient is scale G."""
+    U, s, Vt = torch.linalg.svd(G, full_matrices=False)
+    rank, size = int(RANK_RULE.keeps(s).sum()), frobenius(W)
     if size == 0.0:
-        return BatchBound(0.0, 0.0, 0.0, None, _rank(G), bound)
+        return BatchBound(0.0, 0.0, 0.0, None, rank, bound)
     W = W / size
-    distance = tail(torch.linalg.svdvals(W), batch)
-    steepest = largest(G)
-    theorem = frobenius(G / (2.0 * lam * size) + W) if lam > 0.0 else math.inf
+    theorem = frobenius(scale / (2.0 * lam * size) * G + W) if lam > 0.0 else math.inf
     theorem = theorem if math.isfinite(theorem) else None
-    if steepest == 0.0:
+    distance = tail(torch.linalg.svdvals(W), batch)
+    if rank == 0:
         return BatchBound(distance, 1.0, 1.0, theorem, 0, bound)
-    U, s, Vt = torch.linalg.svd(G / steepest, full_matrices=False)
     held = s > max(G.shape) * torch.finfo(G.dtype).eps * s[0]  # all of G but its rounding
     P, Q = U[:, held], Vt[held]
     projection = min(frobenius(W - P @ (P.T @ W)), frobenius(W - (W @ Q.T) @ Q))
     direction = G / frobenius(G)
     angle = frobenius(W - (W * direction).sum() * direction)
-    return BatchBound(distance, projection, angle, theorem, int(RANK_RULE.keeps(s).sum()), bound)
+    return BatchBound(distance, projection, angle, theorem, rank, bound)
 
 
 def _rank(G: Float[Tensor, "n d"]) -> int:

@@ -26,8 +26,8 @@ Matrix = tuple[Decimal, Decimal, Decimal, Decimal]
 
 EXACT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 """Powers of A lose a digit in ten squarings, and pass float64's range."""
-LONGEST = 10**12
-"""More steps than these nobody makes."""
+LONGEST, WALKED = 10**12, 10**7
+"""More steps than these nobody makes; and with momentum so close to 1 that the start swings for so long, not these."""
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,7 @@ class Decay:
         high = 1
         while abs(self.kept(high)) > kept:
             high *= 2
-            if high > LONGEST:
-                raise ProblemError(
-                    f"The start fades in more than {LONGEST:g} steps; give a larger rate or lam, or let more of the"
-                    " start be kept."
-                )
+            _check_length(high, LONGEST)
         low = high // 2
         while high - low > 1:
             middle = (low + high) // 2
@@ -117,6 +113,7 @@ class Decay:
         steps, before, now = 1, 1.0, self.kept(1)
         while abs(now) > kept:
             steps, before, now = steps + 1, now, trace * now - determinant * before
+            _check_length(steps, WALKED)
         return steps
 
     def _invariants(self) -> tuple[float, float]:
@@ -152,6 +149,13 @@ class Decay:
                 steps >>= 1
                 square = _times(square, square) if steps else square
         return power
+
+
+def _check_length(steps: int, most: int) -> None:
+    if steps > most:
+        raise ProblemError(
+            f"The start fades in more than {most:g} steps; give a larger rate or lam, or let more of the start be kept."
+        )
 
 
 def _times(A: Matrix, B: Matrix) -> Matrix:

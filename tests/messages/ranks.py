@@ -59,6 +59,10 @@ ROWS = [
         lambda _: functional_ranks(PROBLEM, [1e200 * each for each in W]),
     ),
     Row(
+        "The network's gradient on these data is not finite; check its weights and the scale of X.",
+        lambda _: audit_ranks(PROBLEM, [1e200 * each for each in W]),
+    ),
+    Row(
         "The tolerance of a rank is 2; give a number above 0 and below 1.",
         lambda _: audit_ranks(PROBLEM, W, tolerances=(2.0,)),
     ),
