@@ -5,6 +5,7 @@ Two layers have more to go by (shallow/networks.py): there, what is left is opti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -44,11 +45,15 @@ def balanced(weights: Weights) -> list[Tensor]:
 
     At a minimum neurons are balanced ([J23a, Prop. 12]); a sweep never raises |W|^2, and a few sweeps suffice.
     """
-    current = list(weights)
+    current, before = list(weights), math.inf
     for _ in range(20):
         for layer in range(1, len(current)):
             incoming, outgoing = parts(current, layer)
             current = with_parts(current, layer, *balance(incoming, outgoing))
+        size = float(torch.stack([W.square().sum() for W in current]).sum())
+        if not size < before * (1.0 - ROUNDING):
+            break
+        before = size
     return current
 
 
