@@ -19,6 +19,7 @@ class Name(StrEnum):
     COUNTEREXAMPLE = "counterexample"
     TRIPOINTS = "tripoints"
     DENOISING = "denoising"
+    RANK_RECOVERY = "rank-recovery"
 
 
 Which = Annotated[Name, typer.Argument(metavar="NAME", help=f"{', '.join(Name)}.")]

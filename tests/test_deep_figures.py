@@ -1,0 +1,120 @@
+"""The figures of the papers on depth that show which dimensions pass deep networks, made small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.kernel_ridge import KernelRidge
+
+import covopt
+from covopt.study.figures import rank_recovery, teachers
+from covopt.study.figures.design import network
+from covopt.study.figures.paper_figure import PaperFigure
+from covopt.training.homotopy import HomotopyOptions
+
+SMALL_TEACHER = teachers.Teacher(latent=5, rank=2, inputs=10, outputs=8, neurons=30)
+
+ROUGHLY = HomotopyOptions(factors=(0.05, 0.0), slow=1e-3)
+"""Shorter descents."""
+
+
+def made(name: str, **options: object) -> PaperFigure:
+    found = covopt.figure(name, **options)  # type: ignore[arg-type]
+    assert isinstance(found, PaperFigure)
+    return found
+
+
+def layer_values(layers: list[np.ndarray]) -> list[np.ndarray]:
+    """The singular values of each A_l, by torch."""
+    return [torch.linalg.svdvals(torch.from_numpy(W[:, :-1].copy())).numpy() for W in layers]
+
+
+def checked_from_its_files(found: PaperFigure, path: Path) -> None:
+    """Its numbers follow from its arrays; a weight that is changed changes them."""
+    found.save(path)
+    checked = covopt.verify(path)
+    assert checked.passed, checked.message
+    assert "that the networks were trained as the settings say" in checked.unchecked
+    assert covopt.load(path).rows() == found.rows()
+    assert (path / "figure.png").stat().st_size > 0
+    last = max(key for key in found.arrays if key.endswith("_W2"))
+    np.savez(path / "arrays.npz", **(found.arrays | {last: 1.01 * found.arrays[last]}))
+    assert "other numbers" in covopt.verify(path).message
+
+
+# ---- teachers
+
+
+def test_a_teacher_passes_few_dimensions() -> None:
+    """Its targets are a function of one number: sorted by it, neighbours of 4000 samples are neighbours in R^4."""
+    one = teachers.Teacher(latent=1, rank=1, inputs=6, outputs=4, neurons=5)
+    (X, Y), (_, other) = teachers.drawn(one, [4000, 10], 0, 3.0)
+    assert (Y**2).sum(axis=1).mean() == pytest.approx(9.0)
+    assert Y.mean(axis=0) == pytest.approx(np.zeros(4), abs=1e-12)
+    nearest = np.linalg.norm(other[:, None] - Y, axis=2).min(axis=1)
+    assert np.median(nearest) < 0.01
+    plane = one._replace(latent=2, rank=2)
+    (_, Y), (_, other) = teachers.drawn(plane, [4000, 10], 0, 3.0)
+    assert np.median(np.linalg.norm(other[:, None] - Y, axis=2).min(axis=1)) > 0.01
+    assert X.shape == (4000, 6)
+
+
+# ---- rank-recovery
+
+
+def test_kernel_ridge_regression_is_that_of_scikit_learn() -> None:
+    rng = np.random.default_rng(0)
+    X, Y, at = rng.standard_normal((30, 4)), rng.standard_normal((30, 3)), rng.standard_normal((5, 4))
+    ridge = rank_recovery.KernelRidge(X, Y)
+    apart = np.linalg.norm(X[:, None] - X, axis=2)[np.triu_indices(30, 1)] ** 2
+    other = KernelRidge(alpha=30 * rank_recovery.RIDGE, kernel="rbf", gamma=0.5 / apart.mean()).fit(X, Y)
+    assert ridge(at) == pytest.approx(other.predict(at), abs=1e-9)
+    step = 1e-6 * np.eye(4)
+    slopes = np.stack([(other.predict(at + e) - other.predict(at - e)) / 2e-6 for e in step], axis=2)
+    assert ridge.jacobians(at) == pytest.approx(slopes, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def recovered() -> PaperFigure:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rank_recovery, "TEACHER", SMALL_TEACHER)
+        patch.setattr(rank_recovery, "SMALL", (60, 10))
+        patch.setattr(rank_recovery, "START", 4)
+        patch.setattr(rank_recovery, "REFINING", ROUGHLY)
+        found = made("rank-recovery")
+        assert found.numbers  # computed for this teacher
+        return found
+
+
+def test_few_dimensions_pass_the_network_and_all_pass_the_kernel(recovered: PaperFigure) -> None:
+    layers, fresh = network(recovered.arrays, "network"), recovered.arrays["fresh"]
+    assert len(layers) == 13
+    dimensions = [int((s > 0.5).sum()) for s in layer_values(layers)[2:10]]
+    assert set(dimensions) <= {2, 3}
+    assert [layer["dimension"] for layer in recovered.numbers["layers"]][2:10] == dimensions
+    J = np.stack([_autograd(layers, x) for x in fresh[:20]])
+    assert np.linalg.matrix_rank(J, tol=1e-8).max() <= 3
+    assert recovered.numbers["network"]["ranks"][1] <= 3
+    assert recovered.numbers["kernel"]["ranks"] == [8, 8]
+    assert recovered.numbers["network"]["train"] < recovered.numbers["network"]["test"]
+
+
+def _autograd(layers: list[np.ndarray], x: np.ndarray) -> np.ndarray:
+    """The Jacobian at one input."""
+
+    def outputs(point: torch.Tensor) -> torch.Tensor:
+        for number, W in enumerate(map(torch.from_numpy, layers)):
+            point = (torch.relu(point) if number else point) @ W[:, :-1].T + W[:, -1]
+        return point
+
+    return torch.autograd.functional.jacobian(outputs, torch.from_numpy(x)).numpy()  # type: ignore[union-attr]
+
+
+def test_rank_recovery_is_checked_from_its_files(
+    recovered: PaperFigure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank_recovery, "TEACHER", SMALL_TEACHER)
+    checked_from_its_files(recovered, tmp_path / "run")
