@@ -10,7 +10,7 @@ import torch
 from sklearn.kernel_ridge import KernelRidge
 
 import covopt
-from covopt.study.figures import rank_recovery, teachers
+from covopt.study.figures import rank_recovery, symmetry, teachers
 from covopt.study.figures.design import network
 from covopt.study.figures.paper_figure import PaperFigure
 from covopt.training.homotopy import HomotopyOptions
@@ -118,3 +118,63 @@ def test_rank_recovery_is_checked_from_its_files(
 ) -> None:
     monkeypatch.setattr(rank_recovery, "TEACHER", SMALL_TEACHER)
     checked_from_its_files(recovered, tmp_path / "run")
+
+
+# ---- symmetry
+
+
+def test_targets_are_the_losses_of_gradient_descent() -> None:
+    """By autograd, with E; and without E they follow two numbers, a and b."""
+    V = np.random.default_rng(0).standard_normal((3, symmetry.D))
+    M = symmetry.target(4)
+    assert np.array_equal(M, M.T)
+    path = symmetry.descent(V, M, 2)
+    v = torch.from_numpy(V[1]).requires_grad_()
+    loss = (torch.outer(v, v) - torch.from_numpy(M)).square().sum()
+    loss.backward()
+    assert symmetry.losses(path, M)[1, 0] == pytest.approx(loss.item(), rel=1e-12)
+    assert v.grad is not None
+    assert path[1, 1] == pytest.approx((v - symmetry.ETA * v.grad).detach().numpy(), rel=1e-12)
+    plain = np.zeros_like(M)
+    plain[0, 0] = 1.0
+    found = symmetry.losses(symmetry.descent(V, plain, 5), plain)
+    a, b, eta = V[:, 0] ** 2, (V[:, 1:] ** 2).sum(axis=1), symmetry.ETA
+    for step in range(6):
+        assert found[:, step] == pytest.approx((a + b) ** 2 - 2.0 * a + 1.0, rel=1e-12)
+        a, b = a * (1.0 - 4.0 * eta * (a + b - 1.0)) ** 2, b * (1.0 - 4.0 * eta * (a + b)) ** 2
+    copies = symmetry.turned(V, 0)
+    assert np.abs(copies - V).max() > 0.5
+    assert symmetry.losses(symmetry.descent(copies, plain, 5), plain) == pytest.approx(found, rel=1e-10)
+
+
+def test_crossings_of_paths_that_are_known() -> None:
+    cross = np.array([[[-1.0, -1.0], [1.0, 1.0]], [[-1.0, 1.0], [1.0, -1.0]]])
+    assert symmetry.crossings(cross) == 1
+    assert symmetry.crossings(cross + np.array([[[0.0, 0.0]], [[3.0, 0.0]]])) == 0
+    t = np.linspace(0.0, 2.0 * np.pi, 50)
+    wave = np.stack([t, np.sin(t + 1.0)], axis=1)
+    level = np.stack([t, np.zeros(50)], axis=1)
+    assert symmetry.crossings(np.stack([wave, level])) == 2
+
+
+def test_a_network_learns_to_forget_how_samples_are_turned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The distances of orbits are those of an own computation; layers behind the first ones pass two dimensions."""
+    monkeypatch.setattr(symmetry, "SMALL", (150, 12))
+    monkeypatch.setattr(symmetry, "DEPTH", 9)
+    monkeypatch.setattr(symmetry, "START", 3)
+    monkeypatch.setattr(symmetry, "MIDDLE", range(4, 7))
+    monkeypatch.setattr(symmetry, "REFINING", ROUGHLY)
+    found = made("symmetry")
+    layers, told = network(found.arrays, "network"), found.numbers["layers"]
+    S, T = found.arrays["fresh"], found.arrays["turned"]
+    for number, (W, layer) in enumerate(zip(layers, told, strict=True), start=1):
+        S, T = (points @ W[:, :-1].T + W[:, -1] for points in (S, T))
+        if number < len(layers):
+            S, T = np.maximum(S, 0.0), np.maximum(T, 0.0)
+        strangers = np.linalg.norm(S[:, None] - S, axis=2).sum() / (len(S) * (len(S) - 1))
+        assert layer["collapse"] == pytest.approx(np.linalg.norm(S - T, axis=1).mean() / strangers, rel=1e-8)
+    assert told[0]["collapse"] > 0.5
+    assert max(layer["collapse"] for layer in told[4:]) < 0.35
+    assert {int((s > 0.5).sum()) for s in layer_values(layers)[3:6]} <= {2, 3}
+    assert found.numbers["test"] < 0.2 * found.numbers["variance"]
+    checked_from_its_files(found, tmp_path / "run")

@@ -20,6 +20,7 @@ class Name(StrEnum):
     TRIPOINTS = "tripoints"
     DENOISING = "denoising"
     RANK_RECOVERY = "rank-recovery"
+    SYMMETRY = "symmetry"
 
 
 Which = Annotated[Name, typer.Argument(metavar="NAME", help=f"{', '.join(Name)}.")]

@@ -153,7 +153,7 @@ def _claims(numbers: Numbers) -> list[Claim]:
     return [
         Claim(
             f"{between} are linear on the data: |Z - relu(Z)| / |Z| is at most {LINEAR}",
-            all(layer["nonlinearity"] <= LINEAR for layer in inner),
+            all(layer["nonlinearity"] is not None and layer["nonlinearity"] <= LINEAR for layer in inner),
         ),
         Claim(f"each of {between} has {k} singular values above 1/2, the rank of the teacher", middle == {k}),
         Claim(f"of {START} at the start, each keeps {k} or one more", middle <= {k, k + 1}),
@@ -186,7 +186,7 @@ def _panels(_: Arrays, numbers: Numbers) -> list[panels.Panel]:
         for color, (name, value, there) in enumerate(zip(names, values, shown, strict=True))
     ]
     weights, representations = ([layer[name] for layer in layers] for name in ("weights", "representations"))
-    ratio = np.array([layer["nonlinearity"] for layer in layers[:-1]])
+    ratio = np.array([layer["nonlinearity"] for layer in layers[:-1]], dtype=np.float64)  # None becomes NaN
     return [
         spectrum_panel("Weights", "singular values of W_l", weights, k),
         spectrum_panel("Representations", "singular values of Z_l / sqrt N", representations, k),
