@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +12,16 @@ import torch
 from sklearn.kernel_ridge import KernelRidge
 
 import covopt
-from covopt.study.figures import rank_recovery, symmetry, teachers
+from covopt.study.figures import depth_rank, rank_recovery, symmetry, teachers
 from covopt.study.figures.design import network
 from covopt.study.figures.paper_figure import PaperFigure
+from covopt.training.descent import AdamOptions
 from covopt.training.homotopy import HomotopyOptions
+from covopt.training.trainer import TrainerOptions
 
 SMALL_TEACHER = teachers.Teacher(latent=5, rank=2, inputs=10, outputs=8, neurons=30)
 
-ROUGHLY = HomotopyOptions(factors=(0.05, 0.0), slow=1e-3)
+ROUGHLY = HomotopyOptions(factors=(0.05, 0.0), slow=5e-3)
 """Shorter descents."""
 
 
@@ -83,7 +87,7 @@ def recovered() -> PaperFigure:
         patch.setattr(rank_recovery, "TEACHER", SMALL_TEACHER)
         patch.setattr(rank_recovery, "SMALL", (60, 10))
         patch.setattr(rank_recovery, "START", 4)
-        patch.setattr(rank_recovery, "REFINING", ROUGHLY)
+        patch.setattr(rank_recovery, "REFINING", replace(ROUGHLY, slow=1e-3))
         found = made("rank-recovery")
         assert found.numbers  # computed for this teacher
         return found
@@ -178,3 +182,61 @@ def test_a_network_learns_to_forget_how_samples_are_turned(tmp_path: Path, monke
     assert {int((s > 0.5).sum()) for s in layer_values(layers)[3:6]} <= {2, 3}
     assert found.numbers["test"] < 0.2 * found.numbers["variance"]
     checked_from_its_files(found, tmp_path / "run")
+
+
+# ---- depth-rank
+
+
+def test_what_its_claims_say_of_networks_that_are_known() -> None:
+    """As the paper has it, all are there; each number that is changed takes one of them away."""
+    ranks = (4, 3, 2, 2, 2, 2)
+    lines = [
+        {"depth": L, "name": "family 2", "cost": 0.01 * L, "fit": 0.0, "norm": 2.0 * L, "rank": k, "slope": 2.0}
+        for L, k in zip(depth_rank.DEPTHS, ranks, strict=True)
+    ]
+    zero = {"name": "draw 1", "cost": 4.0, "fit": 4.0, "norm": 0.0, "rank": 0, "slope": None}
+    lines += [{"depth": L, **zero} for L in depth_rank.DEPTHS]
+    assert [claim.seen for claim in depth_rank.DESIGN.claims({"networks": lines})] == [True] * 4
+    changes = [(1, "rank", 5), (5, "slope", 2.3), (9, "cost", 1e-3), (11, "norm", 30.0)]
+    for place, (line, name, value) in enumerate(changes):
+        changed = deepcopy(lines)
+        changed[line][name] = value
+        seen = [claim.seen for claim in depth_rank.DESIGN.claims({"networks": changed})]
+        assert not seen[place]
+
+
+def test_depth_against_rank_is_that_of_the_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks, norms and slopes by torch, from the weights; no family rises above the network that it came from."""
+    monkeypatch.setattr(depth_rank, "TEACHER", SMALL_TEACHER)
+    monkeypatch.setattr(depth_rank, "DEPTHS", (4, 7))
+    monkeypatch.setattr(depth_rank, "SMALL", (40, 8, 2))
+    monkeypatch.setattr(depth_rank, "FAMILIES", (1, 3))
+    monkeypatch.setattr(depth_rank, "REFINING", ROUGHLY)
+    monkeypatch.setattr(depth_rank, "TRAINING", TrainerOptions(AdamOptions(steps=50), iterations=50))
+    found = made("depth-rank")
+    told = {(line["depth"], line["name"]): line for line in found.numbers["networks"]}
+    names = {"family 1": "k1", "family 3": "k3", "draw 1": "draw0", "draw 2": "draw1"}
+    assert set(told) == {(L, name) for L in (4, 7) for name in names}
+    for (depth, name), line in told.items():
+        layers = network(found.arrays, f"{names[name]}_L{depth}")
+        assert len(layers) == depth
+        middle = layer_values(layers)[1 if depth == 4 else 3]
+        assert line["rank"] == int((middle > 0.1).sum())
+        assert line["norm"] == pytest.approx(sum(float((W**2).sum()) for W in layers), rel=1e-12)
+        assert line["cost"] == pytest.approx(line["fit"] + 1e-3 * line["norm"], rel=1e-12)
+    for rank in (1, 3):
+        shallow, deep = told[4, f"family {rank}"], told[7, f"family {rank}"]
+        assert shallow["rank"] <= rank
+        assert deep["slope"] == pytest.approx((deep["norm"] - shallow["norm"]) / 3.0, rel=1e-12)
+        assert deep["cost"] <= shallow["cost"] + 3.0 * 1e-3 * 2.0 * rank
+    assert found.status == "iteration_limit"
+    checked_from_its_files(found, tmp_path / "run")
+
+
+# ---- elsewhere
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["denoising", "rank-recovery", "symmetry", "depth-rank"])
+def test_figures_are_made_on_a_gpu(name: str) -> None:
+    assert made(name, time_limit=5.0, device="cuda").numbers

@@ -20,6 +20,7 @@ class Name(StrEnum):
     TRIPOINTS = "tripoints"
     DENOISING = "denoising"
     RANK_RECOVERY = "rank-recovery"
+    DEPTH_RANK = "depth-rank"
     SYMMETRY = "symmetry"
 
 
