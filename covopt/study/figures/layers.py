@@ -31,7 +31,13 @@ def seen_in(
         Of each layer the largest singular values of A_l (`weights`) and of Z_l / sqrt N (`representations`), how many
         of A_l are above 1/2 with all layers in balance (`dimension`), |Z_l - relu(Z_l)| / |Z_l| (`nonlinearity`, None
         for the outputs), and the distance of samples and their transforms over that of strangers (`collapse`).
+
+    Raises:
+        ValueError: the inputs do not fit the network, or each other.
     """
+    fits = X.ndim == 2 and len(X) > 0 and X.shape[1] + 1 == layers[0].shape[1]
+    if not fits or (moved is not None and moved.shape != X.shape):
+        raise ValueError("the inputs do not fit the network, or each other")
     at, weights = torch.from_numpy(X), [torch.from_numpy(W) for W in layers]
     problem = make_problem(X, np.zeros((len(X), len(layers[-1]))), depth=len(layers))
     passage = Passage(weights, at, problem.beta, problem.activation)

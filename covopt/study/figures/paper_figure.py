@@ -74,7 +74,8 @@ class PaperFigure:
     @cached_property
     def numbers(self) -> Numbers:
         """The numbers of the figure, computed from its arrays."""
-        return self.design.numbers(self.arrays)
+        with np.errstate(over="ignore", invalid="ignore"):  # of arrays that somebody changed; the numbers differ then
+            return self.design.numbers(self.arrays)
 
     @property
     def claims(self) -> list[Claim]:

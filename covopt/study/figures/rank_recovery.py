@@ -96,9 +96,14 @@ class KernelRidge:
 
     Args:
         X, Y: samples (N, n_0) and targets (N, n_L).
+
+    Raises:
+        ValueError: the samples do not differ.
     """
 
     def __init__(self, X: Float[np.ndarray, "N n0"], Y: Float[np.ndarray, "N nL"]) -> None:
+        if len(X) < 2 or not np.ptp(X, axis=0).any():
+            raise ValueError("the samples do not differ")
         self._X, self._scale = X, float(pdist(X, "sqeuclidean").mean())
         K = self._kernel(X) + len(X) * RIDGE * np.eye(len(X))
         self._a = linalg.solve(K, Y, assume_a="pos")
