@@ -12,6 +12,7 @@ import torch
 from sklearn.kernel_ridge import KernelRidge
 
 import covopt
+from covopt.deep import starts
 from covopt.study.figures import depth_rank, rank_recovery, symmetry, teachers
 from covopt.study.figures.design import network
 from covopt.study.figures.paper_figure import PaperFigure
@@ -26,7 +27,7 @@ ROUGHLY = HomotopyOptions(factors=(0.05, 0.0), slow=5e-3)
 
 
 def made(name: str, **options: object) -> PaperFigure:
-    found = covopt.figure(name, **options)  # type: ignore[arg-type]
+    found = covopt.figure(name, **{"time_limit": 600.0, **options})  # type: ignore[arg-type]
     assert isinstance(found, PaperFigure)
     return found
 
@@ -85,7 +86,9 @@ def test_kernel_ridge_regression_is_that_of_scikit_learn() -> None:
 def recovered() -> PaperFigure:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank_recovery, "TEACHER", SMALL_TEACHER)
-        patch.setattr(rank_recovery, "SMALL", (60, 10))
+        patch.setattr(rank_recovery, "SMALL", (50, 8))
+        patch.setattr(rank_recovery, "DEPTH", 9)
+        patch.setattr(rank_recovery, "MIDDLE", range(3, 7))
         patch.setattr(rank_recovery, "START", 4)
         patch.setattr(rank_recovery, "REFINING", replace(ROUGHLY, slow=1e-3))
         found = made("rank-recovery")
@@ -95,10 +98,10 @@ def recovered() -> PaperFigure:
 
 def test_few_dimensions_pass_the_network_and_all_pass_the_kernel(recovered: PaperFigure) -> None:
     layers, fresh = network(recovered.arrays, "network"), recovered.arrays["fresh"]
-    assert len(layers) == 13
-    dimensions = [int((s > 0.5).sum()) for s in layer_values(layers)[2:10]]
+    assert len(layers) == 9
+    dimensions = [int((s > 0.5).sum()) for s in layer_values(layers)[2:6]]
     assert set(dimensions) <= {2, 3}
-    assert [layer["dimension"] for layer in recovered.numbers["layers"]][2:10] == dimensions
+    assert [layer["dimension"] for layer in recovered.numbers["layers"]][2:6] == dimensions
     J = np.stack([_autograd(layers, x) for x in fresh[:20]])
     assert np.linalg.matrix_rank(J, tol=1e-8).max() <= 3
     assert recovered.numbers["network"]["ranks"][1] <= 3
@@ -121,6 +124,8 @@ def test_rank_recovery_is_checked_from_its_files(
     recovered: PaperFigure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rank_recovery, "TEACHER", SMALL_TEACHER)
+    monkeypatch.setattr(rank_recovery, "DEPTH", 9)
+    monkeypatch.setattr(rank_recovery, "MIDDLE", range(3, 7))
     checked_from_its_files(recovered, tmp_path / "run")
 
 
@@ -164,7 +169,7 @@ def test_crossings_of_paths_that_are_known() -> None:
 def test_a_network_learns_to_forget_how_samples_are_turned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The distances of orbits are those of an own computation; layers behind the first ones pass two dimensions."""
     monkeypatch.setattr(symmetry, "SMALL", (150, 12))
-    monkeypatch.setattr(symmetry, "DEPTH", 9)
+    monkeypatch.setattr(symmetry, "DEPTH", 8)
     monkeypatch.setattr(symmetry, "START", 3)
     monkeypatch.setattr(symmetry, "MIDDLE", range(4, 7))
     monkeypatch.setattr(symmetry, "REFINING", ROUGHLY)
@@ -209,10 +214,12 @@ def test_depth_against_rank_is_that_of_the_networks(tmp_path: Path, monkeypatch:
     """Ranks, norms and slopes by torch, from the weights; no family rises above the network that it came from."""
     monkeypatch.setattr(depth_rank, "TEACHER", SMALL_TEACHER)
     monkeypatch.setattr(depth_rank, "DEPTHS", (4, 7))
-    monkeypatch.setattr(depth_rank, "SMALL", (40, 8, 2))
+    monkeypatch.setattr(depth_rank, "SMALL", (30, 6, 2))
     monkeypatch.setattr(depth_rank, "FAMILIES", (1, 3))
     monkeypatch.setattr(depth_rank, "REFINING", ROUGHLY)
-    monkeypatch.setattr(depth_rank, "TRAINING", TrainerOptions(AdamOptions(steps=50), iterations=50))
+    monkeypatch.setattr(starts, "EXPLORING", ROUGHLY)
+    monkeypatch.setattr(starts, "REFINING", ROUGHLY)
+    monkeypatch.setattr(depth_rank, "TRAINING", TrainerOptions(AdamOptions(steps=30), iterations=30))
     found = made("depth-rank")
     told = {(line["depth"], line["name"]): line for line in found.numbers["networks"]}
     names = {"family 1": "k1", "family 3": "k3", "draw 1": "draw0", "draw 2": "draw1"}
