@@ -19,6 +19,9 @@ class Name(StrEnum):
     COUNTEREXAMPLE = "counterexample"
     TRIPOINTS = "tripoints"
     DENOISING = "denoising"
+    RANK_RECOVERY = "rank-recovery"
+    DEPTH_RANK = "depth-rank"
+    SYMMETRY = "symmetry"
 
 
 Which = Annotated[Name, typer.Argument(metavar="NAME", help=f"{', '.join(Name)}.")]

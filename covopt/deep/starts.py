@@ -57,7 +57,15 @@ class Built(NamedTuple):
     weights: list[Tensor]
 
 
-def ends_first(problem: Problem, ranks: Sequence[int], width: int, seed: int, stop: Callable[[], bool]) -> list[Built]:
+def ends_first(
+    problem: Problem,
+    ranks: Sequence[int],
+    width: int,
+    seed: int,
+    stop: Callable[[], bool],
+    *,
+    of_each: bool = False,
+) -> list[Built]:
     """Networks of these ranks, ends first; the cheapest first, for an exact fit as a penalised one.
 
     Args:
@@ -66,13 +74,15 @@ def ends_first(problem: Problem, ranks: Sequence[int], width: int, seed: int, st
         width: n, of the hidden layers at both ends.
         seed: of the draws.
         stop: asked before each turn of a descent.
+        of_each: refine the most promising draw of each rank, instead of the most promising ones of all.
     """
     short = at_depth(problem, ENDS)
     smooth = explored_problem(short)
     owners = [k for k in ranks for _ in range(DRAWN)]
     draws = [initial(smooth, [width, k, width], seed + number, 1.0) for number, k in enumerate(owners)]
     explored = descend(smooth, draws, EXPLORING, stop)
-    most = sorted(range(len(draws)), key=lambda number: _promise(problem, short, explored[number]))[:REFINED]
+    order = sorted(range(len(draws)), key=lambda number: _promise(problem, short, explored[number]))
+    most = [next(n for n in order if owners[n] == k) for k in dict.fromkeys(ranks)] if of_each else order[:REFINED]
     refined = descend(smooth, [explored[number] for number in most], REFINING, stop)
     built = [
         Built(owners[number], network)

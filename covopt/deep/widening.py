@@ -36,5 +36,5 @@ def widened(
 
 def _noise(rows: int, like: Tensor, strength: float, generator: torch.Generator) -> Tensor:
     size = like.square().mean().sqrt() if like.numel() else like.new_zeros(())
-    noise = torch.randn(rows, like.shape[1], generator=generator, dtype=like.dtype, device=like.device)
-    return strength * size * noise
+    noise = torch.randn(rows, like.shape[1], generator=generator, dtype=like.dtype, device=generator.device)
+    return strength * size * noise.to(like.device)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from covopt.deep.starts import ends_first
 from covopt.deep.widening import widened
-from covopt.loop import Budget, Status
+from covopt.loop import Budget
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
 from covopt.study.figures.design import (
@@ -32,6 +32,7 @@ from covopt.study.figures.design import (
     Numbers,
     Setting,
     applied,
+    ended,
     network,
     panels,
     square,
@@ -87,7 +88,7 @@ def curve(seed: int) -> tuple[Float[np.ndarray, "N 2"], Float[np.ndarray, "N 2"]
 
 def _make(asked: Asked) -> Made:
     X, noisy, fine = curve(asked.seed)
-    found, ended = {"X": X, "noisy": noisy, "curve": fine}, []
+    found, ends = {"X": X, "noisy": noisy, "curve": fine}, []
     for name in NAMES:
         depth = 2 if name == "shallow" else DEEP
         problem = make_problem(X, X, lam=LAM, loss="mse", depth=depth, device=asked.device)
@@ -99,10 +100,10 @@ def _make(asked: Asked) -> Made:
             weights, status = trained.best.weights, trained.status
         else:
             weights = rank_one(problem, asked.seed, budget)
-            status = _ended(budget)
+            status = ended(budget)
         found |= stored(name, weights)
-        ended.append(status)
-    return Made(_settings(), found, worst(ended))
+        ends.append(status)
+    return Made(_settings(), found, worst(ends))
 
 
 def rank_one(problem: Problem, seed: int, budget: Budget) -> list[Tensor]:
@@ -112,12 +113,6 @@ def rank_one(problem: Problem, seed: int, budget: Budget) -> list[Tensor]:
     best = min(narrow, key=lambda weights: evaluate(problem, weights).total)
     wider = widened(best, [MORE] * (problem.depth - 1), STRENGTH, torch.Generator().manual_seed(seed))
     return descend(problem, [wider], REFINING, budget.spent)[0]
-
-
-def _ended(budget: Budget) -> Status:
-    if not budget.spent():
-        return Status.CONVERGED
-    return Status.TIME_LIMIT if budget.seconds() >= budget.time_limit else Status.INTERRUPTED
 
 
 def _settings() -> list[Setting]:

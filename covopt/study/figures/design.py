@@ -12,8 +12,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.lazy import lazy
-from covopt.loop import Budget, Callback, Status
-from covopt.model.weights import Weights
+from covopt.loop import Budget, Callback, Progress, Status
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, evaluate
 
 if TYPE_CHECKING:
     from covopt.figures import panels
@@ -29,10 +30,13 @@ __all__ = [
     "Numbers",
     "Setting",
     "applied",
+    "ended",
     "network",
     "panels",
+    "preactivations",
     "square",
     "stored",
+    "worst",
 ]
 
 Arrays = Mapping[str, Float[np.ndarray, "*shape"]]
@@ -56,6 +60,12 @@ class Asked:
     device: str
     budget: Budget
     callback: Callback | None = None
+
+    def report(self, problem: Problem, weights: Weights, number: int = 0) -> None:
+        """Tell the callback of a network that a descent ended at; number: of the networks before it."""
+        if self.callback is not None:
+            cost = evaluate(problem, weights).total
+            self.callback(Progress(number, self.budget.seconds(), cost, None, max(len(W) for W in weights[:-1])))
 
 
 @dataclass(frozen=True)
@@ -123,6 +133,13 @@ def worst(ended: Sequence[Status]) -> Status:
     return next((status for status in ended if status is not Status.CONVERGED), Status.CONVERGED)
 
 
+def ended(budget: Budget) -> Status:
+    """What ended descents that stop by themselves: nothing else, or the end of their time, or Ctrl-C."""
+    if not budget.spent():
+        return Status.CONVERGED
+    return Status.TIME_LIMIT if budget.seconds() >= budget.time_limit else Status.INTERRUPTED
+
+
 def stored(name: str, weights: Weights) -> dict[str, Float[np.ndarray, "_ _"]]:
     """The layers of a network as arrays: name_W1, name_W2, ..."""
     return {f"{name}_W{layer}": W.detach().double().cpu().numpy() for layer, W in enumerate(weights, start=1)}
@@ -144,11 +161,19 @@ def network(arrays: Arrays, name: str) -> list[Float[np.ndarray, "_ _"]]:
     return layers
 
 
+def preactivations(
+    layers: Sequence[Float[np.ndarray, "_ _"]], X: Float[np.ndarray, "N n0"]
+) -> list[Float[np.ndarray, "N _"]]:
+    """Z_1 ... Z_L of a ReLU network, Z_l = sigma(Z_{l-1}) A_l^T + b_l."""
+    Z: list[Float[np.ndarray, "N _"]] = []
+    for W in layers:
+        Z.append((np.maximum(Z[-1], 0.0) if Z else X) @ W[:, :-1].T + W[:, -1])
+    return Z
+
+
 def applied(layers: Sequence[Float[np.ndarray, "_ _"]], X: Float[np.ndarray, "N n0"]) -> Float[np.ndarray, "N nL"]:
-    """The outputs of a ReLU network, Z_l = sigma(Z_{l-1}) A_l^T + b_l."""
-    for number, W in enumerate(layers):
-        X = (np.maximum(X, 0.0) if number else X) @ W[:, :-1].T + W[:, -1]
-    return X
+    """The outputs of a ReLU network."""
+    return preactivations(layers, X)[-1]
 
 
 def square(weights: Sequence[Tensor] | Sequence[np.ndarray]) -> float:

@@ -22,7 +22,7 @@ from covopt.io.provenance import ORIGIN, write_origin
 from covopt.loop import Budget, Callback, Status
 from covopt.model.problem import parse_device
 from covopt.study.figure2 import Figure2, figure2
-from covopt.study.figures import counterexample, denoising, tripoints
+from covopt.study.figures import counterexample, denoising, depth_rank, rank_recovery, symmetry, tripoints
 from covopt.study.figures.design import Asked, Claim, Design, Numbers, Setting, panels
 
 SUMMARY, ARRAYS, TABLE = "figure.json", "arrays.npz", "table.csv"
@@ -32,6 +32,9 @@ DESIGNS: dict[str, Design] = {
     "counterexample": counterexample.DESIGN,
     "tripoints": tripoints.DESIGN,
     "denoising": denoising.DESIGN,
+    "rank-recovery": rank_recovery.DESIGN,
+    "depth-rank": depth_rank.DESIGN,
+    "symmetry": symmetry.DESIGN,
 }
 """The figures of the papers on depth, by name."""
 NAMES = (WIDTH, *DESIGNS)
@@ -71,7 +74,8 @@ class PaperFigure:
     @cached_property
     def numbers(self) -> Numbers:
         """The numbers of the figure, computed from its arrays."""
-        return self.design.numbers(self.arrays)
+        with np.errstate(over="ignore", invalid="ignore"):  # of arrays that somebody changed; the numbers differ then
+            return self.design.numbers(self.arrays)
 
     @property
     def claims(self) -> list[Claim]:
@@ -144,8 +148,8 @@ def figure(
     """A figure of the papers on depth, made anew on data of its own, with what a reader should see in it.
 
     Args:
-        name: `width` (Figure 2 of [JGHG22], its panel teacher), `counterexample` ([J23b, D.1]), `tripoints` and
-            `denoising` ([J23a, Fig. 2, 3]).
+        name: `width` (Figure 2 of [JGHG22], its panel teacher), `counterexample` ([J23b, D.1]), `rank-recovery`,
+            `tripoints` and `denoising` ([J23a, Fig. 1, 2, 3]), `depth-rank` and `symmetry` ([J23b, Fig. 1, 2]).
         paper: the sizes that the paper prints, where it prints any; else small ones.
         seed: of the data and of the training.
         time_limit: seconds in all; None: at most a minute, and at most a quarter of an hour for `paper`.
