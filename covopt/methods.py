@@ -11,7 +11,7 @@ from torch import Tensor
 from covopt.attempt import Attempt, SolveOptions
 from covopt.certify import proofs
 from covopt.certify.dual import Proof
-from covopt.deep.pruning import reduced
+from covopt.deep.pruning import reduced, reduced_on_few
 from covopt.deep.representations import descend_best
 from covopt.deep.solver import DeepOptions, DeepSolver
 from covopt.deep.stream import DeepStream, suits_few_samples
@@ -89,7 +89,7 @@ def _streamed(problem: Problem, options: SolveOptions) -> Attempt:
     units = Units.of(problem)
     outcome = run(StreamSolver(units.problem, seed=options.seed), budget, _within(units, options).callback)
     found = outcome.state
-    weights = reduced(units.problem, found.weights(), budget.overdue)
+    weights = reduced_on_few(units.problem, found.weights())
     inner = Attempt(weights, outcome.status, outcome.history, proof, [found.cost])
     first = _outward(units, inner, problem, options)
     if outcome.status is not Status.CONVERGED or budget.spent():

@@ -14,7 +14,7 @@ from torch import Tensor
 from covopt.attempt import SolveOptions
 from covopt.certify import proofs
 from covopt.deep.blocks import Solved, block_problem, has_outputs, solve_block
-from covopt.deep.missing_neuron import find_missing_neuron
+from covopt.deep.missing_neuron import strongest_neuron
 from covopt.deep.pruning import mergeable
 from covopt.linalg.psd import thin
 from covopt.loop import Budget, Certificate
@@ -27,7 +27,7 @@ IMPROVING_SHARE = 0.7
 SPECTRAL_SHARE = 0.1
 """The part of the time left that a spectral bound may take."""
 LATE = 0.5
-"""Seconds behind the time limit after which no missing neuron is searched for, of many layers."""
+"""Seconds behind the time limit after which no missing neuron is searched for."""
 
 
 def examine(
@@ -92,9 +92,11 @@ def _renewed(solved: Solved, problem: Problem, weights: list[Tensor], layer: int
 
 def _examined(problem: Problem, weights: Weights, layer: int, solved: Solved, options: SolveOptions) -> Layer:
     value = None
-    late = options.budget.seconds() > options.budget.time_limit + LATE
-    if not late and (solved.Lambda is not None or not problem.interpolates):
-        value = find_missing_neuron(problem, weights, layer, Lambda=solved.Lambda, seed=options.seed).value
+    budget = replace(options.budget, time_limit=options.budget.time_limit + LATE)
+    if not budget.spent() and (solved.Lambda is not None or not problem.interpolates):
+        stop = budget.pace()
+        found = strongest_neuron(problem, weights, layer, Lambda=solved.Lambda, seed=options.seed, stop=stop)
+        value = 0.0 if found is None else found.value
     proof = solved.proof
     lower, certificate = (None, Certificate.NONE) if proof is None else (proof.lower, proof.certificate)
     return report(problem, weights, layer, lower, certificate, value)
@@ -108,7 +110,7 @@ def report(
     certificate: Certificate,
     stationarity: float | None,
 ) -> Layer:
-    """What is known of one hidden layer, with a bound on its block's cost and the value of `find_missing_neuron`."""
+    """What is known of one hidden layer, with a bound on its block's cost and the value of `strongest_neuron`."""
     Z = preactivations(problem, weights)[layer - 1]
     Zs = with_bias(problem.activation(Z), problem.beta)
     total, relative = evaluate(problem, weights).total, None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -46,6 +48,54 @@ class MissingNeuron:
         return _grown(problem, weights, self.layer, self.direction, self.output, self.size)
 
 
+class Found(NamedTuple):
+    """h_l(w), w and its output, as in `MissingNeuron`."""
+
+    value: float
+    direction: Float[Tensor, " d"]
+    output: Float[Tensor, " m"]
+
+
+def strongest_neuron(
+    problem: Problem,
+    weights: Weights,
+    layer: int,
+    *,
+    Lambda: Float[Tensor, "N nL"] | None = None,
+    starts: int = 200,
+    seed: int = 0,
+    stop: Callable[[], bool] = lambda: False,
+) -> Found | None:
+    """Search hidden layer `layer` for the neuron with the largest h_l; None where no neuron changes the outputs.
+
+    Args:
+        problem: the question.
+        weights: W_1 ... W_L.
+        layer: 1 ... L - 1.
+        Lambda: M_L, where the loss does not give it (`interpolate`).
+        starts: of convex-concave ascents from random directions, besides those from the layer's own neurons.
+        seed: of the random directions.
+        stop: asked before each step of the ascents; the largest so far counts then.
+    """
+    M = duals(problem, weights, Lambda)[layer]
+    Zs = inputs_of(problem, weights, layer)
+    factor = thin(Zs)
+    Q = factor.V.T[factor.kept > 0]
+    if not M.shape[1] or not len(Q):  # no neurons above, or no inputs at all
+        return None
+    own = weights[layer - 1] @ Q.T
+    generator = torch.Generator(device=Zs.device).manual_seed(seed)
+    anywhere = torch.randn(starts, len(Q), generator=generator, dtype=Zs.dtype, device=Zs.device)
+    search = ConvexConcaveOracle(Zs @ Q.T, problem.activation, AscentOptions())
+    answer = search(M, torch.cat([own[own.norm(dim=1) > 0], anywhere]), stop=stop)
+    if not len(answer.directions):
+        return None
+    direction = torch.nn.functional.normalize(answer.directions[0] @ Q, dim=0)
+    value = float(oracle_values(Zs, problem.activation, M, direction[None])[0])
+    output = torch.nn.functional.normalize(M.T @ problem.activation(Zs @ direction), dim=0)
+    return Found(value, direction, output)
+
+
 def find_missing_neuron(
     problem: Problem,
     weights: Weights,
@@ -55,40 +105,14 @@ def find_missing_neuron(
     starts: int = 200,
     seed: int = 0,
 ) -> MissingNeuron:
-    """Search hidden layer `layer` for the neuron with the largest h_l, and try it in several sizes.
-
-    Args:
-        problem: the question.
-        weights: W_1 ... W_L.
-        layer: 1 ... L - 1.
-        Lambda: M_L, where the loss does not give it (`interpolate`).
-        starts: of convex-concave ascents from random directions, besides those from the layer's own neurons.
-        seed: of the random directions.
-    """
-    M = duals(problem, weights, Lambda)[layer]
-    Zs = inputs_of(problem, weights, layer)
-    factor = thin(Zs)
-    Q = factor.V.T[factor.kept > 0]
-    if not M.shape[1] or not len(Q):  # no neurons above, or no inputs at all
-        return _none(problem, weights, layer, Zs, M)
-    own = weights[layer - 1] @ Q.T
-    generator = torch.Generator(device=Zs.device).manual_seed(seed)
-    anywhere = torch.randn(starts, len(Q), generator=generator, dtype=Zs.dtype, device=Zs.device)
-    search = ConvexConcaveOracle(Zs @ Q.T, problem.activation, AscentOptions())
-    answer = search(M, torch.cat([own[own.norm(dim=1) > 0], anywhere]))
-    if not len(answer.directions):
-        return _none(problem, weights, layer, Zs, M)
-    direction = torch.nn.functional.normalize(answer.directions[0] @ Q, dim=0)
-    value = float(oracle_values(Zs, problem.activation, M, direction[None])[0])
-    output = torch.nn.functional.normalize(M.T @ problem.activation(Zs @ direction), dim=0)
-    cost, size = _best_size(problem, weights, layer, direction, output)
-    return MissingNeuron(layer, value, direction, output, cost, size)
-
-
-def _none(problem: Problem, weights: Weights, layer: int, Zs: Tensor, M: Tensor) -> MissingNeuron:
-    """No neuron changes the outputs."""
-    cost = evaluate(problem, weights).total
-    return MissingNeuron(layer, 0.0, Zs.new_zeros(Zs.shape[1]), M.new_zeros(M.shape[1]), cost, 0.0)
+    """`strongest_neuron`, tried in several sizes."""
+    found = strongest_neuron(problem, weights, layer, Lambda=Lambda, starts=starts, seed=seed)
+    if found is None:
+        none = inputs_of(problem, weights, layer).new_zeros
+        d, m = weights[layer - 1].shape[1], len(weights[layer])
+        return MissingNeuron(layer, 0.0, none(d), none(m), evaluate(problem, weights).total, 0.0)
+    cost, size = _best_size(problem, weights, layer, found.direction, found.output)
+    return MissingNeuron(layer, *found, cost, size)
 
 
 def _best_size(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from covopt.deep.pruning import reduced
+from covopt.deep.pruning import reduced, reduced_on_few
 from covopt.deep.solver import DeepOptions, DeepSolver, usual_width
 from covopt.loop import Budget, Progress, Status, run
 from covopt.model.problem import Problem
@@ -31,6 +31,7 @@ FEWEST_STEPS = 100  # of a cycle
 RATE = 0.3  # Adam's first, relative to the root mean square of the weights
 STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
 MARGIN = 0.15  # part of the remaining time that a last, shortened cycle leaves to its evaluation
+HELD = 1.5  # times what closing the last cycle took is held back for closing the next
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,6 @@ class DeepStream:
     def __init__(self, problem: Problem, options: DeepOptions, seed: int = 0, max_width: int | None = None) -> None:
         self.problem, self._options, self._seed, self._max_width = problem, options, seed, max_width
         self._cycles = CycleOptions()
-        self._few = problem
         self._single = replace(problem, X=problem.X.float(), Y=problem.Y.float())
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace, self._closing = 0.0, 0.0
@@ -110,9 +110,9 @@ class DeepStream:
     def init(self, budget: Budget) -> Streamed:
         """The answer for few samples."""
         limit = SHARE * budget.time_limit
-        self._few = few_samples(self.problem, limit, self._options.batch, self._seed)
-        solver = DeepSolver(self._few, self._options, self._seed, max_width=self._max_width)
-        weights = reduced(self._few, run(solver, replace(budget, time_limit=budget.seconds() + limit)).state.best)
+        few = few_samples(self.problem, limit, self._options.batch, self._seed)
+        solver = DeepSolver(few, self._options, self._seed, max_width=self._max_width)
+        weights = reduced(few, run(solver, replace(budget, time_limit=budget.seconds() + limit)).state.best)
         widths = [len(W) for W in weights[:-1]]
         passes = TURNS * work(self.problem, widths) <= RATE_OF_TURNS * WHOLE * budget.remaining()
         # Through a layer without neurons nothing passes, and no gradient.
@@ -141,8 +141,7 @@ class DeepStream:
         found, taken = self._trained(state.weights, steps, budget)
         ended = budget.seconds()
         self._pace = (ended - began) / max(1, taken)
-        # Few samples tell as well which neurons are dead, or aligned.
-        found = reduced(self._few, found)
+        found = reduced_on_few(self.problem, found)
         cost = evaluate(self.problem, found).total
         self._closing = budget.seconds() - ended
         status = Status.CONVERGED if not state.cost - cost > STALL_GAIN * state.cost else None
@@ -161,7 +160,7 @@ class DeepStream:
             return value, batch.slopes(x, rows, lam)
 
         adam = Adam(slope, start, AdamOptions(steps=steps, rate=RATE * float(start.square().mean().sqrt())))
-        while adam.steps_taken < steps and budget.remaining() > self._closing:
+        while adam.steps_taken < steps and budget.remaining() > HELD * self._closing:
             adam.iterate()
         return [W.to(self.problem.X) for W in batch.unpack(adam.x[0], widths)], adam.steps_taken
 

@@ -35,6 +35,7 @@ RATE = 0.2  # Adam's first, relative to the root mean square of the hidden weigh
 FIRST_OUTPUTS = 0.3  # size of the first outputs, relative to that of the targets
 STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
 MARGIN = 0.05  # part of the remaining time that a last, shortened cycle leaves to its evaluation
+HELD = 1.5  # times what closing the last cycle took is held back for closing the next
 TURNS = 40  # turns of a round's descent, fewer than which are not worth beginning
 RATE_OF_TURNS = 1e10  # multiplications in a second of those turns, on one core of a CPU, roughly
 
@@ -194,7 +195,7 @@ class StreamSolver:
         start = torch.cat([part.flatten() for part in state.parts])[None]
         rate = RATE * float(state.parts[0].square().mean().sqrt())
         adam = Adam(lambda x: self._slope(x, shapes), start, AdamOptions(steps=steps, rate=rate))
-        while adam.steps_taken < steps and budget.remaining() > self._closing:
+        while adam.steps_taken < steps and budget.remaining() > HELD * self._closing:
             adam.iterate()
         ended = budget.seconds()
         self._pace = (ended - began) / max(1, adam.steps_taken)
