@@ -53,9 +53,9 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
 
 
 def _verdicts(s: Summary) -> list[list[object]]:
+    told = ("batch_size", "rate", "lam", "momentum", "seed", "steps", "kept", "loss", "accuracy")
     return [
-        [*(cell[key] for key in ("batch_size", "rate", "lam", "momentum", "seed", "steps", "kept", "loss", "accuracy"))]
-        + [layer["layer"], said]
+        [*(cell[key] for key in told), layer["layer"], said]
         for cell in s["cells"]
         for layer, said in zip(cell["layers"], cell["verdict"], strict=True)
     ]
@@ -64,7 +64,9 @@ def _verdicts(s: Summary) -> list[list[object]]:
 def _in_python(s: Summary, run: str) -> str:
     """The call that trains these networks again; of a given network, that which audits it."""
     cells = s["cells"]
-    varied = {key: list(dict.fromkeys(cell[key] for cell in cells)) for key in ("lam", "batch_size", "rate", "momentum")}
+    varied = {
+        key: list(dict.fromkeys(cell[key] for cell in cells)) for key in ("lam", "batch_size", "rate", "momentum")
+    }
     options: dict[str, Any] = {key: values[0] if len(values) == 1 else values for key, values in varied.items()}
     options |= {key: s[key] for key in ("loss", "bias", "activation", "tolerance", "seed")}
     given = ""

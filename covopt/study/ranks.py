@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -331,10 +332,10 @@ def _seconds(reference: float | None, limit: float) -> float:
     return value
 
 
-def _listed(values: object, name: str) -> list[float]:
+def _listed(values: object, name: str) -> list[Any]:
     """One number, or several different ones."""
     several = isinstance(values, Iterable) and not isinstance(values, str)
-    found = list(values) if several else [values]  # type: ignore[call-overload]
+    found: list[Any] = list(values) if several else [values]  # type: ignore[call-overload]
     if not found:
         raise ProblemError(f"The list of the {name} is empty, and so is the grid; give at least one value.")
     if len(set(map(repr, found))) < len(found):

@@ -118,13 +118,20 @@ def _starts(s: Summary, told: Sequence[Sequence[Summary]]) -> str:
     """Which settings still have their start's rank."""
     found = []
     for cells in told:
-        layers = [int(layers[0]["layer"]) for layers in zip(*(c["layers"] for c in cells), strict=True) if _is_starts(s, layers)]
+        layers = [
+            int(layers[0]["layer"])
+            for layers in zip(*(c["layers"] for c in cells), strict=True)
+            if _is_starts(s, layers)
+        ]
         if layers and (cells[0]["kept"] or 0.0) > FORGOTTEN:
             names = listed(f"W{layer}" for layer in layers)
-            found.append(f"{_name(s, cells[0])} have kept {_part(cells[0]['kept'])} of their start, and the rank of {names} is the start's")
+            left = f"{_name(s, cells[0])} have kept {_part(cells[0]['kept'])} of their start"
+            found.append(f"{left}, and the rank of {names} is the start's")
     if not found:
         return ""
-    advice = "" if "kept" in s["until"] else " Ranks compare at equal decay: say how much of the start to keep, --kept 1e-4."
+    advice = (
+        "" if "kept" in s["until"] else " Ranks compare at equal decay: say how much of the start to keep, --kept 1e-4."
+    )
     return f"{'; '.join(found)}.{advice}"
 
 
@@ -154,7 +161,11 @@ def _batches(s: Summary, told: Sequence[Sequence[Summary]]) -> str:
     if not equal:
         parts = listed(_part(part) for part in (cells[0]["kept"] for cells in ones))
         return f"After these steps {said}, which have kept {parts} of their starts."
-    falls = "smaller batches have the smaller rank" if ranks[0] < ranks[-1] else "smaller batches do not have a smaller rank"
+    falls = (
+        "smaller batches have the smaller rank"
+        if ranks[0] < ranks[-1]
+        else "smaller batches do not have a smaller rank"
+    )
     return f"At equal decay {said}: {falls}."
 
 
@@ -206,7 +217,8 @@ def trained(s: Summary) -> str:
         "epochs": f"for {value:g} epochs",
         "steps": f"for {value} steps",
     }[name]
-    return f"{counted(len(s['cells']), 'network')} by SGD, {until}; ranks at tolerance {listed(f'{t:g}' for t in s['tolerance'])}"
+    tolerances = listed(f"{tolerance:g}" for tolerance in s["tolerance"])
+    return f"{counted(len(s['cells']), 'network')} by SGD, {until}; ranks at tolerance {tolerances}"
 
 
 def ended(s: Summary) -> str:

@@ -44,7 +44,7 @@ def load(directory: Path) -> Ranks:
         RecordError: a run in it is missing or damaged.
         ValueError, DataError, ProblemError: other files are.
     """
-    told: Summary = record.read_object(directory / FILE)
+    told: dict[str, Any] = {**record.read_object(directory / FILE)}
     data = read_npz(directory / record.PROBLEM)
     X, Y = (torch.from_numpy(_numbers(data[name], 2)) for name in ("X", "Y"))
     options = {name: told[name] for name in ("loss", "depth", "bias", "activation")}
@@ -150,11 +150,11 @@ def _course(spectra: Mapping[str, NDArray], place: int, layers: int) -> Course:
     if steps.dtype.kind != "i" or steps.ndim != 1 or not len(steps) or (np.diff(steps) <= 0).any():
         raise ValueError("steps in spectra.npz that are none")
     values = [_numbers(spectra[f"c{place}_W{layer}"], 2) for layer in range(1, layers + 1)]
-    others = [_numbers(spectra[f"c{place}_{name}"], 1).tolist() for name in ("fits", "norms", "accuracies")]
-    if any(len(each) != len(steps) for each in [*values, *others]):
+    fits, norms, accuracies = (_numbers(spectra[f"c{place}_{name}"], 1) for name in ("fits", "norms", "accuracies"))
+    if any(len(each) != len(steps) for each in (*values, fits, norms, accuracies)):
         raise ValueError("a record in spectra.npz without a step")
     rows = [[torch.from_numpy(each[k]) for each in values] for k in range(len(steps))]
-    return Course(steps.tolist(), *others, rows)
+    return Course(steps.tolist(), fits.tolist(), norms.tolist(), accuracies.tolist(), rows)
 
 
 def _numbers(array: NDArray, dimensions: int) -> NDArray:
