@@ -107,7 +107,7 @@ class RankCell:
             "finished": self.finished,
             "diverged": self.diverged,
             "epochs": self.epochs,
-            "kept": self.kept,
+            "kept": None if self.kept is None else known(self.kept),
             "loss": None if self.diverged else known(self.cost.total),
             "fit": None if self.diverged else known(self.cost.fit),
             "accuracy": None if self.diverged else self.accuracy,
