@@ -57,8 +57,12 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
     columns = ["layer", "neurons", "|Mᵀs|", "loss with that neuron", "loss with its block solved", "unbalanced"]
     keys = ("layer", "width", "stationarity", "loss_with_neuron", "loss_with_block", "unbalanced_neuron")
     rows = [[layer[key] for key in keys] for layer in s["layers"]]
-    matrices = [[f"W{i}", *row] for i, row in enumerate(zip(still, left, s["inert"], strict=True), start=1)]
     measured = ["residual of stationarity", "after training on", "part without effect on the data"]
+    measures = [still, left, s["inert"]]
+    if s.get("noise"):
+        measured += ["gradient of a batch (root mean square)", "at least"]
+        measures += [[None if layer is None else layer[name] for layer in s["noise"]] for name in ("rms", "floor")]
+    matrices = [[f"W{i}", *row] for i, row in enumerate(zip(*measures, strict=True), start=1)]
     sections = [
         Section(
             "Losses",
@@ -70,6 +74,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
             [
                 *(f"Hidden layer {layer['layer']}: {layer['verdict']}" for layer in s["layers"]),
                 *([f"Precision: {said}."] if (said := words.precision(s)) else []),
+                *([f"Batches {said}."] if (said := words.batches(s)) else []),
                 LEGEND,
             ],
             tables=[

@@ -1,4 +1,4 @@
-"""What one batch says about the rank of the weights: [GP22, Theorem 1] and its betters (MATH.md section 10).
+"""What one batch says about the rank of the weights: [GP22, Theorem 1] and its betters (MATH.md section 9).
 
 For every W, lam > 0 and batch S of B, trained or not, with G the gradient of the batch's loss without its penalty, P, Q
 the projections on the column and row space of G,
@@ -19,9 +19,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE
+from covopt.model.noise import factors
 from covopt.model.problem import Problem
 from covopt.model.ranks import frobenius, largest, tail
-from covopt.model.weights import Weights, inputs_from, preactivations, pulled_back
+from covopt.model.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -60,15 +61,12 @@ def batch_bound(problem: Problem, weights: Weights, rows: Int[Tensor, " B"]) -> 
     Raises:
         ProblemError: for `interpolate`, which has no gradient.
 
-    Source: P1 ([GP22, Lemma 1] for any number of outputs) and P2 of MATH.md section 10; `theorem` is [GP22, (10)].
+    Source: P1 ([GP22, Lemma 1] for any number of outputs) and P2 of MATH.md section 9; `theorem` is [GP22, (10)].
     """
     batch = replace(problem, X=problem.X[rows], Y=problem.Y[rows])
-    Z = preactivations(batch, weights)
-    deltas = pulled_back(batch, weights, Z, batch.loss.gradient(Z[-1], batch.Y))
-    gradients = [delta.T @ Zs for delta, Zs in zip(deltas, inputs_from(batch, Z), strict=True)]
     bounds = [min(len(rows), most) for most in total_ranks(problem, weights)]
-    layers = zip(weights, gradients, bounds, strict=True)
-    return [_chain(W, G, problem.lam, len(rows), bound) for W, G, bound in layers]
+    layers = zip(weights, factors(batch, weights), bounds, strict=True)
+    return [_chain(W, *_scaled(delta, Zs), problem.lam, len(rows), bound) for W, (delta, Zs), bound in layers]
 
 
 def total_ranks(problem: Problem, weights: Weights) -> list[int]:
@@ -77,7 +75,7 @@ def total_ranks(problem: Problem, weights: Weights) -> list[int]:
     In the first layer the rows of a gradient are in the span of the inputs [X, beta 1]; in the last one of
     cross-entropy its columns sum to 0, since the derivatives of a sample's loss by its outputs do.
 
-    Source: P1 of MATH.md section 10.
+    Source: P1 of MATH.md section 9.
     """
     most = [min(W.shape) for W in weights]
     most[0] = min(most[0], _rank(problem.Xt))
@@ -99,24 +97,32 @@ def least(chains: Sequence[BatchBound]) -> BatchBound:
     )
 
 
-def _chain(W: Float[Tensor, "n d"], G: Float[Tensor, "n d"], lam: float, batch: int, bound: int) -> BatchBound:
-    size = frobenius(W)
+def _scaled(delta: Float[Tensor, "B n"], Zs: Float[Tensor, "B d"]) -> tuple[Float[Tensor, "n d"], float]:
+    """The gradient delta^T Zs as a matrix of entries of ordinary size and its scale, which may be 0 or infinite."""
+    d, h = largest(delta), largest(Zs)
+    return (delta / (d or 1.0)).T @ (Zs / (h or 1.0)), d * h
+
+
+def _chain(
+    W: Float[Tensor, "n d"], G: Float[Tensor, "n d"], scale: float, lam: float, batch: int, bound: int
+) -> BatchBound:
+    """Of one layer, whose gradient is scale G."""
+    U, s, Vt = torch.linalg.svd(G, full_matrices=False)
+    rank, size = int(RANK_RULE.keeps(s).sum()), frobenius(W)
     if size == 0.0:
-        return BatchBound(0.0, 0.0, 0.0, None, _rank(G), bound)
+        return BatchBound(0.0, 0.0, 0.0, None, rank, bound)
     W = W / size
-    distance = tail(torch.linalg.svdvals(W), batch)
-    steepest = largest(G)
-    theorem = frobenius(G / (2.0 * lam * size) + W) if lam > 0.0 else math.inf
+    theorem = frobenius(scale / (2.0 * lam * size) * G + W) if lam > 0.0 else math.inf
     theorem = theorem if math.isfinite(theorem) else None
-    if steepest == 0.0:
+    distance = tail(torch.linalg.svdvals(W), batch)
+    if rank == 0:
         return BatchBound(distance, 1.0, 1.0, theorem, 0, bound)
-    U, s, Vt = torch.linalg.svd(G / steepest, full_matrices=False)
     held = s > max(G.shape) * torch.finfo(G.dtype).eps * s[0]  # all of G but its rounding
     P, Q = U[:, held], Vt[held]
     projection = min(frobenius(W - P @ (P.T @ W)), frobenius(W - (W @ Q.T) @ Q))
     direction = G / frobenius(G)
     angle = frobenius(W - (W * direction).sum() * direction)
-    return BatchBound(distance, projection, angle, theorem, int(RANK_RULE.keeps(s).sum()), bound)
+    return BatchBound(distance, projection, angle, theorem, rank, bound)
 
 
 def _rank(G: Float[Tensor, "n d"]) -> int:

@@ -1,4 +1,4 @@
-"""How much a network at rest moves because of its batches, exactly, without training (MATH.md section 10).
+"""How much a network at rest moves because of its batches, exactly, without training (MATH.md section 9).
 
 Layer by layer, g_i = delta_i h_i^T is the gradient of sample i's own loss (delta_i its derivative by z_i, h_i the input
 of the layer, row i of Zs), G their mean, and batches of B are drawn uniformly without replacement. Then, with
@@ -23,7 +23,7 @@ from torch import Tensor
 from covopt.errors import ProblemError
 from covopt.model.problem import Problem
 from covopt.model.ranks import frobenius, largest
-from covopt.model.weights import ROUNDING, Weights, inputs_from, preactivations, pulled_back
+from covopt.model.weights import Weights, inputs_from, preactivations, pulled_back
 
 
 @dataclass(frozen=True)
@@ -78,15 +78,29 @@ def batch_noise(problem: Problem, weights: Weights, batch_size: int) -> list[Noi
     Raises:
         ProblemError: B is out of range, or the loss is `interpolate`, which has no gradient.
 
-    Source: P8 of MATH.md section 10, which is [GP22, Prop. 1 and 2] with numbers.
+    Source: P8 of MATH.md section 9, which is [GP22, Prop. 1 and 2] with numbers.
     """
     check_batch_size(problem, batch_size)
     N = problem.samples
     c = (N - batch_size) / (batch_size * (N - 1)) if N > 1 else 0.0
+    return [
+        _noise(problem, W, N * delta, Zs, c) for W, (delta, Zs) in zip(weights, factors(problem, weights), strict=True)
+    ]
+
+
+def factors(problem: Problem, weights: Weights) -> list[tuple[Float[Tensor, "N _"], Float[Tensor, "N _"]]]:
+    """Of each layer (dC/dZ_l, Zs_{l-1}), shapes (N, n_l) and (N, n_{l-1} + 1): dC/dW_l is the first, transposed, times
+    the second.
+
+    Raises:
+        ProblemError: for `interpolate`, which has no gradient, or where float64 does not hold it.
+    """
     Z = preactivations(problem, weights)
     deltas = pulled_back(problem, weights, Z, problem.loss.gradient(Z[-1], problem.Y))
-    layers = zip(weights, deltas, inputs_from(problem, Z), Z, strict=True)
-    return [_noise(problem, W, N * delta, Zs, z, c) for W, delta, Zs, z in layers]
+    found = list(zip(deltas, inputs_from(problem, Z), strict=True))
+    if not all(bool(each.isfinite().all()) for pair in found for each in pair):
+        raise ProblemError("The network's gradient on these data is not finite; check its weights and the scale of X.")
+    return found
 
 
 def check_batch_size(problem: Problem, batch_size: int) -> None:
@@ -104,7 +118,6 @@ def _noise(
     W: Float[Tensor, "n d"],
     delta: Float[Tensor, "N n"],
     Zs: Float[Tensor, "N d"],
-    Z: Float[Tensor, "N n"],
     c: float,
 ) -> Noise:
     """Of one layer, in numbers divided by the largest delta and h, so that float64 holds their squares."""
@@ -115,22 +128,20 @@ def _noise(
     variance = max(0.0, float((delta.square().sum(dim=1) * squares).mean() - mean.square().sum()))
     gradient = frobenius((d * h) * mean + 2.0 * problem.lam * W)
     deviation, decay = d * h * math.sqrt(variance), 2.0 * problem.lam * frobenius(W)
-    floor = math.sqrt(c) * 2.0 * problem.lam * _outside(W, squares, Z / h)
+    floor = math.sqrt(c) * 2.0 * problem.lam * _outside(W, H)
     spread = math.sqrt(c) * deviation
     return Noise(gradient, math.hypot(gradient, spread), spread, floor, deviation, decay)
 
 
-def _outside(W: Float[Tensor, "n d"], squares: Float[Tensor, " N"], Z: Float[Tensor, "N n"]) -> float:
-    """(mean_i |W (I - h_i h_i^T / |h_i|^2)|^2)^(1/2), with |W h_i|^2 = |z_i|^2; h_i = 0 takes nothing from W.
-
-    It is rounded down: a floor must be one.
-    """
+def _outside(W: Float[Tensor, "n d"], H: Float[Tensor, "N d"]) -> float:
+    """(mean_i |W (I - h_i h_i^T / |h_i|^2)|^2)^(1/2); h_i = 0 takes nothing from W. It is rounded down, as a floor."""
     size = frobenius(W)
     if size == 0.0:
         return 0.0
-    inside = torch.where(squares > 0.0, (Z / size).square().sum(dim=1) / squares, 0.0).mean()
-    terms = sum(W.shape) + len(Z) + 8
-    return size * math.sqrt(max(0.0, 1.0 - float(inside) - terms * ROUNDING))
+    directions = torch.nn.functional.normalize(H, dim=1, eps=torch.finfo(H.dtype).tiny)
+    inside = (directions @ (W / size).T).square().sum(dim=1).mean()
+    terms = sum(W.shape) + len(H) + 8
+    return size * math.sqrt(max(0.0, 1.0 - float(inside) - terms * torch.finfo(W.dtype).eps))
 
 
 def _finite(value: float) -> float | None:

@@ -1,4 +1,4 @@
-"""How low is the rank of a matrix of weights: four measures of it, and what a decayed start gives (MATH.md section 10).
+"""How low is the rank of a matrix of weights: four measures of it, and what a decayed start gives (MATH.md section 9).
 
 Singular values are s_1 >= s_2 >= ..., |W|_F^2 = sum s_i^2. All sums of squares are of numbers divided by s_1, so that
 float64 holds them for weights of any size. W = 0 has rank 0 in every measure.
@@ -71,7 +71,7 @@ def predicted_rank(start_values: Values, kept: float, norm: float, tolerance: fl
         norm: |W_T|_F; W_T = 0 has rank 0.
         tolerance: tau.
 
-    Source: P6 of MATH.md section 10.
+    Source: P6 of MATH.md section 9.
     """
     return int((abs(kept) * start_values > tolerance * norm).sum()) if norm > 0.0 else 0
 

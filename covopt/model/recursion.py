@@ -1,4 +1,4 @@
-"""What gradient descent with weight decay forgets: how much of its start is left after T steps (MATH.md section 10).
+"""What gradient descent with weight decay forgets: how much of its start is left after T steps (MATH.md section 9).
 
 SGD with coupled decay (PyTorch's weight_decay is 2 lam), momentum beta and a gradient G_t of the batch:
 
@@ -26,8 +26,8 @@ Matrix = tuple[Decimal, Decimal, Decimal, Decimal]
 
 EXACT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 """Powers of A lose a digit in ten squarings, and pass float64's range."""
-LONGEST = 10**12
-"""More steps than these nobody makes."""
+LONGEST, WALKED = 10**12, 10**7
+"""More steps than these nobody makes; and with momentum so close to 1 that the start swings for so long, not these."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,7 @@ class Decay:
         high = 1
         while abs(self.kept(high)) > kept:
             high *= 2
-            if high > LONGEST:
-                raise ProblemError(f"The start fades in more than {LONGEST:g} steps; give more rate, lam or --kept.")
+            _check_length(high, LONGEST)
         low = high // 2
         while high - low > 1:
             middle = (low + high) // 2
@@ -114,6 +113,7 @@ class Decay:
         steps, before, now = 1, 1.0, self.kept(1)
         while abs(now) > kept:
             steps, before, now = steps + 1, now, trace * now - determinant * before
+            _check_length(steps, WALKED)
         return steps
 
     def _invariants(self) -> tuple[float, float]:
@@ -149,6 +149,13 @@ class Decay:
                 steps >>= 1
                 square = _times(square, square) if steps else square
         return power
+
+
+def _check_length(steps: int, most: int) -> None:
+    if steps > most:
+        raise ProblemError(
+            f"The start fades in more than {most:g} steps; give a larger rate or lam, or let more of the start be kept."
+        )
 
 
 def _times(A: Matrix, B: Matrix) -> Matrix:
@@ -217,7 +224,7 @@ def window(
         The recorded k with the least bound, else the least k of the closed form with rho, else, without a bound, the
         least k with |a_k| <= tau; None where the start never fades that far, or W_T = 0.
 
-    Source: P3, P4 and P7 of MATH.md section 10.
+    Source: P3, P4 and P7 of MATH.md section 9.
     """
     if not norm > 0.0:
         return None

@@ -113,11 +113,6 @@ def validate(
     """
     if net is not None and (width is not None or starts is not None):
         raise ProblemError("width and starts are for the trainings without a network; leave them out, or the network.")
-    training = training_of(batch_size, rate, steps, momentum)
-    if net is None and training is not None:
-        raise ProblemError(
-            "batch_size, rate and steps are those of a given network; give the network, or leave them out."
-        )
     budget = Budget(time_limit)
     slope, given, stored = (None, None, torch.float64) if net is None else weights_of(net, bias)
     chosen = agreed_activation(activation, slope)
@@ -126,6 +121,7 @@ def validate(
         raise ProblemError(f"The network has depth {layers}, not {depth}; leave the depth out.")
     question = {"lam": lam, "loss": loss, "depth": layers, "bias": bias, "activation": chosen, "device": device}
     problem = make_problem(X, Y, **question).double()  # type: ignore[arg-type]
+    training = training_of(problem, batch_size, rate, steps, momentum, given=given is not None)
     trained = None
     if given is None:
         effort = {"method": "train", "certify": "none", "time_limit": TRAINED * time_limit, "seed": seed}

@@ -1,6 +1,6 @@
 """How a network was trained, where its user tells: batches, rate and steps, and what follows for an audit.
 
-At a constant rate SGD never comes to rest (MATH.md section 10). Where its start has faded and the gradient of all
+At a constant rate SGD never comes to rest (MATH.md section 9). Where its start has faded and the gradient of all
 samples is below what the draw of a batch adds to it, the network moves because of its batches, and not because it has
 still somewhere to go.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from covopt.errors import ProblemError, shown
 from covopt.io.record import known
-from covopt.model.noise import Noise, batch_noise
+from covopt.model.noise import Noise, batch_noise, check_batch_size
 from covopt.model.problem import Problem, as_number
 from covopt.model.recursion import Decay
 from covopt.model.weights import Weights
@@ -39,6 +39,14 @@ class Training:
     steps: int
     momentum: float = 0.0
 
+    def kept(self, lam: float) -> float | None:
+        """(A^T)_11, the part of the start that is left; None where it grows beyond what float64 holds.
+
+        Raises:
+            ProblemError: a number is out of range.
+        """
+        return known(Decay(self.rate, lam, self.momentum).kept(self.steps))
+
 
 @dataclass(frozen=True)
 class Batches:
@@ -46,7 +54,7 @@ class Batches:
 
     Attributes:
         training: what the user tells.
-        kept: (A^T)_11, the part of the start that is left; None where it grows beyond what float64 holds.
+        kept: the part of the start that is left; None where it grows beyond what float64 holds.
         noise: of each layer, l = 1 ... L, in units of 2 lam |W_l|: rms of a batch's gradient, its spread about that of
             all samples, its floor, its scale, and the residual |grad L^lam|; None where W_l = 0.
     """
@@ -90,8 +98,8 @@ class Batches:
 
     @classmethod
     def from_summary(cls, told: Mapping[str, Any]) -> Batches | None:
-        """What `summary` told; None for audits of networks whose training is not known."""
-        if not told.get("training"):
+        """What `summary` told; None where the training is not known, as in audits from before that was asked."""
+        if not any(name in told for name in ("training", "kept", "noise")) or told["training"] is None:
             return None
         return cls(Training(**told["training"]), told["kept"], told["noise"])
 
@@ -102,9 +110,8 @@ def batches_of(problem: Problem, weights: Weights, training: Training) -> Batche
     Raises:
         ProblemError: a batch size, rate, momentum or number of steps out of range, or the loss `interpolate`.
     """
-    decay = Decay(training.rate, problem.lam, training.momentum)
     noises = batch_noise(problem, weights, training.batch_size)
-    return Batches(training, known(decay.kept(training.steps)), [_told(noise) for noise in noises])
+    return Batches(training, training.kept(problem.lam), [_told(noise) for noise in noises])
 
 
 def _told(noise: Noise) -> dict[str, float | None] | None:
@@ -112,20 +119,31 @@ def _told(noise: Noise) -> dict[str, float | None] | None:
     return None if summary is None else {**summary, "residual": noise.residual}
 
 
-def training_of(batch_size: int | None, rate: float | None, steps: int | None, momentum: float) -> Training | None:
-    """What a user tells of a training, or None where nothing is told.
+def training_of(
+    problem: Problem, batch_size: int | None, rate: float | None, steps: int | None, momentum: float, *, given: bool
+) -> Training | None:
+    """What a user tells of a training for this problem, or None where nothing is told.
 
     Raises:
-        ProblemError: only a part of it is told, or whole numbers are none.
+        ProblemError: only a part of it is told, a number is out of range, the loss is `interpolate`, or no network is
+            `given` that was trained so.
     """
     if batch_size is None and rate is None and steps is None and momentum == 0.0:
         return None
+    if not given:
+        raise ProblemError(
+            "Without a network there is no batch_size, rate or steps of its training; give the network, or leave them"
+            " out."
+        )
     if batch_size is None or rate is None or steps is None:
         raise ProblemError(
-            "batch_size, rate and steps tell together how a network was trained; give all three, or none (and no"
+            "Only a part of the training is told; give batch_size, rate and steps together, or none of them (and no"
             " momentum)."
         )
     for name, number in (("batch_size", batch_size), ("steps", steps)):
         if isinstance(number, bool) or not isinstance(number, Integral):
             raise ProblemError(f"{name} is {shown(number)}; give a whole number.")
-    return Training(int(batch_size), as_number(rate, "The rate"), int(steps), as_number(momentum, "The momentum"))
+    check_batch_size(problem, int(batch_size))
+    told = Training(int(batch_size), as_number(rate, "The rate"), int(steps), as_number(momentum, "The momentum"))
+    told.kept(problem.lam)
+    return told

@@ -1,7 +1,7 @@
 """What is known of the rank of a network's weights, layer by layer: its size, and what explains it.
 
 Threshold, stable and functional ranks; the rank that the decayed start alone gives; the rank of a batch's gradient; the
-bounds from one batch and from the last steps; and whether the network can be at rest at all (MATH.md section 10).
+bounds from one batch and from the last steps; and whether the network can be at rest at all (MATH.md section 9).
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from covopt.io.record import known
 from covopt.model.batch_bound import BatchBound, batch_bound, least, total_ranks
 from covopt.model.noise import Noise, batch_noise, check_batch_size
 from covopt.model.problem import Problem
-from covopt.model.ranks import frobenius, functional_ranks, predicted_rank, stable_rank, tail, threshold_rank
+from covopt.model.ranks import (
+    frobenius,
+    functional_ranks,
+    largest,
+    predicted_rank,
+    stable_rank,
+    tail,
+    threshold_rank,
+)
 from covopt.model.recursion import Decay, Past, Window, window
 from covopt.model.weights import Weights, check_network
 from covopt.study.examination import dead
@@ -130,7 +138,7 @@ def audit_ranks(
         first = None if start is None or decay is None or steps is None else torch.linalg.svdvals(start[layer - 1])
         earlier = [] if past is None else list(past[layer - 1])
         if first is not None and steps is not None:
-            earlier.append(Past(steps, float(first[0])))
+            earlier.append(Past(steps, largest(first)))
         noise = None if noises is None else noises[layer - 1]
         chain = None if chains is None else chains[layer - 1]
         found.append(

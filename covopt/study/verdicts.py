@@ -227,8 +227,8 @@ def _moving(losses: Losses, batches: Batches) -> str:
     left = 0.0 if batches.kept is None else batches.kept
     return (
         "The network moves because of its batches; lower the rate or average the weights: gradients of"
-        f" {batch} are {listed_numbers(batches.rms)} times the decay 2 lam |W_l| (root mean square), the gradient of"
-        f" all samples {listed_numbers(batches.residuals)} times, and {left:.2g} of the start is left."
+        f" {batch} are {_in_order(batches.rms)} times the decay 2 lam |W_l| (root mean square), the gradient of"
+        f" all samples {_in_order(batches.residuals)} times, and {left:.2g} of the start is left."
         f" Descending without batches lowers the loss {losses.loss:.8g} by {at_least}{part(losses.gain)} to"
         f" {losses.descended:.8g}."
     )
@@ -238,10 +238,10 @@ def _fading(found: Finding, batches: Batches) -> list[str]:
     """Why a network whose batches move it is to be trained on all the same."""
     if found is not Finding.UNTRAINED or batches.faded or batches.kept is None:
         return []
-    return [f"Of its start {percent(batches.kept)} is left."]
+    return [f"Of its start {percent(abs(batches.kept))} is left."]
 
 
-def listed_numbers(values: Sequence[float]) -> str:
+def _in_order(values: Sequence[float]) -> str:
     """Numbers of the layers, in their order."""
     return listed([f"{value:.2g}" for value in values])
 

@@ -55,6 +55,7 @@ def unchecked(s: Summary) -> list[str]:
     found = ("stationarity", "direction", "output", "loss_with_neuron", "loss_trained_with_neuron", "loss_with_block")
     names += [f"layers.{name}" for name in found]
     names += ["layers.gap", "layers.gap_certificate"] if s["solver"]["depth"] > 2 else []
+    names += [] if s.get("training") is None else ["training"]
     return [*names, *([] if _worded(s) else ["verdict", "layers.verdict"])]
 
 

@@ -15,10 +15,11 @@ from messages.commands import ROWS as COMMANDS
 from messages.files import ROWS as FILES
 from messages.model import ROWS as MODEL
 from messages.proofs import ROWS as PROOFS
+from messages.ranks import ROWS as RANKS
 from messages.stored import ROWS as STORED
 from messages.studies import ROWS as STUDIES
 
-ROWS: list[Row] = [*COMMANDS, *FILES, *MODEL, *PROOFS, *STORED, *STUDIES]
+ROWS: list[Row] = [*COMMANDS, *FILES, *MODEL, *PROOFS, *RANKS, *STORED, *STUDIES]
 _made: list[tuple[str, int, str]] = []
 
 
