@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from covopt.errors import ProblemError
 from covopt.io.record import known
 from covopt.model.problem import Problem
 from covopt.model.ranks import frobenius
@@ -143,17 +144,25 @@ def cell_of(
     first = None if start is None else [W.to(problem.X) for W in start]
     steps, diverged = (found.steps, found.diverged) if trained else (setting.steps, False)
     layers = []
-    if not diverged:
-        layers = audit_ranks(
-            question,
-            without_what_is_gone(weights, first),
-            tolerances=tolerances,
-            batch_size=setting.batch_size,
-            decay=setting.decay,
-            steps=steps,
-            start=first,
-            seed=seed,
+    try:
+        layers = (
+            []
+            if diverged
+            else audit_ranks(
+                question,
+                without_what_is_gone(weights, first),
+                tolerances=tolerances,
+                batch_size=setting.batch_size,
+                decay=setting.decay,
+                steps=steps,
+                start=first,
+                seed=seed,
+            )
         )
+    except ProblemError:
+        if not trained:
+            raise
+        diverged = True  # the weights are finite yet, the loss or its gradient no longer
     cost, course = evaluate(question, weights), found.course if trained else None
     right = _accuracy(question, weights)
     return RankCell(setting, weights, first, steps, diverged, course, cost, right, layers, problem.samples)
@@ -161,7 +170,7 @@ def cell_of(
 
 def without_what_is_gone(weights: Sequence[Tensor], start: Sequence[Tensor] | None) -> list[Tensor]:
     """The weights with 0 for each matrix that has decayed to nothing, of which rounding alone has a rank."""
-    if start is None:
+    if start is None or len(start) != len(weights):
         return list(weights)
     pairs = zip(weights, start, strict=True)
     return [torch.zeros_like(W) if frobenius(W.flatten()) < GONE * frobenius(V.flatten()) else W for W, V in pairs]
@@ -189,11 +198,6 @@ class Reference:
 
 
 def reference_of(problem: Problem, result: Result, tolerances: Sequence[float]) -> Reference:
-    """The ranks of the solver's network; one without neurons is 0, as is one with a neuron of weights 0."""
+    """The ranks of the solver's network."""
     weights = [W.to(problem.X) for W in result.weights]
-    for layer in range(len(weights) - 1):
-        if not len(weights[layer]):
-            below, above = weights[layer], weights[layer + 1]
-            weights[layer] = below.new_zeros(1, below.shape[1])
-            weights[layer + 1] = torch.cat([above.new_zeros(len(above), 1), above[:, -1:]], dim=1)
     return Reference(result, audit_ranks(replace(problem, lam=result.problem.lam), weights, tolerances=tolerances))

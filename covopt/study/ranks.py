@@ -103,7 +103,7 @@ def ranks(
         ProblemError: an option out of range, a grid with nothing in it, or every network diverged.
         DataError: a network that cannot be read.
 
-    Source: [GP22]; what is proved of ranks, decay and noise is derived in MATH.md, section 10.
+    Source: [GP22]; what is proved of ranks, decay and noise is derived in MATH.md, section 9.
     """
     budget = Budget(_positive(time_limit, "time limit"))
     tolerances, strengths = _tolerances(tolerance), _strengths(lam, loss)
@@ -248,11 +248,9 @@ def _of_given(
     )
     if setting.batch_size is not None:
         check_batch_size(problem, setting.batch_size)
-    return setting if setting.decay is not None or setting.momentum == 0.0 else _without_rate()
-
-
-def _without_rate() -> Setting:
-    raise ProblemError("A momentum without a rate says nothing; give the rate too.")
+    if setting.decay is None and setting.momentum != 0.0:
+        raise ProblemError("A momentum without a rate says nothing; give the rate too.")
+    return setting
 
 
 def _given(
@@ -264,8 +262,6 @@ def _given(
     seed: int,
 ) -> RankCell:
     check_network(problem, [W.to(problem.X) for W in weights])
-    if start is not None and [W.shape for W in start] != [W.shape for W in weights]:
-        raise ProblemError("The start has other shapes than the network; give the network's own first weights.")
     return cell_of(problem, setting, weights, start, tolerances=tolerances, seed=seed)
 
 
