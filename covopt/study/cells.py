@@ -41,7 +41,7 @@ def _ranked(X: np.ndarray, Y: np.ndarray, options: Options) -> Options:
     found = ranks(X, Y, seeds=1, **{"reference": 0.0} | options)  # type: ignore[arg-type]
     (cell,), tolerance = found.cells, found.tolerances[0]
     told = cell.summary(None)
-    minimum = [layer.rank[tolerance] for each in found.references.values() for layer in each.layers]
+    solver = [layer.rank[tolerance] for each in found.references.values() for layer in each.layers]
     predicted = [layer.predicted[tolerance] for layer in cell.layers if layer.predicted is not None]
     return {
         **{name: told[name] for name in ("fit", "accuracy")},
@@ -54,7 +54,7 @@ def _ranked(X: np.ndarray, Y: np.ndarray, options: Options) -> Options:
         "from_start": _numbers(predicted),
         "stable_ranks": _numbers([float(f"{layer.stable_rank:.6g}") for layer in cell.layers]),
         "functional_ranks": _numbers([layer.functional_rank for layer in cell.layers]),
-        "minimum": _numbers(minimum) or None,
+        "solver": _numbers(solver) or None,
         "seconds": found.seconds,
         "version": found.summary()["version"],
         "error": None,
@@ -76,7 +76,7 @@ TASKS = {
     RANKS: Task(
         (
             *("status", "cost", "fit", "accuracy", "taken", "passes", "left", "ranks", "from_start"),
-            *("stable_ranks", "functional_ranks", "minimum", "seconds", "version", "error"),
+            *("stable_ranks", "functional_ranks", "solver", "seconds", "version", "error"),
         ),
         _ranked,
     ),

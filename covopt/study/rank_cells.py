@@ -98,7 +98,7 @@ class RankCell:
         return None if size is None or self.steps is None else self.steps * size / self.samples
 
     def summary(self, reference: Sequence[LayerRanks] | None) -> dict[str, object]:
-        """For JSON; with the ranks of the minimum for the verdicts."""
+        """For JSON; with the ranks of the solver's network for the verdicts."""
         own = {name: value for name, value in vars(self.setting).items() if name != "steps"}
         layers = [layer.summary() for layer in self.layers]
         return {

@@ -106,7 +106,7 @@ def _spectra(settings: Sequence[Sequence[RankCell]], references: Mapping[float, 
     ]
     several = len(references) > 1
     for place, (lam, reference) in enumerate(references.items()):
-        name = f"minimum, lam {lam:g}" if several else "minimum"
+        name = f"solver, lam {lam:g}" if several else "solver"
         lines.append(_falling(name, reference.layers[layer - 1].values, ":" if place == 0 else "-.", MINIMUM))
     return Panel(f"Spectrum of W{layer}", "i", "s_i / |W|", lines, logarithmic="y")
 

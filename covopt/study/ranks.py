@@ -1,4 +1,4 @@
-"""`ranks`: what rank does SGD with weight decay end with, what explains it, and what rank has the minimum?
+"""`ranks`: what rank does SGD with weight decay end with, what explains it, and what rank has the solver's network?
 
 Networks are trained for every combination of batch sizes, rates, penalties and momenta, to equal decay of the start by
 default, and audited one by one (rank_audit.py); the solver answers the same question beside them. Or a given network is
@@ -72,7 +72,7 @@ def ranks(
     device: str | torch.device | None = None,
     callback: Callback | None = None,
 ) -> Ranks:
-    """The ranks of networks trained by SGD with weight decay, or of a given one, beside those of the minimum.
+    """The ranks of networks trained by SGD with weight decay, or of a given one, beside those of the solver's.
 
     Args:
         X: inputs (N, n_0).
@@ -124,7 +124,9 @@ def ranks(
         cells, status = _trained(problem, settings, widths, tolerances, seed, budget, share, callback)
     else:
         if any(each is not None for each in (kept, epochs, width, depth, seeds)):
-            raise ProblemError("kept, epochs, width, depth and seeds are for training; leave them out, or the network.")
+            raise ProblemError(
+                "A given network is not trained here; leave kept, epochs, width, depth and seeds out, or the network."
+            )
         slope, given, _ = weights_of(net, bias)
         chosen = agreed_activation(activation, slope)
         problem = make_problem(X, Y, lam=1.0, depth=len(given), activation=chosen, **asked)  # type: ignore[arg-type]

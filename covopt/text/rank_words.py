@@ -46,7 +46,7 @@ def table(s: Summary) -> tuple[list[str], list[list[object]]]:
     ranks = [f"rank {n}" for n in names] if several else ["rank"]
     starts = [f"from the start {n}" for n in names] if several else ["from the start"]
     columns = [*(HEADS[name] for name in SETTING if name in varied), "steps", "kept", "layer", "shape"]
-    columns += [*ranks, *starts, "stable", "functional", "bound", "of the minimum"]
+    columns += [*ranks, *starts, "stable", "functional", "bound", "solver"]
     rows = []
     for cells in groups(s):
         own = [cells[0][name] for name in SETTING if name in varied]
@@ -72,7 +72,7 @@ def _layer(s: Summary, cell: Summary, layers: Sequence[Summary], names: Sequence
         *starts,
         *found,
         _bound(layers),
-        _minimum(s, cell["lam"], first["layer"], names[0]),
+        _solver(s, cell["lam"], first["layer"], names[0]),
     ]
 
 
@@ -85,7 +85,7 @@ def _bound(layers: Sequence[Summary]) -> object:
     return f"none below {min(layers[0]['shape'])}" if None in bounds else max(bounds)
 
 
-def _minimum(s: Summary, lam: float, layer: int, name: str) -> object:
+def _solver(s: Summary, lam: float, layer: int, name: str) -> object:
     found = [each["layers"][layer - 1]["rank"][name] for each in s["references"] if each["lam"] == lam]
     return found[0] if found else None
 
@@ -109,9 +109,10 @@ def answer(s: Summary) -> str:
 def findings(s: Summary) -> list[str]:
     """What the grid shows, each sentence from one inequality between its numbers."""
     if s["until"] is None:
-        return [f"W{layer}: {said}" for layer, said in enumerate(s["cells"][0]["verdict"], start=1) if said]
+        verdicts = enumerate(s["cells"][0]["verdict"], start=1)
+        return [*(f"W{layer}: {said}" for layer, said in verdicts if said), *_behind(s)]
     told = [cells for cells in ([c for c in cells if c["layers"]] for cells in groups(s)) if cells]
-    return [*(said for said in [_starts(s, told), _batches(s, told)] if said), *_incomplete(s)]
+    return [*(said for said in [_starts(s, told), _batches(s, told)] if said), *_incomplete(s), *_behind(s)]
 
 
 def _starts(s: Summary, told: Sequence[Sequence[Summary]]) -> str:
@@ -186,6 +187,19 @@ def _incomplete(s: Summary) -> list[str]:
     return said
 
 
+def _behind(s: Summary) -> list[str]:
+    """Where SGD found a cheaper network than the solver, whose ranks are then not those of the minimum."""
+    said = []
+    for each in s["references"]:
+        losses = [cell["loss"] for cell in s["cells"] if cell["lam"] == each["lam"] and cell["loss"] is not None]
+        if losses and min(losses) < each["cost"]:
+            said.append(
+                f"SGD reached {min(losses):.7g} for lam {each['lam']:g}, below the solver's {each['cost']:.7g}: give the"
+                " solver more time, --reference, before you compare ranks with its network's."
+            )
+    return said
+
+
 def _name(s: Summary, cell: Summary) -> str:
     """What distinguishes a setting, first word of a sentence."""
     varied = [name for name in SETTING[1:] if len({c[name] for c in s["cells"]}) > 1]
@@ -202,7 +216,7 @@ def pairs(s: Summary, settings: bool = True) -> Pairs:
     """A `ranks` as a person reads it, labels and texts; `settings`: with a line for each."""
     found = [("question", title(s)), ("trained", trained(s))]
     found += [(_label(cells[0]), _ranks(s, cells)) for cells in groups(s)] if settings else []
-    found += [("minimum", _reference(each, f"{s['tolerance'][0]:g}")) for each in s["references"]]
+    found += [("solver", _reference(each, f"{s['tolerance'][0]:g}")) for each in s["references"]]
     found += [("finding", said) for said in findings(s)]
     return [*found, ("status", ended(s)), ("time", f"{s['seconds']:.3g} s")]
 
@@ -250,4 +264,4 @@ def _ranks(s: Summary, cells: Sequence[Summary]) -> str:
 
 def _reference(each: Summary, name: str) -> str:
     ranks = ", ".join(f"W{layer['layer']} {layer['rank'][name]}" for layer in each["layers"])
-    return f"the solver's network of cost {each['cost']:.7g} for lam {each['lam']:g}: rank {ranks}"
+    return f"a network of cost {each['cost']:.7g} for lam {each['lam']:g}: rank {ranks}"

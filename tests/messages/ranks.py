@@ -36,7 +36,7 @@ ROWS = [
     Row("kept and epochs each say how long to train; give one of them.", lambda _: ranks(kept=0.1, epochs=2)),
     Row("A start is that of a given network; give the network too, or leave the start out.", lambda _: ranks(start=W)),
     Row(
-        "kept, epochs, width, depth and seeds are for training; leave them out, or the network.",
+        "A given network is not trained here; leave kept, epochs, width, depth and seeds out, or the network.",
         lambda _: audited(epochs=2),
     ),
     Row(
