@@ -1,4 +1,4 @@
-"""What `ranks` found: every network with its ranks, those of the solver's network, the curves on the way; storing it."""
+"""What `ranks` found: every network with its ranks, those of the solver's, the curves on the way; storing it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def of_layer(
         tolerance: one of the keys of its rank.
         batch_size: of the training; None where it is not known.
         kept: what is left of the start; None where it is not known.
-        reference: the rank of the same matrix of the solver's network, by the same tolerance; None where it is not known.
+        reference: the rank of the same matrix of the solver's network; None where it is not known.
     """
     said = [
         of_start(layer, tolerance, kept),

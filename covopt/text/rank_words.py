@@ -133,7 +133,7 @@ def _starts(s: Summary, told: Sequence[Sequence[Summary]]) -> str:
     advice = (
         "" if "kept" in s["until"] else " Ranks compare at equal decay: say how much of the start to keep, --kept 1e-4."
     )
-    return f"{'; '.join(found)}.{advice}"
+    return f"{'. '.join(found)}.{advice}"
 
 
 def _is_starts(s: Summary, layers: Sequence[Summary]) -> bool:
@@ -194,8 +194,8 @@ def _behind(s: Summary) -> list[str]:
         losses = [cell["loss"] for cell in s["cells"] if cell["lam"] == each["lam"] and cell["loss"] is not None]
         if losses and min(losses) < each["cost"]:
             said.append(
-                f"SGD reached {min(losses):.7g} for lam {each['lam']:g}, below the solver's {each['cost']:.7g}: give the"
-                " solver more time, --reference, before you compare ranks with its network's."
+                f"SGD reached {min(losses):.7g} for lam {each['lam']:g}, below the solver's {each['cost']:.7g}: give"
+                " the solver more time, --reference, before you compare ranks with its network's."
             )
     return said
 
