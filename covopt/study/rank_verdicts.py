@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from covopt.errors import counted
+from covopt.io.numerals import down, up
 
 Summary = Mapping[str, Any]
 
@@ -37,9 +38,9 @@ def of_layer(
     """
     said = [
         of_start(layer, tolerance, kept),
-        of_window(layer, batch_size),
+        "" if kept == 1.0 else of_window(layer, batch_size),
         of_noise(layer, batch_size),
-        of_theorem(layer),
+        of_theorem(layer, batch_size),
         against(layer["rank"][tolerance], reference),
         of_dead(layer),
     ]
@@ -49,6 +50,8 @@ def of_layer(
 def of_start(layer: Summary, tolerance: str, kept: float | None) -> str:
     """Whether the rank is what is left of the start."""
     rank = layer["rank"][tolerance]
+    if rank == 0:
+        return "Nothing is left of it: the rank is 0."
     if kept == 1.0:
         return f"No decay: the start never fades; the rank is {rank}."
     if layer["predicted"] is None:
@@ -82,20 +85,22 @@ def of_noise(layer: Summary, batch_size: int | None) -> str:
     if noise is None or batch_size is None or not (noise["floor"] or 0.0) > 0.0 or noise["rms"] is None:
         return ""
     return (
-        f"It cannot come to rest at a constant rate: batches of {batch_size} move it by at least {noise['floor']:.2g}"
-        f" times its decay a step (root mean square), measured {noise['rms']:.2g}."
+        f"It cannot come to rest at a constant rate: batches of {batch_size} move it by at least"
+        f" {down(noise['floor'], 2)} times its decay a step (root mean square), in fact by {noise['rms']:.2g} times."
     )
 
 
-def of_theorem(layer: Summary) -> str:
-    """Where the bound from one batch says nothing."""
+def of_theorem(layer: Summary, batch_size: int | None) -> str:
+    """What the bound from one batch says; at |W| and above nothing, which is within |W| of every rank."""
     chain = layer["batch_bound"]
-    if chain is None or chain["theorem"] is None:
+    if chain is None or chain["theorem"] is None or batch_size is None:
         return ""
-    theorem = chain["theorem"]
-    if theorem >= 1.0:
-        return f"[GP22, (10)] says nothing about it: {theorem:.3g} of |W|, at least 1."
-    return f"[GP22, (10)] puts it within {theorem:.3g} |W| of that rank; it is within {chain['tail']:.3g} |W|."
+    theorem = up(chain["theorem"], 3)
+    if chain["theorem"] >= 1.0:
+        return f"[GP22, (10)] says nothing about it: {theorem} |W|, at least |W|."
+    return (
+        f"[GP22, (10)] puts it within {theorem} |W| of rank {batch_size}, from which it is {chain['tail']:.3g} |W| off."
+    )
 
 
 def against(rank: int, reference: int | None) -> str:
