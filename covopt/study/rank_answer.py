@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,7 @@ class Ranks:
         status: `converged` where no limit ended the training.
         seconds: in all; seed: of the first start.
         data, scale: name of the data set and how it was scaled, where they are known.
+        refused: why the solver has no answer, by lam.
     """
 
     problem: Problem
@@ -61,6 +62,7 @@ class Ranks:
     seed: int
     data: str | None = None
     scale: str | None = None
+    refused: dict[float, str] = field(default_factory=dict)
 
     @property
     def widths(self) -> list[int]:
@@ -104,6 +106,7 @@ class Ranks:
             "until": self.until,
             "references": references,
             "cells": [cell.summary(layers.get(cell.setting.lam)) for cell in self.cells],
+            "refused": [{"lam": lam, "reason": reason} for lam, reason in self.refused.items()],
             "status": str(self.status),
             "seconds": self.seconds,
             "seed": self.seed,

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from covopt.answer import solve
-from covopt.errors import ProblemError, shown
+from covopt.errors import CovoptError, ProblemError, shown
 from covopt.interrupts import gently, interrupted
 from covopt.loop import Budget, Callback, Status
 from covopt.model.activation import Activation
@@ -39,8 +39,8 @@ REFERENCE = 1.0 / 3.0
 """The solver's part of the time, where nobody says how much."""
 TRAINING = 0.9
 """The part of the rest after which training ends; the audits take what is left."""
-CELLS = 10_000
-"""The most networks of one call."""
+CELLS, WEIGHTS = 1_000, 100_000_000
+"""The most networks of one call, and the most weights of one network."""
 Numbers = float | Sequence[float]
 
 
@@ -106,6 +106,7 @@ def ranks(
     Source: [GP22]; what is proved of ranks, decay and noise is derived in MATH.md, section 9.
     """
     budget = Budget(_positive(time_limit, "time limit"))
+    seed = _whole(seed, "seed", 0)
     tolerances, strengths = _tolerances(tolerance), _strengths(lam, loss)
     asked = {"loss": loss, "bias": bias, "device": device}
     told = [each for each in (("kept", kept), ("epochs", epochs), ("steps", steps)) if each[1] is not None]
@@ -134,10 +135,14 @@ def ranks(
         share = _seconds(reference, budget.time_limit) if any(strengths) else 0.0
         first = None if start is None else _tensors(weights_of(start, bias)[1])
         cells, status = [_given(problem.double(), setting, _tensors(given), first, tolerances, seed)], Status.CONVERGED
-    references = _references(problem, [each for each in strengths if each > 0.0], share, tolerances, seed, callback)
+    references, refused = _references(
+        problem, [each for each in strengths if each > 0.0], share, tolerances, seed, callback
+    )
     status = Status.INTERRUPTED if interrupted() else status
     until = None if net is not None else dict(told or [("kept", KEPT)])
-    return Ranks(problem.double(), cells, references, tolerances, until, status, budget.seconds(), seed)
+    return Ranks(
+        problem.double(), cells, references, tolerances, until, status, budget.seconds(), seed, refused=refused
+    )
 
 
 def grid(
@@ -170,8 +175,9 @@ def grid(
     found = []
     for size, mu, lam, beta in itertools.product(sizes, rates, strengths, momenta):
         check_batch_size(problem, size)
-        taken = _steps(problem, Decay(mu, lam, beta, nesterov), size, until)
-        found += [Setting(lam, size, mu, beta, nesterov, taken, start) for start in starts]
+        ahead = nesterov and beta > 0.0
+        taken = _steps(problem, Decay(mu, lam, beta, ahead), size, until)
+        found += [Setting(lam, size, mu, beta, ahead, taken, start) for start in starts]
     return found
 
 
@@ -201,6 +207,9 @@ def _trained(
     callback: Callback | None,
 ) -> tuple[list[RankCell], Status]:
     """Train all networks, and audit them; raises where nothing is left of them."""
+    sizes = [problem.X.shape[1], *widths, problem.Y.shape[1]]
+    if sum(n * (below + 1) for below, n in itertools.pairwise(sizes)) > WEIGHTS:
+        raise ProblemError(f"The network has more than {WEIGHTS:,} weights; give a smaller width.")
     starts = {each.seed: he_start(problem, widths, int(each.seed or 0)) for each in settings}
     limit = TRAINING * max(1e-3, budget.time_limit - share)
     found, status = train_sgd(
@@ -245,7 +254,7 @@ def _of_given(
         batch_size=None if size is None else _whole(size, "batch size", 1),
         rate=None if values["rate"][0] is None else _number(values["rate"][0], "rate"),
         momentum=_number(values["momentum"][0], "momentum"),
-        nesterov=nesterov,
+        nesterov=nesterov and bool(values["momentum"][0]),
         steps=None if steps is None else _whole(steps, "number of steps", 0),
     )
     if setting.batch_size is not None:
@@ -274,29 +283,32 @@ def _references(
     tolerances: list[float],
     seed: int,
     callback: Callback | None,
-) -> dict[float, Reference]:
-    """The solver's answer for each lam, with an equal share of the time."""
+) -> tuple[dict[float, Reference], dict[float, str]]:
+    """The solver's answer for each lam, with an equal share of the time; and why there is none."""
     found: dict[float, Reference] = {}
+    refused: dict[float, str] = {}
     budget = Budget(seconds)
     for place, lam in enumerate(strengths):
         if budget.spent():
             break
-        result = solve(
-            problem.X,
-            problem.Y,
-            lam=lam,
-            loss=problem.loss,
-            depth=problem.depth,
-            bias=problem.beta,
-            activation=problem.activation,
-            certify="fast",
-            time_limit=budget.remaining() / (len(strengths) - place),
-            seed=seed,
-            callback=callback,
-        )
-        if math.isfinite(result.cost):
+        try:
+            result = solve(
+                problem.X,
+                problem.Y,
+                lam=lam,
+                loss=problem.loss,
+                depth=problem.depth,
+                bias=problem.beta,
+                activation=problem.activation,
+                certify="fast",
+                time_limit=budget.remaining() / (len(strengths) - place),
+                seed=seed,
+                callback=callback,
+            )
             found[lam] = reference_of(problem.double(), result, tolerances)
-    return found
+        except CovoptError as error:  # what was trained is not lost for it
+            refused[lam] = str(error)
+    return found, refused
 
 
 def _strengths(lam: Numbers | None, loss: str | Loss | None) -> list[float]:

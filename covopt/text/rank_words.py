@@ -217,6 +217,7 @@ def pairs(s: Summary, settings: bool = True) -> Pairs:
     found = [("question", title(s)), ("trained", trained(s))]
     found += [(_label(cells[0]), _ranks(s, cells)) for cells in groups(s)] if settings else []
     found += [("solver", _reference(each, f"{s['tolerance'][0]:g}")) for each in s["references"]]
+    found += [("no solver", f"lam {each['lam']:g}: {each['reason']}") for each in s["refused"]]
     found += [("finding", said) for said in findings(s)]
     return [*found, ("status", ended(s)), ("time", f"{s['seconds']:.3g} s")]
 

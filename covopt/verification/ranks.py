@@ -30,7 +30,7 @@ from covopt.verification.studies import alike, weights_of
 Summary = Mapping[str, Any]
 
 UNCHECKED = (
-    *("status", "seconds", "version", "data", "scale", "until"),
+    *("status", "seconds", "version", "data", "scale", "until", "seed", "refused"),
     "that the networks were trained as their settings say",
     "the records between the first and the last",
 )
@@ -70,6 +70,7 @@ def load(directory: Path) -> Ranks:
         seed=seed,
         data=told["data"],
         scale=told["scale"],
+        refused={float(each["lam"]): str(each["reason"]) for each in told["refused"]},
     )
 
 
@@ -131,6 +132,8 @@ def _cell(
         steps=told["asked"],
         seed=told["seed"],
     )
+    if setting.nesterov and setting.momentum == 0.0:
+        raise ValueError("Nesterov's momentum without a momentum")
     weights, start = _network(arrays, f"c{place}"), _network(arrays, name_of_start(setting))
     network: Descended | list[Tensor] = weights
     if f"c{place}_steps" in spectra:
@@ -141,7 +144,10 @@ def _cell(
 
 def _network(arrays: Mapping[str, NDArray], name: str) -> list[Tensor]:
     """W_1 ... W_L of `c1`, say."""
-    return weights_of({key.removeprefix(f"{name}_"): W for key, W in arrays.items() if key.startswith(f"{name}_")})
+    found = weights_of({key.removeprefix(f"{name}_"): W for key, W in arrays.items() if key.startswith(f"{name}_")})
+    if not all(bool(torch.isfinite(W).all()) for W in found):
+        raise ValueError("a network in networks.npz that is not finite")
+    return found
 
 
 def _course(spectra: Mapping[str, NDArray], place: int, layers: int) -> Course:

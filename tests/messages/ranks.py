@@ -40,8 +40,8 @@ ROWS = [
         lambda _: audited(epochs=2),
     ),
     Row(
-        "The grid has more than 10,000 networks; give fewer values, or run a sweep.",
-        lambda _: ranks(seeds=10_001, batch_size=2),
+        "The grid has more than 1,000 networks; give fewer values, or run a sweep.",
+        lambda _: ranks(seeds=1_001, batch_size=2),
     ),
     Row("1e+13 epochs are more than 1e+12 steps; give fewer.", lambda _: ranks(epochs=1e13)),
     Row(
@@ -70,6 +70,7 @@ ROWS = [
     Row("The rate is 'fast'; give a number.", lambda _: ranks(rate="fast")),
     Row("The rate is inf; give a finite number.", lambda _: ranks(rate=float("inf"))),
     Row("The time limit is 0; give a number above 0.", lambda _: ranks(time_limit=0)),
+    Row("The network has more than 100,000,000 weights; give a smaller width.", lambda _: ranks(width=10**5)),
     Row("The width is 0; give a whole number of at least 1.", lambda _: ranks(width=0)),
     Row("The rate is 0; give a number above 0.", lambda _: validate(**BATCHES | {"rate": 0.0})),
     Row("lam is -1; give 0 or more.", lambda _: Decay(0.1, -1.0)),
