@@ -189,7 +189,7 @@ def _steps(problem: Problem, decay: Decay, size: int, until: dict[str, float | i
     if name == "epochs":
         epochs = _positive(value, "number of epochs")
         if epochs * problem.samples / size > LONGEST:
-            raise ProblemError(f"{epochs:g} epochs are more than {LONGEST:g} steps; give fewer.")
+            raise ProblemError(f"So many epochs, {epochs:g}, take more than {LONGEST:g} steps; give fewer.")
         return max(1, round(epochs * problem.samples / size))
     if decay.lam == 0.0:
         raise ProblemError("Without a penalty nothing of the start fades; with lam 0, give epochs or steps.")
@@ -370,7 +370,7 @@ def _positive(value: object, name: str) -> float:
 
 def _whole(value: object, name: str, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= LONGEST:
-        raise ProblemError(f"The {name} is {shown(value)}; give a whole number of at least {least}.")
+        raise ProblemError(f"The {name} is {shown(value)}; give a whole number from {least} to {LONGEST:,}.")
     return int(value)
 
 

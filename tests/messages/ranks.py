@@ -43,7 +43,7 @@ ROWS = [
         "The grid has more than 1,000 networks; give fewer values, or run a sweep.",
         lambda _: ranks(seeds=1_001, batch_size=2),
     ),
-    Row("1e+13 epochs are more than 1e+12 steps; give fewer.", lambda _: ranks(epochs=1e13)),
+    Row("So many epochs, 1e+13, take more than 1e+12 steps; give fewer.", lambda _: ranks(epochs=1e13)),
     Row(
         "Without a penalty nothing of the start fades; with lam 0, give epochs or steps.",
         "ranks iris --lam 0 --time-limit 5",
@@ -71,7 +71,7 @@ ROWS = [
     Row("The rate is inf; give a finite number.", lambda _: ranks(rate=float("inf"))),
     Row("The time limit is 0; give a number above 0.", lambda _: ranks(time_limit=0)),
     Row("The network has more than 100,000,000 weights; give a smaller width.", lambda _: ranks(width=10**5)),
-    Row("The width is 0; give a whole number of at least 1.", lambda _: ranks(width=0)),
+    Row("The width is 0; give a whole number from 1 to 1,000,000,000,000.", lambda _: ranks(width=0)),
     Row("The rate is 0; give a number above 0.", lambda _: validate(**BATCHES | {"rate": 0.0})),
     Row("lam is -1; give 0 or more.", lambda _: Decay(0.1, -1.0)),
     Row("The momentum is 1; give a number from 0 to below 1.", lambda _: validate(**BATCHES, momentum=1.0)),
