@@ -111,7 +111,8 @@ def findings(s: Summary) -> list[str]:
     if s["until"] is None:
         verdicts = enumerate(s["cells"][0]["verdict"], start=1)
         return [*(f"W{layer}: {said}" for layer, said in verdicts if said), *_behind(s)]
-    told = [cells for cells in ([c for c in cells if c["layers"]] for cells in groups(s)) if cells]
+    done = ([c for c in cells if c["layers"] and c["finished"]] for cells in groups(s))
+    told = [cells for cells in done if cells]
     return [*(said for said in [_starts(s, told), _batches(s, told)] if said), *_incomplete(s), *_behind(s)]
 
 
@@ -209,7 +210,9 @@ def _name(s: Summary, cell: Summary) -> str:
 
 def _part(value: float) -> str:
     """A part as a percentage, or in powers of ten where it is small."""
-    return f"{100.0 * value:.2g} %" if value >= 1e-3 else f"{value:.1e}"
+    if value < 1e-3:
+        return f"{value:.1e}"
+    return f"{100.0 * value:.0f} %" if value >= 0.1 else f"{100.0 * value:.2g} %"
 
 
 def pairs(s: Summary, settings: bool = True) -> Pairs:
