@@ -166,7 +166,7 @@ def test_refused_cells_are_kept_and_failed_ones_tried_again(tmp_path: Path, monk
 
     file, question = tmp_path / "s.sqlite", {"data": "iris", "rows": 6, "lam": [0.1, -1.0], "max_iterations": 1}
     with monkeypatch.context() as patched:
-        patched.setattr(study, "solve", broken)
+        patched.setattr(cells, "solve", broken)
         found = study.sweep(question, file)
     assert found.counts == Counts(2, 2, 0, 2)
     assert found.rows[0]["error"] == "ZeroDivisionError: a defect"
