@@ -116,7 +116,9 @@ def test_a_network_given_with_its_start_is_audited_as_the_one_that_was_trained(t
     assert code == 0
     cell, expected = json.loads(answer)["cells"][0], json.loads(json.dumps(trained.summary(None)))
     assert cell["layers"] == expected["layers"]
-    assert cell["kept"] == expected["kept"]
+    assert cell["kept"] == expected["kept"] == pytest.approx(cell["kept_measured"], rel=1e-11)
+    code, answer, _ = run("ranks", str(tmp_path / "data.npz"), *asked[:-1], "100", *files[:-1])
+    assert "0.3 of the given start where this training leaves 0.67" in answer
     assert cell["seed"] is None
     assert covopt.verify(tmp_path / "run").passed
 

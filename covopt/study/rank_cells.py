@@ -11,6 +11,7 @@ from torch import Tensor
 
 from covopt.errors import ProblemError
 from covopt.io.record import known
+from covopt.linalg.psd import RANK_RULE
 from covopt.model.problem import Problem
 from covopt.model.ranks import frobenius
 from covopt.model.recursion import Decay
@@ -20,6 +21,8 @@ from covopt.study import rank_verdicts
 from covopt.study.rank_audit import LayerRanks, audit_ranks
 from covopt.training.sgd import Course, Descended, SGDOptions
 
+OUTSIDE = 1e-6
+"""Below this part of its norm, what the start has outside the inputs' span is rounding."""
 GONE = 1e-6
 """A matrix whose norm has fallen below this part of its start's has decayed to nothing, and counts as 0."""
 
@@ -67,6 +70,7 @@ class RankCell:
         cost: of the weights; accuracy: the part of the samples in the right class, of cross-entropy.
         layers: what is known of the rank of each matrix.
         samples: N.
+        measured: what is left of the start by `measured_kept`, of a given network.
     """
 
     setting: Setting
@@ -79,6 +83,7 @@ class RankCell:
     accuracy: float | None
     layers: list[LayerRanks]
     samples: int
+    measured: float | None = None
 
     @property
     def finished(self) -> bool:
@@ -109,6 +114,7 @@ class RankCell:
             "diverged": self.diverged,
             "epochs": self.epochs,
             "kept": None if self.kept is None else known(self.kept),
+            "kept_measured": self.measured,
             "loss": None if self.diverged else known(self.cost.total),
             "fit": None if self.diverged else known(self.cost.fit),
             "accuracy": None if self.diverged else self.accuracy,
@@ -165,7 +171,23 @@ def cell_of(
         diverged = True  # the weights are finite yet, the loss or its gradient no longer
     cost, course = evaluate(question, weights), found.course if trained else None
     right = _accuracy(question, weights)
-    return RankCell(setting, weights, first, steps, diverged, course, cost, right, layers, problem.samples)
+    measured = None if course is not None or first is None else measured_kept(problem, weights[0], first[0])
+    return RankCell(setting, weights, first, steps, diverged, course, cost, right, layers, problem.samples, measured)
+
+
+def measured_kept(problem: Problem, W: Tensor, start: Tensor) -> float | None:
+    """What is left of the start, from W_1 alone: outside the span of the inputs it is kept times the start, exactly.
+
+    That is the c with the least |W_1 - c W_{1,0}| on the complement of the rows of [X, beta 1]; None where there is
+    none, or the start has nothing there.
+    """
+    s, Vt = torch.linalg.svd(problem.Xt, full_matrices=False)[1:]
+    rows = Vt[RANK_RULE.keeps(s)]
+    here, there = (each - (each @ rows.T) @ rows for each in (W, start))
+    size = frobenius(there.flatten())
+    if not size > OUTSIDE * frobenius(start.flatten()):
+        return None
+    return known(float(((here / size) * (there / size)).sum()))
 
 
 def without_what_is_gone(weights: Sequence[Tensor], start: Sequence[Tensor] | None) -> list[Tensor]:

@@ -117,7 +117,7 @@ def ranks(
             raise ProblemError("A start is that of a given network; give the network too, or leave the start out.")
         layers = DEPTH if depth is None else depth
         problem = make_problem(X, Y, lam=1.0, depth=layers, activation=activation or "relu", **asked)  # type: ignore[arg-type]
-        settings = grid(
+        settings = _grid(
             problem, strengths, batch_size, rate, momentum, nesterov, dict(told or [("kept", KEPT)]), seeds, seed
         )
         widths = [_whole(WIDTH if width is None else width, "width", 1)] * (problem.depth - 1)
@@ -145,7 +145,7 @@ def ranks(
     )
 
 
-def grid(
+def _grid(
     problem: Problem,
     strengths: Sequence[float],
     batch_size: int | Sequence[int] | None,

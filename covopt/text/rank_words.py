@@ -17,6 +17,9 @@ HEADS = {"batch_size": "batch", "rate": "rate", "lam": "lam", "momentum": "momen
 FORGOTTEN = 1e-3
 """A start of which no more is left than this hardly shows in a rank; above it, ranks of different settings compare at
 equal decay only."""
+MEASURED, UNMEASURED = 0.01, 1e-5
+"""What is measured of the start agrees with what is computed to this part, and where both are this small, which
+float32 weights do not resolve."""
 SAME_DECAY = 0.1
 """Settings are at equal decay where what is left of their starts differs by no more than this, relative."""
 SAME_RANK = 0.1
@@ -110,10 +113,21 @@ def findings(s: Summary) -> list[str]:
     """What the grid shows, each sentence from one inequality between its numbers."""
     if s["until"] is None:
         verdicts = enumerate(s["cells"][0]["verdict"], start=1)
-        return [*(f"W{layer}: {said}" for layer, said in verdicts if said), *_behind(s)]
+        return [*_otherwise(s["cells"][0]), *(f"W{layer}: {said}" for layer, said in verdicts if said), *_behind(s)]
     done = ([c for c in cells if c["layers"] and c["finished"]] for cells in groups(s))
     told = [cells for cells in done if cells]
     return [*(said for said in [_starts(s, told), _batches(s, told)] if said), *_incomplete(s), *_behind(s)]
+
+
+def _otherwise(cell: Summary) -> list[str]:
+    """Where the weights of a given network show that it was trained otherwise than is said."""
+    kept, measured = cell["kept"], cell["kept_measured"]
+    if kept is None or measured is None or abs(measured - kept) <= MEASURED * abs(kept) + UNMEASURED:
+        return []
+    return [
+        f"The first layer has {measured:.3g} of the given start where this training leaves {kept:.3g}: the network was"
+        " trained otherwise, or from another start."
+    ]
 
 
 def _starts(s: Summary, told: Sequence[Sequence[Summary]]) -> str:
