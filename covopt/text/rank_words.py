@@ -20,6 +20,8 @@ equal decay only."""
 MEASURED, UNMEASURED = 0.01, 1e-5
 """What is measured of the start agrees with what is computed to this part, and where both are this small, which
 float32 weights do not resolve."""
+BEHIND = 1e-3
+"""The solver is behind where SGD's loss is lower by more than this part; it stops at a gap of a tenth of that."""
 SAME_DECAY = 0.1
 """Settings are at equal decay where what is left of their starts differs by no more than this, relative."""
 SAME_RANK = 0.1
@@ -207,7 +209,7 @@ def _behind(s: Summary) -> list[str]:
     said = []
     for each in s["references"]:
         losses = [cell["loss"] for cell in s["cells"] if cell["lam"] == each["lam"] and cell["loss"] is not None]
-        if losses and min(losses) < each["cost"]:
+        if losses and min(losses) < (1.0 - BEHIND) * each["cost"]:
             said.append(
                 f"SGD reached {min(losses):.7g} for lam {each['lam']:g}, below the solver's {each['cost']:.7g}: give"
                 " the solver more time, --reference, before you compare ranks with its network's."
