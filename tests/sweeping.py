@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import covopt.study.cells as doing
 import covopt.study.sweep as study
 from covopt.errors import CovoptError
 
@@ -52,7 +53,7 @@ def start(solver: HandMade, cells: int, database: Path, prepare: Callable[[], ob
     try:
         if prepare is not None:
             prepare()
-        study.solve = solver  # type: ignore[assignment]
+        doing.solve = solver  # type: ignore[assignment]
         study.sweep(spec(cells), database, resume=True)
         code = 0
     except CovoptError as error:

@@ -227,12 +227,12 @@ def test_sentences_from_numbers() -> None:
         "The rank 80 is the start's: what is left of the start alone gives 79. No bound on the rank below 100: the"
         " weights remember 6905 steps. It cannot come to rest at a constant rate: batches of 4 move it by at least 0.47"
         " times its decay a step (root mean square), in fact by 9.2 times. [GP22, (10)] says nothing about it: 1.23"
-        " |W|, at least |W|. 69 above the minimum's, 11. 4 of 100 neurons are dead."
+        " |W|, at least |W|. 69 above the solver's, 11. 4 of 100 neurons are dead."
     )
     learned = {**layer, "predicted": {"0.001": 3}, "window": {"steps": 5, "bound": 20}, "dead": 0, "noise": None}
     said = rank_verdicts.of_layer(learned, "0.001", batch_size=4, reference=80)
     assert said.startswith("The rank 80 was learned: what is left of the start alone gives 3. Proved: the rank is at")
-    assert "As low as the minimum's." in said
+    assert "As low as the solver's." in said
     near = {**layer, "batch_bound": {"tail": 0.561, "theorem": 0.9601}}
     assert "within 0.961 |W| of rank 4, from which it is 0.561 |W| off." in rank_verdicts.of_theorem(near, 4)
     assert (

@@ -8,18 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import Run
 from instances import gaussian
-from typer.testing import CliRunner
 
 import covopt
-from covopt.commands.cli import app
 from covopt.errors import CovoptError, ProblemError
 from covopt.loop import Status
 from covopt.study.rank_curves import curve
 from covopt.text import rank_words
 
 LAM_MAX = Path(__file__).parent / "cases" / "lam_max.npz"
-RUNNER = CliRunner()
 
 
 def classes(samples: int = 24, features: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -103,33 +101,36 @@ def test_the_curve_meets_the_end_and_the_prediction_bounds_what_few_steps_leave(
     assert cell.layers[1].predicted == {1e-3: int(points["predicted"][-1])}
 
 
-def test_a_network_given_with_its_start_is_audited_as_the_one_that_was_trained(tmp_path: Path) -> None:
+def test_a_network_given_with_its_start_is_audited_as_the_one_that_was_trained(tmp_path: Path, run: Run) -> None:
     trained = small(batch_size=4, rate=0.1, steps=300, seeds=1).cells[0]
     assert trained.start is not None
     for name, weights in (("net", trained.weights), ("start", trained.start)):
-        np.savez(tmp_path / f"{name}.npz", **{f"W{i}": W.numpy() for i, W in enumerate(weights, start=1)})
+        W1, W2, W3 = (W.numpy() for W in weights)
+        np.savez(tmp_path / f"{name}.npz", W1=W1, W2=W2, W3=W3)
     X, Y = classes()
     np.savez(tmp_path / "data.npz", X=X, Y=Y)
     asked = ["--lam", "0.02", "--loss", "cross_entropy", "--batch-size", "4", "--rate", "0.1", "--steps", "300"]
     files = ["--net", str(tmp_path / "net.npz"), "--start", str(tmp_path / "start.npz"), "--reference", "0", "--json"]
     out = ["--out", str(tmp_path / "run")]
-    answer = RUNNER.invoke(app, ["ranks", str(tmp_path / "data.npz"), *asked, *files, *out])
-    assert answer.exit_code == 0, answer.output
-    cell, expected = json.loads(answer.stdout)["cells"][0], json.loads(json.dumps(trained.summary(None)))
+    code, answer, _ = run("ranks", str(tmp_path / "data.npz"), *asked, *files, *out)
+    assert code == 0
+    cell, expected = json.loads(answer)["cells"][0], json.loads(json.dumps(trained.summary(None)))
     assert cell["layers"] == expected["layers"]
-    assert cell["kept"] == expected["kept"]
+    assert cell["kept"] == expected["kept"] == pytest.approx(cell["kept_measured"], rel=1e-11)
+    code, answer, _ = run("ranks", str(tmp_path / "data.npz"), *asked[:-1], "100", *files[:-1])
+    assert "0.3 of the given start where this training leaves 0.67" in answer
     assert cell["seed"] is None
     assert covopt.verify(tmp_path / "run").passed
 
 
 def test_a_stored_grid_comes_back_and_is_verified(tmp_path: Path) -> None:
-    found = small(batch_size=[3, 24], kept=0.3, tolerance=[1e-3, 1e-2], reference=1.0, time_limit=60.0)
+    found = small(batch_size=[3, 24], kept=0.3, tolerance=[1e-3, 1e-2], reference=0.5, depth=2)
     found.save(tmp_path / "run")
     assert covopt.verify(tmp_path / "run").passed
     again = covopt.load(tmp_path / "run")
     assert isinstance(again, covopt.Ranks)
     assert again.summary() == found.summary()
-    assert again.rank(2, batch_size=3) == found.rank(2, batch_size=3)
+    assert again.rank(1, batch_size=3) == found.rank(1, batch_size=3)
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         *("ranks.json", "cells.csv", "networks.npz", "spectra.npz", "problem.npz", "figure.png", "origin.json"),
         "references",
@@ -137,7 +138,7 @@ def test_a_stored_grid_comes_back_and_is_verified(tmp_path: Path) -> None:
     page = covopt.write_report(tmp_path / "run").read_text(encoding="utf-8")
     assert "Against what is left" in page
     columns, rows = rank_words.table(found.summary())
-    assert len(rows) == 6
+    assert len(rows) == 4
     assert columns[:2] == ["batch", "steps"]
 
 

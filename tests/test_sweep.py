@@ -17,6 +17,7 @@ from sweeping import HandMade, finished, kill_again_and_again, spec, start
 
 import covopt
 from covopt.errors import DataError, ProblemError, RecordError
+from covopt.study import cells
 from covopt.study import sweep as study
 from covopt.study.grid import make_grid, read_grid
 from covopt.study.store import Counts, Store, renewing
@@ -34,7 +35,7 @@ max_iterations = 2
 @pytest.fixture
 def solver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HandMade:
     fake = HandMade(tmp_path / "log")
-    monkeypatch.setattr(study, "solve", fake)
+    monkeypatch.setattr(cells, "solve", fake)
     return fake
 
 
@@ -60,6 +61,45 @@ def test_every_cell_is_what_solve_says(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="exists already"):
         found.to_csv(tmp_path / "t.csv")
     assert not list(tmp_path.glob(".*"))
+
+
+RANKS = """
+task = "ranks"
+data = "iris"
+loss = "cross_entropy"
+lam = 0.05
+batch_size = [4, 30]
+rate = [0.1, 1e9]
+steps = 60
+width = 4
+"""
+
+
+def test_a_sweep_of_ranks_stores_each_network_once_as_ranks_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped after the first cell, it goes on with the others; a cell in which everything diverges is refused."""
+    (tmp_path / "s.toml").write_text(RANKS)
+    grid, asked = read_grid(tmp_path / "s.toml"), []
+    with Store(tmp_path / "s.sqlite", grid.cells) as store:
+        key, options = store.claim() or ("", {})
+        assert store.finish(*cells.do_cell(grid.task, key, *grid.problem(options)))
+    ranks = cells.ranks
+    monkeypatch.setattr(
+        cells, "ranks", lambda X, Y, **o: asked.append((o["batch_size"], o["rate"])) or ranks(X, Y, **o)
+    )
+    found = study.sweep(tmp_path / "s.toml", tmp_path / "s.sqlite", resume=True)
+    assert found.counts == Counts(4, 4, 2, 0)
+    assert asked == [(4, 1e9), (30, 0.1), (30, 1e9)]
+    iris = covopt.read_data("iris")
+    told = {"loss": "cross_entropy", "lam": 0.05, "steps": 60, "width": 4, "seeds": 1, "reference": 0}
+    for row in found.rows[::2]:
+        (cell,) = covopt.ranks(iris.X, iris.Y, batch_size=row["batch_size"], **told).cells  # type: ignore[arg-type]
+        assert row["cost"] == cell.cost.total
+        assert row["ranks"] == " ".join(str(layer.rank[1e-3]) for layer in cell.layers)
+        assert (row["taken"], row["left"]) == (60, pytest.approx(0.99**60, rel=1e-12))
+    found.to_csv(tmp_path / "t.csv")
+    assert study.is_csv(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +166,7 @@ def test_refused_cells_are_kept_and_failed_ones_tried_again(tmp_path: Path, monk
 
     file, question = tmp_path / "s.sqlite", {"data": "iris", "rows": 6, "lam": [0.1, -1.0], "max_iterations": 1}
     with monkeypatch.context() as patched:
-        patched.setattr(study, "solve", broken)
+        patched.setattr(cells, "solve", broken)
         found = study.sweep(question, file)
     assert found.counts == Counts(2, 2, 0, 2)
     assert found.rows[0]["error"] == "ZeroDivisionError: a defect"
@@ -200,7 +240,7 @@ def test_ctrl_c_gives_the_claims_back(tmp_path: Path, monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     (tmp_path / "s.toml").write_text(REAL)
-    monkeypatch.setattr(study, "solve", interrupted)
+    monkeypatch.setattr(cells, "solve", interrupted)
     code, _, err = run("sweep", tmp_path / "s.toml")
     assert code == 130
     assert "--resume" in err

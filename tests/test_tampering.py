@@ -95,9 +95,11 @@ def test_a_file_of_the_users_is_named(stored: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["plateau", "compare", "audit"])
+@pytest.mark.parametrize("kind", ["plateau", "compare", "audit", "ranks"])
 def test_tampering_with_a_study_is_noticed_or_named(tmp_path: Path, kind: str) -> None:
+    small = {"batch_size": 2, "steps": 3, "width": 2, "depth": 2, "seeds": 1, "reference": 0}
     make = {
+        "ranks": lambda *a, **o: covopt.ranks(*a, **small, **o),
         "plateau": covopt.plateau,
         "compare": covopt.compare,
         "audit": lambda *a, **o: covopt.validate(None, *a, **o),
@@ -106,7 +108,7 @@ def test_tampering_with_a_study_is_noticed_or_named(tmp_path: Path, kind: str) -
     checked = covopt.verify(tmp_path / "stored")
     assert checked.passed, checked.message
     found = list(tamperings(tmp_path / "stored"))
-    assert any(record.SOLUTION in each.name or "cone" in each.name for each in found)
+    assert any(name in each.name for each in found for name in (record.SOLUTION, "cone", "spectra.npz"))
     assert missed(tmp_path / "stored", tmp_path / "run", found[::SAMPLED]) == []
 
 

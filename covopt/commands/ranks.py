@@ -83,7 +83,7 @@ def ranks_command(
     device: options.Device = "cpu",
     output: options.Output,
 ) -> None:
-    """What rank does SGD end with, what explains it, and what rank has the minimum?
+    """What rank does SGD end with, what explains it, and what rank has the solver's network?
 
     Trains every combination of the repeated options until little is left of the start, and audits each network; or
     audits the network of --net.

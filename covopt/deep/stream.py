@@ -27,24 +27,13 @@ RATE_OF_TURNS = 3e9  # their multiplications in a second on one core of a CPU, r
 SHARE = 0.3  # of the time that the search on few samples may take
 WHOLE = 0.25  # of what is left, within which so many turns on all samples make batches needless
 FEWEST = 200  # samples, of which a part is taken
+BATCH = 512  # samples of a step
+FIRST_PASSES = 2  # over the samples, in the first cycle
 FEWEST_STEPS = 100  # of a cycle
 RATE = 0.3  # Adam's first, relative to the root mean square of the weights
 STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
 MARGIN = 0.15  # part of the remaining time that a last, shortened cycle leaves to its evaluation
 HELD = 1.5  # times what closing the last cycle took is held back for closing the next
-
-
-@dataclass(frozen=True)
-class CycleOptions:
-    """How the cycles descend.
-
-    Attributes:
-        batch: samples of a step.
-        first: passes over the samples in the first cycle.
-    """
-
-    batch: int = 512
-    first: int = 2
 
 
 def suits_few_samples(problem: Problem, seconds: float, draws: int) -> bool:
@@ -102,7 +91,6 @@ class DeepStream:
 
     def __init__(self, problem: Problem, options: DeepOptions, seed: int = 0, max_width: int | None = None) -> None:
         self.problem, self._options, self._seed, self._max_width = problem, options, seed, max_width
-        self._cycles = CycleOptions()
         self._single = replace(problem, X=problem.X.float(), Y=problem.Y.float())
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace, self._closing = 0.0, 0.0
@@ -117,7 +105,7 @@ class DeepStream:
         passes = TURNS * work(self.problem, widths) <= RATE_OF_TURNS * WHOLE * budget.remaining()
         # Through a layer without neurons nothing passes, and no gradient.
         ended = Status.CONVERGED if passes or not min(widths) else None
-        return Streamed(weights, weights, evaluate(self.problem, weights).total, self._cycles.first, ended)
+        return Streamed(weights, weights, evaluate(self.problem, weights).total, FIRST_PASSES, ended)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
         """One cycle, and the loss at its end; a last one takes what is left of the time."""
@@ -150,7 +138,7 @@ class DeepStream:
 
     def _trained(self, weights: Weights, steps: int, budget: Budget) -> tuple[list[Tensor], int]:
         """Adam on random batches, and the steps that it took."""
-        widths, size = [len(W) for W in weights[:-1]], min(self._cycles.batch, self.problem.samples)
+        widths, size = [len(W) for W in weights[:-1]], min(BATCH, self.problem.samples)
         batch = Batch(self._single, [widths], size)
         start = batch.pack([[W.float() for W in weights]])
         lam, value = start.new_full((1, 1), self.problem.lam), start.new_zeros(1)
@@ -166,7 +154,7 @@ class DeepStream:
 
     def _steps(self, passes: int, budget: Budget) -> tuple[int, bool]:
         """Steps of a cycle, and whether it is the last: one that time would cut, or leave no time for the next."""
-        steps = max(FEWEST_STEPS, math.ceil(passes * self.problem.samples / self._cycles.batch))
+        steps = max(FEWEST_STEPS, math.ceil(passes * self.problem.samples / BATCH))
         left = (1.0 - MARGIN) * max(0.0, budget.remaining() - self._closing)
         last = left < 3.0 * steps * self._pace
         return (max(1, int(left / self._pace)), True) if last else (steps, False)

@@ -46,8 +46,8 @@ else:
 
 __all__ = [
     "Kind", "Pairs", "Summary", "audits", "checks", "depth_figures", "depth_runs", "drawing", "function_figures",
-    "matrices", "methods", "parts", "pictures", "provenance", "rank_runs", "stored", "studies", "study_figure2", "study_figures",
-    "svg", "torch", "widths",
+    "matrices", "methods", "parts", "pictures", "provenance", "rank_runs", "stored", "studies", "study_figure2",
+    "study_figures", "svg", "torch", "widths",
 ]  # fmt: skip
 
 Summary = Mapping[str, Any]

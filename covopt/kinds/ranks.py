@@ -53,9 +53,9 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
 
 
 def _verdicts(s: Summary) -> list[list[object]]:
+    told = ("batch_size", "rate", "lam", "momentum", "seed", "steps", "kept", "loss", "accuracy")
     return [
-        [*(cell[key] for key in ("batch_size", "rate", "lam", "momentum", "seed", "steps", "kept", "loss", "accuracy"))]
-        + [layer["layer"], said]
+        [*(cell[key] for key in told), layer["layer"], said]
         for cell in s["cells"]
         for layer, said in zip(cell["layers"], cell["verdict"], strict=True)
     ]

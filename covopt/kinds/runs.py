@@ -105,7 +105,7 @@ def _guarded(directory: str | os.PathLike[str], action: Callable[[Kind, Summary]
         return action(kind, summary)
     except (DataError, ProblemError) as error:
         raise record.broken(directory, error) from error
-    except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
         raise RecordError(f"{directory} is not a complete run ({error}); run the command again with --out.") from error
 
 

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,9 @@ from covopt.methods import METHODS
 from covopt.model.loss import LOSSES
 from covopt.study.store import Options
 
-# What a cell may be told: the options of `covopt.solve`, and before them those of its data.
+SOLVE, RANKS = "solve", "ranks"
+"""The tasks of a sweep. `task` names one, or as an option of the data what targets are taken for."""
+# What a cell may be told: the options of its task, and before them those of its data.
 SOURCE: dict[str, type] = {
     "data": str,
     "target": str,
@@ -31,27 +34,49 @@ SOURCE: dict[str, type] = {
     "scale": str,
     "data_dir": str,
 }
-QUESTION: dict[str, type] = {
-    "lam": float,
-    "loss": str,
-    "depth": int,
-    "bias": float,
-    "activation": str,
-    "method": str,
-    "certify": str,
-    "gap": float,
-    "time_limit": float,
-    "max_iterations": int,
-    "width": int,
-    "max_width": int,
-    "starts": int,
-    "device": str,
-    "seed": int,
+QUESTIONS: dict[str, dict[str, type]] = {
+    SOLVE: {
+        "lam": float,
+        "loss": str,
+        "depth": int,
+        "bias": float,
+        "activation": str,
+        "method": str,
+        "certify": str,
+        "gap": float,
+        "time_limit": float,
+        "max_iterations": int,
+        "width": int,
+        "max_width": int,
+        "starts": int,
+        "device": str,
+        "seed": int,
+    },
+    RANKS: {
+        "batch_size": int,
+        "rate": float,
+        "lam": float,
+        "momentum": float,
+        "nesterov": bool,
+        "kept": float,
+        "epochs": float,
+        "steps": int,
+        "loss": str,
+        "depth": int,
+        "width": int,
+        "bias": float,
+        "activation": str,
+        "tolerance": float,
+        "reference": float,
+        "time_limit": float,
+        "device": str,
+        "seed": int,
+    },
 }
 CELLS = 1_000_000
 """The most cells of a sweep."""
 _WORDS = {"scale": SCALES, "task": TASKS, "loss": tuple(LOSSES), "method": tuple(METHODS), "certify": CERTIFY}
-_KINDS = {str: "text in quotes", int: "a whole number", float: "a number"}
+_KINDS = {str: "text in quotes", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 @dataclass(frozen=True)
@@ -62,16 +87,18 @@ class Grid:
         cells: the options of each cell by its key, a digest of them and of the data.
         datasets: by what they were read from (`source_of`).
         varied: the options that differ between cells.
+        task: solve or ranks.
     """
 
     cells: dict[str, Options]
     datasets: dict[str, Dataset]
     varied: tuple[str, ...]
+    task: str = SOLVE
 
     def problem(self, options: Options) -> tuple[np.ndarray, np.ndarray, Options]:
-        """X, Y and what else `covopt.solve` is asked for a cell."""
+        """X, Y and what else the task is asked for a cell."""
         dataset = self.datasets[source_of(options)]
-        return dataset.X, dataset.Y, {name: value for name, value in options.items() if name in QUESTION}
+        return dataset.X, dataset.Y, {name: value for name, value in options.items() if name in QUESTIONS[self.task]}
 
 
 def read_grid(path: str | os.PathLike[str]) -> Grid:
@@ -97,14 +124,20 @@ def read_grid(path: str | os.PathLike[str]) -> Grid:
 
 def make_grid(spec: dict[str, object]) -> Grid:
     """The grid of a table of options, as `read_grid`: each value alone, or a list of values to vary."""
+    named = spec.get("task")
+    task, own = (named, {"task"}) if isinstance(named, str) and named in QUESTIONS else (SOLVE, set())
+    known = SOURCE | QUESTIONS[task]
     for name in spec:
-        if name not in SOURCE | QUESTION:
-            close = difflib.get_close_matches(name, SOURCE | QUESTION, n=1)
-            hint = f"did you mean {close[0]}" if close else f"use some of {', '.join(SOURCE | QUESTION)}"
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}" if close else f"use some of {', '.join(known)}"
             raise ProblemError(f"{shown(name)} is no option of a sweep; {hint}.")
     if "data" not in spec:
         raise ProblemError('The sweep names no data; give data = "digits", or another name or file.')
-    axes = [[_checked(name, value) for value in _listed(name, value)] for name, value in spec.items()]
+    axes = [
+        [value if name in own else _checked(name, value, known) for value in _listed(name, value)]
+        for name, value in spec.items()
+    ]
     if math.prod(len(axis) for axis in axes) > CELLS:
         raise ProblemError(f"The grid has more than {CELLS:,} cells; give shorter lists, or several sweeps.")
     cells, datasets, prints = {}, {}, {}
@@ -112,17 +145,23 @@ def make_grid(spec: dict[str, object]) -> Grid:
         options: Options = dict(zip(spec, values, strict=True))
         source = source_of(options)
         if source not in datasets:
-            datasets[source] = read_data(**{_renamed(k): v for k, v in options.items() if k in SOURCE})  # type: ignore[arg-type]
+            datasets[source] = read_data(**{_renamed(k): v for k, v in _of_data(options).items()})  # type: ignore[arg-type]
             prints[source] = _fingerprint(datasets[source])
         identity = json.dumps(options, sort_keys=True) + prints[source]
         cells[hashlib.sha256(identity.encode()).hexdigest()] = options
     varied = tuple(name for name, axis in zip(spec, axes, strict=True) if len(axis) > 1)
-    return Grid(cells, datasets, varied)
+    return Grid(cells, datasets, varied, task)
 
 
 def source_of(options: Options) -> str:
     """What a cell's data are read from, as a key."""
-    return json.dumps({name: options.get(name) for name in SOURCE})
+    return json.dumps({name: _of_data(options).get(name) for name in SOURCE})
+
+
+def _of_data(options: Options) -> Options:
+    """Those that say what data a cell has; a `task` that is one of sweeps says nothing of data."""
+    told = {name: value for name, value in options.items() if name in SOURCE}
+    return {name: value for name, value in told.items() if name != "task" or value in TASKS}
 
 
 def _renamed(name: str) -> str:
@@ -139,11 +178,11 @@ def _listed(name: str, value: object) -> list[object]:
     return value
 
 
-def _checked(name: str, value: object) -> object:
-    kind = (SOURCE | QUESTION)[name]
+def _checked(name: str, value: object, known: Mapping[str, type]) -> object:
+    kind = known[name]
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ProblemError(f"{name} is {shown(value)}; give {_KINDS[kind]}, or a list of them.")
     if isinstance(value, float) and not math.isfinite(value):
         raise ProblemError(f"{name} is {value}; give finite numbers.")

@@ -1,11 +1,11 @@
-"""What `ranks` found: every network with its ranks, those of the minimum, the curves on the way; storing it."""
+"""What `ranks` found: every network with its ranks, those of the solver's, the curves on the way; storing it."""
 
 from __future__ import annotations
 
 import csv
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,7 @@ class Ranks:
         status: `converged` where no limit ended the training.
         seconds: in all; seed: of the first start.
         data, scale: name of the data set and how it was scaled, where they are known.
+        refused: why the solver has no answer, by lam.
     """
 
     problem: Problem
@@ -61,6 +62,7 @@ class Ranks:
     seed: int
     data: str | None = None
     scale: str | None = None
+    refused: dict[float, str] = field(default_factory=dict)
 
     @property
     def widths(self) -> list[int]:
@@ -104,6 +106,7 @@ class Ranks:
             "until": self.until,
             "references": references,
             "cells": [cell.summary(layers.get(cell.setting.lam)) for cell in self.cells],
+            "refused": [{"lam": lam, "reason": reason} for lam, reason in self.refused.items()],
             "status": str(self.status),
             "seconds": self.seconds,
             "seed": self.seed,
@@ -130,7 +133,7 @@ class Ranks:
 
     def panels(self) -> list[drawn.Panel]:
         """Rank against epochs, rank against what is left of the start, and the last spectra, layer by layer."""
-        return rank_curves.panels(self)
+        return rank_curves.panels(self.cells, self.references, self.problem.depth, self.tolerances[0])
 
     def save(
         self,
@@ -139,9 +142,8 @@ class Ranks:
         force: bool = False,
         others: Mapping[str, Writer] | None = None,
     ) -> None:
-        """Write ranks.json, cells.csv, networks.npz (c1_W1 is W_1 of the first network, start0_W1 its start of seed 0),
-        spectra.npz (c1_steps, and at each of them c1_fits, c1_norms, c1_accuracies and c1_W1, the singular values), problem.npz, figure.png, origin.json and
-        the solver's runs, `references/1` say; force and others as for `Result.save`.
+        """Write ranks.json, cells.csv, the arrays of `networks` and `spectra` as .npz, problem.npz, figure.png,
+        origin.json and the solver's runs, `references/1` say; force and others as for `Result.save`.
 
         Raises:
             RecordError: the directory exists, or cannot be written.
@@ -183,7 +185,8 @@ class Ranks:
         return {name: W.cpu().numpy() for name, W in found.items()}
 
     def spectra(self) -> dict[str, NDArray]:
-        """The steps of all records, `c1_steps`, and the singular values there, `c1_W1` (R, min(n_1, n_0 + 1))."""
+        """The steps of all records, `c1_steps` (R,), and what was recorded at each: `c1_fits`, `c1_norms` and
+        `c1_accuracies` (R,), and the singular values, `c1_W1` (R, min(n_1, n_0 + 1))."""
         found: dict[str, NDArray] = {}
         for place, cell in enumerate(self.cells, start=1):
             if cell.course is not None:

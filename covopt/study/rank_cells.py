@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from covopt.errors import ProblemError
 from covopt.io.record import known
+from covopt.linalg.psd import RANK_RULE
 from covopt.model.problem import Problem
 from covopt.model.ranks import frobenius
 from covopt.model.recursion import Decay
@@ -19,6 +21,8 @@ from covopt.study import rank_verdicts
 from covopt.study.rank_audit import LayerRanks, audit_ranks
 from covopt.training.sgd import Course, Descended, SGDOptions
 
+OUTSIDE = 1e-6
+"""Below this part of its norm, what the start has outside the inputs' span is rounding."""
 GONE = 1e-6
 """A matrix whose norm has fallen below this part of its start's has decayed to nothing, and counts as 0."""
 
@@ -66,6 +70,7 @@ class RankCell:
         cost: of the weights; accuracy: the part of the samples in the right class, of cross-entropy.
         layers: what is known of the rank of each matrix.
         samples: N.
+        measured: what is left of the start by `measured_kept`, of a given network.
     """
 
     setting: Setting
@@ -78,6 +83,7 @@ class RankCell:
     accuracy: float | None
     layers: list[LayerRanks]
     samples: int
+    measured: float | None = None
 
     @property
     def finished(self) -> bool:
@@ -97,7 +103,7 @@ class RankCell:
         return None if size is None or self.steps is None else self.steps * size / self.samples
 
     def summary(self, reference: Sequence[LayerRanks] | None) -> dict[str, object]:
-        """For JSON; with the ranks of the minimum for the verdicts."""
+        """For JSON; with the ranks of the solver's network for the verdicts."""
         own = {name: value for name, value in vars(self.setting).items() if name != "steps"}
         layers = [layer.summary() for layer in self.layers]
         return {
@@ -107,7 +113,8 @@ class RankCell:
             "finished": self.finished,
             "diverged": self.diverged,
             "epochs": self.epochs,
-            "kept": self.kept,
+            "kept": None if self.kept is None else known(self.kept),
+            "kept_measured": self.measured,
             "loss": None if self.diverged else known(self.cost.total),
             "fit": None if self.diverged else known(self.cost.fit),
             "accuracy": None if self.diverged else self.accuracy,
@@ -143,25 +150,49 @@ def cell_of(
     first = None if start is None else [W.to(problem.X) for W in start]
     steps, diverged = (found.steps, found.diverged) if trained else (setting.steps, False)
     layers = []
-    if not diverged:
-        layers = audit_ranks(
-            question,
-            without_what_is_gone(weights, first),
-            tolerances=tolerances,
-            batch_size=setting.batch_size,
-            decay=setting.decay,
-            steps=steps,
-            start=first,
-            seed=seed,
+    try:
+        layers = (
+            []
+            if diverged
+            else audit_ranks(
+                question,
+                without_what_is_gone(weights, first),
+                tolerances=tolerances,
+                batch_size=setting.batch_size,
+                decay=setting.decay,
+                steps=steps,
+                start=first,
+                seed=seed,
+            )
         )
+    except ProblemError:
+        if not trained:
+            raise
+        diverged = True  # the weights are finite yet, the loss or its gradient no longer
     cost, course = evaluate(question, weights), found.course if trained else None
     right = _accuracy(question, weights)
-    return RankCell(setting, weights, first, steps, diverged, course, cost, right, layers, problem.samples)
+    measured = None if course is not None or first is None else measured_kept(problem, weights[0], first[0])
+    return RankCell(setting, weights, first, steps, diverged, course, cost, right, layers, problem.samples, measured)
+
+
+def measured_kept(problem: Problem, W: Tensor, start: Tensor) -> float | None:
+    """What is left of the start, from W_1 alone: outside the span of the inputs it is kept times the start, exactly.
+
+    That is the c with the least |W_1 - c W_{1,0}| on the complement of the rows of [X, beta 1]; None where there is
+    none, or the start has nothing there.
+    """
+    s, Vt = torch.linalg.svd(problem.Xt, full_matrices=False)[1:]
+    rows = Vt[RANK_RULE.keeps(s)]
+    here, there = (each - (each @ rows.T) @ rows for each in (W, start))
+    size = frobenius(there.flatten())
+    if not size > OUTSIDE * frobenius(start.flatten()):
+        return None
+    return known(float(((here / size) * (there / size)).sum()))
 
 
 def without_what_is_gone(weights: Sequence[Tensor], start: Sequence[Tensor] | None) -> list[Tensor]:
     """The weights with 0 for each matrix that has decayed to nothing, of which rounding alone has a rank."""
-    if start is None:
+    if start is None or len(start) != len(weights):
         return list(weights)
     pairs = zip(weights, start, strict=True)
     return [torch.zeros_like(W) if frobenius(W.flatten()) < GONE * frobenius(V.flatten()) else W for W, V in pairs]
@@ -189,11 +220,6 @@ class Reference:
 
 
 def reference_of(problem: Problem, result: Result, tolerances: Sequence[float]) -> Reference:
-    """The ranks of the solver's network; one without neurons is 0, as is one with a neuron of weights 0."""
+    """The ranks of the solver's network."""
     weights = [W.to(problem.X) for W in result.weights]
-    for layer in range(len(weights) - 1):
-        if not len(weights[layer]):
-            below, above = weights[layer], weights[layer + 1]
-            weights[layer] = below.new_zeros(1, below.shape[1])
-            weights[layer + 1] = torch.cat([above.new_zeros(len(above), 1), above[:, -1:]], dim=1)
     return Reference(result, audit_ranks(replace(problem, lam=result.problem.lam), weights, tolerances=tolerances))

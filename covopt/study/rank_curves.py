@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -11,10 +10,7 @@ from numpy.typing import NDArray
 
 from covopt.figures.panels import Line, Panel
 from covopt.model.ranks import frobenius, predicted_rank, threshold_rank
-from covopt.study.rank_cells import RankCell
-
-if TYPE_CHECKING:
-    from covopt.study.rank_answer import Ranks
+from covopt.study.rank_cells import RankCell, Reference
 
 LAYERS = 4
 """Layers whose spectra are drawn."""
@@ -24,26 +20,29 @@ SMALLEST = 1e-8
 """Singular values below this part of |W| are not drawn."""
 
 
-def panels(found: Ranks) -> list[Panel]:
-    """Rank of W_{L-1} against epochs, the same against kept with the prediction, and the spectra of each layer."""
-    layer, tolerance = max(1, found.problem.depth - 1), found.tolerances[0]
-    settings = [cells for cells in _settings(found.cells) if cells[0].course is not None]
+def panels(
+    cells: Sequence[RankCell], references: Mapping[float, Reference], depth: int, tolerance: float
+) -> list[Panel]:
+    """Rank of W_{L-1} against epochs, the same against kept with the prediction, and the spectra of each layer.
+
+    Args:
+        cells: the networks; references: the solver's, by lam.
+        depth: L.
+        tolerance: of the ranks.
+    """
+    layer = max(1, depth - 1)
+    settings = _settings(cells)
+    trained = [each for each in settings if each[0].course is not None]
     shown = []
-    if settings:
+    if trained:
         up = f"rank of W{layer} at {tolerance:g}"
+        epochs, kept = _against_epochs(trained, layer, tolerance), _against_kept(trained, layer, tolerance)
         shown += [
-            Panel("Against epochs", "epochs", up, _against_epochs(settings, layer, tolerance), logarithmic="x"),
-            Panel(
-                "Against what is left",
-                "kept of the start",
-                up,
-                _against_kept(settings, layer, tolerance),
-                logarithmic="x",
-            ),
+            Panel("Against epochs", "epochs", up, epochs, logarithmic="x"),
+            Panel("Against what is left", "kept of the start", up, kept, logarithmic="x"),
         ]
-    depth = found.problem.depth
     layers = sorted({1, *range(max(2, depth - LAYERS + 2), depth + 1)})
-    return [*shown, *(_spectra(found, number) for number in layers)]
+    return [*shown, *(_spectra(settings, references, number) for number in layers)]
 
 
 def curve(cell: RankCell, layer: int, tolerance: float) -> dict[str, NDArray]:
@@ -99,16 +98,15 @@ def _against_kept(settings: Sequence[Sequence[RankCell]], layer: int, tolerance:
     return [*lines, *dashed]
 
 
-def _spectra(found: Ranks, layer: int) -> Panel:
+def _spectra(settings: Sequence[Sequence[RankCell]], references: Mapping[float, Reference], layer: int) -> Panel:
     """s_i / |W| of the first network of each setting, and of the solver's."""
-    settings = _settings(found.cells)
     lines = [
         _falling(_name(settings, cells), cells[0].layers[layer - 1].values, "-", color)
         for color, cells in enumerate(settings)
     ]
-    several = len(found.references) > 1
-    for place, (lam, reference) in enumerate(found.references.items()):
-        name = f"minimum, lam {lam:g}" if several else "minimum"
+    several = len(references) > 1
+    for place, (lam, reference) in enumerate(references.items()):
+        name = f"solver, lam {lam:g}" if several else "solver"
         lines.append(_falling(name, reference.layers[layer - 1].values, ":" if place == 0 else "-.", MINIMUM))
     return Panel(f"Spectrum of W{layer}", "i", "s_i / |W|", lines, logarithmic="y")
 

@@ -34,7 +34,7 @@ def of_layer(
         tolerance: one of the keys of its rank.
         batch_size: of the training; None where it is not known.
         kept: what is left of the start; None where it is not known.
-        reference: the rank of the minimum's matrix by the same tolerance; None where it is not known.
+        reference: the rank of the same matrix of the solver's network; None where it is not known.
     """
     said = [
         of_start(layer, tolerance, kept),
@@ -104,13 +104,13 @@ def of_theorem(layer: Summary, batch_size: int | None) -> str:
 
 
 def against(rank: int, reference: int | None) -> str:
-    """The rank beside that of the minimum's matrix."""
+    """The rank beside that of the solver's network."""
     if reference is None:
         return ""
     if rank == reference:
-        return "As low as the minimum's."
+        return "As low as the solver's."
     above = "above" if rank > reference else "below"
-    return f"{abs(rank - reference)} {above} the minimum's, {reference}."
+    return f"{abs(rank - reference)} {above} the solver's, {reference}."
 
 
 def of_dead(layer: Summary) -> str:

@@ -1,4 +1,4 @@
-"""`ranks`: what rank does SGD with weight decay end with, what explains it, and what rank has the minimum?
+"""`ranks`: what rank does SGD with weight decay end with, what explains it, and what rank has the solver's network?
 
 Networks are trained for every combination of batch sizes, rates, penalties and momenta, to equal decay of the start by
 default, and audited one by one (rank_audit.py); the solver answers the same question beside them. Or a given network is
@@ -11,13 +11,14 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from covopt.answer import solve
-from covopt.errors import ProblemError, shown
+from covopt.errors import CovoptError, ProblemError, shown
 from covopt.interrupts import gently, interrupted
 from covopt.loop import Budget, Callback, Status
 from covopt.model.activation import Activation
@@ -38,8 +39,8 @@ REFERENCE = 1.0 / 3.0
 """The solver's part of the time, where nobody says how much."""
 TRAINING = 0.9
 """The part of the rest after which training ends; the audits take what is left."""
-CELLS = 10_000
-"""The most networks of one call."""
+CELLS, WEIGHTS = 1_000, 100_000_000
+"""The most networks of one call, and the most weights of one network."""
 Numbers = float | Sequence[float]
 
 
@@ -71,7 +72,7 @@ def ranks(
     device: str | torch.device | None = None,
     callback: Callback | None = None,
 ) -> Ranks:
-    """The ranks of networks trained by SGD with weight decay, or of a given one, beside those of the minimum.
+    """The ranks of networks trained by SGD with weight decay, or of a given one, beside those of the solver's.
 
     Args:
         X: inputs (N, n_0).
@@ -102,9 +103,10 @@ def ranks(
         ProblemError: an option out of range, a grid with nothing in it, or every network diverged.
         DataError: a network that cannot be read.
 
-    Source: [GP22]; what is proved of ranks, decay and noise is derived in MATH.md, section 10.
+    Source: [GP22]; what is proved of ranks, decay and noise is derived in MATH.md, section 9.
     """
     budget = Budget(_positive(time_limit, "time limit"))
+    seed = _whole(seed, "seed", 0)
     tolerances, strengths = _tolerances(tolerance), _strengths(lam, loss)
     asked = {"loss": loss, "bias": bias, "device": device}
     told = [each for each in (("kept", kept), ("epochs", epochs), ("steps", steps)) if each[1] is not None]
@@ -115,7 +117,7 @@ def ranks(
             raise ProblemError("A start is that of a given network; give the network too, or leave the start out.")
         layers = DEPTH if depth is None else depth
         problem = make_problem(X, Y, lam=1.0, depth=layers, activation=activation or "relu", **asked)  # type: ignore[arg-type]
-        settings = grid(
+        settings = _grid(
             problem, strengths, batch_size, rate, momentum, nesterov, dict(told or [("kept", KEPT)]), seeds, seed
         )
         widths = [_whole(WIDTH if width is None else width, "width", 1)] * (problem.depth - 1)
@@ -123,7 +125,9 @@ def ranks(
         cells, status = _trained(problem, settings, widths, tolerances, seed, budget, share, callback)
     else:
         if any(each is not None for each in (kept, epochs, width, depth, seeds)):
-            raise ProblemError("kept, epochs, width, depth and seeds are for training; leave them out, or the network.")
+            raise ProblemError(
+                "A given network is not trained here; leave kept, epochs, width, depth and seeds out, or the network."
+            )
         slope, given, _ = weights_of(net, bias)
         chosen = agreed_activation(activation, slope)
         problem = make_problem(X, Y, lam=1.0, depth=len(given), activation=chosen, **asked)  # type: ignore[arg-type]
@@ -131,13 +135,17 @@ def ranks(
         share = _seconds(reference, budget.time_limit) if any(strengths) else 0.0
         first = None if start is None else _tensors(weights_of(start, bias)[1])
         cells, status = [_given(problem.double(), setting, _tensors(given), first, tolerances, seed)], Status.CONVERGED
-    references = _references(problem, [each for each in strengths if each > 0.0], share, tolerances, seed, callback)
+    references, refused = _references(
+        problem, [each for each in strengths if each > 0.0], share, tolerances, seed, callback
+    )
     status = Status.INTERRUPTED if interrupted() else status
     until = None if net is not None else dict(told or [("kept", KEPT)])
-    return Ranks(problem.double(), cells, references, tolerances, until, status, budget.seconds(), seed)
+    return Ranks(
+        problem.double(), cells, references, tolerances, until, status, budget.seconds(), seed, refused=refused
+    )
 
 
-def grid(
+def _grid(
     problem: Problem,
     strengths: Sequence[float],
     batch_size: int | Sequence[int] | None,
@@ -167,8 +175,9 @@ def grid(
     found = []
     for size, mu, lam, beta in itertools.product(sizes, rates, strengths, momenta):
         check_batch_size(problem, size)
-        taken = _steps(problem, Decay(mu, lam, beta, nesterov), size, until)
-        found += [Setting(lam, size, mu, beta, nesterov, taken, start) for start in starts]
+        ahead = nesterov and beta > 0.0
+        taken = _steps(problem, Decay(mu, lam, beta, ahead), size, until)
+        found += [Setting(lam, size, mu, beta, ahead, taken, start) for start in starts]
     return found
 
 
@@ -180,7 +189,7 @@ def _steps(problem: Problem, decay: Decay, size: int, until: dict[str, float | i
     if name == "epochs":
         epochs = _positive(value, "number of epochs")
         if epochs * problem.samples / size > LONGEST:
-            raise ProblemError(f"{epochs:g} epochs are more than {LONGEST:g} steps; give fewer.")
+            raise ProblemError(f"So many epochs, {epochs:g}, take more than {LONGEST:g} steps; give fewer.")
         return max(1, round(epochs * problem.samples / size))
     if decay.lam == 0.0:
         raise ProblemError("Without a penalty nothing of the start fades; with lam 0, give epochs or steps.")
@@ -198,6 +207,9 @@ def _trained(
     callback: Callback | None,
 ) -> tuple[list[RankCell], Status]:
     """Train all networks, and audit them; raises where nothing is left of them."""
+    sizes = [problem.X.shape[1], *widths, problem.Y.shape[1]]
+    if sum(n * (below + 1) for below, n in itertools.pairwise(sizes)) > WEIGHTS:
+        raise ProblemError(f"The network has more than {WEIGHTS:,} weights; give a smaller width.")
     starts = {each.seed: he_start(problem, widths, int(each.seed or 0)) for each in settings}
     limit = TRAINING * max(1e-3, budget.time_limit - share)
     found, status = train_sgd(
@@ -242,16 +254,14 @@ def _of_given(
         batch_size=None if size is None else _whole(size, "batch size", 1),
         rate=None if values["rate"][0] is None else _number(values["rate"][0], "rate"),
         momentum=_number(values["momentum"][0], "momentum"),
-        nesterov=nesterov,
+        nesterov=nesterov and bool(values["momentum"][0]),
         steps=None if steps is None else _whole(steps, "number of steps", 0),
     )
     if setting.batch_size is not None:
         check_batch_size(problem, setting.batch_size)
-    return setting if setting.decay is not None or setting.momentum == 0.0 else _without_rate()
-
-
-def _without_rate() -> Setting:
-    raise ProblemError("A momentum without a rate says nothing; give the rate too.")
+    if setting.decay is None and setting.momentum != 0.0:
+        raise ProblemError("A momentum without a rate says nothing; give the rate too.")
+    return setting
 
 
 def _given(
@@ -263,8 +273,6 @@ def _given(
     seed: int,
 ) -> RankCell:
     check_network(problem, [W.to(problem.X) for W in weights])
-    if start is not None and [W.shape for W in start] != [W.shape for W in weights]:
-        raise ProblemError("The start has other shapes than the network; give the network's own first weights.")
     return cell_of(problem, setting, weights, start, tolerances=tolerances, seed=seed)
 
 
@@ -275,29 +283,32 @@ def _references(
     tolerances: list[float],
     seed: int,
     callback: Callback | None,
-) -> dict[float, Reference]:
-    """The solver's answer for each lam, with an equal share of the time."""
+) -> tuple[dict[float, Reference], dict[float, str]]:
+    """The solver's answer for each lam, with an equal share of the time; and why there is none."""
     found: dict[float, Reference] = {}
+    refused: dict[float, str] = {}
     budget = Budget(seconds)
     for place, lam in enumerate(strengths):
         if budget.spent():
             break
-        result = solve(
-            problem.X,
-            problem.Y,
-            lam=lam,
-            loss=problem.loss,
-            depth=problem.depth,
-            bias=problem.beta,
-            activation=problem.activation,
-            certify="fast",
-            time_limit=budget.remaining() / (len(strengths) - place),
-            seed=seed,
-            callback=callback,
-        )
-        if math.isfinite(result.cost):
+        try:
+            result = solve(
+                problem.X,
+                problem.Y,
+                lam=lam,
+                loss=problem.loss,
+                depth=problem.depth,
+                bias=problem.beta,
+                activation=problem.activation,
+                certify="fast",
+                time_limit=budget.remaining() / (len(strengths) - place),
+                seed=seed,
+                callback=callback,
+            )
             found[lam] = reference_of(problem.double(), result, tolerances)
-    return found
+        except CovoptError as error:  # what was trained is not lost for it
+            refused[lam] = str(error)
+    return found, refused
 
 
 def _strengths(lam: Numbers | None, loss: str | Loss | None) -> list[float]:
@@ -331,10 +342,10 @@ def _seconds(reference: float | None, limit: float) -> float:
     return value
 
 
-def _listed(values: object, name: str) -> list[float]:
+def _listed(values: object, name: str) -> list[Any]:
     """One number, or several different ones."""
     several = isinstance(values, Iterable) and not isinstance(values, str)
-    found = list(values) if several else [values]  # type: ignore[call-overload]
+    found: list[Any] = list(values) if several else [values]  # type: ignore[call-overload]
     if not found:
         raise ProblemError(f"The list of the {name} is empty, and so is the grid; give at least one value.")
     if len(set(map(repr, found))) < len(found):
@@ -359,7 +370,7 @@ def _positive(value: object, name: str) -> float:
 
 def _whole(value: object, name: str, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= LONGEST:
-        raise ProblemError(f"The {name} is {shown(value)}; give a whole number of at least {least}.")
+        raise ProblemError(f"The {name} is {shown(value)}; give a whole number from {least} to {LONGEST:,}.")
     return int(value)
 
 

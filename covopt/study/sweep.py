@@ -1,4 +1,4 @@
-"""`sweep`: many solves on one machine or a cluster, each stored as soon as it is done, and never done again.
+"""`sweep`: many solves, or trainings, on one machine or a cluster, each stored when it is done, and never done again.
 
 One process of each sweep hands out the cells and alone writes (store.py); its workers only compute. Several processes
 may work on one file: each claims what it is about to solve. What is lost when one is killed are the cells in flight.
@@ -10,7 +10,7 @@ import csv
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import joblib
-import numpy as np
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-from covopt.answer import solve
-from covopt.errors import CovoptError, ProblemError, RecordError
+from covopt.errors import ProblemError, RecordError
 from covopt.io.files import write_file
 from covopt.loop import Status
-from covopt.study.grid import Grid, make_grid, read_grid
-from covopt.study.store import FAILED, LEASE, Counts, Options, Store, renewing
+from covopt.study.cells import TASKS, do_cell
+from covopt.study.grid import SOLVE, Grid, make_grid, read_grid
+from covopt.study.store import LEASE, Counts, Options, Store, renewing
 
 try:
     import pyarrow
@@ -34,9 +33,6 @@ try:
 except ImportError:  # the extra `parquet` is not installed; `Sweep.to_parquet` says so
     pyarrow, parquet = None, None
 
-DEFAULTS: Options = {"certify": "fast"}
-"""Where a sweep differs from `solve`: its cells do not each use their time up for a proof, unless they are asked to."""
-RESULTS = "status cost lower gap certificate fit norm residual widths seconds version error".split()
 WAIT = 0.5
 """Seconds between looks at what other processes are doing, once nothing is left to claim."""
 
@@ -49,17 +45,20 @@ class Sweep:
         database: its file.
         counts: how many cells, and how they ended.
         rows: options and result of each finished cell; None where something is unknown or unproved.
+        task: solve or ranks.
     """
 
     database: Path
     counts: Counts
     rows: list[Options]
+    task: str = SOLVE
 
     @property
     def columns(self) -> list[str]:
-        """The options in the order of the grid, then `RESULTS`."""
-        options = dict.fromkeys(name for row in self.rows for name in row if name not in RESULTS)
-        return [*options, *RESULTS]
+        """The options in the order of the grid, then the results of the task."""
+        results = TASKS[self.task].results
+        options = dict.fromkeys(name for row in self.rows for name in row if name not in results)
+        return [*options, *results]
 
     def to_csv(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the rows as .csv, whole or not at all; nothing stands for None.
@@ -112,7 +111,8 @@ def sweep(
     """Solve every cell of a grid that has no result yet.
 
     Args:
-        spec: a TOML file, or the table in it: options of `covopt.solve` and `covopt.read_data`, each a value or a list.
+        spec: a TOML file, or the table in it: options of `covopt.solve` and `covopt.read_data`, each a value or a list;
+            with task = "ranks" those of `covopt.ranks`, one network for each cell.
         database: the SQLite file of the results.
         resume: go on with a file that is there; the grid may have grown.
         jobs: worker processes on this machine; -1 takes all cores.
@@ -147,7 +147,7 @@ def sweep(
             raise ProblemError(f"The scheduler at {scheduler} has no workers; start some, or use --jobs.") from error
         finally:
             _quietly(store.release)
-        return Sweep(Path(database), store.counts(), store.rows())
+        return Sweep(Path(database), store.counts(), store.rows(), grid.task)
 
 
 def _round(store: Store, grid: Grid, jobs: int, tell: Callable[[Counts], None]) -> bool:
@@ -166,7 +166,7 @@ def _round(store: Store, grid: Grid, jobs: int, tell: Callable[[Counts], None]) 
             if claimed is None:
                 return
             key, options = claimed
-            yield joblib.delayed(solve_cell)(key, *grid.problem(options))
+            yield joblib.delayed(do_cell)(grid.task, key, *grid.problem(options))
 
     pool = joblib.Parallel(jobs, batch_size=1, pre_dispatch="n_jobs", return_as="generator_unordered")  # type: ignore[arg-type]
     found: Any = pool(claims())
@@ -188,22 +188,6 @@ def _round(store: Store, grid: Grid, jobs: int, tell: Callable[[Counts], None]) 
     return counts.finished == counts.cells
 
 
-def solve_cell(key: str, X: np.ndarray, Y: np.ndarray, options: Options) -> tuple[str, Options]:
-    """What a worker does: the cell's key, and its result as it is stored."""
-    try:
-        told = solve(X, Y, **DEFAULTS | options).summary()  # type: ignore[arg-type]
-    except CovoptError as error:
-        return key, _unsolved("refused", str(error))
-    except Exception as error:  # a defect, or no memory: the other cells go on, and --resume tries again
-        return key, _unsolved(FAILED, f"{type(error).__name__}: {error}")
-    widths = " x ".join(str(n) for n in told["widths"])  # type: ignore[union-attr]
-    return key, {name: told.get(name) for name in RESULTS} | {"widths": widths}
-
-
-def _unsolved(status: str, error: str) -> Options:
-    return {**dict.fromkeys(RESULTS), "status": status, "error": error}
-
-
 def check_parquet() -> None:
     """Raise RecordError where pyarrow is missing."""
     if parquet is None:
@@ -214,7 +198,7 @@ def is_csv(path: Path) -> bool:
     """Whether a file is a table of a sweep as .csv."""
     try:
         with path.open(newline="", encoding="utf-8") as stream:
-            return set(RESULTS) <= set(next(csv.reader(stream), []))
+            return _is_table(next(csv.reader(stream), []))
     except (OSError, ValueError, csv.Error):
         return False
 
@@ -222,9 +206,14 @@ def is_csv(path: Path) -> bool:
 def is_parquet(path: Path) -> bool:
     """Whether a file is a table of a sweep as .parquet."""
     try:
-        return set(RESULTS) <= set(parquet.read_schema(path).names)  # type: ignore[union-attr]
+        return _is_table(parquet.read_schema(path).names)  # type: ignore[union-attr]
     except (OSError, ValueError, pyarrow.ArrowException):  # type: ignore[union-attr]
         return False
+
+
+def _is_table(names: Iterable[str]) -> bool:
+    """Whether these are the columns of a table of some task."""
+    return any(set(task.results) <= set(names) for task in TASKS.values())
 
 
 def _backend(scheduler: str | None) -> AbstractContextManager[object]:

@@ -17,6 +17,11 @@ HEADS = {"batch_size": "batch", "rate": "rate", "lam": "lam", "momentum": "momen
 FORGOTTEN = 1e-3
 """A start of which no more is left than this hardly shows in a rank; above it, ranks of different settings compare at
 equal decay only."""
+MEASURED, UNMEASURED = 0.01, 1e-5
+"""What is measured of the start agrees with what is computed to this part, and where both are this small, which
+float32 weights do not resolve."""
+BEHIND = 1e-3
+"""The solver is behind where SGD's loss is lower by more than this part; it stops at a gap of a tenth of that."""
 SAME_DECAY = 0.1
 """Settings are at equal decay where what is left of their starts differs by no more than this, relative."""
 SAME_RANK = 0.1
@@ -46,7 +51,7 @@ def table(s: Summary) -> tuple[list[str], list[list[object]]]:
     ranks = [f"rank {n}" for n in names] if several else ["rank"]
     starts = [f"from the start {n}" for n in names] if several else ["from the start"]
     columns = [*(HEADS[name] for name in SETTING if name in varied), "steps", "kept", "layer", "shape"]
-    columns += [*ranks, *starts, "stable", "functional", "bound", "of the minimum"]
+    columns += [*ranks, *starts, "stable", "functional", "bound", "solver"]
     rows = []
     for cells in groups(s):
         own = [cells[0][name] for name in SETTING if name in varied]
@@ -72,7 +77,7 @@ def _layer(s: Summary, cell: Summary, layers: Sequence[Summary], names: Sequence
         *starts,
         *found,
         _bound(layers),
-        _minimum(s, cell["lam"], first["layer"], names[0]),
+        _solver(s, cell["lam"], first["layer"], names[0]),
     ]
 
 
@@ -85,7 +90,7 @@ def _bound(layers: Sequence[Summary]) -> object:
     return f"none below {min(layers[0]['shape'])}" if None in bounds else max(bounds)
 
 
-def _minimum(s: Summary, lam: float, layer: int, name: str) -> object:
+def _solver(s: Summary, lam: float, layer: int, name: str) -> object:
     found = [each["layers"][layer - 1]["rank"][name] for each in s["references"] if each["lam"] == lam]
     return found[0] if found else None
 
@@ -109,9 +114,22 @@ def answer(s: Summary) -> str:
 def findings(s: Summary) -> list[str]:
     """What the grid shows, each sentence from one inequality between its numbers."""
     if s["until"] is None:
-        return [f"W{layer}: {said}" for layer, said in enumerate(s["cells"][0]["verdict"], start=1) if said]
-    told = [cells for cells in ([c for c in cells if c["layers"]] for cells in groups(s)) if cells]
-    return [*(said for said in [_starts(s, told), _batches(s, told)] if said), *_incomplete(s)]
+        verdicts = enumerate(s["cells"][0]["verdict"], start=1)
+        return [*_otherwise(s["cells"][0]), *(f"W{layer}: {said}" for layer, said in verdicts if said), *_behind(s)]
+    done = ([c for c in cells if c["layers"] and c["finished"]] for cells in groups(s))
+    told = [cells for cells in done if cells]
+    return [*(said for said in [_starts(s, told), _batches(s, told)] if said), *_incomplete(s), *_behind(s)]
+
+
+def _otherwise(cell: Summary) -> list[str]:
+    """Where the weights of a given network show that it was trained otherwise than is said."""
+    kept, measured = cell["kept"], cell["kept_measured"]
+    if kept is None or measured is None or abs(measured - kept) <= MEASURED * abs(kept) + UNMEASURED:
+        return []
+    return [
+        f"The first layer has {measured:.3g} of the given start where this training leaves {kept:.3g}: the network was"
+        " trained otherwise, or from another start."
+    ]
 
 
 def _starts(s: Summary, told: Sequence[Sequence[Summary]]) -> str:
@@ -125,15 +143,14 @@ def _starts(s: Summary, told: Sequence[Sequence[Summary]]) -> str:
         ]
         if layers and (cells[0]["kept"] or 0.0) > FORGOTTEN:
             names = listed(f"W{layer}" for layer in layers)
-            found.append(
-                f"{_name(s, cells[0])} have kept {_part(cells[0]['kept'])} of their start, and the rank of {names} is the start's"
-            )
+            left = f"{_name(s, cells[0])} have kept {_part(cells[0]['kept'])} of their start"
+            found.append(f"{left}, and the rank of {names} is the start's")
     if not found:
         return ""
     advice = (
         "" if "kept" in s["until"] else " Ranks compare at equal decay: say how much of the start to keep, --kept 1e-4."
     )
-    return f"{'; '.join(found)}.{advice}"
+    return f"{'. '.join(found)}.{advice}"
 
 
 def _is_starts(s: Summary, layers: Sequence[Summary]) -> bool:
@@ -187,6 +204,19 @@ def _incomplete(s: Summary) -> list[str]:
     return said
 
 
+def _behind(s: Summary) -> list[str]:
+    """Where SGD found a cheaper network than the solver, whose ranks are then not those of the minimum."""
+    said = []
+    for each in s["references"]:
+        losses = [cell["loss"] for cell in s["cells"] if cell["lam"] == each["lam"] and cell["loss"] is not None]
+        if losses and min(losses) < (1.0 - BEHIND) * each["cost"]:
+            said.append(
+                f"SGD reached {min(losses):.7g} for lam {each['lam']:g}, below the solver's {each['cost']:.7g}: give"
+                " the solver more time, --reference, before you compare ranks with its network's."
+            )
+    return said
+
+
 def _name(s: Summary, cell: Summary) -> str:
     """What distinguishes a setting, first word of a sentence."""
     varied = [name for name in SETTING[1:] if len({c[name] for c in s["cells"]}) > 1]
@@ -196,14 +226,17 @@ def _name(s: Summary, cell: Summary) -> str:
 
 def _part(value: float) -> str:
     """A part as a percentage, or in powers of ten where it is small."""
-    return f"{100.0 * value:.2g} %" if value >= 1e-3 else f"{value:.1e}"
+    if value < 1e-3:
+        return f"{value:.1e}"
+    return f"{100.0 * value:.0f} %" if value >= 0.1 else f"{100.0 * value:.2g} %"
 
 
 def pairs(s: Summary, settings: bool = True) -> Pairs:
     """A `ranks` as a person reads it, labels and texts; `settings`: with a line for each."""
     found = [("question", title(s)), ("trained", trained(s))]
     found += [(_label(cells[0]), _ranks(s, cells)) for cells in groups(s)] if settings else []
-    found += [("minimum", _reference(each, f"{s['tolerance'][0]:g}")) for each in s["references"]]
+    found += [("solver", _reference(each, f"{s['tolerance'][0]:g}")) for each in s["references"]]
+    found += [("no solver", f"lam {each['lam']:g}: {each['reason']}") for each in s["refused"]]
     found += [("finding", said) for said in findings(s)]
     return [*found, ("status", ended(s)), ("time", f"{s['seconds']:.3g} s")]
 
@@ -218,7 +251,8 @@ def trained(s: Summary) -> str:
         "epochs": f"for {value:g} epochs",
         "steps": f"for {value} steps",
     }[name]
-    return f"{counted(len(s['cells']), 'network')} by SGD, {until}; ranks at tolerance {listed(f'{t:g}' for t in s['tolerance'])}"
+    tolerances = listed(f"{tolerance:g}" for tolerance in s["tolerance"])
+    return f"{counted(len(s['cells']), 'network')} by SGD, {until}; ranks at tolerance {tolerances}"
 
 
 def ended(s: Summary) -> str:
@@ -250,4 +284,4 @@ def _ranks(s: Summary, cells: Sequence[Summary]) -> str:
 
 def _reference(each: Summary, name: str) -> str:
     ranks = ", ".join(f"W{layer['layer']} {layer['rank'][name]}" for layer in each["layers"])
-    return f"the solver's network of cost {each['cost']:.7g} for lam {each['lam']:g}: rank {ranks}"
+    return f"a network of cost {each['cost']:.7g} for lam {each['lam']:g}: rank {ranks}"

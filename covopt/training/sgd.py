@@ -32,8 +32,8 @@ WORK = 4e8
 """Multiplications between looks at the clock."""
 KERNELS = 5e5
 """What a step costs beside its arithmetic, in multiplications."""
-LARGEST = 10_000_000
-"""Activations in one batch, at most."""
+LARGEST, WEIGHTS = 10_000_000, 20_000_000
+"""Activations in one batch, and weights, at most."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,8 @@ def _grouped(problem: Problem, starts: Sequence[Weights], options: Sequence[SGDO
     for size in sorted({each.batch_size for each in options}):
         members = [i for i, each in enumerate(options) if each.batch_size == size]
         widest = max(sum(len(W) for W in starts[i]) for i in members)
-        most = max(1, LARGEST // (size * widest))
+        weights = max(sum(W.numel() for W in starts[i]) for i in members)
+        most = max(1, min(LARGEST // (size * widest), WEIGHTS // weights))
         yield from (members[i : i + most] for i in range(0, len(members), most))
 
 

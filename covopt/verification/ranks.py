@@ -30,7 +30,7 @@ from covopt.verification.studies import alike, weights_of
 Summary = Mapping[str, Any]
 
 UNCHECKED = (
-    *("status", "seconds", "version", "data", "scale", "until"),
+    *("status", "seconds", "version", "data", "scale", "until", "seed", "refused"),
     "that the networks were trained as their settings say",
     "the records between the first and the last",
 )
@@ -44,7 +44,7 @@ def load(directory: Path) -> Ranks:
         RecordError: a run in it is missing or damaged.
         ValueError, DataError, ProblemError: other files are.
     """
-    told: Summary = record.read_object(directory / FILE)
+    told: dict[str, Any] = {**record.read_object(directory / FILE)}
     data = read_npz(directory / record.PROBLEM)
     X, Y = (torch.from_numpy(_numbers(data[name], 2)) for name in ("X", "Y"))
     options = {name: told[name] for name in ("loss", "depth", "bias", "activation")}
@@ -70,6 +70,7 @@ def load(directory: Path) -> Ranks:
         seed=seed,
         data=told["data"],
         scale=told["scale"],
+        refused={float(each["lam"]): str(each["reason"]) for each in told["refused"]},
     )
 
 
@@ -131,6 +132,8 @@ def _cell(
         steps=told["asked"],
         seed=told["seed"],
     )
+    if setting.nesterov and setting.momentum == 0.0:
+        raise ValueError("Nesterov's momentum without a momentum")
     weights, start = _network(arrays, f"c{place}"), _network(arrays, name_of_start(setting))
     network: Descended | list[Tensor] = weights
     if f"c{place}_steps" in spectra:
@@ -141,7 +144,10 @@ def _cell(
 
 def _network(arrays: Mapping[str, NDArray], name: str) -> list[Tensor]:
     """W_1 ... W_L of `c1`, say."""
-    return weights_of({key.removeprefix(f"{name}_"): W for key, W in arrays.items() if key.startswith(f"{name}_")})
+    found = weights_of({key.removeprefix(f"{name}_"): W for key, W in arrays.items() if key.startswith(f"{name}_")})
+    if not all(bool(torch.isfinite(W).all()) for W in found):
+        raise ValueError("a network in networks.npz that is not finite")
+    return found
 
 
 def _course(spectra: Mapping[str, NDArray], place: int, layers: int) -> Course:
@@ -150,11 +156,11 @@ def _course(spectra: Mapping[str, NDArray], place: int, layers: int) -> Course:
     if steps.dtype.kind != "i" or steps.ndim != 1 or not len(steps) or (np.diff(steps) <= 0).any():
         raise ValueError("steps in spectra.npz that are none")
     values = [_numbers(spectra[f"c{place}_W{layer}"], 2) for layer in range(1, layers + 1)]
-    others = [_numbers(spectra[f"c{place}_{name}"], 1).tolist() for name in ("fits", "norms", "accuracies")]
-    if any(len(each) != len(steps) for each in [*values, *others]):
+    fits, norms, accuracies = (_numbers(spectra[f"c{place}_{name}"], 1) for name in ("fits", "norms", "accuracies"))
+    if any(len(each) != len(steps) for each in (*values, fits, norms, accuracies)):
         raise ValueError("a record in spectra.npz without a step")
     rows = [[torch.from_numpy(each[k]) for each in values] for k in range(len(steps))]
-    return Course(steps.tolist(), *others, rows)
+    return Course(steps.tolist(), fits.tolist(), norms.tolist(), accuracies.tolist(), rows)
 
 
 def _numbers(array: NDArray, dimensions: int) -> NDArray:

@@ -23,7 +23,55 @@ def validate(net: object = W, **options: object) -> object:
     return covopt.validate(net, X, Y, **({"lam": 0.1, "time_limit": 1.0} | options))  # type: ignore[arg-type]
 
 
+def ranks(**options: object) -> object:
+    chosen = {"lam": 0.1, "reference": 0, "width": 2, "seeds": 1, "time_limit": 5.0} | options
+    return covopt.ranks(X, Y, **chosen)  # type: ignore[arg-type]
+
+
+def audited(**options: object) -> object:
+    return ranks(net=W, width=None, seeds=None, **options)
+
+
 ROWS = [
+    Row("kept and epochs each say how long to train; give one of them.", lambda _: ranks(kept=0.1, epochs=2)),
+    Row("A start is that of a given network; give the network too, or leave the start out.", lambda _: ranks(start=W)),
+    Row(
+        "A given network is not trained here; leave kept, epochs, width, depth and seeds out, or the network.",
+        lambda _: audited(epochs=2),
+    ),
+    Row(
+        "The grid has more than 1,000 networks; give fewer values, or run a sweep.",
+        lambda _: ranks(seeds=1_001, batch_size=2),
+    ),
+    Row("So many epochs, 1e+13, take more than 1e+12 steps; give fewer.", lambda _: ranks(epochs=1e13)),
+    Row(
+        "Without a penalty nothing of the start fades; with lam 0, give epochs or steps.",
+        "ranks iris --lam 0 --time-limit 5",
+    ),
+    Row(
+        "Every network diverged, also at the rate 1e+09; give a smaller rate.",
+        "ranks iris --lam 0.1 --rate 1e9 --steps 60 --seeds 1 --width 3 --reference 0",
+    ),
+    Row("A given network was trained with one batch size; give one.", lambda _: audited(batch_size=[1, 2])),
+    Row("A momentum without a rate says nothing; give the rate too.", lambda _: audited(momentum=0.9)),
+    Row(
+        "The loss interpolate has no penalty that makes weights decay; give lam and the loss mse or cross_entropy.",
+        "ranks iris --lam 0.1 --loss interpolate",
+    ),
+    Row(
+        "The strength of the penalty is missing; give lam, half of PyTorch's weight_decay, or 0.",
+        "ranks iris",
+    ),
+    Row("lam is -0.1; give 0 or more.", "ranks iris --lam -0.1"),
+    Row("The tolerance of a rank is 1; give a number above 0 and below 1.", lambda _: ranks(tolerance=1)),
+    Row("The solver's time is 7 s of 5; give less than the time limit, or 0.", lambda _: ranks(reference=7)),
+    Row("The list of the rate is empty, and so is the grid; give at least one value.", lambda _: ranks(rate=[])),
+    Row("The batch size has a value twice; give each once.", lambda _: ranks(batch_size=[2, 2])),
+    Row("The rate is 'fast'; give a number.", lambda _: ranks(rate="fast")),
+    Row("The rate is inf; give a finite number.", lambda _: ranks(rate=float("inf"))),
+    Row("The time limit is 0; give a number above 0.", lambda _: ranks(time_limit=0)),
+    Row("The network has more than 100,000,000 weights; give a smaller width.", lambda _: ranks(width=10**5)),
+    Row("The width is 0; give a whole number from 1 to 1,000,000,000,000.", lambda _: ranks(width=0)),
     Row("The rate is 0; give a number above 0.", lambda _: validate(**BATCHES | {"rate": 0.0})),
     Row("lam is -1; give 0 or more.", lambda _: Decay(0.1, -1.0)),
     Row("The momentum is 1; give a number from 0 to below 1.", lambda _: validate(**BATCHES, momentum=1.0)),
