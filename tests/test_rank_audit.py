@@ -193,6 +193,11 @@ def test_sums_of_gradients_have_the_rank_of_what_they_share() -> None:
     assert total_ranks(problem, weights) == [3, 2]
     whole = [G - 0.2 * W for G, W in zip(batch_gradients(problem, weights, tuple(range(9))), weights, strict=True)]
     assert [int(RANK_RULE.keeps(torch.linalg.svdvals(G)).sum()) for G in whole] == [3, 2]
+    # Of a start that has faded the bound is theirs, but not where training in float32 would have rounded.
+    for tolerance, bounds in ((1e-3, [3, 2]), (1e-6, [None, None])):
+        faded = {"tolerances": (tolerance,), "decay": Decay(4.5, 0.1), "steps": 100, "start": weights}
+        windows = [layer.window for layer in audit_ranks(problem, weights, batch_size=9, **faded)]
+        assert [None if each is None else each.bound for each in windows] == bounds
 
 
 @pytest.mark.quick

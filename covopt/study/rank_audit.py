@@ -7,7 +7,7 @@ bounds from one batch and from the last steps; and whether the network can be at
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -31,6 +31,9 @@ from covopt.model.recursion import Decay, Past, Window, window
 from covopt.model.weights import Weights, check_network
 from covopt.study.examination import dead
 
+ROUNDED = 1e-5
+"""What training in float32 may have added to W by rounding, relative: of any rank, so that ranks at smaller tolerances
+have no bound."""
 BATCHES = 30
 """Batches drawn for the bounds from one batch, of which the least counts."""
 
@@ -206,7 +209,8 @@ def _window(
         return None
     W, total = weights[layer - 1], total_ranks(problem, weights)[layer - 1]
     rank, norm = min(batch_size, total), frobenius(W)
-    return window(decay, tolerance=tolerance, norm=norm, rank=rank, total=total, width=min(W.shape), past=past)
+    found = window(decay, tolerance=tolerance, norm=norm, rank=rank, total=total, width=min(W.shape), past=past)
+    return found if found is None or tolerance >= ROUNDED else replace(found, bound=None)
 
 
 def _by_tolerance(ranks: dict[float, int]) -> dict[str, int]:

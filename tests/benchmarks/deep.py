@@ -88,10 +88,10 @@ def run_deep_races(settings: Settings) -> Outcome:
     trainings, solves = (3, 2) if settings.quick else (TRAININGS, SOLVES)
     for work in races():
         job = {"contender": "trainings", "width": WIDTH, "seeds": trainings, "seconds": settings.limit(TOGETHER)}
-        theirs = _spawn(work, job, settings)
+        theirs = spawn(work, job, settings)
         share = theirs[0].seconds / solves
         options = {"time_limit": share, "certify": "none", "gap": 1e-6}
-        ours = _spawn(work, {"contender": "covopt", "seeds": list(range(solves)), "options": options}, settings)
+        ours = spawn(work, {"contender": "covopt", "seeds": list(range(solves)), "options": options}, settings)
         median, best = statistics.median(run.cost for run in ours), min(run.cost for run in theirs)
         worst = max(run.cost for run in ours)
         won += median <= best
@@ -116,7 +116,7 @@ def run_deep_exact(settings: Settings) -> Outcome:
     rows, runs, worst = [], [], 0.0
     for work in exact_values():
         options = {"time_limit": settings.limit(60), "starts": 24, "certify": "none"}
-        run = _spawn(work, {"contender": "covopt", "seeds": [0], "options": options}, settings)[0]
+        run = spawn(work, {"contender": "covopt", "seeds": [0], "options": options}, settings)[0]
         off = abs(run.cost - work.value) / work.value if work.value else math.nan
         worst = max(worst, off) if math.isfinite(off) else math.inf
         rows.append((work.name, run.cost, work.value, off, run.residual, round(run.seconds, 1)))
@@ -136,7 +136,7 @@ def run_deep_identity(settings: Settings) -> Outcome:
     work = DeepWork("one-hot, X = I_10, L = 5", np.eye(10), np.eye(10), None, 0.0, 5)
     seeds = list(range(1 if settings.quick else 5))
     options = {"time_limit": settings.limit(60), "certify": "none"}
-    runs = _spawn(work, {"contender": "covopt", "seeds": seeds, "options": options}, settings)
+    runs = spawn(work, {"contender": "covopt", "seeds": seeds, "options": options}, settings)
     worst = max(run.cost for run in runs)
     return Outcome(
         target=f"at or below {LOWEST_KNOWN}, where the class-orthogonal network costs 50",
@@ -148,7 +148,7 @@ def run_deep_identity(settings: Settings) -> Outcome:
     )
 
 
-def _spawn(work: DeepWork, job: dict, settings: Settings) -> list[Run]:
+def spawn(work: DeepWork, job: dict, settings: Settings) -> list[Run]:
     """Run the job in a process of its own, and judge its networks."""
     job = job | {"question": work.question, "threads": settings.threads}
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")

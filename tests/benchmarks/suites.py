@@ -36,6 +36,7 @@ from tests.benchmarks.scales import SCALES
 from tests.benchmarks.signals import INTERRUPTING
 from tests.benchmarks.sweep import SWEEP
 from tests.benchmarks.tampering import TAMPERING
+from tests.benchmarks.teachers import TEACHERS
 from tests.benchmarks.training import run_batched_training
 from tests.benchmarks.truth import TRUTH
 from tests.benchmarks.width import WIDTH
@@ -256,6 +257,7 @@ BENCHMARKS = {
     **PROOFS,
     **SCALES,
     **DEEP,
+    **TEACHERS,
     **WIDTH,
     **HOSTILE,
     **PLATEAU,
