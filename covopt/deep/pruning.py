@@ -52,7 +52,7 @@ def balanced(weights: Weights) -> list[Tensor]:
             incoming, outgoing = parts(current, layer)
             current = with_parts(current, layer, *balance(incoming, outgoing))
         size = float(torch.stack([W.square().sum() for W in current]).sum())
-        if not size < before * (1.0 - ROUNDING):
+        if not size < before:
             break
         before = size
     return current

@@ -36,6 +36,7 @@ FIRST_OUTPUTS = 0.3  # size of the first outputs, relative to that of the target
 STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
 MARGIN = 0.05  # part of the remaining time that a last, shortened cycle leaves to its evaluation
 HELD = 1.5  # times what closing the last cycle took is held back for closing the next
+FEWEST_BATCHES = 4  # of the samples, fewer than which are no reason for batches
 TURNS = 40  # turns of a round's descent, fewer than which are not worth beginning
 RATE_OF_TURNS = 1e10  # multiplications in a second of those turns, on one core of a CPU, roughly
 
@@ -64,8 +65,10 @@ def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | N
     """
     if problem.interpolates or problem.activation.is_linear:
         return False
-    long = descent_is_long(problem, first_neurons(problem), seconds) and not has_exact_oracle(problem.Xt)
-    return long or problem.Xt.numel() > (options or StreamOptions()).entries
+    options = options or StreamOptions()
+    many = problem.samples >= FEWEST_BATCHES * options.batch
+    long = many and descent_is_long(problem, first_neurons(problem), seconds) and not has_exact_oracle(problem.Xt)
+    return long or problem.Xt.numel() > options.entries
 
 
 def descent_is_long(problem: Problem, neurons: int, seconds: float) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor
 from covopt import __version__
 from covopt.deep.layers import report
 from covopt.deep.pruning import mergeable
+from covopt.errors import listed
 from covopt.io import record
 from covopt.io.arrays import read_npz
 from covopt.io.storing import FILES
@@ -42,6 +43,8 @@ NOISE = 1e-8
 """Of sums over the samples in another order: a gradient of 0 is one of rounding only, relative to the largest."""
 LATER = ("finding", "descended", "constant", "hint", "stored", "rounded")
 """Entries that audits of before they trained on do not have."""
+BATCHES = ("training", "kept", "noise")
+"""What is said of the batches of a training; earlier versions of covopt said none of it."""
 
 
 def unchecked(s: Summary) -> list[str]:
@@ -170,6 +173,9 @@ def _gap(layer: Summary, problem: Problem, end: list[Tensor], result: Result, ro
 
 def _batches(s: Summary, problem: Problem, weights: list[Tensor], rounding: float) -> Sentences:
     """What the batches of the training do, as the network and what its user told of the training give it."""
+    lacking = [name for name in BATCHES if name not in s]
+    if 0 < len(lacking) < len(BATCHES):
+        yield f"audit.json lacks {listed(lacking)}."
     told = Batches.from_summary(s)
     if told is None:
         if s.get("kept") is not None or s.get("noise") is not None:

@@ -139,7 +139,8 @@ ROWS = [
     ),
     Row("The panel 'faces' is unknown; use digits or teacher.", lambda _: figure2.figure2("faces")),
     Row(
-        "There is no figure 'faces'; use one of width, counterexample, tripoints, denoising.",
+        "There is no figure 'faces'; use one of width, counterexample, tripoints, denoising, rank-recovery,"
+        " depth-rank, symmetry.",
         lambda _: covopt.figure("faces"),
     ),
     Row("The time limit of a figure is 0; give seconds above 0.", lambda _: covopt.figure("width", time_limit=0.0)),
