@@ -210,7 +210,7 @@ class HiddenSolver:
             return found.value / self.problem.lam, torch.cat(slopes) / self.problem.lam
 
         options = DescentOptions(memory=MEMORY, iterations=state.steps, slow=SLOW)
-        x = descend(value, torch.cat([v.flatten() for v in V]), budget.spent, options)
+        x = descend(value, torch.cat([v.flatten() for v in V]), budget.pace(), options)
         return self._with_targets(hidden.project(self.problem, representations(x)))
 
     def _with_targets(self, Z: list[Tensor]) -> list[Tensor]:

@@ -119,7 +119,7 @@ class FamilySearch:
             begun += [] if known is None else [units.inward(known.weights)]
             for start in sorted(begun, key=lambda net: _value(smooth, net))[:TRIED]:
                 if not budget.spent():
-                    ended = units.outward(_down(units.problem, start, budget.spent))
+                    ended = units.outward(_down(units.problem, start, budget.pace()))
                     search.offer(depth, ended, f"rank {rank}")
             self._pass_on()
 
@@ -127,7 +127,7 @@ class FamilySearch:
         """Networks of depth 4 with so many neurons in the middle, in the units of their depth."""
         search = self._search
         units = Units.of(next(p for d, p in search.problems.items() if d >= ENDS and d in search.depths))
-        built = ends_first(at_depth(units.problem, ENDS), [rank], _width(units.problem), self._seed, budget.spent)
+        built = ends_first(at_depth(units.problem, ENDS), [rank], _width(units.problem), self._seed, budget.pace())
         return [each.weights for each in built[:TRIED]]
 
     def _drawn(self, rank: int, smooth: Problem, budget: Budget) -> list[list[Tensor]]:
@@ -137,7 +137,7 @@ class FamilySearch:
         found = []
         for shape in shapes:
             same = [net for net in draws if [len(W) for W in net[:-1]] == shape]
-            found += descend(smooth, same, REFINING, budget.spent) if same else []
+            found += descend(smooth, same, REFINING, budget.pace()) if same else []
         return found
 
     def _lines(self, budget: Budget) -> Iterator[tuple[int, list[Tensor]]]:

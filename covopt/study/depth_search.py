@@ -186,9 +186,9 @@ class DepthSearch:
         start = units.inward(weights)
         if units.problem.interpolates:
             generator = torch.Generator(device=units.problem.X.device).manual_seed(self._seed)
-            ended = descend_exactly(units.problem, start, ExactOptions(POLISHING, generator), self.budget.spent)
+            ended = descend_exactly(units.problem, start, ExactOptions(POLISHING, generator), self.budget.pace())
         else:
-            ended = descend(units.problem, [start], POLISHING, self.budget.spent)[0]
+            ended = descend(units.problem, [start], POLISHING, self.budget.pace())[0]
         return units.outward(ended)
 
     def promise(self, depth: int, weights: Weights) -> float:

@@ -61,7 +61,7 @@ def examine(
         None if Lambda is None else find_missing_neuron(problem, weights, layer, Lambda=Lambda, seed=seed)
         for layer in layers
     ]
-    grown = _grown(problem, weights, escapes, budget.spent)
+    grown = _grown(problem, weights, escapes, budget.pace())
     found: list[Examined] = []
     for layer in reversed(layers):
         escape, (lower, certificate), solved = escapes[layer - 1], proved, None

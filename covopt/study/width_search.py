@@ -207,7 +207,7 @@ class WidthSearch:
         found: list[_Candidate] = []
         sizes = [[len(W) for W in start.weights[:-1]] for start in starts]
         for members in buckets(self.problem, sizes, MOST_ACTIVATIONS) if starts else []:
-            down = descend(self._smooth, [starts[i].weights for i in members], options, self._budget.spent)
+            down = descend(self._smooth, [starts[i].weights for i in members], options, self._budget.pace())
             for i, weights in zip(members, down, strict=True):
                 found.append(_at(self._smooth, _Candidate(starts[i].width, starts[i].source, weights)))
         return found
