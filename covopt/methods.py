@@ -142,7 +142,8 @@ def _deep(problem: Problem, options: SolveOptions) -> Attempt:
     if inner.init is None and suits_few_samples(units.problem, options.budget.time_limit, effort.batch):
         streamed = run(DeepStream(units.problem, effort, inner.seed, inner.max_width), inner.budget, inner.callback)
         before, effort = streamed.history, DeepOptions(starts=0)
-        inner = replace(inner, init=streamed.state.best)
+        left = max(0, inner.budget.max_iterations - before[-1].iteration)
+        inner = replace(inner, init=streamed.state.best, budget=replace(inner.budget, max_iterations=left))
     solver = DeepSolver(units.problem, effort, inner.seed, inner.init, inner.max_width, enough)
     outcome = run(solver, inner.budget, inner.callback)
     best = reduced(units.problem, outcome.state.best, inner.budget.overdue)
