@@ -133,8 +133,8 @@ def test_a_deep_network_of_few_samples_descends_on_all(loss: str, monkeypatch: p
     assert torch.equal(few.Y, problem.Y[rows.int().argmax(dim=1)])
     monkeypatch.setattr(deep_stream, "WHOLE", 0.0)  # or passes over samples as few as these come next
     solver = DeepStream(problem, DeepOptions(starts=4, batch=4))
-    first = run(solver, Budget(60.0, max_iterations=0)).state
-    last = run(DeepStream(problem, DeepOptions(starts=4, batch=4)), Budget(60.0, max_iterations=2)).state
+    first = run(solver, Budget(8.0, max_iterations=0)).state
+    last = run(DeepStream(problem, DeepOptions(starts=4, batch=4)), Budget(8.0, max_iterations=2)).state
     assert last.cost == evaluate(problem, last.best).total
     assert last.cost < first.cost == evaluate(problem, first.best).total
 
