@@ -94,7 +94,7 @@ def _streamed(problem: Problem, options: SolveOptions) -> Attempt:
     first = _outward(units, inner, problem, options)
     simple = _cheapest_simple(problem)
     if simple is not None and (cost := evaluate(problem, simple).total) < first.starts[0]:
-        return replace(first, weights=simple, starts=[cost], status=Status.TIME_LIMIT)
+        first = replace(first, weights=simple, starts=[cost])
     if outcome.status is not Status.CONVERGED or budget.spent():
         return first
     if descent_is_long(problem, len(first.weights[0]), budget.remaining()):

@@ -76,6 +76,14 @@ def strongest_neuron(
         starts: of convex-concave ascents from random directions, besides those from the layer's own neurons.
         seed: of the random directions.
         stop: asked before each step of the ascents; the largest so far counts then.
+
+    Returns:
+        The largest value that the search found, which is no bound, with w (n_{l-1} + 1,) and its output (n_{l+1},).
+
+    Raises:
+        ProblemError: for `interpolate` without Lambda.
+
+    Source: MATH.md section 5.
     """
     M = duals(problem, weights, Lambda)[layer]
     Zs = inputs_of(problem, weights, layer)

@@ -206,7 +206,7 @@ class DeepSolver:
         return self.problem.depth < SIGNALS or state.settled > 0 or not (state.ranks or state.waiting)
 
     def _few(self, budget: Budget) -> int:
-        width = round(usual_width(self.problem) * max(SPREAD))
+        width = round(usual_width(self.problem.samples, self.problem.Y.shape[1]) * max(SPREAD))
         turns = TURNS * work(self.problem, [width] * (self.problem.depth - 1))
         return max(1, min(AT_FIRST, round(SHARE * RATE_OF_TURNS * budget.time_limit / turns)))
 
@@ -252,7 +252,10 @@ class DeepSolver:
 
     def _build(self, state: State, budget: Budget) -> None:
         """Networks of several ranks, ends first; more of them, should the highest rank promise the most."""
-        width = min(usual_width(self.problem), self._max_width or usual_width(self.problem))
+        width = min(
+            usual_width(self.problem.samples, self.problem.Y.shape[1]),
+            self._max_width or usual_width(self.problem.samples, self.problem.Y.shape[1]),
+        )
         found = ends_first(self.problem, state.ranks, width, self._seed, budget.pace())
         found = [each for each in found if self._narrow(each.weights)][:BUILT]
         for each in found:
@@ -348,7 +351,7 @@ class DeepSolver:
         """A start: narrow and small, since the lowest minima, of low rank, are met more often from there."""
         # Of the few that come first, at a large depth, the first is not the narrowest.
         place = number + (self.problem.depth > ENDS)
-        width = round(usual_width(self.problem) * SPREAD[place % len(SPREAD)])
+        width = round(usual_width(self.problem.samples, self.problem.Y.shape[1]) * SPREAD[place % len(SPREAD)])
         widths = [min(width, self._max_width or width)] * (self.problem.depth - 1)
         # What a signal is worth behind L layers is as at depth 3, at which the scales were chosen.
         scale = SCALES[number % len(SCALES)] ** (3.0 / self.problem.depth)
@@ -360,9 +363,9 @@ class DeepSolver:
         return widened(weights, more, strength, self._generator, self._max_width)
 
 
-def usual_width(problem: Problem) -> int:
-    """Neurons of a hidden layer of a draw."""
-    return round(max(10.0, 2.0 * problem.Y.shape[1], 3.0 * math.sqrt(problem.samples)))
+def usual_width(samples: int, outputs: int) -> int:
+    """Neurons of a hidden layer of a draw, for N samples of n_L outputs."""
+    return round(max(10.0, 2.0 * outputs, 3.0 * math.sqrt(samples)))
 
 
 def _mixed(seed: int, number: int) -> int:

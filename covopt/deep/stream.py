@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from covopt.loop import Budget, Progress, Status, run
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
 from covopt.training.batch import Batch, work
+from covopt.training.cycles import CyclePace
 from covopt.training.descent import Adam, AdamOptions
 
 TURNS = 200  # turns that a batch of draws descends, roughly
@@ -32,33 +34,30 @@ FIRST_PASSES = 2  # over the samples, in the first cycle
 FEWEST_STEPS = 100  # of a cycle
 RATE = 0.3  # Adam's first, relative to the root mean square of the weights
 STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
-MARGIN = 0.15  # part of the remaining time that a last, shortened cycle leaves to its evaluation
-HELD = 1.5  # times what closing the last cycle took is held back for closing the next
 
 
 def suits_few_samples(problem: Problem, seconds: float, draws: int) -> bool:
     """Whether so many draws at once would not descend on all samples in that time, on a CPU."""
     if problem.interpolates or problem.activation.is_linear or problem.X.is_cuda:
         return False
-    return problem.samples > FEWEST and TURNS * draws * _turn(problem) > RATE_OF_TURNS * seconds
+    return problem.samples > FEWEST and not _fits(problem, problem.samples, seconds, draws)
 
 
 def few_samples(problem: Problem, seconds: float, draws: int, seed: int) -> Problem:
     """The same question of a random part of the samples, so large that so many draws descend in that time."""
-    order = torch.randperm(problem.samples, generator=torch.Generator().manual_seed(seed)).to(problem.X.device)
     count = problem.samples
-    while count > FEWEST:
-        rows = order[:count].sort().values
-        part = replace(problem, X=problem.X[rows], Y=problem.Y[rows])
-        if TURNS * draws * _turn(part) <= RATE_OF_TURNS * seconds:
-            return part
+    while count > FEWEST and not _fits(problem, count, seconds, draws):
         count = max(FEWEST, int(0.8 * count))
-    rows = order[:FEWEST].sort().values
+    order = torch.randperm(problem.samples, generator=torch.Generator().manual_seed(seed))
+    rows = order[:count].sort().values.to(problem.X.device)
     return replace(problem, X=problem.X[rows], Y=problem.Y[rows])
 
 
-def _turn(problem: Problem) -> float:
-    return work(problem, [usual_width(problem)] * (problem.depth - 1))
+def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
+    """Whether TURNS turns of so many draws, on so many of the samples, fit into the time."""
+    width = usual_width(samples, problem.Y.shape[1])
+    turn = work(problem, [width] * (problem.depth - 1)) * samples / problem.samples
+    return TURNS * draws * turn <= RATE_OF_TURNS * seconds
 
 
 @dataclass
@@ -91,9 +90,13 @@ class DeepStream:
 
     def __init__(self, problem: Problem, options: DeepOptions, seed: int = 0, max_width: int | None = None) -> None:
         self.problem, self._options, self._seed, self._max_width = problem, options, seed, max_width
-        self._single = replace(problem, X=problem.X.float(), Y=problem.Y.float())
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
-        self._pace, self._closing = 0.0, 0.0
+        self._pace = CyclePace()
+
+    @cached_property
+    def _single(self) -> Problem:
+        """The problem in float32, where batches are needed at all."""
+        return replace(self.problem, X=self.problem.X.float(), Y=self.problem.Y.float())
 
     def init(self, budget: Budget) -> Streamed:
         """The answer for few samples."""
@@ -124,20 +127,17 @@ class DeepStream:
         )
 
     def _cycle(self, state: Streamed, budget: Budget) -> Streamed:
-        steps, last = self._steps(state.passes, budget)
-        began = budget.seconds()
-        found, taken = self._trained(state.weights, steps, budget)
-        ended = budget.seconds()
-        self._pace = (ended - began) / max(1, taken)
-        found = reduced_on_few(self.problem, found)
+        wanted = max(FEWEST_STEPS, math.ceil(state.passes * self.problem.samples / BATCH))
+        steps, last = self._pace.steps(wanted, budget)
+        found = reduced_on_few(self.problem, self._trained(state.weights, steps, budget))
         cost = evaluate(self.problem, found).total
-        self._closing = budget.seconds() - ended
+        self._pace.closed(budget)
         status = Status.CONVERGED if not state.cost - cost > STALL_GAIN * state.cost else None
         best, lowest = (found, cost) if cost < state.cost else (state.best, state.cost)
         return Streamed(found, best, lowest, 2 * state.passes, Status.TIME_LIMIT if last else status)
 
-    def _trained(self, weights: Weights, steps: int, budget: Budget) -> tuple[list[Tensor], int]:
-        """Adam on random batches, and the steps that it took."""
+    def _trained(self, weights: Weights, steps: int, budget: Budget) -> list[Tensor]:
+        """Where Adam on random batches ends."""
         widths, size = [len(W) for W in weights[:-1]], min(BATCH, self.problem.samples)
         batch = Batch(self._single, [widths], size)
         start = batch.pack([[W.float() for W in weights]])
@@ -148,13 +148,5 @@ class DeepStream:
             return value, batch.slopes(x, rows, lam)
 
         adam = Adam(slope, start, AdamOptions(steps=steps, rate=RATE * float(start.square().mean().sqrt())))
-        while adam.steps_taken < steps and budget.remaining() > HELD * self._closing:
-            adam.iterate()
-        return [W.to(self.problem.X) for W in batch.unpack(adam.x[0], widths)], adam.steps_taken
-
-    def _steps(self, passes: int, budget: Budget) -> tuple[int, bool]:
-        """Steps of a cycle, and whether it is the last: one that time would cut, or leave no time for the next."""
-        steps = max(FEWEST_STEPS, math.ceil(passes * self.problem.samples / BATCH))
-        left = (1.0 - MARGIN) * max(0.0, budget.remaining() - self._closing)
-        last = left < 3.0 * steps * self._pace
-        return (max(1, int(left / self._pace)), True) if last else (steps, False)
+        self._pace.descend(adam, steps, budget)
+        return [W.to(self.problem.X) for W in batch.unpack(adam.x[0], widths)]

@@ -72,7 +72,7 @@ def _in_python(s: Summary, run: str) -> str:
     given = ""
     if s["until"] is None:
         options |= {"steps": cells[0]["steps"], "net": ...}
-        given = "networks = numpy.load('networks.npz')  # c1_W1 ...\n".replace("networks.npz", f"{run}/networks.npz")
+        given = f"networks = numpy.load({f'{run}/networks.npz'!r})  # c1_W1 ...\n"
     else:
         options |= s["until"] | {"depth": s["depth"], "width": s["widths"][0]}
         options["seeds"] = len({cell["seed"] for cell in cells})

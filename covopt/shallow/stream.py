@@ -29,13 +29,12 @@ from covopt.oracles.exact import has_exact_oracle
 from covopt.oracles.neurons import balance
 from covopt.shallow.sliding import Parts, pulled_back
 from covopt.shallow.starts import first_neurons
+from covopt.training.cycles import CyclePace
 from covopt.training.descent import Adam, AdamOptions
 
 RATE = 0.2  # Adam's first, relative to the root mean square of the hidden weights
 FIRST_OUTPUTS = 0.3  # size of the first outputs, relative to that of the targets
 STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
-MARGIN = 0.05  # part of the remaining time that a last, shortened cycle leaves to its evaluation
-HELD = 1.5  # times what closing the last cycle took is held back for closing the next
 FEWEST_BATCHES = 4  # of the samples, fewer than which are no reason for batches
 TURNS = 40  # turns of a round's descent, fewer than which are not worth beginning
 RATE_OF_TURNS = 1e10  # multiplications in a second of those turns, on one core of a CPU, roughly
@@ -175,7 +174,7 @@ class StreamSolver:
         self._exact = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y, reduce=reduce))
         self._rough = Samples(problem.Xt.float(), problem.Y.float(), reduce=reduce)
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
-        self._pace, self._closing = 0.0, 0.0
+        self._pace = CyclePace()
 
     def init(self, budget: Budget) -> Streamed:
         """A balanced draw, its outputs of the size of the targets."""
@@ -192,20 +191,17 @@ class StreamSolver:
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
         """One cycle of Adam, and the loss at its end; a last one takes what is left of the time."""
-        steps, last = self._steps(state.passes, budget)
-        began = budget.seconds()
+        wanted = math.ceil(state.passes * self._exact.count / self.options.batch)
+        steps, last = self._pace.steps(wanted, budget)
         shapes = [part.shape for part in state.parts]
         start = torch.cat([part.flatten() for part in state.parts])[None]
         rate = RATE * float(state.parts[0].square().mean().sqrt())
         adam = Adam(lambda x: self._slope(x, shapes), start, AdamOptions(steps=steps, rate=rate))
-        while adam.steps_taken < steps and budget.remaining() > HELD * self._closing:
-            adam.iterate()
-        ended = budget.seconds()
-        self._pace = (ended - began) / max(1, adam.steps_taken)
+        self._pace.descend(adam, steps, budget)
         parts = self._finished(_parts(adam.x[0], shapes))
         best = self._balanced(parts)
         cost = float(self._exact.value(*best))
-        self._closing = budget.seconds() - ended
+        self._pace.closed(budget)
         status = Status.CONVERGED if state.cost - cost <= STALL_GAIN * state.cost else None
         if last:
             status = Status.TIME_LIMIT
@@ -220,13 +216,6 @@ class StreamSolver:
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
         """Cost and width; no bound."""
         return Progress(iteration, seconds, state.cost, None, len(state.best[0]))
-
-    def _steps(self, passes: int, budget: Budget) -> tuple[int, bool]:
-        """Steps of a cycle, and whether it is the last: one that time would cut, or leave no time for the next."""
-        steps = math.ceil(passes * self._exact.count / self.options.batch)
-        left = (1.0 - MARGIN) * max(0.0, budget.remaining() - self._closing)
-        last = left < 3.0 * steps * self._pace
-        return (max(1, int(left / self._pace)), True) if last else (steps, False)
 
     def _slope(self, x: Float[Tensor, "1 P"], shapes: list[torch.Size]) -> tuple[Tensor, Tensor]:
         """L and its gradient on a random batch."""
