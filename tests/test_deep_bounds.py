@@ -81,10 +81,10 @@ def test_the_bound_meets_the_known_minimum(name: str, depth: int) -> None:
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("name", ["circle-12", "circle-24"])
 def test_the_bound_of_a_circle(name: str, depth: int) -> None:
-    """The stored values are of exact fits; a misfit of 1e-7 takes 2e-3 off."""
+    """The stored values are rounded, 9.622 from 9.621937."""
     known, most = CASES[name]["at_least"].get(str(depth)), CASES[name]["at_most"].get(str(depth), math.inf)
     lower = data_proof(asked(name, depth), 20.0).lower
-    assert known is None or lower >= known * (1.0 - 2e-3)
+    assert known is None or lower >= known * (1.0 - 1e-4)
     assert lower <= most
 
 
@@ -104,8 +104,8 @@ def test_the_area_about_which_a_circle_winds(samples: int, lam: float) -> None:
     assert figure is not None
     unit = figure.unit * lam  # the figure's own numbers have size 1
     expected = max(0.0, 1.0 - math.tan(math.pi / samples) * math.sqrt(lam**2 - 1.0)) ** 2
-    assert figure._inside(unit) / figure.area == pytest.approx(expected, abs=2e-3)
-    assert figure._inside(unit) / figure.area <= expected + 1e-12
+    assert figure._inside(unit, unit) / figure.area == pytest.approx(expected, abs=2e-3)
+    assert figure._inside(unit, unit) / figure.area <= expected + 1e-12
 
 
 @pytest.mark.parametrize(("depth", "added"), [(2, 0.4), (3, 0.9), (4, 0.2), (5, 0.05)])
