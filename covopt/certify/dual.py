@@ -5,8 +5,9 @@ For any Lambda and any M >= max_w h(w), |w| = 1, every t in [0, 1/M] makes t Lam
     D(t Lambda) = -C*(-2 lam t Lambda) - lam beta^2 t^2 |Lambda^T 1|^2  <=  min L
 
 is concave in t. For mse and interpolate it is a parabola through 0 and the best t is known; for cross_entropy
--C*(-2 lam t Lambda) = -(1/N) sum_i p_i . log p_i with p = Y - 2 lam N t Lambda in the simplex, and the best t is found
-by bisection: any t gives a true bound, a poor one only a lower one.
+-C*(-2 lam t Lambda) = -sum_i q_i p_i . log p_i with p_i = Y_i - 2 lam t Lambda_i / q_i in the simplex, q_i = 1/N or the
+share of the sample's weight, and the best t is found by bisection: any t gives a true bound, a poor one only a lower
+one.
 
 `interpolate` is bounded over all networks whose misfit is allowed (`Problem.allowed_misfit`), so that b falls by
 2 eps |Lambda|_1: of rows that float64 hardly tells apart, with targets that differ as little, nothing is proved.
@@ -124,7 +125,7 @@ def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
     slope -= 2.0 * problem.lam * problem.allowed_misfit * float(Lambda.abs().sum())
     curvature = problem.lam * problem.beta**2 * float(Lambda.sum(dim=0).square().sum())
     if not problem.interpolates:
-        curvature += problem.samples * problem.lam**2 * float(Lambda.square().sum())
+        curvature += problem.lam**2 * float(problem.inverse_shares @ Lambda.square().sum(dim=1))
     # Where D grows without end (maximum = 0), no network fits the data; that is not for a bound to say.
     largest = (1.0 - ROUNDING) / maximum if maximum > 0.0 else math.inf
     best = slope / (2.0 * curvature) if curvature > 0.0 else math.inf
@@ -139,24 +140,24 @@ def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
 def _parabola_rounding(problem: Problem, point: Tensor) -> float:
     """What rounding can add to `dual_value`: (n + 8) roundings of the sums of absolute terms."""
     products = 2.0 * problem.lam * float((point * problem.Y.double()).abs().sum())
-    squares = problem.samples * problem.lam**2 * float(point.square().sum())
+    squares = problem.lam**2 * float(problem.inverse_shares @ point.square().sum(dim=1))
     bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
     terms = 2 * point.numel() + 16
     return terms * (ROUNDING * (products + squares + bias) + UNDERFLOW)
 
 
 def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
-    """cross_entropy: p(t) = Y - 2 lam N t Lambda, kept in the simplex; bisection on the sign of D'(t)."""
+    """cross_entropy: p(t) = Y - 2 lam t Lambda / q, kept in the simplex; bisection on the sign of D'(t)."""
     Y, size = problem.Y.double(), float(problem.Xt.double().norm()) * (1.0 + 2.0**-30)
     point = _into_domain(Lambda, Y)
     maximum += float((point - Lambda).norm()) * size * (1.0 + 2.0**-30)
-    strength = 2.0 * problem.lam * problem.samples
+    strength = 2.0 * problem.lam * problem.inverse_shares[:, None]
     # The rows of p add up to 1 within `off`; the exact point of the simplex next to p differs by that much.
     row_rounding = 4 * Y.shape[1] * ROUNDING
     off = (Y.sum(dim=1) - 1.0).abs() + row_rounding
-    slack = 1.0 - float(off.norm()) * size / strength - 8 * ROUNDING
+    slack = 1.0 - float((off / strength[:, 0]).norm()) * size - 8 * ROUNDING
     positive = point > 0
-    domain = float((Y[positive] / (strength * point[positive])).min()) if positive.any() else math.inf
+    domain = float((Y[positive] / (strength * point)[positive]).min()) if positive.any() else math.inf
     largest = min(slack / maximum if maximum > 0.0 else math.inf, domain * (1.0 - 8 * ROUNDING))
     if slack <= 0.0 or not math.isfinite(largest):
         return _nothing(Lambda)
@@ -171,7 +172,7 @@ def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
 def _entropy_rounding(problem: Problem, point: Tensor, off: Float[Tensor, " N"]) -> float:
     """What rounding, and rows of p that add up to 1 only within `off`, can add to `dual_value`."""
     classes = point.shape[1]
-    moved = float(off.mean()) * (2.0 + math.log(classes)) + classes * ENTROPY
+    moved = float(problem.shares @ off) * (2.0 + math.log(classes)) + classes * ENTROPY
     bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
     return moved + (2 * point.numel() + 16) * ROUNDING * (bias + math.log(classes))
 
@@ -186,7 +187,7 @@ def _into_domain(Lambda: Float[Tensor, "N m"], Y: Float[Tensor, "N m"]) -> Float
 
 def _best_scale(problem: Problem, point: Tensor, largest: float) -> float:
     """The best t in [0, largest]: D'(t) / (2 lam) = <point, log p(t)> - beta^2 t |point^T 1|^2 decreases."""
-    Y, strength = problem.Y.double(), 2.0 * problem.lam * problem.samples
+    Y, strength = problem.Y.double(), 2.0 * problem.lam * problem.inverse_shares[:, None]
     bias = problem.beta**2 * float(point.sum(dim=0).square().sum())
 
     def rises(t: float) -> bool:

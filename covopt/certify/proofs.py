@@ -50,7 +50,7 @@ def network_proof(problem: Problem, weights: Weights) -> Proof | None:
     oracle = oracle_of(problem) if problem.depth == 2 and not problem.interpolates else None
     if oracle is None:
         return None
-    Lambda: Float[Tensor, "N m"] = problem.loss.gradient(preactivations(problem, weights)[-1], problem.Y)
+    Lambda: Float[Tensor, "N m"] = problem.gradient_at(preactivations(problem, weights)[-1])
     Lambda = Lambda / (-2.0 * problem.lam)
     return dual_bound(problem, Lambda, oracle(Lambda, problem.Xt[:0]).upper_bound)
 

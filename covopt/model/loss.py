@@ -1,7 +1,8 @@
-"""The losses C(F), each with its gradient and its convex conjugate (MATH.md sections 1 and 4).
+"""The losses of one sample, each with its derivatives and its convex conjugate (MATH.md sections 1 and 4).
 
-The dual of the shallow problem needs three things from a loss: its value, its gradient (from which the dual
-point Lambda = -grad C(F) / (2 lam) comes), and C*(G) = sup_F <G, F> - C(F).
+A loss knows nothing of the other samples: C(F) = sum_i q_i c(F_i, Y_i) with the shares q_i of the samples, 1/N or those
+of their weights, is put together by `Problem` (problem.py) and, for some of the rows, by `mean_loss`. So nobody can
+forget the weights. The dual needs c*(G) = sup_F <G, F> - c(F) as well: C*(G) = sum_i q_i c*(G_i / q_i).
 """
 
 from __future__ import annotations
@@ -20,96 +21,113 @@ Targets = Float[Tensor, "N m"]
 Outputs = Float[Tensor, "N m"]
 ManyOutputs = Float[Tensor, "*networks N m"]
 """Outputs of one network (N, m), or of many at once."""
+Weight = Float[Tensor, " N"] | None
+"""The weights of samples, of mean 1 over the whole set; None where all are equal."""
 
 
 @runtime_checkable
 class Loss(Protocol):
-    """A convex loss of the outputs F (N, m) against the targets Y (N, m)."""
+    """A convex loss c of the outputs of one sample against its targets, for the rows of F and Y (N, m)."""
 
     @property
     def name(self) -> str:
         """The name that `parse_loss` reads back."""
         ...
 
-    def value(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks"]:
-        """C(F), one number for each network."""
+    def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
+        """c(F_i), one number for each sample."""
         ...
 
-    def gradient(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
-        """grad C(F), the shape of F."""
+    def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
+        """grad c(F_i), the shape of F."""
         ...
 
-    def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
-        """C*(G) = sup_F <G, F> - C(F); infinite outside its domain."""
+    def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
+        """A diagonal matrix for each sample, at least as large as the second derivative of c at F_i."""
+        ...
+
+    def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        """c*(G_i) = sup_F <G_i, F> - c(F); infinite outside its domain."""
         ...
 
 
 @dataclass(frozen=True)
 class MeanSquaredError:
-    """C(F) = (1/N) |F - Y|_F^2;  C*(G) = <G, Y> + (N/4) |G|_F^2."""
+    """c(F) = |F - Y|^2;  c*(G) = <G, Y> + |G|^2 / 4."""
 
     name: str = "mse"
 
-    def value(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks"]:
-        return (F - Y).square().sum(dim=(-2, -1)) / len(Y)
+    def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
+        return (F - Y).square().sum(dim=-1)
 
-    def gradient(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
-        return (2.0 / len(Y)) * (F - Y)
+    def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
+        return 2.0 * (F - Y)
 
-    def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
-        return (G * Y).sum() + len(Y) / 4.0 * G.square().sum()
+    def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
+        return torch.full_like(F, 2.0)
+
+    def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        return (G * Y).sum(dim=-1) + G.square().sum(dim=-1) / 4.0
 
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """C(F) = (1/N) sum_i [ log sum_c exp F_ic - Y_i . F_i ] for rows of Y in the simplex.
+    """c(F) = log sum_c exp F_c - Y . F for a point Y of the simplex.
 
-    C*(G) = (1/N) sum_i p_i . log p_i with p = Y + N G, when every row of p lies in the simplex, else +infinity.
-    Targets may be soft (any rows of the simplex); one-hot rows give the usual mean cross-entropy.
+    c*(G) = p . log p with p = Y + G, when p lies in the simplex, else +infinity.
+    Targets may be soft (any rows of the simplex); one-hot rows give the usual cross-entropy.
     """
 
     name: str = "cross_entropy"
     domain_tolerance: float = 1e-12
 
-    def value(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks"]:
+    def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
         # log sum exp F - Y . F is the difference of large numbers where a class is certain.
         margins = F - (F * Y).sum(dim=-1, keepdim=True)
         top, winner = margins.max(dim=-1, keepdim=True)
         others = torch.exp(margins - top).scatter(-1, winner, 0.0)
-        return (top[..., 0] + torch.log1p(others.sum(dim=-1))).mean(dim=-1)
+        return top[..., 0] + torch.log1p(others.sum(dim=-1))
 
-    def gradient(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
+    def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
         off = torch.softmax(F, dim=-1) - Y
         # The rows sum to 0: so p - 1 of a certain class keeps its digits.
         winner = F.argmax(dim=-1, keepdim=True)
         others = off.scatter(-1, winner, 0.0)
-        return others.scatter(-1, winner, -others.sum(dim=-1, keepdim=True)) / len(Y)
+        return others.scatter(-1, winner, -others.sum(dim=-1, keepdim=True))
 
-    def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
-        p = Y + len(Y) * G
-        off = (p.sum(dim=1) - 1.0).abs().max()
-        if p.min() < -self.domain_tolerance or off > self.domain_tolerance * p.shape[1]:
-            return torch.full((), math.inf, dtype=G.dtype, device=G.device)
-        return torch.special.xlogy(p.clamp_min(0.0), p.clamp_min(0.0)).sum() / len(Y)
+    def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
+        """2 p_c (1 - p_c): the row sums of the absolute values of diag(p) - p p^T (Gershgorin)."""
+        p = torch.softmax(F, dim=-1)
+        return 2.0 * p * (1.0 - p)
+
+    def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        p = Y + G
+        off = (p.sum(dim=1) - 1.0).abs()
+        outside = (p.amin(dim=1) < -self.domain_tolerance) | (off > self.domain_tolerance * p.shape[1])
+        entropy = torch.special.xlogy(p.clamp_min(0.0), p.clamp_min(0.0)).sum(dim=1)
+        return torch.where(outside, math.inf, entropy)
 
 
 @dataclass(frozen=True)
 class Interpolation:
-    """C(F) = 0 if F = Y, else +infinity: the representation cost itself.  C*(G) = <G, Y>.
+    """c(F) = 0 if F = Y, else +infinity: the representation cost itself.  c*(G) = <G, Y>.
 
-    Equality is judged by nobody: `value` is 0, and the residual max |F - Y| is reported beside the cost.
+    Equality is judged by nobody: `values` are 0, and the residual max |F - Y| is reported beside the cost.
     """
 
     name: str = "interpolate"
 
-    def value(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks"]:
-        return F.new_zeros(F.shape[:-2])
+    def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
+        return F.new_zeros(F.shape[:-1])
 
-    def gradient(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
+    def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
         raise ProblemError("The loss 'interpolate' has no gradient; use its multiplier Lambda, or the loss mse.")
 
-    def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
-        return (G * Y).sum()
+    def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
+        raise ProblemError("The loss 'interpolate' has no curvature; use the loss mse.")
+
+    def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        return (G * Y).sum(dim=-1)
 
 
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in (MeanSquaredError(), CrossEntropy(), Interpolation())}
@@ -126,3 +144,15 @@ def parse_loss(name: str | Loss) -> Loss:
     if name not in LOSSES:
         raise ProblemError(f"The loss {shown(name)} is unknown; use one of {', '.join(LOSSES)}.")
     return LOSSES[name]
+
+
+def mean_loss(loss: Loss, F: ManyOutputs, Y: Targets, weight: Weight) -> Float[Tensor, "*networks"]:
+    """(1/N) sum_i w_i c(F_i, Y_i) over these rows, one number for each network."""
+    values = loss.values(F, Y)
+    return (values if weight is None else weight * values).mean(dim=-1)
+
+
+def mean_gradient(loss: Loss, F: ManyOutputs, Y: Targets, weight: Weight) -> ManyOutputs:
+    """The gradient of `mean_loss`, the shape of F."""
+    gradients = loss.gradients(F, Y)
+    return gradients / len(Y) if weight is None else gradients * (weight / len(Y))[:, None]

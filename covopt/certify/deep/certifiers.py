@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -197,7 +196,7 @@ def deep_proof(problem: Problem, first: Proof, stop: Stop) -> Proof:
         first: the spectral proof.
         stop: asked between proofs and within the long ones.
     """
-    problem = replace(problem, X=problem.X.cpu(), Y=problem.Y.cpu())  # small dense work, and a convex solver
+    problem = problem.to(torch.device("cpu"))  # small dense work, and a convex solver
     best = first
     for certifier in DEEP.values():
         if stop():
