@@ -87,8 +87,8 @@ def solve(
         starts: how many draws (cone at depth >= 3), descents or trainings; None lets the method choose.
         callback: gets a `Progress` after each round.
         sample_weight: s_i >= 0 (N,) of the rows, of any scale: C is the mean with these weights, so that weight 2 is a
-            row given twice and weight 0 a row left out, also of `Result.problem`; None: all are equal. What `interpolate`
-            asks is the same for all positive ones.
+            row given twice and weight 0 a row left out, also of `Result.problem`; None: all are equal. `interpolate`
+            asks the same for all positive ones.
 
     Returns:
         The best network with its cost recomputed from it in float64, and the bound with the kind of its proof.

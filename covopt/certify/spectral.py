@@ -12,10 +12,10 @@ the latter by the inequality of the means. So with a = |H X|_op and tau = |H F|_
 
     |W|^2 >= L (tau / a)^(2/L)   and   C(F) >= phi(tau) = min { C(F) : |H F|_* <= tau }.
 
-**The weights** w of samples, of mean 1: with D = diag(w)^(1/2), D Z for Z, D X for X and H = I - d d^T / |d|^2, d = D 1,
-all of this holds as it stands, since D sigma(Z) = sigma(D Z), the bias columns are multiples of d now, and |H D S|_F^2
-is the sum of w_i w_j |s_i - s_j|^2 over the pairs, over the sum of w. C(F) is a function of D F. So N, X and Y below
-mean their weighted rows; for `interpolate` w = 1.
+**The weights** w of samples: with D = diag(w)^(1/2), D Z for Z, D X for X and H = I - d d^T / |d|^2, d = D 1, all of
+this holds as it stands, since D sigma(Z) = sigma(D Z), the bias columns are multiples of d now, and |H D S|_F^2 is the
+sum of w_i w_j |s_i - s_j|^2 over the pairs, over the sum of w. C(F) is a function of D F. So X, Y, F and G are below
+what D makes of them; for `interpolate` w = 1.
 
 `interpolate` gives L (|H Y|_* / a)^(2/L) itself; else the least phi(tau) + lam L (tau / a)^(2/L) is the bound.
 

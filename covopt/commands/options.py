@@ -78,6 +78,9 @@ class Data:
         list[str] | None,
         _data("--one-hot", help="Table column whose texts become 0/1 columns; repeatable.", metavar="COLUMN"),
     ] = None
+    weights: Annotated[
+        str | None, _data(help="Table column with the rows' weights; 2 is a row given twice.", metavar="COLUMN")
+    ] = None
     rows: Annotated[
         int | None, _data(help="Use N rows: the first ones, or with --shuffle random ones.", metavar="N")
     ] = None

@@ -9,6 +9,7 @@ import typer
 
 from covopt.commands import options
 from covopt.commands.common import INTERRUPTED, check_device, deliver, interruptible, print_pairs, print_table
+from covopt.errors import ProblemError
 from covopt.loop import Status
 
 Net = Annotated[
@@ -96,6 +97,8 @@ def ranks_command(
         output.check()
         check_device(device)
         dataset = data.read()
+        if dataset.weights is not None:
+            raise ProblemError("covopt ranks counts all rows the same; leave the weights out, or repeat rows instead.")
         with output.following(time_limit) as show:
             found = study.ranks(
                 dataset.X,

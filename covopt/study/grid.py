@@ -146,6 +146,10 @@ def make_grid(spec: dict[str, object]) -> Grid:
         source = source_of(options)
         if source not in datasets:
             datasets[source] = read_data(**{_renamed(k): v for k, v in _of_data(options).items()})  # type: ignore[arg-type]
+            if datasets[source].weights is not None:
+                raise ProblemError(
+                    "covopt sweep counts all rows the same; leave the weights out, or repeat rows instead."
+                )
             prints[source] = _fingerprint(datasets[source])
         identity = json.dumps(options, sort_keys=True) + prints[source]
         cells[hashlib.sha256(identity.encode()).hexdigest()] = options

@@ -30,6 +30,8 @@ def question(s: Summary) -> str:
     if s["loss"] == "interpolate":
         return f"The representation cost R: the least sum of squared weights |W|² over {network} that fit Y exactly."
     fits = {"mse": "(1/N) |F − Y|²", "cross_entropy": "the mean cross-entropy"}
+    if s.get("weighted"):
+        fits = {"mse": "the weighted mean of |Fᵢ − Yᵢ|²", "cross_entropy": "the weighted mean cross-entropy"}
     return f"The least value of {fits.get(str(s['loss']), s['loss'])} + λ |W|² over {network}, with λ = {s['lam']:g}."
 
 
