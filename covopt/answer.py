@@ -64,7 +64,8 @@ def solve(
         X: inputs (N, n_0).
         Y: targets (N, n_L) or (N,).
         lam: strength of the penalty; None asks for the representation cost.
-        loss: mse, cross_entropy or interpolate; None means interpolate without lam and mse with it.
+        loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate, or a `Loss` of one's own; None means
+            interpolate without lam and mse with it.
         depth: L >= 2.
         bias: beta >= 0.
         activation: relu, leaky:A or linear.

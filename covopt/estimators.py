@@ -149,7 +149,7 @@ class CovoptRegressor(RegressorMixin, _Network):
     Args:
         lam: strength of the penalty on all weights, biases included; None asks for the network of least norm that
             fits exactly, the representation cost. Half of PyTorch's weight_decay.
-        loss: mse or interpolate; None means interpolate without lam and mse with it.
+        loss: mse, huber, huber:D or interpolate; None means interpolate without lam and mse with it.
         depth: L >= 2, layers of weights.
         bias: beta >= 0; a neuron sees [x, beta], and PyTorch's bias is beta times the last column of W.
         activation: relu, leaky:A or linear.
@@ -221,15 +221,16 @@ def _warn_once(message: str) -> None:
 
 
 def _has_probabilities(estimator: CovoptClassifier) -> bool:
-    return estimator._loss() == "cross_entropy"
+    return estimator._loss() in ("cross_entropy", "logistic")
 
 
 class CovoptClassifier(ClassifierMixin, _Network):
     """The network of depth L with the least mean cross-entropy + lam |W|^2, as far as `covopt.solve` finds it.
 
     Args:
-        loss: cross_entropy, or mse or interpolate on one-hot targets; None means cross_entropy with lam and interpolate
-            without it. The other parameters are those of `CovoptRegressor`.
+        loss: cross_entropy, for two classes also logistic (one output), or mse, huber or interpolate on one-hot
+            targets; None means cross_entropy with lam and interpolate without it. The other parameters are those of
+            `CovoptRegressor`.
         class_weight: how much the rows of each class count, a dictionary from labels to numbers; "balanced": all
             classes the same together; None: as much as their rows.
 
@@ -304,19 +305,24 @@ class CovoptClassifier(ClassifierMixin, _Network):
         return each * by_class[codes]
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """The network's outputs (M, classes) at X (M, n_0); for two classes their difference (M,)."""
+        """The network's outputs (M, classes) at X (M, n_0); for two classes their difference, or the one output (M,)."""
         scores = self._outputs(X)
+        if scores.shape[1] == 1 and len(self.classes_) == 2:
+            return scores[:, 0]
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Any) -> NDArray:
         """The label with the largest output for each row of X."""
-        chosen = self._outputs(X).argmax(axis=1)
+        scores = self._outputs(X)
+        chosen = scores.argmax(axis=1) if scores.shape[1] == len(self.classes_) else (scores[:, 0] > 0.0).astype(int)
         return self.classes_[chosen]
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The softmax of the outputs (M, classes); only for the loss cross_entropy, which makes them log-odds."""
-        return softmax(self._outputs(X), axis=1)
+        """The softmax of the outputs (M, classes); for logistic, whose one output is the log-odds, of 0 and that."""
+        scores = self._outputs(X)
+        both = scores if scores.shape[1] == len(self.classes_) else np.hstack([0.0 * scores, scores])
+        return softmax(both, axis=1)
 
     def _loss(self) -> str:
         return self.loss or ("interpolate" if self.lam is None else "cross_entropy")

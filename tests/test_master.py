@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from covopt.model.problem import make_problem
-from covopt.shallow.datafits import CrossEntropyDatafit, LeastSquaresDatafit, MultiplierDatafit, mixture_outputs
+from covopt.shallow.datafits import ConvexDatafit, LeastSquaresDatafit, MultiplierDatafit, mixture_outputs
 from covopt.shallow.master import Master
 
 
@@ -47,7 +47,7 @@ def test_cross_entropy_agrees_with_a_conic_solver() -> None:
     labels = torch.arange(12) % 3
     Y = torch.eye(3, dtype=torch.float64)[labels]
     problem = make_problem(Phi, Y, lam=1e-2, loss="cross_entropy")
-    fit = CrossEntropyDatafit(problem)
+    fit = ConvexDatafit(problem)
     eta = torch.zeros(30, dtype=torch.float64)
     for _ in range(12):
         mixture = fit.solve(Phi, eta, 1e-12, never)

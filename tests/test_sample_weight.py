@@ -72,7 +72,8 @@ def test_bounds_are_those_of_expanded_rows(loss: str, beta: float) -> None:
     copies = torch.bincount(torch.as_tensor(rows)).double()[:, None]
     split = (Lambda / copies)[rows]
     oracle, other = oracle_of(weighted), oracle_of(expanded)
-    assert oracle is not None and other is not None
+    assert oracle is not None
+    assert other is not None
     maximum = oracle(Lambda, weighted.Xt[:0]).upper_bound
     assert maximum == pytest.approx(other(split, expanded.Xt[:0]).upper_bound, rel=SAME)
     mine, theirs = dual_bound(weighted, Lambda, maximum), dual_bound(expanded, split, maximum)
@@ -113,7 +114,9 @@ def test_the_lines_of_flows_lie_below_the_loss(loss: str, beta: float) -> None:
         first = torch.tensor([int((rows == i).argmax()) for i in range(weighted.samples)])
         joined = Incidence(expanded, Edges(first[pairs], edges.sizes))
         line, other = incidence.line(flow, reach), joined.line(flow, reach)
-        assert line is not None and other is not None and line[1] == pytest.approx(other[1])
+        assert line is not None
+        assert other is not None
+        assert line[1] == pytest.approx(other[1])
         assert line[0] >= other[0]  # one copy of several bears the whole slope there
 
 
@@ -125,7 +128,8 @@ def test_multipliers_of_one_sign_bound_weighted_networks() -> None:
     assert Lambda is not None
     lower, plain = convexity.bound(weighted, Lambda), convexity.bound(replace(weighted, weight=None), Lambda)
     found = covopt.solve(X, Y, lam=1e-3, depth=3, sample_weight=None, time_limit=2.0, starts=4)
-    assert lower != plain and 0.0 < lower <= face.evaluate(weighted, found.weights).total
+    assert lower != plain
+    assert 0.0 < lower <= face.evaluate(weighted, found.weights).total
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -144,10 +148,12 @@ def test_solve_answers_as_for_expanded_rows(loss: str, inputs: int) -> None:
     mine = covopt.solve(X, Y, sample_weight=0.1 * counts, **asked)  # type: ignore[arg-type]
     theirs = covopt.solve(X[rows], Y[rows], **asked)  # type: ignore[arg-type]
     assert mine.status is theirs.status is covopt.Status.OPTIMAL
-    assert mine.lower is not None and theirs.lower is not None
+    assert mine.lower is not None
+    assert theirs.lower is not None
     assert max(mine.lower, theirs.lower) <= min(mine.cost, theirs.cost) * (1.0 + 1e-12)
     assert mine.cost == pytest.approx(theirs.cost, rel=2e-5)
-    assert mine.problem.samples == len(X) - 1 and len(mine.predict(X)) == len(X)
+    assert mine.problem.samples == len(X) - 1
+    assert len(mine.predict(X)) == len(X)
 
 
 @pytest.mark.parametrize("lam", [1e-14, 1e-3])
@@ -176,8 +182,10 @@ def test_equal_weights_and_exact_fits_change_nothing() -> None:
     plain = covopt.solve(X, Y, lam=0.1)
     assert covopt.solve(X, Y, lam=0.1, sample_weight=np.full(len(X), 3.7)).cost == plain.cost
     fits = make_problem(X, Y, sample_weight=counts)
-    assert fits.weight is None and fits.samples == len(X) - 1
+    assert fits.weight is None
+    assert fits.samples == len(X) - 1
     scaled = [make_problem(X, Y, lam=1.0, sample_weight=size * counts).weight for size in (1e-50, 1e50)]
     torch.testing.assert_close(scaled[0], scaled[1], rtol=1e-14, atol=0.0)
     again = make_problem(X[1:], Y[1:], lam=1.0, sample_weight=scaled[0]).weight
-    assert again is not None and scaled[0] is not None and bool((again == scaled[0]).all())
+    assert again is not None
+    torch.testing.assert_close(again, scaled[0], rtol=0.0, atol=0.0)

@@ -9,6 +9,11 @@ is concave in t. For mse and interpolate it is a parabola through 0 and the best
 share of the sample's weight, and the best t is found by bisection: any t gives a true bound, a poor one only a lower
 one.
 
+Of any other loss that is `Provable` (huber, logistic, and those of one's own) D is evaluated: the best t in the domain
+of C* is found by golden section. What its numbers prove is exact for the dual point Lambda' with -2 lam Lambda'_i / q_i
+equal to the rounded G_i that the conjugate was evaluated at; it is off by 8 roundings of Lambda at most, |Lambda|_F
+|Xt|_F of which may be in M. The loss says itself how far rounding moves c*(G_i).
+
 `interpolate` is bounded over all networks whose misfit is allowed (`Problem.allowed_misfit`), so that b falls by
 2 eps |Lambda|_1: of rows that float64 hardly tells apart, with targets that differ as little, nothing is proved.
 
@@ -20,6 +25,7 @@ max_w |Delta^T sigma(Xt w)|.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -29,15 +35,15 @@ from torch import Tensor
 
 from covopt.errors import ProblemError
 from covopt.loop import Certificate
-from covopt.model.loss import LOSSES
+from covopt.model.loss import ENTROPY, CrossEntropy, Interpolation, MeanSquaredError, Provable
 from covopt.model.problem import Problem
 
 # One rounding, relative; sums of n terms are charged (n + 8) of them.
 ROUNDING = 2.0**-52
 # What one product may lose below the smallest normal number, absolute.
 UNDERFLOW = 2.0**-1021
-# The error of one term p log p, absolute: p is known up to 4 u, u = 2^-53, and |log u| + 1 < 40.
-ENTROPY = 40 * 2.0**-49
+# Steps of a golden section, and its ratio.
+SECTIONS, GOLDEN = 60, 0.5 * (5.0**0.5 - 1.0)
 # Halvings of the interval in which the best t of cross_entropy lies.
 BISECTIONS = 60
 MISSING = "The stored dual point is missing or does not have the shape of Y; certify the run again."
@@ -88,7 +94,7 @@ def dual_bound(
         problem: a problem of depth 2.
         Lambda: any dual point (N, m).
         maximum: a proved M >= max_w |Lambda^T sigma(Xt w)|; infinity proves nothing and gives the bound 0, and
-            so does a loss that is none of covopt's own.
+            so does a loss that does not say how its conjugate is rounded.
         certificate, evidence: what proves the maximum.
 
     Raises:
@@ -101,14 +107,20 @@ def dual_bound(
     if not maximum >= 0.0:
         raise ProblemError(f"The proved maximum of h is {maximum}; give a number >= 0, or infinity for none.")
     Lambda = Lambda.double()
-    known = problem.loss.name in LOSSES  # of others it is not known how much their rounding can add
-    if not known or not math.isfinite(maximum) or not bool(torch.isfinite(Lambda).all()):
+    if not is_provable(problem) or not math.isfinite(maximum) or not bool(torch.isfinite(Lambda).all()):
         found = _nothing(Lambda)
-    elif problem.loss.name == "cross_entropy":
+    elif isinstance(problem.loss, CrossEntropy):
         found = _entropy_bound(problem, Lambda, maximum)
-    else:
+    elif isinstance(problem.loss, MeanSquaredError | Interpolation):
         found = _parabola_bound(problem, Lambda, maximum)
+    else:
+        found = _concave_bound(problem, Lambda, maximum)
     return replace(found, certificate=certificate, evidence=evidence or {})
+
+
+def is_provable(problem: Problem) -> bool:
+    """Whether the loss lets a dual point bound the minimum of two layers."""
+    return isinstance(problem.loss, Provable)
 
 
 def _nothing(Lambda: Tensor) -> Proof:
@@ -144,6 +156,66 @@ def _parabola_rounding(problem: Problem, point: Tensor) -> float:
     bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
     terms = 2 * point.numel() + 16
     return terms * (ROUNDING * (products + squares + bias) + UNDERFLOW)
+
+
+def _concave_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
+    """Any other loss: D(t Lambda) is concave in t, and -infinity outside the domain of C*."""
+    size = float(Lambda.norm()) * float(problem.Xt.double().norm()) * (1.0 + 2.0**-30)
+    largest = (1.0 - 8 * ROUNDING) / (maximum + 8 * ROUNDING * size) if maximum + size > 0.0 else math.inf
+    if not math.isfinite(largest):
+        return _nothing(Lambda)
+
+    def value(t: float) -> float:
+        found = float(problem.dual_value(t * Lambda))
+        return found if math.isfinite(found) else -math.inf
+
+    scale = _highest(value, _last_finite(value, largest))
+    point = scale * Lambda
+    lower = value(scale) - _concave_rounding(problem, point)
+    if not (lower > 0.0 and math.isfinite(lower)):
+        return _nothing(Lambda)
+    return _found(lower, scale, point, scale * (maximum + 8 * ROUNDING * size))
+
+
+def _last_finite(value: Callable[[float], float], largest: float) -> float:
+    """About the largest t <= `largest` with a finite value; 0 where there is none above it."""
+    if value(largest) > -math.inf:
+        return largest
+    low, high = 0.0, largest
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if value(middle) > -math.inf else (low, middle)
+    return low
+
+
+def _highest(value: Callable[[float], float], last: float) -> float:
+    """Where a concave function on [0, last] is highest; its last point, if that is as high."""
+    low, high = 0.0, last
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_left, at_right = value(left), value(right)
+    for _ in range(SECTIONS):
+        if at_left > at_right:
+            high, right, at_right = right, left, at_left
+            left = high - GOLDEN * (high - low)
+            at_left = value(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + GOLDEN * (high - low)
+            at_right = value(right)
+    middle = 0.5 * (low + high)
+    return last if value(last) >= value(middle) else middle
+
+
+def _concave_rounding(problem: Problem, point: Tensor) -> float:
+    """What rounding can add to `dual_value`: that of the conjugates, of the shares, of the sums and of the bias."""
+    G = -2.0 * problem.lam * point * problem.inverse_shares[:, None]
+    Y = problem.Y.double()
+    assert isinstance(problem.loss, Provable)
+    conjugates = float(problem.shares @ problem.loss.conjugate_rounding(G, Y)) * (1.0 + 2.0**-30)
+    sums = float(problem.shares @ problem.loss.conjugates(G, Y).abs())
+    bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
+    terms = 2 * point.numel() + 16
+    return conjugates + terms * (ROUNDING * (sums + bias) + UNDERFLOW)
 
 
 def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:

@@ -56,8 +56,8 @@ def network_proof(problem: Problem, weights: Weights) -> Proof | None:
 
 
 def attainable(problem: Problem) -> Certificate:
-    """The tightest kind of proof that applies to a problem of this depth, rank and size."""
-    return next(kind for kind, certifier in CERTIFIERS.items() if certifier.applies(problem))
+    """The tightest kind of proof that applies to a problem of this loss, depth, rank and size; NONE where none does."""
+    return next((kind for kind, each in CERTIFIERS.items() if each.applies(problem)), Certificate.NONE)
 
 
 def agreed(problem: Problem, weights: Weights, cost: float, lower: float) -> float:

@@ -50,12 +50,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.model.loss import LOSSES
 from covopt.model.problem import Problem
 
 Line = tuple[float, float]
 """(b, g): C(F) >= b - g tau for every F with |H F|_* = tau; g >= 0."""
 
+LOSSES = ("mse", "cross_entropy", "interpolate")
+"""The losses whose bounds from the data alone are known."""
 PROGRESS = 1e-6  # a refinement that gains less than this, relative, is the last
 PAIRS = 2048  # rows that are compared with each other, the first ones (memory and time grow as the square)
 # What rounding may cost:
@@ -89,7 +90,7 @@ def spectral_bound(
 ) -> float:
     """The best of the bounds above: no network of the problem's depth has a lower cost.
 
-    At least 0, and 0 for a loss that is none of covopt's own.
+    At least 0, and 0 for a loss that is none of `LOSSES`.
     Infinite when `interpolate` is asked of targets that differ by more than is allowed where the inputs agree: no
     network fits them.
 

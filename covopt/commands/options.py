@@ -45,8 +45,12 @@ Lam = Annotated[
     _question(help="Strength of the penalty; default: none, which gives the representation cost.", metavar="LAM"),
 ]
 Loss = Annotated[
-    Literal["mse", "cross_entropy", "interpolate"] | None,
-    _question(help="Default: mse with --lam, interpolate without."),
+    str | None,
+    _question(
+        help="mse, cross_entropy, huber, huber:D (threshold D), logistic or interpolate. Default: mse with --lam,"
+        " interpolate without.",
+        metavar="NAME",
+    ),
 ]
 Activation = Annotated[str, _question(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")]
 Init = Annotated[Path | None, _solving(help="Start from a stored run.", metavar="RUN")]

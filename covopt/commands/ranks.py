@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -50,7 +50,9 @@ Reference = Annotated[
     float | None,
     typer.Option(help="Time for the solver's answer. Default: a third of the limit; 0: none.", metavar="SECONDS"),
 ]
-Loss = Annotated[Literal["mse", "cross_entropy", "interpolate"] | None, typer.Option(help="Default: mse.")]
+Loss = Annotated[
+    str | None, typer.Option(help="mse, cross_entropy, huber, huber:D or logistic. Default: mse.", metavar="NAME")
+]
 Activation = Annotated[
     str | None,
     typer.Option(help="relu, leaky:A with -1 < A < 1, or linear. Default: the network's own, or relu.", metavar="NAME"),

@@ -43,12 +43,41 @@ class Loss(Protocol):
         ...
 
     def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
-        """A diagonal matrix for each sample, at least as large as the second derivative of c at F_i."""
+        """A diagonal matrix for each sample, no smaller than the second derivative of c at F_i.
+
+        Of the method cone: the nearer to c the quadratic with it is, and the more often above c, the fewer its rounds.
+        """
         ...
 
     def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
         """c*(G_i) = sup_F <G_i, F> - c(F); infinite outside its domain."""
         ...
+
+
+@runtime_checkable
+class Provable(Loss, Protocol):
+    """A loss that says what rounding does to its conjugate, without which no bound from a dual point is given."""
+
+    def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        """How much the computed c*(G_i) may be too small at most, for G and Y as they are stored."""
+        ...
+
+
+@runtime_checkable
+class Scalable(Loss, Protocol):
+    """A loss of targets that have a unit: c(t F; t Y) = t^2 c'(F; Y) with another loss c' of its kind."""
+
+    def scaled(self, t: float) -> Loss:
+        """c'."""
+        ...
+
+
+SMALLEST_THRESHOLD = 1e-75
+"""Of Huber's loss; the largest is 1 over it."""
+ROUNDING = 2.0**-52
+"""One rounding, relative."""
+ENTROPY = 40 * 2.0**-49
+"""The error of one term p log p, absolute: p is known up to 4 u, u = 2^-53, and |log u| + 1 < 40."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +97,12 @@ class MeanSquaredError:
 
     def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
         return (G * Y).sum(dim=-1) + G.square().sum(dim=-1) / 4.0
+
+    def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        return (G.shape[1] + 8) * ROUNDING * ((G * Y).abs() + G.square() / 4.0).sum(dim=-1)
+
+    def scaled(self, t: float) -> Loss:
+        return self
 
 
 @dataclass(frozen=True)
@@ -107,6 +142,77 @@ class CrossEntropy:
         entropy = torch.special.xlogy(p.clamp_min(0.0), p.clamp_min(0.0)).sum(dim=1)
         return torch.where(outside, math.inf, entropy)
 
+    def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        """Infinite: p adds up to 1 within rounding only, which dual.py repairs on its own."""
+        return torch.full_like(G[:, 0], math.inf)
+
+
+@dataclass(frozen=True)
+class Huber:
+    """c(F) = sum_c H(F_c - Y_c), H(r) = r^2 / 2 for |r| <= delta and delta |r| - delta^2 / 2 beyond.
+
+    c*(G) = <G, Y> + |G|^2 / 2 where no |G_c| is above delta, else +infinity. As torch.nn.HuberLoss, but the sum over
+    the columns, not their mean.
+
+    Source: Huber, Robust estimation of a location parameter (1964).
+    """
+
+    delta: float = 1.0
+
+    @property
+    def name(self) -> str:
+        return "huber" if self.delta == 1.0 else f"huber:{self.delta!r}"
+
+    def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
+        rest = (F - Y).abs()
+        inside = rest.clamp_max(self.delta)
+        return (inside * (rest - 0.5 * inside)).sum(dim=-1)
+
+    def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
+        return (F - Y).clamp(-self.delta, self.delta)
+
+    def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
+        """min(1, delta / |r|): the quadratic with it that touches H at r lies above H."""
+        return self.delta / (F - Y).abs().clamp_min(self.delta)
+
+    def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        outside = G.abs().amax(dim=-1) > self.delta
+        return torch.where(outside, math.inf, (G * Y).sum(dim=-1) + 0.5 * G.square().sum(dim=-1))
+
+    def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        return (G.shape[1] + 8) * ROUNDING * ((G * Y).abs() + G.square()).sum(dim=-1)
+
+    def scaled(self, t: float) -> Loss:
+        return Huber(self.delta / t)
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """c(F) = log(1 + exp(-y F)) for one output and y = -1 or 1.
+
+    c*(G) = p log p + (1 - p) log(1 - p) with p = -y G in [0, 1], else +infinity.
+    """
+
+    name: str = "logistic"
+
+    def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
+        return torch.nn.functional.softplus(-Y * F, threshold=1e3).sum(dim=-1)
+
+    def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
+        return -Y * torch.sigmoid(-Y * F)
+
+    def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
+        return torch.sigmoid(F) * torch.sigmoid(-F)
+
+    def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        p = (-Y * G)[:, 0]
+        inside = p.clamp(0.0, 1.0)
+        entropy = torch.special.xlogy(inside, inside) + torch.special.xlog1py(1.0 - inside, -inside)
+        return torch.where(p == inside, entropy, math.inf)
+
+    def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        return torch.full_like(G[:, 0], 2.0 * ENTROPY)
+
 
 @dataclass(frozen=True)
 class Interpolation:
@@ -129,21 +235,48 @@ class Interpolation:
     def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
         return (G * Y).sum(dim=-1)
 
+    def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        return (G.shape[1] + 8) * ROUNDING * (G * Y).abs().sum(dim=-1)
 
-LOSSES: dict[str, Loss] = {loss.name: loss for loss in (MeanSquaredError(), CrossEntropy(), Interpolation())}
+    def scaled(self, t: float) -> Loss:
+        return self
+
+
+LOSSES: dict[str, Loss] = {
+    loss.name: loss for loss in (MeanSquaredError(), CrossEntropy(), Interpolation(), Huber(), Logistic())
+}
 
 
 def parse_loss(name: str | Loss) -> Loss:
-    """Read mse, cross_entropy or interpolate.
+    """Read mse, cross_entropy, interpolate, huber, huber:D with the threshold D > 0, or logistic.
 
     Raises:
-        ProblemError: for any other name.
+        ProblemError: for any other name, or a loss of one's own that is called like one of these.
     """
     if isinstance(name, Loss):
-        return name
+        own = name.name not in LOSSES and not name.name.startswith("huber:")
+        if own or type(name) in map(type, LOSSES.values()):
+            return name
+        raise ProblemError(f"A loss of one's own is called {shown(name.name)}, like one of covopt's; rename it.")
+    if isinstance(name, str) and name.startswith("huber:"):
+        return Huber(_threshold(name))
     if name not in LOSSES:
-        raise ProblemError(f"The loss {shown(name)} is unknown; use one of {', '.join(LOSSES)}.")
+        raise ProblemError(f"The loss {shown(name)} is unknown; use one of {', '.join(LOSSES)}, or huber:D with D > 0.")
     return LOSSES[name]
+
+
+def _threshold(name: str) -> float:
+    """D of huber:D."""
+    try:
+        delta = float(name.removeprefix("huber:"))
+    except ValueError:
+        delta = math.nan
+    if not SMALLEST_THRESHOLD <= delta <= 1.0 / SMALLEST_THRESHOLD:
+        raise ProblemError(
+            f"The loss {shown(name)} has no threshold that float64 computes with; give huber:D with D from"
+            f" {SMALLEST_THRESHOLD:g} to {1.0 / SMALLEST_THRESHOLD:g}."
+        )
+    return delta
 
 
 def mean_loss(loss: Loss, F: ManyOutputs, Y: Targets, weight: Weight) -> Float[Tensor, "*networks"]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from covopt.errors import ProblemError, counted, shown
 from covopt.io.arrays import LARGEST
 from covopt.model.activation import Activation
-from covopt.model.loss import LOSSES, Loss, ManyOutputs, Weight, mean_gradient, mean_loss, parse_loss
+from covopt.model.loss import LOSSES, Logistic, Loss, ManyOutputs, Weight, mean_gradient, mean_loss, parse_loss
 
 DEEPEST = 1000
 """The largest depth."""
@@ -186,7 +186,8 @@ def make_problem(
         X: inputs (N, n_0), NumPy or torch; anything `numpy.asarray` reads.
         Y: targets (N, n_L) or (N,).
         lam: strength of the penalty; None asks for the representation cost.
-        loss: mse, cross_entropy or interpolate; None means interpolate without lam and mse with it.
+        loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate, or a `Loss` of one's own; None means
+            interpolate without lam and mse with it.
         depth: L >= 2.
         bias: beta >= 0.
         activation: relu, leaky:A or linear.
@@ -211,6 +212,8 @@ def make_problem(
     if chosen.name == "cross_entropy":
         _check_simplex(targets)
         targets = targets / targets.sum(dim=1, keepdim=True)
+    if isinstance(chosen, Logistic):
+        targets = _signs(targets)
     return Problem(
         X=inputs,
         Y=targets,
@@ -337,6 +340,21 @@ def _check_simplex(Y: Tensor) -> None:
             f"The loss cross_entropy needs classes or rows of probabilities, but row {int(bad[0, 0])} of Y is neither;"
             " give one-hot rows, or use the loss mse."
         )
+
+
+def _signs(Y: Tensor) -> Float[Tensor, "N 1"]:
+    """-1 and 1 for the two classes: of 0 and 1, of -1 and 1, or of one-hot rows, the second column being 1."""
+    ones, zeros = Y == 1.0, Y == 0.0
+    if Y.shape[1] == 1 and bool((ones | zeros).all()):
+        return 2.0 * Y - 1.0
+    if Y.shape[1] == 2 and bool((ones | zeros).all()) and bool((ones.sum(dim=1) == 1).all()):
+        return Y[:, 1:] - Y[:, :1]
+    if Y.shape[1] == 1 and bool((ones | (Y == -1.0)).all()):
+        return Y
+    raise ProblemError(
+        "The loss logistic needs two classes: one column of 0 and 1 or of -1 and 1, or one-hot rows of two; give such"
+        " targets, or use the loss cross_entropy."
+    )
 
 
 def _strength(lam: object, loss: Loss) -> float:

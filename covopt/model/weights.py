@@ -140,8 +140,14 @@ def rounding_of(problem: Problem, weights: Weights) -> float:
     if problem.loss.name == "mse":
         missed = (preactivations(problem, weights)[-1] - problem.Y).abs()
         moved = float(problem.shares.to(off) @ (off * (2.0 * missed + off)).sum(dim=1))
-    else:  # the cross-entropy of a sample changes by at most twice the largest change of its outputs
-        moved = 0.0 if problem.interpolates else 2.0 * float(off.max())
+    elif problem.loss.name == "cross_entropy":  # of a sample: at most twice the largest change of its outputs
+        moved = 2.0 * float(off.max())
+    elif problem.interpolates:
+        moved = 0.0
+    else:  # convex: nowhere near does it rise more than along its slopes
+        F = preactivations(problem, weights)[-1]
+        moved = float(problem.loss_at(F + off * torch.where(problem.gradient_at(F) < 0.0, -1.0, 1.0)))
+        moved = max(0.0, moved - float(problem.loss_at(F)))
     return moved + (problem.Y.numel() + sum(W.numel() for W in weights) + 8) * ROUNDING * total
 
 

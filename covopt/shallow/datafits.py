@@ -8,8 +8,9 @@ The master (master.py) minimises sum_i |F_i - T_i|^2 / mu_i + the cost of the ne
 * mse with so small a lam that Y - F = N lam Lambda would be lost in rounding: the same with mu / w_i, mu larger, and
   T = Y + (mu - N lam) Lambda_prev / w, whose limit is F = Y - N lam Lambda / w. The answer gets the best outputs for
   N lam.
-* cross_entropy: a quadratic model at F with each sample's own curvature rho_i, mu_i = 2 lam / rho_i and
-  T = F - grad / rho; raised until the true objective falls (a proximal Newton method).
+* cross_entropy and every other loss: a quadratic model at F with each sample's own curvature rho_i, the largest of its
+  outputs', mu_i = 2 lam / rho_i and T = F - grad / rho; raised until the true objective falls (a proximal Newton
+  method).
 """
 
 from __future__ import annotations
@@ -22,11 +23,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError
 from covopt.linalg.psd import RankRule, thin
 from covopt.model.problem import Problem
 from covopt.shallow.master import Master, Mixture
-from covopt.shallow.softmax_newton import refine
+from covopt.shallow.newton import hessians, refine
 
 LOST_DIGITS = 1e-9
 """Below this part of `largest_mu`, mu = N lam leaves less than half of the digits of Lambda = (Y - F) / mu."""
@@ -207,8 +207,8 @@ class MultiplierDatafit:
         return outputs, scaled[-1]
 
 
-class CrossEntropyDatafit:
-    """cross_entropy: quadratic models at the current outputs."""
+class ConvexDatafit:
+    """cross_entropy, huber, logistic and losses of one's own: quadratic models at the current outputs."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -251,10 +251,9 @@ class CrossEntropyDatafit:
         return problem.loss_at(F) / problem.lam, problem.gradient_at(F) / problem.lam
 
     def curvature(self, F: Tensor) -> float:
-        """The Hessian's diagonal is q_i p (1 - p) / lam."""
-        p = torch.softmax(F, dim=1)
-        shares = self._problem.shares.to(F)
-        return float(shares @ (p * (1.0 - p)).mean(dim=1)) / (2.0 * self._problem.samples * self._problem.lam)
+        problem = self._problem
+        diagonal = hessians(problem, F).diagonal(dim1=1, dim2=2)
+        return float(diagonal.mean()) / (2.0 * problem.lam)
 
     def update(self, F: Tensor, mixture: Mixture) -> None:
         self._F, self._cost = F, self._objective(F, mixture)
@@ -263,13 +262,9 @@ class CrossEntropyDatafit:
         return mixture.outputs, mixture.bias
 
     def _model(self, F: Tensor) -> tuple[Tensor, Tensor]:
-        """Targets T and mu of the quadratic model at F; rho_i >= the largest eigenvalue of sample i's Hessian.
-
-        The Hessian q_i (diag(p) - p p^T) has row sums of absolute values 2 q_i p_c (1 - p_c) (Gershgorin).
-        """
+        """Targets T and mu of the quadratic model at F; rho_i >= the largest eigenvalue of sample i's Hessian."""
         problem = self._problem
-        p = torch.softmax(F, dim=1)
-        curvature = (2.0 * p * (1.0 - p)).amax(dim=1).clamp_min(0.5 * self._floor)
+        curvature = problem.loss.curvatures(F, problem.Y).amax(dim=1).clamp_min(0.5 * self._floor)
         rho = self._stiffness * curvature * problem.shares.to(F)
         targets = F - problem.gradient_at(F) / rho[:, None]
         return targets, 2.0 * problem.lam / rho
@@ -302,15 +297,9 @@ def largest_mu(problem: Problem) -> float:
 
 
 def make_datafit(problem: Problem) -> Datafit:
-    """The fit for the problem's loss and lam.
-
-    Raises:
-        ProblemError: a loss that is none of covopt's own.
-    """
-    kinds = {"mse": LeastSquaresDatafit, "interpolate": MultiplierDatafit, "cross_entropy": CrossEntropyDatafit}
-    if problem.loss.name not in kinds:
-        raise ProblemError(f"The method cone has no fit for the loss {problem.loss.name}; use the method train.")
+    """The fit for the problem's loss and lam."""
     least = problem.lam * float(problem.inverse_shares.min())
     if problem.loss.name == "mse" and least < LOST_DIGITS * largest_mu(problem):
         return MultiplierDatafit(problem)
-    return kinds[problem.loss.name](problem)
+    kinds = {"mse": LeastSquaresDatafit, "interpolate": MultiplierDatafit}
+    return kinds.get(problem.loss.name, ConvexDatafit)(problem)

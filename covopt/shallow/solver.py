@@ -394,7 +394,7 @@ def _rank_rule(problem: Problem) -> RankRule:
 
     So the smaller lam is, the finer is the rule, as far as rounding tells directions apart.
     """
-    if problem.loss.name == "cross_entropy":
+    if problem.loss.name not in ("mse", "interpolate"):
         return RANK_RULE
     strength = 0.0 if problem.interpolates else problem.lam * float(problem.inverse_shares.min())
     part = NEGLIGIBLE * strength / (largest_mu(problem) or 1.0)

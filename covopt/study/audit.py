@@ -87,7 +87,7 @@ def validate(
         X: inputs (N, n_0).
         Y: targets (N, n_L) or (N,).
         lam: strength of the penalty; None means the representation cost.
-        loss: mse, cross_entropy or interpolate.
+        loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate.
         depth: L, that of the network; 2 without one.
         bias: beta; PyTorch's bias is beta W[:, -1].
         activation: relu, leaky:A or linear; None takes the network's own, relu where it does not tell.

@@ -189,7 +189,8 @@ def _known(init: object, problems: Mapping[int, Problem]) -> Depths | None:
     alike = [torch.equal(a.cpu(), b.cpu()) for a, b in ((p.X, q.X), (p.Y, q.Y), (p.shares, q.shares))]
     if not same or not all(alike):
         raise ProblemError(
-            "The earlier answer is one to another question (data, weights, loss, lam, bias or activation); ask the same again."
+            "The earlier answer is one to another question (data, weights, loss, lam, bias or activation); ask the same"
+            " again."
         )
     results = {L: replace(result, problem=problems[L]) for L, result in init.results.items() if L in problems}
     return replace(init, results=results)

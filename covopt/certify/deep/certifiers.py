@@ -18,10 +18,9 @@ from covopt.certify.deep.edges import Edges, power
 from covopt.certify.deep.flows import Incidence, best_flows, bound_of
 from covopt.certify.deep.weighing import Stop, weigh
 from covopt.certify.dual import Proof
-from covopt.certify.spectral import spectral_lines
+from covopt.certify.spectral import LOSSES, spectral_lines
 from covopt.errors import ProblemError
 from covopt.loop import Certificate
-from covopt.model.loss import LOSSES
 from covopt.model.problem import Problem
 
 
@@ -54,7 +53,7 @@ class Laplacian:
     }
 
     def applies(self, problem: Problem) -> bool:
-        """Whether the loss is one of covopt's own and there are two samples."""
+        """Whether the bounds of the loss from the data alone are known, and there are two samples."""
         return problem.depth > 2 and problem.loss.name in LOSSES and problem.samples > 1
 
     def find(self, problem: Problem, stop: Stop) -> Proof | None:

@@ -9,7 +9,7 @@ import torch
 
 import covopt
 from covopt.model.problem import Problem, make_problem
-from covopt.shallow.softmax_newton import derivatives, refine
+from covopt.shallow.newton import derivatives, refine
 
 
 def _instance(seed: int, N: int = 9, n: int = 4, m: int = 3) -> tuple[torch.Tensor, ...]:

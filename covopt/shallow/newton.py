@@ -1,13 +1,13 @@
-"""Newton's method on the outputs of fixed neurons, for cross_entropy.
+"""Newton's method on the outputs of fixed neurons, for losses that are no least squares.
 
-The quadratic models of CrossEntropyDatafit use one curvature for each sample, that of its least certain class. Where
-the classes of a sample differ in theirs by orders of magnitude such steps crawl. As long as no v_k vanishes,
+The quadratic models of ConvexDatafit use one curvature for each sample, the largest of its outputs'. Where the outputs
+of a sample differ in theirs by orders of magnitude such steps crawl. As long as no v_k vanishes,
 
     C(Phi V + beta 1 b^T) + lam (2 sum_k |v_k| + |b|^2)
 
-is smooth, with the Hessian sum_i P_i P_i^T x q_i (diag(p_i) - p_i p_i^T) + 2 lam (I - v v^T / |v|^2) / |v| in the
-blocks of the neurons, P = [Phi, beta 1] (derived; tested against automatic differentiation, and the minima against a
-conic solver). Sizes: Phi (N, n), V (n, m), b (m,), p (N, m); q_i are the shares of the samples, 1/N or w_i/N.
+is smooth, with the Hessian sum_i P_i P_i^T x H_i + 2 lam (I - v v^T / |v|^2) / |v| in the blocks of the neurons,
+P = [Phi, beta 1] and H_i that of the sample's loss (derived; tested against automatic differentiation, and the minima
+against a conic solver). Sizes: Phi (N, n), V (n, m), b (m,), H_i (m, m), with the share q_i of the sample in it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.model.loss import CrossEntropy
 from covopt.model.problem import Problem
 
 LARGEST = 300
@@ -43,7 +44,7 @@ def refine(
     """V and b of no higher cost, all v_k still non-zero; None where the problem is too large or nothing is gained.
 
     Args:
-        problem: depth 2, cross_entropy.
+        problem: depth 2.
         Phi: the features of the neurons.
         V, b: where to begin; no row of V is zero.
         tolerance: a step that gains less than this, relative, is the last.
@@ -94,25 +95,33 @@ def _cost(problem: Problem, P: Tensor, x: Tensor, n: int) -> float:
     return float(problem.loss_at(P @ x) + problem.lam * penalty)
 
 
+def hessians(problem: Problem, F: Float[Tensor, "N m"]) -> Float[Tensor, "N m m"]:
+    """H_i, the second derivative of C in the outputs of sample i, or for separable losses its curvatures."""
+    shares = problem.shares.to(F)[:, None, None]
+    if not isinstance(problem.loss, CrossEntropy):
+        return shares * torch.diag_embed(problem.loss.curvatures(F, problem.Y))
+    p = torch.softmax(F, dim=1)
+    # p (1 - p) through the other classes: 1 - p of a certain class would be rounding.
+    others = p @ (1.0 - torch.eye(p.shape[1], dtype=p.dtype, device=p.device))
+    curvature = -p[:, :, None] * p[:, None, :]
+    curvature.diagonal(dim1=1, dim2=2).copy_(p * others)
+    return shares * curvature
+
+
 def derivatives(
     problem: Problem, P: Float[Tensor, "N r"], x: Float[Tensor, "r m"], n: int
 ) -> tuple[Float[Tensor, "r m"], Float[Tensor, "rm rm"]]:
     """Gradient and Hessian of the cost in x: the rows v_k of n neurons and, if there is a bias, b."""
     m, r, lam = problem.Y.shape[1], len(x), problem.lam
     F = P @ x
-    p = torch.softmax(F, dim=1)
-    # p (1 - p) through the other classes: 1 - p of a certain class would be rounding.
-    identity = torch.eye(m, dtype=p.dtype, device=p.device)
-    others = p @ (1.0 - identity)
-    curvature = -p[:, :, None] * p[:, None, :]
-    curvature.diagonal(dim1=1, dim2=2).copy_(p * others)
-    H = torch.einsum("ia,icd,ib->acbd", P, curvature * problem.shares.to(p)[:, None, None], P)
+    identity = torch.eye(m, dtype=x.dtype, device=x.device)
+    H = torch.einsum("ia,icd,ib->acbd", P, hessians(problem, F), P)
     lengths = x[:n].norm(dim=1, keepdim=True)
     unit = x[:n] / lengths
     bend = (identity - unit[:, :, None] * unit[:, None, :]) / lengths[:, :, None]
-    here = torch.arange(n, device=p.device)
+    here = torch.arange(n, device=x.device)
     H[here, :, here, :] += 2.0 * lam * bend
-    last = torch.arange(n, r, device=p.device)
+    last = torch.arange(n, r, device=x.device)
     H[last, :, last, :] += 2.0 * lam * identity
     gradient = P.T @ problem.gradient_at(F) + 2.0 * lam * torch.cat([unit, x[n:]])
     return gradient, H.reshape(r * m, r * m)
