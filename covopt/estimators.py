@@ -25,7 +25,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from covopt.answer import solve
-from covopt.errors import ProblemError
 from covopt.loop import Status
 
 _BETWEEN = ("covopt", "sklearn", "joblib")
@@ -134,8 +133,8 @@ def _counted(X: NDArray, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, N
         key = rows[place].tobytes()
         counts[key] = counts.get(key, 0.0) + float(each[place])
         places.setdefault(key, int(place))
-    if len(counts) == len(X) and (each == each[0]).all():
-        return X, Y, None
+    if len(counts) in (0, len(X)) and (each == each[0]).all():
+        return X, Y, None if counts else weight
     keys = sorted(counts)
     order = [places[key] for key in keys]
     return X[order], Y[order], np.array([counts[key] for key in keys])
@@ -198,13 +197,10 @@ class CovoptRegressor(RegressorMixin, _Network):
 
 
 def _checked(sample_weight: Any, X: NDArray) -> NDArray | None:
-    """Weights of at least 0, one for each row and not all 0."""
+    """Weights of at least 0, one for each row."""
     if sample_weight is None:
         return None
-    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    if not weight.any():
-        raise ProblemError("Sample weights are all zero; give at least one row a positive weight.")
-    return weight
+    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
 
 def _warn_once(message: str) -> None:

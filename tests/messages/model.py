@@ -89,14 +89,14 @@ ROWS = [
         "The loss 'huber:-1' has no threshold that float64 computes with; give huber:D with D from 1e-75 to 1e+75.",
         lambda _: solve(X, Y, loss="huber:-1"),
     ),
-    Row("A loss of one's own is called 'mse', like one of covopt's; rename it.", lambda _: solve(X, Y, loss=Own("mse"))),
+    Row(
+        "A loss of one's own is called 'mse', like one of covopt's; rename it.", lambda _: solve(X, Y, loss=Own("mse"))
+    ),
     Row(
         "The loss logistic needs two classes: one column of 0 and 1 or of -1 and 1, or one-hot rows of two; give such targets, or use the loss cross_entropy.",
         lambda _: solve(X, 3.0 * Y, loss="logistic"),
     ),
-    Row(
-        "The loss 'interpolate' has no curvature; use the loss mse.", lambda _: LOSS.curvatures(Z[1], SHALLOW.Y)
-    ),
+    Row("The loss 'interpolate' has no curvature; use the loss mse.", lambda _: LOSS.curvatures(Z[1], SHALLOW.Y)),
     Row(
         "sample_weight holds 5 numbers; give one number for each of the 6 rows of X.",
         lambda _: solve(sample_weight=np.ones(5)),
@@ -112,10 +112,6 @@ ROWS = [
     Row(
         "sample_weight has 1e-13 beside 1; give positive weights of at least 1e-12 of the largest, or 0 to leave a row out.",
         lambda _: solve(sample_weight=[1.0, 1.0, 1.0, 1e-13, 1.0, 1.0]),
-    ),
-    Row(
-        "Sample weights are all zero; give at least one row a positive weight.",
-        lambda _: covopt.CovoptRegressor().fit(X, Y, sample_weight=np.zeros(6)),
     ),
     Row(
         "The loss interpolate takes no lam; leave lam out, or use the loss mse.",
