@@ -301,7 +301,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
         return each * by_class[codes]
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """The network's outputs (M, classes) at X (M, n_0); for two classes their difference, or the one output (M,)."""
+        """The network's outputs (M, classes) at X (M, n_0); for two classes one (M,), second against first."""
         scores = self._outputs(X)
         if scores.shape[1] == 1 and len(self.classes_) == 2:
             return scores[:, 0]

@@ -102,7 +102,13 @@ def test_interpolation() -> None:
 
 
 def test_names() -> None:
-    assert [parse_loss(name).name for name in LOSSES] == list(LOSSES) == ["mse", "cross_entropy", "interpolate"]
+    assert [parse_loss(name).name for name in LOSSES] == list(LOSSES)
+    assert list(LOSSES) == ["mse", "cross_entropy", "interpolate", "huber", "logistic"]
+    assert [parse_loss(name).name for name in ("huber:1.0", "huber:0.1", "huber:1e3")] == [
+        "huber",
+        "huber:0.1",
+        "huber:1000.0",
+    ]
     assert parse_loss(LOSSES["mse"]) is LOSSES["mse"]
     with pytest.raises(ProblemError, match="use one of mse, cross_entropy, interpolate"):
         parse_loss("hinge")

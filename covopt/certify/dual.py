@@ -109,9 +109,9 @@ def dual_bound(
     Lambda = Lambda.double()
     if not is_provable(problem) or not math.isfinite(maximum) or not bool(torch.isfinite(Lambda).all()):
         found = _nothing(Lambda)
-    elif isinstance(problem.loss, CrossEntropy):
+    elif type(problem.loss) is CrossEntropy:  # not what somebody derives from it
         found = _entropy_bound(problem, Lambda, maximum)
-    elif isinstance(problem.loss, MeanSquaredError | Interpolation):
+    elif type(problem.loss) in (MeanSquaredError, Interpolation):
         found = _parabola_bound(problem, Lambda, maximum)
     else:
         found = _concave_bound(problem, Lambda, maximum)

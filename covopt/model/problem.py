@@ -212,7 +212,7 @@ def make_problem(
     if chosen.name == "cross_entropy":
         _check_simplex(targets)
         targets = targets / targets.sum(dim=1, keepdim=True)
-    if isinstance(chosen, Logistic):
+    if chosen.name == Logistic.name:
         targets = _signs(targets)
     return Problem(
         X=inputs,

@@ -98,7 +98,7 @@ def _cost(problem: Problem, P: Tensor, x: Tensor, n: int) -> float:
 def hessians(problem: Problem, F: Float[Tensor, "N m"]) -> Float[Tensor, "N m m"]:
     """H_i, the second derivative of C in the outputs of sample i, or for separable losses its curvatures."""
     shares = problem.shares.to(F)[:, None, None]
-    if not isinstance(problem.loss, CrossEntropy):
+    if type(problem.loss) is not CrossEntropy:
         return shares * torch.diag_embed(problem.loss.curvatures(F, problem.Y))
     p = torch.softmax(F, dim=1)
     # p (1 - p) through the other classes: 1 - p of a certain class would be rounding.
