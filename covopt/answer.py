@@ -51,6 +51,7 @@ def solve(
     max_width: int | None = None,
     starts: int | None = None,
     callback: Callback | None = None,
+    sample_weight: object = None,
 ) -> Result:
     """What the data cost a network of depth L: min C + lam |W|^2, or R(X, Y) = min |W|^2 with F = Y.
 
@@ -63,7 +64,8 @@ def solve(
         X: inputs (N, n_0).
         Y: targets (N, n_L) or (N,).
         lam: strength of the penalty; None asks for the representation cost.
-        loss: mse, cross_entropy or interpolate; None means interpolate without lam and mse with it.
+        loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate, or a `Loss` of one's own; None means
+            interpolate without lam and mse with it.
         depth: L >= 2.
         bias: beta >= 0.
         activation: relu, leaky:A or linear.
@@ -85,6 +87,9 @@ def solve(
         max_width: of every hidden layer, for the method cone at depth >= 3.
         starts: how many draws (cone at depth >= 3), descents or trainings; None lets the method choose.
         callback: gets a `Progress` after each round.
+        sample_weight: s_i >= 0 (N,) of the rows, of any scale: C is the mean with these weights, so that weight 2 is a
+            row given twice and weight 0 a row left out, also of `Result.problem`; None: all are equal. `interpolate`
+            asks the same for all positive ones.
 
     Returns:
         The best network with its cost recomputed from it in float64, and the bound with the kind of its proof.
@@ -93,7 +98,17 @@ def solve(
         ProblemError: an option out of range, or data of the wrong shape.
         InfeasibleError: `interpolate` on data that no network of that kind fits; the rows are named.
     """
-    problem = make_problem(X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation, device=device)
+    problem = make_problem(
+        X,
+        Y,
+        lam=lam,
+        loss=loss,
+        depth=depth,
+        bias=bias,
+        activation=activation,
+        device=device,
+        sample_weight=sample_weight,
+    )
     if method not in METHODS:
         raise ProblemError(f"The method '{method}' is unknown; use {' or '.join(METHODS)}.")
     options = SolveOptions(

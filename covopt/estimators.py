@@ -19,9 +19,10 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from covopt.answer import solve
 from covopt.loop import Status
@@ -76,11 +77,13 @@ class _Network(BaseEstimator):
         check_is_fitted(self)
         return self.result_.to_torch()
 
-    def _solve(self, X: NDArray, Y: NDArray, loss: str | None) -> None:
+    def _solve(self, X: NDArray, Y: NDArray, loss: str | None, weight: NDArray | None) -> None:
         """Solve, and take the answer apart into fitted attributes."""
+        X, Y, weight = _counted(X, Y, weight)
         found = solve(
             X,
             Y,
+            sample_weight=weight,
             lam=self.lam,
             loss=loss,
             depth=self.depth,
@@ -118,6 +121,25 @@ class _Network(BaseEstimator):
         return self.result_.predict(validate_data(self, X, dtype=np.float64, reset=False))
 
 
+def _counted(X: NDArray, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray, NDArray | None]:
+    """Each different row once, in an order of its own, with how much it counts; the data where all count the same.
+
+    So a row of weight 2 and a row given twice are the same fit to the last digit, not to the gap of a search.
+    """
+    rows, each = np.hstack([X, Y]) + 0.0, np.ones(len(X)) if weight is None else weight  # + 0.0: -0 is 0
+    counts: dict[bytes, float] = {}
+    places: dict[bytes, int] = {}
+    for place in np.flatnonzero(each):
+        key = rows[place].tobytes()
+        counts[key] = counts.get(key, 0.0) + float(each[place])
+        places.setdefault(key, int(place))
+    if len(counts) in (0, len(X)) and (each == each[0]).all():
+        return X, Y, None if counts else weight
+    keys = sorted(counts)
+    order = [places[key] for key in keys]
+    return X[order], Y[order], np.array([counts[key] for key in keys])
+
+
 class CovoptRegressor(RegressorMixin, _Network):
     """The network of depth L with the least (1/N) |F - Y|^2 + lam |W|^2, as far as `covopt.solve` finds it.
 
@@ -126,7 +148,7 @@ class CovoptRegressor(RegressorMixin, _Network):
     Args:
         lam: strength of the penalty on all weights, biases included; None asks for the network of least norm that
             fits exactly, the representation cost. Half of PyTorch's weight_decay.
-        loss: mse or interpolate; None means interpolate without lam and mse with it.
+        loss: mse, huber, huber:D or interpolate; None means interpolate without lam and mse with it.
         depth: L >= 2, layers of weights.
         bias: beta >= 0; a neuron sees [x, beta], and PyTorch's bias is beta times the last column of W.
         activation: relu, leaky:A or linear.
@@ -146,8 +168,11 @@ class CovoptRegressor(RegressorMixin, _Network):
         n_features_in_, feature_names_in_: as everywhere in scikit-learn.
     """
 
-    def fit(self, X: Any, y: Any) -> CovoptRegressor:
-        """Solve for inputs X (N, n_0) and targets y (N,) or (N, n_L).
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CovoptRegressor:
+        """Solve for inputs X (N, n_0) and targets y (N,) or (N, n_L), and weights of the rows (N,), at least 0.
+
+        Weight 2 is a row given twice and weight 0 a row left out; the scale of the weights does not matter.
+        `result_` has each different row once.
 
         Raises:
             ProblemError: an option out of range; InfeasibleError: no network fits exactly (lam=None).
@@ -156,7 +181,7 @@ class CovoptRegressor(RegressorMixin, _Network):
         checked: Any = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         inputs, targets = checked[0], np.asarray(checked[1], dtype=np.float64)
         self._flat = targets.ndim == 1
-        self._solve(inputs, targets.reshape(len(targets), -1), self.loss)
+        self._solve(inputs, targets.reshape(len(targets), -1), self.loss, _checked(sample_weight, inputs))
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
@@ -169,6 +194,13 @@ class CovoptRegressor(RegressorMixin, _Network):
         tags.target_tags.single_output = True
         tags.target_tags.multi_output = True
         return tags
+
+
+def _checked(sample_weight: Any, X: NDArray) -> NDArray | None:
+    """Weights of at least 0, one for each row."""
+    if sample_weight is None:
+        return None
+    return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
 
 
 def _warn_once(message: str) -> None:
@@ -185,22 +217,65 @@ def _warn_once(message: str) -> None:
 
 
 def _has_probabilities(estimator: CovoptClassifier) -> bool:
-    return estimator._loss() == "cross_entropy"
+    return estimator._loss() in ("cross_entropy", "logistic")
 
 
 class CovoptClassifier(ClassifierMixin, _Network):
     """The network of depth L with the least mean cross-entropy + lam |W|^2, as far as `covopt.solve` finds it.
 
     Args:
-        loss: cross_entropy, or mse or interpolate on one-hot targets; None means cross_entropy with lam and interpolate
-            without it. The other parameters are those of `CovoptRegressor`.
+        loss: cross_entropy, for two classes also logistic (one output), or mse, huber or interpolate on one-hot
+            targets; None means cross_entropy with lam and interpolate without it. The other parameters are those of
+            `CovoptRegressor`.
+        class_weight: how much the rows of each class count, a dictionary from labels to numbers; "balanced": all
+            classes the same together; None: as much as their rows.
 
     Attributes:
         classes_: the labels, in the order of the network's outputs. The others are those of `CovoptRegressor`.
     """
 
-    def fit(self, X: Any, y: Any) -> CovoptClassifier:
-        """Solve for inputs X (N, n_0) and labels y (N,).
+    # Unannotated, as above.
+    def __init__(
+        self,
+        lam=1e-2,
+        *,
+        loss=None,
+        depth=2,
+        bias=1.0,
+        activation="relu",
+        method="cone",
+        certify="fast",
+        gap=1e-4,
+        time_limit=300.0,
+        max_iter=None,
+        width=None,
+        max_width=None,
+        starts=None,
+        device=None,
+        random_state=0,
+        class_weight=None,
+    ) -> None:
+        super().__init__(
+            lam,
+            loss=loss,
+            depth=depth,
+            bias=bias,
+            activation=activation,
+            method=method,
+            certify=certify,
+            gap=gap,
+            time_limit=time_limit,
+            max_iter=max_iter,
+            width=width,
+            max_width=max_width,
+            starts=starts,
+            device=device,
+            random_state=random_state,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CovoptClassifier:
+        """Solve for inputs X (N, n_0) and labels y (N,), and weights of the rows (N,) as for `CovoptRegressor`.
 
         Raises:
             ProblemError: an option out of range; InfeasibleError: no network fits exactly (lam=None).
@@ -210,23 +285,40 @@ class CovoptClassifier(ClassifierMixin, _Network):
         inputs, labels = checked
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
-        self._solve(inputs, np.eye(len(self.classes_))[codes], self._loss())
+        weight = self._weights(codes, _checked(sample_weight, inputs))
+        self._solve(inputs, np.eye(len(self.classes_))[codes], self._loss(), weight)
         return self
 
+    def _weights(self, codes: NDArray, weight: NDArray | None) -> NDArray | None:
+        """The weights of the rows times those of their classes."""
+        if self.class_weight is None:
+            return weight
+        each = np.ones(len(codes)) if weight is None else weight
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            totals = np.bincount(codes, each)  # the same for a row given twice as for weight 2
+            return each / np.where(totals > 0.0, totals, 1.0)[codes]
+        by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
+        return each * by_class[codes]
+
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """The network's outputs (M, classes) at X (M, n_0); for two classes their difference (M,)."""
+        """The network's outputs (M, classes) at X (M, n_0); for two classes one (M,), second against first."""
         scores = self._outputs(X)
+        if scores.shape[1] == 1 and len(self.classes_) == 2:
+            return scores[:, 0]
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Any) -> NDArray:
         """The label with the largest output for each row of X."""
-        chosen = self._outputs(X).argmax(axis=1)
+        scores = self._outputs(X)
+        chosen = scores.argmax(axis=1) if scores.shape[1] == len(self.classes_) else (scores[:, 0] > 0.0).astype(int)
         return self.classes_[chosen]
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The softmax of the outputs (M, classes); only for the loss cross_entropy, which makes them log-odds."""
-        return softmax(self._outputs(X), axis=1)
+        """The softmax of the outputs (M, classes); for logistic, whose one output is the log-odds, of 0 and that."""
+        scores = self._outputs(X)
+        both = scores if scores.shape[1] == len(self.classes_) else np.hstack([0.0 * scores, scores])
+        return softmax(both, axis=1)
 
     def _loss(self) -> str:
         return self.loss or ("interpolate" if self.lam is None else "cross_entropy")

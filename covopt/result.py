@@ -279,6 +279,7 @@ class Result:
             "data": self.data,
             "scale": self.scale,
             "rows": p.samples,
+            "weighted": p.weight is not None,
             "targets": self.targets,
             "shuffle": self.shuffle,
             "seconds": record.known(self.seconds),
@@ -341,6 +342,7 @@ def _to_stored(result: Result) -> record.Stored:
         "bias": p.beta,
         "activation": p.activation.name,
     }
+    weights = {} if p.weight is None else {"weights": p.weight.cpu().numpy()}
     certificate: dict[str, NDArray] = {}
     if result.lower is not None and (result.dual is not None or result.evidence):
         certificate = {"lower": np.array(result.lower), "certificate": np.array(str(result.certificate))}
@@ -350,7 +352,8 @@ def _to_stored(result: Result) -> record.Stored:
     return record.Stored(
         summary=result.summary(),
         network={f"W{i}": W.detach().double().cpu().numpy() for i, W in enumerate(result.weights, start=1)},
-        problem={"X": p.X.cpu().numpy(), "Y": p.Y.cpu().numpy()} | {k: np.array(v) for k, v in options.items()},
+        problem={"X": p.X.cpu().numpy(), "Y": p.Y.cpu().numpy(), **weights}
+        | {k: np.array(v) for k, v in options.items()},
         certificate=certificate,
         history=result.history,
     )

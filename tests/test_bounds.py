@@ -43,7 +43,7 @@ def trained(problem: Problem, width: int, steps: int, seed: int = 0) -> list[tor
 def dual_of(problem: Problem, weights: list[torch.Tensor]) -> torch.Tensor:
     """Lambda = -grad C(F) / (2 lam)."""
     F = preactivations(problem, weights)[-1]
-    return -problem.loss.gradient(F, problem.Y) / (2.0 * problem.lam)
+    return -problem.gradient_at(F) / (2.0 * problem.lam)
 
 
 @st.composite

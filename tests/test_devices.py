@@ -13,7 +13,7 @@ from covopt.model.activation import Activation
 from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import ConvexConcaveOracle
 from covopt.shallow.master import Master
-from covopt.shallow.softmax_newton import refine
+from covopt.shallow.newton import refine
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 CLOSE = {torch.float64: 1e-8, torch.float32: 2e-3}

@@ -420,7 +420,7 @@ def test_the_sharpness_is_the_largest_eigenvalue(loss: str, name: str) -> None:
     problem = make_problem(X, Y, loss=loss, lam=lam, depth=3, bias=0.5, activation=name)
     W = [torch.from_numpy(each) for each in weights]
     F = torch.stack([answer(W, x, 0.5, problem.activation) for x in torch.from_numpy(X)])
-    H = torch.autograd.functional.hessian(lambda F: problem.loss.value(F, problem.Y), F) if lam else None
+    H = torch.autograd.functional.hessian(lambda F: problem.loss_at(F), F) if lam else None
     curved = 2.0 / 8 * np.eye(24) if H is None else H.reshape(24, 24).numpy()
     expected = np.linalg.eigvals(curved @ V @ V.T).real.max()
     found = function_of(problem, W)

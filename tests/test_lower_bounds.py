@@ -91,7 +91,7 @@ def dual_points(instance: Instance, seed: int) -> list[Tensor]:
     random = torch.from_numpy(np.random.default_rng(seed).standard_normal(problem.Y.shape))
     if problem.interpolates:
         return [random, problem.Y]
-    return [-problem.loss.gradient(instance.outputs, problem.Y) / (2.0 * problem.lam), random]
+    return [-problem.gradient_at(instance.outputs) / (2.0 * problem.lam), random]
 
 
 def check(lower: float, cost: float) -> None:

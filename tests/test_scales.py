@@ -126,9 +126,9 @@ def test_a_certain_class_keeps_its_digits() -> None:
     """log(1 + exp(-40)) and -1 / (1 + exp(40)), which float64's sums of exponentials lose."""
     loss, Y = parse_loss("cross_entropy"), torch.tensor([[0.0, 1.0]], dtype=torch.float64)
     F = torch.tensor([[-15.0, 25.0]], dtype=torch.float64)
-    assert float(loss.value(F, Y)) == pytest.approx(math.log1p(math.exp(-40.0)), rel=1e-12)
+    assert float(loss.values(F, Y)) == pytest.approx(math.log1p(math.exp(-40.0)), rel=1e-12)
     expected = math.exp(-40.0) / (1.0 + math.exp(-40.0))
-    assert loss.gradient(F, Y).tolist()[0] == pytest.approx([expected, -expected], rel=1e-12, abs=0.0)
+    assert loss.gradients(F, Y).tolist()[0] == pytest.approx([expected, -expected], rel=1e-12, abs=0.0)
 
 
 def test_cross_entropy_with_a_small_penalty_is_proved() -> None:

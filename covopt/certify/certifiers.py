@@ -22,10 +22,10 @@ from torch import Tensor
 from covopt.certify.cones.branch import BranchOptions, branch_and_bound, replay
 from covopt.certify.cones.tree import Tree
 from covopt.certify.deep.certifiers import DEEP
-from covopt.certify.dual import MISSING, Proof, dual_bound
+from covopt.certify.dual import MISSING, Proof, dual_bound, is_provable
 from covopt.certify.relaxation.bound import RelaxationOptions, RelaxedBound, check_maximum, relaxed_bound
 from covopt.certify.relaxation.signs import Multipliers
-from covopt.certify.spectral import spectral_bound
+from covopt.certify.spectral import LOSSES, spectral_bound
 from covopt.errors import ProblemError
 from covopt.loop import Certificate
 from covopt.model.problem import Problem
@@ -106,7 +106,8 @@ class Exact:
 
     def applies(self, problem: Problem) -> bool:
         """Whether an oracle knows the maximum."""
-        return problem.depth == 2 and (problem.activation.is_linear or has_exact_oracle(problem.Xt))
+        known = problem.activation.is_linear or has_exact_oracle(problem.Xt)
+        return problem.depth == 2 and is_provable(problem) and known
 
     def check(self, problem: Problem, proof: Proof) -> float:
         """The oracle at the stored dual point."""
@@ -125,7 +126,8 @@ class Cones:
 
     def applies(self, problem: Problem) -> bool:
         """Whether its trees have a chance to close."""
-        return problem.depth == 2 and has_rank_at_most(problem.Xt, LARGEST_BRANCHING_RANK)
+        small = has_rank_at_most(problem.Xt, LARGEST_BRANCHING_RANK)
+        return problem.depth == 2 and is_provable(problem) and small
 
     def prove(
         self, problem: Problem, Lambda: Float[Tensor, "N m"], aim: Aim, last: Proof | None = None
@@ -164,7 +166,7 @@ class Relaxation:
     def applies(self, problem: Problem) -> bool:
         """Whether its matrices are small enough."""
         most = LARGEST_RELAXATION - problem.samples - problem.Y.shape[1]
-        return problem.depth == 2 and most >= 0 and has_rank_at_most(problem.Xt, most)
+        return problem.depth == 2 and is_provable(problem) and most >= 0 and has_rank_at_most(problem.Xt, most)
 
     def prove(
         self, problem: Problem, Lambda: Float[Tensor, "N m"], aim: Aim, last: Proof | None = None
@@ -203,8 +205,8 @@ class Spectral:
     evidence: ClassVar[Mapping[str, tuple[str, int]]] = {}
 
     def applies(self, problem: Problem) -> bool:
-        """Always."""
-        return True
+        """Whether the bounds of the loss from the data alone are known."""
+        return problem.loss.name in LOSSES
 
     def check(self, problem: Problem, proof: Proof) -> float:
         """The bound from the data."""

@@ -5,8 +5,14 @@ For any Lambda and any M >= max_w h(w), |w| = 1, every t in [0, 1/M] makes t Lam
     D(t Lambda) = -C*(-2 lam t Lambda) - lam beta^2 t^2 |Lambda^T 1|^2  <=  min L
 
 is concave in t. For mse and interpolate it is a parabola through 0 and the best t is known; for cross_entropy
--C*(-2 lam t Lambda) = -(1/N) sum_i p_i . log p_i with p = Y - 2 lam N t Lambda in the simplex, and the best t is found
-by bisection: any t gives a true bound, a poor one only a lower one.
+-C*(-2 lam t Lambda) = -sum_i q_i p_i . log p_i with p_i = Y_i - 2 lam t Lambda_i / q_i in the simplex, q_i = 1/N or the
+share of the sample's weight, and the best t is found by bisection: any t gives a true bound, a poor one only a lower
+one.
+
+Of any other loss that is `Provable` (huber, logistic, and those of one's own) D is evaluated: the best t in the domain
+of C* is found by golden section. What its numbers prove is exact for the dual point Lambda' with -2 lam Lambda'_i / q_i
+equal to the rounded G_i that the conjugate was evaluated at; it is off by 8 roundings of Lambda at most, |Lambda|_F
+|Xt|_F of which may be in M. The loss says itself how far rounding moves c*(G_i).
 
 `interpolate` is bounded over all networks whose misfit is allowed (`Problem.allowed_misfit`), so that b falls by
 2 eps |Lambda|_1: of rows that float64 hardly tells apart, with targets that differ as little, nothing is proved.
@@ -19,6 +25,7 @@ max_w |Delta^T sigma(Xt w)|.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -28,15 +35,15 @@ from torch import Tensor
 
 from covopt.errors import ProblemError
 from covopt.loop import Certificate
-from covopt.model.loss import LOSSES
+from covopt.model.loss import ENTROPY, CrossEntropy, Interpolation, MeanSquaredError, Provable
 from covopt.model.problem import Problem
 
 # One rounding, relative; sums of n terms are charged (n + 8) of them.
 ROUNDING = 2.0**-52
 # What one product may lose below the smallest normal number, absolute.
 UNDERFLOW = 2.0**-1021
-# The error of one term p log p, absolute: p is known up to 4 u, u = 2^-53, and |log u| + 1 < 40.
-ENTROPY = 40 * 2.0**-49
+# Steps of a golden section, and its ratio.
+SECTIONS, GOLDEN = 60, 0.5 * (5.0**0.5 - 1.0)
 # Halvings of the interval in which the best t of cross_entropy lies.
 BISECTIONS = 60
 MISSING = "The stored dual point is missing or does not have the shape of Y; certify the run again."
@@ -87,7 +94,7 @@ def dual_bound(
         problem: a problem of depth 2.
         Lambda: any dual point (N, m).
         maximum: a proved M >= max_w |Lambda^T sigma(Xt w)|; infinity proves nothing and gives the bound 0, and
-            so does a loss that is none of covopt's own.
+            so does a loss that does not say how its conjugate is rounded.
         certificate, evidence: what proves the maximum.
 
     Raises:
@@ -100,14 +107,20 @@ def dual_bound(
     if not maximum >= 0.0:
         raise ProblemError(f"The proved maximum of h is {maximum}; give a number >= 0, or infinity for none.")
     Lambda = Lambda.double()
-    known = problem.loss.name in LOSSES  # of others it is not known how much their rounding can add
-    if not known or not math.isfinite(maximum) or not bool(torch.isfinite(Lambda).all()):
+    if not is_provable(problem) or not math.isfinite(maximum) or not bool(torch.isfinite(Lambda).all()):
         found = _nothing(Lambda)
-    elif problem.loss.name == "cross_entropy":
+    elif type(problem.loss) is CrossEntropy:  # not what somebody derives from it
         found = _entropy_bound(problem, Lambda, maximum)
-    else:
+    elif type(problem.loss) in (MeanSquaredError, Interpolation):
         found = _parabola_bound(problem, Lambda, maximum)
+    else:
+        found = _concave_bound(problem, Lambda, maximum)
     return replace(found, certificate=certificate, evidence=evidence or {})
+
+
+def is_provable(problem: Problem) -> bool:
+    """Whether the loss lets a dual point bound the minimum of two layers."""
+    return isinstance(problem.loss, Provable)
 
 
 def _nothing(Lambda: Tensor) -> Proof:
@@ -124,7 +137,7 @@ def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
     slope -= 2.0 * problem.lam * problem.allowed_misfit * float(Lambda.abs().sum())
     curvature = problem.lam * problem.beta**2 * float(Lambda.sum(dim=0).square().sum())
     if not problem.interpolates:
-        curvature += problem.samples * problem.lam**2 * float(Lambda.square().sum())
+        curvature += problem.lam**2 * float(problem.inverse_shares @ Lambda.square().sum(dim=1))
     # Where D grows without end (maximum = 0), no network fits the data; that is not for a bound to say.
     largest = (1.0 - ROUNDING) / maximum if maximum > 0.0 else math.inf
     best = slope / (2.0 * curvature) if curvature > 0.0 else math.inf
@@ -139,24 +152,84 @@ def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
 def _parabola_rounding(problem: Problem, point: Tensor) -> float:
     """What rounding can add to `dual_value`: (n + 8) roundings of the sums of absolute terms."""
     products = 2.0 * problem.lam * float((point * problem.Y.double()).abs().sum())
-    squares = problem.samples * problem.lam**2 * float(point.square().sum())
+    squares = problem.lam**2 * float(problem.inverse_shares @ point.square().sum(dim=1))
     bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
     terms = 2 * point.numel() + 16
     return terms * (ROUNDING * (products + squares + bias) + UNDERFLOW)
 
 
+def _concave_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
+    """Any other loss: D(t Lambda) is concave in t, and -infinity outside the domain of C*."""
+    size = float(Lambda.norm()) * float(problem.Xt.double().norm()) * (1.0 + 2.0**-30)
+    largest = (1.0 - 8 * ROUNDING) / (maximum + 8 * ROUNDING * size) if maximum + size > 0.0 else math.inf
+    if not math.isfinite(largest):
+        return _nothing(Lambda)
+
+    def value(t: float) -> float:
+        found = float(problem.dual_value(t * Lambda))
+        return found if math.isfinite(found) else -math.inf
+
+    scale = _highest(value, _last_finite(value, largest))
+    point = scale * Lambda
+    lower = value(scale) - _concave_rounding(problem, point)
+    if not (lower > 0.0 and math.isfinite(lower)):
+        return _nothing(Lambda)
+    return _found(lower, scale, point, scale * (maximum + 8 * ROUNDING * size))
+
+
+def _last_finite(value: Callable[[float], float], largest: float) -> float:
+    """About the largest t <= `largest` with a finite value; 0 where there is none above it."""
+    if value(largest) > -math.inf:
+        return largest
+    low, high = 0.0, largest
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if value(middle) > -math.inf else (low, middle)
+    return low
+
+
+def _highest(value: Callable[[float], float], last: float) -> float:
+    """Where a concave function on [0, last] is highest; its last point, if that is as high."""
+    low, high = 0.0, last
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_left, at_right = value(left), value(right)
+    for _ in range(SECTIONS):
+        if at_left > at_right:
+            high, right, at_right = right, left, at_left
+            left = high - GOLDEN * (high - low)
+            at_left = value(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + GOLDEN * (high - low)
+            at_right = value(right)
+    middle = 0.5 * (low + high)
+    return last if value(last) >= value(middle) else middle
+
+
+def _concave_rounding(problem: Problem, point: Tensor) -> float:
+    """What rounding can add to `dual_value`: that of the conjugates, of the shares, of the sums and of the bias."""
+    G = -2.0 * problem.lam * point * problem.inverse_shares[:, None]
+    Y = problem.Y.double()
+    assert isinstance(problem.loss, Provable)
+    conjugates = float(problem.shares @ problem.loss.conjugate_rounding(G, Y)) * (1.0 + 2.0**-30)
+    sums = float(problem.shares @ problem.loss.conjugates(G, Y).abs())
+    bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
+    terms = 2 * point.numel() + 16
+    return conjugates + terms * (ROUNDING * (sums + bias) + UNDERFLOW)
+
+
 def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
-    """cross_entropy: p(t) = Y - 2 lam N t Lambda, kept in the simplex; bisection on the sign of D'(t)."""
+    """cross_entropy: p(t) = Y - 2 lam t Lambda / q, kept in the simplex; bisection on the sign of D'(t)."""
     Y, size = problem.Y.double(), float(problem.Xt.double().norm()) * (1.0 + 2.0**-30)
     point = _into_domain(Lambda, Y)
     maximum += float((point - Lambda).norm()) * size * (1.0 + 2.0**-30)
-    strength = 2.0 * problem.lam * problem.samples
+    strength = 2.0 * problem.lam * problem.inverse_shares[:, None]
     # The rows of p add up to 1 within `off`; the exact point of the simplex next to p differs by that much.
     row_rounding = 4 * Y.shape[1] * ROUNDING
     off = (Y.sum(dim=1) - 1.0).abs() + row_rounding
-    slack = 1.0 - float(off.norm()) * size / strength - 8 * ROUNDING
+    slack = 1.0 - float((off / strength[:, 0]).norm()) * size - 8 * ROUNDING
     positive = point > 0
-    domain = float((Y[positive] / (strength * point[positive])).min()) if positive.any() else math.inf
+    domain = float((Y[positive] / (strength * point)[positive]).min()) if positive.any() else math.inf
     largest = min(slack / maximum if maximum > 0.0 else math.inf, domain * (1.0 - 8 * ROUNDING))
     if slack <= 0.0 or not math.isfinite(largest):
         return _nothing(Lambda)
@@ -171,7 +244,7 @@ def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
 def _entropy_rounding(problem: Problem, point: Tensor, off: Float[Tensor, " N"]) -> float:
     """What rounding, and rows of p that add up to 1 only within `off`, can add to `dual_value`."""
     classes = point.shape[1]
-    moved = float(off.mean()) * (2.0 + math.log(classes)) + classes * ENTROPY
+    moved = float(problem.shares @ off) * (2.0 + math.log(classes)) + classes * ENTROPY
     bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
     return moved + (2 * point.numel() + 16) * ROUNDING * (bias + math.log(classes))
 
@@ -186,7 +259,7 @@ def _into_domain(Lambda: Float[Tensor, "N m"], Y: Float[Tensor, "N m"]) -> Float
 
 def _best_scale(problem: Problem, point: Tensor, largest: float) -> float:
     """The best t in [0, largest]: D'(t) / (2 lam) = <point, log p(t)> - beta^2 t |point^T 1|^2 decreases."""
-    Y, strength = problem.Y.double(), 2.0 * problem.lam * problem.samples
+    Y, strength = problem.Y.double(), 2.0 * problem.lam * problem.inverse_shares[:, None]
     bias = problem.beta**2 * float(point.sum(dim=0).square().sum())
 
     def rises(t: float) -> bool:

@@ -9,7 +9,8 @@ where the pieces of different runs need not meet. The least squares of a run wit
 
     sum over the columns of T of (C_tt C_xx - C_xt^2) / (n C_xx),   C_ab = n sum a b - sum a sum b,
 
-in integers, since floating-point numbers are integers times a power of two; one division rounds, and is turned down.
+in integers, since floating-point numbers are integers times a power of two (with weights w, the sums are those of
+w a b, w a and w b, and n is the sum of w); one division rounds, and is turned down.
 The best runs come from dynamic programming. Of many samples only runs that begin and end with blocks are told apart: a
 block within which two runs meet counts as free, which makes the bound smaller, not wrong.
 
@@ -31,17 +32,21 @@ WORK, FEWEST = 150_000, 16
 ROUNDING = 2.0**-51
 
 
-def least_squares(x: Float[np.ndarray, " N"], T: Float[np.ndarray, "N m"], most: int) -> list[float]:
-    """For k = 1 ... `most` a lower bound on sum_i |f(x_i) - t_i|^2 over continuous f: R -> R^m of k linear pieces.
+def least_squares(
+    x: Float[np.ndarray, " N"], T: Float[np.ndarray, "N m"], most: int, weight: Float[np.ndarray, " N"] | None = None
+) -> list[float]:
+    """For k = 1 ... `most` a lower bound on sum_i w_i |f(x_i) - t_i|^2 over continuous f: R -> R^m of k linear pieces.
 
     Args:
         x: where the samples are, in any order; finite.
         T: the values (N, m); finite.
         most: the largest number of pieces.
+        weight: w > 0; None for 1.
     """
     order = np.argsort(x, kind="stable")
     block = -(-len(x) // max(FEWEST, math.isqrt(WORK // T.shape[1])))
-    runs = _runs(_integers(x[order, None])[0][:, 0], *_integers(T[order]), block)
+    w = np.ones(len(x)) if weight is None else weight
+    runs = _runs(_integers(x[order, None])[0][:, 0], _integers(T[order]), _integers(w[order, None]), block)
     best = np.full(len(runs), np.inf)
     largest = np.finfo(np.float64).max  # a sum beyond it is at least it
     best[0] = 0.0
@@ -64,23 +69,31 @@ def _integers(values: Float[np.ndarray, "N m"]) -> tuple[NDArray[np.object_], in
     return np.array([[top * (q // bottom) for top, bottom in row] for row in ratios], dtype=object), q
 
 
-def _runs(x: NDArray[np.object_], T: NDArray[np.object_], unit: int, block: int) -> Float[np.ndarray, "ends ends"]:
+def _runs(
+    x: NDArray[np.object_],
+    values: tuple[NDArray[np.object_], int],
+    weights: tuple[NDArray[np.object_], int],
+    block: int,
+) -> Float[np.ndarray, "ends ends"]:
     """Entry (i, j): the least squares of an affine function on blocks i ... j - 1, turned down; infinite for j < i."""
+    (T, unit), (w, unit_w) = values, weights
+    scale = unit * unit * unit_w
     ends = np.array([*range(0, len(x), block), len(x)])
     count = len(ends)
-    sums = [_totals(values, ends) for values in (x, x * x, T, T * T, x[:, None] * T)]
+    each = (w[:, 0], w[:, 0] * x, w[:, 0] * x * x, w * T, w * T * T, w * x[:, None] * T)
+    sums = [_totals(terms, ends) for terms in each]
     found = np.full((count, count), np.inf)
     np.fill_diagonal(found, 0.0)
     for i in range(count - 1):
-        Sx, Sxx, St, Stt, Sxt = (total[i + 1 :] - total[i] for total in sums)
-        for j, n in enumerate((ends[i + 1 :] - ends[i]).tolist()):
+        Sw, Sx, Sxx, St, Stt, Sxt = (total[i + 1 :] - total[i] for total in sums)
+        for j, n in enumerate(Sw):
             Cxx = n * Sxx[j] - Sx[j] * Sx[j]
             Ctt = sum(n * tt - t * t for tt, t in zip(Stt[j], St[j], strict=True))
             if Cxx > 0:
                 Cxt = sum((n * xt - Sx[j] * t) ** 2 for xt, t in zip(Sxt[j], St[j], strict=True))
-                found[i, i + 1 + j] = _down(Ctt * Cxx - Cxt, n * Cxx * unit * unit)
+                found[i, i + 1 + j] = _down(Ctt * Cxx - Cxt, n * Cxx * scale)
             else:
-                found[i, i + 1 + j] = _down(Ctt, n * unit * unit)
+                found[i, i + 1 + j] = _down(Ctt, n * scale)
     return found
 
 

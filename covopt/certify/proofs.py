@@ -50,14 +50,14 @@ def network_proof(problem: Problem, weights: Weights) -> Proof | None:
     oracle = oracle_of(problem) if problem.depth == 2 and not problem.interpolates else None
     if oracle is None:
         return None
-    Lambda: Float[Tensor, "N m"] = problem.loss.gradient(preactivations(problem, weights)[-1], problem.Y)
+    Lambda: Float[Tensor, "N m"] = problem.gradient_at(preactivations(problem, weights)[-1])
     Lambda = Lambda / (-2.0 * problem.lam)
     return dual_bound(problem, Lambda, oracle(Lambda, problem.Xt[:0]).upper_bound)
 
 
 def attainable(problem: Problem) -> Certificate:
-    """The tightest kind of proof that applies to a problem of this depth, rank and size."""
-    return next(kind for kind, certifier in CERTIFIERS.items() if certifier.applies(problem))
+    """The tightest kind of proof that applies to a problem of this loss, depth, rank and size; NONE where none does."""
+    return next((kind for kind, each in CERTIFIERS.items() if each.applies(problem)), Certificate.NONE)
 
 
 def agreed(problem: Problem, weights: Weights, cost: float, lower: float) -> float:

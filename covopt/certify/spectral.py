@@ -12,6 +12,11 @@ the latter by the inequality of the means. So with a = |H X|_op and tau = |H F|_
 
     |W|^2 >= L (tau / a)^(2/L)   and   C(F) >= phi(tau) = min { C(F) : |H F|_* <= tau }.
 
+**The weights** w of samples: with D = diag(w)^(1/2), D Z for Z, D X for X and H = I - d d^T / |d|^2, d = D 1, all of
+this holds as it stands, since D sigma(Z) = sigma(D Z), the bias columns are multiples of d now, and |H D S|_F^2 is the
+sum of w_i w_j |s_i - s_j|^2 over the pairs, over the sum of w. C(F) is a function of D F. So X, Y, F and G are below
+what D makes of them; for `interpolate` w = 1.
+
 `interpolate` gives L (|H Y|_* / a)^(2/L) itself; else the least phi(tau) + lam L (tau / a)^(2/L) is the bound.
 
 **The scalar problem.** phi is convex, and any G = H G gives a line below it: C(F) >= <G, F> - C*(G), which is at least
@@ -20,8 +25,8 @@ The power of tau is concave (L >= 2), so line plus power is concave and over an 
 tau >= 0 at the crossings of the lines and take on each interval the line whose lower end is highest: the least of these
 is a true bound wherever the cuts are. Lines are added where it sits. They come from one parameter theta >= 0:
 * mse: G = -(2/N) U min(s, theta) V^T, H Y = U diag(s) V^T: exactly the tangents of phi.
-* cross_entropy: G = (p - Y)/N, p = softmax(F) for a rough minimiser F of C(F) + theta |H F|_*, p corrected so that the
-  columns of G add up to 0. Whatever the accuracy of F, -C*(G) is the mean entropy of p, and the line is true.
+* cross_entropy: G = D (p - Y)/N, p = softmax(F) for a rough minimiser F of C(F) + theta |H F|_*, p corrected so that
+  d^T G = 0. Whatever the accuracy of F, -C*(G) is the weighted mean entropy of p, and the line is true.
 
 **The rank.** With n neurons in the last hidden layer, H F = H sigma(Z) A^T has rank at most n, so that its singular
 values t have t_k = 0 for k > n, and C(F) >= (1/N) sum_k (s_k - t_k)^2 for mse (von Neumann): the tail of s is a
@@ -45,12 +50,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.model.loss import LOSSES
 from covopt.model.problem import Problem
 
 Line = tuple[float, float]
 """(b, g): C(F) >= b - g tau for every F with |H F|_* = tau; g >= 0."""
 
+LOSSES = ("mse", "cross_entropy", "interpolate")
+"""The losses whose bounds from the data alone are known."""
 PROGRESS = 1e-6  # a refinement that gains less than this, relative, is the last
 PAIRS = 2048  # rows that are compared with each other, the first ones (memory and time grow as the square)
 # What rounding may cost:
@@ -84,7 +90,7 @@ def spectral_bound(
 ) -> float:
     """The best of the bounds above: no network of the problem's depth has a lower cost.
 
-    At least 0, and 0 for a loss that is none of covopt's own.
+    At least 0, and 0 for a loss that is none of `LOSSES`.
     Infinite when `interpolate` is asked of targets that differ by more than is allowed where the inputs agree: no
     network fits them.
 
@@ -128,8 +134,9 @@ def _power(ratio: float, depth: int) -> float:
     return ratio ** (2.0 / depth) if ratio > 0.0 else 0.0
 
 
-def _centre(A: Float[Tensor, "N n"], centred: bool) -> Float[Tensor, "N n"]:
-    return A - A.mean(dim=0) if centred else A
+def weighted_rows(problem: Problem, A: Float[Tensor, "N n"], centred: bool) -> Float[Tensor, "N n"]:
+    """D A, or H D A: the rows of A less their mean, times the roots of the weights."""
+    return problem.weighted(A - problem.mean(A) if centred else A)
 
 
 def _singular_values(A: Tensor) -> tuple[Float[Tensor, " r"], float]:
@@ -138,15 +145,16 @@ def _singular_values(A: Tensor) -> tuple[Float[Tensor, " r"], float]:
     return values, max(A.shape) * CHARGED * float(A.norm())
 
 
-def largest_singular_value(X: Tensor, centred: bool, chunk: int = 8192) -> float:
-    """A bound from above on |H X|_op; of tall X through its Gram matrix, whose largest eigenvalue loses no digits."""
+def largest_singular_value(problem: Problem, X: Tensor, centred: bool, chunk: int = 8192) -> float:
+    """A bound from above on |H D X|_op; of tall X through its Gram matrix, whose largest eigenvalue loses no digits."""
     if len(X) <= chunk:
-        values, moved = _singular_values(_centre(X, centred))
+        values, moved = _singular_values(weighted_rows(problem, X, centred))
         return float(values[0]) + moved
-    mean = X.mean(dim=0) if centred else X.new_zeros(X.shape[1])
+    mean = problem.mean(X) if centred else X.new_zeros(X.shape[1])
     gram, total = X.new_zeros(X.shape[1], X.shape[1]), 0.0
-    for rows in X.split(chunk):
-        moved_rows = rows - mean
+    for start in range(0, len(X), chunk):
+        rows = torch.arange(start, min(start + chunk, len(X)), device=X.device)
+        moved_rows = problem.weighted(X[rows] - mean, rows)
         gram.addmm_(moved_rows.T, moved_rows)
         total += float(moved_rows.square().sum())
     # Each entry of the Gram matrix is off by at most len(X) roundings of the product of two columns' norms.
@@ -165,9 +173,11 @@ def _nuclear_bound(
     # Scaled by a power of two, so that no square underflows. Centring loses digits relative to X, not to what is left.
     size = 2.0 ** math.frexp(float(X.abs().max()))[1]
     X = X / size
-    largest = size * (largest_singular_value(X, centred) + len(X) * CHARGED * float(X.norm()))
-    targets, moved = _singular_values(_centre(Y, centred))
-    targets = (targets - moved - len(Y) * CHARGED * float(Y.norm()) - _misfit(problem)).clamp_min(0.0)
+    largest = largest_singular_value(problem, X, centred)
+    largest = size * (largest + len(X) * CHARGED * float(problem.weighted(X).norm()))
+    targets, moved = _singular_values(weighted_rows(problem, Y, centred))
+    targets = targets - moved - len(Y) * CHARGED * float(problem.weighted(Y).norm()) - _misfit(problem)
+    targets = targets.clamp_min(0.0)
     head, tail = (targets, targets[:0]) if rank is None else (targets[:rank], targets[rank:])
     if problem.interpolates:
         if bool((tail > 0.0).any()):
@@ -178,7 +188,7 @@ def _nuclear_bound(
     # No tail for cross-entropy: its lines know nothing of the rank.
     missed = 0.0 if problem.loss.name == "cross_entropy" else float(tail.square().sum()) / len(Y)
     if problem.loss.name == "cross_entropy":
-        family = _EntropyLines(Y, centred, options.ascents)
+        family = _EntropyLines(problem, centred, options.ascents)
         steepest = family.steepest
         if rank == 0:  # tau = 0: the first line is the tangent there
             return max(0.0, family(steepest)[0]), []
@@ -207,44 +217,61 @@ def _quadratic_lines(s: Float[Tensor, " r"], samples: int) -> Callable[[float], 
 class _EntropyLines:
     """theta -> the line of p = softmax(F), F near the minimiser of C(F) + theta |H F|_*; F starts from the last one."""
 
-    def __init__(self, Y: Float[Tensor, "N m"], centred: bool, ascents: int) -> None:
-        self.centred, self.ascents = centred, ascents
-        # A class without samples has p = 0: centred, nothing else gives G column sums 0.
+    def __init__(self, problem: Problem, centred: bool, ascents: int) -> None:
+        self.problem, self.centred, self.ascents = problem, centred, ascents
+        Y = problem.Y.double()
+        # A class without samples has p = 0: centred, nothing else gives d^T G = 0.
         self.Y = Y[:, Y.sum(dim=0) > 0] if centred else Y
-        self.mean = self.Y.mean(dim=0, keepdim=True)
-        self.F = torch.zeros_like(self.Y) + (self.mean.log() if centred else 0.0)
-        self.steepest = float(torch.linalg.matrix_norm(torch.softmax(self.F, dim=1) - self.Y, 2)) / len(Y)
+        self.root = problem.weighted(self.Y.new_ones(len(Y), 1))
+        self.mean = problem.mean(self.Y)[None]
+        # D F, in which the steps are made.
+        self.F = self.root * (torch.zeros_like(self.Y) + (self.mean.log() if centred else 0.0))
+        gap = self._probabilities(self.F) - self.Y
+        self.steepest = float(torch.linalg.matrix_norm(self.root * gap, 2)) / len(Y)
+
+    def _probabilities(self, F: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
+        return torch.softmax(F / self.root, dim=1)
 
     def __call__(self, theta: float) -> Line:
         """Accelerated proximal gradient steps of length 2N (the gradient is 1/(2N)-Lipschitz), then the line."""
         samples, F = len(self.Y), self.F
         ahead, momentum = F, 1.0
         for _ in range(self.ascents):
-            stepped = ahead - 2.0 * (torch.softmax(ahead, dim=1) - self.Y)
-            new, grown = _shrink(stepped, 2.0 * samples * theta, self.centred), following(momentum)
+            stepped = ahead - 2.0 * self.root * (self._probabilities(ahead) - self.Y)
+            new, grown = self._shrink(stepped, 2.0 * samples * theta), following(momentum)
             ahead = new + (momentum - 1.0) / grown * (new - F)
             F, momentum = new, grown
         self.F = F
-        return self._line(torch.softmax(F, dim=1))
+        return self._line(self._probabilities(F))
 
     def _line(self, p: Float[Tensor, "N m"]) -> Line:
         samples, classes = p.shape
         moved = classes * CHARGED
         if self.centred:
-            p = with_column_means(p, self.mean)
+            p = with_column_means(self.problem, p, self.mean)
             # A p with exactly the right sums is this near: as `_with_column_means` would make it.
-            off = float((self.mean - p.mean(dim=0)).abs().max()) + samples * CHARGED
+            off = float((self.mean - self.problem.mean(p)).abs().max()) + samples * CHARGED
             moved += 2.0 * off / float(self.mean.min())
-        gap = p - self.Y
-        entropy = -float(torch.special.xlogy(p, p).sum()) / samples
+        gap = self.root * (p - self.Y)
+        entropy = -float(self.problem.shares @ torch.special.xlogy(p, p).sum(dim=1))
         steepness = float(torch.linalg.matrix_norm(gap, 2)) + max(p.shape) * CHARGED * float(gap.norm())
+        steepness += moved * math.sqrt(classes) * float(self.root.norm())
         # |d p log p| <= |d p| (1 + |log |d p||), and the logarithm of what is no smaller than a rounding is below 40.
-        return entropy - 40.0 * classes * moved, (steepness + moved * math.sqrt(p.numel())) / samples
+        return entropy - 40.0 * classes * moved * float(self.problem.shares.sum()), steepness / samples
+
+    def _shrink(self, F: Float[Tensor, "N m"], threshold: float) -> Float[Tensor, "N m"]:
+        """The proximal map of threshold |H F|_*: singular values of H F less `threshold`, its part along d kept."""
+        means = self.root * self.problem.mean(F / self.root) if self.centred else torch.zeros_like(F[:1])
+        rest = F - means
+        squares, V = torch.linalg.eigh(rest.T @ rest)
+        s = squares.clamp_min(0.0).sqrt()
+        kept = torch.where(s > threshold, 1.0 - threshold / s.clamp_min(threshold), torch.zeros_like(s))
+        return means + (rest @ V) * kept @ V.T
 
 
-def with_column_means(p: Float[Tensor, "N m"], mean: Float[Tensor, "1 m"]) -> Float[Tensor, "N m"]:
+def with_column_means(problem: Problem, p: Float[Tensor, "N m"], mean: Float[Tensor, "1 m"]) -> Float[Tensor, "N m"]:
     """p moved to these column means, those of Y, and non-negative with enough of the constant p = mean in it."""
-    p = p + (mean - p.mean(dim=0, keepdim=True))
+    p = p + (mean - problem.mean(p))
     short = (-p).clamp_min(0.0)
     share = min(1.0, float((short / (mean + short)).max()))
     p = ((1.0 - share) * p + share * mean).clamp_min(0.0)
@@ -253,16 +280,6 @@ def with_column_means(p: Float[Tensor, "N m"], mean: Float[Tensor, "1 m"]) -> Fl
 
 def following(momentum: float) -> float:
     return 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
-
-
-def _shrink(F: Float[Tensor, "N m"], threshold: float, centred: bool) -> Float[Tensor, "N m"]:
-    """The proximal map of threshold |H F|_*: singular values of H F less `threshold`, the column means kept."""
-    means = F.mean(dim=0, keepdim=True) if centred else torch.zeros_like(F[:1])
-    rest = F - means
-    squares, V = torch.linalg.eigh(rest.T @ rest)
-    s = squares.clamp_min(0.0).sqrt()
-    kept = torch.where(s > threshold, 1.0 - threshold / s.clamp_min(threshold), torch.zeros_like(s))
-    return means + (rest @ V) * kept @ V.T
 
 
 def least(

@@ -47,6 +47,7 @@ def compare_command(
             comparison = study.compare(
                 dataset.X,
                 dataset.Y,
+                sample_weight=dataset.weights,
                 **chosen,
                 width=width,
                 starts=starts,

@@ -80,6 +80,7 @@ def depth_command(
             found = study.depth(
                 dataset.X,
                 dataset.Y,
+                sample_weight=dataset.weights,
                 depths=chosen,
                 ranks=None if not rank else [k for k in rank if k],
                 lam=lam,

@@ -45,8 +45,12 @@ Lam = Annotated[
     _question(help="Strength of the penalty; default: none, which gives the representation cost.", metavar="LAM"),
 ]
 Loss = Annotated[
-    Literal["mse", "cross_entropy", "interpolate"] | None,
-    _question(help="Default: mse with --lam, interpolate without."),
+    str | None,
+    _question(
+        help="mse, cross_entropy, huber, huber:D (threshold D), logistic or interpolate. Default: mse with --lam,"
+        " interpolate without.",
+        metavar="NAME",
+    ),
 ]
 Activation = Annotated[str, _question(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")]
 Init = Annotated[Path | None, _solving(help="Start from a stored run.", metavar="RUN")]
@@ -77,6 +81,9 @@ class Data:
     one_hot: Annotated[
         list[str] | None,
         _data("--one-hot", help="Table column whose texts become 0/1 columns; repeatable.", metavar="COLUMN"),
+    ] = None
+    weights: Annotated[
+        str | None, _data(help="Table column with the rows' weights; 2 is a row given twice.", metavar="COLUMN")
     ] = None
     rows: Annotated[
         int | None, _data(help="Use N rows: the first ones, or with --shuffle random ones.", metavar="N")

@@ -51,6 +51,7 @@ def plateau_command(
             found = study.plateau(
                 dataset.X,
                 dataset.Y,
+                sample_weight=dataset.weights,
                 layer=layer,
                 widths=width or None,
                 starts=starts,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from covopt.commands import options
 from covopt.commands.common import INTERRUPTED, check_device, deliver, interruptible, print_pairs, print_table
+from covopt.errors import ProblemError
 from covopt.loop import Status
 
 Net = Annotated[
@@ -49,7 +50,9 @@ Reference = Annotated[
     float | None,
     typer.Option(help="Time for the solver's answer. Default: a third of the limit; 0: none.", metavar="SECONDS"),
 ]
-Loss = Annotated[Literal["mse", "cross_entropy", "interpolate"] | None, typer.Option(help="Default: mse.")]
+Loss = Annotated[
+    str | None, typer.Option(help="mse, cross_entropy, huber, huber:D or logistic. Default: mse.", metavar="NAME")
+]
 Activation = Annotated[
     str | None,
     typer.Option(help="relu, leaky:A with -1 < A < 1, or linear. Default: the network's own, or relu.", metavar="NAME"),
@@ -96,6 +99,8 @@ def ranks_command(
         output.check()
         check_device(device)
         dataset = data.read()
+        if dataset.weights is not None:
+            raise ProblemError("covopt ranks counts all rows the same; leave the weights out, or repeat rows instead.")
         with output.following(time_limit) as show:
             found = study.ranks(
                 dataset.X,

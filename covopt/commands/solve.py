@@ -72,6 +72,7 @@ def solve_command(
             result = answer.solve(
                 dataset.X,
                 dataset.Y,
+                sample_weight=dataset.weights,
                 **vars(question),
                 **vars(solving),
                 method=method.value,

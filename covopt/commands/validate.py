@@ -121,6 +121,7 @@ def validate_command(
                 net,
                 dataset.X,
                 dataset.Y,
+                sample_weight=dataset.weights,
                 **vars(question),
                 **vars(solving),
                 **vars(training),

@@ -32,7 +32,7 @@ def block_problem(problem: Problem, weights: Weights, layer: int) -> Problem:
     if layer == problem.depth - 1:
         return replace(problem, X=inputs, depth=2, beta=beta)
     exactly = parse_loss("interpolate")
-    return replace(problem, X=inputs, Y=Z[layer], loss=exactly, lam=1.0, depth=2, beta=beta, fits=FITS)
+    return replace(problem, X=inputs, Y=Z[layer], loss=exactly, lam=1.0, depth=2, beta=beta, fits=FITS, weight=None)
 
 
 def has_outputs(weights: Weights, layer: int) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -79,7 +78,7 @@ def reduced(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambd
 def reduced_on_few(problem: Problem, weights: Weights, samples: int = 4096) -> list[Tensor]:
     """`reduced`, but a part of the samples tells what the many would; kept where the cost over all of them allows."""
     rows = torch.arange(0, problem.samples, math.ceil(problem.samples / samples), device=problem.X.device)
-    found = reduced(replace(problem, X=problem.X[rows], Y=problem.Y[rows]), weights)
+    found = reduced(problem.on(rows), weights)
     return _better(problem, list(weights), found)
 
 

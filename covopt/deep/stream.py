@@ -50,7 +50,7 @@ def few_samples(problem: Problem, seconds: float, draws: int, seed: int) -> Prob
         count = max(FEWEST, int(0.8 * count))
     order = torch.randperm(problem.samples, generator=torch.Generator().manual_seed(seed))
     rows = order[:count].sort().values.to(problem.X.device)
-    return replace(problem, X=problem.X[rows], Y=problem.Y[rows])
+    return problem.on(rows)
 
 
 def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
@@ -96,7 +96,7 @@ class DeepStream:
     @cached_property
     def _single(self) -> Problem:
         """The problem in float32, where batches are needed at all."""
-        return replace(self.problem, X=self.problem.X.float(), Y=self.problem.Y.float())
+        return self.problem.to(torch.float32)
 
     def init(self, budget: Budget) -> Streamed:
         """The answer for few samples."""

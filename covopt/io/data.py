@@ -36,6 +36,8 @@ SHIPPED = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
 """Data sets that scikit-learn ships; its `load_NAME` reads them."""
 SCALES = ("none", "max", "standard")
 TASKS = ("regression", "classification")
+NAMES = ("X", "Y", "y", "weights")
+"""The arrays that an archive may hold."""
 CLASSES = 1000
 """So many classes, or more, need two rows of each on average; else they are numbers, whose one-hot rows are huge."""
 MNIST_ROWS = 60_000
@@ -55,6 +57,7 @@ class Dataset:
         rows: N.
         columns: the names of the inputs; None where the source has none.
         shuffle: the seed with which the rows were drawn; None where they are the first ones, or all.
+        weights: of the rows, positive (N,); None where the source has none.
     """
 
     X: Float64[np.ndarray, "N n0"]
@@ -65,6 +68,7 @@ class Dataset:
     rows: int
     columns: tuple[str, ...] | None = None
     shuffle: int | None = None
+    weights: Float64[np.ndarray, " N"] | None = None
 
     @property
     def targets(self) -> str | None:
@@ -78,12 +82,13 @@ class Dataset:
 
 @dataclass(frozen=True)
 class _Raw:
-    """Inputs and targets as a source gives them, and the names of the inputs and of the classes where it has some."""
+    """Inputs and targets as a source gives them, and what else it has: names of inputs and of classes, weights."""
 
     X: NDArray
     Y: NDArray
     columns: tuple[str, ...] | None = None
     names: tuple[str, ...] | None = None
+    weights: NDArray | None = None
 
 
 def read_data(
@@ -97,25 +102,28 @@ def read_data(
     shuffle: int | None = None,
     drop: Sequence[str] = (),
     one_hot: Sequence[str] = (),
+    weights: str | None = None,
 ) -> Dataset:
     """Read a data set.
 
     Args:
-        source: a file (.npz with X and Y or y; .csv or .parquet with `target`; .pt with tensors X and Y), the name of
-            a set that scikit-learn ships (digits, iris, ...), or mnist.
+        source: a file (.npz with X and Y or y, and weights where it has some; .csv or .parquet with `target`; .pt with
+            tensors of these names), the name of a set that scikit-learn ships (digits, iris, ...), or mnist.
         target: the column of a table that holds the targets; all others are inputs.
         rows: take so many rows, the first ones or those that `shuffle` draws; None takes all.
         scale: none; max divides X by max|X|; standard gives every column mean 0 and standard deviation 1 (a constant
-            column becomes 0). Both measure the whole set.
+            column becomes 0). Both measure the whole set, each row as often as its weight says.
         data_dir: where the files of mnist lie; None asks OpenML.
         task: regression, the targets are numbers; classification, they are classes; None: classes where they are
             integers, booleans or strings in one column.
         shuffle: seed with which `rows` are drawn from the whole set, without repetition.
         drop: columns of a table that are no inputs.
         one_hot: columns of a table of which each text becomes a column of 0 and 1, named COLUMN=TEXT.
+        weights: the column of a table that holds the weights of the rows, at least 0; it is no input.
 
     Returns:
-        Inputs X (N, n_0) and targets Y (N, n_L), one-hot for classes, with their name, classes and scale.
+        Inputs X (N, n_0) and targets Y (N, n_L), one-hot for classes, with their name, classes and scale; rows of
+        weight 0 are left out.
 
     Raises:
         DataError: one sentence that says what is wrong and what to do.
@@ -129,20 +137,23 @@ def read_data(
         raise DataError(f"The task {shown(task)} is unknown; use {' or '.join(TASKS)}.")
     name = os.fspath(source)
     drop, one_hot = (((each,) if isinstance(each, str) else tuple(each)) for each in (drop, one_hot))
-    raw = _read(name, target, data_dir, task, drop, one_hot)
+    raw = _read(name, target, data_dir, task, drop, one_hot, weights)
     X, Y = _numeric_matrix(raw.X, "X", name), np.atleast_1d(raw.Y)
     if len(X) != len(Y):
         raise DataError(
             f"In {name} X has {counted(len(X), 'row')} and Y has {len(Y)}; give one row of targets for each input."
         )
     taken = _taken(rows, shuffle, len(X), name)
-    shift, factor = _scaling(X, scale)
+    weighed = None if raw.weights is None else _weights(raw.weights, len(X), name)
+    shift, factor = _scaling(X, scale, weighed)
     targets, classes = _targets(Y, name, task)
-    inputs = (X[taken].astype(np.float64) - shift) * factor
+    inputs, targets = (X[taken].astype(np.float64) - shift) * factor, targets[taken]
+    if weighed is not None:
+        inputs, targets, weighed = _without_zeros(inputs, targets, weighed[taken], name)
     count = len(inputs)
     if classes is not None and raw.names is not None and len(raw.names) == len(classes):
         classes = raw.names
-    found = Dataset(inputs, targets[taken], name, classes, scale, count, raw.columns, shuffle)
+    found = Dataset(inputs, targets, name, classes, scale, count, raw.columns, shuffle, weighed)
     _warn_of_missing_classes(found)
     return found
 
@@ -154,6 +165,7 @@ def _read(
     task: str | None,
     drop: Sequence[str],
     one_hot: Sequence[str],
+    weights: str | None,
 ) -> _Raw:
     """Find out what `name` is, and read it."""
     path = Path(name)
@@ -161,10 +173,15 @@ def _read(
     if data_dir is not None and name != "mnist":
         raise DataError(f"A directory of data is for mnist; leave --data-dir out for {name}.")
     if suffix in SUFFIXES:
-        table = read_table(path, target, drop=drop, one_hot=one_hot, task=task)
-        return _Raw(table.X, table.y, table.columns)
+        table = read_table(path, target, drop=drop, one_hot=one_hot, task=task, weights=weights)
+        return _Raw(table.X, table.y, table.columns, weights=table.weights)
     if target is not None:
         raise DataError(f"A target column is for .csv and .parquet files; leave --target out for {name}.")
+    if weights is not None:
+        raise DataError(
+            f"A column of weights is for .csv and .parquet files; leave --weights out for {name}, and put an array"
+            " weights into a .npz or .pt file."
+        )
     if drop or one_hot:
         raise DataError(f"Columns have names in .csv and .parquet files; leave --drop and --one-hot out for {name}.")
     if suffix == ".npz":
@@ -268,14 +285,45 @@ def _taken(rows: int | None, shuffle: int | None, available: int, source: str) -
     return np.random.default_rng(int(shuffle)).permutation(available)[: int(rows)]
 
 
-def _scaling(X: NDArray, scale: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _weights(values: NDArray, rows: int, source: str) -> NDArray[np.float64]:
+    """Weights of the rows, at least 0 and not all 0."""
+    found = _numeric_matrix(values, "weights", source).astype(np.float64)
+    if found.shape != (rows, 1):
+        raise DataError(f"weights in {source} hold {found.size} numbers; give one for each of the {rows} rows of X.")
+    if found.min() < 0.0:
+        row = int(found[:, 0].argmin())
+        raise DataError(f"weights in {source} have {found[row, 0]:g} at row {row}; give weights of at least 0.")
+    if not found.any():
+        raise DataError(f"weights in {source} are all 0; give at least one row a positive weight.")
+    return found[:, 0]
+
+
+def _without_zeros(
+    X: NDArray[np.float64], Y: NDArray[np.float64], weights: NDArray[np.float64], source: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The rows of positive weight."""
+    kept = weights > 0.0
+    if not kept.any():
+        raise DataError(f"All rows of {source} that are taken have weight 0; take more of them.")
+    return (X, Y, weights) if kept.all() else (X[kept], Y[kept], weights[kept])
+
+
+def _scaling(
+    X: NDArray, scale: str, weights: NDArray[np.float64] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(shift, factor), to be used as (X - shift) * factor; measured on the whole set."""
     none = np.zeros(1), np.ones(1)
+    if weights is not None:
+        X, weights = X[weights > 0.0], weights[weights > 0.0]
     if scale == "max":
         largest = max(abs(float(X.max())), abs(float(X.min())))
         return none if largest == 0 else (np.zeros(1), np.array([1.0 / largest]))
     if scale == "standard":
-        mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+        if weights is None:
+            mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+        else:
+            mean = np.average(X, axis=0, weights=weights)
+            deviation = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights))
         varies = X.max(axis=0) > X.min(axis=0)
         return np.where(varies, mean, X[0]), np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0)
     return none
@@ -290,7 +338,7 @@ def _pick_arrays(arrays: Mapping[str, NDArray], path: Path) -> _Raw:
         raise DataError(f"{path} has no X ({found}); name the inputs X and the targets Y.")
     if "Y" not in arrays and "y" not in arrays:
         raise DataError(f"{path} has no Y or y ({found}); name the inputs X and the targets Y.")
-    return _Raw(arrays["X"], arrays["Y"] if "Y" in arrays else arrays["y"])
+    return _Raw(arrays["X"], arrays["Y"] if "Y" in arrays else arrays["y"], weights=arrays.get("weights"))
 
 
 def _read_torch(path: Path) -> _Raw:
@@ -300,7 +348,7 @@ def _read_torch(path: Path) -> _Raw:
     if not isinstance(content, Mapping):
         raise DataError(f"{path} holds a {type(content).__name__}, not a dictionary with X and Y; {remedy}.")
     tensors = {key: value for key, value in content.items() if isinstance(value, torch.Tensor)}
-    return _pick_arrays({str(k): as_array(v, str(k), path) for k, v in tensors.items() if k in ("X", "Y", "y")}, path)
+    return _pick_arrays({str(k): as_array(v, str(k), path) for k, v in tensors.items() if k in NAMES}, path)
 
 
 # ---- MNIST

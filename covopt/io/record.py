@@ -133,6 +133,7 @@ def wrong_entry(summary: dict[str, Any]) -> str | None:
     """The first entry that is missing or is not of its kind; None where all are well."""
     wrong = [name for name, kinds in ENTRIES.items() if not _is(summary.get(name, ...), kinds)]
     wrong += [name for name, kinds in LATER.items() if not _is(summary.get(name), kinds)]
+    wrong += ["weighted"] if summary.get("weighted") not in (None, False, True) else []
     if wrong:
         return wrong[0]
     for name, words in (("status", STATUSES), ("certificate", CERTIFICATES)):
@@ -198,7 +199,8 @@ def headline(summary: Mapping[str, object]) -> str:
     drawn = "" if s.get("shuffle") is None else f" drawn with seed {s['shuffle']}"
     targets = "" if s.get("targets") is None else f", {s['targets']}"
     scale = f", scale {s['scale']}" if s["scale"] not in (None, "none") else ""
-    data = printable(f"{s['data'] or 'data'}, {rows}{drawn}{targets}{scale}")
+    weighted = ", weighted" if s.get("weighted") else ""
+    data = printable(f"{s['data'] or 'data'}, {rows}{drawn}{weighted}{targets}{scale}")
     question = "representation cost" if s["loss"] == "interpolate" else f"{s['loss']}, lam {_short(s['lam'])}"
     return f"{data}: {question}, depth {s['depth']}, bias {_short(s['bias'])}, {s['activation']}"
 

@@ -38,15 +38,22 @@ Column = list[object]
 
 @dataclass(frozen=True)
 class Table:
-    """Inputs X (N, n_0), the target y (N,) as numbers or texts, and the names of the inputs."""
+    """Inputs X (N, n_0), the target y (N,) as numbers or texts, the names of the inputs, and weights of the rows."""
 
     X: NDArray[np.float64]
     y: NDArray
     columns: tuple[str, ...]
+    weights: NDArray[np.float64] | None = None
 
 
 def read_table(
-    path: Path, target: str | None, *, drop: Sequence[str] = (), one_hot: Sequence[str] = (), task: str | None = None
+    path: Path,
+    target: str | None,
+    *,
+    drop: Sequence[str] = (),
+    one_hot: Sequence[str] = (),
+    task: str | None = None,
+    weights: str | None = None,
 ) -> Table:
     """The columns of a table as inputs and target.
 
@@ -56,6 +63,7 @@ def read_table(
         drop: columns that are no inputs.
         one_hot: input columns of which each text (or number) becomes a column of 0 and 1, named COLUMN=TEXT.
         task: regression, classification, or None for what the target's cells look like.
+        weights: the column that holds the weights of the rows, which is no input; None: there is none.
 
     Raises:
         DataError: one sentence that names the columns and what to do.
@@ -65,24 +73,27 @@ def read_table(
     if target is None:
         names = listed(columns)
         raise DataError(f"{path} is a table, so say which column holds the targets: --target with one of {names}.")
-    for name in (target, *drop, *one_hot):
+    weighing = () if weights is None else (weights,)
+    for name in (target, *drop, *one_hot, *weighing):
         if name not in columns:
             raise DataError(f"{path} has no column {shown(name)}; {suggestion(name, columns)}.")
-    twice = [name for name in (*drop, *one_hot) if name == target] or [name for name in drop if name in one_hot]
+    twice = [name for name in (*drop, *one_hot, *weighing) if name == target]
+    twice += [name for name in drop if name in one_hot] + [name for name in weighing if name in (*drop, *one_hot)]
     if twice:
         raise DataError(
-            f"Column {shown(twice[0])} of {path} is asked for in two ways; make it target, dropped or one-hot."
+            f"Column {shown(twice[0])} of {path} is asked for in two ways; make it target, weights, dropped or one-hot."
         )
-    inputs = {name: values for name, values in columns.items() if name != target and name not in drop}
+    inputs = {name: values for name, values in columns.items() if name not in (target, *drop, *weighing)}
     if not inputs:
         raise DataError(f"{path} has no column beside the target '{target}'; give at least one input.")
-    _check_inputs(inputs, one_hot, path)
+    _check_inputs({**inputs, **{name: columns[name] for name in weighing}}, one_hot, path)
     blocks, names = [], []
     for name, values in inputs.items():
         block, called = _indicators(values, name, path) if name in one_hot else _floats(values, name)
         blocks.append(block)
         names += called
-    return Table(np.column_stack(blocks), _target(columns[target], target, path, task), tuple(names))
+    found = None if weights is None else _floats(columns[weights], weights)[0][:, 0]
+    return Table(np.column_stack(blocks), _target(columns[target], target, path, task), tuple(names), found)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -144,6 +144,7 @@ def _spaced(depths: list[int]) -> list[int]:
 
 def _in_python(s: Summary, run: str) -> str:
     options = [f"{key}={s[key]!r}" for key in ("lam", "loss", "bias", "activation", "seed") if s[key] is not None]
+    options += parts.weights_in_python(s)
     depths = [p["depth"] for p in s["curve"]]
     call = f"covopt.depth(data.X, data.Y, depths={depths!r}, {', '.join(options)})"
     return f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\n{call}"

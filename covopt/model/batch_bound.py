@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -63,7 +63,7 @@ def batch_bound(problem: Problem, weights: Weights, rows: Int[Tensor, " B"]) -> 
 
     Source: P1 ([GP22, Lemma 1] for any number of outputs) and P2 of MATH.md section 9; `theorem` is [GP22, (10)].
     """
-    batch = replace(problem, X=problem.X[rows], Y=problem.Y[rows])
+    batch = problem.on(rows)
     bounds = [min(len(rows), most) for most in total_ranks(problem, weights)]
     layers = zip(weights, factors(batch, weights), bounds, strict=True)
     return [_chain(W, *_scaled(delta, Zs), problem.lam, len(rows), bound) for W, (delta, Zs), bound in layers]

@@ -9,11 +9,13 @@ of one chunk, and hands the total to one `reduce`. Where each process of a `torc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
+
+from covopt.model.loss import Weight
 
 Reduce = Callable[[Tensor], Tensor]
 """The sum over all processes of a vector of local sums."""
@@ -37,24 +39,34 @@ class Samples:
     Attributes:
         Xt: inputs with their bias column (N, d).
         Y: targets (N, m).
+        weight: of the rows, of mean 1 over those of all processes; None where all are equal.
         chunk: rows taken at once.
         reduce: `local`, or `all_reduced` where other processes hold other rows.
     """
 
     Xt: Float[Tensor, "N d"]
     Y: Float[Tensor, "N m"]
+    weight: Weight = None
     chunk: int = 4096
     reduce: Reduce = local
 
-    def total(self, part: Callable[[Tensor, Tensor], tuple[Tensor, ...]]) -> list[Tensor]:
-        """sum over chunks of part(Xt, Y), each of the tensors that `part` returns; over all processes."""
+    def total(self, part: Callable[[Tensor, Tensor, Weight], tuple[Tensor, ...]]) -> list[Tensor]:
+        """sum over chunks of part(Xt, Y, weight), each of the tensors that `part` returns; over all processes."""
         sums: list[Tensor] = []
-        for Xt, Y in zip(self.Xt.split(self.chunk), self.Y.split(self.chunk), strict=True):
-            parts = part(Xt, Y)
+        chunks = self.Xt.split(self.chunk), self.Y.split(self.chunk)
+        weights = [None] * len(chunks[0]) if self.weight is None else self.weight.split(self.chunk)
+        for chunk in zip(*chunks, weights, strict=True):
+            parts = part(*chunk)
             sums = [a.add_(b) for a, b in zip(sums, parts, strict=True)] if sums else [p.clone() for p in parts]
         flat = self.reduce(torch.cat([each.flatten() for each in sums]))
         pieces = flat.split([each.numel() for each in sums])
         return [piece.view(each.shape) for piece, each in zip(pieces, sums, strict=True)]
+
+    def on(self, rows: Int[Tensor, " n"]) -> Samples:
+        """Some of the rows, with their weights."""
+        return replace(
+            self, Xt=self.Xt[rows], Y=self.Y[rows], weight=None if self.weight is None else self.weight[rows]
+        )
 
     def count(self) -> int:
         """The number of samples of all processes."""

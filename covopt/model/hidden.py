@@ -77,7 +77,7 @@ def objective(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) 
     """
     pairs = zip(Z, layer_inputs(problem, Z), strict=True)
     norm = torch.stack([trace_quotient(z, Zs, rule) for z, Zs in pairs]).sum()
-    return problem.loss.value(Z[-1], problem.Y) + problem.lam * norm
+    return problem.loss_at(Z[-1]) + problem.lam * norm
 
 
 def gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
@@ -114,7 +114,7 @@ def local_loss(
     """
     below = problem.lam * trace_quotient(Z, Zs_below, rule)
     if Z_above is None:
-        return below + problem.loss.value(Z, problem.Y)
+        return below + problem.loss_at(Z)
     return below + problem.lam * trace_quotient(Z_above, with_bias(problem.activation(Z), problem.beta), rule)
 
 
@@ -175,7 +175,7 @@ def projected_loss(
     check_representations(problem, Z)
     projected, inputs, factors = _project(problem, Z, rule, first)
     norm = sum(float(trace_value(z, factor)) for z, factor in zip(projected, factors, strict=True))
-    value = float(problem.loss.value(projected[-1], problem.Y)) + problem.lam * norm
+    value = float(problem.loss_at(projected[-1])) + problem.lam * norm
     total = _partials(problem, projected, inputs, factors)
     carried = problem.depth - 1 if problem.interpolates else problem.depth
     for layer in range(carried - 1, 0, -1):
@@ -215,7 +215,7 @@ def _partials(
     for layer in range(problem.depth - 1):
         gradients[layer] = gradients[layer] + problem.lam * _through(problem, Z[layer], parts[layer + 1][1])
     if not problem.interpolates:
-        gradients[-1] = gradients[-1] + problem.loss.gradient(Z[-1], problem.Y)
+        gradients[-1] = gradients[-1] + problem.gradient_at(Z[-1])
     return gradients
 
 

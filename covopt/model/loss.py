@@ -1,7 +1,8 @@
-"""The losses C(F), each with its gradient and its convex conjugate (MATH.md sections 1 and 4).
+"""The losses of one sample, each with its derivatives and its convex conjugate (MATH.md sections 1 and 4).
 
-The dual of the shallow problem needs three things from a loss: its value, its gradient (from which the dual
-point Lambda = -grad C(F) / (2 lam) comes), and C*(G) = sup_F <G, F> - C(F).
+A loss knows nothing of the other samples: C(F) = sum_i q_i c(F_i, Y_i) with the shares q_i of the samples, 1/N or those
+of their weights, is put together by `Problem` (problem.py) and, for some of the rows, by `mean_loss`. So nobody can
+forget the weights. The dual needs c*(G) = sup_F <G, F> - c(F) as well: C*(G) = sum_i q_i c*(G_i / q_i).
 """
 
 from __future__ import annotations
@@ -20,109 +21,271 @@ Targets = Float[Tensor, "N m"]
 Outputs = Float[Tensor, "N m"]
 ManyOutputs = Float[Tensor, "*networks N m"]
 """Outputs of one network (N, m), or of many at once."""
+Weight = Float[Tensor, " N"] | None
+"""The weights of samples, of mean 1 over the whole set; None where all are equal."""
 
 
 @runtime_checkable
 class Loss(Protocol):
-    """A convex loss of the outputs F (N, m) against the targets Y (N, m)."""
+    """A convex loss c of the outputs of one sample against its targets, for the rows of F and Y (N, m)."""
 
     @property
     def name(self) -> str:
         """The name that `parse_loss` reads back."""
         ...
 
-    def value(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks"]:
-        """C(F), one number for each network."""
+    def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
+        """c(F_i), one number for each sample."""
         ...
 
-    def gradient(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
-        """grad C(F), the shape of F."""
+    def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
+        """grad c(F_i), the shape of F."""
         ...
 
-    def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
-        """C*(G) = sup_F <G, F> - C(F); infinite outside its domain."""
+    def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
+        """A diagonal matrix for each sample, no smaller than the second derivative of c at F_i.
+
+        Of the method cone: the nearer to c the quadratic with it is, and the more often above c, the fewer its rounds.
+        """
         ...
+
+    def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        """c*(G_i) = sup_F <G_i, F> - c(F); infinite outside its domain."""
+        ...
+
+
+@runtime_checkable
+class Provable(Loss, Protocol):
+    """A loss that says what rounding does to its conjugate, without which no bound from a dual point is given."""
+
+    def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        """How much the computed c*(G_i) may be too small at most, for G and Y as they are stored."""
+        ...
+
+
+@runtime_checkable
+class Scalable(Loss, Protocol):
+    """A loss of targets that have a unit: c(t F; t Y) = t^2 c'(F; Y) with another loss c' of its kind."""
+
+    def scaled(self, t: float) -> Loss:
+        """c'."""
+        ...
+
+
+SMALLEST_THRESHOLD = 1e-75
+"""Of Huber's loss; the largest is 1 over it."""
+ROUNDING = 2.0**-52
+"""One rounding, relative."""
+ENTROPY = 40 * 2.0**-49
+"""The error of one term p log p, absolute: p is known up to 4 u, u = 2^-53, and |log u| + 1 < 40."""
 
 
 @dataclass(frozen=True)
 class MeanSquaredError:
-    """C(F) = (1/N) |F - Y|_F^2;  C*(G) = <G, Y> + (N/4) |G|_F^2."""
+    """c(F) = |F - Y|^2;  c*(G) = <G, Y> + |G|^2 / 4."""
 
     name: str = "mse"
 
-    def value(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks"]:
-        return (F - Y).square().sum(dim=(-2, -1)) / len(Y)
+    def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
+        return (F - Y).square().sum(dim=-1)
 
-    def gradient(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
-        return (2.0 / len(Y)) * (F - Y)
+    def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
+        return 2.0 * (F - Y)
 
-    def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
-        return (G * Y).sum() + len(Y) / 4.0 * G.square().sum()
+    def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
+        return torch.full_like(F, 2.0)
+
+    def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        return (G * Y).sum(dim=-1) + G.square().sum(dim=-1) / 4.0
+
+    def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        return (G.shape[1] + 8) * ROUNDING * ((G * Y).abs() + G.square() / 4.0).sum(dim=-1)
+
+    def scaled(self, t: float) -> Loss:
+        return self
 
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """C(F) = (1/N) sum_i [ log sum_c exp F_ic - Y_i . F_i ] for rows of Y in the simplex.
+    """c(F) = log sum_c exp F_c - Y . F for a point Y of the simplex.
 
-    C*(G) = (1/N) sum_i p_i . log p_i with p = Y + N G, when every row of p lies in the simplex, else +infinity.
-    Targets may be soft (any rows of the simplex); one-hot rows give the usual mean cross-entropy.
+    c*(G) = p . log p with p = Y + G, when p lies in the simplex, else +infinity.
+    Targets may be soft (any rows of the simplex); one-hot rows give the usual cross-entropy.
     """
 
     name: str = "cross_entropy"
     domain_tolerance: float = 1e-12
 
-    def value(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks"]:
+    def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
         # log sum exp F - Y . F is the difference of large numbers where a class is certain.
         margins = F - (F * Y).sum(dim=-1, keepdim=True)
         top, winner = margins.max(dim=-1, keepdim=True)
         others = torch.exp(margins - top).scatter(-1, winner, 0.0)
-        return (top[..., 0] + torch.log1p(others.sum(dim=-1))).mean(dim=-1)
+        return top[..., 0] + torch.log1p(others.sum(dim=-1))
 
-    def gradient(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
+    def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
         off = torch.softmax(F, dim=-1) - Y
         # The rows sum to 0: so p - 1 of a certain class keeps its digits.
         winner = F.argmax(dim=-1, keepdim=True)
         others = off.scatter(-1, winner, 0.0)
-        return others.scatter(-1, winner, -others.sum(dim=-1, keepdim=True)) / len(Y)
+        return others.scatter(-1, winner, -others.sum(dim=-1, keepdim=True))
 
-    def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
-        p = Y + len(Y) * G
-        off = (p.sum(dim=1) - 1.0).abs().max()
-        if p.min() < -self.domain_tolerance or off > self.domain_tolerance * p.shape[1]:
-            return torch.full((), math.inf, dtype=G.dtype, device=G.device)
-        return torch.special.xlogy(p.clamp_min(0.0), p.clamp_min(0.0)).sum() / len(Y)
+    def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
+        """2 p_c (1 - p_c): the row sums of the absolute values of diag(p) - p p^T (Gershgorin)."""
+        p = torch.softmax(F, dim=-1)
+        return 2.0 * p * (1.0 - p)
+
+    def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        p = Y + G
+        off = (p.sum(dim=1) - 1.0).abs()
+        outside = (p.amin(dim=1) < -self.domain_tolerance) | (off > self.domain_tolerance * p.shape[1])
+        entropy = torch.special.xlogy(p.clamp_min(0.0), p.clamp_min(0.0)).sum(dim=1)
+        return torch.where(outside, math.inf, entropy)
+
+    def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        """Infinite: p adds up to 1 within rounding only, which dual.py repairs on its own."""
+        return torch.full_like(G[:, 0], math.inf)
+
+
+@dataclass(frozen=True)
+class Huber:
+    """c(F) = sum_c H(F_c - Y_c), H(r) = r^2 / 2 for |r| <= delta and delta |r| - delta^2 / 2 beyond.
+
+    c*(G) = <G, Y> + |G|^2 / 2 where no |G_c| is above delta, else +infinity. As torch.nn.HuberLoss, but the sum over
+    the columns, not their mean.
+
+    Source: Huber, Robust estimation of a location parameter (1964).
+    """
+
+    delta: float = 1.0
+
+    @property
+    def name(self) -> str:
+        return "huber" if self.delta == 1.0 else f"huber:{self.delta!r}"
+
+    def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
+        rest = (F - Y).abs()
+        inside = rest.clamp_max(self.delta)
+        return (inside * (rest - 0.5 * inside)).sum(dim=-1)
+
+    def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
+        return (F - Y).clamp(-self.delta, self.delta)
+
+    def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
+        """min(1, delta / |r|): the quadratic with it that touches H at r lies above H."""
+        return self.delta / (F - Y).abs().clamp_min(self.delta)
+
+    def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        outside = G.abs().amax(dim=-1) > self.delta
+        return torch.where(outside, math.inf, (G * Y).sum(dim=-1) + 0.5 * G.square().sum(dim=-1))
+
+    def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        return (G.shape[1] + 8) * ROUNDING * ((G * Y).abs() + G.square()).sum(dim=-1)
+
+    def scaled(self, t: float) -> Loss:
+        return Huber(self.delta / t)
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """c(F) = log(1 + exp(-y F)) for one output and y = -1 or 1.
+
+    c*(G) = p log p + (1 - p) log(1 - p) with p = -y G in [0, 1], else +infinity.
+    """
+
+    name: str = "logistic"
+
+    def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
+        return torch.nn.functional.softplus(-Y * F, threshold=1e3).sum(dim=-1)
+
+    def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
+        return -Y * torch.sigmoid(-Y * F)
+
+    def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
+        return torch.sigmoid(F) * torch.sigmoid(-F)
+
+    def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        p = (-Y * G)[:, 0]
+        inside = p.clamp(0.0, 1.0)
+        entropy = torch.special.xlogy(inside, inside) + torch.special.xlog1py(1.0 - inside, -inside)
+        return torch.where(p == inside, entropy, math.inf)
+
+    def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        return torch.full_like(G[:, 0], 2.0 * ENTROPY)
 
 
 @dataclass(frozen=True)
 class Interpolation:
-    """C(F) = 0 if F = Y, else +infinity: the representation cost itself.  C*(G) = <G, Y>.
+    """c(F) = 0 if F = Y, else +infinity: the representation cost itself.  c*(G) = <G, Y>.
 
-    Equality is judged by nobody: `value` is 0, and the residual max |F - Y| is reported beside the cost.
+    Equality is judged by nobody: `values` are 0, and the residual max |F - Y| is reported beside the cost.
     """
 
     name: str = "interpolate"
 
-    def value(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks"]:
-        return F.new_zeros(F.shape[:-2])
+    def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
+        return F.new_zeros(F.shape[:-1])
 
-    def gradient(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
+    def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
         raise ProblemError("The loss 'interpolate' has no gradient; use its multiplier Lambda, or the loss mse.")
 
-    def conjugate(self, G: Outputs, Y: Targets) -> Float[Tensor, ""]:
-        return (G * Y).sum()
+    def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
+        raise ProblemError("The loss 'interpolate' has no curvature; use the loss mse.")
+
+    def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        return (G * Y).sum(dim=-1)
+
+    def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
+        return (G.shape[1] + 8) * ROUNDING * (G * Y).abs().sum(dim=-1)
+
+    def scaled(self, t: float) -> Loss:
+        return self
 
 
-LOSSES: dict[str, Loss] = {loss.name: loss for loss in (MeanSquaredError(), CrossEntropy(), Interpolation())}
+LOSSES: dict[str, Loss] = {
+    loss.name: loss for loss in (MeanSquaredError(), CrossEntropy(), Interpolation(), Huber(), Logistic())
+}
 
 
 def parse_loss(name: str | Loss) -> Loss:
-    """Read mse, cross_entropy or interpolate.
+    """Read mse, cross_entropy, interpolate, huber, huber:D with the threshold D > 0, or logistic.
 
     Raises:
-        ProblemError: for any other name.
+        ProblemError: for any other name, or a loss of one's own that is called like one of these.
     """
     if isinstance(name, Loss):
-        return name
+        own = name.name not in LOSSES and not name.name.startswith("huber:")
+        if own or type(name) in map(type, LOSSES.values()):
+            return name
+        raise ProblemError(f"A loss of one's own is called {shown(name.name)}, like one of covopt's; rename it.")
+    if isinstance(name, str) and name.startswith("huber:"):
+        return Huber(_threshold(name))
     if name not in LOSSES:
-        raise ProblemError(f"The loss {shown(name)} is unknown; use one of {', '.join(LOSSES)}.")
+        raise ProblemError(f"The loss {shown(name)} is unknown; use one of {', '.join(LOSSES)}, or huber:D with D > 0.")
     return LOSSES[name]
+
+
+def _threshold(name: str) -> float:
+    """D of huber:D."""
+    try:
+        delta = float(name.removeprefix("huber:"))
+    except ValueError:
+        delta = math.nan
+    if not SMALLEST_THRESHOLD <= delta <= 1.0 / SMALLEST_THRESHOLD:
+        raise ProblemError(
+            f"The loss {shown(name)} has no threshold that float64 computes with; give huber:D with D from"
+            f" {SMALLEST_THRESHOLD:g} to {1.0 / SMALLEST_THRESHOLD:g}."
+        )
+    return delta
+
+
+def mean_loss(loss: Loss, F: ManyOutputs, Y: Targets, weight: Weight) -> Float[Tensor, "*networks"]:
+    """(1/N) sum_i w_i c(F_i, Y_i) over these rows, one number for each network."""
+    values = loss.values(F, Y)
+    return (values if weight is None else weight * values).mean(dim=-1)
+
+
+def mean_gradient(loss: Loss, F: ManyOutputs, Y: Targets, weight: Weight) -> ManyOutputs:
+    """The gradient of `mean_loss`, the shape of F."""
+    gradients = loss.gradients(F, Y)
+    return gradients / len(Y) if weight is None else gradients * (weight / len(Y))[:, None]

@@ -96,7 +96,7 @@ def factors(problem: Problem, weights: Weights) -> list[tuple[Float[Tensor, "N _
         ProblemError: for `interpolate`, which has no gradient, or where float64 does not hold it.
     """
     Z = preactivations(problem, weights)
-    deltas = pulled_back(problem, weights, Z, problem.loss.gradient(Z[-1], problem.Y))
+    deltas = pulled_back(problem, weights, Z, problem.gradient_at(Z[-1]))
     found = list(zip(deltas, inputs_from(problem, Z), strict=True))
     if not all(bool(each.isfinite().all()) for pair in found for each in pair):
         raise ProblemError("The network's gradient on these data is not finite; check its weights and the scale of X.")

@@ -8,13 +8,13 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from covopt.errors import ProblemError, shown
+from covopt.errors import ProblemError, counted, shown
 from covopt.io.arrays import LARGEST
 from covopt.model.activation import Activation
-from covopt.model.loss import LOSSES, Loss, parse_loss
+from covopt.model.loss import LOSSES, Logistic, Loss, ManyOutputs, Weight, mean_gradient, mean_loss, parse_loss
 
 DEEPEST = 1000
 """The largest depth."""
@@ -25,6 +25,9 @@ FITS, FITS_DEEP = 1e-10, 1e-7
 """An exact fit misses the targets by no more than this, relative to the largest: for two layers, and for more, where
 descents compare values, which do not resolve a misfit below about 1e-8. It is one number for what is feasible, for the
 networks that count and for the bounds on them: data that float64 cannot tell apart have no other sound meaning."""
+
+LIGHTEST = 1e-12
+"""The smallest positive weight of a sample, relative to the largest: below, its loss is lost in the rounding of C."""
 
 AS_WELL = 1e-12
 """A changed network fits as well as before if its misfit is below this, relative to the largest target."""
@@ -47,6 +50,8 @@ class Problem:
         fits: the misfit of a network that counts as an exact fit, relative to the largest target.
         taper: layer l appends beta taper^l 1 to its outputs, l = 0 ... L - 1. It is 1 in every question that a user
             asks, and another number in other units (units.py).
+        weight: of the samples, positive and of mean 1 (N,); None where all are equal, and for `interpolate`, which
+            they do not change.
     """
 
     X: Float[Tensor, "N n0"]
@@ -58,11 +63,56 @@ class Problem:
     activation: Activation
     fits: float = FITS
     taper: float = 1.0
+    weight: Weight = None
 
     @property
     def samples(self) -> int:
         """N."""
         return self.X.shape[0]
+
+    @cached_property
+    def shares(self) -> Float[Tensor, " N"]:
+        """q_i = w_i / N, what of C the loss of sample i is: C(F) = sum_i q_i c(F_i, Y_i); in float64, for proofs."""
+        return 1.0 / self.inverse_shares
+
+    @cached_property
+    def inverse_shares(self) -> Float[Tensor, " N"]:
+        """1 / q_i, N without weights; in float64."""
+        weight = self.Y.new_ones(self.samples) if self.weight is None else self.weight
+        return self.samples / weight.double()
+
+    def loss_at(self, F: ManyOutputs) -> Float[Tensor, "*networks"]:
+        """C(F), one number for each network."""
+        return mean_loss(self.loss, F, self.Y, self.weight)
+
+    def gradient_at(self, F: ManyOutputs) -> ManyOutputs:
+        """grad C(F), the shape of F."""
+        return mean_gradient(self.loss, F, self.Y, self.weight)
+
+    def conjugate_at(self, G: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
+        """C*(G) = sum_i q_i c*(G_i / q_i); infinite outside its domain."""
+        return (self.shares * self.loss.conjugates(G * self.inverse_shares[:, None], self.Y)).sum()
+
+    def on(self, rows: Int[Tensor, " n"]) -> Problem:
+        """The same question of some of the samples, with their weights as they are."""
+        weight = None if self.weight is None else self.weight[rows]
+        return replace(self, X=self.X[rows], Y=self.Y[rows], weight=weight)
+
+    def to(self, where: torch.dtype | torch.device) -> Problem:
+        """The same question about data of another dtype or on another device."""
+        weight = None if self.weight is None else self.weight.to(where)
+        return replace(self, X=self.X.to(where), Y=self.Y.to(where), weight=weight)
+
+    def weighted(self, A: Float[Tensor, "k n"], rows: Int[Tensor, " k"] | None = None) -> Float[Tensor, "k n"]:
+        """The rows of A times w_i^(1/2), A those of all samples or of these `rows`: then mse is |F - Y|^2 / N."""
+        if self.weight is None:
+            return A
+        weight = self.weight if rows is None else self.weight[rows]
+        return weight.to(A).sqrt()[:, None] * A
+
+    def mean(self, A: Float[Tensor, "N n"]) -> Float[Tensor, " n"]:
+        """sum_i w_i A_i / sum_i w_i."""
+        return A.mean(dim=0) if self.weight is None else (self.weight.to(A) @ A) / self.weight.to(A).sum()
 
     @property
     def interpolates(self) -> bool:
@@ -71,7 +121,7 @@ class Problem:
 
     def double(self) -> Problem:
         """The same question about data in float64."""
-        return replace(self, X=self.X.double(), Y=self.Y.double())
+        return self.to(torch.float64)
 
     def bias(self, layer: int) -> float:
         """The entries of the bias column of Zs_l, l = `layer` = 0 ... L - 1."""
@@ -109,7 +159,7 @@ class Problem:
         over all networks whose misfit is allowed, eps for an entry: C* is then <G, Y> + eps |G|_1.
         """
         bias = self.lam * self.bias(1) ** 2 * Lambda.sum(dim=0).square().sum()
-        value = -self.loss.conjugate(-2.0 * self.lam * Lambda, self.Y) - bias
+        value = -self.conjugate_at(-2.0 * self.lam * Lambda) - bias
         return value - 2.0 * self.lam * self.allowed_misfit * Lambda.abs().sum() if self.interpolates else value
 
 
@@ -128,6 +178,7 @@ def make_problem(
     bias: float = 1.0,
     activation: str | Activation = "relu",
     device: str | torch.device | None = None,
+    sample_weight: object = None,
 ) -> Problem:
     """Check the data and the options, and make a `Problem` of them.
 
@@ -135,11 +186,14 @@ def make_problem(
         X: inputs (N, n_0), NumPy or torch; anything `numpy.asarray` reads.
         Y: targets (N, n_L) or (N,).
         lam: strength of the penalty; None asks for the representation cost.
-        loss: mse, cross_entropy or interpolate; None means interpolate without lam and mse with it.
+        loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate, or a `Loss` of one's own; None means
+            interpolate without lam and mse with it.
         depth: L >= 2.
         bias: beta >= 0.
         activation: relu, leaky:A or linear.
         device: where to compute; None follows X (the CPU for NumPy arrays).
+        sample_weight: s_i >= 0 (N,), of any scale: the losses are sum_i s_i c(F_i, Y_i) / sum_i s_i. Rows of weight 0
+            are left out, here and now; None: all are equal.
 
     Raises:
         ProblemError: one sentence for each thing that is wrong.
@@ -150,10 +204,16 @@ def make_problem(
         raise ProblemError(
             f"X has {len(inputs)} rows and Y has {len(targets)}; give one row of targets for each row of inputs."
         )
+    weight = _weight(sample_weight, inputs)
+    if weight is not None and not bool((weight > 0).all()):
+        kept = weight > 0
+        inputs, targets, weight = inputs[kept], targets[kept], weight[kept]
     chosen = parse_loss(loss if loss is not None else ("interpolate" if lam is None else "mse"))
     if chosen.name == "cross_entropy":
         _check_simplex(targets)
         targets = targets / targets.sum(dim=1, keepdim=True)
+    if chosen.name == Logistic.name:
+        targets = _signs(targets)
     return Problem(
         X=inputs,
         Y=targets,
@@ -163,6 +223,7 @@ def make_problem(
         beta=_amount_of_bias(bias),
         activation=Activation.parse(activation),
         fits=FITS if depth == 2 else FITS_DEEP,
+        weight=None if weight is None or chosen.name == "interpolate" else _of_mean_one(weight),
     )
 
 
@@ -222,6 +283,43 @@ def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
     return tensor.clone() if isinstance(values, Tensor) else tensor
 
 
+def _weight(values: object, like: Tensor) -> Float[Tensor, " N"] | None:
+    """Weights s_i >= 0, one for each row of `like`, not all zero."""
+    if values is None:
+        return None
+    matrix = as_matrix(values, "sample_weight", like.device).to(like.dtype)
+    if matrix.shape != (len(like), 1):
+        raise ProblemError(
+            f"sample_weight holds {matrix.numel()} numbers; give one number for each of the"
+            f" {counted(len(like), 'row')} of X."
+        )
+    weight = matrix[:, 0]
+    if float(weight.min()) < 0.0:
+        row = int(weight.argmin())
+        raise ProblemError(f"sample_weight is {float(weight[row]):g} at row {row}; give weights of at least 0.")
+    if not bool(weight.any()):
+        raise ProblemError("sample_weight is 0 for all rows; give at least one row a positive weight.")
+    least = float(weight[weight > 0].min())
+    if least < LIGHTEST * float(weight.max()):
+        raise ProblemError(
+            f"sample_weight has {least:g} beside {float(weight.max()):g}; give positive weights of at least"
+            f" {LIGHTEST:g} of the largest, or 0 to leave a row out."
+        )
+    return weight
+
+
+def _of_mean_one(weight: Float[Tensor, " N"]) -> Float[Tensor, " N"] | None:
+    """Positive weights times a number, so that their mean is 1; None for equal ones.
+
+    Weights whose mean is 1 already stay as they are, to the last digit: stored ones are read again.
+    """
+    if bool((weight == weight[0]).all()):
+        return None
+    mean = float((weight / weight.max()).mean()) * float(weight.max())
+    close = 64 * torch.finfo(weight.dtype).eps
+    return weight if abs(mean - 1.0) <= close else weight / mean
+
+
 def _check_real(values: object, name: str) -> None:
     """Refuse what NumPy would make float64 of by leaving something out: masks, imaginary parts, texts and times."""
     for part in values if isinstance(values, (list, tuple)) else [values]:
@@ -242,6 +340,21 @@ def _check_simplex(Y: Tensor) -> None:
             f"The loss cross_entropy needs classes or rows of probabilities, but row {int(bad[0, 0])} of Y is neither;"
             " give one-hot rows, or use the loss mse."
         )
+
+
+def _signs(Y: Tensor) -> Float[Tensor, "N 1"]:
+    """-1 and 1 for the two classes: of 0 and 1, of -1 and 1, or of one-hot rows, the second column being 1."""
+    ones, zeros = Y == 1.0, Y == 0.0
+    if Y.shape[1] == 1 and bool((ones | zeros).all()):
+        return 2.0 * Y - 1.0
+    if Y.shape[1] == 2 and bool((ones | zeros).all()) and bool((ones.sum(dim=1) == 1).all()):
+        return Y[:, 1:] - Y[:, :1]
+    if Y.shape[1] == 1 and bool((ones | (Y == -1.0)).all()):
+        return Y
+    raise ProblemError(
+        "The loss logistic needs two classes: one column of 0 and 1 or of -1 and 1, or one-hot rows of two; give such"
+        " targets, or use the loss cross_entropy."
+    )
 
 
 def _strength(lam: object, loss: Loss) -> float:

@@ -94,7 +94,7 @@ def functional_ranks(problem: Problem, weights: Weights, rise: float = RISE) -> 
         ProblemError: C is not finite.
     """
     Z = preactivations(problem, weights)
-    allowed = (1.0 + rise) * float(problem.loss.value(Z[-1], problem.Y))
+    allowed = (1.0 + rise) * float(problem.loss_at(Z[-1]))
     if not math.isfinite(allowed):
         raise ProblemError("The network's loss on these data is not finite; check its weights and the scale of X.")
     inputs = inputs_from(problem, Z)
@@ -112,7 +112,7 @@ def _functional_rank(problem: Problem, weights: Weights, layer: int, Zs: Float[T
         if problem.interpolates:
             enough = problem.allows(float((F - problem.Y).abs().max()))
         else:
-            enough = float(problem.loss.value(F, problem.Y)) <= allowed
+            enough = float(problem.loss_at(F)) <= allowed
         if enough:
             return r
     return most

@@ -3,7 +3,8 @@
 With V = df/dW, one row for each sample and output, the Gauss-Newton matrix of C(f(W)) is V^T H V, H the second
 derivative of C in the outputs. With H = R R^T it has the non-zero eigenvalues of R^T Theta R, Theta = V V^T the neural
 tangent kernel, and Theta v is one pass down and one pass up the layers. mse has H = (2 / N) I; cross_entropy, for a
-sample with the probabilities p, H = (diag(p) - p p^T) / N and R = (diag(sqrt p) - p sqrt(p)^T) / sqrt N.
+sample with the probabilities p, H = (diag(p) - p p^T) / N and R = (diag(sqrt p) - p sqrt(p)^T) / sqrt N; with weights
+the rows of R are those times w^(1/2).
 
 Source: Lanczos' method with full reorthogonalisation: Golub, Van Loan, Matrix Computations, 10.3.
 """
@@ -48,10 +49,11 @@ def sharpness(problem: Problem, weights: Weights, passage: Passage) -> float | N
     if problem.loss.name == "cross_entropy":
         p = torch.softmax(passage.Z[-1].plain(), dim=1)
         root = p.sqrt()
-        value = _largest(lambda v: _root_times(p, root, theta(_transposed_root_times(p, root, v))), p)
+        weighed = problem.weighted
+        value = _largest(lambda v: weighed(_root_times(p, root, theta(_transposed_root_times(p, root, weighed(v))))), p)
         log_unit -= math.log(problem.samples)
     else:
-        value = _largest(theta, passage.Z[-1].values)
+        value = _largest(lambda v: problem.weighted(theta(problem.weighted(v))), passage.Z[-1].values)
         log_unit += math.log(2.0 / problem.samples)
     if log_unit == -math.inf:
         return 0.0

@@ -38,7 +38,7 @@ def duals(
     if Lambda is None:
         if problem.interpolates:
             raise ProblemError("The loss interpolate has no gradient; give its multiplier Lambda, or use mse.")
-        Lambda = problem.loss.gradient(Z[-1], problem.Y) / (-2.0 * problem.lam)
+        Lambda = problem.gradient_at(Z[-1]) / (-2.0 * problem.lam)
     return pulled_back(problem, weights, Z, Lambda)
 
 

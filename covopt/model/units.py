@@ -4,7 +4,9 @@ sigma is homogeneous, so every question is another one in disguise. With X = s X
 W_l = c W'_l, the layers are Z_l = s c^l Z'_l, if the bias column of Zs_l shrinks along, from beta to beta / (s c^l):
 
     mse:            L(W) = t^2 L'(W'),  lam' = lam c^2 / t^2,
+    huber:          the same, and the threshold is D' = D / t,
     cross_entropy:  L(W) = L'(W'),      lam' = lam c^2 and t = 1, since the outputs have a scale of their own,
+                    and so for logistic and losses of one's own,
     interpolate:    |W|^2 = c^2 |W'|^2,
 
 and for L = 2 the dual points are Lambda = Lambda' / s. So lam, the inputs and the targets together are one strength,
@@ -24,6 +26,7 @@ from torch import Tensor
 
 from covopt.errors import ProblemError
 from covopt.loop import Progress
+from covopt.model.loss import Scalable
 from covopt.model.problem import Problem
 
 FAINT = 1e-3
@@ -53,13 +56,14 @@ class Units:
     def of(problem: Problem) -> Units:
         """The units in which the problem's largest input and largest target are between 1 and 2."""
         s = _power(max(_largest(problem.X), FAINT * problem.beta))
-        t = 1.0 if problem.loss.name == "cross_entropy" else _power(_largest(problem.Y))
+        t = _power(_largest(problem.Y)) if isinstance(problem.loss, Scalable) else 1.0
         c = 2.0 ** ((math.log2(t) - math.log2(s)) / problem.depth)
         cost = c * c if problem.interpolates else t * t
         scaled = replace(
             problem,
             X=problem.X if s == 1.0 else problem.X / s,
             Y=problem.Y if t == 1.0 else problem.Y / t,
+            loss=problem.loss.scaled(t) if isinstance(problem.loss, Scalable) else problem.loss,
             lam=1.0 if problem.interpolates else problem.lam * (c / t) ** 2,
             beta=problem.beta / s,
             taper=problem.taper / c,
@@ -94,8 +98,8 @@ def at_depth(problem: Problem, depth: int) -> Problem:
 
 
 def check_strength(problem: Problem) -> None:
-    """Raise a ProblemError for mse where what lam asks for is lost in the rounding of the fit, eps^2 |Y|^2."""
-    if problem.loss.name != "mse":
+    """Raise a ProblemError where what lam asks for is lost in the rounding of the fit, eps^2 |Y|^2 for mse."""
+    if problem.interpolates or not isinstance(problem.loss, Scalable):
         return
     strength = Units.of(problem).problem.lam
     if strength < LOST:

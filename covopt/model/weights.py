@@ -110,14 +110,14 @@ def objective(problem: Problem, weights: Weights) -> Float[Tensor, ""]:
     """L(W) = C(Z_L) + lam sum_l |W_l|_F^2, differentiable in the weights."""
     F = preactivations(problem, weights)[-1]
     norm = torch.stack([W.square().sum() for W in weights]).sum()
-    return problem.loss.value(F, problem.Y) + problem.lam * norm
+    return problem.loss_at(F) + problem.lam * norm
 
 
 def evaluate(problem: Problem, weights: Weights, chunk: int = 8192) -> Cost:
     """The cost and its parts, recomputed from the weights alone, the samples taken `chunk` at a time."""
     check_weights(problem, weights)
     F = torch.cat([outputs(problem, weights, rows) for rows in problem.X.split(chunk)])
-    fit = float(problem.loss.value(F, problem.Y))
+    fit = float(problem.loss_at(F))
     norm = float(sum(W.square().sum() for W in weights))
     residual = float((F - problem.Y).abs().max())
     return Cost(fit=fit, norm=norm, total=fit + problem.lam * norm, residual=residual)
@@ -139,9 +139,15 @@ def rounding_of(problem: Problem, weights: Weights) -> float:
     off = terms * ROUNDING * (magnitudes @ weights[-1].abs().T)
     if problem.loss.name == "mse":
         missed = (preactivations(problem, weights)[-1] - problem.Y).abs()
-        moved = float((off * (2.0 * missed + off)).sum()) / problem.samples
-    else:  # the cross-entropy of a sample changes by at most twice the largest change of its outputs
-        moved = 0.0 if problem.interpolates else 2.0 * float(off.max())
+        moved = float(problem.shares.to(off) @ (off * (2.0 * missed + off)).sum(dim=1))
+    elif problem.loss.name == "cross_entropy":  # of a sample: at most twice the largest change of its outputs
+        moved = 2.0 * float(off.max())
+    elif problem.interpolates:
+        moved = 0.0
+    else:  # convex: nowhere near does it rise more than along its slopes
+        F = preactivations(problem, weights)[-1]
+        moved = float(problem.loss_at(F + off * torch.where(problem.gradient_at(F) < 0.0, -1.0, 1.0)))
+        moved = max(0.0, moved - float(problem.loss_at(F)))
     return moved + (problem.Y.numel() + sum(W.numel() for W in weights) + 8) * ROUNDING * total
 
 
@@ -152,6 +158,6 @@ def gradient(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
         ProblemError: for `interpolate`, which has no gradient.
     """
     Z = preactivations(problem, weights)
-    M = pulled_back(problem, weights, Z, problem.loss.gradient(Z[-1], problem.Y))
+    M = pulled_back(problem, weights, Z, problem.gradient_at(Z[-1]))
     layers = zip(weights, M, inputs_from(problem, Z), strict=True)
     return [m.T @ Zs + 2.0 * problem.lam * W for W, m, Zs in layers]

@@ -35,7 +35,7 @@ def asked(s: Mapping[str, object], origin: Origin) -> Pairs:
     ]
     return [
         ("data", str(s["data"] or "given in Python")),
-        ("samples", str(s["rows"])),
+        ("samples", f"{s['rows']}{', weighted' if s.get('weighted') else ''}"),
         *names,
         ("scale", str(s["scale"] or "none")),
         ("loss", str(s["loss"])),
@@ -85,10 +85,16 @@ def check(directory: str | Path) -> str:
     return shlex.join(["covopt", "verify", str(directory)])
 
 
+def weights_in_python(s: Mapping[str, object]) -> list[str]:
+    """The argument of a call that gives the rows their stored weights, where they have some."""
+    return ["sample_weight=data.weights"] if s.get("weighted") else []
+
+
 def in_python(s: Mapping[str, object], run: str, call: str = "solve", network: str | None = None) -> str:
     """The call that repeats a run with the data that it stored, and the network's file where it takes one."""
     options = [f"{key}={s[key]!r}" for key in REPEATED if key not in OTHERS[call] and s[key] is not None]
     given = [] if network is None else [repr(network)]
+    options += weights_in_python(s)
     arguments = ", ".join([*given, "data.X", "data.Y", *options])
     return f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\ncovopt.{call}({arguments})"
 

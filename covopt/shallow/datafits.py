@@ -2,13 +2,15 @@
 
 The master (master.py) minimises sum_i |F_i - T_i|^2 / mu_i + the cost of the neurons, in units of lam:
 
-* mse: mu_i = N lam and T = Y, exactly.
+* mse: mu_i = lam / q_i (N lam without weights) and T = Y, exactly.
 * interpolate: the augmented Lagrangian, T = Y + mu Lambda_prev; F = Y holds in the limit (Rockafellar 1976: the
   proximal-point method on the dual). The answer is repaired to F = Y exactly.
-* mse with so small a lam that Y - F = N lam Lambda would be lost in rounding: the same with larger mu and
-  T = Y + (mu - N lam) Lambda_prev, whose limit is F = Y - N lam Lambda. The answer gets the best outputs for N lam.
-* cross_entropy: a quadratic model at F with each sample's own curvature rho_i, mu_i = 2 lam / rho_i and
-  T = F - grad / rho; raised until the true objective falls (a proximal Newton method).
+* mse with so small a lam that Y - F = N lam Lambda would be lost in rounding: the same with mu / w_i, mu larger, and
+  T = Y + (mu - N lam) Lambda_prev / w, whose limit is F = Y - N lam Lambda / w. The answer gets the best outputs for
+  N lam.
+* cross_entropy and every other loss: a quadratic model at F with each sample's own curvature rho_i, the largest of its
+  outputs', mu_i = 2 lam / rho_i and T = F - grad / rho; raised until the true objective falls (a proximal Newton
+  method).
 """
 
 from __future__ import annotations
@@ -21,11 +23,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError
 from covopt.linalg.psd import RankRule, thin
 from covopt.model.problem import Problem
 from covopt.shallow.master import Master, Mixture
-from covopt.shallow.softmax_newton import refine
+from covopt.shallow.newton import hessians, refine
 
 LOST_DIGITS = 1e-9
 """Below this part of `largest_mu`, mu = N lam leaves less than half of the digits of Lambda = (Y - F) / mu."""
@@ -79,7 +80,7 @@ class Datafit(Protocol):
         ...
 
     def squares(self) -> tuple[Float[Tensor, "N m"], float] | None:
-        """T and mu of that loss where it is least squares with one mu for all samples."""
+        """T and mu of that loss where it is least squares with mu_i = mu / w_i."""
         ...
 
     def smooth(self, F: Float[Tensor, "N m"]) -> tuple[Float[Tensor, ""], Float[Tensor, "N m"]]:
@@ -106,7 +107,7 @@ class LeastSquaresDatafit:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._mu = problem.Y.new_full((problem.samples,), problem.samples * problem.lam)
+        self._mu = _mu(problem, problem.samples * problem.lam)
 
     def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
         return Master(Phi, self._problem.Y, self._mu, self._problem.bias(1)).solve(eta, tolerance, stop)
@@ -122,7 +123,7 @@ class LeastSquaresDatafit:
         return _squares(F, self._problem.Y, self._mu)
 
     def curvature(self, F: Tensor) -> float:
-        return 1.0 / float(self._mu[0])
+        return float(self._mu.reciprocal().mean())
 
     def update(self, F: Tensor, mixture: Mixture) -> None:
         """Nothing to remember."""
@@ -145,16 +146,17 @@ class MultiplierDatafit:
         if problem.interpolates:
             self._least = LEAST_MU * self._first
         self._close = problem.interpolates
-        self._mu, self._multiplier, self._residual = self._first, torch.zeros_like(problem.Y), torch.inf
-        self._targets, self._weights = problem.Y, problem.Y.new_full((problem.samples,), self._mu)
+        self._mu = self._used = self._first
+        self._multiplier, self._residual = torch.zeros_like(problem.Y), torch.inf
+        self._targets, self._weights = problem.Y, _mu(problem, self._mu)
 
     def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
         problem = self._problem
-        self._targets = problem.Y + (self._mu - self._last) * self._multiplier
-        self._weights = problem.Y.new_full((problem.samples,), self._mu)
+        self._targets = problem.Y + _mu(problem, self._mu - self._last)[:, None] * self._multiplier
+        self._used, self._weights = self._mu, _mu(problem, self._mu)
         mixture = Master(Phi, self._targets, self._weights, problem.bias(1)).solve(eta, tolerance, stop)
         F = mixture_outputs(Phi, mixture.outputs, mixture.bias, problem.bias(1))
-        residual = float((F - problem.Y + self._last * mixture.Lambda).norm())
+        residual = float((F - problem.Y + _mu(problem, self._last)[:, None] * mixture.Lambda).norm())
         if not problem.interpolates:
             self._close = float((F - problem.Y).norm()) <= CLOSE * self._size
         if not self._close:
@@ -166,7 +168,7 @@ class MultiplierDatafit:
 
     @property
     def settled(self) -> bool:
-        return self._close or float(self._weights[0]) <= self._least
+        return self._close or self._used <= self._least
 
     def update_multiplier(self, Lambda: Tensor, maximum: float) -> None:
         """The multiplier moves to the last dual point when the oracle finds the dictionary rich enough."""
@@ -174,13 +176,13 @@ class MultiplierDatafit:
             self._multiplier = Lambda
 
     def squares(self) -> tuple[Tensor, float]:
-        return self._targets, float(self._weights[0])
+        return self._targets, self._used
 
     def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
         return _squares(F, self._targets, self._weights)
 
     def curvature(self, F: Tensor) -> float:
-        return 1.0 / float(self._weights[0])
+        return float(self._weights.reciprocal().mean())
 
     def update(self, F: Tensor, mixture: Mixture) -> None:
         self._residual = float((F - self._problem.Y).norm())
@@ -188,15 +190,15 @@ class MultiplierDatafit:
     def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor] | None:
         """min sum |v_k|^2 / eta_k + |b|^2 with F = Y: V = eta^{1/2} (Phi eta^{1/2})^+ Y, through a thin factor.
 
-        For mse + |F - Y|^2 / (N lam) instead of F = Y, which makes the pseudo-inverse a ridge regression.
+        For mse + sum_i w_i |F_i - Y_i|^2 / (N lam) instead of F = Y, which makes the pseudo-inverse a ridge regression.
         """
         problem, alive = self._problem, mixture.eta > 0
         if problem.interpolates and self._residual > 0.1 * self._size:
             return None
         root = mixture.eta[alive].sqrt()
         bias = Phi.new_full((len(Phi), 1), problem.bias(1))
-        factor = thin(torch.cat([Phi[:, alive] * root, bias], dim=1), RankRule(tikhonov=self._last))
-        scaled = factor.solve(problem.Y)
+        P = problem.weighted(torch.cat([Phi[:, alive] * root, bias], dim=1))
+        scaled = thin(P, RankRule(tikhonov=self._last)).solve(problem.weighted(problem.Y))
         outputs = torch.zeros_like(mixture.outputs)
         outputs[alive] = root[:, None] * scaled[:-1]
         F = mixture_outputs(Phi, outputs, scaled[-1], problem.bias(1))
@@ -205,8 +207,8 @@ class MultiplierDatafit:
         return outputs, scaled[-1]
 
 
-class CrossEntropyDatafit:
-    """cross_entropy: quadratic models at the current outputs."""
+class ConvexDatafit:
+    """cross_entropy, huber, logistic and losses of one's own: quadratic models at the current outputs."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -235,7 +237,7 @@ class CrossEntropyDatafit:
                 break
         kept = best or mixture
         assert kept is not None
-        return replace(kept, Lambda=-problem.loss.gradient(self._F, problem.Y) / (2.0 * problem.lam))
+        return replace(kept, Lambda=-problem.gradient_at(self._F) / (2.0 * problem.lam))
 
     @property
     def settled(self) -> bool:
@@ -246,12 +248,12 @@ class CrossEntropyDatafit:
 
     def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
         problem = self._problem
-        return problem.loss.value(F, problem.Y) / problem.lam, problem.loss.gradient(F, problem.Y) / problem.lam
+        return problem.loss_at(F) / problem.lam, problem.gradient_at(F) / problem.lam
 
     def curvature(self, F: Tensor) -> float:
-        """The Hessian's diagonal is p (1 - p) / (N lam)."""
-        p = torch.softmax(F, dim=1)
-        return float((p * (1.0 - p)).mean()) / (2.0 * self._problem.samples * self._problem.lam)
+        problem = self._problem
+        diagonal = hessians(problem, F).diagonal(dim1=1, dim2=2)
+        return float(diagonal.mean()) / (2.0 * problem.lam)
 
     def update(self, F: Tensor, mixture: Mixture) -> None:
         self._F, self._cost = F, self._objective(F, mixture)
@@ -260,22 +262,18 @@ class CrossEntropyDatafit:
         return mixture.outputs, mixture.bias
 
     def _model(self, F: Tensor) -> tuple[Tensor, Tensor]:
-        """Targets T and mu of the quadratic model at F; rho_i >= the largest eigenvalue of sample i's Hessian.
-
-        The Hessian (diag(p) - p p^T) / N has row sums of absolute values 2 p_c (1 - p_c) / N (Gershgorin).
-        """
+        """Targets T and mu of the quadratic model at F; rho_i >= the largest eigenvalue of sample i's Hessian."""
         problem = self._problem
-        p = torch.softmax(F, dim=1)
-        curvature = (2.0 * p * (1.0 - p)).amax(dim=1).clamp_min(0.5 * self._floor)
-        rho = self._stiffness * curvature / problem.samples
-        targets = F - problem.loss.gradient(F, problem.Y) / rho[:, None]
+        curvature = problem.loss.curvatures(F, problem.Y).amax(dim=1).clamp_min(0.5 * self._floor)
+        rho = self._stiffness * curvature * problem.shares.to(F)
+        targets = F - problem.gradient_at(F) / rho[:, None]
         return targets, 2.0 * problem.lam / rho
 
     def _refined(self, Phi: Tensor, mixture: Mixture, tolerance: float, stop: Callable[[], bool]) -> Mixture:
         """The outputs of the neurons that a model's minimum uses, at the minimum of the loss itself."""
         problem, used = self._problem, mixture.outputs.square().sum(dim=1) > 0.0
         start = mixture.outputs[used], mixture.bias
-        found = refine(Phi[:, used], problem.Y, *start, problem.lam, problem.bias(1), tolerance, stop)
+        found = refine(problem, Phi[:, used], *start, tolerance, stop)
         if found is None:
             return mixture
         outputs = torch.zeros_like(mixture.outputs)
@@ -285,7 +283,12 @@ class CrossEntropyDatafit:
     def _objective(self, F: Tensor, mixture: Mixture) -> float:
         problem = self._problem
         norm = 2.0 * mixture.outputs.norm(dim=1).sum() + mixture.bias.square().sum()
-        return float(problem.loss.value(F, problem.Y) + problem.lam * norm)
+        return float(problem.loss_at(F) + problem.lam * norm)
+
+
+def _mu(problem: Problem, mu: float) -> Float[Tensor, " N"]:
+    """mu / w_i of each sample."""
+    return problem.Y.new_full((problem.samples,), mu) / (1.0 if problem.weight is None else problem.weight)
 
 
 def largest_mu(problem: Problem) -> float:
@@ -294,14 +297,9 @@ def largest_mu(problem: Problem) -> float:
 
 
 def make_datafit(problem: Problem) -> Datafit:
-    """The fit for the problem's loss and lam.
-
-    Raises:
-        ProblemError: a loss that is none of covopt's own.
-    """
-    kinds = {"mse": LeastSquaresDatafit, "interpolate": MultiplierDatafit, "cross_entropy": CrossEntropyDatafit}
-    if problem.loss.name not in kinds:
-        raise ProblemError(f"The method cone has no fit for the loss {problem.loss.name}; use the method train.")
-    if problem.loss.name == "mse" and problem.samples * problem.lam < LOST_DIGITS * largest_mu(problem):
+    """The fit for the problem's loss and lam."""
+    least = problem.lam * float(problem.inverse_shares.min())
+    if problem.loss.name == "mse" and least < LOST_DIGITS * largest_mu(problem):
         return MultiplierDatafit(problem)
-    return kinds[problem.loss.name](problem)
+    kinds = {"mse": LeastSquaresDatafit, "interpolate": MultiplierDatafit}
+    return kinds.get(problem.loss.name, ConvexDatafit)(problem)

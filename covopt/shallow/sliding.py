@@ -39,6 +39,7 @@ from torch import Tensor
 
 from covopt.linalg.cholesky import lower_gram, solve_lower
 from covopt.model.activation import Activation, Smoothed
+from covopt.model.loss import Weight
 from covopt.oracles.neurons import balance
 from covopt.training.lbfgs import DescentOptions, lbfgs
 
@@ -132,7 +133,8 @@ class Eliminated:
 
     Attributes:
         X, activation, beta: as in `Joint`.
-        targets, mu: T (N, m) and mu > 0, the same for all samples.
+        targets, mu: T (N, m) and mu > 0.
+        weight: w_i, mu_i = mu / w_i (N,); None for 1.
     """
 
     X: Float[Tensor, "N r"]
@@ -140,6 +142,7 @@ class Eliminated:
     beta: float
     targets: Float[Tensor, "N m"]
     mu: float
+    weight: Weight = None
 
     def at(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, " P"]:
         """The x of a balanced network."""
@@ -149,7 +152,7 @@ class Eliminated:
         """The objective and its gradient; infinite where rounding leaves no factorisation."""
         Z = self.X @ self.hidden(x).T
         V, b, Lambda = self._best(self.activation(Z))
-        fit = self.mu * Lambda.square().sum() + V.square().sum() + b.square().sum()
+        fit = self._fit(Lambda) + V.square().sum() + b.square().sum()
         f = float(fit + x @ x)
         slope = self.activation.pull_back(Lambda @ V.T, Z).T @ self.X
         return f if math.isfinite(f) else math.inf, torch.add(x, slope.flatten(), alpha=-1.0).mul_(2.0)
@@ -164,7 +167,7 @@ class Eliminated:
         U = self.hidden(x)
         V, b, Lambda = self._best(self.activation(self.X @ U.T))
         U, V = balance(U, V)
-        value = float(self.mu * Lambda.square().sum() + U.square().sum() + V.square().sum() + b.square().sum())
+        value = float(self._fit(Lambda) + U.square().sum() + V.square().sum() + b.square().sum())
         return value if math.isfinite(value) else math.inf, (U, V, b)
 
     def hidden(self, x: Float[Tensor, " P"]) -> Float[Tensor, "n r"]:
@@ -177,21 +180,31 @@ class Eliminated:
         V, b, _ = self._best(self.activation(self.X @ U.T))
         return U, V, b
 
+    def _fit(self, Lambda: Float[Tensor, "N m"]) -> Float[Tensor, ""]:
+        """sum_i mu_i |Lambda_i|^2."""
+        squares = Lambda.square()
+        return self.mu * (squares if self.weight is None else squares / self.weight.to(Lambda)[:, None]).sum()
+
     def _best(self, Phi: Float[Tensor, "N n"]) -> tuple[Tensor, Tensor, Tensor]:
         """V, b and Lambda, from the smaller side of A; NaN where rounding leaves no factorisation."""
         (N, n), targets = Phi.shape, self.targets.to(Phi)
+        weight = None if self.weight is None else self.weight.to(Phi)
         if n >= N:
             A = lower_gram(Phi).add_(self.beta**2)
-            A.diagonal().add_(self.mu)
+            A.diagonal().add_(self.mu if weight is None else self.mu / weight)
             Lambda = solve_lower(A, targets)
             return Phi.T @ Lambda, self.beta * Lambda.sum(dim=0), Lambda
-        ones = Phi.new_full((1, N), self.beta)
-        inner = torch.nn.functional.pad(lower_gram(Phi.T), (0, 1, 0, 1))
-        inner[n:, :n], inner[n, n] = ones @ Phi, N * self.beta**2
+        # The rows times w^(1/2), and of Lambda = w (T - F) / mu the rest afterwards.
+        ones, rows, aims = Phi.new_full((1, N), self.beta), Phi, targets
+        if weight is not None:
+            root = weight.sqrt()
+            ones, rows, aims = ones * root, root[:, None] * Phi, root[:, None] * targets
+        inner = torch.nn.functional.pad(lower_gram(rows.T), (0, 1, 0, 1))
+        inner[n:, :n], inner[n, n] = ones @ rows, N * self.beta**2 if weight is None else float(ones.square().sum())
         inner.diagonal().add_(self.mu)
-        V = solve_lower(inner, torch.cat([Phi.T @ targets, ones @ targets]))
+        V = solve_lower(inner, torch.cat([rows.T @ aims, ones @ aims]))
         Lambda = torch.addmm(targets, Phi, V[:-1], alpha=-1.0).sub_(self.beta * V[-1]).div_(self.mu)
-        return V[:-1], V[-1], Lambda
+        return V[:-1], V[-1], Lambda if weight is None else Lambda.mul_(weight[:, None])
 
 
 def pulled_back(

@@ -318,7 +318,7 @@ class ShallowSolver:
         """What weights descend: with the outputs eliminated where the loss is least squares."""
         activation, beta, squares = self.problem.activation, self.problem.bias(1), self._fit.squares()
         if squares is not None:
-            return Eliminated(self._X, activation, beta, *squares)
+            return Eliminated(self._X, activation, beta, *squares, self.problem.weight)
         fit, outputs = self._fit, self.problem.Y.shape[1]
         return Joint(self._X, activation, beta, fit.smooth, fit.curvature, outputs, self._X.dtype)
 
@@ -390,12 +390,12 @@ class ShallowSolver:
 
 
 def _rank_rule(problem: Problem) -> RankRule:
-    """A direction of singular value s adds at most s |Lambda| to h, and |Lambda| <= |Y| / (N lam) for mse.
+    """A direction of singular value s adds at most s |Lambda| to h, and |Lambda| <= max w |Y| / (N lam) for mse.
 
     So the smaller lam is, the finer is the rule, as far as rounding tells directions apart.
     """
-    if problem.loss.name == "cross_entropy":
+    if problem.loss.name not in ("mse", "interpolate"):
         return RANK_RULE
-    strength = 0.0 if problem.interpolates else problem.samples * problem.lam
+    strength = 0.0 if problem.interpolates else problem.lam * float(problem.inverse_shares.min())
     part = NEGLIGIBLE * strength / (largest_mu(problem) or 1.0)
     return RankRule(double=min(RANK_RULE.double, max(part, ROUNDING)))

@@ -15,7 +15,7 @@ Sources: Kingma, Ba, Adam (2015); Loshchilov, Hutter, SGDR (2017), for the cycle
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -24,6 +24,7 @@ from torch import Tensor
 from covopt.linalg.cholesky import lower_gram, solve_lower
 from covopt.loop import Budget, Progress, Status
 from covopt.model.chunks import Reduce, Samples, local
+from covopt.model.loss import Weight, mean_gradient, mean_loss
 from covopt.model.problem import Problem
 from covopt.oracles.exact import has_exact_oracle
 from covopt.oracles.neurons import balance
@@ -90,9 +91,9 @@ class TwoLayerLoss:
     def value(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, ""]:
         """L, one pass forward."""
 
-        def part(Xt: Tensor, Y: Tensor) -> tuple[Tensor]:
+        def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor]:
             F = torch.addmm(self.problem.bias(1) * b, self.problem.activation(Xt @ U.T), V)
-            return ((len(Y) / self.count) * self.problem.loss.value(F, Y),)
+            return ((len(Y) / self.count) * mean_loss(self.problem.loss, F, Y, weight),)
 
         return self.samples.total(part)[0] + self._penalty(U, V, b)
 
@@ -100,10 +101,10 @@ class TwoLayerLoss:
         """L and its gradient in U, V and b, one pass forward and one back."""
         problem = self.problem
 
-        def part(Xt: Tensor, Y: Tensor) -> tuple[Tensor, ...]:
+        def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor, ...]:
             def loss(F: Tensor) -> tuple[Tensor, Tensor]:
-                share = len(Y) / self.count
-                return share * problem.loss.value(F, Y), share * problem.loss.gradient(F, Y)
+                share, given = len(Y) / self.count, (problem.loss, F, Y, weight)
+                return share * mean_loss(*given), share * mean_gradient(*given)
 
             value, slopes = pulled_back(Xt, problem.activation, problem.bias(1), (U, V, b), loss)
             return value, *slopes
@@ -114,11 +115,16 @@ class TwoLayerLoss:
         return fit + self._penalty(U, V, b), (slopes[0], slopes[1], slopes[2])
 
     def best_outputs(self, U: Tensor) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]]:
-        """For mse, V and b of least L: (P^T P + N lam I)^-1 P^T Y with P = [Phi, beta 1]; NaN where rounding fails."""
+        """For mse, V and b of least L: (P^T Q P + N lam I)^-1 P^T Q Y with P = [Phi, beta 1] and Q the weights, on the
+        diagonal; NaN where rounding fails.
+        """
         problem = self.problem
 
-        def part(Xt: Tensor, Y: Tensor) -> tuple[Tensor, Tensor]:
+        def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor, Tensor]:
             P = torch.cat([problem.activation(Xt @ U.T), Xt.new_full((len(Xt), 1), problem.bias(1))], dim=1)
+            if weight is not None:
+                root = weight.sqrt()[:, None]
+                P, Y = root * P, root * Y
             return lower_gram(P.T), P.T @ Y
 
         inner, right = self.samples.total(part)
@@ -171,8 +177,9 @@ class StreamSolver:
         reduce: Reduce = local,
     ) -> None:
         self.problem, self.options = problem, options or StreamOptions()
-        self._exact = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y, reduce=reduce))
-        self._rough = Samples(problem.Xt.float(), problem.Y.float(), reduce=reduce)
+        self._exact = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y, problem.weight, reduce=reduce))
+        single = problem.to(torch.float32)
+        self._rough = Samples(single.Xt, single.Y, single.weight, reduce=reduce)
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace = CyclePace()
 
@@ -220,8 +227,7 @@ class StreamSolver:
     def _slope(self, x: Float[Tensor, "1 P"], shapes: list[torch.Size]) -> tuple[Tensor, Tensor]:
         """L and its gradient on a random batch."""
         rows = torch.randint(len(self._rough.Xt), (self.options.batch,), generator=self._generator, device=x.device)
-        drawn = replace(self._rough, Xt=self._rough.Xt[rows], Y=self._rough.Y[rows])
-        value, slopes = TwoLayerLoss(self.problem, drawn).gradient(*_parts(x[0], shapes))
+        value, slopes = TwoLayerLoss(self.problem, self._rough.on(rows)).gradient(*_parts(x[0], shapes))
         return value[None], torch.cat([slope.flatten() for slope in slopes])[None]
 
     def _finished(self, parts: Parts) -> Parts:

@@ -76,6 +76,7 @@ def validate(
     rate: float | None = None,
     steps: int | None = None,
     momentum: float = 0.0,
+    sample_weight: object = None,
 ) -> Audit:
     """Whether a trained network is at the minimum of C + lam |W|^2 (or of |W|^2 at F = Y), and what it lacks.
 
@@ -86,11 +87,11 @@ def validate(
         X: inputs (N, n_0).
         Y: targets (N, n_L) or (N,).
         lam: strength of the penalty; None means the representation cost.
-        loss: mse, cross_entropy or interpolate.
+        loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate.
         depth: L, that of the network; 2 without one.
         bias: beta; PyTorch's bias is beta W[:, -1].
         activation: relu, leaky:A or linear; None takes the network's own, relu where it does not tell.
-        certify, gap, seed, device, callback: as for `solve`.
+        certify, gap, seed, device, callback, sample_weight: as for `solve`.
         time_limit: seconds for everything.
         width, starts: of the trainings without a network.
         scalings: hands out X in other scales by name, for the hint where another one fits better; None tries X /
@@ -120,6 +121,7 @@ def validate(
     if depth is not None and depth != layers:
         raise ProblemError(f"The network has depth {layers}, not {depth}; leave the depth out.")
     question = {"lam": lam, "loss": loss, "depth": layers, "bias": bias, "activation": chosen, "device": device}
+    question["sample_weight"] = sample_weight
     problem = make_problem(X, Y, **question).double()  # type: ignore[arg-type]
     training = training_of(problem, batch_size, rate, steps, momentum, given=given is not None)
     trained = None

@@ -204,7 +204,7 @@ class Depths:
     def summary(self) -> dict[str, object]:
         """The JSON of `covopt depth`; what is unknown or unproved is None."""
         question = next(iter(self.results.values())).summary()
-        kept = ("bias", "loss", "lam", "activation", "data", "scale", "rows")
+        kept = ("bias", "loss", "lam", "activation", "data", "scale", "rows", "weighted")
         return {
             "curve": [point.summary() for point in self.curve],
             "families": [family.summary() for family in self.families],

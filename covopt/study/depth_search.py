@@ -247,7 +247,8 @@ class DepthSearch:
 
         asked = {**self._asked, "seed": self._seed}
         p = self.problems[depth]
-        return solve(p.X, p.Y, depth=depth, time_limit=seconds, init=init, callback=follow, **asked)  # type: ignore[arg-type]
+        asked |= {"depth": depth, "time_limit": seconds, "init": init, "callback": follow}
+        return solve(p.X, p.Y, sample_weight=p.weight, **asked)  # type: ignore[arg-type]
 
     def _take(self, depth: int, result: Result, source: str) -> None:
         """A solve's answer; where another network is known that costs no more, with that one."""

@@ -59,6 +59,7 @@ def depth(
     device: str | torch.device | None = None,
     init: Depths | Result | Sequence[object] | None = None,
     callback: Callback | None = None,
+    sample_weight: object = None,
 ) -> Depths:
     """What depth changes: the least cost found at each depth, what is proved of it, and what passes its layers.
 
@@ -74,7 +75,7 @@ def depth(
         lam: strength of the penalty; None asks for the representation cost.
         time_limit: seconds for all depths together.
         init: a `Depths` of the same question to go on from; or a Result, or weights, to start from.
-        loss, bias, activation, certify, gap, seed, device, callback: as for `covopt.solve`.
+        loss, bias, activation, certify, gap, seed, device, callback, sample_weight: as for `covopt.solve`.
 
     Returns:
         The curve with its bounds, the families, and what is proved, or fitted, of large depths.
@@ -88,8 +89,16 @@ def depth(
     chosen, asked_ranks = _chosen(depths, time_limit), _ranks(ranks)
     budget = Budget(time_limit=time_limit)
     asked = {"lam": lam, "loss": loss, "bias": bias, "activation": activation}
-    first = make_problem(X, Y, depth=chosen[0], device=device, **asked).double()  # type: ignore[arg-type]
-    problems = {L: make_problem(first.X, first.Y, depth=L, **asked).double() for L in chosen}  # type: ignore[arg-type]
+    first = make_problem(
+        X,
+        Y,
+        depth=chosen[0],
+        device=device,
+        sample_weight=sample_weight,
+        **asked,  # type: ignore[arg-type]
+    ).double()
+    asked_again = {**asked, "sample_weight": first.weight}
+    problems = {L: make_problem(first.X, first.Y, depth=L, **asked_again).double() for L in chosen}  # type: ignore[arg-type]
     known = _known(init, problems)
     within = replace(budget, time_limit=SEARCHING * time_limit)
     options = {**asked, "certify": certify, "gap": gap, "seed": seed}
@@ -177,9 +186,11 @@ def _known(init: object, problems: Mapping[int, Problem]) -> Depths | None:
         return None
     p, q = next(iter(problems.values())), next(iter(init.results.values())).problem.double()
     same = (p.loss.name, p.lam, p.beta, p.activation) == (q.loss.name, q.lam, q.beta, q.activation)
-    if not same or not (torch.equal(p.X.cpu(), q.X.cpu()) and torch.equal(p.Y.cpu(), q.Y.cpu())):
+    alike = [torch.equal(a.cpu(), b.cpu()) for a, b in ((p.X, q.X), (p.Y, q.Y), (p.shares, q.shares))]
+    if not same or not all(alike):
         raise ProblemError(
-            "The earlier answer is one to another question (data, loss, lam, bias or activation); ask the same again."
+            "The earlier answer is one to another question (data, weights, loss, lam, bias or activation); ask the same"
+            " again."
         )
     results = {L: replace(result, problem=problems[L]) for L, result in init.results.items() if L in problems}
     return replace(init, results=results)

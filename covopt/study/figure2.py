@@ -230,7 +230,7 @@ def _judged(problem: Problem, trained: Trainings, X_test: NDArray, Y_test: NDArr
             lam,
             -1 if network.seed is None else network.seed,
             network.cost.total,
-            float(problem.loss.value(outputs(problem, network.weights, X), Y)),
+            float(problem.loss.values(outputs(problem, network.weights, X), Y).mean()),
         )
         for network in trained.networks
     ]

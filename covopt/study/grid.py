@@ -19,7 +19,7 @@ from covopt.attempt import CERTIFY
 from covopt.errors import DataError, ProblemError, shown
 from covopt.io.data import SCALES, TASKS, Dataset, read_data
 from covopt.methods import METHODS
-from covopt.model.loss import LOSSES
+from covopt.model.loss import parse_loss
 from covopt.study.store import Options
 
 SOLVE, RANKS = "solve", "ranks"
@@ -75,7 +75,7 @@ QUESTIONS: dict[str, dict[str, type]] = {
 }
 CELLS = 1_000_000
 """The most cells of a sweep."""
-_WORDS = {"scale": SCALES, "task": TASKS, "loss": tuple(LOSSES), "method": tuple(METHODS), "certify": CERTIFY}
+_WORDS = {"scale": SCALES, "task": TASKS, "method": tuple(METHODS), "certify": CERTIFY}
 _KINDS = {str: "text in quotes", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -146,6 +146,10 @@ def make_grid(spec: dict[str, object]) -> Grid:
         source = source_of(options)
         if source not in datasets:
             datasets[source] = read_data(**{_renamed(k): v for k, v in _of_data(options).items()})  # type: ignore[arg-type]
+            if datasets[source].weights is not None:
+                raise ProblemError(
+                    "covopt sweep counts all rows the same; leave the weights out, or repeat rows instead."
+                )
             prints[source] = _fingerprint(datasets[source])
         identity = json.dumps(options, sort_keys=True) + prints[source]
         cells[hashlib.sha256(identity.encode()).hexdigest()] = options
@@ -186,6 +190,8 @@ def _checked(name: str, value: object, known: Mapping[str, type]) -> object:
         raise ProblemError(f"{name} is {shown(value)}; give {_KINDS[kind]}, or a list of them.")
     if isinstance(value, float) and not math.isfinite(value):
         raise ProblemError(f"{name} is {value}; give finite numbers.")
+    if name == "loss":
+        parse_loss(str(value))
     if name in _WORDS and value not in _WORDS[name]:
         raise ProblemError(f"{name} is {shown(value)}; use {' or '.join(_WORDS[name])}.")
     return value

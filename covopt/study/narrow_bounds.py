@@ -7,6 +7,9 @@ the square,
     L_n  >=  min over F in S_n of (1/N) |F - Y|_F^2 + 2 lam <Lambda, F> - lam beta^2 |Lambda^T 1|^2
           =  D(Lambda) + (1/N) dist(Y - N lam Lambda, S_n)^2.
 
+With weights w of the samples, N lam Lambda_i / w_i stands for N lam Lambda_i, and distances are those of the rows times
+w^(1/2), whose rank is no larger (spectral.py).
+
 At the best Lambda, Y - N lam Lambda are the outputs of the best network of any width: the bound is the level, and how
 far narrow networks stay from those. Lambda = 0 needs no dual point and holds at every depth. The distance is bounded by
 * the rank: H F (F for beta = 0) has rank at most n, and the tail of the singular values is the distance (n neurons in
@@ -29,7 +32,7 @@ from torch import Tensor
 from covopt.certify.dual import dual_bound
 from covopt.certify.pieces import least_squares
 from covopt.certify.rank_one import rank_one
-from covopt.certify.spectral import CHARGED, spectral_bound
+from covopt.certify.spectral import CHARGED, spectral_bound, weighted_rows
 from covopt.errors import counted
 from covopt.model.problem import Problem
 from covopt.result import DualPoint
@@ -102,16 +105,18 @@ class _Distances:
     """How near outputs of narrow networks come to Y - N lam Lambda, as squared Frobenius norms, from below."""
 
     def __init__(self, problem: Problem, Lambda: Tensor, layer: int | None, most: int) -> None:
-        Y, shift = problem.Y.double(), problem.samples * problem.lam * Lambda.double()
+        Y, shift = problem.Y.double(), problem.lam * problem.inverse_shares[:, None] * Lambda.double()
         T = Y - shift
         # What rounding moved the target by.
-        self._moved = 2.0**-50 * float(Y.norm() + shift.norm()) if bool(shift.any()) else 0.0
-        tails = _tails(T, problem.beta)
+        size = float(problem.weighted(Y).norm() + problem.weighted(shift).norm())
+        self._moved = 2.0**-50 * size if bool(shift.any()) else 0.0
+        tails = _tails(problem, T)
         self._tails = tails if layer in (None, problem.depth - 1) else tails[:1]
         self._depth, self._squares = problem.depth, None
         if problem.X.shape[1] == 1 and (layer is None or problem.depth == 2):
             pieces = min(_pieces(most, problem.depth), problem.samples)
-            self._squares = least_squares(problem.X[:, 0].double().cpu().numpy(), T.cpu().numpy(), pieces)
+            weight = None if problem.weight is None else problem.weight.double().cpu().numpy()
+            self._squares = least_squares(problem.X[:, 0].double().cpu().numpy(), T.cpu().numpy(), pieces, weight)
 
     def squares(self, n: int) -> list[tuple[float, str]]:
         """Lower bounds for networks of width n, and why they hold."""
@@ -140,14 +145,14 @@ def _pieces(n: int, depth: int) -> int:
     return (n + 1) ** (depth - 1)
 
 
-def _tails(T: Tensor, beta: float) -> Tensor:
+def _tails(problem: Problem, T: Tensor) -> Tensor:
     """For n = 0, 1, ... a lower bound on min |F - T|_F^2 over F with the rank that n neurons give.
 
     It is the tail of the squared singular values; those of H T where the bias adds a constant to the outputs.
     """
-    centred = T - T.mean(dim=0) if beta > 0.0 else T
+    centred = weighted_rows(problem, T, problem.beta > 0.0)
     # Rounding: as spectral.py charges it to each singular value, and the centring relative to T itself.
-    charged = CHARGED * (max(T.shape) * float(centred.norm()) + len(T) * float(T.norm()))
+    charged = CHARGED * (max(T.shape) * float(centred.norm()) + len(T) * float(problem.weighted(T).norm()))
     s = (torch.linalg.svdvals(centred) - charged).clamp_min(0.0)
     return s.square().flip(0).cumsum(0).flip(0) * (1.0 - ROUNDING)
 

@@ -134,7 +134,7 @@ class Plateau:
     def summary(self) -> dict[str, object]:
         """The JSON of `covopt plateau`; what is unknown or unproved is None."""
         question = self.result.summary()
-        kept = ("depth", "bias", "loss", "lam", "activation", "data", "scale", "rows", "seed")
+        kept = ("depth", "bias", "loss", "lam", "activation", "data", "scale", "rows", "weighted", "seed")
         return {
             "level": record.known(self.level),
             "lower": record.known(self.lower),
@@ -256,6 +256,7 @@ def plateau(
     device: str | torch.device | None = None,
     init: Result | Sequence[object] | None = None,
     callback: Callback | None = None,
+    sample_weight: object = None,
 ) -> Plateau:
     """How wide a network must be: the least cost for each width, and where it stops falling.
 
@@ -271,7 +272,8 @@ def plateau(
         widths: at which widths; None chooses, from 1 to the width of the solver's network.
         starts: random starts for each width in the first round; four times as many of one neuron.
         time_limit: seconds in all; the solver takes two fifths of them at most.
-        lam, loss, depth, bias, activation, certify, gap, seed, device, init, callback: as for `covopt.solve`.
+        lam, loss, depth, bias, activation, certify, gap, seed, device, init, callback, sample_weight: as for
+            `covopt.solve`.
 
     Returns:
         The curve, its level with what is proved of it, and the intervals for n(eps).
@@ -287,6 +289,7 @@ def plateau(
     result = solve(
         X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation, certify=certify, gap=gap,
         time_limit=SOLVING * time_limit, seed=seed, device=device, init=init, callback=callback,
+        sample_weight=sample_weight,
     )  # fmt: skip
     narrow: list[NarrowBound] = []
     if result.status is not Status.INTERRUPTED:

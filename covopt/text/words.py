@@ -29,8 +29,18 @@ def question(s: Summary) -> str:
     network = f"{_activation(str(s['activation']))} networks of depth {s['depth']} and any width, {_bias(s['bias'])}"
     if s["loss"] == "interpolate":
         return f"The representation cost R: the least sum of squared weights |W|² over {network} that fit Y exactly."
-    fits = {"mse": "(1/N) |F − Y|²", "cross_entropy": "the mean cross-entropy"}
-    return f"The least value of {fits.get(str(s['loss']), s['loss'])} + λ |W|² over {network}, with λ = {s['lam']:g}."
+    return f"The least value of {_fit(s)} + λ |W|² over {network}, with λ = {s['lam']:g}."
+
+
+def _fit(s: Summary) -> str:
+    """What C is."""
+    name, weighted = str(s["loss"]), "weighted " if s.get("weighted") else ""
+    if name == "mse":
+        return "the weighted mean of |Fᵢ − Yᵢ|²" if weighted else "(1/N) |F − Y|²"
+    kind, _, threshold = name.partition(":")
+    known = {"cross_entropy": "cross-entropy", "huber": "Huber loss", "logistic": "logistic loss"}
+    with_threshold = f" of threshold {threshold}" if threshold else ""
+    return f"the {weighted}mean {known.get(kind, name)}{with_threshold}"
 
 
 def answer(s: Summary) -> str:

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from covopt.model.loss import mean_gradient
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 
@@ -82,9 +83,9 @@ class Batch:
         problem, W = self.problem, self._matrices(theta)
         hidden, sigmas = self._hidden(W, self._inputs)
         outputs = self._outputs(W, sigmas[-1])
-        cost = problem.loss.value(outputs, problem.Y) + problem.lam * theta.square().sum(dim=1)
+        cost = problem.loss_at(outputs) + problem.lam * theta.square().sum(dim=1)
         gradient = (2.0 * problem.lam) * theta
-        self._back(W, hidden, sigmas, problem.loss.gradient(outputs, problem.Y), problem.Xt, gradient)
+        self._back(W, hidden, sigmas, problem.gradient_at(outputs), problem.Xt, gradient)
         return cost, gradient
 
     def slopes(
@@ -99,7 +100,9 @@ class Batch:
         Xt, Y = problem.Xt[rows], problem.Y[rows]
         hidden, sigmas = self._hidden(W, Xt.T)
         gradient = (2.0 * lam) * theta
-        self._back(W, hidden, sigmas, problem.loss.gradient(self._outputs(W, sigmas[-1]), Y), Xt, gradient)
+        weight = None if problem.weight is None else problem.weight[rows]
+        M = mean_gradient(problem.loss, self._outputs(W, sigmas[-1]), Y, weight)
+        self._back(W, hidden, sigmas, M, Xt, gradient)
         return gradient
 
     def fits(self, theta: Float[Tensor, "b P"]) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
@@ -114,7 +117,7 @@ class Batch:
             found.append(S.mT)
         F = torch.cat(found, dim=1)
         right = F.argmax(dim=2) == problem.Y.argmax(dim=1)
-        return problem.loss.value(F, problem.Y), right.to(F).mean(dim=1)
+        return problem.loss_at(F), right.to(F).mean(dim=1)
 
     def spectra(self, theta: Float[Tensor, "b P"], widths: Sequence[Widths]) -> list[list[Tensor]]:
         """The singular values of W_1 ... W_L of each row, falling, in float64; `widths` are the networks'."""

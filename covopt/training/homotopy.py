@@ -69,7 +69,7 @@ def descend(
     found = [[W.clone() for W in weights] for weights in networks]
     costs = [evaluate(problem, weights).total for weights in found]
     current = [list(weights) for weights in found]
-    single = replace(problem, X=problem.X.float(), Y=problem.Y.float())
+    single = problem.to(torch.float32)
     for factor in (0.0,) if problem.activation.is_linear else options.factors:
         if stop():
             break

@@ -49,7 +49,7 @@ FULL = 1e-12
 
 def simple_networks(problem: Problem) -> Iterator[list[Tensor]]:
     """The constant networks, from the cheapest bias of each layer, and a linear one."""
-    mean = problem.Y.mean(dim=0)
+    mean = problem.mean(problem.Y)
     size = float(mean.norm())
     for chain in range(1, min(problem.depth, LONGEST) + 1):
         biases = [problem.bias(layer) for layer in range(problem.depth - chain, problem.depth)]
@@ -120,7 +120,8 @@ def _constant(problem: Problem, direction: Tensor, levels: Sequence[float], bias
 
 def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
     Y = problem.Y - problem.Y.mean(dim=1, keepdim=True) if problem.loss.name == "cross_entropy" else problem.Y
-    return _ridge(problem.Xt, Y, problem.samples * problem.lam if problem.loss.name == "mse" else 0.0)
+    ridge = problem.samples * problem.lam if problem.loss.name == "mse" else 0.0
+    return _ridge(problem.weighted(problem.Xt), problem.weighted(Y), ridge)
 
 
 def _ridge(Xt: Tensor, Y: Tensor, mu: float) -> Float[Tensor, "d m"]:
@@ -156,7 +157,7 @@ def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> li
     """L-BFGS from one network; where it is when `stop` says so."""
     shapes = [tuple(W.shape) for W in start]
     ends = np.cumsum([0] + [math.prod(shape) for shape in shapes])
-    X, Y = problem.Xt.numpy(), problem.Y
+    X = problem.Xt.numpy()
     biases, slope = [problem.bias(layer) for layer in range(problem.depth)], problem.activation.slope
 
     def value(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -168,12 +169,12 @@ def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> li
                 column = np.full((len(X), 1), biases[layer])
                 Zs.append(np.hstack([np.where(Z[-1] > 0, Z[-1], slope * Z[-1]), column]))
         F = torch.from_numpy(Z[-1])
-        M, parts = problem.loss.gradient(F, Y).numpy(), []
+        M, parts = problem.gradient_at(F).numpy(), []
         for layer in range(len(W) - 1, -1, -1):
             parts.append((M.T @ Zs[layer] + 2.0 * problem.lam * W[layer]).ravel())
             if layer:
                 M = (M @ W[layer][:, :-1]) * np.where(Z[layer - 1] > 0, 1.0, slope)
-        return float(problem.loss.value(F, Y)) + problem.lam * float(x @ x), np.concatenate(parts[::-1])
+        return float(problem.loss_at(F)) + problem.lam * float(x @ x), np.concatenate(parts[::-1])
 
     x = np.concatenate([W.numpy().ravel() for W in start])
     # SciPy's tests of relative change are off by design: costs may be small beside 1.

@@ -70,7 +70,9 @@ def _from_stored(stored: record.Stored) -> Result:
     if options["loss"] == "interpolate":
         options["lam"] = None
     X, Y = (torch.from_numpy(_matrix(stored.problem, name, record.PROBLEM)) for name in ("X", "Y"))
-    problem = make_problem(X, Y, **options)
+    problem = make_problem(X, Y, sample_weight=stored.problem.get("weights"), **options)
+    if problem.samples < len(X):
+        raise DataError(f"{record.PROBLEM} holds rows of weight 0; solve again.")
     names = [f"W{i}" for i in range(1, problem.depth + 1)]
     weights = [torch.from_numpy(_matrix(stored.network, name, record.NETWORK)).double() for name in names]
     check_network(problem, weights)

@@ -39,6 +39,8 @@ def plateau(s: Summary, directory: Path, inner: Summary, result: Result, roundin
     for name in (*question, "lower", "certificate"):
         if not equal(s[name], inner[name]):
             yield f"plateau.json and its solution state different values of {name}."
+    if not equal(s.get("weighted", False), inner.get("weighted", False)):
+        yield "plateau.json and its solution state different values of weighted."
     with (directory / "curve.csv").open(newline="", encoding="utf-8") as stream:
         lines = [(int(row["width"]), float(row["cost"])) for row in csv.DictReader(stream)]
     costs = _costs(result, directory)

@@ -110,6 +110,30 @@ ROWS = [
     Row(
         "HERE/a.xls is of no known format; give a .npz, .csv, .parquet or .pt file.", "solve HERE/a.xls", {"a.xls": b""}
     ),
+    Row(
+        "A column of weights is for .csv and .parquet files; leave --weights out for iris, and put an array weights into a .npz or .pt file.",
+        "solve iris --weights w",
+    ),
+    Row(
+        "weights in HERE/a.npz hold 2 numbers; give one for each of the 4 rows of X.",
+        "solve HERE/a.npz",
+        npz(X=X, Y=Y, weights=np.ones(2)),
+    ),
+    Row(
+        "weights in HERE/a.npz have -1 at row 3; give weights of at least 0.",
+        "solve HERE/a.npz",
+        npz(X=X, Y=Y, weights=np.array([1, 1, 1, -1.0])),
+    ),
+    Row(
+        "weights in HERE/a.npz are all 0; give at least one row a positive weight.",
+        "solve HERE/a.npz",
+        npz(X=X, Y=Y, weights=np.zeros(4)),
+    ),
+    Row(
+        "All rows of HERE/a.npz that are taken have weight 0; take more of them.",
+        "solve HERE/a.npz --rows 2",
+        npz(X=X, Y=Y, weights=np.arange(4) // 2),
+    ),
     Row("A target column is for .csv and .parquet files; leave --target out for iris.", "solve iris --target y"),
     Row("rows is 151, but iris has 150 rows; give a number from 1 to 150.", "solve iris --rows 151"),
     Row(
@@ -219,7 +243,7 @@ ROWS = [
     ),
     Row("HERE/a.csv has no column 'heigth'; did you mean height.", f"{TABLE} --drop heigth", table("height,y\n1,2\n")),
     Row(
-        "Column 'a' of HERE/a.csv is asked for in two ways; make it target, dropped or one-hot.",
+        "Column 'a' of HERE/a.csv is asked for in two ways; make it target, weights, dropped or one-hot.",
         f"{TABLE} --drop a --one-hot a",
         table("a,b,y\n1,2,2\n"),
     ),

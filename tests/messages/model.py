@@ -26,6 +26,14 @@ RELU = Activation(0.0)
 LOSS = loss.parse_loss("interpolate")
 
 
+class Own:
+    """A loss of one's own, no descendant of covopt's."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.values = self.gradients = self.curvatures = self.conjugates = torch.add
+
+
 def solve(X: object = X, Y: object = Y, **options: object) -> object:
     return covopt.solve(X, Y, **({"lam": 0.1, "time_limit": 1.0} | options))  # type: ignore[arg-type]
 
@@ -70,18 +78,46 @@ ROWS = [
         lambda _: solve(X, Y, loss="cross_entropy"),
     ),
     Row(
-        "The loss 'hinge' is unknown; use one of mse, cross_entropy, interpolate.", lambda _: solve(X, Y, loss="hinge")
+        "The loss 'hinge' is unknown; use one of mse, cross_entropy, interpolate, huber, logistic, or huber:D with D > 0.",
+        lambda _: solve(X, Y, loss="hinge"),
     ),
-    Row("The loss 7 is unknown; use one of mse, cross_entropy, interpolate.", lambda _: solve(X, Y, loss=7)),
+    Row(
+        "The loss 7 is unknown; use one of mse, cross_entropy, interpolate, huber, logistic, or huber:D with D > 0.",
+        lambda _: solve(X, Y, loss=7),
+    ),
+    Row(
+        "The loss 'huber:-1' has no threshold that float64 computes with; give huber:D with D from 1e-75 to 1e+75.",
+        lambda _: solve(X, Y, loss="huber:-1"),
+    ),
+    Row(
+        "A loss of one's own is called 'mse', like one of covopt's; rename it.", lambda _: solve(X, Y, loss=Own("mse"))
+    ),
+    Row(
+        "The loss logistic needs two classes: one column of 0 and 1 or of -1 and 1, or one-hot rows of two; give such targets, or use the loss cross_entropy.",
+        lambda _: solve(X, 3.0 * Y, loss="logistic"),
+    ),
+    Row("The loss 'interpolate' has no curvature; use the loss mse.", lambda _: LOSS.curvatures(Z[1], SHALLOW.Y)),
+    Row(
+        "sample_weight holds 5 numbers; give one number for each of the 6 rows of X.",
+        lambda _: solve(sample_weight=np.ones(5)),
+    ),
+    Row(
+        "sample_weight is -2 at row 3; give weights of at least 0.",
+        lambda _: solve(sample_weight=[1.0, 1.0, 1.0, -2.0, 1.0, 1.0]),
+    ),
+    Row(
+        "sample_weight is 0 for all rows; give at least one row a positive weight.",
+        lambda _: solve(sample_weight=np.zeros(6)),
+    ),
+    Row(
+        "sample_weight has 1e-13 beside 1; give positive weights of at least 1e-12 of the largest, or 0 to leave a row out.",
+        lambda _: solve(sample_weight=[1.0, 1.0, 1.0, 1e-13, 1.0, 1.0]),
+    ),
     Row(
         "The loss interpolate takes no lam; leave lam out, or use the loss mse.",
         lambda _: solve(X, Y, loss="interpolate"),
     ),
     Row("The loss mse needs the strength of the penalty; give lam > 0.", lambda _: solve(X, Y, loss="mse", lam=None)),
-    Row(
-        "The method cone has no fit for the loss own; use the method train.",
-        lambda _: solve(X, Y, loss=loss.MeanSquaredError("own")),
-    ),
     Row("lam is -1; give lam > 0, or leave it out for the representation cost.", lambda _: solve(X, Y, lam=-1)),
     Row("lam is 'much'; give a number.", lambda _: solve(X, Y, lam="much")),
     Row("lam is nan; give a finite number.", lambda _: solve(X, Y, lam=float("nan"))),
@@ -200,7 +236,7 @@ ROWS = [
     ),
     Row(
         "The loss 'interpolate' has no gradient; use its multiplier Lambda, or the loss mse.",
-        lambda _: LOSS.gradient(Z[1], SHALLOW.Y),
+        lambda _: LOSS.gradients(Z[1], SHALLOW.Y),
     ),
     Row(
         "The loss interpolate has no gradient; give its multiplier Lambda, or use mse.",

@@ -43,6 +43,11 @@ ROWS = [
         "The grid has more than 1,000 networks; give fewer values, or run a sweep.",
         lambda _: ranks(seeds=1_001, batch_size=2),
     ),
+    Row(
+        "covopt ranks counts all rows the same; leave the weights out, or repeat rows instead.",
+        "ranks HERE/a.npz --lam 0.1",
+        {"a.npz": lambda path: np.savez(path, X=X, Y=Y, weights=np.ones(6))},
+    ),
     Row("So many epochs, 1e+13, take more than 1e+12 steps; give fewer.", lambda _: ranks(epochs=1e13)),
     Row(
         "Without a penalty nothing of the start fades; with lam 0, give epochs or steps.",

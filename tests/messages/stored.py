@@ -113,6 +113,11 @@ ROWS = [
         run(replace("certificate.npz", Lambda=np.ones(20))),
     ),
     Row(
+        "HERE/run is not a complete run (problem.npz holds rows of weight 0); solve again with --out.",
+        VERIFY,
+        run(replace("problem.npz", weights=np.arange(20.0))),
+    ),
+    Row(
         "HERE/run is not a complete run (problem.npz holds no lam); solve again with --out.",
         VERIFY,
         run(replace("problem.npz", lam=None)),

@@ -159,7 +159,7 @@ ROWS = [
     Row("The ranks are 3; give whole numbers of at least 1.", lambda _: covopt.depth(X, Y, ranks=3)),  # type: ignore[arg-type]
     Row("No network of depth 7 was found; ask for one of 2.", lambda _: deep().network(7)),
     Row(
-        "The earlier answer is one to another question (data, loss, lam, bias or activation); ask the same again.",
+        "The earlier answer is one to another question (data, weights, loss, lam, bias or activation); ask the same again.",
         lambda _: covopt.depth(X, Y, lam=0.2, depths=[2], init=deep()),
     ),
     Row(
@@ -228,6 +228,17 @@ ROWS = [
     Row("lam is inf; give finite numbers.", "sweep HERE/s.toml", spec('data = "iris"\nlam = inf')),
     Row(
         "method is 'magic'; use cone or hidden or train.", "sweep HERE/s.toml", spec('data = "iris"\nmethod = "magic"')
+    ),
+    Row(
+        "covopt sweep counts all rows the same; leave the weights out, or repeat rows instead.",
+        "sweep HERE/s.toml",
+        spec('data = "a.npz"\nlam = 1')
+        | {"a.npz": lambda path: np.savez(path, X=np.eye(3), y=np.ones(3) / 2, weights=np.arange(3.0))},
+    ),
+    Row(
+        "The loss 'hinge' is unknown; use one of mse, cross_entropy, interpolate, huber, logistic, or huber:D with D > 0.",
+        "sweep HERE/s.toml",
+        spec('data = "iris"\nlam = 1\nloss = "hinge"'),
     ),
     Row(
         "The grid has more than 1,000,000 cells; give shorter lists, or several sweeps.",

@@ -60,7 +60,7 @@ def objective(
     eye = _identity(problem)
     traces = [(pair.K * factor.solve_gram(eye)).sum() for pair, factor in zip(pairs, factors[:-1], strict=True)]
     norm = torch.stack([*traces, trace_value(ZL, factors[-1])]).sum()
-    return problem.loss.value(ZL, problem.Y) + problem.lam * norm
+    return problem.loss_at(ZL) + problem.lam * norm
 
 
 def gradient(
@@ -88,7 +88,7 @@ def gradient(
     ]
     by_ZL = 2.0 * problem.lam * factors[-1].solve_gram(ZL)
     if not problem.interpolates:
-        by_ZL = by_ZL + problem.loss.gradient(ZL, problem.Y)
+        by_ZL = by_ZL + problem.gradient_at(ZL)
     return gradients, by_ZL
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -19,10 +18,9 @@ from covopt.certify.deep.edges import Edges, power
 from covopt.certify.deep.flows import Incidence, best_flows, bound_of
 from covopt.certify.deep.weighing import Stop, weigh
 from covopt.certify.dual import Proof
-from covopt.certify.spectral import spectral_lines
+from covopt.certify.spectral import LOSSES, spectral_lines
 from covopt.errors import ProblemError
 from covopt.loop import Certificate
-from covopt.model.loss import LOSSES
 from covopt.model.problem import Problem
 
 
@@ -55,7 +53,7 @@ class Laplacian:
     }
 
     def applies(self, problem: Problem) -> bool:
-        """Whether the loss is one of covopt's own and there are two samples."""
+        """Whether the bounds of the loss from the data alone are known, and there are two samples."""
         return problem.depth > 2 and problem.loss.name in LOSSES and problem.samples > 1
 
     def find(self, problem: Problem, stop: Stop) -> Proof | None:
@@ -197,7 +195,7 @@ def deep_proof(problem: Problem, first: Proof, stop: Stop) -> Proof:
         first: the spectral proof.
         stop: asked between proofs and within the long ones.
     """
-    problem = replace(problem, X=problem.X.cpu(), Y=problem.Y.cpu())  # small dense work, and a convex solver
+    problem = problem.to(torch.device("cpu"))  # small dense work, and a convex solver
     best = first
     for certifier in DEEP.values():
         if stop():

@@ -70,9 +70,9 @@ def bound(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
     table = growth(problem.depth, 1.0, added, square)
     if problem.interpolates:
         return table.least(square) * (1.0 - SLACK)
-    # C(F) >= (signal - <Lambda, F>)_+^2 / (N |Lambda|^2), on each cell at its end, and |W|^2 at its beginning.
+    # C(F) >= (signal - <Lambda, F>)_+^2 / sum_i (|Lambda_i|^2 / q_i), on each cell at its end; |W|^2 at its beginning.
     left = height * np.maximum(0.0, signal - maximum * size / height * np.sqrt(table.signals[1:]))
-    costs = left**2 / (problem.samples * float(Lambda.square().sum())) + problem.lam * table.budgets[:-1]
+    costs = left**2 / float(problem.inverse_shares @ Lambda.square().sum(dim=1)) + problem.lam * table.budgets[:-1]
     found = min(float(costs.min()), problem.lam * float(table.budgets[-1])) * (1.0 - SLACK)
     return found if math.isfinite(found) else 0.0
 

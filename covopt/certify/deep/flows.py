@@ -8,8 +8,10 @@ Lambda = B^T W, and |<Lambda, F>| = |<W, B F>| <= |W|_op |B F|_* <= |W|_op a rho
 a line for each flow, good or bad, whatever found it. The spectral bound's lines are of the same kind (spectral.py), so
 that the least of max(lines) + lam L rho^(2/L) over rho >= 0 is the bound of all of them together.
 
-    mse:            b = <W, B Y> - (N/4) |B^T W|_F^2
-    cross_entropy:  b = the mean entropy of the rows of p = Y - N B^T W, which must be points of the simplex
+    mse:            b = <W, B Y> - sum_i |(B^T W)_i|^2 / (4 q_i)
+    cross_entropy:  b = sum_i q_i times the entropy of p_i = Y_i - (B^T W)_i / q_i, which must be points of the simplex
+
+with the shares q_i of the samples, 1/N without weights.
 
 For cross_entropy B has N rows more, eta H (eta I without a bias), whose flow takes up what keeps p from the simplex;
 their reach squared is added. The rows of a flow are meant less their means, exactly, so that those of p add up to 1.
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float
@@ -84,7 +86,7 @@ class Incidence:
         own = self.edges.reach(self.problem)
         if not self.spread:
             return own
-        added = self.spread * spectral.largest_singular_value(self.problem.X.double(), self.problem.beta != 0.0)
+        added = self.spread * _size(self.problem)
         return math.hypot(own, added) * (1.0 + 2.0**-50)
 
     def line(self, flow: Flow, reach: float) -> Line | None:
@@ -110,21 +112,22 @@ class Incidence:
         linear, square = flow * ends, point.square()
         lost = (flow.numel() + Y.numel() + 32) * 2.0**-52
         moved = float(linear.abs().sum() + (flow.abs() * self._absolute_rows(Y)).sum())
-        moved += 0.5 * self.problem.samples * float((terms * (point.abs() + terms)).sum())
-        base = float(linear.sum()) - 0.25 * self.problem.samples * float(square.sum()) - lost * moved
+        inverse = self.problem.inverse_shares
+        moved += 0.5 * float(inverse @ (terms * (point.abs() + terms)).sum(dim=1))
+        base = float(linear.sum()) - 0.25 * float(inverse @ square.sum(dim=1)) - lost * moved
         return size * size * base if math.isfinite(base) else None
 
     def _entropy(self, flow: Flow) -> float | None:
-        Y, samples = self.problem.Y.double(), self.problem.samples
-        p = Y - samples * self.scattered(flow)
-        lost = CHARGED * (1.0 + samples * self._absolute(flow))
+        Y, inverse = self.problem.Y.double(), self.problem.inverse_shares[:, None]
+        p = Y - inverse * self.scattered(flow)
+        lost = CHARGED * (1.0 + inverse * self._absolute(flow))
         # Rows of Y add up to 1 within rounding; p is that much off the simplex, too.
         lost = lost + (Y.sum(dim=1, keepdim=True) - 1.0).abs()
         if not bool(torch.isfinite(p).all()) or bool((p < lost).any()):
             return None
         entropy = -torch.special.xlogy(p, p.clamp_min(0.0)).sum(dim=1)
         # |d p log p| <= |d p| (1 + |log |d p||), and the logarithm of what is no smaller than a rounding is below 40.
-        return float((entropy - 40.0 * lost.sum(dim=1)).mean())
+        return float(self.problem.shares @ (entropy - 40.0 * lost.sum(dim=1)))
 
     def _absolute(self, flow: Flow) -> Float[Tensor, "N m"]:
         """|B|^T |W|, at least."""
@@ -146,8 +149,13 @@ def incidence_of(problem: Problem, edges: Edges) -> Incidence:
     """The edges, with the added rows where the loss needs them."""
     if problem.loss.name != "cross_entropy":
         return Incidence(problem, edges)
-    added = spectral.largest_singular_value(problem.X.double(), problem.beta != 0.0)
+    added = _size(problem)
     return Incidence(problem, edges, SPREAD * max(edges.reach(problem) / added, FEWEST) if added > 0.0 else SPREAD)
+
+
+def _size(problem: Problem) -> float:
+    """|H X|_op, at least; H = I without a bias. The added rows know no weights."""
+    return spectral.largest_singular_value(replace(problem, weight=None), problem.X.double(), problem.beta != 0.0)
 
 
 def bound_of(problem: Problem, lines: list[Line]) -> float:
@@ -180,8 +188,8 @@ class Family:
         """About the least theta with which nothing of the loss is left: |W|_op with B^T W = -grad C(constant)."""
         problem = self.incidence.problem
         Y = problem.Y.double()
-        pull = Y - Y.mean(dim=0) if problem.beta != 0.0 or problem.loss.name == "cross_entropy" else Y
-        pull = (1.0 if problem.loss.name == "cross_entropy" else 2.0) / problem.samples * pull
+        pull = Y - problem.mean(Y) if problem.beta != 0.0 or problem.loss.name == "cross_entropy" else Y
+        pull = (1.0 if problem.loss.name == "cross_entropy" else 2.0) * problem.shares[:, None] * pull
         flow = self._ascent(torch.zeros_like(self.incidence.rows(pull)), pull, math.inf)
         return float(torch.linalg.matrix_norm(flow, 2))
 
@@ -193,28 +201,33 @@ class Family:
         self.flows[theta] = (flow, line)
         return line
 
-    def _norm(self) -> float:
-        """|B|_op^2, at least."""
+    @property
+    def _ease(self) -> Float[Tensor, " N"]:
+        """1 / w."""
+        return self.incidence.problem.inverse_shares / self.incidence.problem.samples
+
+    def _norm(self, ease: Float[Tensor, " N"] | float = 1.0) -> float:
+        """|B diag(ease)^(1/2)|_op^2, at least."""
         edges = self.incidence.edges
         degrees = torch.zeros(self.incidence.problem.samples).double()
         both = edges.sizes.sum(dim=1)
         for k in (0, 1):
             degrees.index_add_(0, edges.pairs[:, k], edges.sizes[:, k] * both)
-        return float(degrees.max()) + self.incidence.spread**2
+        return float((ease * (degrees + self.incidence.spread**2)).max())
 
     def _parabola(self, theta: float) -> Flow:
-        """The best flow of mse: the maximum of <W, B Y> - (N/4) |B^T W|^2."""
+        """The best flow of mse: the maximum of <W, B Y> - sum_i |(B^T W)_i|^2 / (4 q_i)."""
         Y = self.incidence.problem.Y.double()
         start = torch.zeros_like(self.incidence.rows(Y)) if self._last is None else self._last[0]
-        flow = self._ascent(start, 2.0 / self.incidence.problem.samples * Y, theta)
+        flow = self._ascent(start, 2.0 * self.incidence.problem.shares[:, None] * Y, theta)
         self._last = (flow, flow)
         return flow
 
     def _ascent(self, flow: Flow, pull: Float[Tensor, "N m"], theta: float) -> Flow:
-        """Accelerated projected gradient on |B^T W - pull|^2 with |W|_op <= theta."""
-        step, ahead, momentum = 1.0 / self._norm(), flow, 1.0
+        """Accelerated projected gradient on sum_i |(B^T W - pull)_i|^2 / w_i with |W|_op <= theta."""
+        step, ease, ahead, momentum = 1.0 / self._norm(self._ease), self._ease[:, None], flow, 1.0
         for _ in range(STEPS):
-            gradient = self.incidence.rows(pull - self.incidence.scattered(ahead))
+            gradient = self.incidence.rows(ease * (pull - self.incidence.scattered(ahead)))
             new, following = _clipped(ahead + step * gradient, theta), spectral.following(momentum)
             ahead = new + (momentum - 1.0) / following * (new - flow)
             flow, momentum = new, following
@@ -223,28 +236,28 @@ class Family:
     def _entropy(self, theta: float) -> Flow:
         """Primal-dual steps (Condat, Vu) on C(F) + theta |B F|_*, then the flow that makes p a point of the simplex."""
         problem, incidence = self.incidence.problem, self.incidence
-        Y, samples, norm = problem.Y.double(), problem.samples, self._norm()
+        Y, shares, norm = problem.Y.double(), problem.shares[:, None], self._norm()
         if self._last is None:
-            F = torch.zeros_like(Y) + (Y.mean(dim=0) + 1e-3).log()
+            F = torch.zeros_like(Y) + (problem.mean(Y) + 1e-3).log()
             W = torch.zeros_like(incidence.rows(F))
         else:
             F, W = self._last
-        dual = PACE * theta / (math.sqrt(norm) * math.sqrt(samples))
-        primal = 1.0 / (0.25 / samples + dual * norm)
+        dual = PACE * theta / (math.sqrt(norm) * math.sqrt(problem.samples))
+        primal = 1.0 / (0.25 * shares + dual * norm)
         for _ in range(2 * STEPS):
-            slope = (torch.softmax(F, dim=1) - Y) / samples + incidence.scattered(W)
+            slope = shares * (torch.softmax(F, dim=1) - Y) + incidence.scattered(W)
             new = F - primal * slope
             W = _clipped(W + dual * incidence.rows(2.0 * new - F), theta)
             F = new
         self._last = (F, W)
         p = torch.softmax(F, dim=1)
-        mean = Y.mean(dim=0, keepdim=True)
+        mean = problem.mean(Y)[None]
         if problem.beta != 0.0:
-            p = spectral.with_column_means(p, mean)
+            p = spectral.with_column_means(problem, p, mean)
         p = (1.0 - INSIDE) * p + INSIDE * (mean if problem.beta != 0.0 else 1.0 / Y.shape[1])
         W = W - W.mean(dim=1, keepdim=True)
         count = len(incidence.edges.pairs)
-        missing = (Y - p) / samples - incidence.scattered(W)
+        missing = shares * (Y - p) - incidence.scattered(W)
         return torch.cat([W[:count], W[count:] + missing / incidence.spread])
 
 

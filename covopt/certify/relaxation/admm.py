@@ -213,7 +213,7 @@ class FreeLambda:
         """Lambda = -grad C(F') / (2 lam) at F' = F + reach Lambda + beta^2 1 1^T Lambda."""
         if self.problem.loss.name == "cross_entropy":
             return self._fit_entropy(F, reach)
-        curvature = 0.0 if self.problem.interpolates else len(F) * self.problem.lam
+        curvature = 0.0 if self.problem.interpolates else self.problem.lam * self.problem.inverse_shares
         # A row of zeros that must be interpolated: nothing reaches it, and no Lambda is wanted there.
         d = (curvature + reach)[:, None]
         inverse = torch.where(d > 0.0, 1.0 / d, 0.0)
@@ -222,15 +222,15 @@ class FreeLambda:
         return e - bias * inverse * total
 
     def _fit_entropy(self, F0: Float[Tensor, "N m"], reach: Float[Tensor, " N"]) -> Float[Tensor, "N m"]:
-        """Newton on F' = F0 + reach Lambda + beta^2 1 t^T, t = Lambda^T 1, Lambda = (Y - softmax F') / (2 lam N)."""
+        """Newton on F' = F0 + reach Lambda + beta^2 1 t^T, t = Lambda^T 1, Lambda = q (Y - softmax F') / (2 lam)."""
         N, m = F0.shape
-        strength, bias = 2.0 * self.problem.lam * N, self.problem.beta**2
+        strength, bias = 2.0 * self.problem.lam * self.problem.inverse_shares[:, None], self.problem.beta**2
         eye = torch.eye(m, dtype=F0.dtype, device=F0.device)
         F, t = self.F, self.Lambda.sum(dim=0)
         for _ in range(self.newton):
             p = torch.softmax(F, dim=1)
             Lambda = (self.Y - p) / strength
-            slope = (torch.diag_embed(p) - p[:, :, None] * p[:, None, :]) / strength
+            slope = (torch.diag_embed(p) - p[:, :, None] * p[:, None, :]) / strength[:, :, None]
             off = F - F0 - reach[:, None] * Lambda - bias * t
             jacobian = eye + reach[:, None, None] * slope
             solved = torch.linalg.solve(jacobian, torch.cat([off[:, :, None], eye.expand(N, m, m)], dim=2))

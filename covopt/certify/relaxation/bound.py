@@ -24,6 +24,7 @@ from covopt.certify.pace import FAIR, Pace
 from covopt.certify.relaxation.admm import FREE_RHO, AlternatingDirections, FreeLambda
 from covopt.certify.relaxation.lift import Ground, make_ground, make_piece
 from covopt.certify.relaxation.signs import Multipliers, SignBranch, proved_maximum
+from covopt.certify.spectral import LOSSES
 from covopt.errors import ProblemError
 from covopt.interrupts import gently, remember
 from covopt.linalg.rounding import UNIT_ROUNDOFF
@@ -160,7 +161,7 @@ def relaxed_bound(
     try:
         if start is not None:
             work.begin(start)
-        else:
+        elif problem.loss.name in LOSSES:  # the proximal maps of others are not known
             work.optimise(SHARE * time_limit if Lambda0 is not None else time_limit)
         if Lambda0 is not None:
             work.branch(Lambda0.double(), refuted)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import covopt
-from covopt.model.loss import CrossEntropy
-from covopt.shallow.softmax_newton import derivatives, refine
+from covopt.model.problem import Problem, make_problem
+from covopt.shallow.newton import derivatives, refine
 
 
 def _instance(seed: int, N: int = 9, n: int = 4, m: int = 3) -> tuple[torch.Tensor, ...]:
@@ -19,19 +19,26 @@ def _instance(seed: int, N: int = 9, n: int = 4, m: int = 3) -> tuple[torch.Tens
     return Phi, Y, torch.from_numpy(rng.standard_normal((n, m))), torch.from_numpy(rng.standard_normal(m))
 
 
+def asked(Phi: torch.Tensor, Y: torch.Tensor, lam: float, beta: float) -> Problem:
+    """The question with a weight for each sample."""
+    weight = torch.linspace(0.2, 2.0, len(Phi), dtype=torch.float64)
+    return make_problem(Phi, Y, lam=lam, loss="cross_entropy", bias=beta, sample_weight=weight)
+
+
 @pytest.mark.parametrize("beta", [0.0, 0.7])
 def test_the_derivatives_are_those_of_the_cost(beta: float) -> None:
     Phi, Y, V, b = _instance(0)
     n, lam = len(V), 0.03
+    problem = asked(Phi, Y, lam, beta)
     x = torch.cat([V, b[None]]) if beta else V
     P = torch.cat([Phi, torch.full((len(Phi), 1), beta, dtype=torch.float64)], dim=1) if beta else Phi
 
     def cost(flat: torch.Tensor) -> torch.Tensor:
         at = flat.reshape(x.shape)
         penalty = 2.0 * at[:n].norm(dim=1).sum() + at[n:].square().sum()
-        return CrossEntropy().value(P @ at, Y) + lam * penalty
+        return problem.loss_at(P @ at) + lam * penalty
 
-    gradient, H = derivatives(P, Y, x, n, lam)
+    gradient, H = derivatives(problem, P, x, n)
     torch.testing.assert_close(gradient.flatten(), torch.func.grad(cost)(x.flatten()), rtol=1e-10, atol=1e-13)
     torch.testing.assert_close(H, torch.func.hessian(cost)(x.flatten()), rtol=1e-9, atol=1e-12)
 
@@ -41,11 +48,12 @@ def test_it_reaches_the_minimum_of_a_conic_solver() -> None:
     for seed in range(6):
         Phi, Y, V, b = _instance(seed)
         lam, beta = 1e-3, 0.5
-        found = refine(Phi, Y, V, b, lam, beta, 0.0, lambda: False)
+        problem = make_problem(Phi, Y, lam=lam, loss="cross_entropy", bias=beta)
+        found = refine(problem, Phi, V, b, 0.0, lambda: False)
         assert found is not None
         F = Phi @ found[0] + beta * found[1]
         penalty = 2.0 * found[0].norm(dim=1).sum() + found[1].square().sum()
-        cost = float(CrossEntropy().value(F, Y) + lam * penalty)
+        cost = float(problem.loss_at(F) + lam * penalty)
         W, c = cp.Variable(V.shape), cp.Variable((1, V.shape[1]))
         outputs = Phi.numpy() @ W + beta * np.ones((len(Phi), 1)) @ c
         fit = cp.sum(cp.log_sum_exp(outputs, axis=1) - cp.sum(cp.multiply(outputs, Y.numpy()), axis=1)) / len(Phi)
@@ -58,10 +66,11 @@ def test_it_reaches_the_minimum_of_a_conic_solver() -> None:
 
 def test_it_never_costs_more_and_leaves_large_problems_alone() -> None:
     Phi, Y, V, b = _instance(3)
-    assert refine(Phi, Y, V, b, 1e-3, 1.0, 0.0, lambda: True) is None
-    assert refine(Phi[:, :0], Y, V[:0], b, 1e-3, 1.0, 0.0, lambda: False) is None
+    problem = asked(Phi, Y, 1e-3, 1.0)
+    assert refine(problem, Phi, V, b, 0.0, lambda: True) is None
+    assert refine(problem, Phi[:, :0], V[:0], b, 0.0, lambda: False) is None
     wide = torch.rand(9, 200, dtype=torch.float64)
-    assert refine(wide, Y, torch.ones(200, 3, dtype=torch.float64), b, 1e-3, 1.0, 0.0, lambda: False) is None
+    assert refine(problem, wide, torch.ones(200, 3, dtype=torch.float64), b, 0.0, lambda: False) is None
 
 
 def test_classes_of_far_curvatures_end_at_the_bound() -> None:

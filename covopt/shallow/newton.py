@@ -1,13 +1,13 @@
-"""Newton's method on the outputs of fixed neurons, for cross_entropy.
+"""Newton's method on the outputs of fixed neurons, for losses that are no least squares.
 
-The quadratic models of CrossEntropyDatafit use one curvature for each sample, that of its least certain class. Where
-the classes of a sample differ in theirs by orders of magnitude such steps crawl. As long as no v_k vanishes,
+The quadratic models of ConvexDatafit use one curvature for each sample, the largest of its outputs'. Where the outputs
+of a sample differ in theirs by orders of magnitude such steps crawl. As long as no v_k vanishes,
 
     C(Phi V + beta 1 b^T) + lam (2 sum_k |v_k| + |b|^2)
 
-is smooth, with the Hessian sum_i P_i P_i^T x (diag(p_i) - p_i p_i^T) / N + 2 lam (I - v v^T / |v|^2) / |v| in the
-blocks of the neurons, P = [Phi, beta 1] (derived; tested against automatic differentiation, and the minima against a
-conic solver). Sizes: Phi (N, n), V (n, m), b (m,), p (N, m).
+is smooth, with the Hessian sum_i P_i P_i^T x H_i + 2 lam (I - v v^T / |v|^2) / |v| in the blocks of the neurons,
+P = [Phi, beta 1] and H_i that of the sample's loss (derived; tested against automatic differentiation, and the minima
+against a conic solver). Sizes: Phi (N, n), V (n, m), b (m,), H_i (m, m), with the share q_i of the sample in it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.model.loss import CrossEntropy
+from covopt.model.problem import Problem
 
 LARGEST = 300
 """Unknowns for which the Hessian is formed, at most."""
@@ -33,34 +34,31 @@ ARMIJO, LEAST = 1e-4, 1e-14
 
 
 def refine(
+    problem: Problem,
     Phi: Float[Tensor, "N n"],
-    Y: Float[Tensor, "N m"],
     V: Float[Tensor, "n m"],
     b: Float[Tensor, " m"],
-    lam: float,
-    beta: float,
     tolerance: float,
     stop: Callable[[], bool],
 ) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]] | None:
     """V and b of no higher cost, all v_k still non-zero; None where the problem is too large or nothing is gained.
 
     Args:
+        problem: depth 2.
         Phi: the features of the neurons.
-        Y: rows of the simplex.
         V, b: where to begin; no row of V is zero.
-        lam, beta: of the problem.
         tolerance: a step that gains less than this, relative, is the last.
         stop: asked between steps.
     """
-    N, m = Y.shape
+    (N, m), beta = problem.Y.shape, problem.bias(1)
     P = torch.cat([Phi, Phi.new_full((N, int(beta > 0.0)), beta)], dim=1)
     n, rows = len(V), P.shape[1]
     if rows * m > LARGEST or N * rows**2 * m**2 > AFFORDABLE or not n:
         return None
     x = torch.cat([V, b[None]]) if beta > 0.0 else V
-    first = at = _cost(P, Y, x, n, lam)
+    first = at = _cost(problem, P, x, n)
     for _ in range(STEPS):
-        moved = None if stop() else _step(P, Y, x, n, lam, at)
+        moved = None if stop() else _step(problem, P, x, n, at)
         if moved is None:
             break
         x, new = moved
@@ -70,9 +68,9 @@ def refine(
     return (x[:n], x[n] if beta > 0.0 else b) if at < first else None
 
 
-def _step(P: Tensor, Y: Tensor, x: Tensor, n: int, lam: float, at: float) -> tuple[Tensor, float] | None:
+def _step(problem: Problem, P: Tensor, x: Tensor, n: int, at: float) -> tuple[Tensor, float] | None:
     """One step with a line search; None where none lowers the cost."""
-    gradient, H = derivatives(P, Y, x, n, lam)
+    gradient, H = derivatives(problem, P, x, n)
     largest = float(H.diagonal().max())
     for ridge in RIDGES:
         raised = H.clone()
@@ -85,37 +83,45 @@ def _step(P: Tensor, Y: Tensor, x: Tensor, n: int, lam: float, at: float) -> tup
         towards = -(x[:n] * step[:n]).sum(dim=1) / x[:n].square().sum(dim=1)
         length = min(1.0, NEARER / max(float(towards.max()), 1e-300))
         for _ in range(HALVINGS):
-            new = _cost(P, Y, x + length * step, n, lam)
+            new = _cost(problem, P, x + length * step, n)
             if new < at + ARMIJO * length * slope:
                 return x + length * step, new
             length /= 2.0
     return None
 
 
-def _cost(P: Tensor, Y: Tensor, x: Tensor, n: int, lam: float) -> float:
+def _cost(problem: Problem, P: Tensor, x: Tensor, n: int) -> float:
     penalty = 2.0 * x[:n].norm(dim=1).sum() + x[n:].square().sum()
-    return float(CrossEntropy().value(P @ x, Y) + lam * penalty)
+    return float(problem.loss_at(P @ x) + problem.lam * penalty)
+
+
+def hessians(problem: Problem, F: Float[Tensor, "N m"]) -> Float[Tensor, "N m m"]:
+    """H_i, the second derivative of C in the outputs of sample i, or for separable losses its curvatures."""
+    shares = problem.shares.to(F)[:, None, None]
+    if type(problem.loss) is not CrossEntropy:
+        return shares * torch.diag_embed(problem.loss.curvatures(F, problem.Y))
+    p = torch.softmax(F, dim=1)
+    # p (1 - p) through the other classes: 1 - p of a certain class would be rounding.
+    others = p @ (1.0 - torch.eye(p.shape[1], dtype=p.dtype, device=p.device))
+    curvature = -p[:, :, None] * p[:, None, :]
+    curvature.diagonal(dim1=1, dim2=2).copy_(p * others)
+    return shares * curvature
 
 
 def derivatives(
-    P: Float[Tensor, "N r"], Y: Float[Tensor, "N m"], x: Float[Tensor, "r m"], n: int, lam: float
+    problem: Problem, P: Float[Tensor, "N r"], x: Float[Tensor, "r m"], n: int
 ) -> tuple[Float[Tensor, "r m"], Float[Tensor, "rm rm"]]:
     """Gradient and Hessian of the cost in x: the rows v_k of n neurons and, if there is a bias, b."""
-    (N, m), r = Y.shape, len(x)
+    m, r, lam = problem.Y.shape[1], len(x), problem.lam
     F = P @ x
-    p = torch.softmax(F, dim=1)
-    # p (1 - p) through the other classes: 1 - p of a certain class would be rounding.
-    identity = torch.eye(m, dtype=p.dtype, device=p.device)
-    others = p @ (1.0 - identity)
-    curvature = -p[:, :, None] * p[:, None, :]
-    curvature.diagonal(dim1=1, dim2=2).copy_(p * others)
-    H = torch.einsum("ia,icd,ib->acbd", P, curvature / N, P)
+    identity = torch.eye(m, dtype=x.dtype, device=x.device)
+    H = torch.einsum("ia,icd,ib->acbd", P, hessians(problem, F), P)
     lengths = x[:n].norm(dim=1, keepdim=True)
     unit = x[:n] / lengths
     bend = (identity - unit[:, :, None] * unit[:, None, :]) / lengths[:, :, None]
-    here = torch.arange(n, device=p.device)
+    here = torch.arange(n, device=x.device)
     H[here, :, here, :] += 2.0 * lam * bend
-    last = torch.arange(n, r, device=p.device)
+    last = torch.arange(n, r, device=x.device)
     H[last, :, last, :] += 2.0 * lam * identity
-    gradient = P.T @ CrossEntropy().gradient(F, Y) + 2.0 * lam * torch.cat([unit, x[n:]])
+    gradient = P.T @ problem.gradient_at(F) + 2.0 * lam * torch.cat([unit, x[n:]])
     return gradient, H.reshape(r * m, r * m)
