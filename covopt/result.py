@@ -267,7 +267,7 @@ class Result:
             "status": str(self.status),
             "widths": self.widths,
             "depth": p.depth,
-            "bias": p.beta,
+            "bias": p.stated_bias,
             "loss": p.loss.name,
             "lam": None if p.interpolates else p.lam,
             "activation": p.activation.name,
@@ -338,7 +338,7 @@ def _to_stored(result: Result) -> record.Stored:
         "loss": p.loss.name,
         "lam": p.lam,
         "depth": p.depth,
-        "bias": p.beta,
+        "bias": p.stated_bias,
         "activation": p.activation.name,
     }
     certificate: dict[str, NDArray] = {}

@@ -174,7 +174,7 @@ ENTRIES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("loss", "activation", "status", "certificate", "method", "certify"), (str,)),
     **dict.fromkeys(("data", "scale"), _TEXT),
     **dict.fromkeys(("rows", "depth", "seed"), (int,)),
-    "bias": (int, float),
+    "bias": (int, float, str),
     "version": (str,),
     **dict.fromkeys(("widths", "starts", "layers"), (list,)),
 }

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from covopt.errors import ProblemError, shown
 from covopt.io.arrays import LARGEST
+from covopt.io.wording import FREE
 from covopt.model.activation import Activation
 from covopt.model.loss import LOSSES, Loss, parse_loss
 
@@ -47,6 +48,7 @@ class Problem:
         fits: the misfit of a network that counts as an exact fit, relative to the largest target.
         taper: layer l appends beta taper^l 1 to its outputs, l = 0 ... L - 1. It is 1 in every question that a user
             asks, and another number in other units (units.py).
+        free: whether biases are free of the penalty, which is then sum_l |A_l|_F^2, W_l = [A_l, b_l]; beta is 1.
     """
 
     X: Float[Tensor, "N n0"]
@@ -58,6 +60,7 @@ class Problem:
     activation: Activation
     fits: float = FITS
     taper: float = 1.0
+    free: bool = False
 
     @property
     def samples(self) -> int:
@@ -72,6 +75,15 @@ class Problem:
     def double(self) -> Problem:
         """The same question about data in float64."""
         return replace(self, X=self.X.double(), Y=self.Y.double())
+
+    @property
+    def stated_bias(self) -> float | str:
+        """The amount of bias as a user states it."""
+        return FREE if self.free else self.beta
+
+    def decayed(self, W: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
+        """The part of a layer's weights that the penalty is on."""
+        return W[:, :-1] if self.free else W
 
     def bias(self, layer: int) -> float:
         """The entries of the bias column of Zs_l, l = `layer` = 0 ... L - 1."""
@@ -125,9 +137,10 @@ def make_problem(
     lam: float | None = None,
     loss: str | Loss | None = None,
     depth: int = 2,
-    bias: float = 1.0,
+    bias: float | str = 1.0,
     activation: str | Activation = "relu",
     device: str | torch.device | None = None,
+    free: bool = False,
 ) -> Problem:
     """Check the data and the options, and make a `Problem` of them.
 
@@ -137,9 +150,10 @@ def make_problem(
         lam: strength of the penalty; None asks for the representation cost.
         loss: mse, cross_entropy or interpolate; None means interpolate without lam and mse with it.
         depth: L >= 2.
-        bias: beta >= 0.
+        bias: beta >= 0; with `free` also "free".
         activation: relu, leaky:A or linear.
         device: where to compute; None follows X (the CPU for NumPy arrays).
+        free: whether the caller can answer questions with free biases.
 
     Raises:
         ProblemError: one sentence for each thing that is wrong.
@@ -160,9 +174,10 @@ def make_problem(
         loss=chosen,
         lam=_strength(lam, chosen),
         depth=_depth(depth),
-        beta=_amount_of_bias(bias),
+        beta=1.0 if free and isinstance(bias, str) and bias == FREE else _amount_of_bias(bias),
         activation=Activation.parse(activation),
         fits=FITS if depth == 2 else FITS_DEEP,
+        free=isinstance(bias, str) and bias == FREE,
     )
 
 
@@ -266,6 +281,8 @@ def _depth(depth: object) -> int:
 
 
 def _amount_of_bias(bias: object) -> float:
+    if isinstance(bias, str) and bias == FREE:
+        raise ProblemError("Free biases are for solve, show and verify so far; give the amount of bias as a number.")
     value = as_number(bias, "bias")
     if value < 0:
         raise ProblemError(f"The bias is {value:g}; give 0 (none) or more (1 is the usual one).")

@@ -41,7 +41,7 @@ def asked(s: Mapping[str, object], origin: Origin) -> Pairs:
         ("loss", str(s["loss"])),
         *penalty,
         ("depth", f"{s['depth']}"),
-        ("bias (β)", f"{s['bias']:g}"),
+        ("bias (β)", s["bias"] if isinstance(s["bias"], str) else f"{s['bias']:g}"),
         ("activation", str(s["activation"])),
         *searched,
         ("seed", str(s["seed"])),
