@@ -200,7 +200,8 @@ def headline(summary: Mapping[str, object]) -> str:
     scale = f", scale {s['scale']}" if s["scale"] not in (None, "none") else ""
     data = printable(f"{s['data'] or 'data'}, {rows}{drawn}{targets}{scale}")
     question = "representation cost" if s["loss"] == "interpolate" else f"{s['loss']}, lam {_short(s['lam'])}"
-    return f"{data}: {question}, depth {s['depth']}, bias {_short(s['bias'])}, {s['activation']}"
+    bias = s["bias"] if isinstance(s["bias"], str) else _short(s["bias"])
+    return f"{data}: {question}, depth {s['depth']}, bias {bias}, {s['activation']}"
 
 
 def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:

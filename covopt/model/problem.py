@@ -280,9 +280,18 @@ def _depth(depth: object) -> int:
     return int(depth)
 
 
-def _amount_of_bias(bias: object) -> float:
+def check_penalised(bias: object) -> None:
+    """Of a question that cannot be asked of free biases.
+
+    Raises:
+        ProblemError: they are free.
+    """
     if isinstance(bias, str) and bias == FREE:
-        raise ProblemError("Free biases are for solve, show and verify so far; give the amount of bias as a number.")
+        raise ProblemError("Free biases are for solve and compare so far; give the amount of bias as a number.")
+
+
+def _amount_of_bias(bias: object) -> float:
+    check_penalised(bias)
     value = as_number(bias, "bias")
     if value < 0:
         raise ProblemError(f"The bias is {value:g}; give 0 (none) or more (1 is the usual one).")

@@ -48,7 +48,7 @@ def proved(kind: str, rank: int, **evidence: object) -> object:
 
 ROWS = [
     Row(
-        "Free biases are for solve, show and verify so far; give the amount of bias as a number.",
+        "Free biases are for solve and compare so far; give the amount of bias as a number.",
         lambda _: make_problem(X, Y, lam=0.1, bias="free"),
     ),
     Row(
