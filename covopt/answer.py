@@ -16,7 +16,8 @@ from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted
 from covopt.io.tables import column_names
 from covopt.loop import Budget, Callback, Progress, Status
-from covopt.methods import METHODS
+from covopt.methods.free import solve_free
+from covopt.methods.penalised import METHODS
 from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
@@ -37,7 +38,7 @@ def solve(
     lam: float | None = None,
     loss: str | Loss | None = None,
     depth: int = 2,
-    bias: float = 1.0,
+    bias: float | str = 1.0,
     activation: str | Activation = "relu",
     method: str = "cone",
     certify: str = "auto",
@@ -67,7 +68,7 @@ def solve(
         loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate, or a `Loss` of one's own; None means
             interpolate without lam and mse with it.
         depth: L >= 2.
-        bias: beta >= 0.
+        bias: beta >= 0; "free" for biases that the penalty is not on (beta is 1 in the network; MATH.md section 4).
         activation: relu, leaky:A or linear.
         method: cone, Frank-Wolfe over S (fully corrective for depth 2, layer by layer beyond); hidden, projected
             gradient on the representations Z; train, ordinary training of several starts as one batch.
@@ -108,6 +109,7 @@ def solve(
         activation=activation,
         device=device,
         sample_weight=sample_weight,
+        free=True,
     )
     if method not in METHODS:
         raise ProblemError(f"The method '{method}' is unknown; use {' or '.join(METHODS)}.")
@@ -132,9 +134,10 @@ def solve(
 
 def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | None) -> Result:
     """`solve`, of a checked question."""
-    budget, examining = options.budget, options.certify != "none" and problem.depth > 2
+    budget, examining = options.budget, options.certify != "none" and problem.depth > 2 and not problem.free
     within = replace(budget, time_limit=SOLVING * budget.time_limit) if examining else budget
-    attempt = METHODS[options.method](problem, replace(options, budget=within))
+    method = solve_free if problem.free else METHODS[options.method]
+    attempt = method(problem, replace(options, budget=within))
     result = Result(
         problem=problem,
         method=options.method,

@@ -30,7 +30,7 @@ from covopt.loop import Certificate, Progress, Status
 from covopt.model import weights as weight_form
 from covopt.model.activation import Activation
 from covopt.model.forces import Forces, forces_on
-from covopt.model.problem import Problem, make_problem, with_bias
+from covopt.model.problem import Problem, check_penalised, make_problem, with_bias
 from covopt.text import words
 
 if TYPE_CHECKING:
@@ -197,6 +197,7 @@ class Result:
 
     def forces(self, layer: int) -> Forces:
         """Attraction and repulsion on hidden layer = 1 ... L - 1, as `covopt.forces`."""
+        check_penalised(self.problem.stated_bias)
         return forces_on(self.problem.double(), self._double(), layer)
 
     def forces_picture(self, layer: int) -> forces_figures.ForcesPicture:
@@ -267,7 +268,7 @@ class Result:
             "status": str(self.status),
             "widths": self.widths,
             "depth": p.depth,
-            "bias": p.beta,
+            "bias": p.stated_bias,
             "loss": p.loss.name,
             "lam": None if p.interpolates else p.lam,
             "activation": p.activation.name,
@@ -339,7 +340,7 @@ def _to_stored(result: Result) -> record.Stored:
         "loss": p.loss.name,
         "lam": p.lam,
         "depth": p.depth,
-        "bias": p.beta,
+        "bias": p.stated_bias,
         "activation": p.activation.name,
     }
     weights = {} if p.weight is None else {"weights": p.weight.cpu().numpy()}

@@ -17,7 +17,6 @@ from sklearn.datasets import load_digits, load_iris
 from test_spectral import balanced, networks
 
 import covopt
-from covopt import methods
 from covopt.certify.deep import loop
 from covopt.certify.deep.certifiers import DEEP
 from covopt.certify.deep.edges import Edges, power
@@ -28,6 +27,7 @@ from covopt.certify.dual import Proof
 from covopt.certify.proofs import data_proof, recheck
 from covopt.errors import ProblemError
 from covopt.loop import Certificate
+from covopt.methods import penalised as methods
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, preactivations

@@ -8,6 +8,7 @@ import time
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.certify import free
 from covopt.certify.certifiers import CERTIFIERS, certifier_of, oracle_of
 from covopt.certify.deep.certifiers import deep_proof
 from covopt.certify.dual import Proof, dual_bound
@@ -57,6 +58,8 @@ def network_proof(problem: Problem, weights: Weights) -> Proof | None:
 
 def attainable(problem: Problem) -> Certificate:
     """The tightest kind of proof that applies to a problem of this loss, depth, rank and size; NONE where none does."""
+    if problem.free:
+        return free.attainable(problem)
     return next((kind for kind, each in CERTIFIERS.items() if each.applies(problem)), Certificate.NONE)
 
 
@@ -88,4 +91,6 @@ def recheck(problem: Problem, proof: Proof) -> float:
     Raises:
         ProblemError: where arrays are missing or do not fit the problem.
     """
-    return 0.0 if proof.certificate is Certificate.NONE else certifier_of(proof).check(problem, proof)
+    if proof.certificate is Certificate.NONE:
+        return 0.0
+    return free.check(problem, proof) if problem.free else certifier_of(proof).check(problem, proof)

@@ -39,7 +39,20 @@ class Method(StrEnum):
 TimeLimit = Annotated[float, _solving(help="Time limit; the answer is the best network so far.", metavar="SECONDS")]
 Seed = Annotated[int, _solving(help="Seed of the random starts.", metavar="SEED")]
 Device = Annotated[str, _solving(help="Device: cpu or cuda.", metavar="NAME")]
-Bias = Annotated[float, _question(help="Amount of bias; 0: none.", metavar="BETA")]
+
+
+def _amount_of_bias(text: str) -> float | str:
+    """A number, or what `make_problem` says more about."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+Bias = Annotated[
+    Any,
+    _question(parser=_amount_of_bias, help="Amount of bias; 0: none; free: biases without a penalty.", metavar="BETA"),
+]
 Lam = Annotated[
     float | None,
     _question(help="Strength of the penalty; default: none, which gives the representation cost.", metavar="LAM"),

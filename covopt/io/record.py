@@ -175,7 +175,7 @@ ENTRIES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("loss", "activation", "status", "certificate", "method", "certify"), (str,)),
     **dict.fromkeys(("data", "scale"), _TEXT),
     **dict.fromkeys(("rows", "depth", "seed"), (int,)),
-    "bias": (int, float),
+    "bias": (int, float, str),
     "version": (str,),
     **dict.fromkeys(("widths", "starts", "layers"), (list,)),
 }
@@ -202,7 +202,8 @@ def headline(summary: Mapping[str, object]) -> str:
     weighted = ", weighted" if s.get("weighted") else ""
     data = printable(f"{s['data'] or 'data'}, {rows}{drawn}{weighted}{targets}{scale}")
     question = "representation cost" if s["loss"] == "interpolate" else f"{s['loss']}, lam {_short(s['lam'])}"
-    return f"{data}: {question}, depth {s['depth']}, bias {_short(s['bias'])}, {s['activation']}"
+    bias = s["bias"] if isinstance(s["bias"], str) else _short(s["bias"])
+    return f"{data}: {question}, depth {s['depth']}, bias {bias}, {s['activation']}"
 
 
 def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+FREE = "free"
+"""The amount of bias of networks whose biases are not penalised."""
+
 
 class Wording(NamedTuple):
     """A kind of certificate in words.

@@ -17,11 +17,11 @@ from covopt.report.page import Page, Pairs
 if TYPE_CHECKING:
     import torch
 
-    from covopt import methods
     from covopt.figures import depths as depth_figures
     from covopt.figures import drawing, widths
     from covopt.io import provenance
     from covopt.matrices import answer as matrices
+    from covopt.methods import penalised as methods
     from covopt.report import function as function_figures
     from covopt.report import parts, pictures, svg
     from covopt.study import figure2 as study_figure2
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from covopt.verification import ranks as rank_runs
     from covopt.verification import verify as checks
 else:
-    torch, methods, provenance = lazy("torch"), lazy("covopt.methods"), lazy("covopt.io.provenance")
+    torch, methods, provenance = lazy("torch"), lazy("covopt.methods.penalised"), lazy("covopt.io.provenance")
     drawing, widths = lazy("covopt.figures.drawing"), lazy("covopt.figures.widths")
     parts, pictures = lazy("covopt.report.parts"), lazy("covopt.report.pictures")
     function_figures = lazy("covopt.report.function")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from covopt.errors import ProblemError, counted, shown
 from covopt.io.arrays import LARGEST
+from covopt.io.wording import FREE
 from covopt.model.activation import Activation
 from covopt.model.loss import LOSSES, Logistic, Loss, ManyOutputs, Weight, mean_gradient, mean_loss, parse_loss
 
@@ -52,6 +53,7 @@ class Problem:
             asks, and another number in other units (units.py).
         weight: of the samples, positive and of mean 1 (N,); None where all are equal, and for `interpolate`, which
             they do not change.
+        free: whether biases are free of the penalty, which is then sum_l |A_l|_F^2, W_l = [A_l, b_l]; beta is 1.
     """
 
     X: Float[Tensor, "N n0"]
@@ -64,6 +66,7 @@ class Problem:
     fits: float = FITS
     taper: float = 1.0
     weight: Weight = None
+    free: bool = False
 
     @property
     def samples(self) -> int:
@@ -123,6 +126,15 @@ class Problem:
         """The same question about data in float64."""
         return self.to(torch.float64)
 
+    @property
+    def stated_bias(self) -> float | str:
+        """The amount of bias as a user states it."""
+        return FREE if self.free else self.beta
+
+    def decayed(self, W: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
+        """The part of a layer's weights that the penalty is on."""
+        return W[:, :-1] if self.free else W
+
     def bias(self, layer: int) -> float:
         """The entries of the bias column of Zs_l, l = `layer` = 0 ... L - 1."""
         return self.beta * self.taper**layer
@@ -175,10 +187,11 @@ def make_problem(
     lam: float | None = None,
     loss: str | Loss | None = None,
     depth: int = 2,
-    bias: float = 1.0,
+    bias: float | str = 1.0,
     activation: str | Activation = "relu",
     device: str | torch.device | None = None,
     sample_weight: object = None,
+    free: bool = False,
 ) -> Problem:
     """Check the data and the options, and make a `Problem` of them.
 
@@ -189,11 +202,12 @@ def make_problem(
         loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate, or a `Loss` of one's own; None means
             interpolate without lam and mse with it.
         depth: L >= 2.
-        bias: beta >= 0.
+        bias: beta >= 0; with `free` also "free".
         activation: relu, leaky:A or linear.
         device: where to compute; None follows X (the CPU for NumPy arrays).
         sample_weight: s_i >= 0 (N,), of any scale: the losses are sum_i s_i c(F_i, Y_i) / sum_i s_i. Rows of weight 0
             are left out, here and now; None: all are equal.
+        free: whether the caller can answer questions with free biases.
 
     Raises:
         ProblemError: one sentence for each thing that is wrong.
@@ -220,10 +234,11 @@ def make_problem(
         loss=chosen,
         lam=_strength(lam, chosen),
         depth=_depth(depth),
-        beta=_amount_of_bias(bias),
+        beta=1.0 if free and isinstance(bias, str) and bias == FREE else _amount_of_bias(bias),
         activation=Activation.parse(activation),
         fits=FITS if depth == 2 else FITS_DEEP,
         weight=None if weight is None or chosen.name == "interpolate" else _of_mean_one(weight),
+        free=isinstance(bias, str) and bias == FREE,
     )
 
 
@@ -378,7 +393,18 @@ def _depth(depth: object) -> int:
     return int(depth)
 
 
+def check_penalised(bias: object) -> None:
+    """Of a question that cannot be asked of free biases.
+
+    Raises:
+        ProblemError: they are free.
+    """
+    if isinstance(bias, str) and bias == FREE:
+        raise ProblemError("Free biases are for solve and compare so far; give the amount of bias as a number.")
+
+
 def _amount_of_bias(bias: object) -> float:
+    check_penalised(bias)
     value = as_number(bias, "bias")
     if value < 0:
         raise ProblemError(f"The bias is {value:g}; give 0 (none) or more (1 is the usual one).")

@@ -27,7 +27,7 @@ class Cost:
 
     Attributes:
         fit: C(F).
-        norm: |W|^2 = sum_l |W_l|_F^2.
+        norm: |W|^2 = sum_l |W_l|_F^2; with free biases without their columns.
         total: C + lam |W|^2 (|W|^2 alone for `interpolate`).
         residual: max |F - Y|.
     """
@@ -109,7 +109,7 @@ def carried(problem: Problem, weights: Weights, Zs: Float[Tensor, "M d"]) -> Flo
 def objective(problem: Problem, weights: Weights) -> Float[Tensor, ""]:
     """L(W) = C(Z_L) + lam sum_l |W_l|_F^2, differentiable in the weights."""
     F = preactivations(problem, weights)[-1]
-    norm = torch.stack([W.square().sum() for W in weights]).sum()
+    norm = torch.stack([problem.decayed(W).square().sum() for W in weights]).sum()
     return problem.loss_at(F) + problem.lam * norm
 
 
@@ -118,7 +118,7 @@ def evaluate(problem: Problem, weights: Weights, chunk: int = 8192) -> Cost:
     check_weights(problem, weights)
     F = torch.cat([outputs(problem, weights, rows) for rows in problem.X.split(chunk)])
     fit = float(problem.loss_at(F))
-    norm = float(sum(W.square().sum() for W in weights))
+    norm = float(sum(problem.decayed(W).square().sum() for W in weights))
     residual = float((F - problem.Y).abs().max())
     return Cost(fit=fit, norm=norm, total=fit + problem.lam * norm, residual=residual)
 
@@ -160,4 +160,7 @@ def gradient(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
     Z = preactivations(problem, weights)
     M = pulled_back(problem, weights, Z, problem.gradient_at(Z[-1]))
     layers = zip(weights, M, inputs_from(problem, Z), strict=True)
-    return [m.T @ Zs + 2.0 * problem.lam * W for W, m, Zs in layers]
+    found = [m.T @ Zs for _, m, Zs in layers]
+    for slope, W in zip(found, weights, strict=True):
+        problem.decayed(slope).add_(problem.decayed(W), alpha=2.0 * problem.lam)
+    return found

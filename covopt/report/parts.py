@@ -41,7 +41,7 @@ def asked(s: Mapping[str, object], origin: Origin) -> Pairs:
         ("loss", str(s["loss"])),
         *penalty,
         ("depth", f"{s['depth']}"),
-        ("bias (β)", f"{s['bias']:g}"),
+        ("bias (β)", s["bias"] if isinstance(s["bias"], str) else f"{s['bias']:g}"),
         ("activation", str(s["activation"])),
         *searched,
         ("seed", str(s["seed"])),
@@ -164,7 +164,7 @@ def layers(result: Result) -> Section:
 
 def forces(result: Result, origin: Origin) -> Section:
     """Attraction and repulsion."""
-    if result.problem.samples > CROWD:
+    if result.problem.samples > CROWD or result.problem.free:
         return Section("Forces")
     last = min(result.problem.depth - 1, LAYERS)
     drawn = [figure for layer in range(1, last + 1) for figure in layer_figures.forces(result, layer, origin)]

@@ -18,7 +18,7 @@ import numpy as np
 from covopt.attempt import CERTIFY
 from covopt.errors import DataError, ProblemError, shown
 from covopt.io.data import SCALES, TASKS, Dataset, read_data
-from covopt.methods import METHODS
+from covopt.methods.penalised import METHODS
 from covopt.model.loss import parse_loss
 from covopt.study.store import Options
 

@@ -36,6 +36,7 @@ from covopt.loop import Budget, Callback, Certificate, Status
 from covopt.matrices.answer import CPRank
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
+from covopt.model.problem import check_penalised
 from covopt.result import Result
 from covopt.study import width_bounds
 from covopt.study.narrow_bounds import NarrowBound, narrow_bounds, needed
@@ -285,6 +286,7 @@ def plateau(
     Source: [JGHG22, Prop. 6, 7, 14 and 15].
     """
     _check(depth, layer, widths, starts, time_limit)
+    check_penalised(bias)
     budget = Budget(time_limit=time_limit)
     result = solve(
         X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation, certify=certify, gap=gap,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from covopt.errors import counted
 from covopt.io.numerals import down, interval, percent, percent_at_most, up
 from covopt.io.record import describe, ended, headline
-from covopt.io.wording import CERTIFICATES, STATUSES
+from covopt.io.wording import CERTIFICATES, FREE, STATUSES
 from covopt.text import function
 
 Summary = Mapping[str, object]
@@ -326,6 +326,8 @@ def _activation(name: str) -> str:
 
 
 def _bias(beta: object) -> str:
+    if beta == FREE:
+        return "with free biases"
     return "without bias" if beta == 0 else "with bias" if beta == 1 else f"with bias β = {beta:g}"
 
 

@@ -21,7 +21,7 @@ from covopt.errors import CovoptError
 from covopt.io import record
 from covopt.io.networks import read_network
 from covopt.loop import Certificate, Status
-from covopt.methods import METHODS
+from covopt.methods.penalised import METHODS
 from covopt.result import Result
 
 NETWORK_PT = "network.pt"
@@ -74,7 +74,7 @@ def question(result: Result, stated: Summary) -> Sentences:
         "loss": p.loss.name,
         "lam": None if p.interpolates else p.lam,
         "depth": p.depth,
-        "bias": p.beta,
+        "bias": p.stated_bias,
         "activation": p.activation.name,
         "rows": p.samples,
         "widths": result.widths,

@@ -54,7 +54,7 @@ def _evidence(name: str, array: NDArray) -> NDArray:
     return array
 
 
-OPTIONS = {"loss": "U", "lam": "fiu", "depth": "iu", "bias": "fiu", "activation": "U"}
+OPTIONS = {"loss": "U", "lam": "fiu", "depth": "iu", "bias": "fiuU", "activation": "U"}
 """The kinds of the options in problem.npz."""
 
 
@@ -70,7 +70,7 @@ def _from_stored(stored: record.Stored) -> Result:
     if options["loss"] == "interpolate":
         options["lam"] = None
     X, Y = (torch.from_numpy(_matrix(stored.problem, name, record.PROBLEM)) for name in ("X", "Y"))
-    problem = make_problem(X, Y, sample_weight=stored.problem.get("weights"), **options)
+    problem = make_problem(X, Y, sample_weight=stored.problem.get("weights"), **options, free=True)
     if problem.samples < len(X):
         raise DataError(f"{record.PROBLEM} holds rows of weight 0; solve again.")
     names = [f"W{i}" for i in range(1, problem.depth + 1)]

@@ -10,6 +10,7 @@ from tests.benchmarks import works
 from tests.benchmarks.audit import AUDIT
 from tests.benchmarks.costs import COSTS
 from tests.benchmarks.deep import DEEP
+from tests.benchmarks.free import FREE
 from tests.benchmarks.harness import (
     ENDED,
     LATE,
@@ -257,6 +258,7 @@ BENCHMARKS = {
     **PROOFS,
     **SCALES,
     **DEEP,
+    **FREE,
     **TEACHERS,
     **WIDTH,
     **HOSTILE,

@@ -6,9 +6,11 @@ import numpy as np
 import torch
 
 import covopt
+from covopt.certify import free
+from covopt.certify.dual import Proof
 from covopt.deep import representations as projected_gradient
 from covopt.linalg.psd import RankRule, thin
-from covopt.loop import Budget
+from covopt.loop import Budget, Certificate
 from covopt.model import forces, hidden, loss, stationarity, weights
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
@@ -42,7 +44,38 @@ def exact(X: object, Y: object, **options: object) -> object:
     return covopt.solve(np.array(X, dtype=float), np.array(Y, dtype=float), **options)  # type: ignore[arg-type]
 
 
+FREE = make_problem(X, Y, lam=0.1, bias="free", free=True)
+FOUR = np.random.default_rng(0).standard_normal((6, 4))
+
+
+def proved(kind: str, rank: int, **evidence: object) -> object:
+    """What a stored dual point of free biases proves."""
+    p = make_problem(FOUR[:, :rank], Y, lam=0.1, bias="free", free=True)
+    return free.check(p, Proof(0.0, Certificate(kind), p.Y, evidence=evidence))  # type: ignore[arg-type]
+
+
 ROWS = [
+    Row(
+        "Free biases are for solve and compare so far; give the amount of bias as a number.",
+        lambda _: make_problem(X, Y, lam=0.1, bias="free"),
+    ),
+    Row(
+        "The method hidden penalises biases; with free biases use the method cone or train.",
+        lambda _: solve(bias="free", method="hidden"),
+    ),
+    Row(
+        "The stored dual point is missing or does not have the shape of Y; certify the run again.",
+        lambda _: free.check(FREE, Proof(0.0, Certificate.EXACT, FREE.Y[:2])),
+    ),
+    Row("No bound 'laplacian' is known for free biases; solve again.", lambda _: proved("laplacian", 2)),
+    Row(
+        "The certificate says exact, but no oracle is exact for data of this rank; solve again.",
+        lambda _: proved("exact", 4),
+    ),
+    Row(
+        "The certificate 'branch-and-bound' comes without its evidence; solve again.",
+        lambda _: proved("branch-and-bound", 4),
+    ),
     Row("X has 6 rows and Y has 5; give one row of targets for each row of inputs.", lambda _: solve(X, Y[:5])),
     Row("X holds texts or times, not an array of numbers; give a numeric matrix.", lambda _: solve([["a"]], Y)),
     Row("X is a list, not an array of numbers; give a numeric matrix.", lambda _: solve([[1.0], [1.0, 2.0]], Y)),
