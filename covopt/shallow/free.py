@@ -32,7 +32,7 @@ from covopt.shallow.sliding import Joint, Parts, SlideOptions, slide
 from covopt.shallow.starts import Starts, first_neurons
 
 AMOUNT = 1e5
-"""Of the output bias of losses that are no least squares, where inputs have size 1: its price is 1e-10 of its square."""
+"""Of the output bias of losses that are no least squares; its price is 1e-10 of its square, in inputs of size 1."""
 STARTS, ASCENT = 200, AscentOptions(steps=12, inner=80)
 """Of each search."""
 NEW_ATOMS = 200
