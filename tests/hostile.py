@@ -484,6 +484,7 @@ ENTRIES: dict[str, object] = {
     "seed": 1.5,
     "data": ["\x1b[31m"],
     "loss": 7,
+    "weighted": "yes",
 }
 
 

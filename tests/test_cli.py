@@ -87,6 +87,7 @@ def test_options_reach_the_solver(run: Run, solver: FakeSolver) -> None:
         "max_width": None,
         "starts": None,
         "callback": None,
+        "sample_weight": None,
     }
     run("solve", "iris")
     assert {k: solver.options[k] for k in ("lam", "loss", "bias", "certify", "gap", "time_limit")} == {

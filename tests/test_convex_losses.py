@@ -193,6 +193,6 @@ def test_deep_networks_descend_and_no_bound_is_claimed(name: str) -> None:
     trained = covopt.solve(
         X, Y, lam=0.01, loss=name, depth=3, sample_weight=weight, time_limit=3.0, method="train", certify="none"
     )
-    assert found.cost <= 1.01 * trained.cost
+    assert found.cost <= 1.05 * trained.cost
     assert found.cost < 0.8 * float(problem.loss_at(torch.zeros_like(problem.Y)))
     assert found.cost == pytest.approx(evaluate(problem, found.weights).total, rel=1e-14)

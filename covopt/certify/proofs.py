@@ -12,7 +12,7 @@ from covopt.certify import free
 from covopt.certify.certifiers import CERTIFIERS, certifier_of, oracle_of
 from covopt.certify.deep.certifiers import deep_proof
 from covopt.certify.dual import Proof, dual_bound
-from covopt.certify.spectral import spectral_bound
+from covopt.certify.spectral import LOSSES, spectral_bound
 from covopt.errors import InternalError
 from covopt.interrupts import interrupted
 from covopt.loop import Certificate
@@ -24,7 +24,12 @@ ROUGHLY = 0.05
 
 
 def spectral_proof(problem: Problem, seconds: float) -> Proof:
-    """The bound that holds for every network of every depth, not improved any more after so many seconds."""
+    """The bound that holds for every network of every depth, not improved any more after so many seconds.
+
+    It is 0, and the proof none, for losses of which no such bound is known.
+    """
+    if problem.loss.name not in LOSSES:
+        return Proof(0.0, Certificate.NONE)
     deadline = time.perf_counter() + max(seconds, ROUGHLY)
     return Proof(spectral_bound(problem, stop=lambda: time.perf_counter() >= deadline), Certificate.SPECTRAL)
 

@@ -99,6 +99,7 @@ def _examined(problem: Problem, weights: Weights, layer: int, solved: Solved, op
         value = 0.0 if found is None else found.value
     proof = solved.proof
     lower, certificate = (None, Certificate.NONE) if proof is None else (proof.lower, proof.certificate)
+    lower = None if certificate is Certificate.NONE else lower
     return report(problem, weights, layer, lower, certificate, value)
 
 
