@@ -31,6 +31,14 @@ Starts = Annotated[
     int | None,
     typer.Option(help="Number of random draws, descents or trainings.", metavar="N", rich_help_panel="Solving"),
 ]
+Tol = Annotated[
+    float | None,
+    typer.Option(
+        help="End cone once rounds gain less than this part of the cost; default: when they find nothing.",
+        metavar="TOL",
+        rich_help_panel="Solving",
+    ),
+]
 How = Annotated[
     options.Method,
     typer.Option(
@@ -51,6 +59,7 @@ def solve_command(
     width: Width = None,
     max_width: MaxWidth = None,
     starts: Starts = None,
+    tol: Tol = None,
     output: options.Output,
 ) -> None:
     """The minimum over networks of depth L: the best network, and a proved lower bound.
@@ -79,6 +88,7 @@ def solve_command(
                 width=width,
                 max_width=max_width,
                 starts=starts,
+                tol=tol,
                 callback=callback,
             )
     result.describe_data(dataset)

@@ -44,6 +44,7 @@ QUESTIONS: dict[str, dict[str, type]] = {
         "method": str,
         "certify": str,
         "gap": float,
+        "tol": float,
         "time_limit": float,
         "max_iterations": int,
         "width": int,
