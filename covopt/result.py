@@ -20,6 +20,7 @@ from torch import Tensor
 from covopt import __version__
 from covopt.errors import ProblemError, RecordError, counted
 from covopt.io import record, storing
+from covopt.io.coding import Coding
 from covopt.io.data import Dataset
 from covopt.io.directories import Writer, spare
 from covopt.io.networks import as_sequential
@@ -116,6 +117,8 @@ class Result:
         starts: the lowest cost reached from each start.
         data, scale: the name of the data set and how it was scaled, where they are known.
         targets: what its targets were taken for; shuffle: the seed that drew its rows; columns: names of its inputs.
+        coding: how its data were scaled and coded, where that is known.
+        test: the network on held-out data: `data`, `rows`, `loss`, and `accuracy` or `r2`; it bounds nothing.
     """
 
     problem: Problem
@@ -144,6 +147,8 @@ class Result:
     targets: str | None = None
     shuffle: int | None = None
     columns: tuple[str, ...] | None = None
+    coding: Coding | None = None
+    test: dict[str, object] | None = None
 
     @property
     def gap(self) -> float | None:
@@ -160,7 +165,7 @@ class Result:
     def describe_data(self, data: Dataset) -> None:
         """Take over what a data set tells of itself: its name, scale, targets, and how its rows were drawn."""
         self.data, self.scale, self.targets = data.name, data.scale, data.targets
-        self.shuffle, self.columns = data.shuffle, data.columns
+        self.shuffle, self.columns, self.coding = data.shuffle, data.columns, data.coding
 
     def predict(self, X: object) -> NDArray[np.float64]:
         """The network's outputs (M, n_L) at the rows of X (M, n_0).
@@ -175,6 +180,18 @@ class Result:
                 f" {counted(self.problem.X.shape[1], 'column')}."
             )
         return weight_form.outputs(self.problem, self._double(), inputs).cpu().numpy()
+
+    def predict_proba(self, X: object) -> NDArray[np.float64]:
+        """The softmax of the outputs (M, n_L) at the rows of X (M, n_0): a probability for each class.
+
+        Raises:
+            ProblemError: the loss is not cross_entropy, for which alone the outputs are log-odds; or as `predict`.
+        """
+        if self.problem.loss.name != "cross_entropy":
+            raise ProblemError(
+                f"Outputs are log-odds for the loss cross_entropy, not for {self.problem.loss.name}; use predict."
+            )
+        return torch.softmax(torch.as_tensor(self.predict(X)), dim=1).numpy()
 
     def representations(self, layer: int) -> NDArray[np.float64]:
         """Z_l (N, n_l) for layer = 1 ... L.
@@ -281,6 +298,7 @@ class Result:
             "rows": p.samples,
             "targets": self.targets,
             "shuffle": self.shuffle,
+            "test": self.test,
             "seconds": record.known(self.seconds),
             "timing": {phase: round(seconds, 6) for phase, seconds in self.timing.items()},
             "seed": self.seed,
@@ -350,7 +368,9 @@ def _to_stored(result: Result) -> record.Stored:
     return record.Stored(
         summary=result.summary(),
         network={f"W{i}": W.detach().double().cpu().numpy() for i, W in enumerate(result.weights, start=1)},
-        problem={"X": p.X.cpu().numpy(), "Y": p.Y.cpu().numpy()} | {k: np.array(v) for k, v in options.items()},
+        problem={"X": p.X.cpu().numpy(), "Y": p.Y.cpu().numpy()}
+        | {k: np.array(v) for k, v in options.items()}
+        | ({} if result.coding is None else result.coding.arrays()),
         certificate=certificate,
         history=result.history,
     )

@@ -52,6 +52,7 @@ How = Annotated[
 def solve_command(
     *,
     data: options.Data,
+    test: options.Test = None,
     question: options.Question,
     method: How = options.Method.CONE,
     solving: options.Solving,
@@ -69,12 +70,14 @@ def solve_command(
     """
     with interruptible():
         from covopt import answer
+        from covopt.study import held_out
         from covopt.verification import stored
 
         output.check()
         check_device(solving.device)
         began = time.perf_counter()
         dataset = data.read()
+        tested = None if test is None else held_out.tested(test, dataset)
         start = None if init is None else stored.load(init)
         reading = time.perf_counter() - began
         with output.following(solving.time_limit) as callback:
@@ -92,6 +95,8 @@ def solve_command(
                 callback=callback,
             )
     result.describe_data(dataset)
+    if tested is not None:
+        result.test = held_out.score(result, tested)
     result.timing = {"reading": reading, **result.timing}
     deliver(
         lambda: print_summary(result.summary(), output.as_json),

@@ -67,7 +67,8 @@ def facts(s: Mapping[str, object]) -> Pairs:
         pairs.append(("largest deviation from Y", number(s["residual"], 3)))
     else:
         pairs.append(("loss without penalty", number(s["fit"], 6)))
-    return [*pairs, ("time", f"{number(s['seconds'], 3)} s")]
+    held_out = words.tested(s)
+    return [*pairs, ("time", f"{number(s['seconds'], 3)} s"), *([("on held-out data", held_out)] if held_out else [])]
 
 
 def notes(s: Mapping[str, object]) -> list[str]:

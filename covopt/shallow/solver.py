@@ -203,7 +203,7 @@ class ShallowSolver:
         return self._round(directions, eta, state, budget)
 
     def finished(self, state: State) -> Status | None:
-        """OPTIMAL at the gap asked for; CONVERGED when nothing was found for `patience` rounds; TOLERANCE after slow ones."""
+        """OPTIMAL at the gap; CONVERGED when nothing was found for `patience` rounds; TOLERANCE after slow ones."""
         cost, lower = self.cost(state), state.lower
         if lower is not None and cost < torch.inf and cost - lower <= self.options.gap * cost:
             return Status.OPTIMAL
