@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 
     from covopt.figures import drawing as figures
     from covopt.figures import forces as forces_figures
+    from covopt.figures import look as looks
     from covopt.text import markup
 else:
     figures, pyplot = lazy("covopt.figures.drawing"), lazy("matplotlib.pyplot")
-    forces_figures = lazy("covopt.figures.forces")
+    forces_figures, looks = lazy("covopt.figures.forces"), lazy("covopt.figures.look")
     markup = lazy("covopt.text.markup")
 
 
@@ -227,7 +228,11 @@ class Result:
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the answer: for one input the network as a function with the samples, else cost and bound over time.
+        """Draw the answer: for one or two inputs the network as a function, for more its cost and bound over time.
+
+        One input: the outputs with their kinks, found exactly, the samples, and of a single output what each neuron of
+        the last hidden layer adds to it. Two inputs: a map of the first output with the lines where neurons switch.
+        Classes: the regions of the largest output. The colours suit the ground of the axes, light or dark.
 
         Args:
             ax: matplotlib's axes to draw in; None makes new ones, which a notebook shows.
@@ -241,13 +246,11 @@ class Result:
         if not self.weights:
             raise ProblemError("This result holds no network yet; solve before drawing it.")
         axes = pyplot.subplots()[1] if ax is None else ax
-        p = self.problem
-        if p.X.shape[1] > 1:
+        shown = looks.look_at(self.problem, self.weights, self.columns, self.coding and self.coding.classes)
+        if shown is None:
             figures.draw_convergence(axes, self.history)
         else:
-            x = p.X.double().cpu().numpy()[:, 0]
-            figures.draw_function(axes, x, p.Y.double().cpu().numpy(), lambda at: self.predict(at[:, None]))
-            axes.set_xlabel("input" if self.columns is None else self.columns[0], parse_math=False)
+            looks.draw_look(axes, shown)
         return axes
 
     def run_picture(self) -> figures.RunPicture:

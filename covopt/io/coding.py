@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from covopt.errors import DataError, counted, listed, shown
 
 SHIFT, FACTOR = "shift", "factor"
-_TEXTS = ("columns", "classes", "labels", "target")
+_TEXTS: tuple[str, ...] = ("columns", "classes", "labels", "target")
 _SHOWN = 6
 """Classes that a message lists, at most."""
 
@@ -53,15 +53,16 @@ class Coding:
         if SHIFT not in arrays and FACTOR not in arrays:
             return None
         numbers = [arrays.get(name, np.empty(0)) for name in (SHIFT, FACTOR)]
-        sizes = dict(zip(_TEXTS, (inputs, outputs, outputs, 1), strict=True))
+        sizes: dict[str, int] = dict(zip(_TEXTS, (inputs, outputs, outputs, 1), strict=True))
         texts = {name: arrays[name] for name in _TEXTS if name in arrays}
         fine = all(each.dtype == np.float64 and each.shape == (inputs,) and np.isfinite(each).all() for each in numbers)
         fine &= all(each.dtype.kind == "U" and each.shape == (sizes[name],) for name, each in texts.items())
         if not fine or ("classes" in texts) != ("labels" in texts):
             raise DataError("problem.npz does not say how its data were coded; solve again.")
-        words = {name: tuple(str(word) for word in each) for name, each in texts.items()}
-        target = words.pop("target", (None,))[0]
-        return cls(*numbers, **words, target=target)
+        columns, classes, labels, target = (
+            tuple(str(word) for word in texts[name]) if name in texts else None for name in _TEXTS
+        )
+        return cls(numbers[0], numbers[1], columns, classes, labels, None if target is None else target[0])
 
     def inputs(self, X: NDArray, source: str) -> Float64[np.ndarray, "M n0"]:
         """Inputs as the problem has them.

@@ -110,7 +110,7 @@ def search(result: Result, origin: Origin, audited: float | None = None) -> Sect
 def network(result: Result, origin: Origin) -> list[Picture]:
     """The network as a function, where that can be drawn, and its neurons."""
     shown = (
-        pictures.function(result, origin),
+        *pictures.function(result, origin),
         pictures.activations(result.run_picture()),
         pictures.neurons(result, origin),
     )
