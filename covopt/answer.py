@@ -43,6 +43,7 @@ def solve(
     method: str = "cone",
     certify: str = "auto",
     gap: float = 1e-4,
+    tol: float | None = None,
     time_limit: float = 300.0,
     max_iterations: int | None = None,
     seed: int = 0,
@@ -78,6 +79,10 @@ def solve(
             with branches on signs; auto: the same with the time that the search leaves, and no longer than it pays.
             Depth >= 3 has the spectral bound alone, and auto is fast there.
         gap: stop at this proved relative gap.
+        tol: end the method cone once rounds gain little, with the status `tolerance`: two layers when two rounds in a
+            row each lowered the cost by less than tol of it, where no exact oracle knows the gap; more layers when a
+            pass over all of them did. A rule of the rounds, not of the clock, so that the answer is repeatable. None:
+            the rounds go on until nothing is found.
         time_limit: seconds.
         max_iterations: rounds of the method; None sets no limit. Unlike the time limit it leaves the answer repeatable,
             but for how long a proof of auto or full goes on.
@@ -118,6 +123,7 @@ def solve(
         method=method,
         certify=certify,
         gap=gap,
+        tol=tol,
         seed=seed,
         width=width,
         max_width=max_width,

@@ -17,6 +17,7 @@ _USES = {
     "width": "the methods hidden and train",
     "max_width": "the method cone at depth 3 and more",
     "starts": "the methods hidden and train, and for cone at depth 3 and more",
+    "tol": "the method cone",
 }
 
 
@@ -29,6 +30,7 @@ class SolveOptions:
         method: cone, hidden or train.
         certify: none, fast, full or auto.
         gap: proved relative gap to stop at.
+        tol: relative gain of the rounds of `cone` below which they end; None: they go on.
         seed: of every random choice.
         init: weights to start from.
         width: hidden width of `hidden` and `train`; None lets them choose.
@@ -41,6 +43,7 @@ class SolveOptions:
     method: str = "cone"
     certify: str = "auto"
     gap: float = 1e-4
+    tol: float | None = None
     seed: int = 0
     init: Weights | None = None
     width: int | None = None
@@ -63,11 +66,14 @@ class SolveOptions:
             raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**63:
             raise ProblemError(f"The seed is {shown(self.seed)}; give a whole number from 0 to 2^63 - 1.")
-        for name in _USES:
+        tol = self.tol
+        if tol is not None and not (isinstance(tol, (int, float)) and not isinstance(tol, bool) and 0 < tol < 1):
+            raise ProblemError(f"The tolerance is {shown(tol)}; give a number between 0 and 1, or leave it out.")
+        for name in ("width", "max_width", "starts"):
             _check_count(name, getattr(self, name))
         _check_count("max_iterations", self.budget.max_iterations)
         descends, deep = self.method != "cone", depth > 2
-        used = {"width": descends, "max_width": deep and not descends, "starts": deep or descends}
+        used = {"width": descends, "max_width": deep and not descends, "starts": deep or descends, "tol": not descends}
         for name, use in _USES.items():
             if getattr(self, name) is not None and not used[name]:
                 at = f"The method {self.method} at depth {depth}"

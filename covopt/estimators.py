@@ -48,6 +48,7 @@ class _Network(BaseEstimator):
         method="cone",
         certify="fast",
         gap=1e-4,
+        tol=1e-3,
         time_limit=300.0,
         max_iter=None,
         width=None,
@@ -64,6 +65,7 @@ class _Network(BaseEstimator):
         self.method = method
         self.certify = certify
         self.gap = gap
+        self.tol = tol
         self.time_limit = time_limit
         self.max_iter = max_iter
         self.width = width
@@ -92,6 +94,7 @@ class _Network(BaseEstimator):
             method=self.method,
             certify=self.certify,
             gap=self.gap,
+            tol=self.tol if self.method == "cone" else None,
             time_limit=self.time_limit,
             max_iterations=self.max_iter,
             seed=self._seed(),
@@ -154,6 +157,9 @@ class CovoptRegressor(RegressorMixin, _Network):
         activation: relu, leaky:A or linear.
         method, certify, gap, time_limit, width, max_width, starts, device: as for `covopt.solve`, but certify is fast
             unless you say otherwise: a search over parameters should not wait for the proof of each fit.
+        tol: the method cone ends once its rounds lower the cost by less than this part of it, as `covopt.solve` says;
+            where an exact oracle knows the gap, at `gap` instead. None: only when nothing more is found, which takes
+            minutes. The other methods have no use for it.
         max_iter: rounds of the method; None sets no limit. Unlike time_limit it leaves the answer repeatable.
         random_state: seed of the search; the same seed gives the same network unless time stopped it.
 

@@ -24,6 +24,7 @@ class Status(enum.StrEnum):
     * unsolved: nothing yet, or no network was found.
     * optimal: the proved gap is within the target.
     * converged: the search finds no improvement, which is no proof.
+    * tolerance: the last rounds each gained less than was asked for (`tol`), and the search ended before it found none.
     * time_limit, iteration_limit: a limit; the best network so far.
     * interrupted: Ctrl-C; the best network so far.
     """
@@ -31,6 +32,7 @@ class Status(enum.StrEnum):
     UNSOLVED = "unsolved"
     OPTIMAL = "optimal"
     CONVERGED = "converged"
+    TOLERANCE = "tolerance"
     TIME_LIMIT = "time_limit"
     ITERATION_LIMIT = "iteration_limit"
     INTERRUPTED = "interrupted"

@@ -20,6 +20,7 @@ from torch import Tensor
 from covopt import __version__
 from covopt.errors import ProblemError, RecordError, counted
 from covopt.io import record, storing
+from covopt.io.coding import Coding
 from covopt.io.data import Dataset
 from covopt.io.directories import Writer, spare
 from covopt.io.networks import as_sequential
@@ -39,10 +40,11 @@ if TYPE_CHECKING:
 
     from covopt.figures import drawing as figures
     from covopt.figures import forces as forces_figures
+    from covopt.figures import look as looks
     from covopt.text import markup
 else:
     figures, pyplot = lazy("covopt.figures.drawing"), lazy("matplotlib.pyplot")
-    forces_figures = lazy("covopt.figures.forces")
+    forces_figures, looks = lazy("covopt.figures.forces"), lazy("covopt.figures.look")
     markup = lazy("covopt.text.markup")
 
 
@@ -116,6 +118,8 @@ class Result:
         starts: the lowest cost reached from each start.
         data, scale: the name of the data set and how it was scaled, where they are known.
         targets: what its targets were taken for; shuffle: the seed that drew its rows; columns: names of its inputs.
+        coding: how its data were scaled and coded, where that is known.
+        test: the network on held-out data: `data`, `rows`, `loss`, and `accuracy` or `r2`; it bounds nothing.
     """
 
     problem: Problem
@@ -144,6 +148,8 @@ class Result:
     targets: str | None = None
     shuffle: int | None = None
     columns: tuple[str, ...] | None = None
+    coding: Coding | None = None
+    test: dict[str, object] | None = None
 
     @property
     def gap(self) -> float | None:
@@ -160,7 +166,7 @@ class Result:
     def describe_data(self, data: Dataset) -> None:
         """Take over what a data set tells of itself: its name, scale, targets, and how its rows were drawn."""
         self.data, self.scale, self.targets = data.name, data.scale, data.targets
-        self.shuffle, self.columns = data.shuffle, data.columns
+        self.shuffle, self.columns, self.coding = data.shuffle, data.columns, data.coding
 
     def predict(self, X: object) -> NDArray[np.float64]:
         """The network's outputs (M, n_L) at the rows of X (M, n_0).
@@ -175,6 +181,30 @@ class Result:
                 f" {counted(self.problem.X.shape[1], 'column')}."
             )
         return weight_form.outputs(self.problem, self._double(), inputs).cpu().numpy()
+
+    def predict_proba(self, X: object) -> NDArray[np.float64]:
+        """The softmax of the outputs at the rows of X (M, n_0): a probability for each class (M, classes).
+
+        The one output of logistic is that of the second class, and that of the first is 0.
+
+        Raises:
+            ProblemError: outputs are no log-odds for this loss; or as `predict`.
+        """
+        if self.problem.loss.name not in ("cross_entropy", "logistic"):
+            raise ProblemError(
+                "Outputs are log-odds for the losses cross_entropy and logistic, not for"
+                f" {self.problem.loss.name}; use predict."
+            )
+        return torch.softmax(torch.as_tensor(self.scores(X)), dim=1).numpy()
+
+    def scores(self, X: object) -> NDArray[np.float64]:
+        """The outputs at the rows of X, and for logistic a column of zeros before its one, so that each class has one.
+
+        Raises:
+            ProblemError: as `predict`.
+        """
+        F = self.predict(X)
+        return np.hstack([np.zeros_like(F), F]) if self.problem.loss.name == "logistic" else F
 
     def representations(self, layer: int) -> NDArray[np.float64]:
         """Z_l (N, n_l) for layer = 1 ... L.
@@ -211,7 +241,11 @@ class Result:
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the answer: for one input the network as a function with the samples, else cost and bound over time.
+        """Draw the answer: for one or two inputs the network as a function, for more its cost and bound over time.
+
+        One input: the outputs with their kinks, found exactly, the samples, and of a single output what each neuron of
+        the last hidden layer adds to it. Two inputs: a map of the first output with the lines where neurons switch.
+        Classes: the regions of the largest output. The colours suit the ground of the axes, light or dark.
 
         Args:
             ax: matplotlib's axes to draw in; None makes new ones, which a notebook shows.
@@ -225,13 +259,11 @@ class Result:
         if not self.weights:
             raise ProblemError("This result holds no network yet; solve before drawing it.")
         axes = pyplot.subplots()[1] if ax is None else ax
-        p = self.problem
-        if p.X.shape[1] > 1:
+        shown = looks.look_at(self.problem, self.weights, self.columns, self.coding and self.coding.classes)
+        if shown is None:
             figures.draw_convergence(axes, self.history)
         else:
-            x = p.X.double().cpu().numpy()[:, 0]
-            figures.draw_function(axes, x, p.Y.double().cpu().numpy(), lambda at: self.predict(at[:, None]))
-            axes.set_xlabel("input" if self.columns is None else self.columns[0], parse_math=False)
+            looks.draw_look(axes, shown)
         return axes
 
     def run_picture(self) -> figures.RunPicture:
@@ -283,6 +315,7 @@ class Result:
             "weighted": p.weight is not None,
             "targets": self.targets,
             "shuffle": self.shuffle,
+            "test": self.test,
             "seconds": record.known(self.seconds),
             "timing": {phase: round(seconds, 6) for phase, seconds in self.timing.items()},
             "seed": self.seed,
@@ -354,7 +387,8 @@ def _to_stored(result: Result) -> record.Stored:
         summary=result.summary(),
         network={f"W{i}": W.detach().double().cpu().numpy() for i, W in enumerate(result.weights, start=1)},
         problem={"X": p.X.cpu().numpy(), "Y": p.Y.cpu().numpy(), **weights}
-        | {k: np.array(v) for k, v in options.items()},
+        | {k: np.array(v) for k, v in options.items()}
+        | ({} if result.coding is None else result.coding.arrays()),
         certificate=certificate,
         history=result.history,
     )

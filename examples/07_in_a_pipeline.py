@@ -6,21 +6,17 @@ How does covopt work in a scikit-learn pipeline?
 of irises, and the winner still carries its bound.
 """
 
-import warnings
-
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_iris
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import covopt
 
-warnings.simplefilter("ignore", ConvergenceWarning)  # each fit ends at its time limit, which is told otherwise
 X, y = load_iris(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.4, random_state=0, stratify=y)
-network = make_pipeline(StandardScaler(), covopt.CovoptClassifier(loss="mse", time_limit=1.0))
+network = make_pipeline(StandardScaler(), covopt.CovoptClassifier(loss="mse"))
 lams = [1e-3, 1e-2, 1e-1]
 search = GridSearchCV(network, {"covoptclassifier__lam": lams}, cv=3).fit(X_train, y_train)
 best = search.best_estimator_[-1]

@@ -30,10 +30,8 @@ def data(rows: int = 12) -> tuple[np.ndarray, np.ndarray]:
     return X, np.maximum(X[:, 0], 0.0) - X[:, 1]
 
 
-# scikit-learn fits some hundred times, to up to 300 rows: one round each.
-@parametrize_with_checks(
-    [CovoptRegressor(lam=0.1, certify="none", max_iter=1), CovoptClassifier(certify="none", max_iter=1)]
-)
+@pytest.mark.slow
+@parametrize_with_checks([CovoptRegressor(), CovoptClassifier()])
 def test_scikit_learn_accepts_the_estimator(estimator: BaseEstimator, check: object) -> None:
     check(estimator)  # type: ignore[operator]
 
@@ -101,6 +99,23 @@ def test_it_takes_frames_and_remembers_their_columns() -> None:
     with pytest.raises(ValueError, match="feature names"):
         fitted.predict(frame[["right", "left"]])
     np.testing.assert_array_equal(CovoptRegressor(max_iter=2).fit(X, y).predict(X), fitted.predict(frame))
+
+
+def test_a_default_fit_ends_by_what_rounds_gain_near_the_minimum() -> None:
+    """Teacher data of 6 inputs: the rounds that are not made would have gained little, and the answer is repeatable."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((40, 4))
+    y = np.maximum(X @ rng.standard_normal((4, 3)), 0.0).sum(axis=1) + 0.3 * rng.standard_normal(40)
+    fitted, again = CovoptRegressor().fit(X, y), CovoptRegressor(time_limit=250.0).fit(X, y)
+    assert fitted.status_ == "tolerance"
+    assert fitted.cost_ == again.cost_
+    further = covopt.solve(X, y, lam=1e-2, certify="none", max_iterations=2 * fitted.n_iter_)
+    rounds = [line.iteration for line in fitted.result_.history]
+    assert rounds[-1] < further.history[-1].iteration
+    assert further.cost <= fitted.cost_ <= 1.01 * further.cost
+    deep = CovoptRegressor(depth=3, certify="none", tol=0.01).fit(X[:8], y[:8])
+    assert deep.status_ == "tolerance"
+    assert len(deep.result_.starts) < 48  # of the random starts, which are not all drawn
 
 
 def test_a_limit_is_told() -> None:

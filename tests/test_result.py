@@ -39,7 +39,7 @@ def test_a_proved_bound_is_rounded_downwards_in_the_five_lines() -> None:
 def test_a_result_draws_itself() -> None:
     line = solve([[0.0], [1.0], [2.0]], [0.0, 1.0, 0.5], lam=0.01, time_limit=5)
     axes = line.plot(Figure().add_subplot())
-    drawn, dots = axes.get_lines()
+    dots, drawn, *_ = axes.get_lines()
     np.testing.assert_allclose(drawn.get_ydata(), line.predict(np.asarray(drawn.get_xdata())[:, None])[:, 0])
     np.testing.assert_array_equal(dots.get_xydata(), [[0.0, 0.0], [1.0, 1.0], [2.0, 0.5]])
     plane = toy_result()

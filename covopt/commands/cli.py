@@ -35,6 +35,7 @@ from covopt.commands.figure import figure_command
 from covopt.commands.figure2 import figure2_command
 from covopt.commands.forces import forces_command
 from covopt.commands.plateau import plateau_command
+from covopt.commands.predict import predict_command
 from covopt.commands.ranks import ranks_command
 from covopt.commands.runs import show_command, verify_command
 from covopt.commands.solve import solve_command
@@ -58,6 +59,7 @@ app.command("ranks")(ranks_command)
 app.command("sweep")(sweep_command)
 app.command("figure")(figure_command)
 app.command("figure2")(figure2_command)
+app.command("predict")(predict_command)
 app.command("show")(show_command)
 app.command("verify")(verify_command)
 app.command("forces")(forces_command)

@@ -30,6 +30,7 @@ def compare_command(
     width: Width = None,
     starts: Starts = None,
     data: options.Data,
+    test: options.Test = None,
     question: options.Question,
     solving: options.Solving,
     output: options.Output,
@@ -38,10 +39,13 @@ def compare_command(
     with interruptible():
         from covopt.io import record
         from covopt.study import compare as study
+        from covopt.study import held_out
+        from covopt.text import words
 
         output.check()
         check_device(solving.device)
         dataset = data.read()
+        tested = None if test is None else held_out.tested(test, dataset)
         chosen = {} if not method else {"methods": [each.value for each in method]}
         with output.following(solving.time_limit) as show:
             comparison = study.compare(
@@ -57,6 +61,8 @@ def compare_command(
             )
     for result in comparison.results.values():
         result.describe_data(dataset)
+        if tested is not None:
+            result.test = held_out.score(result, tested)
 
     def show_answer() -> None:
         if output.as_json:
@@ -64,6 +70,9 @@ def compare_command(
             return
         print(f"{printable(record.headline(comparison.best.summary()))}\n")
         print_table(study.COLUMNS, comparison.rows())
+        if tested is not None:
+            said = ((name, words.tested(result.summary())) for name, result in comparison.results.items())
+            print("\n" + "\n".join(printable(f"test of {name}: {text}") for name, text in said))
 
     deliver(show_answer, lambda: output.store(comparison, "The comparison", dataset))
     if comparison.interrupted:

@@ -67,6 +67,10 @@ Loss = Annotated[
 ]
 Activation = Annotated[str, _question(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")]
 Init = Annotated[Path | None, _solving(help="Start from a stored run.", metavar="RUN")]
+Test = Annotated[
+    str | None,
+    _data("--test", help="Held-out data, on which the network is tested; they are scaled as DATA.", metavar="FILE"),
+]
 Json = Annotated[bool, _output("--json", help="Print one JSON object.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A directory written by --out.")]
 

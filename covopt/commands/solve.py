@@ -31,6 +31,14 @@ Starts = Annotated[
     int | None,
     typer.Option(help="Number of random draws, descents or trainings.", metavar="N", rich_help_panel="Solving"),
 ]
+Tol = Annotated[
+    float | None,
+    typer.Option(
+        help="End cone once rounds gain less than this part of the cost; default: when they find nothing.",
+        metavar="TOL",
+        rich_help_panel="Solving",
+    ),
+]
 How = Annotated[
     options.Method,
     typer.Option(
@@ -44,6 +52,7 @@ How = Annotated[
 def solve_command(
     *,
     data: options.Data,
+    test: options.Test = None,
     question: options.Question,
     method: How = options.Method.CONE,
     solving: options.Solving,
@@ -51,6 +60,7 @@ def solve_command(
     width: Width = None,
     max_width: MaxWidth = None,
     starts: Starts = None,
+    tol: Tol = None,
     output: options.Output,
 ) -> None:
     """The minimum over networks of depth L: the best network, and a proved lower bound.
@@ -60,12 +70,14 @@ def solve_command(
     """
     with interruptible():
         from covopt import answer
+        from covopt.study import held_out
         from covopt.verification import stored
 
         output.check()
         check_device(solving.device)
         began = time.perf_counter()
         dataset = data.read()
+        tested = None if test is None else held_out.tested(test, dataset)
         start = None if init is None else stored.load(init)
         reading = time.perf_counter() - began
         with output.following(solving.time_limit) as callback:
@@ -80,9 +92,12 @@ def solve_command(
                 width=width,
                 max_width=max_width,
                 starts=starts,
+                tol=tol,
                 callback=callback,
             )
     result.describe_data(dataset)
+    if tested is not None:
+        result.test = held_out.score(result, tested)
     result.timing = {"reading": reading, **result.timing}
     deliver(
         lambda: print_summary(result.summary(), output.as_json),

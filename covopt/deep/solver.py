@@ -68,11 +68,14 @@ class DeepOptions:
         batch: of them, explored together.
         widening: neurons added to each hidden layer of copies of the best network, relative to its width, and their
             strength, relative to the layer's root mean square.
+        tol: draws come in smaller batches, and end with a pass over the blocks that gains less than this, relative;
+            None: all are drawn.
     """
 
     starts: int = 48
     batch: int = 24
     widening: tuple[tuple[float, float], ...] = ((0.5, 0.5), (1.0, 1.0))
+    tol: float | None = None
 
 
 @dataclass
@@ -87,6 +90,7 @@ class State:
         settled: how many of those that waited have descended.
         pool: starts explored but not refined yet.
         stalled: whether the last pass over the blocks gained nothing.
+        slow: whether that pass gained less than the tolerance.
         due: whether the best network is improved before the next batch.
     """
 
@@ -99,6 +103,7 @@ class State:
     pool: list[int] = field(default_factory=list)
     networks: dict[int, list[Tensor]] = field(default_factory=dict)
     stalled: bool = False
+    slow: bool = False
     due: bool = False
 
 
@@ -166,18 +171,22 @@ class DeepSolver:
                 self._settle(state, budget)
         elif not state.due and self._drawing(state):
             with budget.phase("exploring"):
-                self._explore(state, budget, self.options.batch)
+                self._explore(state, budget, self.options.batch if self.options.tol is None else AT_FIRST)
         else:
             with budget.phase("improving"):
                 self._improve(state, budget)
         return state
 
     def finished(self, state: State) -> Status | None:
-        """OPTIMAL at a proved minimum; CONVERGED after a stalled pass over the blocks, when all starts are drawn."""
+        """OPTIMAL at a proved minimum; CONVERGED after a stalled pass over the blocks, when all starts are drawn.
+
+        TOLERANCE after a slow one, whatever starts are left.
+        """
         if state.cost <= self._enough:
             return Status.OPTIMAL
-        done = state.stalled and not (state.pool or state.waiting or state.ranks or self._drawing(state))
-        return Status.CONVERGED if done else None
+        if state.stalled and not (state.pool or state.waiting or state.ranks or self._drawing(state)):
+            return Status.CONVERGED
+        return Status.TOLERANCE if state.slow else None
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
         """Cost and largest width of the best network, and what comes next; there is no bound."""
@@ -301,6 +310,8 @@ class DeepSolver:
         self._keep(state, reduced(self.problem, state.best), at_most=True)
         state.due = self._fell(before, state.cost, LARGE_GAIN)
         state.stalled = math.isfinite(before) and not self._fell(before, state.cost, STALL_GAIN)
+        if self.options.tol is not None:
+            state.slow = math.isfinite(before) and not self._fell(before, state.cost, self.options.tol)
 
     def _block(self, state: State, layer: int, budget: Budget) -> list[Tensor]:
         options = SolveOptions(replace(budget, max_iterations=ROUNDS), certify="none", seed=self._seed)

@@ -5,7 +5,7 @@ Takes plain arrays, so that whoever has them can draw; uses matplotlib's objects
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -32,8 +32,8 @@ MADE = {"Software": "covopt"}
 """What a picture tells of where it comes from; by it --force knows what it may replace."""
 LOG_RANGE = 10.0
 """An axis is logarithmic when its largest value is more than this many times its smallest."""
-MARGIN, POINTS = 0.08, 600
-"""A function is drawn at so many points, and so far beyond the samples, in parts of their range."""
+MARGIN = 0.08
+"""A function is drawn so far beyond the samples, in parts of their range."""
 SIGNED = LinearSegmentedColormap.from_list(
     "signed", [to_rgba("#2f74c0"), to_rgba("#2f74c0", 0.0), to_rgba("#d6492f", 0.0), to_rgba("#d6492f")]
 )
@@ -195,23 +195,6 @@ def draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
     _choose_scales(axes, seconds, cost, np.array([p.lower for p in proved], dtype=float))
     axes.set_title("Convergence" if proved else "Convergence (no bound is proved)", fontsize=10, loc="left")
     _dress(axes, "cost")
-
-
-def draw_function(
-    axes: Axes,
-    x: Float[np.ndarray, " N"],
-    Y: Float[np.ndarray, "N m"],
-    function: Callable[[Float[np.ndarray, " k"]], Float[np.ndarray, "k m"]],
-) -> None:
-    """A function of one input as lines, one for each of the first outputs, and the targets as dots."""
-    margin = MARGIN * (x.max() - x.min()) or 1.0
-    grid = np.union1d(np.linspace(x.min() - margin, x.max() + margin, POINTS), x)
-    F = function(grid)
-    for k, color in zip(range(Y.shape[1]), CURVE_COLORS, strict=False):
-        axes.plot(grid, F[:, k], color=color, linewidth=1.6)
-        axes.plot(x, Y[:, k], "o", color=color, markersize=3.5, alpha=0.7)
-    axes.set_ylabel("output")
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def gaps(history: Sequence[Progress]) -> list[tuple[float, float]]:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from covopt.errors import CovoptWarning, DataError, counted, listed, shown
 from covopt.io.arrays import DEFLATE_LIMIT, LARGEST, check_unfolding, read_npz
+from covopt.io.coding import Coding
 from covopt.io.tables import SUFFIXES, read_table, suggestion
 from covopt.io.tensors import as_array, read_torch
 from covopt.lazy import lazy
@@ -58,6 +59,7 @@ class Dataset:
         columns: the names of the inputs; None where the source has none.
         shuffle: the seed with which the rows were drawn; None where they are the first ones, or all.
         weights: of the rows, positive (N,); None where the source has none.
+        coding: how the source became X and Y.
     """
 
     X: Float64[np.ndarray, "N n0"]
@@ -69,6 +71,7 @@ class Dataset:
     columns: tuple[str, ...] | None = None
     shuffle: int | None = None
     weights: Float64[np.ndarray, " N"] | None = None
+    coding: Coding | None = None
 
     @property
     def targets(self) -> str | None:
@@ -81,11 +84,11 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class _Raw:
+class Raw:
     """Inputs and targets as a source gives them, and what else it has: names of inputs and of classes, weights."""
 
     X: NDArray
-    Y: NDArray
+    Y: NDArray | None
     columns: tuple[str, ...] | None = None
     names: tuple[str, ...] | None = None
     weights: NDArray | None = None
@@ -138,7 +141,9 @@ def read_data(
     name = os.fspath(source)
     drop, one_hot = (((each,) if isinstance(each, str) else tuple(each)) for each in (drop, one_hot))
     raw = _read(name, target, data_dir, task, drop, one_hot, weights)
-    X, Y = _numeric_matrix(raw.X, "X", name), np.atleast_1d(raw.Y)
+    if raw.Y is None:
+        raise ValueError("a source that was to have targets has none")
+    X, Y = numeric_matrix(raw.X, "X", name), np.atleast_1d(raw.Y)
     if len(X) != len(Y):
         raise DataError(
             f"In {name} X has {counted(len(X), 'row')} and Y has {len(Y)}; give one row of targets for each input."
@@ -146,14 +151,17 @@ def read_data(
     taken = _taken(rows, shuffle, len(X), name)
     weighed = None if raw.weights is None else _weights(raw.weights, len(X), name)
     shift, factor = _scaling(X, scale, weighed)
-    targets, classes = _targets(Y, name, task)
+    targets, labels = _targets(Y, name, task)
     inputs, targets = (X[taken].astype(np.float64) - shift) * factor, targets[taken]
     if weighed is not None:
         inputs, targets, weighed = _without_zeros(inputs, targets, weighed[taken], name)
-    count = len(inputs)
-    if classes is not None and raw.names is not None and len(raw.names) == len(classes):
-        classes = raw.names
-    found = Dataset(inputs, targets, name, classes, scale, count, raw.columns, shuffle, weighed)
+    named = labels is not None and raw.names is not None and len(raw.names) == len(labels)
+    classes = raw.names if named else labels
+    shift, factor = (np.broadcast_to(each, X.shape[1:]).copy() for each in (shift, factor))
+    coding = Coding(shift, factor, raw.columns, classes, labels, target)
+    found = Dataset(
+        inputs, targets, name, classes, scale, len(inputs), raw.columns, shuffle, weights=weighed, coding=coding
+    )
     _warn_of_missing_classes(found)
     return found
 
@@ -166,15 +174,14 @@ def _read(
     drop: Sequence[str],
     one_hot: Sequence[str],
     weights: str | None,
-) -> _Raw:
+) -> Raw:
     """Find out what `name` is, and read it."""
     path = Path(name)
     suffix = path.suffix.lower()
-    if data_dir is not None and name != "mnist":
-        raise DataError(f"A directory of data is for mnist; leave --data-dir out for {name}.")
+    _check_directory(name, data_dir)
     if suffix in SUFFIXES:
         table = read_table(path, target, drop=drop, one_hot=one_hot, task=task, weights=weights)
-        return _Raw(table.X, table.y, table.columns, weights=table.weights)
+        return Raw(table.X, table.y, table.columns, weights=table.weights)
     if target is not None:
         raise DataError(f"A target column is for .csv and .parquet files; leave --target out for {name}.")
     if weights is not None:
@@ -184,10 +191,22 @@ def _read(
         )
     if drop or one_hot:
         raise DataError(f"Columns have names in .csv and .parquet files; leave --drop and --one-hot out for {name}.")
+    return read_source(name, data_dir=data_dir)
+
+
+def read_source(name: str, *, data_dir: str | os.PathLike[str] | None = None, targets: bool = True) -> Raw:
+    """The arrays of anything but a table; without `targets` a file needs none.
+
+    Raises:
+        DataError: there is no such source, or it is of another format.
+    """
+    path = Path(name)
+    suffix = path.suffix.lower()
+    _check_directory(name, data_dir)
     if suffix == ".npz":
-        return _pick_arrays(read_npz(path), path)
+        return _pick_arrays(read_npz(path), path, targets)
     if suffix in (".pt", ".pth"):
-        return _read_torch(path)
+        return _read_torch(path, targets)
     if os.path.exists(name) and name not in (*SHIPPED, "mnist"):  # unlike Path.exists, never raises
         raise DataError(f"{name} is of no known format; give a .npz, .csv, .parquet or .pt file.")
     if name == "mnist":
@@ -198,18 +217,23 @@ def _read(
     raise DataError(f"There is no file or data set named {shown(name)}; {known}.")
 
 
-def _load_shipped(name: str) -> _Raw:
+def _check_directory(name: str, data_dir: str | os.PathLike[str] | None) -> None:
+    if data_dir is not None and name != "mnist":
+        raise DataError(f"A directory of data is for mnist; leave --data-dir out for {name}.")
+
+
+def _load_shipped(name: str) -> Raw:
     """A set of scikit-learn's, with its names; the pixels of digits need none."""
     found = getattr(datasets, f"load_{name}")()
     columns = None if name == "digits" else tuple(str(n) for n in found.feature_names)
     names = tuple(str(n) for n in found.target_names) if hasattr(found, "target_names") else None
-    return _Raw(np.asarray(found.data), np.asarray(found.target), columns, names)
+    return Raw(np.asarray(found.data), np.asarray(found.target), columns, names)
 
 
 # ---- from a source to X and Y
 
 
-def _numeric_matrix(values: NDArray, name: str, source: str) -> NDArray:
+def numeric_matrix(values: NDArray, name: str, source: str) -> NDArray:
     """A finite, non-empty numeric (N, n) matrix; a vector becomes a column. Keeps the source's type: MNIST is large."""
     if values.dtype.kind not in "buif":
         raise DataError(f"{name} in {source} does not hold real numbers (its type is {values.dtype}); give numbers.")
@@ -244,9 +268,9 @@ def _targets(Y: NDArray, source: str, task: str | None) -> tuple[NDArray[np.floa
         raise DataError(f"Y in {source} holds texts, not numbers; give numbers, or --task classification.")
     automatic = column.ndim == 1 and column.dtype.kind in "biuU"
     if not (automatic if task is None else task == "classification"):
-        return _numeric_matrix(Y, "Y", source).astype(np.float64), None
+        return numeric_matrix(Y, "Y", source).astype(np.float64), None
     if column.dtype.kind != "U":  # numbers that are no classes either: NaN, say
-        _numeric_matrix(column, "Y", source)
+        numeric_matrix(column, "Y", source)
     classes, codes = np.unique(column, return_inverse=True)
     if len(classes) > CLASSES and 2 * len(classes) > len(column):
         raise DataError(
@@ -287,7 +311,7 @@ def _taken(rows: int | None, shuffle: int | None, available: int, source: str) -
 
 def _weights(values: NDArray, rows: int, source: str) -> NDArray[np.float64]:
     """Weights of the rows, at least 0 and not all 0."""
-    found = _numeric_matrix(values, "weights", source).astype(np.float64)
+    found = numeric_matrix(values, "weights", source).astype(np.float64)
     if found.shape != (rows, 1):
         raise DataError(f"weights in {source} hold {found.size} numbers; give one for each of the {rows} rows of X.")
     if found.min() < 0.0:
@@ -332,29 +356,31 @@ def _scaling(
 # ---- archives of arrays and tensors
 
 
-def _pick_arrays(arrays: Mapping[str, NDArray], path: Path) -> _Raw:
+def _pick_arrays(arrays: Mapping[str, NDArray], path: Path, targets: bool = True) -> Raw:
     found = f"it holds {listed(sorted(arrays))}"
     if "X" not in arrays:
         raise DataError(f"{path} has no X ({found}); name the inputs X and the targets Y.")
+    if not targets:
+        return Raw(arrays["X"], None)
     if "Y" not in arrays and "y" not in arrays:
         raise DataError(f"{path} has no Y or y ({found}); name the inputs X and the targets Y.")
-    return _Raw(arrays["X"], arrays["Y"] if "Y" in arrays else arrays["y"], weights=arrays.get("weights"))
+    return Raw(arrays["X"], arrays["Y"] if "Y" in arrays else arrays["y"], weights=arrays.get("weights"))
 
 
-def _read_torch(path: Path) -> _Raw:
+def _read_torch(path: Path, targets: bool = True) -> Raw:
     """A file of torch.save that holds a dictionary of tensors; only plain tensors are ever unpickled."""
     remedy = "save the tensors with torch.save({'X': X, 'Y': Y}, file)"
     content = read_torch(path, remedy)
     if not isinstance(content, Mapping):
         raise DataError(f"{path} holds a {type(content).__name__}, not a dictionary with X and Y; {remedy}.")
     tensors = {key: value for key, value in content.items() if isinstance(value, torch.Tensor)}
-    return _pick_arrays({str(k): as_array(v, str(k), path) for k, v in tensors.items() if k in NAMES}, path)
+    return _pick_arrays({str(k): as_array(v, str(k), path) for k, v in tensors.items() if k in NAMES}, path, targets)
 
 
 # ---- MNIST
 
 
-def _fetch_mnist() -> _Raw:
+def _fetch_mnist() -> Raw:
     """The training set of MNIST from OpenML."""
     try:
         X, Y = datasets.fetch_openml("mnist_784", version=1, return_X_y=True, as_frame=False, parser="liac-arff")
@@ -363,14 +389,14 @@ def _fetch_mnist() -> _Raw:
             f"MNIST could not be fetched from OpenML; put {' and '.join(MNIST_FILES)} (or .gz) into a directory and"
             " give it with --data-dir."
         ) from error
-    return _Raw(np.asarray(X[:MNIST_ROWS], dtype=np.uint8), np.asarray(Y[:MNIST_ROWS]).astype(np.int64))
+    return Raw(np.asarray(X[:MNIST_ROWS], dtype=np.uint8), np.asarray(Y[:MNIST_ROWS]).astype(np.int64))
 
 
-def _read_mnist(directory: Path) -> _Raw:
+def _read_mnist(directory: Path) -> Raw:
     images, labels = (_read_idx(_find_idx(directory, name)) for name in MNIST_FILES)
     if images.ndim != 3 or labels.ndim != 1:
         raise DataError(f"The files in {directory} are not images and labels of MNIST; fetch them again.")
-    return _Raw(images.reshape(len(images), math.prod(images.shape[1:])), labels)
+    return Raw(images.reshape(len(images), math.prod(images.shape[1:])), labels)
 
 
 def _find_idx(directory: Path, name: str) -> Path:

@@ -144,6 +144,8 @@ def wrong_entry(summary: dict[str, Any]) -> str | None:
     for name, kinds in (("widths", (int,)), ("starts", _NUMBER)):
         if not all(_is(entry, kinds) for entry in summary[name]):
             return name
+    if not _is_test(summary.get("test")):
+        return "test"
     if not all(_is(seconds, (int, float)) for seconds in (summary.get("timing") or {}).values()):
         return "timing"
     return None if all(_is_layer(layer) for layer in summary["layers"]) else "layers"
@@ -151,6 +153,10 @@ def wrong_entry(summary: dict[str, Any]) -> str | None:
 
 def _is(value: object, kinds: tuple[type, ...]) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def _is_test(test: Mapping[str, object] | None) -> bool:
+    return test is None or (test.keys() == TEST.keys() and all(_is(test[name], kinds) for name, kinds in TEST.items()))
 
 
 def _is_layer(layer: object) -> bool:
@@ -182,9 +188,14 @@ ENTRIES: dict[str, tuple[type, ...]] = {
 """The kind of each entry of `result.json` that covopt reads again."""
 LATER: dict[str, tuple[type, ...]] = {
     **{"target": _NUMBER, "targets": _TEXT, "shuffle": (int, NoneType)},
-    "timing": (dict, NoneType),
+    **dict.fromkeys(("timing", "test"), (dict, NoneType)),
 }
 """The same of entries that earlier versions did not write."""
+TEST: dict[str, tuple[type, ...]] = {
+    "data": (str,),
+    "rows": (int,),
+    **dict.fromkeys(("loss", "accuracy", "r2"), _NUMBER),
+}
 LAYER: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("layer", "width", "rank_K", "rank_Ks", "mergeable"), (int,)),
     **dict.fromkeys(("stationarity", "gap"), _NUMBER),

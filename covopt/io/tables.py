@@ -96,6 +96,51 @@ def read_table(
     return Table(np.column_stack(blocks), _target(columns[target], target, path, task), tuple(names), found)
 
 
+def read_like(
+    path: Path, names: Sequence[str] | None, target: str | None, other: str | None, task: str | None
+) -> tuple[NDArray[np.float64], NDArray | None]:
+    """The inputs of these names, in this order, and the target, of a table like one that was read before.
+
+    Args:
+        path: a .csv or .parquet file; it may have further columns.
+        names: of the inputs, COLUMN=TEXT of columns that were one-hot; None takes all columns but `other`.
+        target: the column that holds the targets; None leaves them out.
+        other: a column that is no input.
+        task: as for `read_table`.
+
+    Raises:
+        DataError: one sentence that names the columns and what to do.
+    """
+    check_readable(path)
+    columns = _read_csv(path) if path.suffix.lower() == ".csv" else _read_parquet(path)
+    if names is None:
+        names = [name for name in columns if name != other]
+    sources = [name if name in columns else name.partition("=")[0] for name in names]
+    lacking = [
+        name for name in dict.fromkeys((*sources, *(() if target is None else (target,)))) if name not in columns
+    ]
+    if lacking or not names:
+        wanted = listed(lacking or ["an input"])
+        raise DataError(f"{path} has no column {wanted}, which the network's data had; give a table with all of them.")
+    coded = {source for name, source in zip(names, sources, strict=True) if name != source}
+    _check_inputs({name: columns[name] for name in sources}, tuple(coded), path)
+    known = set(names)
+    for source in coded:
+        unknown = next((text for text in map(str, columns[source]) if f"{source}={text}" not in known), None)
+        if unknown is not None:
+            raise DataError(
+                f"Column {shown(source)} of {path} holds {shown(unknown)}, which the network's data did not; remove"
+                " those rows."
+            )
+    blocks = [
+        _floats(columns[source], name)[0][:, 0]
+        if name == source
+        else np.array([f"{source}={text}" == name for text in map(str, columns[source])], dtype=np.float64)
+        for name, source in zip(names, sources, strict=True)
+    ]
+    return np.column_stack(blocks), None if target is None else _target(columns[target], target, path, task)
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """did you mean ..., or the names there are."""
     names = list(known)

@@ -101,6 +101,11 @@ STATUSES = {
         "converged: the search finds no improvement, but this is no proof",
         "The search found no further improvement, which is no proof that there is none.",
     ),
+    "tolerance": (
+        "stopped by the tolerance: rounds gain little; the best network so far",
+        "The search ended because its last rounds gained less than its tolerance; it had not come to where it finds no"
+        " improvement, and with a smaller tolerance it may find, or prove, more.",
+    ),
     "time_limit": (
         "stopped by the time limit; the best network so far",
         "The time limit ended the search; with more time it may find, or prove, more.",

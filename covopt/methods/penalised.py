@@ -19,7 +19,7 @@ from covopt.loop import Progress, Status, run
 from covopt.model.problem import Problem
 from covopt.model.units import Units
 from covopt.model.weights import Weights, evaluate
-from covopt.shallow.alternation import Alternation
+from covopt.shallow.alternation import ENDED, Alternation
 from covopt.shallow.stream import StreamSolver, descent_is_long, suits_streaming
 from covopt.training.simple import simple_networks
 from covopt.training.trainer import train_best
@@ -114,8 +114,8 @@ def _rounds(problem: Problem, options: SolveOptions, init: Tensor | None) -> Att
     cost = math.inf if simple is None else evaluate(problem, simple).total
     if simple is None or not cost < first.starts[0] * (1.0 - SAME):
         return first
-    if first.status is not Status.CONVERGED or options.budget.spent():
-        status = Status.TIME_LIMIT if first.status is Status.CONVERGED else first.status
+    if first.status not in ENDED or options.budget.spent():
+        status = Status.TIME_LIMIT if first.status in ENDED else first.status
         return replace(first, weights=simple, status=status, starts=[cost])
     again = Alternation(problem, options, simple[0]).solve()
     known = [proof for proof in (first.proof, again.proof) if proof is not None]
@@ -135,13 +135,13 @@ def _cheapest_simple(problem: Problem) -> list[Tensor] | None:
 
 
 def _deep(problem: Problem, options: SolveOptions) -> Attempt:
-    effort, units = DeepOptions(starts=options.starts or DRAWS), Units.of(problem)
+    effort, units = DeepOptions(starts=options.starts or DRAWS, tol=options.tol), Units.of(problem)
     inner, proof = _within(units, options), _from_data(problem, options)
     enough = 0.0 if proof is None else proof.lower / units.cost / (1.0 - options.gap)
     before: list[Progress] = []
     if inner.init is None and suits_few_samples(units.problem, options.budget.time_limit, effort.batch):
         streamed = run(DeepStream(units.problem, effort, inner.seed, inner.max_width), inner.budget, inner.callback)
-        before, effort = streamed.history, DeepOptions(starts=0)
+        before, effort = streamed.history, replace(effort, starts=0)
         left = max(0, inner.budget.max_iterations - before[-1].iteration)
         inner = replace(inner, init=streamed.state.best, budget=replace(inner.budget, max_iterations=left))
     solver = DeepSolver(units.problem, effort, inner.seed, inner.init, inner.max_width, enough)

@@ -67,7 +67,8 @@ def facts(s: Mapping[str, object]) -> Pairs:
         pairs.append(("largest deviation from Y", number(s["residual"], 3)))
     else:
         pairs.append(("loss without penalty", number(s["fit"], 6)))
-    return [*pairs, ("time", f"{number(s['seconds'], 3)} s")]
+    held_out = words.tested(s)
+    return [*pairs, ("time", f"{number(s['seconds'], 3)} s"), *([("on held-out data", held_out)] if held_out else [])]
 
 
 def notes(s: Mapping[str, object]) -> list[str]:
@@ -115,7 +116,7 @@ def search(result: Result, origin: Origin, audited: float | None = None) -> Sect
 def network(result: Result, origin: Origin) -> list[Picture]:
     """The network as a function, where that can be drawn, and its neurons."""
     shown = (
-        pictures.function(result, origin),
+        *pictures.function(result, origin),
         pictures.activations(result.run_picture()),
         pictures.neurons(result, origin),
     )

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -32,6 +31,7 @@ from covopt.figures.drawing import (
     robust_limit,
 )
 from covopt.figures.forces import RAY_COLOR
+from covopt.figures.look import NEURONS, Look, draw_look, draw_map, draw_shares, legend, look_at, short
 from covopt.figures.panels import Panel
 from covopt.figures.panels import draw_panel as draw_lines
 from covopt.figures.widths import WidthPanel, draw_panel
@@ -46,7 +46,8 @@ SMALLEST_IMAGE = 8
 IMAGES, COLUMNS, ROWS = 40, 60, 40
 # Curves of a function of one input that are drawn, and points along each.
 OUTPUTS, POINTS = 5, 400
-LONGEST_NAME = 18
+# Outputs of two inputs that are drawn, each in a map of its own.
+MAPS = 3
 
 
 def convergence(history: Sequence[Progress], audited: float | None = None) -> Picture:
@@ -188,34 +189,59 @@ def neurons(result: Result, origin: Origin) -> Picture | None:
     return _columns(W[order], names, biased=result.problem.beta > 0.0) if inputs <= ROWS else None
 
 
-def function(result: Result, origin: Origin) -> Picture | None:
-    """The network as a function, where there is one input."""
-    p = result.problem
-    if p.X.shape[1] != 1:
-        return None
-    x, Y = p.X[:, 0].double().cpu().numpy(), p.Y.double().cpu().numpy()
-    margin = 0.08 * (x.max() - x.min()) or 1.0
-    grid = np.linspace(x.min() - margin, x.max() + margin, POINTS)
-    F = result.predict(grid[:, None])
-    count = min(OUTPUTS, Y.shape[1])
-    names = origin.classes if origin.classes is not None and len(origin.classes) == Y.shape[1] else None
+def function(result: Result, origin: Origin) -> list[Picture]:
+    """The network as a function, where there are one or two inputs."""
+    columns, classes = (None if names is None else tuple(names) for names in (origin.columns, origin.classes))
+    look = look_at(result.problem, result.weights, columns, classes)
+    if look is None:
+        return []
+    if look.labels is None and look.inputs == 2:
+        return [_map(look, k) for k in range(min(MAPS, len(look.names)))]
+    if look.inputs == 2:
+        shown = (
+            "Regions: the class with the largest output, at each point; dots: the samples by class. Lines: where"
+            f" neurons of the first hidden layer switch{_bent(look)}."
+        )
+        alt = "The class that the network gives to each point of the plane, with the samples."
+    elif look.labels is not None:
+        kind = "probability" if result.problem.loss.name == "cross_entropy" else "output"
+        shown = (
+            f"The {kind} of each class (lines); behind it, the class with the largest one. Dots below: the samples by"
+            " class. Ticks above: the kinks of the outputs, found exactly."
+        )
+        alt = "The network's outputs against its input, with the samples by class."
+    else:
+        share = "; thin: what each neuron of the last hidden layer adds to it" if len(look.names) == 1 else ""
+        shown = f"The network as a function (lines), its kinks, found exactly (circles), and the targets (dots){share}."
+        alt = "The network's output against its input, with the samples."
+    drawn = [picture(lambda figure: draw_look(figure.subplots(), look), alt=alt, caption=shown)]
+    if look.labels is None and look.inputs == 1 and len(look.names) == 1 and look.neurons:
+        drawn.append(_shares(look))
+    return drawn
 
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        for k in range(count):
-            name = short(names[k]) if names else f"output {k + 1}"
-            axes.plot(grid, F[:, k], color=CURVE_COLORS[k], linewidth=1.6, label=f"\u200b{name}")
-            axes.plot(x, Y[:, k], "o", color=CURVE_COLORS[k], markersize=3.5, alpha=0.7)
-        axes.set_xlabel("input" if origin.columns is None else short(origin.columns[0]), parse_math=False)
-        axes.set_ylabel("output")
-        axes.spines[["top", "right"]].set_visible(False)
-        if count > 1:
-            _literal_legend(axes)
 
+def _map(look: Look, output: int) -> Picture:
+    """One output over the plane."""
     return picture(
-        draw,
-        alt="The network's output against its input, with the samples.",
-        caption="The network as a function (lines), and the targets (dots).",
+        lambda figure: draw_map(figure.subplots(), look, output),
+        alt="The network's output over the plane of its two inputs, with the samples.",
+        caption=f"The network as a function of two inputs ({look.names[output]}), and the targets in the same colours"
+        f" (dots). Lines: where neurons of the first hidden layer switch{_bent(look)}.",
+    )
+
+
+def _bent(look: Look) -> str:
+    return "; dotted: those of the layers above" if look.problem.depth > 2 else ""
+
+
+def _shares(look: Look) -> Picture:
+    """What each neuron adds."""
+    which = counted(look.neurons, "neuron") if look.neurons <= NEURONS else f"{NEURONS} largest of {look.neurons}"
+    return picture(
+        lambda figure: draw_shares(figure.subplots(), look),
+        alt="What each neuron of the last hidden layer adds to the output.",
+        caption=f"What each neuron of the last hidden layer adds to the output ({which}); dashed: the output, which is"
+        " their sum and a constant.",
     )
 
 
@@ -249,7 +275,7 @@ def side_by_side(network: Result, reference: Result, origin: Origin, losses: tup
             axes.set_xlabel(axis_name, parse_math=False)
             axes.set_ylabel("output" if names is None else short(names[k]), parse_math=False)
             axes.spines[["top", "right"]].set_visible(False)
-            _literal_legend(axes)
+            legend(axes)
 
         return draw
 
@@ -324,14 +350,3 @@ def _columns(W: Float[np.ndarray, "n d"], names: Sequence[str] | None, *, biased
         caption=f"Incoming weights of the first hidden layer ({which}, largest first): red positive, blue negative.",
         size=(4.6, min(8.0, max(2.6, 1.0 + 0.2 * len(table)))),
     )
-
-
-def _literal_legend(axes: Axes) -> None:
-    for text in axes.legend(frameon=False).get_texts():
-        text.set_parse_math(False)
-
-
-def short(name: str) -> str:
-    """A name that fits beside an axis, control characters taken out, which no SVG may hold."""
-    printable = "".join(letter if letter.isprintable() else " " for letter in name)
-    return printable if len(printable) <= LONGEST_NAME else f"{printable[: LONGEST_NAME - 1]}…"

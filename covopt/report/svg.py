@@ -14,23 +14,8 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-INK = "#24292f"
-DARK = {
-    INK: "#d7dce2",
-    "#1f3b73": "#8fb0f0",
-    "#d9822b": "#f0a35a",
-    "#4a6fa5": "#86a9dc",
-    "#2a8f6d": "#59c79f",
-    "#a03a6b": "#e583b0",
-    "#7a6a2f": "#c9b56b",
-    "#5b5b5b": "#a5a9af",
-    "#2a7f62": "#5fc3a0",
-    "#c23b22": "#ef7a62",
-    "#cfcfcf": "#4a4f57",
-    "#e4e4e4": "#33373e",
-    "#ffffff": "#15181c",
-}
-"""The colours of the figures, and what they become on a dark page."""
+from covopt.figures.colors import DARK, INK
+
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "covopt",

@@ -25,6 +25,8 @@ FAST_DESCENT = 1e-2
 """With `auto` the solver may use more than half of the time while half of its turn lowers the cost by this part."""
 SPECTRAL_SHARE = 0.1
 """The part of the time that the spectral bound may take before the first round."""
+ENDED = (Status.CONVERGED, Status.TOLERANCE)
+"""A search that is done, as far as was asked for."""
 MOST_SAMPLES = 5000
 """`auto` leaves branch and bound out beyond: a hundred megabytes and more for each array over 512 cones."""
 REPORTED_GAP = 0.99
@@ -65,9 +67,10 @@ class Alternation:
         self._oracle = oracle_of(problem) if certify != "none" or problem.activation.is_linear else None
         proving = certify in ("full", "auto") and self._oracle is None
         self._prover = _prover_for(problem, certify) if proving else None
-        rounds = ShallowOptions(gap=options.gap)
+        tol = options.tol if self._oracle is None else None  # an exact oracle knows what there is to gain
+        rounds = ShallowOptions(gap=options.gap, tol=tol)
         if self._prover is RELAXATION and certify == "full":  # it falls short of the last digits of the search
-            rounds = ShallowOptions(gap=options.gap, stall_tolerance=REFUTATION_SLACK, patience=1)
+            rounds = ShallowOptions(gap=options.gap, tol=tol, stall_tolerance=REFUTATION_SLACK, patience=1)
         self.solver = ShallowSolver(problem, self._exact_bound, self._oracle, rounds, options.seed, init, wrap)
         self._stall_tolerance = rounds.stall_tolerance
         self._worthwhile_gain = WORTHWHILE_GAIN if certify == "auto" else 0.0
@@ -98,7 +101,7 @@ class Alternation:
             found = self._prove(prover, outcome)
             if interrupted():
                 return replace(outcome, status=Status.INTERRUPTED)
-            refuted, searched = bool((found.values > 1.0).any()), outcome.status is Status.CONVERGED
+            refuted, searched = bool((found.values > 1.0).any()), outcome.status in ENDED
             missed = bool((found.values > 1.0 + self._stall_tolerance * self.gap).any())
             if outcome.status is Status.ITERATION_LIMIT or self._gap_reached(outcome) or (searched and not refuted):
                 break

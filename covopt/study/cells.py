@@ -9,12 +9,17 @@ import numpy as np
 
 from covopt.answer import solve
 from covopt.errors import CovoptError
+from covopt.io.further import Further
 from covopt.study.grid import RANKS, SOLVE
+from covopt.study.held_out import score
 from covopt.study.ranks import ranks
 from covopt.study.store import FAILED, Options
 
 DEFAULTS: Options = {"certify": "fast"}
 """Where a sweep differs from `solve`: its cells do not each use their time up for a proof, unless they are asked to."""
+
+TESTED = ("test_loss", "test_accuracy", "test_r2")
+"""What a cell of `solve` with held-out data stores besides."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +36,12 @@ class Task:
 
 
 def _solved(X: np.ndarray, Y: np.ndarray, options: Options) -> Options:
-    told = solve(X, Y, **DEFAULTS | options).summary()  # type: ignore[arg-type]
+    held_out = options.get("test")
+    found = solve(X, Y, **DEFAULTS | {k: v for k, v in options.items() if k != "test"})  # type: ignore[arg-type]
+    told, tested = found.summary(), score(found, held_out) if isinstance(held_out, Further) else {}
     widths = " x ".join(str(n) for n in told["widths"])  # type: ignore[union-attr]
-    return {name: told.get(name) for name in TASKS[SOLVE].results} | {"widths": widths}
+    rest = {f"test_{name}": value for name, value in tested.items() if f"test_{name}" in TESTED}
+    return {name: told.get(name) for name in TASKS[SOLVE].results} | {"widths": widths} | rest
 
 
 def _ranked(X: np.ndarray, Y: np.ndarray, options: Options) -> Options:

@@ -10,7 +10,7 @@ import math
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +18,10 @@ import numpy as np
 from covopt.attempt import CERTIFY
 from covopt.errors import DataError, ProblemError, shown
 from covopt.io.data import SCALES, TASKS, Dataset, read_data
+from covopt.io.further import Further
 from covopt.methods.penalised import METHODS
 from covopt.model.loss import parse_loss
+from covopt.study.held_out import tested
 from covopt.study.store import Options
 
 SOLVE, RANKS = "solve", "ranks"
@@ -44,6 +46,7 @@ QUESTIONS: dict[str, dict[str, type]] = {
         "method": str,
         "certify": str,
         "gap": float,
+        "tol": float,
         "time_limit": float,
         "max_iterations": int,
         "width": int,
@@ -51,6 +54,7 @@ QUESTIONS: dict[str, dict[str, type]] = {
         "starts": int,
         "device": str,
         "seed": int,
+        "test": str,
     },
     RANKS: {
         "batch_size": int,
@@ -87,6 +91,7 @@ class Grid:
         cells: the options of each cell by its key, a digest of them and of the data.
         datasets: by what they were read from (`source_of`).
         varied: the options that differ between cells.
+        tests: held-out data by what their data set was read from and their own source.
         task: solve or ranks.
     """
 
@@ -94,11 +99,15 @@ class Grid:
     datasets: dict[str, Dataset]
     varied: tuple[str, ...]
     task: str = SOLVE
+    tests: dict[tuple[str, object], Further] = field(default_factory=dict)
 
     def problem(self, options: Options) -> tuple[np.ndarray, np.ndarray, Options]:
         """X, Y and what else the task is asked for a cell."""
-        dataset = self.datasets[source_of(options)]
-        return dataset.X, dataset.Y, {name: value for name, value in options.items() if name in QUESTIONS[self.task]}
+        source = source_of(options)
+        dataset, asked = self.datasets[source], {k: v for k, v in options.items() if k in QUESTIONS[self.task]}
+        if "test" in asked:
+            asked["test"] = self.tests[source, asked["test"]]
+        return dataset.X, dataset.Y, asked
 
 
 def read_grid(path: str | os.PathLike[str]) -> Grid:
@@ -140,7 +149,7 @@ def make_grid(spec: dict[str, object]) -> Grid:
     ]
     if math.prod(len(axis) for axis in axes) > CELLS:
         raise ProblemError(f"The grid has more than {CELLS:,} cells; give shorter lists, or several sweeps.")
-    cells, datasets, prints = {}, {}, {}
+    cells, datasets, prints, tests = {}, {}, {}, {}
     for values in itertools.product(*axes):
         options: Options = dict(zip(spec, values, strict=True))
         source = source_of(options)
@@ -150,11 +159,15 @@ def make_grid(spec: dict[str, object]) -> Grid:
                 raise ProblemError(
                     "covopt sweep counts all rows the same; leave the weights out, or repeat rows instead."
                 )
-            prints[source] = _fingerprint(datasets[source])
+            prints[source] = _fingerprint(datasets[source].X, datasets[source].Y)
         identity = json.dumps(options, sort_keys=True) + prints[source]
+        if (name := options.get("test")) is not None:
+            if (source, name) not in tests:
+                tests[source, name] = tested(str(name), datasets[source])
+            identity += _fingerprint(tests[source, name].X, tests[source, name].Y)
         cells[hashlib.sha256(identity.encode()).hexdigest()] = options
     varied = tuple(name for name, axis in zip(spec, axes, strict=True) if len(axis) > 1)
-    return Grid(cells, datasets, varied, task)
+    return Grid(cells, datasets, varied, task, tests)
 
 
 def source_of(options: Options) -> str:
@@ -197,9 +210,9 @@ def _checked(name: str, value: object, known: Mapping[str, type]) -> object:
     return value
 
 
-def _fingerprint(dataset: Dataset) -> str:
+def _fingerprint(*arrays: np.ndarray | None) -> str:
     digest = hashlib.sha256()
-    for array in (dataset.X, dataset.Y):
+    for array in (each for each in arrays if each is not None):
         digest.update(str(array.shape).encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

@@ -23,7 +23,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 from covopt.errors import ProblemError, RecordError
 from covopt.io.files import write_file
 from covopt.loop import Status
-from covopt.study.cells import TASKS, do_cell
+from covopt.study.cells import TASKS, TESTED, do_cell
 from covopt.study.grid import SOLVE, Grid, make_grid, read_grid
 from covopt.study.store import LEASE, Counts, Options, Store, renewing
 
@@ -57,8 +57,8 @@ class Sweep:
     def columns(self) -> list[str]:
         """The options in the order of the grid, then the results of the task."""
         results = TASKS[self.task].results
-        options = dict.fromkeys(name for row in self.rows for name in row if name not in results)
-        return [*options, *results]
+        names = dict.fromkeys(name for row in self.rows for name in row if name not in results)
+        return [*(n for n in names if n not in TESTED), *results, *(n for n in TESTED if n in names)]
 
     def to_csv(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the rows as .csv, whole or not at all; nothing stands for None.

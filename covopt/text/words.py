@@ -287,7 +287,21 @@ def solve_pairs(s: Summary) -> Pairs:
     """A solve as a person reads it; below a bound that is spectral, what would prove more."""
     pairs, more = describe(s), better_bound(s)
     place = [label for label, _ in pairs].index("certificate") + 1
-    return [*pairs[:place], *([("better bound", more)] if more else []), *pairs[place:]]
+    held_out = [("test", tested(s))] if s.get("test") else []
+    return [*pairs[:place], *([("better bound", more)] if more else []), *pairs[place:], *held_out]
+
+
+def tested(s: Summary) -> str:
+    """What held-out data say of the network; empty where there were none."""
+    told = _mapping(s.get("test"))
+    if not told:
+        return ""
+    loss, accuracy, r2 = (_number(told[name]) for name in ("loss", "accuracy", "r2"))
+    name = "mse" if s["loss"] == "interpolate" else str(s["loss"])
+    said = ["no network to test" if loss is None else f"{name} {loss:.6g}"]
+    said += [] if accuracy is None else [f"accuracy {accuracy:.4g}"]
+    said += [] if r2 is None else [f"R² {r2:.4g}"]
+    return f"{', '.join(said)} on {counted(int(str(told['rows'])), 'row')} of {told['data']}; this bounds nothing"
 
 
 def is_constant(widths: object) -> bool:

@@ -27,7 +27,7 @@ from covopt.result import Result
 NETWORK_PT = "network.pt"
 NEVER = (
     *("data", "scale", "targets", "shuffle", "method", "certify", "attainable", "target", "starts"),
-    *("seconds", "timing", "seed", "version"),
+    *("seconds", "timing", "seed", "version", "test"),
 )
 """Entries of result.json that nothing in its files tells."""
 # Two numbers that come from one another by a single operation differ by no more than this, relative.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from covopt.certify.certifiers import EVIDENCE
 from covopt.errors import DataError, ProblemError
 from covopt.io import record
+from covopt.io.coding import Coding
 from covopt.loop import Certificate, Status
 from covopt.model.problem import make_problem
 from covopt.model.weights import check_network, evaluate
@@ -85,6 +86,7 @@ def _from_stored(stored: record.Stored) -> Result:
             raise DataError(f"{record.CERTIFICATE} holds no maximum; solve again.")
         dual = DualPoint(Lambda, float(maximum.item()), evidence)
     cost = evaluate(problem.double(), weights)
+    coding = Coding.of_arrays(stored.problem, problem.X.shape[1], problem.Y.shape[1])
     return Result(
         problem=problem,
         method=str(s["method"]),
@@ -111,6 +113,9 @@ def _from_stored(stored: record.Stored) -> Result:
         scale=None if s["scale"] is None else str(s["scale"]),
         targets=None if s.get("targets") is None else str(s["targets"]),
         shuffle=None if s.get("shuffle") is None else int(str(s["shuffle"])),
+        columns=None if coding is None else coding.columns,
+        coding=coding,
+        test=test if isinstance(test := s.get("test"), dict) else None,
     )
 
 

@@ -83,6 +83,10 @@ ROWS = [
         "solve iris --lam 0.1 --depth 3 --method train --max-width 3",
     ),
     Row(
+        "The method hidden at depth 2 has no use for tol, which is for the method cone; leave it out.",
+        "solve iris --lam 0.1 --method hidden --tol 1e-3",
+    ),
+    Row(
         "The method cone finds its own width; leave that out, or compare others too.",
         "compare iris --lam 0.1 --method cone --width 3",
     ),

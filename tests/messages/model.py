@@ -181,6 +181,11 @@ ROWS = [
     ),
     Row("The gap is 1; give a number from 0 to below 1.", lambda _: solve(X, Y, gap=1)),
     Row("The gap is an array; give a number from 0 to below 1.", lambda _: solve(X, Y, gap=X)),
+    Row(
+        "The tolerance is 0; give a number between 0 and 1, or leave it out.",
+        lambda _: covopt.CovoptRegressor(tol=0).fit(X, Y),
+    ),
+    Row("The tolerance is 'low'; give a number between 0 and 1, or leave it out.", lambda _: solve(X, Y, tol="low")),
     Row("The time limit is 0; give seconds above 0.", lambda _: solve(X, Y, time_limit=0)),
     Row("The seed is -1; give a whole number from 0 to 2^63 - 1.", lambda _: solve(X, Y, seed=-1)),
     Row("width is 0; give a whole number, at least 1, or leave it out.", lambda _: solve(X, Y, width=0)),

@@ -203,7 +203,7 @@ ROWS = [
     ),
     Row("'lamb' is no option of a sweep; did you mean lam.", "sweep HERE/s.toml", spec('data = "iris"\nlamb = 1')),
     Row(
-        "'zzz' is no option of a sweep; use some of data, target, task, rows, shuffle, scale, data_dir, lam, loss, depth, bias, activation, method, certify, gap, time_limit, max_iterations, width, max_width, starts, device, seed.",
+        "'zzz' is no option of a sweep; use some of data, target, task, rows, shuffle, scale, data_dir, lam, loss, depth, bias, activation, method, certify, gap, tol, time_limit, max_iterations, width, max_width, starts, device, seed, test.",
         "sweep HERE/s.toml",
         spec('data = "iris"\nzzz = 1'),
     ),
