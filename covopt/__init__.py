@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from covopt.study.depths import depth
     from covopt.study.figures.paper_figure import PaperFigure, figure
     from covopt.study.jacobians import Spectra, jacobians, ntk, spectra
+    from covopt.study.path import path
+    from covopt.study.path_answer import Path
     from covopt.study.plateau import Plateau, plateau
     from covopt.study.rank_answer import Ranks
     from covopt.study.ranks import ranks
@@ -51,6 +53,8 @@ _HOMES = {
     "Comparison": "study.compare",
     "Depths": "study.depth_answer",
     "depth": "study.depths",
+    "Path": "study.path_answer",
+    "path": "study.path",
     "plateau": "study.plateau",
     "Plateau": "study.plateau",
     "verify": "kinds.runs",
@@ -93,6 +97,7 @@ __all__ = [
     "InfeasibleError",
     "InternalError",
     "PaperFigure",
+    "Path",
     "Plateau",
     "ProblemError",
     "Progress",
@@ -112,6 +117,7 @@ __all__ = [
     "jacobians",
     "load",
     "ntk",
+    "path",
     "plateau",
     "ranks",
     "read_data",

@@ -55,6 +55,8 @@ class Dataset:
         rows: N.
         columns: the names of the inputs; None where the source has none.
         shuffle: the seed with which the rows were drawn; None where they are the first ones, or all.
+        shift, factor: how the inputs were scaled, (x - shift) * factor for each column.
+        labels: the classes as the source has them, as texts.
     """
 
     X: Float64[np.ndarray, "N n0"]
@@ -65,6 +67,9 @@ class Dataset:
     rows: int
     columns: tuple[str, ...] | None = None
     shuffle: int | None = None
+    shift: Float64[np.ndarray, " _"] | None = None
+    factor: Float64[np.ndarray, " _"] | None = None
+    labels: tuple[str, ...] | None = None
 
     @property
     def targets(self) -> str | None:
@@ -138,13 +143,56 @@ def read_data(
     taken = _taken(rows, shuffle, len(X), name)
     shift, factor = _scaling(X, scale)
     targets, classes = _targets(Y, name, task)
+    labels = classes
     inputs = (X[taken].astype(np.float64) - shift) * factor
     count = len(inputs)
     if classes is not None and raw.names is not None and len(raw.names) == len(classes):
         classes = raw.names
-    found = Dataset(inputs, targets[taken], name, classes, scale, count, raw.columns, shuffle)
+    found = Dataset(
+        inputs, targets[taken], name, classes, scale, count, raw.columns, shuffle, shift, factor, labels
+    )  # fmt: skip
     _warn_of_missing_classes(found)
     return found
+
+
+def read_held_out(
+    source: str | os.PathLike[str],
+    data: Dataset,
+    *,
+    target: str | None = None,
+    task: str | None = None,
+    drop: Sequence[str] = (),
+    one_hot: Sequence[str] = (),
+) -> tuple[Float64[np.ndarray, "M n0"], Float64[np.ndarray, "M nL"]]:
+    """Other rows of a kind with `data`, its inputs scaled as those were, its classes in the same columns.
+
+    Args:
+        source: a file, as for `read_data`; target, task, drop, one_hot: as they were given for `data`.
+
+    Returns:
+        Inputs (M, n_0) and targets (M, n_L).
+
+    Raises:
+        DataError: it cannot be read, has other columns, or has a class that `data` does not have.
+    """
+    name = os.fspath(source)
+    raw = _read(name, target, None, task, tuple(drop), tuple(one_hot))
+    X, Y = _numeric_matrix(raw.X, "X", name).astype(np.float64), np.atleast_1d(raw.Y)
+    if len(X) != len(Y):
+        raise DataError(
+            f"In {name} X has {counted(len(X), 'row')} and Y has {len(Y)}; give one row of targets for each input."
+        )
+    if X.shape[1] != data.X.shape[1] or (raw.columns is not None and raw.columns != data.columns):
+        raise DataError(f"{name} has other input columns than {data.name}; give rows of the same kind.")
+    if data.shift is not None and data.factor is not None:
+        X = (X - data.shift) * data.factor
+    if data.labels is None:
+        return X, _numeric_matrix(Y, "Y", name).astype(np.float64)
+    texts = [str(each) for each in Y.reshape(len(Y), -1)[:, 0]]
+    missing = sorted(set(texts) - set(data.labels))
+    if missing or Y.size != len(Y):
+        raise DataError(f"{name} has classes that {data.name} does not have ({listed(missing)}); leave their rows out.")
+    return X, np.eye(len(data.labels))[[data.labels.index(text) for text in texts]]
 
 
 def _read(

@@ -1,0 +1,299 @@
+"""The best network found at each lam of a path: warm starts from both neighbours, and where the next lam goes.
+
+* Downward, each lam starts from the network of the next larger one; then each is solved again from the neurons of both
+  neighbours beside its own, upward and downward, until such a turn gains nothing.
+* The first values are spread evenly in log lam. The others go where the curve is known least: between two neighbours
+  L* lies between their lines and the chord of their costs, and the next lam is where these are furthest apart.
+* Where a bound needs a proof that takes long, the time left goes to the lam at which the proved gap is largest: the
+  dual point proved there bounds its neighbours too (certify/between.py).
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covopt.answer import solve
+from covopt.certify import between
+from covopt.certify.certifiers import oracle_of
+from covopt.certify.envelope import Envelope
+from covopt.loop import Budget, Callback, Certificate, Progress, Status
+from covopt.model.problem import Problem
+from covopt.model.weights import Cost, evaluate, preactivations
+from covopt.result import DualPoint, Result
+
+# Rounds of one warm solve of two layers where no oracle is exact: later ones gain less than those of its neighbours.
+ROUNDS = 3
+# What counts as a gain in a turn, relative.
+GAIN = 1e-5
+# Neurons that a warm start takes from a network and its neighbours together.
+MOST_NEURONS = 800
+# The first values of lam, of all; the parts of the time until which values are solved, and turns are made.
+COARSE, SOLVING, TURNING = 0.6, 0.6, 0.75
+# A new lam is no nearer to its neighbours than this part of their distance, in log lam.
+NEAREST = 0.25
+
+
+@dataclass(frozen=True)
+class Point:
+    """One lam of a path.
+
+    Attributes:
+        lam: the strength of the penalty.
+        weights: W_1 ... W_L of the best network found.
+        cost: fit + lam norm, recomputed in float64.
+        fit: C(F); norm: |W|^2.
+        lower: the bound proved at this lam itself; None without one. certificate: what proves it.
+        dual, evidence: what the certificate needs, as a `Result` has them.
+        status: of its last solve.
+    """
+
+    lam: float
+    weights: list[Tensor]
+    cost: Cost
+    lower: float | None
+    certificate: Certificate
+    dual: DualPoint | None = None
+    evidence: Mapping[str, NDArray] = field(default_factory=dict)
+    status: Status = Status.TIME_LIMIT
+
+    @staticmethod
+    def of(result: Result) -> Point:
+        """What a solve found."""
+        p, r = result.problem, result
+        cost = evaluate(p, r.weights)
+        return Point(p.lam, r.weights, cost, r.lower, r.certificate, r.dual, r.evidence, r.status)
+
+    @property
+    def width(self) -> int:
+        """Neurons of the widest hidden layer."""
+        return max(len(W) for W in self.weights[:-1])
+
+    def better(self, other: Point | None) -> Point:
+        """The cheaper network with the higher bound."""
+        if other is None:
+            return self
+        cheap = self if self.cost.total <= other.cost.total else other
+        high = self if (self.lower or 0.0) >= (other.lower or 0.0) else other
+        return replace(
+            cheap, lower=high.lower, certificate=high.certificate, dual=high.dual, evidence=high.evidence,
+            status=self.status,
+        )  # fmt: skip
+
+
+def feasible(point: Point) -> between.Feasible | None:
+    """Its dual point, where it has one."""
+    if point.dual is None:
+        return None
+    Lambda = torch.from_numpy(point.dual.Lambda)
+    return between.Feasible(point.lam, Lambda, point.dual.maximum, str(point.certificate))
+
+
+def at(problem: Problem, lam: float) -> Problem:
+    """The question at one lam."""
+    return replace(problem, lam=lam)
+
+
+def envelope(problem: Problem, points: Sequence[Point]) -> Envelope:
+    """What the points of a path say of every lam: their lines and bounds, and for two layers those of mixtures.
+
+    Args:
+        problem: the question, at any lam; points: from the largest lam down.
+    """
+    lines = [(p.cost.fit, p.cost.norm) for p in points]
+    proved = [(p.lam, p.lower, str(p.certificate)) for p in points if p.lower is not None]
+    if problem.depth == 2 and len(points):
+        problem = replace(problem, X=problem.X.cpu(), Y=problem.Y.cpu())
+        networks = [([W.cpu() for W in p.weights], p.cost.norm) for p in points]
+        outputs = [(preactivations(problem, weights)[-1], norm) for weights, norm in networks]
+        lines += between.mixed_lines(problem, outputs)
+        duals = [dual for p in points if (dual := feasible(p)) is not None]
+        proved += between.mixed_bounds(problem, duals)
+    return Envelope.of(lines, proved)
+
+
+class PathSearch:
+    """Networks and bounds along lam.
+
+    Args:
+        problem: the question, at any lam.
+        asked: keywords of `covopt.solve`, without lam and the time limit.
+        budget: of all.
+        callback: gets the progress of each solve, with the time of all.
+        known: points of an earlier run.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        asked: Mapping[str, object],
+        budget: Budget,
+        callback: Callback | None = None,
+        known: Sequence[Point] = (),
+    ) -> None:
+        self.problem, self.budget, self.callback = problem, budget, callback
+        self.points: dict[float, Point] = {point.lam: point for point in known}
+        self._asked = dict(asked)
+        self._certify, self._gap = str(asked["certify"]), float(str(asked["gap"]))
+        self._rounds = ROUNDS if problem.depth == 2 and oracle_of(problem) is None else None
+        self._tried: dict[float, list[list[Tensor]]] = {}
+
+    @property
+    def ordered(self) -> list[Point]:
+        """From the largest lam down."""
+        return [self.points[lam] for lam in sorted(self.points, reverse=True)]
+
+    def descend(self, lams: Sequence[float], until: float) -> None:
+        """Solve the values that are new, from the largest down, until so much of the time is over; one at least."""
+        new = [lam for lam in sorted(lams, reverse=True) if lam not in self.points]
+        end = replace(self.budget, time_limit=until * self.budget.time_limit)
+        for place, lam in enumerate(new):
+            if self.points and self.budget.spent():
+                return
+            self.solve(lam, end.remaining() / (len(new) - place))
+
+    def refine(self, count: int, until: float) -> None:
+        """Add values where the curve is known least, until there are so many or so much of the time is over."""
+        end = replace(self.budget, time_limit=until * self.budget.time_limit)
+        while len(self.points) < count and not end.spent():
+            lam = self.wanted()
+            if lam is None:
+                return
+            self.solve(lam, end.remaining() / (count - len(self.points)))
+
+    def wanted(self) -> float | None:
+        """Where the next lam goes, if anywhere.
+
+        To the largest proved gap, where each solve brings a proof. Else to where the lines of two neighbours and the
+        chord of their costs are furthest apart.
+        """
+        lams = sorted(self.points)
+        if self.problem.depth == 2 and not self.provable and self._certify != "none" and len(lams) > 1:
+            gap, where = envelope(self.problem, self.ordered).gap(lams[0], lams[-1])
+            place = bisect.bisect_left(lams, where)
+            if gap > self._gap and place > 0 and where < lams[place]:
+                return _between(lams[place - 1], lams[place], where)
+        best, where = 0.0, None
+        for p, q in pairwise(self.ordered):
+            if not (p.cost.norm < q.cost.norm and q.lam < p.lam * (1.0 - GAIN)):
+                continue
+            kink = (p.cost.fit - q.cost.fit) / (q.cost.norm - p.cost.norm)
+            kink = min(max(kink, q.lam), p.lam)
+            share = (kink - q.lam) / (p.lam - q.lam)
+            chord = (1.0 - share) * q.cost.total + share * p.cost.total
+            height = q.cost.fit + kink * q.cost.norm
+            apart = (height - chord) / height if height > 0.0 else 0.0
+            if apart > best:
+                best, where = apart, _between(q.lam, p.lam, kink)
+        return where
+
+    def turn(self, until: float) -> bool:
+        """Solve each value again from its neighbours' neurons, upward and downward; whether any gained."""
+        end = replace(self.budget, time_limit=until * self.budget.time_limit)
+        gained = False
+        for lams in (sorted(self.points), sorted(self.points, reverse=True)):
+            for place, lam in enumerate(lams):
+                if end.spent():
+                    return gained
+                if not self._settled(lam):
+                    gained |= self.solve(lam, end.remaining() / (len(lams) - place))
+        return gained
+
+    @property
+    def provable(self) -> bool:
+        """Whether there are proofs that take long: two layers, no exact oracle."""
+        return self._rounds is not None
+
+    def late(self, until: float) -> bool:
+        """Whether so much of the time is over."""
+        return replace(self.budget, time_limit=until * self.budget.time_limit).spent()
+
+    def prove(self, until: float = 1.0) -> None:
+        """Prove bounds where the proved gap is largest, until it is reached, nothing is left to try, or the time is."""
+        tried: set[float] = set()
+        while not self.late(until) and self.points:
+            lams = sorted(self.points)
+            gap, where = envelope(self.problem, self.ordered).gap(lams[0], lams[-1])
+            left = [lam for lam in lams if lam not in tried]
+            if gap <= self._gap or not left:
+                return
+            lam = min(left, key=lambda each: abs(math.log(each / where)))
+            tried.add(lam)
+            self.solve(lam, self.budget.remaining() / math.sqrt(len(left)), self._certify)
+
+    def solve(self, lam: float, seconds: float, certify: str = "fast") -> bool:
+        """Solve one value from what its neighbours have; whether it gained."""
+        known, start = self.points.get(lam), self._start(lam)
+        searching = certify == "fast"
+        found = solve(
+            self.problem.X,
+            self.problem.Y,
+            **{
+                **self._asked,
+                "lam": lam,
+                "certify": "none" if self._certify == "none" else certify,
+                "init": start,
+                "max_iterations": self._rounds if searching else None,
+                "time_limit": max(seconds, 1e-3),
+                "callback": self._told,
+            },  # type: ignore[arg-type]
+        )
+        point = Point.of(found).better(known)
+        self.points[lam] = point
+        return known is None or point.cost.total < known.cost.total * (1.0 - GAIN)
+
+    def _told(self, line: Progress) -> None:
+        if self.callback is not None:
+            self.callback(replace(line, seconds=self.budget.seconds()))
+
+    def _settled(self, lam: float) -> bool:
+        """Whether nothing is to be gained: it is proved, or its neighbours' networks and its own were tried."""
+        point = self.points[lam]
+        if point.status is Status.OPTIMAL:
+            return True
+        given = [each.weights for each in [*self._neighbours(lam), point]]
+        last = self._tried.get(lam, [])
+        same = len(last) == len(given) and all(a is b for a, b in zip(last, given, strict=True))
+        self._tried[lam] = given
+        return same
+
+    def _neighbours(self, lam: float) -> list[Point]:
+        above = min((each for each in self.points if each > lam), default=None)
+        below = max((each for each in self.points if each < lam), default=None)
+        return [self.points[each] for each in (above, below) if each is not None]
+
+    def _start(self, lam: float) -> list[Tensor] | None:
+        """Its own network and the neighbours' as one, cheapest at this lam first; for more layers the cheapest one."""
+        known = [*self._neighbours(lam), *([self.points[lam]] if lam in self.points else [])]
+        known = sorted(known, key=lambda point: point.cost.fit + lam * point.cost.norm)
+        known = [point for point in known if point.width]
+        if not known:
+            return None
+        if self.problem.depth > 2:
+            return known[0].weights
+        kept, width = known[:1], known[0].width
+        for point in known[1:]:
+            if width + point.width <= MOST_NEURONS:
+                kept, width = [*kept, point], width + point.width
+        first = torch.cat([point.weights[0] for point in kept])
+        last = torch.cat([kept[0].weights[1][:, :-1], *(0.0 * p.weights[1][:, :-1] for p in kept[1:])], dim=1)
+        return [first, torch.cat([last, kept[0].weights[1][:, -1:]], dim=1)]
+
+
+def _between(low: float, high: float, lam: float) -> float:
+    """The value next to lam that keeps its distance from both ends."""
+    inner = (high / low) ** NEAREST
+    return min(max(lam, low * inner), high / inner)
+
+
+def spread(top: float, ratio: float, count: int) -> list[float]:
+    """Values from top down to ratio * top, even in their logarithm."""
+    return [float(lam) for lam in np.geomspace(top, ratio * top, count)]
