@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from covopt.answer import solve
     from covopt.errors import CovoptError, DataError, InfeasibleError, InternalError, ProblemError, RecordError
     from covopt.estimators import CovoptClassifier, CovoptRegressor
+    from covopt.estimators_cv import CovoptClassifierCV, CovoptRegressorCV
     from covopt.io.data import Dataset, read_data
     from covopt.kinds.runs import load, verify, write_report
     from covopt.loop import Certificate, Progress, Status
@@ -66,6 +67,8 @@ _HOMES = {
     "read_data": "io.data",
     "CovoptClassifier": "estimators",
     "CovoptRegressor": "estimators",
+    "CovoptClassifierCV": "estimators_cv",
+    "CovoptRegressorCV": "estimators_cv",
     "CovoptError": "errors",
     "DataError": "errors",
     "InfeasibleError": "errors",
@@ -88,8 +91,10 @@ __all__ = [
     "Certificate",
     "Comparison",
     "CovoptClassifier",
+    "CovoptClassifierCV",
     "CovoptError",
     "CovoptRegressor",
+    "CovoptRegressorCV",
     "DataError",
     "Dataset",
     "Depths",

@@ -1,4 +1,4 @@
-"""What is known of the minimum as a function of lam, between the values that were solved too (MATH.md section 9).
+"""What is known of the minimum as a function of lam, between the values that were solved too (MATH.md section 10).
 
 L*(lam) = min_W C(W) + lam |W|^2 is the least of functions that are linear in lam and do not fall, one for each network:
 so it is concave and does not fall, at every depth and for every loss.
@@ -100,4 +100,4 @@ class Envelope:
 
 def _below(a: tuple[float, float, str], b: tuple[float, float, str], c: tuple[float, float, str]) -> bool:
     """Whether b is not above the chord from a to c, lam ascending."""
-    return (b[1] - a[1]) * (c[0] - a[0]) <= (c[1] - a[1]) * (b[0] - a[0])
+    return bool((b[1] - a[1]) * (c[0] - a[0]) <= (c[1] - a[1]) * (b[0] - a[0]))

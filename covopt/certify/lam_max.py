@@ -1,4 +1,4 @@
-"""lam_max: the least lam from which on the network without hidden neurons is optimal (MATH.md section 9).
+"""lam_max: the least lam from which on the network without hidden neurons is optimal (MATH.md section 10).
 
 Without hidden neurons the outputs are F_0 = beta 1 b^T, b = b(lam) the minimiser of C(beta 1 b^T) + lam |b|^2, and 0
 for beta = 0. For two layers that network is optimal iff H(lam) <= 1, where

@@ -53,6 +53,7 @@ def path(
     certify: str = "auto",
     gap: float = 1e-4,
     time_limit: float = 300.0,
+    max_iterations: int | None = None,
     seed: int = 0,
     device: str | torch.device | None = None,
     init: Path | None = None,
@@ -75,6 +76,8 @@ def path(
         loss: mse or cross_entropy.
         gap: stop proving when the proved relative gap is at most this at every lam.
         time_limit: seconds for all together.
+        max_iterations: rounds of the solve of each value, which is then solved once; None: until it is proved where an
+            oracle is exact, else a few, and again while its neighbours help it.
         init: an earlier answer to the same question, to go on from.
         depth, bias, activation, certify, seed, device, callback: as for `covopt.solve`.
 
@@ -85,7 +88,7 @@ def path(
         ProblemError: an option out of range, data of the wrong shape, or an `init` of another question.
         InfeasibleError: `interpolate` on data that no network fits.
 
-    Source: derived; MATH.md section 9.
+    Source: derived; MATH.md section 10.
     """
     chosen = _values(lams, ratio, points)
     problem = make_problem(
@@ -94,7 +97,8 @@ def path(
     if problem.interpolates:
         raise ProblemError("A path needs a penalty; use the loss mse, with interpolate=True for its end.")
     budget = Budget(time_limit)
-    SolveOptions(budget, certify=certify, gap=gap, seed=seed).check(depth)
+    limited = budget if max_iterations is None else replace(budget, max_iterations=max_iterations)
+    SolveOptions(limited, certify=certify, gap=gap, seed=seed).check(depth)
     known = _known(init, problem)
     held = None if test is None else HeldOut.of(*test, problem)
     parts = _parts(problem, test, folds, seed)
@@ -102,14 +106,14 @@ def path(
         _check_end(problem)
     asked = {
         "loss": loss, "depth": depth, "bias": bias, "activation": activation, "certify": certify, "gap": gap,
-        "seed": seed,
+        "seed": seed, "max_iterations": max_iterations,
     }  # fmt: skip
     main = replace(budget, time_limit=time_limit / (1 + len(parts)))
     limit = min(LONGEST, MAXIMUM * main.time_limit) if certify in ("auto", "full") else 0.0
     largest = known.known if known is not None else lam_max(problem, limit, seed)
     search = PathSearch(problem, asked, main, callback, [] if known is None else known.points)
     _fill(search, chosen, _top(problem, largest), ratio, points)
-    status = _improve(search, certify, 1.0 - END if interpolate else 1.0)
+    status = _improve(search, certify, 1.0 - END if interpolate else 1.0, once=max_iterations is not None)
     end = None
     if interpolate:
         end = _end(search, asked, max(main.remaining(), END * main.time_limit), None if known is None else known.end)
@@ -142,19 +146,17 @@ def _fill(search: PathSearch, chosen: list[float] | None, top: float, ratio: flo
     search.refine(points, SOLVING)
 
 
-def _improve(search: PathSearch, certify: str, until: float) -> Status:
-    """Turns until nothing is gained, then proofs; what ended them."""
+def _improve(search: PathSearch, certify: str, until: float, once: bool) -> Status:
+    """Solves from the neighbours until nothing is gained, then proofs; what ended them."""
     proving = certify in ("auto", "full") and search.provable
-    gained = True
-    while gained and not interrupted():
-        gained = search.turn(TURNING * until if proving else until)
-        if search.late(TURNING * until if proving else until):
-            break
+    converged = not once and search.improve(TURNING * until if proving else until)
     if proving:
         search.prove(until)
     if all(point.status is Status.OPTIMAL for point in search.points.values()):
         return Status.OPTIMAL
-    return Status.TIME_LIMIT if gained else Status.CONVERGED
+    if once and not search.budget.spent():
+        return Status.ITERATION_LIMIT
+    return Status.CONVERGED if converged else Status.TIME_LIMIT
 
 
 def _tests(
@@ -186,7 +188,7 @@ def _end(search: PathSearch, asked: dict[str, object], seconds: float, known: Re
     """The representation cost, from the network of the smallest lam."""
     last = search.ordered[-1].weights
     start = known if known is not None else last if len(last[0]) else None
-    options = {**asked, "loss": "interpolate"}
+    options = {**asked, "loss": "interpolate", "max_iterations": None}
     p = search.problem
     return solve(p.X, p.Y, **options, time_limit=seconds, init=start, callback=search.callback)  # type: ignore[arg-type]
 

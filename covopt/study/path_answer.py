@@ -74,7 +74,7 @@ class Path:
 
     @cached_property
     def envelope(self) -> Envelope:
-        """The bounds at every lam, from above and from below (MATH.md section 9)."""
+        """The bounds at every lam, from above and from below (MATH.md section 10)."""
         return envelope(self.problem, self.points)
 
     @property

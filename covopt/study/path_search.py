@@ -1,7 +1,7 @@
 """The best network found at each lam of a path: warm starts from both neighbours, and where the next lam goes.
 
-* Downward, each lam starts from the network of the next larger one; then each is solved again from the neurons of both
-  neighbours beside its own, upward and downward, until such a turn gains nothing.
+* Downward, each lam starts from the network of the next larger one; then values are solved again from the neurons of
+  both neighbours beside their own, that which gained most the last time first, until none gains any more.
 * The first values are spread evenly in log lam. The others go where the curve is known least: between two neighbours
   L* lies between their lines and the chord of their costs, and the next lam is where these are furthest apart.
 * Where a bound needs a proof that takes long, the time left goes to the lam at which the proved gap is largest: the
@@ -32,12 +32,14 @@ from covopt.result import DualPoint, Result
 
 # Rounds of one warm solve of two layers where no oracle is exact: later ones gain less than those of its neighbours.
 ROUNDS = 3
-# What counts as a gain in a turn, relative.
-GAIN = 1e-5
+# What counts as a gain, relative; what of its gain a value is expected to give to its neighbours.
+GAIN, PASSED_ON = 1e-5, 0.5
 # Neurons that a warm start takes from a network and its neighbours together.
 MOST_NEURONS = 800
 # The first values of lam, of all; the parts of the time until which values are solved, and turns are made.
 COARSE, SOLVING, TURNING = 0.6, 0.6, 0.75
+# The neighbours' neurons come as directions: by this factor, weights are too small to count.
+DIRECTION = 1e-8
 # A new lam is no nearer to its neighbours than this part of their distance, in log lam.
 NEAREST = 0.25
 
@@ -129,6 +131,9 @@ class PathSearch:
         budget: of all.
         callback: gets the progress of each solve, with the time of all.
         known: points of an earlier run.
+
+    Attributes:
+        provable: whether there are proofs that take long: two layers, no exact oracle.
     """
 
     def __init__(
@@ -143,8 +148,11 @@ class PathSearch:
         self.points: dict[float, Point] = {point.lam: point for point in known}
         self._asked = dict(asked)
         self._certify, self._gap = str(asked["certify"]), float(str(asked["gap"]))
-        self._rounds = ROUNDS if problem.depth == 2 and oracle_of(problem) is None else None
-        self._tried: dict[float, list[list[Tensor]]] = {}
+        self.provable = problem.depth == 2 and oracle_of(problem) is None
+        self._rounds = ROUNDS if self.provable else None
+        if asked.get("max_iterations") is not None:
+            self._rounds = int(str(asked["max_iterations"]))
+        self._gains: dict[float, float] = {}
 
     @property
     def ordered(self) -> list[Point]:
@@ -195,22 +203,21 @@ class PathSearch:
                 best, where = apart, _between(q.lam, p.lam, kink)
         return where
 
-    def turn(self, until: float) -> bool:
-        """Solve each value again from its neighbours' neurons, upward and downward; whether any gained."""
-        end = replace(self.budget, time_limit=until * self.budget.time_limit)
-        gained = False
-        for lams in (sorted(self.points), sorted(self.points, reverse=True)):
-            for place, lam in enumerate(lams):
-                if end.spent():
-                    return gained
-                if not self._settled(lam):
-                    gained |= self.solve(lam, end.remaining() / (len(lams) - place))
-        return gained
+    def improve(self, until: float) -> bool:
+        """Solve values again from their neighbours' neurons, that which gained most the last time first.
 
-    @property
-    def provable(self) -> bool:
-        """Whether there are proofs that take long: two layers, no exact oracle."""
-        return self._rounds is not None
+        Until so much of the time is over; whether nothing is left to try: every value gained less than GAIN the last
+        time, and none of its neighbours more since.
+        """
+        end = replace(self.budget, time_limit=until * self.budget.time_limit)
+        while not end.spent():
+            open_ = [lam for lam in self.points if self._gains.get(lam, math.inf) > GAIN]
+            open_ = [lam for lam in open_ if self.points[lam].status is not Status.OPTIMAL]
+            if not open_:
+                return True
+            # Of those that were not tried yet the smallest first: what it finds helps the others.
+            self.solve(max(open_, key=lambda lam: (self._gains.get(lam, math.inf), -lam)), end.remaining())
+        return False
 
     def late(self, until: float) -> bool:
         """Whether so much of the time is over."""
@@ -229,8 +236,8 @@ class PathSearch:
             tried.add(lam)
             self.solve(lam, self.budget.remaining() / math.sqrt(len(left)), self._certify)
 
-    def solve(self, lam: float, seconds: float, certify: str = "fast") -> bool:
-        """Solve one value from what its neighbours have; whether it gained."""
+    def solve(self, lam: float, seconds: float, certify: str = "fast") -> None:
+        """Solve one value from what its neighbours have."""
         known, start = self.points.get(lam), self._start(lam)
         searching = certify == "fast"
         found = solve(
@@ -246,24 +253,18 @@ class PathSearch:
                 "callback": self._told,
             },  # type: ignore[arg-type]
         )
-        point = Point.of(found).better(known)
-        self.points[lam] = point
-        return known is None or point.cost.total < known.cost.total * (1.0 - GAIN)
+        self.points[lam] = Point.of(found).better(known)
+        if known is None:
+            return
+        gain = (known.cost.total - self.points[lam].cost.total) / max(known.cost.total, 1e-300)
+        self._gains[lam] = gain
+        if gain > GAIN:  # the neighbours are asked again, the more the larger it was
+            for each in self._neighbours(lam):
+                self._gains[each.lam] = max(self._gains.get(each.lam, math.inf), PASSED_ON * gain)
 
     def _told(self, line: Progress) -> None:
         if self.callback is not None:
             self.callback(replace(line, seconds=self.budget.seconds()))
-
-    def _settled(self, lam: float) -> bool:
-        """Whether nothing is to be gained: it is proved, or its neighbours' networks and its own were tried."""
-        point = self.points[lam]
-        if point.status is Status.OPTIMAL:
-            return True
-        given = [each.weights for each in [*self._neighbours(lam), point]]
-        last = self._tried.get(lam, [])
-        same = len(last) == len(given) and all(a is b for a, b in zip(last, given, strict=True))
-        self._tried[lam] = given
-        return same
 
     def _neighbours(self, lam: float) -> list[Point]:
         above = min((each for each in self.points if each > lam), default=None)
@@ -283,7 +284,7 @@ class PathSearch:
         for point in known[1:]:
             if width + point.width <= MOST_NEURONS:
                 kept, width = [*kept, point], width + point.width
-        first = torch.cat([point.weights[0] for point in kept])
+        first = torch.cat([kept[0].weights[0], *(DIRECTION * point.weights[0] for point in kept[1:])])
         last = torch.cat([kept[0].weights[1][:, :-1], *(0.0 * p.weights[1][:, :-1] for p in kept[1:])], dim=1)
         return [first, torch.cat([last, kept[0].weights[1][:, -1:]], dim=1)]
 
