@@ -100,7 +100,9 @@ def test_the_largest_gap_is_that_of_a_fine_grid() -> None:
     rng = np.random.default_rng(3)
     for _ in range(30):
         lines = [(fit, norm) for fit, norm in rng.uniform(0.0, 1.0, (6, 2))]
-        proved = [(lam, part * min(f + lam * n for f, n in lines), "exact") for lam, part in rng.uniform(0.1, 1.0, (5, 2))]
+        proved = [
+            (lam, part * min(f + lam * n for f, n in lines), "exact") for lam, part in rng.uniform(0.1, 1.0, (5, 2))
+        ]
         envelope = Envelope.of(lines, proved)
         grid = np.linspace(0.1, 1.0, 4001)
         gaps = [1.0 - envelope.lower(lam) / envelope.upper(lam) for lam in grid]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,7 +26,8 @@ Test = Annotated[
 ]
 Folds = Annotated[int | None, typer.Option("--folds", help="Score by K folds of the data instead.", metavar="K")]
 PathLoss = Annotated[
-    str, typer.Option("--loss", help="mse or cross_entropy.", metavar="NAME", rich_help_panel="Question")
+    Literal["mse", "cross_entropy"],
+    typer.Option("--loss", help="mse or cross_entropy.", metavar="NAME", rich_help_panel="Question"),
 ]
 Depth = Annotated[int, typer.Option(help="Layers of weights.", metavar="L", rich_help_panel="Question")]
 Resume = Annotated[

@@ -21,16 +21,18 @@ from covopt.io.arrays import LARGEST
 from covopt.loop import Budget, Callback, Status
 from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
-from covopt.model.loss import Loss
+from covopt.model.loss import Loss, parse_loss
 from covopt.model.problem import SMALLEST, Problem, as_number, make_problem
 from covopt.model.units import check_strength
 from covopt.result import Result
 from covopt.study.held_out import HeldOut, folds_of
 from covopt.study.path_answer import Path
-from covopt.study.path_search import COARSE, SOLVING, TURNING, PathSearch, at, spread
+from covopt.study.path_search import COARSE, PathSearch, at, spread
 
 # The part of the time limit for the proof of lam_max, and its seconds at most; and for `interpolate`.
 MAXIMUM, LONGEST, END = 0.1, 60.0, 0.15
+# The parts of the time until which values are solved first, and solved again: without proofs that take long, and with.
+SOLVING, PROVING = (0.6, 1.0), (0.2, 0.4)
 # Values of lam, at most.
 MOST = 10_000
 
@@ -91,11 +93,11 @@ def path(
     Source: derived; MATH.md section 10.
     """
     chosen = _values(lams, ratio, points)
+    if parse_loss(loss).name == "interpolate":
+        raise ProblemError("A path needs a penalty; use the loss mse, with interpolate for its end.")
     problem = make_problem(
         X, Y, lam=1.0, loss=loss, depth=depth, bias=bias, activation=activation, device=device
     ).double()  # fmt: skip
-    if problem.interpolates:
-        raise ProblemError("A path needs a penalty; use the loss mse, with interpolate=True for its end.")
     budget = Budget(time_limit)
     limited = budget if max_iterations is None else replace(budget, max_iterations=max_iterations)
     SolveOptions(limited, certify=certify, gap=gap, seed=seed).check(depth)
@@ -112,8 +114,13 @@ def path(
     limit = min(LONGEST, MAXIMUM * main.time_limit) if certify in ("auto", "full") else 0.0
     largest = known.known if known is not None else lam_max(problem, limit, seed)
     search = PathSearch(problem, asked, main, callback, [] if known is None else known.points)
-    _fill(search, chosen, _top(problem, largest), ratio, points)
-    status = _improve(search, certify, 1.0 - END if interpolate else 1.0, once=max_iterations is not None)
+    proving = certify in ("auto", "full") and search.provable
+    solving, again = PROVING if proving else SOLVING
+    until = 1.0 - END if interpolate else 1.0
+    _fill(search, chosen, _top(problem, largest), ratio, points, solving)
+    converged = max_iterations is None and search.improve(again * until)
+    if proving:
+        search.prove(until)
     end = None
     if interpolate:
         end = _end(search, asked, max(main.remaining(), END * main.time_limit), None if known is None else known.end)
@@ -126,37 +133,36 @@ def path(
         tests=tests,
         scored_by=scored_by,
         held_out=held,
-        status=Status.INTERRUPTED if interrupted() else status,
+        status=_status(search, converged, max_iterations is not None),
         seconds=budget.seconds(),
         seed=seed,
     )
 
 
-def _fill(search: PathSearch, chosen: list[float] | None, top: float, ratio: float, points: int) -> None:
-    """A first network at every lam."""
+def _fill(
+    search: PathSearch, chosen: list[float] | None, top: float, ratio: float, points: int, until: float
+) -> None:  # fmt: skip
+    """A first network at every lam, in this part of the time."""
     if chosen is not None:
         _check_range(search.problem, min(chosen), max(chosen))
-        search.descend(chosen, SOLVING)
+        search.descend(chosen, until)
         return
     _check_range(search.problem, ratio * top, top)
     first = spread(top, ratio, max(min(points, 2), math.ceil(COARSE * points)))
     if search.points:  # of an earlier run: its values, and the ends of this range
         first = [lam for lam in (first[0], first[-1]) if not min(search.points) <= lam <= max(search.points)]
-    search.descend(first, COARSE * SOLVING)
-    search.refine(points, SOLVING)
+    search.descend(first, COARSE * until)
+    search.refine(points, until)
 
 
-def _improve(search: PathSearch, certify: str, until: float, once: bool) -> Status:
-    """Solves from the neighbours until nothing is gained, then proofs; what ended them."""
-    proving = certify in ("auto", "full") and search.provable
-    converged = not once and search.improve(TURNING * until if proving else until)
-    if proving:
-        search.prove(until)
+def _status(search: PathSearch, converged: bool, once: bool) -> Status:
+    """What ended the search."""
+    if interrupted():
+        return Status.INTERRUPTED
     if all(point.status is Status.OPTIMAL for point in search.points.values()):
         return Status.OPTIMAL
-    if once and not search.budget.spent():
-        return Status.ITERATION_LIMIT
-    return Status.CONVERGED if converged else Status.TIME_LIMIT
+    limit = Status.ITERATION_LIMIT if once and not search.budget.spent() else Status.TIME_LIMIT
+    return Status.CONVERGED if converged else limit
 
 
 def _tests(

@@ -36,8 +36,10 @@ ROUNDS = 3
 GAIN, PASSED_ON = 1e-5, 0.5
 # Neurons that a warm start takes from a network and its neighbours together.
 MOST_NEURONS = 800
-# The first values of lam, of all; the parts of the time until which values are solved, and turns are made.
-COARSE, SOLVING, TURNING = 0.6, 0.6, 0.75
+# The first values of lam, of all.
+COARSE = 0.6
+# Proofs go on for another round where the last one left at most this part of the gap.
+WORTHWHILE = 0.9
 # The neighbours' neurons come as directions: by this factor, weights are too small to count.
 DIRECTION = 1e-8
 # A new lam is no nearer to its neighbours than this part of their distance, in log lam.
@@ -219,22 +221,24 @@ class PathSearch:
             self.solve(max(open_, key=lambda lam: (self._gains.get(lam, math.inf), -lam)), end.remaining())
         return False
 
-    def late(self, until: float) -> bool:
-        """Whether so much of the time is over."""
-        return replace(self.budget, time_limit=until * self.budget.time_limit).spent()
-
     def prove(self, until: float = 1.0) -> None:
         """Prove bounds where the proved gap is largest, until it is reached, nothing is left to try, or the time is."""
-        tried: set[float] = set()
-        while not self.late(until) and self.points:
-            lams = sorted(self.points)
+        end, lams = replace(self.budget, time_limit=until * self.budget.time_limit), sorted(self.points)
+        left, before = set(lams), 1.0
+        while not end.spent():
             gap, where = envelope(self.problem, self.ordered).gap(lams[0], lams[-1])
-            left = [lam for lam in lams if lam not in tried]
-            if gap <= self._gap or not left:
+            if gap <= self._gap:
                 return
+            if not left:  # once more, where that still helps
+                if gap > WORTHWHILE * before:
+                    return
+                left, before = {lam for lam in lams if not self._proved(lam)}, gap
+                if not left:
+                    return
             lam = min(left, key=lambda each: abs(math.log(each / where)))
-            tried.add(lam)
-            self.solve(lam, self.budget.remaining() / math.sqrt(len(left)), self._certify)
+            share = end.remaining() / len(left)
+            left.remove(lam)
+            self.solve(lam, share, self._certify)
 
     def solve(self, lam: float, seconds: float, certify: str = "fast") -> None:
         """Solve one value from what its neighbours have."""
@@ -261,6 +265,11 @@ class PathSearch:
         if gain > GAIN:  # the neighbours are asked again, the more the larger it was
             for each in self._neighbours(lam):
                 self._gains[each.lam] = max(self._gains.get(each.lam, math.inf), PASSED_ON * gain)
+
+    def _proved(self, lam: float) -> bool:
+        """Whether the bound at this value is within the gap that is wanted."""
+        point = self.points[lam]
+        return point.lower is not None and point.cost.total - point.lower <= self._gap * point.cost.total
 
     def _told(self, line: Progress) -> None:
         if self.callback is not None:

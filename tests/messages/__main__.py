@@ -14,12 +14,13 @@ from messages import Row, command, prepare
 from messages.commands import ROWS as COMMANDS
 from messages.files import ROWS as FILES
 from messages.model import ROWS as MODEL
+from messages.paths import ROWS as PATHS
 from messages.proofs import ROWS as PROOFS
 from messages.ranks import ROWS as RANKS
 from messages.stored import ROWS as STORED
 from messages.studies import ROWS as STUDIES
 
-ROWS: list[Row] = [*COMMANDS, *FILES, *MODEL, *PROOFS, *RANKS, *STORED, *STUDIES]
+ROWS: list[Row] = [*COMMANDS, *FILES, *MODEL, *PATHS, *PROOFS, *RANKS, *STORED, *STUDIES]
 _made: list[tuple[str, int, str]] = []
 
 
