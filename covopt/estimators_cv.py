@@ -69,7 +69,7 @@ class _Chosen:
         lams, options = self.lams, {**question, "seed": seed, "device": self.device, "max_iterations": self.max_iter}
         if lams is None:
             largest = lam_max(make_problem(X, Y, lam=1.0, **question).double(), 0.0, seed)
-            top = largest.lower or largest.upper or 1.0
+            top = largest.lower or 1.0
             lams = np.geomspace(top, self.eps * top, self.n_lams)
         self.lams_ = np.unique(np.asarray(lams, dtype=np.float64))[::-1]
         found = []

@@ -211,7 +211,7 @@ def _check_end(problem: Problem) -> None:
 def _top(problem: Problem, largest: LamMax) -> float:
     """Where the path begins: at lam_max, or where it is thought to be; at 1 where no lam needs hidden neurons."""
     if problem.depth == 2:
-        found = largest.lower or largest.upper or 0.0
+        found = largest.lower
     else:  # with a bias, where the zero network would be optimal without one
         without = replace(problem, beta=0.0, X=problem.Xt, Y=problem.Y - problem.Y.mean(dim=0) * bool(problem.beta))
         found = largest.upper if largest.upper is not None else lam_max(without, 0.0).upper

@@ -38,6 +38,8 @@ GAIN, PASSED_ON = 1e-5, 0.5
 MOST_NEURONS = 800
 # The first values of lam, of all.
 COARSE = 0.6
+# The part of the gap that a proof may leave at its own value: some of it is lost between the values.
+OWN = 0.5
 # Proofs go on for another round where the last one left at most this part of the gap.
 WORTHWHILE = 0.9
 # The neighbours' neurons come as directions: by this factor, weights are too small to count.
@@ -236,7 +238,7 @@ class PathSearch:
                 if not left:
                     return
             lam = min(left, key=lambda each: abs(math.log(each / where)))
-            share = end.remaining() / len(left)
+            share = end.remaining() / math.sqrt(len(left))  # a proof helps its neighbours too: some are enough
             left.remove(lam)
             self.solve(lam, share, self._certify)
 
@@ -251,6 +253,7 @@ class PathSearch:
                 **self._asked,
                 "lam": lam,
                 "certify": "none" if self._certify == "none" else certify,
+                "gap": self._gap if searching else OWN * self._gap,
                 "init": start,
                 "max_iterations": self._rounds if searching else None,
                 "time_limit": max(seconds, 1e-3),

@@ -52,8 +52,8 @@ def run_times(settings: Settings) -> Outcome:
             print(f"  {rows[-1]}", file=sys.stderr, flush=True)
     return Outcome(
         target=f"{POINTS} values over {RATIO:g} in at most {TIMES:g} times the time of three solves (at lam_max / 10,"
-        f" / 100 and at the end, {LIMIT:g} s each at most), no cost more than {ABOVE:g} above a cold solve that takes as"
-        " long as the path for one value",
+        f" / 100 and at the end, {LIMIT:g} s each at most), no cost more than {ABOVE:g} above a cold solve that takes"
+        " as long as the path for one value",
         reached=f"{sum(bool(row[-1]) for row in rows)} of {len(rows)}",
         met=None if settings.quick else all(bool(row[-1]) for row in rows),
         columns=("work", "lam", "cost", "cold", "above", "seconds", "three solves", "met"),
