@@ -65,7 +65,9 @@ class _Chosen:
         estimator: Any = self
         loss = estimator._penalised()
         question = {"loss": loss, "depth": self.depth, "bias": self.bias, "activation": self.activation}
-        folds = list(check_cv(self.cv, labels, classifier=isinstance(self, CovoptClassifier)).split(X, labels))
+        given: Any = self.cv
+        splitter: Any = check_cv(given, labels, classifier=isinstance(self, CovoptClassifier))
+        folds = list(splitter.split(X, labels))
         lams, options = self.lams, {**question, "seed": seed, "device": self.device, "max_iterations": self.max_iter}
         if lams is None:
             largest = lam_max(make_problem(X, Y, lam=1.0, **question).double(), 0.0, seed)
