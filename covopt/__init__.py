@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from covopt.answer import solve
     from covopt.errors import CovoptError, DataError, InfeasibleError, InternalError, ProblemError, RecordError
     from covopt.estimators import CovoptClassifier, CovoptRegressor
+    from covopt.estimators_cv import CovoptClassifierCV, CovoptRegressorCV
     from covopt.io.data import Dataset, read_data
     from covopt.kinds.runs import load, verify, write_report
     from covopt.loop import Certificate, Progress, Status
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from covopt.study.depths import depth
     from covopt.study.figures.paper_figure import PaperFigure, figure
     from covopt.study.jacobians import Spectra, jacobians, ntk, spectra
+    from covopt.study.path import path
+    from covopt.study.path_answer import Path
     from covopt.study.plateau import Plateau, plateau
     from covopt.study.rank_answer import Ranks
     from covopt.study.ranks import ranks
@@ -51,6 +54,8 @@ _HOMES = {
     "Comparison": "study.compare",
     "Depths": "study.depth_answer",
     "depth": "study.depths",
+    "Path": "study.path_answer",
+    "path": "study.path",
     "plateau": "study.plateau",
     "Plateau": "study.plateau",
     "verify": "kinds.runs",
@@ -62,6 +67,8 @@ _HOMES = {
     "read_data": "io.data",
     "CovoptClassifier": "estimators",
     "CovoptRegressor": "estimators",
+    "CovoptClassifierCV": "estimators_cv",
+    "CovoptRegressorCV": "estimators_cv",
     "CovoptError": "errors",
     "DataError": "errors",
     "InfeasibleError": "errors",
@@ -84,8 +91,10 @@ __all__ = [
     "Certificate",
     "Comparison",
     "CovoptClassifier",
+    "CovoptClassifierCV",
     "CovoptError",
     "CovoptRegressor",
+    "CovoptRegressorCV",
     "DataError",
     "Dataset",
     "Depths",
@@ -93,6 +102,7 @@ __all__ = [
     "InfeasibleError",
     "InternalError",
     "PaperFigure",
+    "Path",
     "Plateau",
     "ProblemError",
     "Progress",
@@ -112,6 +122,7 @@ __all__ = [
     "jacobians",
     "load",
     "ntk",
+    "path",
     "plateau",
     "ranks",
     "read_data",

@@ -109,14 +109,18 @@ class Exact:
         known = problem.activation.is_linear or has_exact_oracle(problem.Xt)
         return problem.depth == 2 and is_provable(problem) and known
 
-    def check(self, problem: Problem, proof: Proof) -> float:
+    def maximum(self, problem: Problem, proof: Proof) -> float:
         """The oracle at the stored dual point."""
         Lambda, oracle = _point(problem, proof), oracle_of(problem)
         if oracle is None:
             raise ProblemError(
                 "The certificate says exact, but no oracle is exact for data of this rank; certify the run again."
             )
-        return dual_bound(problem, Lambda, oracle(Lambda, problem.Xt[:0]).upper_bound).lower
+        return oracle(Lambda, problem.Xt[:0]).upper_bound
+
+    def check(self, problem: Problem, proof: Proof) -> float:
+        """The bound from that maximum."""
+        return dual_bound(problem, _point(problem, proof), self.maximum(problem, proof)).lower
 
 
 class Cones:
@@ -149,13 +153,16 @@ class Cones:
         evidence = {"tree": found.tree.codes}
         return dual_bound(problem, Lambda, found.upper_bound, Certificate.BRANCH_AND_BOUND, evidence), found
 
-    def check(self, problem: Problem, proof: Proof) -> float:
+    def maximum(self, problem: Problem, proof: Proof) -> float:
         """The leaves of the stored tree; nothing but its codes is believed."""
         if "tree" not in proof.evidence:
             raise _without_evidence(proof)
         Lambda, tree = _point(problem, proof), Tree(proof.evidence["tree"])
-        maximum = replay(problem.Xt, problem.activation, Lambda, tree, claimed=proof.maximum)
-        return dual_bound(problem, Lambda, maximum).lower
+        return replay(problem.Xt, problem.activation, Lambda, tree, claimed=proof.maximum)
+
+    def check(self, problem: Problem, proof: Proof) -> float:
+        """The bound from that maximum."""
+        return dual_bound(problem, _point(problem, proof), self.maximum(problem, proof)).lower
 
 
 class Relaxation:
@@ -188,15 +195,17 @@ class Relaxation:
         met = value > 1.0 + REFUTATION_SLACK * aim.gap
         return found, Answer(found.direction[None][met], value[met])
 
-    def check(self, problem: Problem, proof: Proof) -> float:
+    def maximum(self, problem: Problem, proof: Proof) -> float:
         """The multipliers, good or bad, without a solver."""
         try:
             multipliers = Multipliers.of(proof.evidence)
         except KeyError as error:
             raise _without_evidence(proof) from error
-        Lambda = _point(problem, proof)
-        maximum = check_maximum(problem.Xt, problem.activation, Lambda, multipliers)
-        return dual_bound(problem, Lambda, maximum).lower
+        return check_maximum(problem.Xt, problem.activation, _point(problem, proof), multipliers)
+
+    def check(self, problem: Problem, proof: Proof) -> float:
+        """The bound from that maximum."""
+        return dual_bound(problem, _point(problem, proof), self.maximum(problem, proof)).lower
 
 
 class Spectral:
@@ -235,6 +244,19 @@ def certifier_of(proof: Proof) -> Certifier:
     if proof.certificate is Certificate.BRANCH_AND_BOUND and "tree" not in proof.evidence:
         return RELAXATION
     return CERTIFIERS[proof.certificate]
+
+
+def maximum_at(problem: Problem, proof: Proof) -> tuple[float, float]:
+    """(M, lower): the proved maximum of h at a stored dual point, which no lam changes, and the bound at the problem's.
+
+    Raises:
+        ProblemError: the certificate has no dual point, or arrays are missing or do not fit the problem.
+    """
+    certifier = certifier_of(proof)
+    if not isinstance(certifier, Exact | Cones | Relaxation):
+        raise ProblemError(MISSING)
+    maximum = certifier.maximum(problem, proof)
+    return maximum, dual_bound(problem, proof.point, maximum).lower
 
 
 def oracle_of(problem: Problem) -> Oracle | None:

@@ -34,6 +34,7 @@ from covopt.commands.doctor import doctor_command
 from covopt.commands.figure import figure_command
 from covopt.commands.figure2 import figure2_command
 from covopt.commands.forces import forces_command
+from covopt.commands.path import path_command
 from covopt.commands.plateau import plateau_command
 from covopt.commands.predict import predict_command
 from covopt.commands.ranks import ranks_command
@@ -55,6 +56,7 @@ app.command("cprank")(cprank_command)
 app.command("compare")(compare_command)
 app.command("plateau")(plateau_command)
 app.command("depth")(depth_command)
+app.command("path")(path_command)
 app.command("ranks")(ranks_command)
 app.command("sweep")(sweep_command)
 app.command("figure")(figure_command)

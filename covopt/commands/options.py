@@ -41,7 +41,7 @@ Seed = Annotated[int, _solving(help="Seed of the random starts.", metavar="SEED"
 Device = Annotated[str, _solving(help="Device: cpu or cuda.", metavar="NAME")]
 
 
-def _amount_of_bias(text: str) -> float | str:
+def _amount_of_bias(text: str | float) -> float | str:
     """A number, or what `make_problem` says more about."""
     try:
         return float(text)

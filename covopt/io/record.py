@@ -270,6 +270,8 @@ def _layer(layer: Mapping[str, object]) -> str:
 
 
 def _short(value: object, digits: int = DIGITS) -> str:
+    if isinstance(value, str):  # a range
+        return value
     return f"{value:.{digits}g}" if isinstance(value, (int, float)) else "unknown"
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from covopt.figures import depths as depth_figures
     from covopt.figures import drawing, widths
+    from covopt.figures import paths as path_figures
     from covopt.io import provenance
     from covopt.matrices import answer as matrices
     from covopt.methods import penalised as methods
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from covopt.study.figures import paper_figure as study_figures
     from covopt.verification import audits, stored, studies
     from covopt.verification import depths as depth_runs
+    from covopt.verification import paths as path_runs
     from covopt.verification import ranks as rank_runs
     from covopt.verification import verify as checks
 else:
@@ -38,6 +40,8 @@ else:
     depth_figures, svg = lazy("covopt.figures.depths"), lazy("covopt.report.svg")
     depth_runs = lazy("covopt.verification.depths")
     rank_runs = lazy("covopt.verification.ranks")
+    path_runs = lazy("covopt.verification.paths")
+    path_figures = lazy("covopt.figures.paths")
     audits, checks = lazy("covopt.verification.audits"), lazy("covopt.verification.verify")
     matrices = lazy("covopt.matrices.answer")
     study_figure2 = lazy("covopt.study.figure2")
@@ -46,8 +50,8 @@ else:
 
 __all__ = [
     "Kind", "Pairs", "Summary", "audits", "checks", "depth_figures", "depth_runs", "drawing", "function_figures",
-    "matrices", "methods", "parts", "pictures", "provenance", "rank_runs", "stored", "studies", "study_figure2",
-    "study_figures", "svg", "torch", "widths",
+    "matrices", "methods", "parts", "path_figures", "path_runs", "pictures", "provenance", "rank_runs", "stored",
+    "studies", "study_figure2", "study_figures", "svg", "torch", "widths",
 ]  # fmt: skip
 
 Summary = Mapping[str, Any]

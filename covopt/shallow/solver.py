@@ -87,6 +87,8 @@ exact dual point."""
 SLOW_ROUNDS = 2
 """Rounds in a row that gain less than a given tolerance, after which the search ends: one alone may only be the last of
 an effort that is too small."""
+FAINT = 1e-12
+"""Neurons of a network to start from whose squared norms are below this part of all are directions without weight."""
 RELATIVE_TOLERANCE, LARGEST_TOLERANCE, SMALLEST_TOLERANCE = 0.05, 1e-3, 1e-12
 """The master's tolerance relative to the last violation, and its bounds."""
 
@@ -189,11 +191,14 @@ class ShallowSolver:
 
     def init(self, budget: Budget) -> State:
         """The zero network, or the one to start from, and what the oracle says about it."""
-        directions = self._X.new_zeros(0, self._X.shape[1])
+        rows = self._X.new_zeros(0, self._X.shape[1])
         if self._init is not None:
-            rows = self.inward(self._init.to(self._X))
-            directions = torch.nn.functional.normalize(rows[rows.norm(dim=1) > 0], dim=1)
-        return self._round(directions, directions.new_zeros(len(directions)), None, budget)
+            rows = self.inward(self._init.to(self._X)) / self.units.weights
+            rows = rows[rows.norm(dim=1) > 0]
+        # In a balanced network the weight of an atom is its neuron's squared norm; the master begins there.
+        eta = rows.square().sum(dim=1)
+        eta = torch.where(eta > FAINT * eta.sum(), eta, 0.0)
+        return self._round(torch.nn.functional.normalize(rows, dim=1), eta, None, budget)
 
     def step(self, state: State, budget: Budget) -> State:
         """Add the oracle's atoms, solve the master, ask the oracle."""

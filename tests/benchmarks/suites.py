@@ -29,6 +29,7 @@ from tests.benchmarks.harness import (
 from tests.benchmarks.hostile import HOSTILE
 from tests.benchmarks.kernels import KERNELS
 from tests.benchmarks.oracle import ORACLE
+from tests.benchmarks.paths import PATHS
 from tests.benchmarks.peers import PEERS
 from tests.benchmarks.plateau import PLATEAU
 from tests.benchmarks.proofs import PROOFS
@@ -267,6 +268,7 @@ BENCHMARKS = {
     **SWEEP,
     **KERNELS,
     **ORACLE,
+    **PATHS,
     **PEERS,
     **SCALE,
     **COSTS,

@@ -15,12 +15,13 @@ from messages.commands import ROWS as COMMANDS
 from messages.files import ROWS as FILES
 from messages.further import ROWS as FURTHER
 from messages.model import ROWS as MODEL
+from messages.paths import ROWS as PATHS
 from messages.proofs import ROWS as PROOFS
 from messages.ranks import ROWS as RANKS
 from messages.stored import ROWS as STORED
 from messages.studies import ROWS as STUDIES
 
-ROWS: list[Row] = [*COMMANDS, *FILES, *FURTHER, *MODEL, *PROOFS, *RANKS, *STORED, *STUDIES]
+ROWS: list[Row] = [*COMMANDS, *FILES, *FURTHER, *MODEL, *PATHS, *PROOFS, *RANKS, *STORED, *STUDIES]
 _made: list[tuple[str, int, str]] = []
 
 

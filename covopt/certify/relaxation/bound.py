@@ -104,6 +104,20 @@ def check_maximum(
     return _maximum(ground, Lambda, multipliers)
 
 
+def relaxed_maximum(
+    Xt: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], target: float, budget: Budget
+) -> float:
+    """A proved M >= max_w |Lambda^T sigma(Xt w)| over unit w: a tree of signs grows until M <= target, or time is over.
+
+    Raises:
+        ProblemError: when Lambda does not fit or is not finite.
+    """
+    ground, Lambda = _enter(Xt, activation, Lambda)
+    tree = SignBranch(ground, Lambda)
+    tree.grow(target / ground.size, budget)
+    return _whole(ground, Lambda, tree.maximum)
+
+
 def _enter(Xt: Tensor, activation: Activation, Lambda: Tensor) -> tuple[Ground, Tensor]:
     if Lambda.ndim != 2 or len(Lambda) != len(Xt):
         raise ProblemError(f"Lambda has shape {tuple(Lambda.shape)}; give one row for each of the {len(Xt)} samples.")

@@ -1,0 +1,118 @@
+"""covopt path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from covopt.commands import options
+from covopt.commands.common import INTERRUPTED, check_device, deliver, interruptible, print_pairs, print_table
+from covopt.errors import ProblemError, RecordError
+from covopt.loop import Status
+
+Lams = Annotated[
+    list[float] | None, typer.Option("--lam", help="A strength of the penalty; repeatable.", metavar="LAM")
+]
+Ratio = Annotated[float, typer.Option(help="Without --lam: the smallest lam over lam_max.", metavar="R")]
+Points = Annotated[int, typer.Option(help="Without --lam: how many values.", metavar="N")]
+Interpolate = Annotated[
+    bool, typer.Option("--interpolate", help="Also the representation cost, the end of the path at lam = 0.")
+]
+Test = Annotated[
+    Path | None,
+    typer.Option("--test", help="Score each network on the held-out rows of a file of the same kind.", metavar="FILE"),
+]
+Folds = Annotated[int | None, typer.Option("--folds", help="Score by K folds of the data instead.", metavar="K")]
+PathLoss = Annotated[
+    Literal["mse", "cross_entropy"],
+    typer.Option("--loss", help="mse or cross_entropy.", metavar="NAME", rich_help_panel="Question"),
+]
+Depth = Annotated[int, typer.Option(help="Layers of weights.", metavar="L", rich_help_panel="Question")]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on from the run in DIR of --out, and replace it.", rich_help_panel="Output"),
+]
+
+
+@options.flat()
+def path_command(
+    *,
+    lam: Lams = None,
+    ratio: Ratio = 1e-4,
+    points: Points = 50,
+    interpolate: Interpolate = False,
+    test: Test = None,
+    folds: Folds = None,
+    data: options.Data,
+    depth: Depth = 2,
+    bias: options.Bias = 1.0,
+    loss: PathLoss = "mse",
+    activation: options.Activation = "relu",
+    solving: options.Solving,
+    resume: Resume = False,
+    output: options.Output,
+) -> None:
+    """The minimum for all lam of a range: its networks, bounds between the values that are solved too, and the lam that
+    held-out data pick.
+
+    The range begins at lam_max, the least lam from which on no hidden neurons are needed. The time limit is for all
+    values together.
+    """
+    with interruptible():
+        from covopt.io import record, storing
+        from covopt.kinds import runs
+        from covopt.study import held_out, path_answer
+        from covopt.study import path as study
+
+        start = None
+        if resume:
+            if output.out is None or output.force:
+                raise RecordError("--resume goes on from the run in DIR of --out; give --out DIR, without --force.")
+            storing.check_free(output.out, force=True)
+            start = runs.load(output.out)
+            if not isinstance(start, path_answer.Path):  # it would be replaced
+                raise RecordError(f"{output.out} holds no path to go on from; choose another directory.")
+        else:
+            output.check()
+        check_device(solving.device)
+        dataset = data.read()
+        if dataset.weights is not None:
+            raise ProblemError("covopt path counts all rows the same; leave the weights out, or repeat rows instead.")
+        held = None
+        if test is not None:
+            further = held_out.tested(test, dataset)
+            held = further.X, further.Y
+        with output.following(solving.time_limit) as show:
+            found = study.path(
+                dataset.X,
+                dataset.Y,
+                lams=lam or None,
+                ratio=ratio,
+                points=points,
+                interpolate=interpolate,
+                test=held,
+                folds=folds,
+                loss=loss,
+                depth=depth,
+                bias=bias,
+                activation=activation,
+                **vars(solving),
+                init=start,
+                callback=show,
+            )
+    found.describe_data(dataset)
+
+    def show_answer() -> None:
+        if output.as_json:
+            print(record.as_json(found.summary()))
+            return
+        print_pairs(found.describe())
+        print()
+        print_table(path_answer.COLUMNS, found.rows())
+
+    kept = options.Output(output.out, output.force or resume, output.progress, output.as_json)
+    deliver(show_answer, lambda: kept.store(found, "The path", dataset))
+    if found.status is Status.INTERRUPTED:
+        raise typer.Exit(INTERRUPTED)

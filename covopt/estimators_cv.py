@@ -1,0 +1,172 @@
+"""Estimators that choose lam by cross-validation along a path, in the manner of scikit-learn's LassoCV."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import check_cv
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from covopt.certify.lam_max import lam_max
+from covopt.estimators import CovoptClassifier, CovoptRegressor
+from covopt.interrupts import interrupted
+from covopt.loop import Status
+from covopt.model.problem import make_problem
+from covopt.study.path import path
+
+# The part of the time limit for the folds; the rest is for the fit on all rows.
+FOLDS = 0.7
+SHARED = ("loss", "depth", "bias", "activation", "certify", "gap", "max_iter", "device", "random_state")
+"""The parameters of the estimator that is fitted on all rows in the end."""
+
+
+class _Chosen:
+    """What both share: the parameters, and the path of each fold."""
+
+    # Unannotated, as scikit-learn has it: any value is taken here, and `fit` says what is wrong with it.
+    def __init__(
+        self,
+        lams=None,
+        *,
+        n_lams=20,
+        eps=1e-3,
+        cv=None,
+        loss=None,
+        depth=2,
+        bias=1.0,
+        activation="relu",
+        certify="fast",
+        gap=1e-4,
+        time_limit=300.0,
+        max_iter=None,
+        device=None,
+        random_state=0,
+    ) -> None:
+        self.lams = lams
+        self.n_lams = n_lams
+        self.eps = eps
+        self.cv = cv
+        self.loss = loss
+        self.depth = depth
+        self.bias = bias
+        self.activation = activation
+        self.certify = certify
+        self.gap = gap
+        self.time_limit = time_limit
+        self.max_iter = max_iter
+        self.device = device
+        self.random_state = random_state
+
+    def _losses(self, X: NDArray, Y: NDArray, labels: NDArray, seed: int) -> NDArray[np.float64]:
+        """(n_lams, n_folds): the mean loss on the rows held out; sets `lams_`, from the largest down, and `lam_`."""
+        estimator: Any = self
+        loss = estimator._penalised()
+        question = {"loss": loss, "depth": self.depth, "bias": self.bias, "activation": self.activation}
+        given: Any = self.cv
+        splitter: Any = check_cv(given, labels, classifier=isinstance(self, CovoptClassifier))
+        folds = list(splitter.split(X, labels))
+        lams, options = self.lams, {**question, "seed": seed, "device": self.device, "max_iterations": self.max_iter}
+        if lams is None:
+            largest = lam_max(make_problem(X, Y, lam=1.0, **question).double(), 0.0, seed)
+            top = largest.lower or 1.0
+            lams = np.geomspace(top, self.eps * top, self.n_lams)
+        self.lams_ = np.unique(np.asarray(lams, dtype=np.float64))[::-1]
+        found = []
+        for kept, out in folds:
+            along = path(
+                X[kept],
+                Y[kept],
+                lams=self.lams_.tolist(),
+                test=(X[out], Y[out]),
+                certify="none",
+                time_limit=FOLDS * self.time_limit / len(folds),
+                **options,
+            )
+            if along.status is Status.INTERRUPTED or interrupted():
+                raise KeyboardInterrupt
+            known = dict(zip(along.lams, along.tests, strict=True))
+            found.append([known.get(lam, np.inf) for lam in self.lams_.tolist()])
+        losses = np.array(found).T
+        self.lam_ = float(self.lams_[int(np.argmin(losses.mean(axis=1)))])
+        return losses
+
+    def _refit(self, made: Any, X: NDArray, y: NDArray) -> None:
+        """Fit on all rows at `lam_`, and take over what that sets."""
+        made.set_params(
+            lam=self.lam_,
+            time_limit=(1.0 - FOLDS) * self.time_limit,
+            **{name: getattr(self, name) for name in SHARED},
+        )
+        made.fit(X, y)
+        vars(self).update({name: value for name, value in vars(made).items() if name not in made.get_params()})
+
+
+class CovoptRegressorCV(_Chosen, CovoptRegressor):
+    """`CovoptRegressor` with the lam of the least mean squared error on rows held out, fitted on all rows at last.
+
+    Each fold solves all values of lam as one path, from the largest down, each from its neighbours' neurons.
+
+    Args:
+        lams: the values; None: `n_lams` of them from lam_max, the least lam at which no hidden neurons are needed, down
+            to `eps` times it.
+        n_lams, eps: see lams.
+        cv: folds, a splitter of scikit-learn, or pairs of row numbers; None: 5.
+        time_limit: seconds, seven tenths of them for the folds.
+        max_iter: rounds of each solve.
+        loss, depth, bias, activation, certify, gap, device, random_state: as for `CovoptRegressor`.
+
+    Attributes:
+        lam_: the value that is chosen; lams_: all of them, from the largest down.
+        mse_path_: (n_lams, n_folds), the mean squared error on the rows held out.
+        cost_, result_ and the others: those of `CovoptRegressor` fitted on all rows.
+    """
+
+    def fit(self, X: Any, y: Any) -> CovoptRegressorCV:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Choose lam, and solve for inputs X (N, n_0) and targets y (N,) or (N, n_L).
+
+        Raises:
+            ProblemError: an option out of range; ValueError: data that scikit-learn refuses.
+        """
+        checked: Any = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        inputs, targets = checked[0], np.asarray(checked[1], dtype=np.float64)
+        self.mse_path_ = self._losses(inputs, targets.reshape(len(targets), -1), targets, self._seed())
+        self._refit(CovoptRegressor(), inputs, targets)
+        return self
+
+    def _penalised(self) -> str:
+        return self.loss or "mse"
+
+
+class CovoptClassifierCV(_Chosen, CovoptClassifier):
+    """`CovoptClassifier` with the lam of the least loss on rows held out, fitted on all rows at last.
+
+    Args:
+        loss: cross_entropy, the default, or mse on one-hot targets. The others are those of `CovoptRegressorCV`.
+
+    Attributes:
+        score_path_: (n_lams, n_folds), minus the mean loss on the rows held out.
+        classes_: the labels. The others are those of `CovoptRegressorCV` and `CovoptClassifier`.
+    """
+
+    def fit(self, X: Any, y: Any) -> CovoptClassifierCV:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Choose lam, and solve for inputs X (N, n_0) and labels y (N,).
+
+        Raises:
+            ProblemError: an option out of range; ValueError: data that scikit-learn refuses.
+        """
+        checked: Any = validate_data(self, X, y, dtype=np.float64)
+        inputs, labels = checked
+        check_classification_targets(labels)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        self.score_path_ = -self._losses(inputs, np.eye(len(self.classes_))[codes], labels, self._seed())
+        self._refit(CovoptClassifier(), inputs, labels)
+        return self
+
+    def _penalised(self) -> str:
+        return self.loss or "cross_entropy"
+
+    def _loss(self) -> str:
+        return self._penalised()

@@ -1,0 +1,119 @@
+"""Paths in lam: their time beside that of three solves, their costs beside cold solves, and gaps between the values."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import torch
+from sklearn.datasets import load_diabetes
+
+import covopt
+from covopt.certify.lam_max import lam_max
+from covopt.model.problem import make_problem
+from tests.benchmarks import works
+from tests.benchmarks.harness import Benchmark, Outcome, Settings, rounded
+from tests.benchmarks.works import Work
+
+LIMIT, POINTS, RATIO = 60.0, 50, 1e-4
+TIMES, ABOVE = 3.0, 1e-4
+GAP, WIDEST = 1e-3, 0.05
+KNOWN = 0.356132891
+"""lam_max of tests/cases/lam_max.npz, from an arrangement of arcs and a fine grid that agree to 1e-9."""
+
+
+def diabetes() -> Work:
+    """442 rows, each column with mean 0 and standard deviation 1, targets as they are, a bias."""
+    X, y = load_diabetes(return_X_y=True)
+    return Work("diabetes", (X - X.mean(axis=0)) / X.std(axis=0), np.asarray(y)[:, None], 1.0, 1.0)
+
+
+def run_times(settings: Settings) -> Outcome:
+    """The time of a path, and its costs."""
+    torch.set_num_threads(settings.threads)
+    rows: list[tuple[object, ...]] = []
+    for work in (works.digits(200, 1.0), diabetes()):
+        options = {"bias": work.beta, "certify": "fast"}
+        top = lam_max(make_problem(work.X, work.Y, lam=1.0, bias=work.beta).double(), 0.0).lower or 1.0
+        began = time.perf_counter()
+        for part in (10.0, 100.0, 1.0 / RATIO):
+            covopt.solve(work.X, work.Y, lam=top / part, time_limit=settings.limit(LIMIT), **options)
+        three = time.perf_counter() - began
+        found = covopt.path(work.X, work.Y, points=POINTS, ratio=RATIO, time_limit=TIMES * three, **options)
+        for part in (10.0, 100.0, 1.0 / RATIO):
+            point = min(found.points, key=lambda each: abs(math.log(each.lam * part / top)))
+            cold = covopt.solve(work.X, work.Y, lam=point.lam, time_limit=found.seconds / POINTS, **options)
+            above = point.cost.total / cold.cost - 1.0
+            good = above <= ABOVE and found.seconds <= TIMES * three * 1.01
+            rows.append((work.name, point.lam, point.cost.total, cold.cost, above, found.seconds, three, good))
+            print(f"  {rows[-1]}", file=sys.stderr, flush=True)
+    return Outcome(
+        target=f"{POINTS} values over {RATIO:g} in at most {TIMES:g} times the time of three solves (at lam_max / 10,"
+        f" / 100 and at the end, {LIMIT:g} s each at most), no cost more than {ABOVE:g} above a cold solve that takes"
+        " as long as the path for one value",
+        reached=f"{sum(bool(row[-1]) for row in rows)} of {len(rows)}",
+        met=None if settings.quick else all(bool(row[-1]) for row in rows),
+        columns=("work", "lam", "cost", "cold", "above", "seconds", "three solves", "met"),
+        rows=rows,
+        runs=[],
+    )
+
+
+def run_gaps(settings: Settings) -> Outcome:
+    """The largest proved gap of a range."""
+    torch.set_num_threads(settings.threads)
+    x = np.linspace(-1.0, 1.0, 20)[:, None]
+    noisy = np.sin(4.0 * x) + 0.1 * np.random.default_rng(0).normal(size=x.shape)
+    asked = [
+        (Work("20 points of one input", x, noisy, 1.0, 1.0), 60.0),
+        (replace(works.teacher(0), name="teacher"), 150.0),
+        (works.iris(1.0), 300.0),
+    ]
+    rows: list[tuple[object, ...]] = []
+    for work, seconds in asked:
+        limit = settings.limit(seconds)
+        options = {"points": POINTS, "ratio": RATIO, "bias": work.beta, "gap": 0.9 * GAP, "time_limit": limit}
+        found = covopt.path(work.X, work.Y, **options)
+        gap = found.largest_gap
+        rows.append((work.name, gap, len(found.points), rounded(found.seconds), gap is not None and gap <= GAP))
+        print(f"  {rows[-1]}", file=sys.stderr, flush=True)
+    return Outcome(
+        target=f"proved gap of at most {GAP:g} at every lam of the range, between the values too",
+        reached=f"{sum(bool(row[-1]) for row in rows)} of {len(rows)}",
+        met=None if settings.quick else all(bool(row[-1]) for row in rows),
+        columns=("work", "largest gap", "values", "seconds", "met"),
+        rows=rows,
+        runs=[],
+    )
+
+
+def run_lam_max(settings: Settings) -> Outcome:
+    """lam_max of a known case, and of 30 digits."""
+    torch.set_num_threads(settings.threads)
+    with np.load(works.CASES.with_name("lam_max.npz")) as held:
+        case = Work("known case", held["X"], held["Y"][:, None], 1.0, 0.0)
+    rows: list[tuple[object, ...]] = []
+    for work, known in ((case, KNOWN), (works.digits(30, 1.0), None)):
+        began = time.perf_counter()
+        ends = lam_max(make_problem(work.X, work.Y, lam=1.0, bias=work.beta).double(), settings.limit(60.0))
+        low, high = ends.lower or 0.0, ends.upper or math.inf
+        good = abs(high - known) <= 1e-9 and low == high if known is not None else high - low <= WIDEST * high
+        rows.append((work.name, low, high, rounded(time.perf_counter() - began), good))
+    return Outcome(
+        target=f"{KNOWN} to 1e-9; an interval of at most 5 % on 30 digits",
+        reached=", ".join(f"{row[1]:.10g} to {row[2]:.10g}" for row in rows),
+        met=None if settings.quick else all(bool(row[-1]) for row in rows),
+        columns=("work", "at least", "at most", "seconds", "met"),
+        rows=rows,
+        runs=[],
+    )
+
+
+PATHS = {
+    "path-times": Benchmark(run_times, "paths on 200 digits and diabetes, beside three solves (20 min)"),
+    "path-gaps": Benchmark(run_gaps, "proved gaps between the values: one input, teacher, iris (10 min)"),
+    "lam-max": Benchmark(run_lam_max, "lam_max of a known case and of 30 digits"),
+}
