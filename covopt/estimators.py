@@ -175,7 +175,7 @@ class CovoptRegressor(RegressorMixin, _Network):
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CovoptRegressor:
-        """Solve for inputs X (N, n_0) and targets y (N,) or (N, n_L), and weights of the rows (N,), at least 0.
+        """Solve for inputs X (N, n_0) and targets y (N,) or (N, n_L); sample_weight (N,), at least 0, weighs the rows.
 
         Weight 2 is a row given twice and weight 0 a row left out; the scale of the weights does not matter.
         `result_` has each different row once.
@@ -281,7 +281,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CovoptClassifier:
-        """Solve for inputs X (N, n_0) and labels y (N,), and weights of the rows (N,) as for `CovoptRegressor`.
+        """Solve for inputs X (N, n_0) and labels y (N,), with sample_weight (N,) as for `CovoptRegressor`.
 
         Raises:
             ProblemError: an option out of range; InfeasibleError: no network fits exactly (lam=None).

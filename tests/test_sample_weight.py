@@ -1,6 +1,7 @@
 """Weights of samples: weight 2 is a row given twice and weight 0 a row left out, in costs, gradients and bounds."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -189,3 +190,31 @@ def test_equal_weights_and_exact_fits_change_nothing() -> None:
     again = make_problem(X[1:], Y[1:], lam=1.0, sample_weight=scaled[0]).weight
     assert again is not None
     torch.testing.assert_close(again, scaled[0], rtol=0.0, atol=0.0)
+
+
+def test_files_hold_weights_and_verify_proves_them_again(tmp_path: Path) -> None:
+    X, Y, counts = data(11, "mse", 1)
+    y, rows = Y[:, 0], np.repeat(np.arange(len(X)), counts)
+    np.savez(tmp_path / "a.npz", X=X, y=y, weights=counts)
+    torch.save({"X": torch.tensor(X), "Y": torch.tensor(y), "weights": torch.tensor(counts)}, tmp_path / "a.pt")
+    lines = [f"{x!r},{t!r},{s}" for x, t, s in zip(X[:, 0].tolist(), y.tolist(), counts, strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(["x,y,s", *lines]))
+    table = {"target": "y", "weights": "s"}
+    sets = [
+        covopt.read_data(tmp_path / name, scale="standard", **options)
+        for name, options in (("a.npz", {}), ("a.pt", {}), ("a.csv", table))
+    ]
+    expanded = (X[rows] - X[rows].mean()) / X[rows].std()
+    for each in sets:
+        np.testing.assert_allclose(each.X, expanded[np.unique(rows, return_index=True)[1]], rtol=1e-12)
+        assert (each.weights == counts[1:]).all()
+    result = covopt.solve(sets[0].X, sets[0].Y, lam=0.02, sample_weight=sets[0].weights)
+    assert result.cost == pytest.approx(covopt.solve(expanded, y[rows], lam=0.02).cost, rel=1e-4)
+    result.save(tmp_path / "run")
+    again = covopt.load(tmp_path / "run")
+    assert (again.cost, again.lower, again.summary()["weighted"]) == (result.cost, result.lower, True)
+    assert covopt.verify(tmp_path / "run").passed
+    stored = dict(np.load(tmp_path / "run" / "problem.npz"))
+    stored["weights"][0] *= 1.01
+    np.savez(tmp_path / "run" / "problem.npz", **stored)
+    assert not covopt.verify(tmp_path / "run").passed
