@@ -31,11 +31,11 @@ def test_scikit_learn_accepts_the_estimator(estimator: BaseEstimator, check: obj
 
 def test_the_lam_that_is_chosen_has_the_least_error_on_held_out_rows() -> None:
     X, y = data()
-    lams = [0.3, 0.03, 0.0003]
-    folds = KFold(3, shuffle=True, random_state=0)
+    lams = [0.3, 0.01]
+    folds = KFold(2, shuffle=True, random_state=0)
     found = CovoptRegressorCV(lams, cv=folds, time_limit=30).fit(X, y)
     assert found.lams_.tolist() == lams
-    errors = np.empty((3, 3))
+    errors = np.empty((2, 2))
     for place, (kept, out) in enumerate(folds.split(X)):
         for row, lam in enumerate(lams):
             errors[row, place] = np.mean((CovoptRegressor(lam).fit(X[kept], y[kept]).predict(X[out]) - y[out]) ** 2)
