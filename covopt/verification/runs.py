@@ -26,7 +26,7 @@ from covopt.result import Result
 
 NETWORK_PT = "network.pt"
 NEVER = (
-    *("data", "scale", "targets", "shuffle", "method", "certify", "attainable", "target", "starts"),
+    *("data", "scale", "weighted", "targets", "shuffle", "method", "certify", "attainable", "target", "starts"),
     *("seconds", "timing", "seed", "version"),
 )
 """Entries of result.json that nothing in its files tells."""
