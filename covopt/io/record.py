@@ -133,7 +133,7 @@ def wrong_entry(summary: dict[str, Any]) -> str | None:
     """The first entry that is missing or is not of its kind; None where all are well."""
     wrong = [name for name, kinds in ENTRIES.items() if not _is(summary.get(name, ...), kinds)]
     wrong += [name for name, kinds in LATER.items() if not _is(summary.get(name), kinds)]
-    wrong += ["weighted"] if summary.get("weighted") not in (None, False, True) else []
+    wrong += [] if isinstance(summary.get("weighted"), bool | NoneType) else ["weighted"]
     if wrong:
         return wrong[0]
     for name, words in (("status", STATUSES), ("certificate", CERTIFICATES)):

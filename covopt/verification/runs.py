@@ -26,7 +26,7 @@ from covopt.result import Result
 
 NETWORK_PT = "network.pt"
 NEVER = (
-    *("data", "scale", "targets", "shuffle", "method", "certify", "attainable", "target", "starts"),
+    *("data", "scale", "weighted", "targets", "shuffle", "method", "certify", "attainable", "target", "starts"),
     *("seconds", "timing", "seed", "version", "test"),
 )
 """Entries of result.json that nothing in its files tells."""
@@ -82,7 +82,7 @@ def question(result: Result, stated: Summary) -> Sentences:
     for name, value in found.items():
         if stated[name] != value:
             yield f"The stored problem and network have {name} {_shown(value)}, but result.json states another."
-    if stated.get("weighted", False) != (p.weight is not None):
+    if stated.get("weighted", False) is not (p.weight is not None):
         yield "The stored problem and result.json do not agree on whether the rows have weights."
     if stated["method"] not in METHODS:
         yield "result.json states a method that covopt does not have."
