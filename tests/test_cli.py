@@ -67,7 +67,7 @@ def interrupted(X: object, Y: object, **_: object) -> Result:
 
 
 def test_options_reach_the_solver(run: Run, solver: FakeSolver) -> None:
-    options = "--depth 2 --bias 0.5 --lam 0.01 --loss mse --activation leaky:0.2 --certify none --gap 0.01"
+    options = "--depth 2 --bias 0.5 --lam 0.01 --loss mse --activation leaky:0.2 --certify none --gap 0.01 --tol 0.005"
     code, _, err = run("solve", "iris", *options.split(), *"--time-limit 7 --seed 9 --device cpu --json".split())
     assert (code, err) == (0, "")
     assert solver.options == {
@@ -79,6 +79,7 @@ def test_options_reach_the_solver(run: Run, solver: FakeSolver) -> None:
         "method": "cone",
         "certify": "none",
         "gap": 0.01,
+        "tol": 0.005,
         "time_limit": 7.0,
         "seed": 9,
         "device": "cpu",

@@ -23,7 +23,7 @@ from covopt.result import Result
 
 FIELDS = (
     "cost fit norm residual lower gap certificate attainable status widths depth bias loss lam activation layers starts"
-    " method certify target data scale rows weighted targets shuffle seconds timing seed version files"
+    " method certify target data scale rows weighted targets shuffle test seconds timing seed version files"
 ).split()
 FILES = "certificate.npz figure.png history.csv network.npz network.pt origin.json problem.npz result.json".split()
 

@@ -21,8 +21,10 @@ from covopt.model.weights import Weights, outputs
 
 OUTPUTS, SAMPLES, NEURONS = 5, 1500, 60
 """Numbers, samples and neurons that are drawn, at most."""
-SMOOTH, PIXELS = 400, 300
-"""Points along a curve that is not piecewise linear, and along each side of a map."""
+SMOOTH, PIXELS, STRAIGHT = 400, 240, 11
+"""Points along a curve that is not piecewise linear, along each side of a map, and of one with straight lines."""
+ROWS = 8192
+"""Points at which a network is evaluated at once."""
 LONGEST_NAME = 18
 SHADE = 0.22
 """How strongly a region has the colour of its class."""
@@ -93,9 +95,10 @@ def look_at(
     Y = problem.Y
     one_hot = Y.shape[1] > 1 and bool(((Y == 0.0) | (Y == 1.0)).all() and (Y.sum(dim=1) == 1.0).all())
     labels = Y.argmax(dim=1).cpu().numpy() if one_hot else None
-    kind = "class" if one_hot else "output"
     named = classes if classes is not None and len(classes) == Y.shape[1] else None
-    names = tuple(f"{kind} {k + 1}" for k in range(Y.shape[1])) if named is None else tuple(map(short, named))
+    numbers = range(Y.shape[1])  # classes are counted from 0, as in predictions
+    unnamed = tuple(f"class {k}" if one_hot else f"output {k + 1}" for k in numbers)
+    names = unnamed if named is None else tuple(map(short, named))
     look = Look(problem, weights, columns, names, labels)
     ends = torch.cartesian_prod(*(problem.X.new_tensor(look.ends(k)) for k in range(look.inputs)))
     seen = look.outputs(ends.reshape(-1, look.inputs))
@@ -260,33 +263,33 @@ def _draw_regions(axes: Axes, look: Look) -> None:
 
 def _values(look: Look) -> tuple[tuple[float, float, float, float], Float[np.ndarray, "r c m"]]:
     """The corners of the map, and F at the middle of each of its pixels."""
-    extent = (*look.ends(0), *look.ends(1))
-    sides = [_middles(*look.ends(k)) for k in range(2)]
-    across, up = np.meshgrid(*sides)
-    points = look.problem.X.new_tensor(np.stack([across.ravel(), up.ravel()], axis=1))
-    return extent, look.outputs(points).cpu().numpy().reshape(PIXELS, PIXELS, -1)
+    middles = [low + (high - low) * (np.arange(PIXELS) + 0.5) / PIXELS for low, high in map(look.ends, range(2))]
+    F = [look.outputs(part) for part in _points(look, middles).split(ROWS)]
+    return (*look.ends(0), *look.ends(1)), torch.cat(F).cpu().numpy().reshape(PIXELS, PIXELS, -1)
 
 
-def _middles(low: float, high: float) -> Float[np.ndarray, " p"]:
-    return low + (high - low) * (np.arange(PIXELS) + 0.5) / PIXELS
+def _points(look: Look, sides: list[NDArray]) -> Float[Tensor, "M 2"]:
+    """The points of a grid, the first row below."""
+    return look.problem.X.new_tensor(np.stack([each.ravel() for each in np.meshgrid(*sides)], axis=1))
 
 
 def _draw_neurons(axes: Axes, look: Look, color: str) -> None:
     """Where neurons switch: straight lines in the first hidden layer, bent ones above it (dotted)."""
-    (left, right), (low, high) = look.ends(0), look.ends(1)
-    axes.set_xlim(left, right)
-    axes.set_ylim(low, high)
+    axes.set_xlim(look.ends(0))
+    axes.set_ylim(look.ends(1))
     if look.problem.activation.is_linear:
         return
-    sides = [_middles(*look.ends(k)) for k in range(2)]
-    across, up = np.meshgrid(*sides)
-    points = look.problem.X.new_tensor(np.stack([across.ravel(), up.ravel()], axis=1))
     for layer in range(1, look.problem.depth):
-        Z = preactivations_at(look.problem, look.weights, points, layer).cpu().numpy()
-        strongest = np.argsort(-np.abs(Z).max(axis=0), kind="stable")[:NEURONS]
+        pixels = STRAIGHT if layer == 1 else PIXELS
+        sides = [np.linspace(*look.ends(k), pixels) for k in range(2)]
+        parts = _points(look, sides).split(ROWS)
+        Z = torch.cat([preactivations_at(look.problem, look.weights, part, layer) for part in parts]).cpu().numpy()
+        strongest = np.argsort(-np.abs(Z).max(axis=0, initial=0.0), kind="stable")[:NEURONS]
+        style = (
+            {"linewidths": 0.7, "linestyles": "solid"} if layer == 1 else {"linewidths": 0.8, "linestyles": "dotted"}
+        )
         for k in (k for k in strongest if Z[:, k].min() < 0.0 < Z[:, k].max()):
-            style = {"linewidths": 0.7 if layer == 1 else 0.8, "linestyles": "solid" if layer == 1 else "dotted"}
-            axes.contour(*sides, Z[:, k].reshape(PIXELS, PIXELS), levels=[0.0], colors=[color], alpha=0.6, **style)
+            axes.contour(*sides, Z[:, k].reshape(pixels, pixels), levels=[0.0], colors=[color], alpha=0.6, **style)
 
 
 # ---- what all have
