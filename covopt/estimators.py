@@ -153,7 +153,8 @@ class CovoptRegressor(RegressorMixin, _Network):
             fits exactly, the representation cost. Half of PyTorch's weight_decay.
         loss: mse, huber, huber:D or interpolate; None means interpolate without lam and mse with it.
         depth: L >= 2, layers of weights.
-        bias: beta >= 0; a neuron sees [x, beta], and PyTorch's bias is beta times the last column of W.
+        bias: beta >= 0; a neuron sees [x, beta], and PyTorch's bias is beta times the last column of W. "free": biases
+            that the penalty is not on.
         activation: relu, leaky:A or linear.
         method, certify, gap, time_limit, width, max_width, starts, device: as for `covopt.solve`, but certify is fast
             unless you say otherwise: a search over parameters should not wait for the proof of each fit.
@@ -252,6 +253,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
         method="cone",
         certify="fast",
         gap=1e-4,
+        tol=1e-3,
         time_limit=300.0,
         max_iter=None,
         width=None,
@@ -270,6 +272,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
             method=method,
             certify=certify,
             gap=gap,
+            tol=tol,
             time_limit=time_limit,
             max_iter=max_iter,
             width=width,

@@ -59,7 +59,8 @@ def _rounds(problem: Problem, options: SolveOptions) -> Attempt:
     init = None if options.init is None else options.init[0]
     if init is None and not exact:
         init = _penalised(problem, options, FIRST_SHARE).weights[0]
-    solver = FreeSolver(problem, exact, options.gap if options.certify != "none" else 0.0, options.seed, init)
+    gap = options.gap if options.certify != "none" else 0.0
+    solver = FreeSolver(problem, exact, gap, options.seed, options.tol, init)
     proves = options.certify != "none" and not exact
     within = replace(budget, time_limit=(1.0 - PROOF_SHARE) * budget.time_limit) if proves else budget
     outcome = run(solver, within, options.callback)

@@ -39,8 +39,8 @@ NEW_ATOMS = 200
 """Atoms added in a round, at most."""
 TOLERANCE = 1e-12
 """Of the masters between exact oracles; with a search it is loosened to a part of the last violation."""
-PATIENCE = 3
-"""Rounds without gain after which the search ends."""
+PATIENCE, SLOW_ROUNDS = 3, 2
+"""Rounds without gain, and with less than a given tolerance, after which the search ends."""
 SETTLED = 1e-3
 """No descent once the last violation is below this."""
 SAME = 1e-9
@@ -58,7 +58,7 @@ class State:
         maximum: the largest h that was met.
         weights, cost: the best network so far and what it costs, in the user's units.
         proof: the best bound that exact oracles proved.
-        stalled: rounds in a row without gain.
+        stalled: rounds in a row without gain; slow: with less than the tolerance.
     """
 
     W: Float[Tensor, "n d"]
@@ -70,6 +70,7 @@ class State:
     cost: float
     proof: Proof | None
     stalled: int = 0
+    slow: int = 0
 
     @property
     def lower(self) -> float | None:
@@ -107,13 +108,20 @@ class FreeSolver:
         exact: whether the exact oracles choose the neurons.
         gap: relative gap at which the rounds end, where exact oracles prove one.
         seed: of the search's starts.
+        tol: rounds of a search that lower the cost by less than this, relative, are slow, and end it.
         init: hidden weights (n, n_0 + 1) to start from.
     """
 
     def __init__(
-        self, problem: Problem, exact: bool, gap: float, seed: int = 0, init: Float[Tensor, "n d"] | None = None
+        self,
+        problem: Problem,
+        exact: bool,
+        gap: float,
+        seed: int = 0,
+        tol: float | None = None,
+        init: Float[Tensor, "n d"] | None = None,
     ) -> None:
-        self.problem, self._exact, self._gap, self._init = problem, exact, gap, init
+        self.problem, self._exact, self._gap, self._tol, self._init = problem, exact, gap, tol, init
         self._centres = problem.loss.name in ("mse", "interpolate")
         self._mean, middle = problem.X.mean(dim=0), problem.mean(problem.Y)
         Yc = problem.Y - middle if self._centres else problem.Y
@@ -154,7 +162,9 @@ class FreeSolver:
         """OPTIMAL at the target gap; CONVERGED when nothing was found for `PATIENCE` rounds."""
         if state.lower is not None and math.isfinite(state.cost) and state.cost - state.lower <= self._gap * state.cost:
             return Status.OPTIMAL
-        return Status.CONVERGED if state.stalled >= PATIENCE else None
+        if state.stalled >= PATIENCE:
+            return Status.CONVERGED
+        return Status.TOLERANCE if state.slow >= SLOW_ROUNDS else None
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
         """Cost, bound and width of the best network."""
@@ -190,7 +200,9 @@ class FreeSolver:
         best = (weights, cost) if cost < last.cost else (last.weights, last.cost)
         proofs = [known for known in (last.proof, proof) if known is not None]
         state = State(W, b, mixture, found, maximum, *best, max(proofs, key=lambda known: known.lower, default=None))
-        return replace(state, stalled=last.stalled + 1 if self._stands(last, state) else 0)
+        slow = self._tol is not None and not self._exact and state.cost >= last.cost * (1.0 - self._tol)
+        stalled = last.stalled + 1 if self._stands(last, state) else 0
+        return replace(state, stalled=stalled, slow=last.slow + 1 if slow else 0)
 
     def _stands(self, last: State, state: State) -> bool:
         """Whether a round gained nothing: a network answers the question, and neither it nor the bound improved."""
