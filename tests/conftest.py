@@ -33,13 +33,30 @@ QUICK = {
     *("activation", "copositive", "data", "forces", "graphs", "house", "lbfgs", "loss", "numerals", "problem", "psd"),
     *("quadratic", "reduce", "row_space", "weights"),
 }
+# Tests of twenty seconds and more each, of what others see in part: what only `-m long` runs.
+LONG = {
+    "test_closed_forms[completely positive root]",
+    "test_exact_fits_are_far_below_the_deepened_answer_of_two_layers",
+    "test_the_wave_of_the_first_quarter_of_an_hour[1]",
+    "test_certified_shallow_values[reg-1d-onehot-0.03]",
+    "test_tampering_with_a_study_is_noticed_or_named[compare]",
+    "test_a_slower_machine_gives_the_same_answer[deep]",
+    "test_the_default_dtype_of_torch_changes_nothing[options1-dtype1]",
+    "test_blocks_of_a_deep_network_are_at_their_minimum",
+    "test_spectral_and_exact_bounds",
+    "test_representation_costs",
+}
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the files in QUICK are `quick`; those of the `gpu` marker need a CUDA device."""
+    """Tests of the files in QUICK are `quick`, those in LONG `long` and `slow`; `gpu` needs a CUDA device."""
     for item in items:
         if item.path.stem.removeprefix("test_") in QUICK:
             item.add_marker(pytest.mark.quick)
+        if item.name in LONG:
+            item.add_marker(pytest.mark.long)
+            item.add_marker(pytest.mark.slow)
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):

@@ -89,7 +89,7 @@ def recovered() -> PaperFigure:
         patch.setattr(rank_recovery, "SMALL", (50, 8))
         patch.setattr(rank_recovery, "DEPTH", 9)
         patch.setattr(rank_recovery, "MIDDLE", range(3, 7))
-        patch.setattr(rank_recovery, "START", 4)
+        patch.setattr(rank_recovery, "START", 3)
         patch.setattr(rank_recovery, "REFINING", replace(ROUGHLY, slow=1e-3))
         found = made("rank-recovery")
         assert found.numbers  # computed for this teacher

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,6 +12,7 @@ import covopt
 from covopt.linalg.cholesky import factorize
 from covopt.linalg.trace import trace_quotient
 from covopt.model.activation import Activation
+from covopt.model.problem import make_problem
 from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import ConvexConcaveOracle
 from covopt.shallow.master import Master
@@ -89,8 +92,10 @@ def test_the_outputs_under_cross_entropy(device: str, dtype: torch.dtype) -> Non
     """Newton's method on the CPU and there, in the same precision as the features."""
     Phi, V, b = drawn(12, 4).relu(), drawn(4, 3), drawn(3)
     Y = torch.eye(3, dtype=torch.float64)[torch.arange(12) % 3]
-    found = refine(*(each.to(device, dtype) for each in (Phi, Y, V, b)), 1e-2, 0.5, 0.0, lambda: False)
-    expected = refine(Phi, Y, V, b, 1e-2, 0.5, 0.0, lambda: False)
+    problem = make_problem(torch.zeros(12, 1, dtype=torch.float64), Y, lam=1e-2, loss="cross_entropy", bias=0.5)
+    there = replace(problem, X=problem.X.to(device, dtype), Y=Y.to(device, dtype))
+    found = refine(there, *(each.to(device, dtype) for each in (Phi, V, b)), 0.0, lambda: False)
+    expected = refine(problem, Phi, V, b, 0.0, lambda: False)
     assert found is not None
     assert expected is not None
     for mine, theirs in zip(found, expected, strict=True):
