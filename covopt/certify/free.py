@@ -116,7 +116,7 @@ def free_bound(
     maximum = maximum * (1.0 + SLACK) + off * math.sqrt(len(X)) * apart
     found = dual_bound(replace(problem, beta=0.0, free=False), Lambda, maximum, certificate)
     size, moved = float(found.point.norm()), found.scale * off
-    lost = 2.0 * problem.lam * moved * (float(problem.Y.double().norm()) + problem.allowed_misfit * len(X))
+    lost = 2.0 * problem.lam * moved * (float(problem.Y.double().norm()) + problem.allowed_misfit * problem.Y.numel())
     if not problem.interpolates:
         lost += float(problem.inverse_shares.max()) * problem.lam**2 * moved * (2.0 * size + moved)
     lower = found.lower - lost * (1.0 + SLACK)
