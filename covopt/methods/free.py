@@ -44,10 +44,20 @@ def solve_free(problem: Problem, options: SolveOptions) -> Attempt:
         raise ProblemError("The method hidden penalises biases; with free biases use the method cone or train.")
     if problem.depth == 2 and options.method == "cone":
         return _rounds(problem, options)
-    first = _penalised(problem, options, 1.0 - FIRST_SHARE)
-    weights = _descended(problem, first.weights, options.budget)
-    costs = [evaluate(problem, weights).total]
-    history = [line for line in first.history if line.cost >= costs[0]]
+    both = options.method == "cone" and not problem.interpolates
+    share = 1.0 - FIRST_SHARE
+    first = _penalised(problem, options, share / 2.0 if both else share)
+    starts = [first.weights]
+    if both:  # in a short time better than the search as often as not
+        training = replace(options, method="train", starts=None, max_width=None, tol=None)
+        starts.append(_penalised(problem, training, share).weights)
+    found = []
+    for left, weights in zip(range(len(starts), 0, -1), starts, strict=True):
+        limit = options.budget.seconds() + options.budget.remaining() / left
+        found.append(_descended(problem, weights, replace(options.budget, time_limit=limit)))
+    costs = [evaluate(problem, weights).total for weights in found]
+    weights = found[costs.index(min(costs))]
+    history = [line for line in first.history if line.cost >= min(costs)]
     return replace(
         first, weights=weights, history=history, proof=_network_proof(problem, weights, options), starts=costs
     )
