@@ -106,8 +106,9 @@ class Exact:
 
     def applies(self, problem: Problem) -> bool:
         """Whether an oracle knows the maximum."""
-        known = problem.activation.is_linear or has_exact_oracle(problem.Xt)
-        return problem.depth == 2 and is_provable(problem) and known
+        if problem.depth > 2 or not is_provable(problem):
+            return False
+        return problem.activation.is_linear or has_exact_oracle(problem.Xt)
 
     def maximum(self, problem: Problem, proof: Proof) -> float:
         """The oracle at the stored dual point."""
@@ -130,8 +131,9 @@ class Cones:
 
     def applies(self, problem: Problem) -> bool:
         """Whether its trees have a chance to close."""
-        small = has_rank_at_most(problem.Xt, LARGEST_BRANCHING_RANK)
-        return problem.depth == 2 and is_provable(problem) and small
+        if problem.depth > 2 or not is_provable(problem):
+            return False
+        return has_rank_at_most(problem.Xt, LARGEST_BRANCHING_RANK)
 
     def prove(
         self, problem: Problem, Lambda: Float[Tensor, "N m"], aim: Aim, last: Proof | None = None

@@ -44,7 +44,7 @@ PATIENCE, SLOW_ROUNDS = 3, 2
 SETTLED = 1e-3
 """No descent once the last violation is below this."""
 SAME = 1e-9
-"""Neurons whose (w, b) are closer, relative, are one."""
+"""Neurons are one when the cosine between their rows (w, b) is within this of 1."""
 
 
 @dataclass
@@ -177,7 +177,7 @@ class FreeSolver:
     # -- one round ------------------------------------------------------------------------------------------------
 
     def _round(self, W: Tensor, b: Tensor, eta: Tensor, last: State | None, budget: Budget) -> State:
-        mixture, tolerance = None, TOLERANCE
+        tolerance = TOLERANCE
         if not self._exact:
             violation = math.inf if last is None else last.maximum - 1.0
             tolerance = min(1e-3, max(TOLERANCE, 0.05 * violation))
@@ -246,8 +246,8 @@ class FreeSolver:
             found = (answer.directions, biases, answer.values)
             proof = proof if proof.lower > 0.0 else None
         else:
-            size = (1.0 + b.square()).sqrt()[:, None]
-            starts = self._random.around(with_unit(W, b) / size, Lambda, STARTS)
+            unit = torch.nn.functional.normalize(rows_of(W, b), dim=1)
+            starts = self._random.around(unit, Lambda, STARTS)
             answer = self._search(Lambda, starts, stop=budget.pace())
             length = answer.directions[:, :-1].norm(dim=1)
             real = length > 1e-9
@@ -255,7 +255,7 @@ class FreeSolver:
             found = (unit, *best_breakpoints(self._X, self.problem.activation, Lambda, unit))
             proof = None
         directions, biases, values = found
-        kept = distinct(with_unit(directions, biases), values, SAME)
+        kept = distinct(torch.nn.functional.normalize(rows_of(directions, biases), dim=1), values, SAME)
         found = (directions[kept], biases[kept], values[kept])
         return found, float(values.max()) if len(values) else 0.0, proof
 
@@ -274,7 +274,7 @@ class FreeSolver:
         if self._centres:
             c = -self._inner.mean(self.problem.activation(torch.addmm(b, self._X, W.T)) @ V)
         root = V.norm(dim=1).clamp_min(1e-300).sqrt()[:, None]
-        U, V = root * with_unit(W, b), V / root
+        U, V = root * rows_of(W, b), V / root
         slow = 1e-5 if last.stalled == 0 else 1e-6
         *_, (U, V, _) = slide(joint, U, V, c, budget.pace(), SlideOptions(slow=slow))
         size = U[:, :-1].norm(dim=1)
@@ -283,8 +283,8 @@ class FreeSolver:
         return U[:, :-1] / size[:, None], U[:, -1] / size, V.norm(dim=1) * size
 
 
-def with_unit(W: Float[Tensor, "n d"], b: Float[Tensor, " n"]) -> Float[Tensor, "n d+1"]:
-    """[W, b]."""
+def rows_of(W: Float[Tensor, "n d"], b: Float[Tensor, " n"]) -> Float[Tensor, "n d+1"]:
+    """[W, b]: neurons as rows of hidden weights, the bias column last."""
     return torch.cat([W, b[:, None]], dim=1)
 
 
