@@ -99,12 +99,18 @@ class Killings:
     in_flight: int
 
 
-KILL_WITHIN = 1.2
-"""Seconds within which a process is killed: several times what it takes to begin, so that most kills meet cells."""
+def wait_for(solver: HandMade, cells: int, child: int) -> None:
+    """Until that many cells have begun in all, or the process is gone."""
+    while len(solver.started()) < cells and not os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        time.sleep(solver.seconds / 8)
 
 
 def kill_again_and_again(directory: Path, kills: int, cells: int, seed: int = 0) -> Killings:
-    """Kill a sweep with SIGKILL at random moments, `kills` times, then let it end."""
+    """Kill a sweep with SIGKILL at random moments, `kills` times, then let it end.
+
+    A moment is counted in cells begun, so that how fast the machine is does not matter: none of the kills comes after
+    the sweep's end, and one in a few comes while the process still begins.
+    """
     solver, database, rng = HandMade(directory / "log"), directory / "s.sqlite", random.Random(seed)
     done: dict[int, float] = {}
     killed, lost, twice = 0, 0, 0
@@ -112,7 +118,8 @@ def kill_again_and_again(directory: Path, kills: int, cells: int, seed: int = 0)
         began = len(solver.started())
         child = start(solver, cells, database)
         if killed < kills:
-            time.sleep(rng.uniform(0.0, KILL_WITHIN))
+            wait_for(solver, began + rng.randrange(cells // (kills + 1)), child)
+            time.sleep(rng.uniform(0.0, solver.seconds))
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         now = finished(database)
