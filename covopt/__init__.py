@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from covopt.matrices.answer import CPRank
     from covopt.matrices.completely_positive import cp_rank
     from covopt.matrices.sigma_rank import SigmaRank, sigma_rank
+    from covopt.matrices.supports import Copositivity, copositivity
     from covopt.model.forces import Forces
     from covopt.result import Result, forces
     from covopt.study.audit import Audit, validate
@@ -63,6 +64,8 @@ _HOMES = {
     "cp_rank": "matrices.completely_positive",
     "SigmaRank": "matrices.sigma_rank",
     "sigma_rank": "matrices.sigma_rank",
+    "Copositivity": "matrices.supports",
+    "copositivity": "matrices.supports",
     "Dataset": "io.data",
     "read_data": "io.data",
     "CovoptClassifier": "estimators",
@@ -90,6 +93,7 @@ __all__ = [
     "CPRank",
     "Certificate",
     "Comparison",
+    "Copositivity",
     "CovoptClassifier",
     "CovoptClassifierCV",
     "CovoptError",
@@ -115,6 +119,7 @@ __all__ = [
     "Sweep",
     "__version__",
     "compare",
+    "copositivity",
     "cp_rank",
     "depth",
     "figure",

@@ -39,6 +39,7 @@ def solve(
     loss: str | Loss | None = None,
     depth: int = 2,
     bias: float | str = 1.0,
+    skip: bool = False,
     activation: str | Activation = "relu",
     method: str = "cone",
     certify: str = "auto",
@@ -70,6 +71,8 @@ def solve(
             interpolate without lam and mse with it.
         depth: L >= 2.
         bias: beta >= 0; "free" for biases that the penalty is not on (beta is 1 in the network; MATH.md section 4).
+        skip: a linear function of the inputs is free as well, f(x) + S x, with free biases, mse and exact fits; W_L is
+            [A_L, S, b_L].
         activation: relu, leaky:A or linear.
         method: cone, Frank-Wolfe over S (fully corrective for depth 2, layer by layer beyond); hidden, projected
             gradient on the representations Z; train, ordinary training of several starts as one batch.
@@ -115,6 +118,7 @@ def solve(
         device=device,
         sample_weight=sample_weight,
         free=True,
+        skip=skip,
     )
     if method not in METHODS:
         raise ProblemError(f"The method '{method}' is unknown; use {' or '.join(METHODS)}.")

@@ -44,6 +44,7 @@ class _Network(BaseEstimator):
         loss=None,
         depth=2,
         bias=1.0,
+        skip=False,
         activation="relu",
         method="cone",
         certify="fast",
@@ -61,6 +62,7 @@ class _Network(BaseEstimator):
         self.loss = loss
         self.depth = depth
         self.bias = bias
+        self.skip = skip
         self.activation = activation
         self.method = method
         self.certify = certify
@@ -90,6 +92,7 @@ class _Network(BaseEstimator):
             loss=loss,
             depth=self.depth,
             bias=self.bias,
+            skip=self.skip,
             activation=self.activation,
             method=self.method,
             certify=self.certify,
@@ -155,6 +158,7 @@ class CovoptRegressor(RegressorMixin, _Network):
         depth: L >= 2, layers of weights.
         bias: beta >= 0; a neuron sees [x, beta], and PyTorch's bias is beta times the last column of W. "free": biases
             that the penalty is not on.
+        skip: with free biases, a linear function of the inputs that the penalty is not on either; mse and exact fits.
         activation: relu, leaky:A or linear.
         method, certify, gap, time_limit, width, max_width, starts, device: as for `covopt.solve`, but certify is fast
             unless you say otherwise: a search over parameters should not wait for the proof of each fit.
@@ -249,6 +253,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
         loss=None,
         depth=2,
         bias=1.0,
+        skip=False,
         activation="relu",
         method="cone",
         certify="fast",
@@ -268,6 +273,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
             loss=loss,
             depth=depth,
             bias=bias,
+            skip=skip,
             activation=activation,
             method=method,
             certify=certify,

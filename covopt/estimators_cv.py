@@ -19,7 +19,7 @@ from covopt.study.path import path
 
 # The part of the time limit for the folds; the rest is for the fit on all rows.
 FOLDS = 0.7
-SHARED = ("loss", "depth", "bias", "activation", "certify", "gap", "max_iter", "device", "random_state")
+SHARED = ("loss", "depth", "bias", "skip", "activation", "certify", "gap", "max_iter", "device", "random_state")
 """The parameters of the estimator that is fitted on all rows in the end."""
 
 
@@ -37,6 +37,7 @@ class _Chosen:
         loss=None,
         depth=2,
         bias=1.0,
+        skip=False,
         activation="relu",
         certify="fast",
         gap=1e-4,
@@ -52,6 +53,7 @@ class _Chosen:
         self.loss = loss
         self.depth = depth
         self.bias = bias
+        self.skip = skip
         self.activation = activation
         self.certify = certify
         self.gap = gap
@@ -64,13 +66,14 @@ class _Chosen:
         """(n_lams, n_folds): the mean loss on the rows held out; sets `lams_`, from the largest down, and `lam_`."""
         estimator: Any = self
         loss = estimator._penalised()
-        question = {"loss": loss, "depth": self.depth, "bias": self.bias, "activation": self.activation}
+        question = {"loss": loss, "depth": self.depth, "bias": self.bias, "skip": self.skip}
+        question["activation"] = self.activation
         given: Any = self.cv
         splitter: Any = check_cv(given, labels, classifier=isinstance(self, CovoptClassifier))
         folds = list(splitter.split(X, labels))
         lams, options = self.lams, {**question, "seed": seed, "device": self.device, "max_iterations": self.max_iter}
         if lams is None:
-            largest = lam_max(make_problem(X, Y, lam=1.0, **question).double(), 0.0, seed)
+            largest = lam_max(make_problem(X, Y, lam=1.0, free=True, **question).double(), 0.0, seed)
             top = largest.lower or 1.0
             lams = np.geomspace(top, self.eps * top, self.n_lams)
         self.lams_ = np.unique(np.asarray(lams, dtype=np.float64))[::-1]
@@ -116,7 +119,7 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
         cv: folds, a splitter of scikit-learn, or pairs of row numbers; None: 5.
         time_limit: seconds, seven tenths of them for the folds.
         max_iter: rounds of each solve.
-        loss, depth, bias, activation, certify, gap, device, random_state: as for `CovoptRegressor`.
+        loss, depth, bias, skip, activation, certify, gap, device, random_state: as for `CovoptRegressor`.
 
     Attributes:
         lam_: the value that is chosen; lams_: all of them, from the largest down.

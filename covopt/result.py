@@ -30,8 +30,10 @@ from covopt.lazy import lazy
 from covopt.loop import Certificate, Progress, Status
 from covopt.model import weights as weight_form
 from covopt.model.activation import Activation
+from covopt.model.affine import skip_as_neurons
 from covopt.model.forces import Forces, forces_on
 from covopt.model.problem import Problem, check_penalised, make_problem, with_bias
+from covopt.optima.uniqueness import Uniqueness
 from covopt.text import words
 
 if TYPE_CHECKING:
@@ -41,11 +43,14 @@ if TYPE_CHECKING:
     from covopt.figures import drawing as figures
     from covopt.figures import forces as forces_figures
     from covopt.figures import look as looks
+    from covopt.optima import decide
+    from covopt.optima import segment as segments
     from covopt.text import markup
 else:
     figures, pyplot = lazy("covopt.figures.drawing"), lazy("matplotlib.pyplot")
     forces_figures, looks = lazy("covopt.figures.forces"), lazy("covopt.figures.look")
-    markup = lazy("covopt.text.markup")
+    markup, decide = lazy("covopt.text.markup"), lazy("covopt.optima.decide")
+    segments = lazy("covopt.optima.segment")
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,8 @@ class Result:
     Attributes:
         problem: the question.
         method, certify, seed: the options that it was asked with; target: the proved gap that it was to stop at.
-        weights: W_1 ... W_L, shape (n_l, n_{l-1} + 1), the bias column last.
+        weights: W_1 ... W_L, shape (n_l, n_{l-1} + 1), the bias column last; a free linear skip has n_0 columns of W_L
+            before that.
         cost: the objective at `weights`, recomputed in float64.
         fit: C(F); norm: |W|^2; residual: max |F - Y|.
         lower: a proved lower bound on the minimum, or None.
@@ -120,6 +126,7 @@ class Result:
         targets: what its targets were taken for; shuffle: the seed that drew its rows; columns: names of its inputs.
         coding: how its data were scaled and coded, where that is known.
         test: the network on held-out data: `data`, `rows`, `loss`, and `accuracy` or `r2`; it bounds nothing.
+        decided: what `unique` found, once it has been asked for.
     """
 
     problem: Problem
@@ -150,6 +157,37 @@ class Result:
     columns: tuple[str, ...] | None = None
     coding: Coding | None = None
     test: dict[str, object] | None = None
+    decided: Uniqueness | None = None
+
+    @property
+    def unique(self) -> Uniqueness:
+        """Whether the optimal network is the only one (MATH.md section 4); found when it is first asked for.
+
+        Raises:
+            ProblemError: there is no network yet.
+        """
+        if not self.weights:
+            raise ProblemError("This result holds no network yet; solve before asking for the set of optima.")
+        if self.decided is None:
+            self.decided = decide.decide(self.problem.double(), self._double())
+        return self.decided
+
+    def optima(self, other: Result | None = None, steps: int = 11) -> list[list[NDArray[np.float64]]]:
+        """Networks [W_1, W_2] on the line from this one to another, none dearer than the dearer end.
+
+        Their outputs and hidden neurons are mixtures of those of the ends, whose costs are mixed or less: on the line
+        between two optima all are optima (MATH.md section 4).
+
+        Args:
+            other: a result of the same question; None: an optimum inside the set of all, where `unique` has a verdict.
+            steps: how many networks, both ends included.
+
+        Raises:
+            ProblemError: no verdict, no two layers, or a network of another question.
+        """
+        ends = None if other is None else [W.double() for W in other.weights]
+        found = segments.segment(self.problem.double(), self._double(), ends, steps)
+        return [[W.cpu().numpy() for W in weights] for weights in found]
 
     @property
     def gap(self) -> float | None:
@@ -269,7 +307,7 @@ class Result:
     def run_picture(self) -> figures.RunPicture:
         """What `figures.draw_run` draws: the last hidden layer's neurons, the samples by class or by first target."""
         p = self.problem
-        incoming, outgoing = self.weights[-2].double(), self.weights[-1].double()[:, :-1]
+        incoming, outgoing = self.weights[-2].double(), self.weights[-1].double()[:, : self.widths[-1]]
         Z = torch.as_tensor(self.representations(p.depth - 1))
         key, name = _sample_labels(p)
         return figures.RunPicture(
@@ -282,8 +320,13 @@ class Result:
         )
 
     def to_torch(self) -> torch.nn.Sequential:
-        """A plain `torch.nn.Sequential` of Linear and ReLU / LeakyReLU / Identity; its bias is beta W[:, -1]."""
-        return as_sequential(self._double(), self.problem.beta, self.problem.activation.slope)
+        """A plain `torch.nn.Sequential` of Linear and ReLU / LeakyReLU / Identity; its bias is beta W[:, -1].
+
+        A free linear skip becomes two more neurons for each input in every hidden layer.
+        """
+        return as_sequential(
+            skip_as_neurons(self.problem, self._double()), self.problem.beta, self.problem.activation.slope
+        )
 
     def summary(self) -> dict[str, object]:
         """The JSON of `covopt solve`: what is unknown or unproved is None, and nothing is NaN."""
@@ -301,11 +344,13 @@ class Result:
             "widths": self.widths,
             "depth": p.depth,
             "bias": p.stated_bias,
+            "skip": p.skip,
             "loss": p.loss.name,
             "lam": None if p.interpolates else p.lam,
             "activation": p.activation.name,
             "layers": [layer.summary() for layer in self.layers],
             "starts": [record.known(cost) for cost in self.starts],
+            "unique": None if self.decided is None else self.decided.summary(),
             "method": self.method,
             "certify": self.certify,
             "target": record.known(self.target),
@@ -374,6 +419,7 @@ def _to_stored(result: Result) -> record.Stored:
         "lam": p.lam,
         "depth": p.depth,
         "bias": p.stated_bias,
+        "skip": p.skip,
         "activation": p.activation.name,
     }
     weights = {} if p.weight is None else {"weights": p.weight.cpu().numpy()}

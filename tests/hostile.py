@@ -485,6 +485,7 @@ ENTRIES: dict[str, object] = {
     "data": ["\x1b[31m"],
     "loss": 7,
     "weighted": "yes",
+    "skip": "yes",
 }
 
 

@@ -73,6 +73,7 @@ def test_options_reach_the_solver(run: Run, solver: FakeSolver) -> None:
     assert solver.options == {
         "depth": 2,
         "bias": 0.5,
+        "skip": False,
         "lam": 0.01,
         "loss": "mse",
         "activation": "leaky:0.2",

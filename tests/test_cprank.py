@@ -14,6 +14,7 @@ import torch
 from hostile_matrices import falsehoods, hostile_matrices
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 import covopt
 from covopt import CovoptError, cp_rank
@@ -146,6 +147,34 @@ def test_dense_matrices_that_are_not_completely_positive() -> None:
     assert answer.verdict == "not completely positive"
     assert answer.check(A)
     assert not answer.check(np.array(case["A"]))
+
+
+@pytest.mark.parametrize(("order", "jumps"), [(13, [1, 5]), (15, [1, 4])])
+def test_dense_matrices_beyond_order_ten_are_separated(order: int, jumps: list[int]) -> None:
+    """Schrijver's bound on the stable sets of a circulant graph, where it is not sharp: w (I + A) - J separates it.
+
+    The matrix of the bound is circulant, so that a linear programme finds it; a dense completely positive matrix is
+    added, by which most of the separation stays.
+    """
+    graph = nx.circulant_graph(order, jumps)
+    k = np.arange(order)
+    cosines = np.cos(2.0 * np.pi * np.outer(k, k) / order)
+    entries = linprog(
+        -np.ones(order),
+        A_ub=-cosines,
+        b_ub=np.zeros(order),
+        bounds=[(1.0, 1.0)] + [(0.0, 0.0) if min(i, order - i) in jumps else (0.0, None) for i in k[1:]],
+    ).x
+    X = np.array([np.roll(entries, i) for i in k])
+    B = np.random.default_rng(0).random((2 * order, order))
+    A = (X + X.T) / 2.0 + 3e-4 * B.T @ B + 1e-6 * np.eye(order)
+    stable = max(len(clique) for clique in nx.find_cliques(nx.complement(graph)))
+    separating = stable * (np.eye(order) + nx.to_numpy_array(graph)) - 1.0
+    assert (A * separating).sum() < -0.05 * np.abs(A * separating).sum()
+    assert np.linalg.eigvalsh(A)[0] > 1e-7
+    answer = cp_rank(A, time_limit=60.0)
+    assert answer.verdict == "not completely positive"
+    assert answer.check(A)
 
 
 def test_order_four_is_decided_by_theorem() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import cvxpy as cp
@@ -17,17 +18,19 @@ from covopt.errors import ProblemError
 from covopt.loop import Certificate
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, gradient, objective
-from covopt.shallow.free import best_breakpoints
+from covopt.oracles.breakpoints import best_breakpoints
 
 SQUARE = {"lam": 1e-2}
 
 
-def programme(x: np.ndarray, Y: np.ndarray, lam: float | None) -> float:
+def programme(x: np.ndarray, Y: np.ndarray, lam: float | None, skip: bool) -> float:
     """The minimum for one input, by a conic solver: at the minimum every kink may lie at a sample."""
     z = x.ravel()
     Phi = np.maximum(np.concatenate([z[:, None] - z[None], z[None] - z[:, None]], axis=1), 0.0)
     V, c = cp.Variable((Phi.shape[1], Y.shape[1])), cp.Variable((1, Y.shape[1]))
     F, norm = Phi @ V + np.ones((len(z), 1)) @ c, 2.0 * cp.sum(cp.norm(V, axis=1))
+    if skip:
+        F = F + (z - z.mean())[:, None] @ cp.Variable((1, Y.shape[1]))
     if lam is None:
         asked = cp.Problem(cp.Minimize(norm), [F == Y])
     else:
@@ -36,7 +39,8 @@ def programme(x: np.ndarray, Y: np.ndarray, lam: float | None) -> float:
     return float(asked.solve(solver="CLARABEL", **digits))
 
 
-def test_of_one_input_the_minimum_is_exact() -> None:
+@pytest.mark.parametrize("skip", [False, True])
+def test_of_one_input_the_minimum_is_exact(skip: bool) -> None:
     """20 sets: exact fits and mse, one output and two, at several scales and far from the origin."""
     for seed in range(10):
         rng = np.random.default_rng(seed)
@@ -44,9 +48,9 @@ def test_of_one_input_the_minimum_is_exact() -> None:
         x = size * (np.sort(rng.uniform(-1, 1, 4 + seed % 5))[:, None] + far)
         Y = height * rng.standard_normal((len(x), 1 + seed % 2))
         for lam in (None, 0.03 * size * height):
-            found = covopt.solve(x, Y, lam=lam, bias="free", gap=1e-8, time_limit=60)
+            found = covopt.solve(x, Y, lam=lam, bias="free", skip=skip, gap=1e-8, time_limit=60)
             assert found.certificate == "exact"
-            known = programme(x / size, Y / height, None if lam is None else 0.03)
+            known = programme(x / size, Y / height, None if lam is None else 0.03, skip)
             known *= height / size if lam is None else height**2
             assert found.cost == pytest.approx(known, rel=1e-8)
             assert found.lower is not None
@@ -102,8 +106,11 @@ def test_bounds_are_below_random_networks_and_proved_again() -> None:
         F = torch.relu(p.Xt @ net[0].T) @ net[1][:, :-1].T + net[1][:, -1]
         Y = F + 0.1 * torch.tensor(rng.standard_normal((N, m)))
         for lam, targets in ((None, F), (float(rng.choice([1e-3, 0.1, 10.0])), Y)):
-            p = make_problem(X, targets, lam=lam, bias="free", free=True)
-            cost = evaluate(p, net).total
+            p = make_problem(X, targets, lam=lam, bias="free", free=True, skip=bool(seed % 2))
+            S = torch.tensor(rng.standard_normal((m, d)))
+            if p.skip:
+                p = replace(p, Y=p.Y + p.X @ S.T)
+            cost = evaluate(p, [net[0], torch.cat([net[1][:, :-1], S, net[1][:, -1:]], dim=1)] if p.skip else net).total
             point = torch.tensor(rng.standard_normal((N, m))) + targets
             proof = free.prove(p, point, 0.2, 1e-3)
             assert proof.lower <= cost * (1.0 + 1e-9)
@@ -132,10 +139,15 @@ def test_the_largest_value_lies_at_a_breakpoint() -> None:
     assert bool((best >= h.amax(dim=1) - 1e-12).all())
 
 
-def test_the_gradient_leaves_biases_alone() -> None:
+@pytest.mark.parametrize("skip", [False, True])
+def test_the_gradient_leaves_biases_alone(skip: bool) -> None:
     rng = np.random.default_rng(3)
-    p = make_problem(rng.standard_normal((5, 2)), rng.standard_normal((5, 1)), lam=0.3, depth=3, bias="free", free=True)
-    W = [torch.tensor(rng.standard_normal(shape)).requires_grad_() for shape in ((4, 3), (3, 5), (1, 4))]
+    X, Y = rng.standard_normal((5, 2)), rng.standard_normal((5, 1))
+    p = make_problem(X, Y, lam=0.3, depth=3, bias="free", free=True, skip=skip)
+    shapes = ((4, 3), (3, 5), (1, 6 if skip else 4))
+    W = [torch.tensor(rng.standard_normal(shape)).requires_grad_() for shape in shapes]
+    penalised = [float(w.detach()[:, :n].square().sum()) for w, n in zip(W, (2, 4, 3), strict=True)]
+    assert evaluate(p, [w.detach() for w in W]).norm == pytest.approx(sum(penalised))
     objective(p, W).backward()
     for found, each in zip(gradient(p, [w.detach() for w in W]), W, strict=True):
         torch.testing.assert_close(found, each.grad)
@@ -145,8 +157,54 @@ def test_the_gradient_leaves_biases_alone() -> None:
 def test_below_penalised_biases_where_nothing_is_exact(options: dict) -> None:
     rng = np.random.default_rng(4)
     X, Y = rng.standard_normal((20, 4)), np.eye(2)[rng.integers(0, 2, 20)]
-    free_cost = covopt.solve(X, Y, lam=1e-2, bias="free", time_limit=4, **options).cost
-    assert free_cost < covopt.solve(X, Y, lam=1e-2, bias=3.0, certify="none", time_limit=2, **options).cost
+    free_cost = covopt.solve(X, Y, lam=1e-2, bias="free", time_limit=3, **options).cost
+    assert free_cost < covopt.solve(X, Y, lam=1e-2, bias=3.0, certify="none", time_limit=1, **options).cost
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_a_free_linear_function_costs_nothing(depth: int, tmp_path: Path) -> None:
+    """The cost of Y + X S + c is that of Y, by the bound too; affine targets cost nothing; stored, drawn, a module."""
+    rng = np.random.default_rng(6)
+    X, Y = rng.standard_normal((12, 2)) + 3.0, rng.standard_normal((12, 1))
+    asked = {"lam": 1e-2, "depth": depth, "bias": "free", "skip": True, "time_limit": 20 if depth == 2 else 1}
+    tilted = covopt.solve(X, Y + X @ [[5.0], [-7.0]] + 2.0, gap=1e-6, **asked)
+    if depth == 2:
+        found = covopt.solve(X, Y, gap=1e-6, **asked)
+        assert found.certificate == tilted.certificate == "exact"
+        assert tilted.cost == pytest.approx(found.cost, rel=1e-5)
+    assert covopt.solve(X, X @ [[5.0], [-7.0]], **asked).cost < 1e-20
+    tilted.save(tmp_path / "run")
+    assert covopt.verify(tmp_path / "run").passed
+    back = covopt.load(tmp_path / "run")
+    assert back.summary()["skip"] is True
+    np.testing.assert_allclose(back.to_torch()(torch.tensor(X)).detach(), tilted.predict(X), atol=1e-11)
+    tilted.plot()
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_an_audit_knows_what_was_decayed(depth: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    X, Y = rng.standard_normal((9, 1)) + 2.0, rng.standard_normal((9, 1))
+    asked = {"lam": 1e-2, "time_limit": 6 if depth == 2 else 3}
+    found = covopt.solve(X, Y, depth=depth, bias="free", gap=1e-7, **asked)
+    audit = covopt.validate(found.to_torch(), X, Y, decay="weights", **asked)
+    assert audit.loss == pytest.approx(found.cost, rel=1e-9)
+    if depth == 2:
+        assert audit.finding == "minimum"
+        assert audit.residuals is not None
+        assert max(audit.residuals) < 1e-2
+        assert max(audit.inert) < 1e-6
+        assert audit.layers[0].facts.stationarity == pytest.approx(1.0, abs=1e-3)
+    assert covopt.validate(found.to_torch(), X, Y, **asked).finding not in ("minimum", "best")
+    audit.save(tmp_path / "audit")
+    assert covopt.verify(tmp_path / "audit").passed
+
+
+def test_a_skip_that_cannot_be_asked_for() -> None:
+    with pytest.raises(ProblemError, match="comes with free biases"):
+        covopt.solve(np.eye(3), np.eye(3), lam=0.1, skip=True)
+    with pytest.raises(ProblemError, match="not for the loss cross_entropy"):
+        covopt.solve(np.eye(3), np.eye(3), lam=0.1, bias="free", skip=True, loss="cross_entropy")
 
 
 def test_branch_and_bound_beyond_three_inputs(tmp_path: Path) -> None:
@@ -159,5 +217,5 @@ def test_branch_and_bound_beyond_three_inputs(tmp_path: Path) -> None:
 
 
 def test_other_questions_refuse_free_biases() -> None:
-    with pytest.raises(ProblemError, match="Free biases are for solve"):
+    with pytest.raises(ProblemError, match="Free biases are not for this question"):
         make_problem(np.eye(3), np.eye(3), lam=0.1, bias="free")

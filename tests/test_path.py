@@ -36,6 +36,47 @@ def found() -> covopt.Path:
 # ---- lam_max
 
 
+@pytest.mark.parametrize(("loss", "skip"), [("mse", False), ("mse", True), ("cross_entropy", False)])
+def test_lam_max_with_free_biases_against_the_definition(loss: str, skip: bool) -> None:
+    rng = np.random.default_rng(2)
+    x, weight = rng.normal(size=(9, 1)) + 3.0, rng.uniform(0.5, 2.0, 9)
+    targets = np.eye(2)[rng.integers(0, 2, 9)] if loss == "cross_entropy" else rng.normal(size=(9, 1)) + 2.0 * x
+    free_part = np.hstack([np.ones((9, 1)), x])[:, : 2 if skip else 1]
+    q = weight[:, None] / weight.sum()
+    near = free_part @ np.linalg.lstsq(np.sqrt(q) * free_part, np.sqrt(q) * targets)[0]
+    A = q * (targets - near) / (2.0 if loss == "cross_entropy" else 1.0)
+    largest = max(np.linalg.norm(np.maximum(sign * (x - kink), 0.0).T @ A) for kink in x[:, 0] for sign in (1, -1))
+    asked = {"loss": loss, "bias": "free", "skip": skip, "sample_weight": weight}
+    ends = lam_max(make_problem(x, targets, lam=1.0, free=True, **asked), 0.0)  # type: ignore[arg-type]
+    assert ends.lower == ends.upper == pytest.approx(largest, rel=1e-9)
+    assert covopt.solve(x, targets, lam=1.001 * largest, time_limit=5, **asked).widths == [0]
+    assert covopt.solve(x, targets, lam=0.99 * largest, time_limit=5, **asked).widths != [0]
+
+
+def test_no_upper_end_where_free_columns_depend_on_one_another() -> None:
+    x = np.repeat(np.random.default_rng(4).normal(size=(9, 1)), 2, axis=1)
+    ends = lam_max(make_problem(x, np.sin(3.0 * x[:, :1]), lam=1.0, bias="free", free=True, skip=True), 0.3)
+    assert ends.upper is None
+    assert ends.lower is not None
+    assert 0.0 < ends.lower < np.inf
+    along = covopt.path(x, np.sin(3.0 * x[:, :1]), points=3, ratio=0.1, bias="free", skip=True, time_limit=3)
+    assert max(along.lams) == pytest.approx(ends.lower)
+    assert along.largest_gap is None
+
+
+def test_lam_max_with_free_biases_is_an_interval_beyond_three_inputs() -> None:
+    rng = np.random.default_rng(3)
+    for skip in (False, True):
+        x, targets = rng.normal(size=(10, 4)), rng.normal(size=(10, 2))
+        ends = lam_max(make_problem(x, targets, lam=1.0, bias="free", free=True, skip=skip), 0.3)
+        assert ends.lower is not None
+        assert ends.upper is not None
+        assert ends.lower < ends.upper
+        asked = {"bias": "free", "skip": skip, "certify": "none", "time_limit": 2}
+        assert covopt.solve(x, targets, lam=1.001 * ends.upper, **asked).widths == [0]
+        assert covopt.solve(x, targets, lam=0.99 * ends.lower, **asked).widths != [0]
+
+
 def test_lam_max_of_a_known_case() -> None:
     # Known from an arrangement of arcs and a fine grid that agree to 1e-9.
     with np.load(CASE) as case:
@@ -162,6 +203,24 @@ def test_a_path_bounds_what_is_solved_between_its_points(found: covopt.Path) -> 
         assert lower <= solved.cost
         assert upper >= (solved.lower or 0.0)
         assert (upper - lower) / upper <= found.largest_gap
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_free_biases_along_a_path(skip: bool, tmp_path: Path) -> None:
+    asked = {"bias": "free", "skip": skip, "time_limit": 20}
+    along = covopt.path(X, Y + 2.0 * X, points=8, ratio=1e-2, interpolate=True, **asked)
+    assert along.largest_gap is not None
+    assert along.largest_gap < 0.03
+    for upper, lower in pairwise(along.lams):
+        lam = float(np.sqrt(upper * lower))
+        cold = covopt.solve(X, Y + 2.0 * X, lam=lam, **asked)
+        assert cold.lower is not None
+        low, high = along.bounds(lam)
+        assert low <= cold.cost * (1.0 + 1e-12)
+        assert high >= cold.lower * (1.0 - 1e-12)
+    along.save(tmp_path / "path")
+    assert covopt.verify(tmp_path / "path").passed
+    assert json.loads((tmp_path / "path" / "path.json").read_text())["skip"] is skip
 
 
 def test_three_layers_of_one_sample_follow_theirs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -299,3 +300,28 @@ def test_the_plot_is_an_axes() -> None:
     widths, costs = own.lines[0].get_data()
     assert list(zip(widths, costs, strict=True)) == found.curve
     pyplot.close("all")
+
+
+def test_free_biases_against_what_kinks_and_one_neuron_allow(tmp_path: Path) -> None:
+    """A saw of three kinks takes three neurons at least; of one neuron a fine grid knows the least cost."""
+    x = np.arange(9)[:, None] / 4.0 + 3.0
+    saw = np.abs(np.arange(9) % 4 - 2.0)[:, None]
+    found = covopt.plateau(x, saw, bias="free", time_limit=2)
+    assert found.exact.lower.width == 3
+    assert found.level == pytest.approx(covopt.solve(x, saw, bias="free", time_limit=10).cost, rel=1e-6)
+    assert found.exact.lower.width <= min(p.width for p in found.points if np.isfinite(p.cost)) <= 9
+    found.save(tmp_path / "run")
+    assert covopt.verify(tmp_path / "run").passed
+
+    y, lam = np.sin(2.0 * x), 1e-2
+    best = min(
+        float(((y - y.mean() - v * (s - s.mean())) ** 2).mean()) + 2.0 * lam * abs(v)
+        for kink in np.linspace(2.5, 5.5, 301)
+        for sign in (1.0, -1.0)
+        for s in [np.maximum(sign * (x - kink), 0.0)]
+        for v in np.linspace(-4.0, 4.0, 321)
+    )
+    narrow = covopt.plateau(x, y, lam=lam, bias="free", widths=[1], time_limit=2)
+    assert narrow.points[0].width == 1
+    assert narrow.points[0].cost == pytest.approx(best, rel=1e-3)
+    assert narrow.points[0].cost <= best * (1.0 + 1e-6)

@@ -22,8 +22,9 @@ from covopt.loop import Status
 from covopt.result import Result
 
 FIELDS = (
-    "cost fit norm residual lower gap certificate attainable status widths depth bias loss lam activation layers starts"
-    " method certify target data scale rows weighted targets shuffle test seconds timing seed version files"
+    "cost fit norm residual lower gap certificate attainable status widths depth bias skip loss lam activation layers"
+    " starts unique method certify target data scale rows weighted targets shuffle test seconds timing seed version"
+    " files"
 ).split()
 FILES = "certificate.npz figure.png history.csv network.npz network.pt origin.json problem.npz result.json".split()
 

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify.dual import dual_bound
+from covopt.certify.free import free_bound
 from covopt.model.problem import Problem
 
 # Mixtures of two networks, and values of lam between two dual points at which a mixture of them is evaluated.
@@ -65,9 +66,11 @@ def mixed_bounds(problem: Problem, points: list[Feasible]) -> Iterator[tuple[flo
 def _best(problem: Problem, p: Feasible, q: Feasible) -> float:
     """The best D over mixtures of p and q: it has one peak, D being concave on their cone."""
 
+    proved = free_bound if problem.free else dual_bound
+
     def bound(t: float) -> float:
         mixed = (1.0 - t) * p.Lambda + t * q.Lambda
-        return dual_bound(problem, mixed, ((1.0 - t) * p.maximum + t * q.maximum) * (1.0 + 2.0**-50)).lower
+        return proved(problem, mixed, ((1.0 - t) * p.maximum + t * q.maximum) * (1.0 + 2.0**-50)).lower
 
     return max(bound(0.0), bound(1.0), _peak(bound))
 

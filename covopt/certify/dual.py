@@ -152,7 +152,9 @@ def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
 def _parabola_rounding(problem: Problem, point: Tensor) -> float:
     """What rounding can add to `dual_value`: (n + 8) roundings of the sums of absolute terms."""
     products = 2.0 * problem.lam * float((point * problem.Y.double()).abs().sum())
-    squares = problem.lam**2 * float(problem.inverse_shares @ point.square().sum(dim=1))
+    squares = 0.0  # exact fits have none
+    if not problem.interpolates:
+        squares = problem.lam**2 * float(problem.inverse_shares @ point.square().sum(dim=1))
     bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
     terms = 2 * point.numel() + 16
     return terms * (ROUNDING * (products + squares + bias) + UNDERFLOW)

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from covopt.certify.certifiers import CONES, RELAXATION, oracle_of
 from covopt.certify.cones.branch import branch_and_bound
+from covopt.certify.free_lam_max import free_ends
 from covopt.certify.relaxation.bound import relaxed_maximum
 from covopt.certify.spectral import largest_singular_value
 from covopt.loop import Budget
@@ -71,6 +72,11 @@ def lam_max(problem: Problem, seconds: float, seed: int = 0) -> LamMax:
     """
     if problem.depth > 2:
         return LamMax(0.0, _deep_end(problem))
+    if problem.free:
+        low, high = free_ends(problem, seconds, seed)
+        if not math.isfinite(high):
+            return LamMax(low, None)
+        return LamMax(high if high - low <= EXACT * high else min(low, high), high)
     family = _Family(problem)
     if not bool(family.at(1.0).any()):
         return LamMax(0.0, 0.0)

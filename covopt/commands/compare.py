@@ -32,6 +32,7 @@ def compare_command(
     data: options.Data,
     test: options.Test = None,
     question: options.Question,
+    skip: options.Skip = False,
     solving: options.Solving,
     output: options.Output,
 ) -> None:
@@ -56,6 +57,7 @@ def compare_command(
                 width=width,
                 starts=starts,
                 **vars(question),
+                skip=skip,
                 **vars(solving),
                 callback=None if show is None else lambda _, line: show(line),
             )

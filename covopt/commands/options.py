@@ -53,6 +53,7 @@ Bias = Annotated[
     Any,
     _question(parser=_amount_of_bias, help="Amount of bias; 0: none; free: biases without a penalty.", metavar="BETA"),
 ]
+Skip = Annotated[bool, _question("--skip", help="A linear function of the inputs is free too; with --bias free.")]
 Lam = Annotated[
     float | None,
     _question(help="Strength of the penalty; default: none, which gives the representation cost.", metavar="LAM"),

@@ -15,7 +15,7 @@ from covopt.commands.common import (
     interruptible,
     print_summary,
 )
-from covopt.loop import Status
+from covopt.loop import Certificate, Status
 
 Width = Annotated[
     int | None,
@@ -54,6 +54,7 @@ def solve_command(
     data: options.Data,
     test: options.Test = None,
     question: options.Question,
+    skip: options.Skip = False,
     method: How = options.Method.CONE,
     solving: options.Solving,
     init: options.Init = None,
@@ -86,6 +87,7 @@ def solve_command(
                 dataset.Y,
                 sample_weight=dataset.weights,
                 **vars(question),
+                skip=skip,
                 **vars(solving),
                 method=method.value,
                 init=start,
@@ -99,6 +101,8 @@ def solve_command(
     if tested is not None:
         result.test = held_out.score(result, tested)
     result.timing = {"reading": reading, **result.timing}
+    if result.certificate is Certificate.EXACT and result.status is not Status.INTERRUPTED:
+        result.decided = result.unique
     deliver(
         lambda: print_summary(result.summary(), output.as_json),
         lambda: output.store(result, "The run", dataset),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -70,6 +70,10 @@ class Question(options.Question):
     depth: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]
         int | None, typer.Option(help="Layers of weights; default: those of the network, or 2.", metavar="L")
     ] = None
+    decay: Annotated[
+        Literal["all", "weights"],
+        typer.Option(help="What the penalty is on; weights: biases are free, as by --bias free."),
+    ] = "all"
     activation: Annotated[
         str, typer.Option(help="Activation of the network: relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")
     ] = "relu"

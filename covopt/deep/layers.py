@@ -115,7 +115,9 @@ def report(
     Z = preactivations(problem, weights)[layer - 1]
     Zs = with_bias(problem.activation(Z), problem.beta)
     total, relative = evaluate(problem, weights).total, None
-    if lower is not None and total > 0.0 and has_outputs(weights, layer):
+    if lower is not None and total > 0.0 and problem.free:  # of two layers, whose only block is the network
+        relative = (total - proofs.agreed(problem, weights, total, lower)) / total
+    elif lower is not None and total > 0.0 and has_outputs(weights, layer):
         block, parts = block_problem(problem, weights, layer), weights[layer - 1 : layer + 1]
         cost = evaluate(block, parts).total
         scale = problem.lam if layer < problem.depth - 1 else 1.0

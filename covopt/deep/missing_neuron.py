@@ -14,6 +14,7 @@ from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
 from covopt.model.stationarity import add_neuron, duals, inputs_of
 from covopt.model.weights import Weights, evaluate
+from covopt.oracles.breakpoints import strongest
 from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 
@@ -29,7 +30,7 @@ class MissingNeuron:
         layer: 1 ... L - 1.
         value: h_l(w) = |M_{l+1}^T sigma(Zs_{l-1} w)| at it; above 1 the loss falls at first order (always true for the
             last hidden layer only). A search found it: it is no bound.
-        direction: w, of unit length, bias coordinate last.
+        direction: w, of unit length, bias coordinate last; a free bias is not counted in its length.
         output: M_{l+1}^T s / |M_{l+1}^T s|.
         cost: of the network with the neuron, at the best of the sizes tried; that of the network itself where every
             size raises it.
@@ -87,6 +88,14 @@ def strongest_neuron(
     """
     M = duals(problem, weights, Lambda)[layer]
     Zs = inputs_of(problem, weights, layer)
+    if problem.free:
+        S, M = Zs[:, :-1], M - M.mean(dim=0)
+        met = strongest(S, problem.activation, M, weights[layer - 1], starts, seed, stop)
+        if met is None:
+            return None
+        w, b, value = met
+        output = torch.nn.functional.normalize(M.T @ problem.activation(S @ w + b), dim=0)
+        return Found(value, torch.cat([w, w.new_tensor([b])]), output)
     factor = thin(Zs)
     Q = factor.V.T[factor.kept > 0]
     if not M.shape[1] or not len(Q):  # no neurons above, or no inputs at all

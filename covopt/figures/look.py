@@ -80,9 +80,9 @@ class Look:
         return outputs(self.problem, self.weights, X)
 
     def shares(self, x: Float[Tensor, " k"]) -> Float[Tensor, "k n"]:
-        """What each neuron of the last hidden layer adds to the first output; with the bias they sum to it."""
+        """What each neuron of the last hidden layer adds to the first output; the rest is the bias, and a free skip."""
         Z = preactivations_at(self.problem, self.weights, x[:, None], self.problem.depth - 1)
-        return self.problem.activation(Z) * self.weights[-1][0, :-1]
+        return self.problem.activation(Z) * self.weights[-1][0, : Z.shape[1]]
 
 
 def look_at(

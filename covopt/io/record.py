@@ -133,7 +133,7 @@ def wrong_entry(summary: dict[str, Any]) -> str | None:
     """The first entry that is missing or is not of its kind; None where all are well."""
     wrong = [name for name, kinds in ENTRIES.items() if not _is(summary.get(name, ...), kinds)]
     wrong += [name for name, kinds in LATER.items() if not _is(summary.get(name), kinds)]
-    wrong += [] if isinstance(summary.get("weighted"), bool | NoneType) else ["weighted"]
+    wrong += [name for name in ("weighted", "skip") if not isinstance(summary.get(name), bool | NoneType)]
     if wrong:
         return wrong[0]
     for name, words in (("status", STATUSES), ("certificate", CERTIFICATES)):
@@ -146,6 +146,8 @@ def wrong_entry(summary: dict[str, Any]) -> str | None:
             return name
     if not _is_test(summary.get("test")):
         return "test"
+    if not _is_verdict(summary.get("unique")):
+        return "unique"
     if not all(_is(seconds, (int, float)) for seconds in (summary.get("timing") or {}).values()):
         return "timing"
     return None if all(_is_layer(layer) for layer in summary["layers"]) else "layers"
@@ -157,6 +159,15 @@ def _is(value: object, kinds: tuple[type, ...]) -> bool:
 
 def _is_test(test: Mapping[str, object] | None) -> bool:
     return test is None or (test.keys() == TEST.keys() and all(_is(test[name], kinds) for name, kinds in TEST.items()))
+
+
+def _is_verdict(told: Mapping[str, Any] | None) -> bool:
+    if told is None:
+        return True
+    if told.keys() != VERDICT.keys() or not all(_is(told[name], kinds) for name, kinds in VERDICT.items()):
+        return False
+    pairs = [told[name] for name in ("fewest", "most") if told[name] is not None]
+    return told["verdict"] in VERDICTS and all(len(p) == 2 and all(_is(n, (int,)) for n in p) for p in pairs)
 
 
 def _is_layer(layer: object) -> bool:
@@ -188,13 +199,21 @@ ENTRIES: dict[str, tuple[type, ...]] = {
 """The kind of each entry of `result.json` that covopt reads again."""
 LATER: dict[str, tuple[type, ...]] = {
     **{"target": _NUMBER, "targets": _TEXT, "shuffle": (int, NoneType)},
-    **dict.fromkeys(("timing", "test"), (dict, NoneType)),
+    **dict.fromkeys(("timing", "test", "unique"), (dict, NoneType)),
 }
 """The same of entries that earlier versions did not write."""
 TEST: dict[str, tuple[type, ...]] = {
     "data": (str,),
     "rows": (int,),
     **dict.fromkeys(("loss", "accuracy", "r2"), _NUMBER),
+}
+VERDICTS = ("unique", "not unique", "undecided")
+"""What can be said of the set of all optima."""
+VERDICT: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("verdict", "reason"), (str,)),
+    **dict.fromkeys(("candidates", "dimension"), (int, NoneType)),
+    **dict.fromkeys(("fewest", "most"), (list, NoneType)),
+    "independence": _NUMBER,
 }
 LAYER: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("layer", "width", "rank_K", "rank_Ks", "mergeable"), (int,)),
@@ -214,7 +233,8 @@ def headline(summary: Mapping[str, object]) -> str:
     data = printable(f"{s['data'] or 'data'}, {rows}{drawn}{weighted}{targets}{scale}")
     question = "representation cost" if s["loss"] == "interpolate" else f"{s['loss']}, lam {_short(s['lam'])}"
     bias = s["bias"] if isinstance(s["bias"], str) else _short(s["bias"])
-    return f"{data}: {question}, depth {s['depth']}, bias {bias}, {s['activation']}"
+    skip = ", a free skip" if s.get("skip") else ""
+    return f"{data}: {question}, depth {s['depth']}, bias {bias}{skip}, {s['activation']}"
 
 
 def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:

@@ -21,7 +21,7 @@ COPOSITIVE = {
     "non-negative": "none of its entries is negative",
     "positive definite": "it is positive definite",
     "signs": "C ≥ D (J − 2T) D entry by entry, with D ≥ 0 diagonal, J all ones, and T a graph without triangles",
-    "enumeration": "exact arithmetic on every principal submatrix",
+    "enumeration": "exact arithmetic on every support that a violation could have",
 }
 """What proves that a witness is copositive."""
 CHECKED = {
@@ -31,6 +31,10 @@ CHECKED = {
     UNDECIDED: "repeats the stored proof of the lower end",
 }
 ROUNDING = "These are computations in float64 with their rounding estimated and charged, not interval arithmetic."
+BOUNDED = (
+    "⟨A, C⟩ is computed in float64 with a bound on its rounding; that C is copositive is proved in whole numbers, or"
+    " with more to spare than rounding can take."
+)
 
 
 def pairs(s: Summary) -> Pairs:
@@ -99,6 +103,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
     if found.witness is not None:
         drawn.append(pictures.matrix(found.witness.C, "C", "The witness C: copositive, ⟨A, C⟩ < 0.", "column", "row"))
     holds = "A itself" if s["exact"] else "BᵀB"
+    rounding = BOUNDED if s["verdict"] == NOT else ROUNDING
     ends = [["at least", s["lower"], s["lower_reason"], "A itself"]] if s["lower"] is not None else []
     ends += [["at most", s["upper"], s["upper_reason"], holds]] if s["upper"] is not None else []
     told = [[label, value] for label, value in matrices.facts(A)]
@@ -129,7 +134,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
             ("tolerance", f"{s['tolerance']:g}"),
             ("seed", str(s["seed"])),
         ],
-        proof=[_proof(s), f"With nothing but the stored matrix the check {CHECKED[s['verdict']]}. {ROUNDING}"],
+        proof=[_proof(s), f"With nothing but the stored matrix the check {CHECKED[s['verdict']]}. {rounding}"],
         check=parts.check(name),
         sections=sections,
         command=origin.quoted,

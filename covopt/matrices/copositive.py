@@ -1,19 +1,18 @@
 """Witnesses that a matrix is not completely positive: C copositive (x^T C x >= 0 for x >= 0) with <A, C> < 0.
 
-What proves that C is copositive (`copositivity`):
+What proves that C is copositive (`why_copositive`):
 * no entry is negative, or C is positive definite;
 * **signs**: C >= D (J - 2 T) D entry by entry, D = diag(d) >= 0, J all ones and T the adjacency matrix of a graph
   without triangles. On the simplex y^T T y <= 1/2 for such a graph (Motzkin, Straus 1965), so that y^T (J - 2 T) y
   is not negative for y >= 0. The Horn matrix is J - 2 T of the five-cycle (Haynsworth, Hoffman 1969);
-* **enumeration**: exact arithmetic on every principal submatrix (`rational.strictly_copositive`), order at most 10.
+* **enumeration**: exact arithmetic on all supports that a violation could have (`supports`), order at most 25.
 
 How they are searched for: a negative entry, a negative eigenvalue, signs by turns of d and T, and at last cutting
-planes: min <A, C> over |C_ij| <= 1 and x^T C x >= 0 for the x found so far, new x from the critical points on faces.
+planes (`cutting_planes`).
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import time
@@ -22,11 +21,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.optimize import Bounds, LinearConstraint, milp
 
 from covopt.loop import leavable, past
-from covopt.matrices import rational
+from covopt.matrices import rational, supports
+from covopt.matrices.cutting_planes import by_cutting_planes
 from covopt.matrices.graphs import is_triangle_free, support_graph
+from covopt.matrices.supports import Copositive
 
 Matrix = Float[np.ndarray, "n n"]
 Vector = Float[np.ndarray, " n"]
@@ -34,6 +35,8 @@ Vector = Float[np.ndarray, " n"]
 EPS = float(np.finfo(np.float64).eps)
 SLACK = 1e-9
 """What the negative entries of a witness by signs have to spare, relative."""
+ENUMERATED, NODES = 25, 100_000
+"""Largest order, and largest number of nodes, of a proof by enumeration: 10 to 30 seconds."""
 SIGNED = 14
 """Largest order for which witnesses by signs are searched, their graphs being chosen by an integer programme."""
 
@@ -58,38 +61,37 @@ class Witness:
         return again is not None
 
 
-def copositivity(C: Matrix) -> str | None:
-    """What proves that C is copositive; None where nothing here does, as for one that is not symmetric."""
+def why_copositive(C: Matrix, deadline: float = math.inf) -> str | None:
+    """What proves that C is copositive; None where nothing here does in time, as for one that is not symmetric."""
     if not (C == C.T).all():
         return None
     if (C >= 0.0).all():
         return "non-negative"
     kept = np.flatnonzero(np.abs(C).max(axis=0))
     C = C[np.ix_(kept, kept)]
-    if not (np.diag(C) > 0.0).all():
+    if not (np.diag(C) >= 0.0).all():
         return None
-    powers = np.exp2(np.round(np.log2(np.diag(C)) / 2.0))
-    whole, C = C, C / np.outer(powers, powers)
-    if not (C * np.outer(powers, powers) == whole).all():
-        return None  # digits are lost among numbers as far apart as these
-    values = np.linalg.eigvalsh(C)
-    if values[0] > 16 * len(C) * EPS * values[-1]:
+    if rational.is_definite(C):
         return "positive definite"
     if _holds_by_signs(C):
         return "signs"
-    if len(C) <= rational.ENUMERATED and rational.strictly_copositive(C):
+    if len(C) <= ENUMERATED and supports.decide(C, deadline, NODES).verdict is Copositive.YES:
         return "enumeration"
     return None
 
 
 def _holds_by_signs(C: Matrix) -> bool:
+    powers = np.exp2(rational.halves(C))
+    whole, C = C, C / np.outer(powers, powers)
+    if not (C * np.outer(powers, powers) == whole).all():
+        return False  # digits are lost among numbers as far apart as these
     d = np.sqrt(np.diag(C)) * (1.0 - SLACK)
     ceiling = np.outer(d, d)
     below = np.minimum(C - ceiling, 0.0)
     return bool((C + ceiling >= 0.0).all()) and is_triangle_free(support_graph(below))
 
 
-def witness(A: Matrix, C: Matrix, tolerance: float = 0.0) -> Witness | None:
+def witness(A: Matrix, C: Matrix, tolerance: float = 0.0, deadline: float = math.inf) -> Witness | None:
     """C as a witness against A, if <A, C> < -tolerance |A| |C| beyond rounding and C is proved to be copositive.
 
     No completely positive matrix then lies within tolerance |A| of A.
@@ -99,7 +101,7 @@ def witness(A: Matrix, C: Matrix, tolerance: float = 0.0) -> Witness | None:
         return None
     if not inner < -max(tolerance * float(np.linalg.norm(A) * np.linalg.norm(C)), A.size * EPS * total):
         return None
-    proof = copositivity(C)
+    proof = why_copositive(C, deadline)
     return None if proof is None else Witness(C, proof, inner / total)
 
 
@@ -138,10 +140,10 @@ def find(A: Matrix, tolerance: float, seed: int, deadline: float) -> Witness | N
     candidates: list[Iterator[Matrix]] = []
     if len(A) <= SIGNED:
         candidates.append(_by_signs(unit, np.random.default_rng(seed), deadline))
-    if len(A) <= rational.ENUMERATED:
-        candidates.append(_by_cutting_planes(unit, deadline))
+    if len(A) <= ENUMERATED:
+        candidates.append(by_cutting_planes(unit, seed, deadline))
     for C in itertools.chain(*candidates):
-        found = witness(A, C * back, tolerance)
+        found = witness(A, C * back, tolerance, deadline)
         if found is not None:
             return found
     return None
@@ -196,52 +198,3 @@ def _least_non_negative(M: Matrix) -> Vector:
     d = np.zeros(len(M))
     d[support] = vector
     return d
-
-
-def _by_cutting_planes(A: Matrix, deadline: float, rounds: int = 300, cuts: int = 40) -> Iterator[Matrix]:
-    """C + delta J, delta = -min x^T C x over the simplex, for the C of each master problem, where it separates A."""
-    n = len(A)
-    rows, columns = np.triu_indices(n)
-    twice = np.where(rows == columns, 1.0, 2.0)
-    pairs = np.eye(n)[:, None] + np.eye(n)[None]
-    points = np.unique(pairs.reshape(-1, n), axis=0)
-    for _ in range(rounds):
-        if past(deadline):
-            return
-        quadratic = points[:, rows] * points[:, columns] * twice
-        quadratic /= np.linalg.norm(quadratic, axis=1, keepdims=True)
-        limit = {"time_limit": max(1e-3, deadline - time.perf_counter())}
-        zeros = np.zeros(len(points))
-        question = {"A_ub": -quadratic, "b_ub": zeros, "bounds": (-1.0, 1.0), "options": limit}
-        master = leavable(functools.partial(linprog, A[rows, columns] * twice, **question), deadline)
-        if master is None or master.x is None or master.fun > -1e-9:
-            return
-        C = np.zeros((n, n))
-        C[rows, columns] = C[columns, rows] = master.x
-        values, found = _critical_points(C)
-        delta = max(0.0, -float(values.min(initial=0.0)))
-        if (A * (C + delta)).sum() < 0.0:
-            # Rounding up to few digits keeps exact arithmetic short.
-            digits = 2.0**-30
-            yield np.ceil((C + 1.01 * delta) / digits + 4.0) * digits
-        order = np.argsort(values)[:cuts]
-        if not len(order) or values[order[0]] > -1e-12:
-            return
-        points = np.concatenate([points, found[order]])
-
-
-def _critical_points(C: Matrix) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, "m n"]]:
-    """Negative values of x^T C x at its critical points inside faces of the simplex, and the points."""
-    n = len(C)
-    values, points = [], []
-    for size in range(1, n + 1):
-        S = np.array(list(itertools.combinations(range(n), size)))
-        blocks = C[S[:, :, None], S[:, None, :]] + 1e-13 * np.eye(size)
-        y = np.linalg.solve(blocks, np.ones((len(S), size, 1)))[..., 0]
-        total = y.sum(axis=1)
-        chosen = (y < 0.0).all(axis=1)
-        x = np.zeros((int(chosen.sum()), n))
-        np.put_along_axis(x, S[chosen], y[chosen] / total[chosen, None], axis=1)
-        values.append(1.0 / total[chosen])
-        points.append(x)
-    return np.concatenate(values), np.concatenate(points)

@@ -176,21 +176,17 @@ def certain_rank(A: Matrix, distance: float) -> int:
 
 
 def comparison_is_definite(A: Matrix) -> bool:
-    """Whether the comparison matrix is positive definite, by a margin above rounding."""
-    return triangle_free.perron(A)[0] > 16 * len(A) * EPS * float(np.linalg.norm(A))
-
-
-def is_definite(A: Matrix) -> bool:
-    """Whether A is positive definite, by a margin above rounding."""
-    values = np.linalg.eigvalsh(A)
-    return bool(values[0] > 16 * len(A) * EPS * values[-1])
+    """Whether the comparison matrix is proved to be positive definite."""
+    return rational.is_definite(triangle_free.comparison_matrix(A))
 
 
 def by_order(A: Matrix) -> End | None:
     """Order at most 4: non-negative and positive semi-definite is enough (Maxfield, Minc 1962), if that is proved."""
     n = len(A)
-    definite = is_definite(A)
-    if n > 4 or not (definite or (rational.is_exact_data(A) and rational.elimination(A) is not None)):
+    if n > 4:
+        return None
+    definite = rational.is_definite(A)
+    if not (definite or (rational.is_exact_data(A) and rational.elimination(A) is not None)):
         return None
     ranked = n if definite else most_rank(A)
     if n <= 3 or ranked <= 2:

@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from covopt.lazy import lazy
 from covopt.loop import leavable
-from covopt.matrices.copositive import copositivity
+from covopt.matrices.copositive import why_copositive
 from covopt.matrices.factorization import EPS
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class SeparatingPair:
             return False
         H = _left(self.C1, self.C2, self.lam, slope)
         values = np.linalg.eigvalsh(H - self.P)
-        return bool(values[0] > 16 * len(H) * EPS * max(values[-1], -values[0])) or copositivity(H) is not None
+        return bool(values[0] > 16 * len(H) * EPS * max(values[-1], -values[0])) or why_copositive(H) is not None
 
 
 def _left(C1: Matrix, C2: Matrix, lam: Float[np.ndarray, " N"], slope: float) -> Float[np.ndarray, "two_N two_N"]:

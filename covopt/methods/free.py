@@ -19,23 +19,36 @@ from covopt.attempt import Attempt, SolveOptions
 from covopt.certify import free
 from covopt.certify.dual import Proof
 from covopt.errors import ProblemError
-from covopt.loop import Budget, run
+from covopt.loop import Budget, Outcome, Status, run
 from covopt.methods.penalised import METHODS
+from covopt.model.affine import Affine
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, gradient, preactivations
-from covopt.shallow.free import FreeSolver
+from covopt.shallow.free import FreeSolver, State
+from covopt.training.homotopy import EXPLORING, REFINING, descend
 from covopt.training.lbfgs import DescentOptions, lbfgs
+from covopt.training.trainer import initial
 
 FIRST_SHARE, PROOF_SHARE = 0.4, 0.2
 """Parts of the time limit: of the question with penalised biases, which comes first; of the proof."""
+LAST = 0.1
+"""No further turn of rounds and proof with less than this part of the time."""
 CHECKED = 0.4
 """The part of that time for the tree of a proof: as much goes into checking it."""
+SEARCHED, DRAWN = 0.25, 0.85
+"""Of three layers and more: the part for the question with penalised biases, and that until which draws descend."""
+DRAWS, REFINED, POLISHED, WIDTH, SMALL = 16, 5, 2, 40, 0.3
+"""Draws, how many are refined and polished, their width and their scale: larger ones end higher by 5 to 40 %."""
+MOST_ACTIVATIONS = 20_000_000
+"""Of the draws together."""
 SLOW = 1e-7
 """A descent ends when ten steps gain less than this, relative."""
 
 
 def solve_free(problem: Problem, options: SolveOptions) -> Attempt:
     """The method of `options`, with free biases.
+
+    A free linear skip is fitted first, and the descents move it with the rest.
 
     Raises:
         ProblemError: the method is `hidden`, whose loss is one of representations with penalised biases.
@@ -44,23 +57,60 @@ def solve_free(problem: Problem, options: SolveOptions) -> Attempt:
         raise ProblemError("The method hidden penalises biases; with free biases use the method cone or train.")
     if problem.depth == 2 and options.method == "cone":
         return _rounds(problem, options)
-    both = options.method == "cone" and not problem.interpolates
-    share = 1.0 - FIRST_SHARE
-    first = _penalised(problem, options, share / 2.0 if both else share)
+    mean = problem.X.mean(dim=0)
+    seen = replace(problem, X=problem.X - mean)
+    init = None if options.init is None else _moved(problem, options.init, mean)
+    first, found = _descents(seen, replace(options, init=init))
+    found = [_moved(problem, weights, -mean) for weights in found]
+    costs = [evaluate(problem, weights).total for weights in found]
+    weights = found[costs.index(min(costs))]
+    history = [line for line in first.history if line.cost >= min(costs)]
+    # What was proved optimal was the other question's answer.
+    status = Status.CONVERGED if first.status is Status.OPTIMAL else first.status
+    proof = _network_proof(problem, weights, options)
+    return replace(first, status=status, weights=weights, history=history, proof=proof, starts=costs)
+
+
+def _descents(problem: Problem, options: SolveOptions) -> tuple[Attempt, list[list[Tensor]]]:
+    """The answer with penalised biases, and where it and other starts descend to; inputs are centred."""
+    searching = options.method == "cone" and not problem.interpolates
+    first = _penalised(problem, options, SEARCHED if searching else 1.0 - FIRST_SHARE)
     starts = [first.weights]
-    if both:  # in a short time better than the search as often as not
+    if searching and not problem.skip:  # its descents are of batches, which know no skip
+        starts = _with_draws(problem, starts, options)
+    elif searching:  # in a short time better than the search as often as not
         training = replace(options, method="train", starts=None, max_width=None, tol=None)
-        starts.append(_penalised(problem, training, share).weights)
+        starts.append(_penalised(problem, training, SEARCHED).weights)
     found = []
     for left, weights in zip(range(len(starts), 0, -1), starts, strict=True):
         limit = options.budget.seconds() + options.budget.remaining() / left
         found.append(_descended(problem, weights, replace(options.budget, time_limit=limit)))
-    costs = [evaluate(problem, weights).total for weights in found]
-    weights = found[costs.index(min(costs))]
-    history = [line for line in first.history if line.cost >= min(costs)]
-    return replace(
-        first, weights=weights, history=history, proof=_network_proof(problem, weights, options), starts=costs
-    )
+    return first, found
+
+
+def _with_draws(problem: Problem, starts: list[list[Tensor]], options: SolveOptions) -> list[list[Tensor]]:
+    """The best of these networks and of draws, through rounded kinks down, with no penalty on biases."""
+    end = replace(options.budget, time_limit=DRAWN * options.budget.time_limit)
+    width = min(WIDTH, options.max_width or WIDTH)
+    widths = [width] * (problem.depth - 1)
+    count = max(1, min(DRAWS, MOST_ACTIVATIONS // (problem.samples * sum(widths))))
+    draws = [initial(problem, widths, (options.seed + k) % 2**63, SMALL) for k in range(count)]
+    stop = replace(end, time_limit=0.5 * (end.seconds() + end.time_limit)).pace()
+    with options.budget.phase("descent"):
+        draws = sorted(descend(problem, draws, EXPLORING, stop), key=lambda each: evaluate(problem, each).total)
+        refined = descend(problem, [*starts, *draws[:REFINED]], REFINING, end.pace())
+    return sorted(refined, key=lambda each: evaluate(problem, each).total)[:POLISHED]
+
+
+def _moved(problem: Problem, weights: Weights, by: Float[Tensor, " n0"]) -> list[Tensor]:
+    """The network for inputs less `by`."""
+    found = [torch.cat([weights[0][:, :-1], weights[0][:, -1:] + (weights[0][:, :-1] @ by)[:, None]], dim=1)]
+    found += weights[1:]
+    if problem.skip:
+        last, inputs = found[-1], len(by)
+        S = last[:, -1 - inputs : -1]
+        found[-1] = torch.cat([last[:, :-1], last[:, -1:] + (S @ by)[:, None]], dim=1)
+    return found
 
 
 def _rounds(problem: Problem, options: SolveOptions) -> Attempt:
@@ -75,15 +125,41 @@ def _rounds(problem: Problem, options: SolveOptions) -> Attempt:
     within = replace(budget, time_limit=(1.0 - PROOF_SHARE) * budget.time_limit) if proves else budget
     outcome = run(solver, within, options.callback)
     state, proof = outcome.state, None
-    if options.certify != "none":
-        seconds = CHECKED * max(0.0, budget.remaining()) * float(options.certify != "fast")
-        with budget.phase("proof"):
-            found = state.proof or free.prove(problem, solver.dual(state), seconds, options.gap)
-        proof = found if found.lower > 0.0 else None
+    if options.certify != "none" and state.proof is not None:
+        proof = state.proof
+    elif options.certify != "none":
+        outcome, proof = _in_turns(problem, solver, outcome, options)
+        state = outcome.state
     weights, cost = state.weights, state.cost
     if not math.isfinite(cost) and problem.interpolates:
         weights, cost = _fitted(problem, options, weights)
     return Attempt(weights, outcome.status, outcome.history, proof, [cost])
+
+
+def _in_turns(
+    problem: Problem, solver: FreeSolver, outcome: Outcome[State], options: SolveOptions
+) -> tuple[Outcome[State], Proof | None]:
+    """Proof and rounds in turns: what branch and bound meets above the dual point, the search had missed."""
+    budget, best = options.budget, None
+    repeatable = options.tol is not None or budget.max_iterations < Budget(1.0).max_iterations
+    while True:
+        state = outcome.state
+        seconds = CHECKED * max(0.0, budget.remaining()) * float(options.certify != "fast")
+        with budget.phase("proof"):
+            proof, met = free.prove_and_meet(problem, solver.dual(state), seconds, options.gap)
+        best = proof if best is None or proof.lower > best.lower else best
+        closed = state.cost - best.lower <= options.gap * state.cost
+        if closed or met is None or repeatable or not bool((met[2] > 1.0 + 0.25 * options.gap).any()):
+            break
+        if (
+            outcome.status in (Status.INTERRUPTED, Status.ITERATION_LIMIT)
+            or budget.remaining() < LAST * budget.time_limit
+        ):
+            break
+        known = replace(outcome, state=solver.met(state, *met))
+        within = replace(budget, time_limit=budget.seconds() + 0.5 * budget.remaining())
+        outcome = run(solver, within, options.callback, known)
+    return outcome, best if best.lower > 0.0 else None
 
 
 def _fitted(problem: Problem, options: SolveOptions, weights: list[Tensor]) -> tuple[list[Tensor], float]:
@@ -97,15 +173,22 @@ def _penalised(problem: Problem, options: SolveOptions, share: float) -> Attempt
     """The answer with an amount of bias of the samples' size, as a network with free biases."""
     mean = problem.X.mean(dim=0)
     beta = float((problem.X - mean).norm(dim=1).max()) or 1.0
-    inner = replace(problem, X=problem.X - mean, beta=beta, free=False)
-    init = None if options.init is None else [_shifted(W, 1.0 / beta) for W in options.init]
+    size = float((problem.X - mean).abs().max()) or 1.0
+    affine = Affine((problem.X - mean) / size, problem.weight, True) if problem.skip else None
+    Y = problem.Y if affine is None else affine.rest(problem.Y)
+    inner = replace(problem, X=problem.X - mean, Y=Y, beta=beta, free=False, skip=False)
+    given = None if options.init is None else problem.without_skip(options.init)
+    init = None if given is None else [_shifted(W, 1.0 / beta) for W in given]
     if init is not None:
-        init[0] = torch.cat([init[0][:, :-1], init[0][:, -1:] + (init[0][:, :-1] @ mean)[:, None] / beta], dim=1)
+        init = _moved(inner, init, mean / beta)
     budget = replace(options.budget, time_limit=share * options.budget.time_limit)
     found = METHODS[options.method](inner, replace(options, budget=budget, certify="none", init=init))
     weights = [_shifted(W, beta) for W in found.weights]
-    first = weights[0]
-    weights[0] = torch.cat([first[:, :-1], first[:, -1:] - (first[:, :-1] @ mean)[:, None]], dim=1)
+    weights = _moved(inner, weights, -mean)
+    if affine is not None:
+        both, last = affine.coefficients(problem.Y), weights[-1]
+        S = both[:-1].T / size
+        weights[-1] = torch.cat([last[:, :-1], S, last[:, -1:] + (both[-1] - S @ mean)[:, None]], dim=1)
     return replace(found, weights=weights, proof=None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -54,6 +55,8 @@ class Problem:
         weight: of the samples, positive and of mean 1 (N,); None where all are equal, and for `interpolate`, which
             they do not change.
         free: whether biases are free of the penalty, which is then sum_l |A_l|_F^2, W_l = [A_l, b_l]; beta is 1.
+        skip: with free biases, whether a linear function of the inputs is free too: W_L = [A_L, S, b_L] acts on
+            Zs_{L-1} = [sigma(Z_{L-1}), X, 1].
     """
 
     X: Float[Tensor, "N n0"]
@@ -67,6 +70,7 @@ class Problem:
     taper: float = 1.0
     weight: Weight = None
     free: bool = False
+    skip: bool = False
 
     @property
     def samples(self) -> int:
@@ -131,17 +135,38 @@ class Problem:
         """The amount of bias as a user states it."""
         return FREE if self.free else self.beta
 
-    def decayed(self, W: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
-        """The part of a layer's weights that the penalty is on."""
-        return W[:, :-1] if self.free else W
+    def decayed(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Float[Tensor, "_ _"]]:
+        """The part of each layer's weights that the penalty is on, views."""
+        if not self.free:
+            return list(weights)
+        skipped = self.X.shape[1] if self.skip else 0
+        return [*(W[:, :-1] for W in weights[:-1]), weights[-1][:, : weights[-1].shape[1] - 1 - skipped]]
+
+    def penalised(self, W: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """A hidden layer's weights, or the last one's without a skip, with 0 where they are free of the penalty."""
+        return torch.cat([W[:, :-1], torch.zeros_like(W[:, -1:])], dim=1) if self.free else W
+
+    def without_skip(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Float[Tensor, "_ _"]]:
+        """W_1 ... W_L without the columns of a free linear skip."""
+        if not self.skip:
+            return list(weights)
+        return [*weights[:-1], torch.cat([self.decayed(weights)[-1], weights[-1][:, -1:]], dim=1)]
 
     def bias(self, layer: int) -> float:
         """The entries of the bias column of Zs_l, l = `layer` = 0 ... L - 1."""
         return self.beta * self.taper**layer
 
-    def appended(self, Z: Float[Tensor, "N n"], layer: int) -> Float[Tensor, "N n+1"]:
-        """Zs_l = [sigma(Z_l), bias column] of hidden layer l = `layer` = 1 ... L - 1."""
-        return with_bias(self.activation(Z), self.bias(layer))
+    def appended(self, Z: Float[Tensor, "N n"], layer: int, X: Tensor | None = None) -> Float[Tensor, "N d"]:
+        """Zs_l = [sigma(Z_l), bias column] of hidden layer l = `layer` = 1 ... L - 1; with a skip X too in the last.
+
+        Args:
+            Z: Z_l (N, n_l); layer: l.
+            X: the inputs (N, n_0) that they are of; None for those of the problem.
+        """
+        values = self.activation(Z)
+        if self.skip and layer == self.depth - 1:
+            values = torch.cat([values, self.X if X is None else X], dim=1)
+        return with_bias(values, self.bias(layer))
 
     @cached_property
     def Xt(self) -> Float[Tensor, "N d"]:
@@ -192,6 +217,7 @@ def make_problem(
     device: str | torch.device | None = None,
     sample_weight: object = None,
     free: bool = False,
+    skip: bool = False,
 ) -> Problem:
     """Check the data and the options, and make a `Problem` of them.
 
@@ -208,6 +234,7 @@ def make_problem(
         sample_weight: s_i >= 0 (N,), of any scale: the losses are sum_i s_i c(F_i, Y_i) / sum_i s_i. Rows of weight 0
             are left out, here and now; None: all are equal.
         free: whether the caller can answer questions with free biases.
+        skip: whether a linear function of the inputs is free too; for mse and exact fits, with free biases.
 
     Raises:
         ProblemError: one sentence for each thing that is wrong.
@@ -228,6 +255,7 @@ def make_problem(
         targets = targets / targets.sum(dim=1, keepdim=True)
     if chosen.name == Logistic.name:
         targets = _signs(targets)
+    _check_skip(skip, bias, chosen)
     return Problem(
         X=inputs,
         Y=targets,
@@ -239,6 +267,7 @@ def make_problem(
         fits=FITS if depth == 2 else FITS_DEEP,
         weight=None if weight is None or chosen.name == "interpolate" else _of_mean_one(weight),
         free=isinstance(bias, str) and bias == FREE,
+        skip=bool(skip),
     )
 
 
@@ -400,7 +429,14 @@ def check_penalised(bias: object) -> None:
         ProblemError: they are free.
     """
     if isinstance(bias, str) and bias == FREE:
-        raise ProblemError("Free biases are for solve and compare so far; give the amount of bias as a number.")
+        raise ProblemError("Free biases are not for this question so far; give the amount of bias as a number.")
+
+
+def _check_skip(skip: object, bias: object, loss: Loss) -> None:
+    if skip and not (isinstance(bias, str) and bias == FREE):
+        raise ProblemError("A free linear skip comes with free biases; set the bias to 'free', or leave the skip out.")
+    if skip and loss.name not in ("mse", "interpolate"):
+        raise ProblemError(f"A free linear skip is for mse and exact fits, not for the loss {loss.name}; leave it out.")
 
 
 def _amount_of_bias(bias: object) -> float:

@@ -29,11 +29,11 @@ def multiplier(problem: Problem, weights: Weights) -> Float[Tensor, "N nL"] | No
     if not problem.interpolates:
         return duals(problem, weights)[-1]
     factor = thin(inputs_of(problem, weights, problem.depth))
-    return factor.solve_transposed(weights[-1].T) if int(factor.rank) == problem.samples else None
+    return factor.solve_transposed(problem.penalised(weights[-1]).T) if int(factor.rank) == problem.samples else None
 
 
 def residuals(problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"]) -> list[float]:
-    """|W_l - M_l^T Zs_{l-1}|_F / |W_l|_F for l = 1 ... L, with the best slopes at kinks.
+    """|W_l - M_l^T Zs_{l-1}|_F / |W_l|_F for l = 1 ... L, with the best slopes at kinks; free biases count as 0 in W_l.
 
     Args:
         problem: the question.
@@ -47,7 +47,8 @@ def residuals(problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"])
         W, Zs = weights[layer - 1], inputs[layer - 1]
         if layer < problem.depth:
             M = _with_slopes(problem, W, Zs, Z[layer - 1], M @ weights[layer][:, :-1])
-        size, off = float(W.norm()), float((W - M.T @ Zs).norm())
+        pulled = problem.penalised(W)
+        size, off = float(pulled.norm()), float((pulled - M.T @ Zs).norm())
         found.append(off / size if size > 0.0 else off)
     return found[::-1]
 
@@ -61,7 +62,7 @@ def _with_slopes(problem: Problem, W: Tensor, Zs: Tensor, Z: Tensor, above: Tens
     for k in kinks.any(dim=0).nonzero()[:, 0].tolist():
         on = kinks[:, k]
         columns, free = Zs[on].T * above[on, k], M[:, k].masked_fill(on, 0.0)
-        target = W[k] - Zs.T @ free
+        target = problem.penalised(W[k : k + 1])[0] - Zs.T @ free
         best = lsq_linear(columns.cpu().numpy(), target.cpu().numpy(), bounds=(problem.activation.slope, 1.0))
         M[on, k] = torch.as_tensor(best.x, dtype=M.dtype, device=M.device) * above[on, k]
     return M

@@ -1,6 +1,7 @@
 """The first face of the loss: weights.  L(W) = C(Z_L) + lam sum_l |W_l|_F^2 (MATH.md section 1).
 
-W_l has shape (n_l, n_{l-1} + 1), its last column multiplies the bias column beta 1, and Z_l = Zs_{l-1} W_l^T.
+W_l has shape (n_l, n_{l-1} + 1), its last column multiplies the bias column beta 1, and Z_l = Zs_{l-1} W_l^T. With a
+free linear skip W_L has n_0 more columns before the last, which multiply the inputs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Cost:
 
     Attributes:
         fit: C(F).
-        norm: |W|^2 = sum_l |W_l|_F^2; with free biases without their columns.
+        norm: |W|^2 = sum_l |W_l|_F^2; without the columns that are free of the penalty.
         total: C + lam |W|^2 (|W|^2 alone for `interpolate`).
         residual: max |F - Y|.
     """
@@ -47,10 +48,11 @@ def check_weights(problem: Problem, weights: Weights) -> None:
         )
     width = problem.X.shape[1]
     for layer, W in enumerate(weights, start=1):
-        if W.ndim != 2 or W.shape[1] != width + 1:
+        skipped = problem.X.shape[1] if problem.skip and layer == problem.depth else 0
+        if W.ndim != 2 or W.shape[1] != width + skipped + 1:
             raise ProblemError(
-                f"W{layer} has shape {tuple(W.shape)}, but it must have {width + 1} columns: {counted(width, 'input')}"
-                " and the bias."
+                f"W{layer} has shape {tuple(W.shape)}, but it must have {width + skipped + 1} columns:"
+                f" {counted(width, 'input')}{f', the skip of {skipped}' if skipped else ''} and the bias."
             )
         width = W.shape[0]
     if width != problem.Y.shape[1]:
@@ -90,7 +92,8 @@ def pulled_back(
     """[M_1, ..., M_L] of M_L: M_l = sigma'(Z_l) * [M_{l+1} W_{l+1} without its bias column], shapes (N, n_l)."""
     layers = [M]
     for layer in range(problem.depth - 1, 0, -1):
-        layers.append((layers[-1] @ weights[layer][:, :-1]) * problem.activation.derivative(Z[layer - 1]))
+        into = weights[layer][:, : Z[layer - 1].shape[1]]
+        layers.append((layers[-1] @ into) * problem.activation.derivative(Z[layer - 1]))
     return layers[::-1]
 
 
@@ -101,15 +104,16 @@ def outputs(problem: Problem, weights: Weights, X: Float[Tensor, "M n0"]) -> Flo
 
 def carried(problem: Problem, weights: Weights, Zs: Float[Tensor, "M d"]) -> Float[Tensor, "M _"]:
     """Zs_l of Zs_0 behind the first l layers of weights."""
+    X = Zs[:, :-1]
     for layer, W in enumerate(weights, start=1):
-        Zs = problem.appended(Zs @ W.T, layer)
+        Zs = problem.appended(Zs @ W.T, layer, X)
     return Zs
 
 
 def objective(problem: Problem, weights: Weights) -> Float[Tensor, ""]:
     """L(W) = C(Z_L) + lam sum_l |W_l|_F^2, differentiable in the weights."""
     F = preactivations(problem, weights)[-1]
-    norm = torch.stack([problem.decayed(W).square().sum() for W in weights]).sum()
+    norm = torch.stack([A.square().sum() for A in problem.decayed(weights)]).sum()
     return problem.loss_at(F) + problem.lam * norm
 
 
@@ -118,7 +122,7 @@ def evaluate(problem: Problem, weights: Weights, chunk: int = 8192) -> Cost:
     check_weights(problem, weights)
     F = torch.cat([outputs(problem, weights, rows) for rows in problem.X.split(chunk)])
     fit = float(problem.loss_at(F))
-    norm = float(sum(problem.decayed(W).square().sum() for W in weights))
+    norm = float(sum(A.square().sum() for A in problem.decayed(weights)))
     residual = float((F - problem.Y).abs().max())
     return Cost(fit=fit, norm=norm, total=fit + problem.lam * norm, residual=residual)
 
@@ -133,8 +137,11 @@ def rounding_of(problem: Problem, weights: Weights) -> float:
     """
     total = evaluate(problem, weights).total
     magnitudes = problem.Xt.abs()
-    for W in weights[:-1]:
-        magnitudes = with_bias(magnitudes @ W.abs().T, problem.beta)
+    for layer, W in enumerate(weights[:-1], start=1):
+        magnitudes = magnitudes @ W.abs().T
+        if problem.skip and layer == problem.depth - 1:
+            magnitudes = torch.cat([magnitudes, problem.X.abs()], dim=1)
+        magnitudes = with_bias(magnitudes, problem.beta)
     terms = sum(W.shape[1] + 4 for W in weights)
     off = terms * ROUNDING * (magnitudes @ weights[-1].abs().T)
     if problem.loss.name == "mse":
@@ -161,6 +168,6 @@ def gradient(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
     M = pulled_back(problem, weights, Z, problem.gradient_at(Z[-1]))
     layers = zip(weights, M, inputs_from(problem, Z), strict=True)
     found = [m.T @ Zs for _, m, Zs in layers]
-    for slope, W in zip(found, weights, strict=True):
-        problem.decayed(slope).add_(problem.decayed(W), alpha=2.0 * problem.lam)
+    for slope, A in zip(problem.decayed(found), problem.decayed(weights), strict=True):
+        slope.add_(A, alpha=2.0 * problem.lam)
     return found

@@ -14,11 +14,11 @@ from covopt.report import pictures
 from covopt.report.page import Pairs, Section, Table
 from covopt.report.svg import Picture
 from covopt.result import Result
-from covopt.text import words
+from covopt.text import optima_words, words
 
 # Hidden layers whose figures are drawn, and samples up to which those of every sample are.
 LAYERS, CROWD = 4, 2000
-REPEATED = ("lam", "loss", "depth", "bias", "activation", "method", "certify", "seed")
+REPEATED = ("lam", "loss", "depth", "bias", "skip", "activation", "method", "certify", "seed")
 """The options of a solve that its summary keeps."""
 OTHERS = {"solve": (), "plateau": ("method",), "compare": ("method",), "validate": ("method", "depth")}
 """Those that are no options of the call."""
@@ -42,6 +42,7 @@ def asked(s: Mapping[str, object], origin: Origin) -> Pairs:
         *penalty,
         ("depth", f"{s['depth']}"),
         ("bias (β)", s["bias"] if isinstance(s["bias"], str) else f"{s['bias']:g}"),
+        *([("skip", "free")] if s.get("skip") else []),
         ("activation", str(s["activation"])),
         *searched,
         ("seed", str(s["seed"])),
@@ -78,7 +79,9 @@ def notes(s: Mapping[str, object]) -> list[str]:
 
 def proof(s: Mapping[str, object]) -> list[str]:
     """What proves the bound, what that means, and what a check of it does."""
-    return [text for text in (words.proof(s), words.better_bound(s), words.checking(s)) if text]
+    optima = optima_words.verdict(s)
+    said = f"{optima[:1].upper()}{optima[1:]}"
+    return [text for text in (words.proof(s), words.better_bound(s), said, words.checking(s)) if text]
 
 
 def check(directory: str | Path) -> str:
@@ -93,7 +96,8 @@ def weights_in_python(s: Mapping[str, object]) -> list[str]:
 
 def in_python(s: Mapping[str, object], run: str, call: str = "solve", network: str | None = None) -> str:
     """The call that repeats a run with the data that it stored, and the network's file where it takes one."""
-    options = [f"{key}={s[key]!r}" for key in REPEATED if key not in OTHERS[call] and s[key] is not None]
+    said = {key: s[key] for key in REPEATED if key not in OTHERS[call] and s.get(key) is not None}
+    options = [f"{key}={value!r}" for key, value in said.items() if value is not False]
     given = [] if network is None else [repr(network)]
     options += weights_in_python(s)
     arguments = ", ".join([*given, "data.X", "data.Y", *options])

@@ -291,7 +291,7 @@ def side_by_side(network: Result, reference: Result, origin: Origin, losses: tup
 
 def neuron_norms(result: Result) -> Float[np.ndarray, " n"]:
     """Incoming and outgoing squared norm of each neuron of the first hidden layer."""
-    incoming, outgoing = result.weights[0].double(), result.weights[1].double()[:, :-1]
+    incoming, outgoing = result.weights[0].double(), result.weights[1].double()[:, : result.widths[0]]
     return (incoming.square().sum(dim=1) + outgoing.square().sum(dim=0)).cpu().numpy()
 
 

@@ -1,9 +1,9 @@
 """Two layers with free biases: fully corrective rounds as in solver.py, on neurons (w, b) with |w| = 1 and any b.
 
-The output bias is free, so that only centred features and targets count: with mse and interpolate the master is that of
-the question without bias, Phi and Y less their means, which are weighted as the samples are. For other losses, whose
-curvature weighs the samples anew, the output bias is one with so large an amount that its price is lost in rounding
-(`AMOUNT`).
+The output bias is free, and so is a linear function of the inputs where there is a skip: with mse and interpolate the
+master is that of the question without bias, Phi and Y less the nearest such functions, by the weights of the samples.
+For other losses, whose curvature weighs the samples anew, the output bias is one with so large an amount that its price
+is lost in rounding (`AMOUNT`).
 
 Where the N questions without bias have exact oracles (certify/free.py), these choose the neurons. Else a search does,
 on inputs with a bias column of the samples' own size, each neuron then moved to its best breakpoint; and all neurons
@@ -22,9 +22,10 @@ from torch import Tensor
 from covopt.certify.dual import Proof
 from covopt.certify.free import anchored, free_bound
 from covopt.loop import Budget, Progress, Status
-from covopt.model.activation import Activation
+from covopt.model.affine import Affine
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import evaluate
+from covopt.oracles.breakpoints import best_breakpoints, rows_of
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle, distinct
 from covopt.shallow.datafits import MultiplierDatafit, make_datafit
 from covopt.shallow.master import Mixture
@@ -123,15 +124,18 @@ class FreeSolver:
     ) -> None:
         self.problem, self._exact, self._gap, self._tol, self._init = problem, exact, gap, tol, init
         self._centres = problem.loss.name in ("mse", "interpolate")
-        self._mean, middle = problem.X.mean(dim=0), problem.mean(problem.Y)
-        Yc = problem.Y - middle if self._centres else problem.Y
+        self._mean = problem.X.mean(dim=0)
         Xc = problem.X - self._mean
         self._rho = float(Xc.norm(dim=1).max()) or 1.0
-        self._tau = (float(Yc.abs().max()) or 1.0) if self._centres else 1.0
         self._X = Xc / self._rho
+        self._affine = Affine(self._X, problem.weight, problem.skip)
+        Yc = self._affine.rest(problem.Y) if self._centres else problem.Y
+        self._tau = (float(Yc.abs().max()) or 1.0) if self._centres else 1.0
         lam = problem.lam if problem.interpolates else problem.lam / (self._rho * self._tau)
         beta, taper = (0.0, 1.0) if self._centres else (1.0, AMOUNT)
-        self._inner = replace(problem, X=self._X, Y=Yc / self._tau, lam=lam, beta=beta, taper=taper, free=False)
+        self._inner = replace(
+            problem, X=self._X, Y=Yc / self._tau, lam=lam, beta=beta, taper=taper, free=False, skip=False
+        )
         self._fit = make_datafit(self._inner)
         self._seen = with_bias(self._X, 1.0)
         self._search = ConvexConcaveOracle(self._seen, problem.activation, ASCENT)
@@ -157,6 +161,16 @@ class FreeSolver:
         eta = torch.cat([state.mixture.eta, h.new_zeros(len(keep))])
         W, b = torch.cat([state.W, W[keep]]), torch.cat([state.b, b[keep]])
         return self._round(W, b, eta, state, budget)
+
+    def met(self, state: State, W: Float[Tensor, "B n0"], b: Float[Tensor, " B"], h: Float[Tensor, " B"]) -> State:
+        """The state with neurons that somebody met above its dual point, in the user's units, to go on from."""
+        above = (h > 1.0) & (W.norm(dim=1) > 0.5)
+        W, b, h = W[above].to(self._X), b[above].to(self._X), h[above].to(self._X)
+        order = h.argsort(descending=True)
+        W, b, h = W[order], ((b + W @ self._mean) / self._rho)[order], h[order]
+        kept = distinct(torch.nn.functional.normalize(rows_of(W, b), dim=1), h, SAME)
+        found = (W[kept], b[kept], h[kept])
+        return replace(state, found=found, maximum=float(h.max()) if len(h) else 0.0, stalled=0, slow=0)
 
     def finished(self, state: State) -> Status | None:
         """OPTIMAL at the target gap; CONVERGED when nothing was found for `PATIENCE` rounds."""
@@ -214,22 +228,26 @@ class FreeSolver:
         return state.maximum <= 1.0 + 1e-2 * self._gap or state.cost >= last.cost - 0.1 * small
 
     def _features(self, W: Tensor, b: Tensor) -> Float[Tensor, "N n"]:
-        Phi = self.problem.activation(torch.addmm(b, self._X, W.T))
-        return Phi - self._inner.mean(Phi) if self._centres else Phi
+        Phi = self._hidden(W, b)
+        return self._affine.off(Phi) if self._centres else Phi
+
+    def _hidden(self, W: Tensor, b: Tensor) -> Float[Tensor, "N n"]:
+        return self.problem.activation(torch.addmm(b, self._X, W.T))
 
     def _network(self, W: Tensor, b: Tensor, Phi: Tensor, mixture: Mixture) -> tuple[list[Tensor], float]:
         """The balanced network in the user's units, and its cost; infinite where it does not fit but should."""
         parts = self._fit.network(Phi, mixture)
         V, c = parts if parts is not None else (torch.zeros_like(mixture.outputs), torch.zeros_like(mixture.bias))
-        c = c * self._inner.bias(1)
+        S, c = V.new_zeros(0, V.shape[1]), c * self._inner.bias(1)
         if self._centres:
-            c = self._inner.mean(self._inner.Y - self.problem.activation(torch.addmm(b, self._X, W.T)) @ V)
-            c = c + self.problem.mean(self.problem.Y) / self._tau
+            both = self._affine.coefficients(self.problem.Y / self._tau - self._hidden(W, b) @ V)
+            S, c = both[:-1] / self._rho, both[-1]
+            c = c - self._mean @ S if self.problem.skip else c
         size = (V.norm(dim=1) * self._tau / self._rho).sqrt()
         alive = size > 0
         W, b, V, size = W[alive], b[alive], V[alive], size[alive][:, None]
         first = torch.cat([size * W, size * (self._rho * b - W @ self._mean)[:, None]], dim=1)
-        second = torch.cat([(V * self._tau / self._rho / size).T, (self._tau * c)[:, None]], dim=1)
+        second = torch.cat([(V * self._tau / self._rho / size).T, self._tau * S.T, (self._tau * c)[:, None]], dim=1)
         cost = evaluate(self.problem, [first, second])
         fits = parts is not None and self.problem.allows(cost.residual)
         return [first, second], cost.total if fits else math.inf
@@ -259,6 +277,11 @@ class FreeSolver:
         found = (directions[kept], biases[kept], values[kept])
         return found, float(values.max()) if len(values) else 0.0, proof
 
+    def _smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
+        """The fit of the network with outputs F and the best affine function."""
+        S, slope = self._fit.smooth(self._affine.off(F))
+        return S, self._affine.transposed(slope)
+
     def _descend(self, W: Tensor, b: Tensor, eta: Tensor, last: State, budget: Budget) -> tuple[Tensor, Tensor, Tensor]:
         """All neurons together, from the last mixture and its violators with a little weight each."""
         slopes = self._features(W, b).T @ last.mixture.Lambda
@@ -267,12 +290,11 @@ class FreeSolver:
         eta = torch.where(eta > 0, eta, (0.1 if few else 0.01) * total / max(1, len(eta)))
         V = eta[:, None] * torch.nn.functional.normalize(slopes, dim=1)
         V[: len(last.mixture.outputs)] = last.mixture.outputs
-        joint = FreeJoint(
-            self._seen, self.problem.activation, 1.0, self._fit.smooth, self._fit.curvature, V.shape[1], V.dtype
-        )
+        smooth = self._smooth if self.problem.skip else self._fit.smooth
+        joint = FreeJoint(self._seen, self.problem.activation, 1.0, smooth, self._fit.curvature, V.shape[1], V.dtype)
         c = last.mixture.bias * self._inner.bias(1)
         if self._centres:
-            c = -self._inner.mean(self.problem.activation(torch.addmm(b, self._X, W.T)) @ V)
+            c = -self._inner.mean(self._hidden(W, b) @ V)
         root = V.norm(dim=1).clamp_min(1e-300).sqrt()[:, None]
         U, V = root * rows_of(W, b), V / root
         slow = 1e-5 if last.stalled == 0 else 1e-6
@@ -281,28 +303,3 @@ class FreeSolver:
         alive = size > 0
         U, V, size = U[alive], V[alive], size[alive]
         return U[:, :-1] / size[:, None], U[:, -1] / size, V.norm(dim=1) * size
-
-
-def rows_of(W: Float[Tensor, "n d"], b: Float[Tensor, " n"]) -> Float[Tensor, "n d+1"]:
-    """[W, b]: neurons as rows of hidden weights, the bias column last."""
-    return torch.cat([W, b[:, None]], dim=1)
-
-
-def best_breakpoints(
-    X: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], W: Float[Tensor, "B d"]
-) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """For each w the b = -x_j^T w with the largest |Lambda^T sigma(X w + b)|, and that value, by sums from above."""
-    biases, values, a = [], [], activation.slope
-    for z in W @ X.T:
-        z, order = z.sort(descending=True)
-        rows = Lambda[order]
-        S0, S1 = rows.cumsum(dim=0), (z[:, None] * rows).cumsum(dim=0)
-        above = S1 - z[:, None] * S0
-        whole = S1[-1] - z[:, None] * S0[-1]
-        h = ((1.0 - a) * above + a * whole).norm(dim=1)
-        best = int(h.argmax())
-        biases.append(-z[best])
-        values.append(h[best])
-    if not biases:
-        return X.new_zeros(0), X.new_zeros(0)
-    return torch.stack(biases), torch.stack(values)

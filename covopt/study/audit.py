@@ -20,10 +20,12 @@ from covopt.deep.further_training import train_further
 from covopt.deep.layers import report
 from covopt.deep.pruning import mergeable
 from covopt.deep.solver import DeepOptions, DeepSolver
-from covopt.errors import ProblemError
+from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted
 from covopt.io.networks import FoundWeights
+from covopt.io.wording import FREE
 from covopt.loop import Budget, Callback, Certificate, Status, run
+from covopt.methods.free import solve_free
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
@@ -59,7 +61,8 @@ def validate(
     lam: float | None = None,
     loss: str | Loss | None = None,
     depth: int | None = None,
-    bias: float = 1.0,
+    bias: float | str = 1.0,
+    decay: str = "all",
     activation: str | Activation | None = None,
     certify: str = "auto",
     gap: float = 1e-4,
@@ -89,7 +92,8 @@ def validate(
         lam: strength of the penalty; None means the representation cost.
         loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate.
         depth: L, that of the network; 2 without one.
-        bias: beta; PyTorch's bias is beta W[:, -1].
+        bias: beta; PyTorch's bias is beta W[:, -1]; "free" for biases that the penalty is not on.
+        decay: what the penalty is on: all, or weights, which is the bias "free".
         activation: relu, leaky:A or linear; None takes the network's own, relu where it does not tell.
         certify, gap, seed, device, callback, sample_weight: as for `solve`.
         time_limit: seconds for everything.
@@ -114,15 +118,16 @@ def validate(
     """
     if net is not None and (width is not None or starts is not None):
         raise ProblemError("width and starts are for the trainings without a network; leave them out, or the network.")
-    budget = Budget(time_limit)
-    slope, given, stored = (None, None, torch.float64) if net is None else weights_of(net, bias)
+    budget, bias = Budget(time_limit), _bias(bias, decay)
+    beta = 1.0 if bias == FREE else bias
+    slope, given, stored = (None, None, torch.float64) if net is None else weights_of(net, beta)  # type: ignore[arg-type]
     chosen = agreed_activation(activation, slope)
     layers = (depth or 2) if given is None else len(given)
     if depth is not None and depth != layers:
         raise ProblemError(f"The network has depth {layers}, not {depth}; leave the depth out.")
     question = {"lam": lam, "loss": loss, "depth": layers, "bias": bias, "activation": chosen, "device": device}
     question["sample_weight"] = sample_weight
-    problem = make_problem(X, Y, **question).double()  # type: ignore[arg-type]
+    problem = make_problem(X, Y, free=True, **question).double()  # type: ignore[arg-type]
     training = training_of(problem, batch_size, rate, steps, momentum, given=given is not None)
     trained = None
     if given is None:
@@ -150,6 +155,17 @@ def validate(
         _improve(audit, budget, seed)
     audit.interrupted = audit.interrupted or interrupted()
     return audit
+
+
+def _bias(bias: float | str, decay: str) -> float | str:
+    """The amount of bias that both options say."""
+    if decay not in ("all", "weights"):
+        raise ProblemError(f"The decay is {shown(decay)}; use all, or weights for biases that the penalty is not on.")
+    if decay == "all":
+        return bias
+    if bias not in (1.0, FREE):
+        raise ProblemError("With the decay weights biases are free, and have no amount; leave the bias out.")
+    return FREE
 
 
 def _checked(problem: Problem, weights: list[Tensor], stored: torch.dtype) -> tuple[list[Tensor], Cost]:
@@ -200,7 +216,7 @@ def _examine(audit: Audit, options: SolveOptions) -> None:
         own = report(problem, weights, k, None, Certificate.NONE, at.facts.stationarity)
         facts = replace(own, gap=at.facts.gap, gap_certificate=at.facts.gap_certificate)
         grown = None if at.grown is None else evaluate(problem, at.grown).total
-        whole, worst = unbalanced(weights, k)
+        whole, worst = unbalanced(problem, weights, k)
         found = LayerAudit(facts, at.escape, at.solved, mergeable(weights, k), whole, worst, grown)
         missing = (
             not moving
@@ -227,6 +243,12 @@ def _improve(audit: Audit, budget: Budget, seed: int) -> None:
     """Look for a better network from the best one known so far: descents and block solves, until they gain nothing."""
     effort = DeepOptions(starts=1, widening=())
     start = audit.escape or audit.descended or audit.weights
+    if audit.problem.free:
+        within = replace(budget, time_limit=max(budget.time_limit, budget.seconds() + 1e-3))
+        found = solve_free(audit.problem, SolveOptions(within, certify="none", seed=seed, init=list(start)))
+        audit.interrupted = found.status is Status.INTERRUPTED
+        _offer(audit, found.weights)
+        return
     outcome = run(DeepSolver(audit.problem, effort, seed, start), budget)
     audit.interrupted = outcome.status is Status.INTERRUPTED
     _offer(audit, outcome.state.best)

@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from covopt.attempt import SolveOptions
+from covopt.certify.free import centred
 from covopt.deep.blocks import solve_block
 from covopt.deep.further_training import train_further
 from covopt.deep.layers import report
 from covopt.deep.missing_neuron import MissingNeuron, find_missing_neuron
 from covopt.deep.pruning import parts
+from covopt.linalg.psd import thin
 from covopt.loop import Certificate
-from covopt.model.hidden import from_weights, to_weights
+from covopt.model.hidden import from_weights, layer_inputs, to_weights
 from covopt.model.problem import Problem
 from covopt.model.subgradient import multiplier, residuals
 from covopt.model.weights import Weights, evaluate, preactivations
@@ -67,7 +69,7 @@ def examine(
         escape, (lower, certificate), solved = escapes[layer - 1], proved, None
         if problem.depth > 2:
             lower, certificate = None, Certificate.NONE
-            if not budget.spent():
+            if not (budget.spent() or problem.free):
                 share = replace(budget, time_limit=budget.seconds() + budget.remaining() / layer)
                 block = solve_block(problem, weights, layer, replace(options, budget=share))
                 solved = evaluate(problem, block.weights).total
@@ -92,9 +94,16 @@ def _grown(
 
 
 def inert_parts(problem: Problem, weights: Weights) -> list[float]:
-    """|W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l|: the part of each matrix that acts on nothing in the data."""
-    pairs = zip(weights, to_weights(problem, from_weights(problem, weights)), strict=True)
-    return [_relative(W - acting, W) for W, acting in pairs]
+    """|W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l|: the part of each matrix that acts on nothing in the data.
+
+    With free biases of A_l, W_l without its bias column, which acts on centred inputs.
+    """
+    Z = from_weights(problem, weights)
+    if problem.free:  # the biases take the means
+        inputs = [centred(Zs[:, :-1]) for Zs in layer_inputs(problem, Z)]
+        acting = [thin(S).solve(centred(z)).T for S, z in zip(inputs, Z, strict=True)]
+        return [_relative(W[:, :-1] - A, W[:, :-1]) for W, A in zip(weights, acting, strict=True)]
+    return [_relative(W - acting, W) for W, acting in zip(weights, to_weights(problem, Z), strict=True)]
 
 
 def residuals_of(problem: Problem, weights: Weights) -> list[float] | None:
@@ -123,9 +132,13 @@ def dead(problem: Problem, weights: Weights, layer: int) -> int:
     return int((~alive).sum())
 
 
-def unbalanced(weights: Weights, layer: int) -> tuple[float, float]:
-    """How far the layer, and its worst neuron, are from equal incoming and outgoing norms ([J23a, Prop. 12])."""
-    incoming, outgoing = (part.square().sum(dim=1) for part in parts(weights, layer))
+def unbalanced(problem: Problem, weights: Weights, layer: int) -> tuple[float, float]:
+    """How far the layer, and its worst neuron, are from equal incoming and outgoing norms ([J23a, Prop. 12]).
+
+    Free biases do not count.
+    """
+    incoming, outgoing = parts(weights, layer)
+    incoming, outgoing = (part.square().sum(dim=1) for part in (problem.penalised(incoming), outgoing))
     total, largest = float((incoming + outgoing).sum()), float((incoming + outgoing).max()) if len(incoming) else 0.0
     if total == 0.0:
         return 0.0, 0.0

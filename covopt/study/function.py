@@ -77,7 +77,8 @@ class FunctionAudit:
         bottleneck: how near the layers are to k ones and zeros.
         ntk_trace: the mean of Tr Theta(x, x) over the samples, over L.
         sharpness: the largest eigenvalue of the Gauss-Newton matrix of C on the data (mse for `interpolate`).
-        stable_step: 2 / (sharpness + 2 lam): gradient descent with a larger step is unstable in that direction.
+        stable_step: 2 / (sharpness + 2 lam), with free biases 2 / sharpness: gradient descent with a larger step is
+            unstable in that direction.
         layers: each layer of weights, from the first.
     """
 
@@ -184,7 +185,7 @@ def function_of(
         bottleneck=low,
         ntk_trace=_mean_of_logs(passage.kernel_trace(), problem.depth),
         sharpness=sharp,
-        stable_step=_step(sharp, 0.0 if problem.interpolates else problem.lam),
+        stable_step=_step(sharp, 0.0 if problem.interpolates or problem.free else problem.lam),
         layers=layers_of(problem, weights, passage, None if low is None else low.k, moved),
     )
 

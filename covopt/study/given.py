@@ -13,11 +13,11 @@ from covopt.model.activation import Activation
 from covopt.result import Result
 
 
-def weights_of(net: object, bias: float) -> tuple[float | None, Sequence[object], torch.dtype]:
+def weights_of(net: object, beta: float) -> tuple[float | None, Sequence[object], torch.dtype]:
     """The activation's slope where the source tells it, the weights, and the numbers that they came in."""
     if isinstance(net, Result):
         return net.problem.activation.slope, net.weights, net.weights[0].dtype if net.weights else torch.float64
-    found: Network = read_network(net, bias) if isinstance(net, (str, os.PathLike)) else as_network(net, bias)
+    found: Network = read_network(net, beta) if isinstance(net, (str, os.PathLike)) else as_network(net, beta)
     return found.slope, found.weights, found.stored
 
 

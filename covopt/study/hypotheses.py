@@ -107,8 +107,9 @@ def _possibilities(problem: Problem, weights: list[Tensor], scalings: Scalings) 
 
 def _other_penalties(problem: Problem, weights: list[Tensor]) -> Iterator[Possibility]:
     """The lam that holds the weights in balance, <grad C, W> + 2 lam |W|^2 = 0; and biases without penalty."""
-    norm = float(sum(W.square().sum() for W in weights))
-    slope = sum(float((G * W).sum()) for G, W in zip(gradient(problem, weights), weights, strict=True))
+    decayed, slopes = problem.decayed(weights), problem.decayed(gradient(problem, weights))
+    norm = float(sum(A.square().sum() for A in decayed))
+    slope = sum(float((G * A).sum()) for G, A in zip(slopes, decayed, strict=True))
     factor = 1.0 - slope / (2.0 * problem.lam * norm) if norm > 0.0 else 1.0
     if abs(factor - 1.0) > NEAR and factor > NONE:
         words = f"--lam {factor * problem.lam:.3g} ({_reason(factor, problem.Y.shape[1])})"
@@ -116,7 +117,9 @@ def _other_penalties(problem: Problem, weights: list[Tensor]) -> Iterator[Possib
     elif factor <= NONE:
         words = f"hardly any penalty (--lam {NONE * problem.lam:.3g} or less)"
         yield Possibility(words, replace(problem, lam=NONE * problem.lam), weights)
-    if problem.beta > 0.0 and any(bool(W[:, -1].any()) for W in weights):
+    if problem.free:
+        yield Possibility("penalised biases (--decay all)", replace(problem, free=False), weights)
+    elif problem.beta > 0.0 and any(bool(W[:, -1].any()) for W in weights):
         free = [torch.cat([W[:, :-1], W[:, -1:] / FREE], dim=1) for W in weights]
         words = f"biases that are hardly penalised (--bias {FREE * problem.beta:g})"
         yield Possibility(words, replace(problem, beta=FREE * problem.beta), free)

@@ -16,6 +16,8 @@ far narrow networks stay from those. Lambda = 0 needs no dual point and holds at
   the last hidden layer);
 * the kinks: with one input F is piecewise linear in it, with at most prod_l (n_l + 1) pieces (certify/pieces.py).
 
+With free biases Lambda = 0 alone is asked, whose distances hold for any price of the weights.
+
 `interpolate` asks for F in S_n near Y itself: within the misfit that counts as exact. Besides, spectral.py knows the
 rank at every depth, and a layer of one neuron puts the outputs on a curve (certify/rank_one.py).
 """
@@ -67,7 +69,7 @@ def narrow_bounds(
     if layer in (None, problem.depth - 1) and problem.loss.name == "mse":
         ranks = problem.Y.shape[1]
     level, points = 0.0, [torch.zeros_like(problem.Y)]
-    if dual is not None and problem.depth == 2 and problem.loss.name == "mse":
+    if dual is not None and problem.depth == 2 and problem.loss.name == "mse" and not problem.free:
         bound = dual_bound(problem, torch.as_tensor(dual.Lambda).to(problem.Y), dual.maximum)
         level, points = bound.lower, [points[0], bound.Lambda]
     # mse and interpolate ask how near such outputs come to a target; the bound is `offset` and its squared distance.
@@ -80,8 +82,8 @@ def narrow_bounds(
         near: list[tuple[float, str]] = []
         if problem.interpolates:
             near += [(math.inf, why) for square, why in distances[0].squares(n) if square > allowed]
-            near += [(rank_one(problem).bound(problem.depth), ONE_NEURON)] if n == 1 else []
-        elif n < ranks:
+            near += [(rank_one(problem).bound(problem.depth), ONE_NEURON)] if n == 1 and not problem.free else []
+        elif n < ranks and not problem.free:
             near.append((spectral_bound(problem, rank=n), _rank_reason(n)))
         if problem.loss.name == "mse":
             for offset, each in zip(offsets, distances, strict=False):

@@ -50,7 +50,8 @@ def path(
     folds: int | None = None,
     loss: str | Loss = "mse",
     depth: int = 2,
-    bias: float = 1.0,
+    bias: float | str = 1.0,
+    skip: bool = False,
     activation: str | Activation = "relu",
     certify: str = "auto",
     gap: float = 1e-4,
@@ -81,7 +82,7 @@ def path(
         max_iterations: rounds of the solve of each value, which is then solved once; None: until it is proved where an
             oracle is exact, else a few, and again while its neighbours help it.
         init: an earlier answer to the same question, to go on from.
-        depth, bias, activation, certify, seed, device, callback: as for `covopt.solve`.
+        depth, bias, skip, activation, certify, seed, device, callback: as for `covopt.solve`.
 
     Returns:
         The points from the largest lam down, the interval for lam_max, and the largest proved gap of the whole range.
@@ -98,7 +99,7 @@ def path(
             "A path is of the loss mse, with interpolate for its end, or of cross_entropy; use one of them."
         )
     problem = make_problem(
-        X, Y, lam=1.0, loss=loss, depth=depth, bias=bias, activation=activation, device=device
+        X, Y, lam=1.0, loss=loss, depth=depth, bias=bias, activation=activation, device=device, free=True, skip=skip
     ).double()  # fmt: skip
     budget = Budget(time_limit)
     limited = budget if max_iterations is None else replace(budget, max_iterations=max_iterations)
@@ -109,8 +110,8 @@ def path(
     if interpolate:
         _check_end(problem)
     asked = {
-        "loss": loss, "depth": depth, "bias": bias, "activation": activation, "certify": certify, "gap": gap,
-        "seed": seed, "max_iterations": max_iterations,
+        "loss": loss, "depth": depth, "bias": bias, "skip": skip, "activation": activation, "certify": certify,
+        "gap": gap, "seed": seed, "max_iterations": max_iterations,
     }  # fmt: skip
     main = replace(budget, time_limit=time_limit / (1 + len(parts)))
     limit = min(LONGEST, MAXIMUM * main.time_limit) if certify in ("auto", "full") else 0.0
@@ -205,7 +206,8 @@ def _check_end(problem: Problem) -> None:
     if problem.loss.name != "mse":
         raise ProblemError("Exact fits are the end of the path of mse alone; leave interpolate out.")
     exact = make_problem(
-        problem.X, problem.Y, depth=problem.depth, bias=problem.beta, activation=problem.activation
+        problem.X, problem.Y, depth=problem.depth, bias=problem.stated_bias, activation=problem.activation, free=True,
+        skip=problem.skip,
     )  # fmt: skip
     check_interpolation(exact)
 
@@ -215,7 +217,8 @@ def _top(problem: Problem, largest: LamMax) -> float:
     if problem.depth == 2:
         found = largest.lower
     else:  # with a bias, where the zero network would be optimal without one
-        without = replace(problem, beta=0.0, X=problem.Xt, Y=problem.Y - problem.Y.mean(dim=0) * bool(problem.beta))
+        Y = problem.Y - problem.Y.mean(dim=0) * bool(problem.beta)
+        without = replace(problem, beta=0.0, free=False, skip=False, X=problem.Xt, Y=Y)
         found = largest.upper if largest.upper is not None else lam_max(without, 0.0).upper
     return found or 1.0
 
@@ -261,7 +264,8 @@ def _known(init: Path | None, problem: Problem) -> Path | None:
     if not isinstance(init, Path):
         raise ProblemError(f"init is {shown(init)}; give a Path, the answer of an earlier call.")
     p, q = problem, init.problem.double()
-    same = (p.loss.name, p.depth, p.beta, p.activation) == (q.loss.name, q.depth, q.beta, q.activation)
+    asked = [(each.loss.name, each.depth, each.stated_bias, each.skip, each.activation) for each in (p, q)]
+    same = asked[0] == asked[1]
     if not same or not (torch.equal(p.X.cpu(), q.X.cpu()) and torch.equal(p.Y.cpu(), q.Y.cpu())):
         raise ProblemError(
             "The earlier answer is one to another question (data, loss, depth, bias or activation); ask the same again."

@@ -185,7 +185,8 @@ class Path:
             },
             "status": str(self.status),
             "depth": p.depth,
-            "bias": p.beta,
+            "bias": p.stated_bias,
+            "skip": p.skip,
             "loss": p.loss.name,
             "activation": p.activation.name,
             **{name: self.origin.get(name) for name in ("data", "scale", "targets", "shuffle")},
@@ -300,9 +301,10 @@ class Path:
 
     def _question(self) -> dict[str, NDArray]:
         p = self.problem
-        options = {"loss": p.loss.name, "depth": p.depth, "bias": p.beta, "activation": p.activation.name}
+        options = {"loss": p.loss.name, "depth": p.depth, "bias": p.stated_bias, "skip": p.skip}
         data = {"X": p.X.cpu().numpy(), "Y": p.Y.cpu().numpy()}
-        return data | {name: np.array(value) for name, value in options.items()} | {"lam": np.array(1.0)}
+        options |= {"activation": p.activation.name, "lam": 1.0}
+        return data | {name: np.array(value) for name, value in options.items()}
 
     def _write_curve(self, path: File) -> None:
         lines: list[dict[str, object]] = self.summary()["points"]  # type: ignore[assignment]

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.answer import solve
-from covopt.certify import between
-from covopt.certify.certifiers import oracle_of
+from covopt.certify import between, proofs
 from covopt.certify.envelope import Envelope
 from covopt.loop import Budget, Callback, Certificate, Progress, Status
 from covopt.model.problem import Problem
@@ -152,8 +151,9 @@ class PathSearch:
         self.points: dict[float, Point] = {point.lam: point for point in known}
         self._asked = dict(asked)
         self._certify, self._gap = str(asked["certify"]), float(str(asked["gap"]))
-        self.provable = problem.depth == 2 and oracle_of(problem) is None
-        self._rounds = ROUNDS if self.provable else None
+        kind = proofs.attainable(problem)
+        self.provable = problem.depth == 2 and kind not in (Certificate.EXACT, Certificate.NONE)
+        self._rounds = ROUNDS if problem.depth == 2 and kind is not Certificate.EXACT else None
         if asked.get("max_iterations") is not None:
             self._rounds = int(str(asked["max_iterations"]))
         self._gains: dict[float, float] = {}
@@ -297,8 +297,9 @@ class PathSearch:
             if width + point.width <= MOST_NEURONS:
                 kept, width = [*kept, point], width + point.width
         first = torch.cat([kept[0].weights[0], *(DIRECTION * point.weights[0] for point in kept[1:])])
-        last = torch.cat([kept[0].weights[1][:, :-1], *(0.0 * p.weights[1][:, :-1] for p in kept[1:])], dim=1)
-        return [first, torch.cat([last, kept[0].weights[1][:, -1:]], dim=1)]
+        W = kept[0].weights[1]
+        inner = len(kept[0].weights[0])
+        return [first, torch.cat([W[:, :inner], W.new_zeros(len(W), len(first) - inner), W[:, inner:]], dim=1)]
 
 
 def _between(low: float, high: float, lam: float) -> float:

@@ -36,7 +36,6 @@ from covopt.loop import Budget, Callback, Certificate, Status
 from covopt.matrices.answer import CPRank
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
-from covopt.model.problem import check_penalised
 from covopt.result import Result
 from covopt.study import width_bounds
 from covopt.study.narrow_bounds import NarrowBound, narrow_bounds, needed
@@ -245,7 +244,7 @@ def plateau(
     lam: float | None = None,
     loss: str | Loss | None = None,
     depth: int = 2,
-    bias: float = 1.0,
+    bias: float | str = 1.0,
     activation: str | Activation = "relu",
     layer: int | None = None,
     widths: Sequence[int] | None = None,
@@ -286,7 +285,6 @@ def plateau(
     Source: [JGHG22, Prop. 6, 7, 14 and 15].
     """
     _check(depth, layer, widths, starts, time_limit)
-    check_penalised(bias)
     budget = Budget(time_limit=time_limit)
     result = solve(
         X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation, certify=certify, gap=gap,
@@ -305,13 +303,15 @@ def plateau(
     if interrupted():
         status = Status.INTERRUPTED
     points = [search.points[n] for n in sorted(search.points)]
-    bounds = width_bounds.upper_bounds(result.problem, layer)
+    exact = result.certificate is Certificate.EXACT and status is not Status.INTERRUPTED
+    optima = width_bounds.of_optima(result.unique) if exact else None
+    bounds = width_bounds.upper_bounds(result.problem, layer) + ([] if optima is None else [optima[1]])
     level = min(point.cost for point in points)
     return Plateau(
         result=result,
         layer=layer,
         points=points,
-        exact=_exact_start(narrow, level, bounds, chain),
+        exact=_exact_start(narrow, level, bounds, chain, None if optima is None else optima[0]),
         starts=[_start(eps, points, narrow, level, result.lower, bounds, chain) for eps in EPS],
         bounds=bounds,
         status=status,
@@ -319,8 +319,16 @@ def plateau(
     )
 
 
-def _exact_start(narrow: list[NarrowBound], level: float, bounds: list[WidthBound], chain: CPRank | None) -> Start:
+def _exact_start(
+    narrow: list[NarrowBound],
+    level: float,
+    bounds: list[WidthBound],
+    chain: CPRank | None,
+    fewest: WidthBound | None = None,
+) -> Start:
     lower, upper = needed(narrow, level), min(bounds, key=lambda bound: bound.width)
+    if fewest is not None and fewest.width > lower.width:
+        lower = fewest
     if chain is not None and chain.lower is not None and chain.lower > lower.width:
         lower = WidthBound(chain.lower, f"cp-rank of the unique minimiser [JGHG22, Prop. 14]: {chain.lower_reason}")
     if chain is not None and chain.upper is not None and chain.upper < upper.width:

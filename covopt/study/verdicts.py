@@ -187,7 +187,8 @@ def of_network(
     if constant:
         said.append("Its outputs are the same for every sample.")
     if losses.reached is not None and losses.reached < losses.descended * (1.0 - SAME):
-        said.append(f"New neurons, block solves and descents lead from there to {losses.reached:.8g}.")
+        moves = "New neurons and descents" if reference.problem.free else "New neurons, block solves and descents"
+        said.append(f"{moves} lead from there to {losses.reached:.8g}.")
     solved = f"The solver reached {reference.cost:.8g}; " if math.isfinite(reference.cost) else ""
     proved = _proved(reference, best)
     said.append(f"{solved}{proved if solved else proved[:1].upper() + proved[1:]}.")
@@ -253,7 +254,7 @@ def of_neuron(found: LayerAudit, last: bool) -> str:
         return "Whether a neuron is missing is not determined: its inputs have rank below the number of samples."
     shown = f"|M^T s| = {escape.value:.5g}"
     if found.missing:
-        hint = "" if last else " (a hint: below the last hidden layer kinks may forbid it, and block solves decide)"
+        hint = "" if last else " (a hint: below the last hidden layer kinks may forbid it)"
         grown = "" if found.grown is None else f", and training on from there to {found.grown:.8g}"
         added = f"adding it with output along {_vector(escape.output)} lowers the loss to {escape.cost:.8g}"
         return (

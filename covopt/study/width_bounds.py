@@ -25,8 +25,9 @@ from covopt.matrices import rational
 from covopt.matrices.answer import CPRank
 from covopt.matrices.completely_positive import cp_rank
 from covopt.matrices.connected import Verdict
-from covopt.matrices.ends import exact_rank, is_definite
+from covopt.matrices.ends import exact_rank
 from covopt.model.problem import Problem
+from covopt.optima.uniqueness import UNIQUE, Uniqueness
 
 SAMPLES = 200
 """Beyond so many samples no cp-rank is asked for."""
@@ -55,9 +56,18 @@ def upper_bounds(problem: Problem, layer: int | None = None) -> list[WidthBound]
         WidthBound(max(sharp[1:]) if layer is None else sharp[-1], "min(N (N + 1) / 2, N n_{l+1}), basic solutions"),
     ]
     scalar = problem.X.shape[1] == problem.Y.shape[1] == 1
-    if problem.depth == 2 and scalar:
+    if problem.depth == 2 and scalar and not problem.free:  # the proposition's biases are penalised
         found.append(WidthBound(4 * N, "4 N, one input and one output [JGHG22, Prop. 15]"))
     return found
+
+
+def of_optima(found: Uniqueness) -> tuple[WidthBound, WidthBound] | None:
+    """The ends of the least width of an optimum of two layers, from what is proved of the set of all optima."""
+    if found.fewest is None:
+        return None
+    low, high = found.fewest
+    only = "the optimum, which is the only one" if found.verdict == UNIQUE else "the narrowest optimum"
+    return WidthBound(low, f"neurons of {only}"), WidthBound(high, f"neurons of {only}")
 
 
 def covariance_rank(problem: Problem, time_limit: float, seed: int = 0) -> CPRank | None:
@@ -84,7 +94,7 @@ def covariance_rank(problem: Problem, time_limit: float, seed: int = 0) -> CPRan
 def _fractions(M: NDArray[np.float64]) -> tuple[NDArray[np.object_], int]:
     """(whole numbers, q): M is the numbers over q."""
     unit = max((float(entry).as_integer_ratio()[1] for entry in M.flat), default=1)
-    return np.array(rational.integers(M), dtype=object).reshape(M.shape), unit
+    return rational.integers(M), unit
 
 
 def _root(X: NDArray[np.float64], Y: NDArray[np.float64]) -> tuple[NDArray[np.float64], bool]:
@@ -103,7 +113,7 @@ def _root(X: NDArray[np.float64], Y: NDArray[np.float64]) -> tuple[NDArray[np.fl
         product, (x, unit_x), (y, unit_y) = Y @ X.T, _fractions(X), _fractions(Y)
         z, unit = _fractions(product)
         exact = bool((z * (unit_x * unit_y) == y @ x.T * unit).all() and (product == product.T).all())
-        if exact and (is_definite(product) or exact_rank(product) is not None):
+        if exact and (rational.is_definite(product) or exact_rank(product) is not None):
             return product, True
     U, s, _ = np.linalg.svd(Y, full_matrices=False)
     A = (U * s) @ U.T * (1.0 + ROUNDED)

@@ -11,7 +11,7 @@ from covopt.errors import counted
 from covopt.io.numerals import down, interval, percent, percent_at_most, up
 from covopt.io.record import describe, ended, headline
 from covopt.io.wording import CERTIFICATES, FREE, STATUSES
-from covopt.text import function
+from covopt.text import function, optima_words
 
 Summary = Mapping[str, object]
 Pairs = list[tuple[str, str]]
@@ -26,7 +26,7 @@ CLOSE = 0.01
 
 def question(s: Summary) -> str:
     """What was asked, as a sentence."""
-    network = f"{_activation(str(s['activation']))} networks of depth {s['depth']} and any width, {_bias(s['bias'])}"
+    network = f"{_activation(str(s['activation']))} networks of depth {s['depth']} and any width, {_bias(s)}"
     if s["loss"] == "interpolate":
         return f"The representation cost R: the least sum of squared weights |W|² over {network} that fit Y exactly."
     return f"The least value of {_fit(s)} + λ |W|² over {network}, with λ = {s['lam']:g}."
@@ -51,7 +51,11 @@ def answer(s: Summary) -> str:
         proved = "" if lower is None else f"; what is proved is that {_low(name)} is at least {down(lower)}"
         return f"No network that answers the question was found{proved}."
     if cost == 0.0:
-        return f"{name} is 0: the zero function costs nothing."
+        return (
+            f"{name} is 0: {_found(s)} costs nothing."
+            if s.get("skip")
+            else f"{name} is 0: the zero function costs nothing."
+        )
     found, misses = _found(s), _misses(s)
     if lower is None or lower <= 0.0:
         unknown = f"Nothing is proved about how much lower {_low(name)} could be."
@@ -288,7 +292,8 @@ def solve_pairs(s: Summary) -> Pairs:
     pairs, more = describe(s), better_bound(s)
     place = [label for label, _ in pairs].index("certificate") + 1
     held_out = [("test", tested(s))] if s.get("test") else []
-    return [*pairs[:place], *([("better bound", more)] if more else []), *pairs[place:], *held_out]
+    optima = [("optima", said)] if (said := optima_words.verdict(s)) else []
+    return [*pairs[:place], *([("better bound", more)] if more else []), *pairs[place:], *optima, *held_out]
 
 
 def tested(s: Summary) -> str:
@@ -320,6 +325,8 @@ def neurons_of(widths: object) -> str:
 def _found(s: Summary) -> str:
     """The network found, as a subject."""
     if is_constant(s["widths"]):
+        if s.get("skip"):
+            return "an affine function"
         return "the zero function" if s["bias"] == 0 else "a constant function"
     neurons = neurons_of(s["widths"])
     return f"the network of {neurons}"
@@ -339,7 +346,10 @@ def _activation(name: str) -> str:
     return {"relu": "ReLU", "linear": "linear"}.get(name, name)
 
 
-def _bias(beta: object) -> str:
+def _bias(s: Summary) -> str:
+    beta = s["bias"]
+    if s.get("skip"):
+        return "with free biases and a free linear function of the inputs"
     if beta == FREE:
         return "with free biases"
     return "without bias" if beta == 0 else "with bias" if beta == 1 else f"with bias β = {beta:g}"

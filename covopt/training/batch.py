@@ -83,8 +83,9 @@ class Batch:
         problem, W = self.problem, self._matrices(theta)
         hidden, sigmas = self._hidden(W, self._inputs)
         outputs = self._outputs(W, sigmas[-1])
-        cost = problem.loss_at(outputs) + problem.lam * theta.square().sum(dim=1)
-        gradient = (2.0 * problem.lam) * theta
+        penalised = self._penalised(theta)
+        cost = problem.loss_at(outputs) + problem.lam * (penalised * theta).sum(dim=1)
+        gradient = (2.0 * problem.lam) * penalised
         self._back(W, hidden, sigmas, problem.gradient_at(outputs), problem.Xt, gradient)
         return cost, gradient
 
@@ -99,7 +100,7 @@ class Batch:
         problem, W = self.problem, self._matrices(theta)
         Xt, Y = problem.Xt[rows], problem.Y[rows]
         hidden, sigmas = self._hidden(W, Xt.T)
-        gradient = (2.0 * lam) * theta
+        gradient = (2.0 * lam) * self._penalised(theta)
         weight = None if problem.weight is None else problem.weight[rows]
         M = mean_gradient(problem.loss, self._outputs(W, sigmas[-1]), Y, weight)
         self._back(W, hidden, sigmas, M, Xt, gradient)
@@ -127,6 +128,15 @@ class Batch:
             for row, values in enumerate(torch.linalg.svdvals(W.double()).cpu()):
                 found[row].append(values[: min(sizes[row][layer] + 1, sizes[row][layer + 1])])  # the rest is padding's
         return found
+
+    def _penalised(self, theta: Float[Tensor, "b P"]) -> Float[Tensor, "b P"]:
+        """The rows, with free biases 0 there."""
+        if not self.problem.free:
+            return theta
+        kept = theta.clone()
+        for W in self._matrices(kept):
+            W[:, :, -1] = 0.0
+        return kept
 
     def _outputs(self, W: list[Tensor], last: Float[Tensor, "b n k"]) -> Float[Tensor, "b k m"]:
         bias = self.problem.bias(self.problem.depth - 1) * W[-1][:, :, -1:]

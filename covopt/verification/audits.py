@@ -153,7 +153,7 @@ def _parts(layer: Summary, problem: Problem, weights: list[Tensor]) -> Sentences
         yield f"audit.json states another number of dead neurons of layer {k} than the network has."
     if not equal(layer["merging"], mergeable(weights, k)):
         yield f"audit.json states other neurons of layer {k} that could be one than the network has."
-    for name, part in zip(("unbalanced", "unbalanced_neuron"), unbalanced(weights, k), strict=True):
+    for name, part in zip(("unbalanced", "unbalanced_neuron"), unbalanced(problem, weights, k), strict=True):
         stated = layer[name]
         agrees = stated is None if record.known(part) is None else abs(stated - part) <= BALANCE
         if not agrees:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from covopt.certify import proofs
+from covopt.certify import free, proofs
 from covopt.certify.certifiers import EVIDENCE, maximum_at
 from covopt.certify.dual import Proof
 from covopt.certify.lam_max import LamMax
@@ -38,7 +38,7 @@ Summary = Mapping[str, Any]
 
 # Entries of the summary that nothing in the files tells.
 NEVER = ("lam_max", "status", "seconds", "seed", "version", "data", "scale", "targets", "shuffle")
-OPTIONS = {"loss": "U", "depth": "iu", "bias": "fiu", "activation": "U"}
+OPTIONS = {"loss": "U", "depth": "iu", "bias": "fiuU", "activation": "U"}
 
 
 def unchecked(s: Summary) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def complaints(directory: File, stated: Summary, rounding: float) -> Iterator[st
     if stated.keys() - {record.KIND, "files"} != summary.keys():
         yield f"{FILE} does not hold what covopt stores in it."
         return
-    for name in ("points", "end", "depth", "bias", "loss", "activation", "rows", "picked"):
+    for name in ("points", "end", "depth", "bias", "skip", "loss", "activation", "rows", "picked"):
         if not alike(stated[name], summary[name], rounding):
             yield f"{FILE} states other {name} than its networks and proofs give."
     gap, proved = stated["largest_gap"], found.largest_gap
@@ -133,7 +133,7 @@ def _proved_anew(problem: Problem, point: Point) -> Point:
         return replace(point, lower=proofs.recheck(question, proof))
     Lambda = torch.from_numpy(dual.Lambda)
     proof = Proof(point.lower or 0.0, point.certificate, Lambda, dual.maximum, dual.evidence)
-    maximum, lower = maximum_at(question, proof)
+    maximum, lower = (free.maximum_at if question.free else maximum_at)(question, proof)
     return replace(point, lower=lower, dual=DualPoint(dual.Lambda, maximum, dual.evidence))
 
 
@@ -174,7 +174,8 @@ def _problem(arrays: Mapping[str, NDArray]) -> Problem:
         if arrays[name].size != 1 or arrays[name].dtype.kind not in kind:
             raise ValueError(f"problem.npz holds no {name}")
     options = {name: arrays[name].item() for name in OPTIONS}
-    return make_problem(arrays["X"], arrays["Y"], lam=1.0, **options).double()
+    options["skip"] = "skip" in arrays and arrays["skip"].item() is True
+    return make_problem(arrays["X"], arrays["Y"], lam=1.0, **options, free=True).double()
 
 
 def _scored(value: object) -> str | int | None:

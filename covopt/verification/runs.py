@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from covopt.io import record
 from covopt.io.networks import read_network
 from covopt.loop import Certificate, Status
 from covopt.methods.penalised import METHODS
+from covopt.model.affine import skip_as_neurons
+from covopt.optima.decide import decide
 from covopt.result import Result
 
 NETWORK_PT = "network.pt"
@@ -32,6 +35,8 @@ NEVER = (
 """Entries of result.json that nothing in its files tells."""
 # Two numbers that come from one another by a single operation differ by no more than this, relative.
 SAME = 1e-12
+# A singular value that depends on the number of threads in its last digits.
+INDEPENDENCE = 1e-6
 # The data in the state dict went through a product with beta and a division by it.
 STATE = 1e-14
 
@@ -82,6 +87,8 @@ def question(result: Result, stated: Summary) -> Sentences:
     for name, value in found.items():
         if stated[name] != value:
             yield f"The stored problem and network have {name} {_shown(value)}, but result.json states another."
+    if stated.get("skip", False) is not p.skip:
+        yield "The stored problem and result.json do not agree on whether a linear function is free."
     if stated.get("weighted", False) is not (p.weight is not None):
         yield "The stored problem and result.json do not agree on whether the rows have weights."
     if stated["method"] not in METHODS:
@@ -183,6 +190,19 @@ def layers(result: Result, stated: Summary) -> Sentences:
             yield f"result.json states a gap of layer {found.layer} that is none."
 
 
+def uniqueness(result: Result) -> Sentences:
+    """Whether the optimum is the only one, decided again from the stored weights and data."""
+    told = result.decided
+    if told is None:
+        return
+    found = decide(result.problem.double(), [W.double() for W in result.weights])
+    value = math.inf if found.independence is None else found.independence
+    given = math.inf if told.independence is None else told.independence
+    same = replace(told, independence=None) == replace(found, independence=None)
+    if not (same and math.isclose(value, given, rel_tol=INDEPENDENCE, abs_tol=INDEPENDENCE)):
+        yield "The stored data and network do not prove what result.json states of the set of all optima."
+
+
 def state_dict(result: Result, directory: Path) -> Sentences:
     """That network.pt holds the weights of network.npz."""
     beta = result.problem.beta
@@ -196,8 +216,9 @@ def state_dict(result: Result, directory: Path) -> Sentences:
     except CovoptError as error:
         yield f"{NETWORK_PT} is not the stored network: {error}"
         return
-    if len(found) != len(result.weights) or any(
-        not _alike(torch.from_numpy(a), W.double(), beta) for a, W in zip(found, result.weights, strict=True)
+    stored = skip_as_neurons(result.problem.double(), [W.double() for W in result.weights])
+    if len(found) != len(stored) or any(
+        not _alike(torch.from_numpy(a), W, beta) for a, W in zip(found, stored, strict=True)
     ):
         yield f"{NETWORK_PT} and network.npz hold different weights."
 

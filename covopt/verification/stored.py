@@ -18,6 +18,7 @@ from covopt.io.coding import Coding
 from covopt.loop import Certificate, Status
 from covopt.model.problem import make_problem
 from covopt.model.weights import check_network, evaluate
+from covopt.optima.uniqueness import Uniqueness
 from covopt.result import DualPoint, Layer, Result
 
 
@@ -66,8 +67,16 @@ def _option(arrays: Mapping[str, NDArray], name: str) -> Any:
     return arrays[name].item()
 
 
+def _flag(arrays: Mapping[str, NDArray], name: str) -> bool:
+    """A truth value, or a DataError."""
+    if arrays[name].size != 1 or arrays[name].dtype.kind != "b":
+        raise DataError(f"{record.PROBLEM} holds a {name} of another kind; solve again.")
+    return bool(arrays[name].item())
+
+
 def _from_stored(stored: record.Stored) -> Result:
     options = {key: _option(stored.problem, key) for key in OPTIONS}
+    options["skip"] = "skip" in stored.problem and _flag(stored.problem, "skip")
     if options["loss"] == "interpolate":
         options["lam"] = None
     X, Y = (torch.from_numpy(_matrix(stored.problem, name, record.PROBLEM)) for name in ("X", "Y"))
@@ -116,6 +125,7 @@ def _from_stored(stored: record.Stored) -> Result:
         columns=None if coding is None else coding.columns,
         coding=coding,
         test=test if isinstance(test := s.get("test"), dict) else None,
+        decided=Uniqueness.from_summary(told) if isinstance(told := s.get("unique"), dict) else None,
     )
 
 

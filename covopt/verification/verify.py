@@ -104,6 +104,7 @@ def of_run(directory: Path, stated: Summary, rounding: float) -> Verification:
         runs.history(result, stated),
         runs.layers(result, stated),
         runs.state_dict(result, directory),
+        runs.uniqueness(result),
         unbound(directory, SUMMARY, stated),
     )
     for message in others:
@@ -111,6 +112,10 @@ def of_run(directory: Path, stated: Summary, rounding: float) -> Verification:
     unchecked = list(runs.NEVER)
     if result.problem.depth > 2:
         unchecked.append("stationarity and gap of the layers")
+    if stated.get("unique") is None:
+        unchecked.append("unique")
+    if "skip" not in stated:  # of a run from before there was one
+        unchecked.append("skip")
     if stated["status"] != Status.OPTIMAL:
         unchecked.append("why the search ended")
     unchecked += loose(directory, SUMMARY, stated)

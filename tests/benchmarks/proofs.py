@@ -34,35 +34,54 @@ RELAXING = 200.0  # seconds for the relaxations of each of them
 
 def run_random_sets(settings: Settings) -> Outcome:
     """100 random sets for each b; their (1/2) |F - Y|^2 + (b/2) |theta|^2 is N / 2 times our loss at lam = b / N."""
-    rows, runs, loose, met = [], [], [], True
+    rows, runs, loose, told, met = [], [], [], [], True
     for b in WEIGHTS:
         sets = works.random_sets(b)[: 4 if settings.quick else None]
-        solved, gaps, seconds = _solve_sets(sets, settings)
+        solved, gaps, seconds, verdicts = _solve_sets(sets, settings)
         met = met and all(run.error is None and _proved(run, 1e-6) and run.seconds < 2.0 for run in solved)
         costs = [run.cost * len(work.X) / 2.0 for run, work in zip(solved, sets, strict=True)]
         rows.append((b, "arrangement", len(solved), *_quartiles(costs), *_gaps([run.gap for run in solved])))
-        rows[-1] += _times([run.seconds for run in solved])
-        rows.append((b, "relaxation", len(gaps), None, None, None, *_gaps(gaps), *_times(seconds)))
+        rows[-1] += (*_times([run.seconds for run in solved]), *_counts(verdicts))
+        rows.append((b, "relaxation", len(gaps), None, None, None, *_gaps(gaps), *_times(seconds), *[None] * 5))
+        told += verdicts
         runs += solved
         loose.append(f"{', '.join(show(gap) for gap in _quartiles(gaps))} at b = {b} ({len(gaps)} sets)")
     certified = sum(_proved(run, 1e-6) for run in runs)
+    one, several, neither, fewest, slowest = _counts(told)
     return Outcome(
-        target="every set certified to 1e-6 by the arrangement, in less than 2 s each",
+        target="every set certified to 1e-6 by the arrangement, in less than 2 s each, and a proved verdict on whether"
+        " its optimum is the only one",
         reached=f"{certified} of {len(runs)}, worst gap {show(worst([run.gap for run in runs]))}, slowest "
-        f"{show(rounded(worst([run.seconds for run in runs])))} s; quartiles of the gap that the relaxation alone "
-        f"proves: {'; '.join(loose)}",
-        met=met,
+        f"{show(rounded(worst([run.seconds for run in runs])))} s; the only optimum {one} times, one of infinitely many"
+        f" {several} times, undecided {neither} times, the fewest neurons known {fewest} times, slowest "
+        f"{show(slowest)} s; quartiles of the gap that the relaxation alone proves: {'; '.join(loose)}",
+        met=met and neither == 0,
         columns=(
             *("b", "bound", "sets", "their cost: quartile", "median", "quartile"),
             *("gap: quartile", "median", "quartile", "worst", "seconds: median", "slowest"),
+            *("unique", "not unique", "undecided", "fewest known", "slowest verdict"),
         ),
         rows=rows,
         runs=runs,
     )
 
 
-def _solve_sets(sets: list[works.Work], settings: Settings) -> tuple[list[Run], list[float], list[float]]:
-    """One process: each set solved, and the gaps and seconds of the relaxations that there was time for."""
+Verdict = tuple[str, bool, float]
+"""Whether an optimum is the only one, whether its fewest neurons are known, and in how many seconds that was found."""
+
+
+def _counts(verdicts: list[Verdict]) -> tuple[int, int, int, int, float | None]:
+    """How many are unique, not unique and undecided, of how many the fewest neurons are known, and the slowest."""
+    said = [verdict for verdict, *_ in verdicts]
+    slowest = rounded(max((seconds for *_, seconds in verdicts), default=None), 3)
+    known = sum(fewest for _, fewest, _ in verdicts)
+    return said.count("unique"), said.count("not unique"), said.count("undecided"), known, slowest
+
+
+def _solve_sets(
+    sets: list[works.Work], settings: Settings
+) -> tuple[list[Run], list[float], list[float], list[Verdict]]:
+    """One process: each set solved, the gaps and seconds of the relaxations that there was time for, and verdicts."""
     options = {"gap": 1e-6, "time_limit": settings.limit(20), "certify": "fast"}
     job = {"lam": sets[0].lam, "options": options, "threads": settings.threads, "relaxing": settings.limit(RELAXING)}
     runs = [Run("covopt", work.name, 0, options) for work in sets]
@@ -75,7 +94,7 @@ def _solve_sets(sets: list[works.Work], settings: Settings) -> tuple[list[Run], 
             print(f"  {error}", file=sys.stderr)
             for run in runs:
                 run.error = error
-            return runs, [], []
+            return runs, [], [], []
         told = json.loads((directory / "run.json").read_text())
         with np.load(directory / "weights.npz") as archive:
             weights = [[archive[f"{k}_{layer}"] for layer in (0, 1)] for k in range(len(sets))]
@@ -87,7 +106,12 @@ def _solve_sets(sets: list[works.Work], settings: Settings) -> tuple[list[Run], 
         run.gap = None if run.lower is None else (run.cost - run.lower) / run.cost
     relaxed = [(run, each) for run, each in zip(runs, told["relaxed"], strict=False) if each["lower"] is not None]
     gaps = [(run.cost - each["lower"]) / run.cost for run, each in relaxed]
-    return runs, gaps, [each["seconds"] for _, each in relaxed]
+    verdicts = [(each["unique"], _is_known(each["fewest"]), each["deciding"]) for each in told["solved"]]
+    return runs, gaps, [each["seconds"] for _, each in relaxed], verdicts
+
+
+def _is_known(ends: list[int] | None) -> bool:
+    return ends is not None and ends[0] == ends[1]
 
 
 def _proved(run: Run, gap: float) -> bool:

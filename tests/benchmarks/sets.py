@@ -36,9 +36,13 @@ def main(directory: Path) -> None:
         started = time.perf_counter()
         result = solve(X[k], Y[k], lam=job["lam"], bias=0.0, **job["options"])
         seconds = time.perf_counter() - started
+        began = time.perf_counter()
+        found = result.unique
+        deciding = time.perf_counter() - began
         weights |= {f"{k}_{layer}": W.cpu().numpy() for layer, W in enumerate(result.weights)}
         told = {"lower": result.lower, "certificate": str(result.certificate), "status": str(result.status)}
-        solved.append(told | {"seconds": seconds, "width": result.widths[0]})
+        solved.append(told | {"seconds": seconds, "width": result.widths[0], "unique": found.verdict})
+        solved[-1] |= {"deciding": deciding, "fewest": found.fewest}
     relaxed, started = [], time.perf_counter()
     while len(relaxed) < len(X) and time.perf_counter() - started < job["relaxing"]:
         began = time.perf_counter()

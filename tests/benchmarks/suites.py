@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.benchmarks import works
 from tests.benchmarks.audit import AUDIT
+from tests.benchmarks.copositivity import COPOSITIVITY
 from tests.benchmarks.costs import COSTS
 from tests.benchmarks.deep import DEEP
 from tests.benchmarks.free import FREE
@@ -35,6 +36,7 @@ from tests.benchmarks.plateau import PLATEAU
 from tests.benchmarks.proofs import PROOFS
 from tests.benchmarks.scale import SCALE
 from tests.benchmarks.scales import SCALES
+from tests.benchmarks.search import SEARCH
 from tests.benchmarks.signals import INTERRUPTING
 from tests.benchmarks.sweep import SWEEP
 from tests.benchmarks.tampering import TAMPERING
@@ -263,12 +265,14 @@ BENCHMARKS = {
     **TEACHERS,
     **WIDTH,
     **HOSTILE,
+    **COPOSITIVITY,
     **PLATEAU,
     **AUDIT,
     **SWEEP,
     **KERNELS,
     **ORACLE,
     **PATHS,
+    **SEARCH,
     **PEERS,
     **SCALE,
     **COSTS,

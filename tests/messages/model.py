@@ -56,7 +56,7 @@ def proved(kind: str, rank: int, **evidence: object) -> object:
 
 ROWS = [
     Row(
-        "Free biases are for solve and compare so far; give the amount of bias as a number.",
+        "Free biases are not for this question so far; give the amount of bias as a number.",
         lambda _: make_problem(X, Y, lam=0.1, bias="free"),
     ),
     Row(
@@ -66,6 +66,14 @@ ROWS = [
     Row(
         "The stored dual point is missing or does not have the shape of Y; certify the run again.",
         lambda _: free.check(FREE, Proof(0.0, Certificate.EXACT, FREE.Y[:2])),
+    ),
+    Row(
+        "A free linear skip comes with free biases; set the bias to 'free', or leave the skip out.",
+        lambda _: solve(skip=True),
+    ),
+    Row(
+        "A free linear skip is for mse and exact fits, not for the loss huber; leave it out.",
+        lambda _: solve(bias="free", skip=True, loss="huber"),
     ),
     Row("No bound 'laplacian' is known for free biases; solve again.", lambda _: proved("laplacian", 2)),
     Row(
@@ -187,6 +195,7 @@ ROWS = [
     ),
     Row("The tolerance is 'low'; give a number between 0 and 1, or leave it out.", lambda _: solve(X, Y, tol="low")),
     Row("The time limit is 0; give seconds above 0.", lambda _: solve(X, Y, time_limit=0)),
+    Row("The time limit must be a positive number of seconds.", lambda _: covopt.copositivity(np.eye(2), time_limit=0)),
     Row("The seed is -1; give a whole number from 0 to 2^63 - 1.", lambda _: solve(X, Y, seed=-1)),
     Row("width is 0; give a whole number, at least 1, or leave it out.", lambda _: solve(X, Y, width=0)),
     Row("max_width is 1.5; give a whole number, at least 1, or leave it out.", lambda _: solve(X, Y, max_width=1.5)),
@@ -251,6 +260,23 @@ ROWS = [
     Row(
         "This result holds no network yet; solve before saving.",
         lambda here: covopt.Result(SHALLOW, "cone", "fast", 0).save(here / "run"),
+    ),
+    Row(
+        "This result holds no network yet; solve before asking for the set of optima.",
+        lambda _: covopt.Result(SHALLOW, "cone", "fast", 0).unique,
+    ),
+    Row(
+        "Mixtures are of networks of two layers, and these have 3; ask this of depth 2.",
+        lambda _: solve(depth=3, max_iterations=1).optima(),
+    ),
+    Row(
+        "The number of steps is 1; give a whole number of at least 2.",
+        lambda _: solve(max_iterations=1).optima(steps=1),
+    ),
+    Row(
+        "Whether there are other optima is not decided (Uniqueness is decided for the mean squared error only); give"
+        " the other network.",
+        lambda _: solve(loss="huber", max_iterations=1).optima(),
     ),
     Row(
         "The network has 2 layers of weights and the problem's depth is 3; give one matrix for each layer.",

@@ -77,6 +77,18 @@ ROWS = [
     Row("The time limit is 0; give a number above 0.", lambda _: ranks(time_limit=0)),
     Row("The network has more than 100,000,000 weights; give a smaller width.", lambda _: ranks(width=10**5)),
     Row("The width is 0; give a whole number from 1 to 1,000,000,000,000.", lambda _: ranks(width=0)),
+    Row(
+        "What batches do is known of penalised biases; leave batch_size, rate and steps out, or ask with the decay all.",
+        lambda _: validate(**BATCHES, decay="weights"),
+    ),
+    Row(
+        "The decay is 'some'; use all, or weights for biases that the penalty is not on.",
+        lambda _: validate(decay="some"),
+    ),
+    Row(
+        "With the decay weights biases are free, and have no amount; leave the bias out.",
+        lambda _: validate(decay="weights", bias=2.0),
+    ),
     Row("The rate is 0; give a number above 0.", lambda _: validate(**BATCHES | {"rate": 0.0})),
     Row("lam is -1; give 0 or more.", lambda _: Decay(0.1, -1.0)),
     Row("The momentum is 1; give a number from 0 to below 1.", lambda _: validate(**BATCHES, momentum=1.0)),

@@ -123,6 +123,11 @@ ROWS = [
         run(replace("problem.npz", lam=None)),
     ),
     Row(
+        "HERE/run is not a complete run (problem.npz holds a skip of another kind); solve again with --out.",
+        VERIFY,
+        run(replace("problem.npz", skip=np.array(2))),
+    ),
+    Row(
         "HERE/run is not a complete run (certificate.npz holds no maximum); solve again with --out.",
         VERIFY,
         run(replace("certificate.npz", maximum=np.ones(3))),

@@ -1,0 +1,58 @@
+"""lam_max with free biases: the least lam from which on the best constant, or affine function, is optimal.
+
+That function F_0 does not depend on lam. So Lambda(lam) = A / lam with A = -grad C(F_0) / 2, which is orthogonal
+to what is free: lam_max = max h at A (MATH.md sections 4 and 10).
+"""
+
+from __future__ import annotations
+
+import math
+
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.certify import free
+from covopt.model.affine import Affine
+from covopt.model.problem import Problem
+from covopt.oracles.breakpoints import rows_of, strongest
+
+# Ascents of the search for the lower end, and how near, relative, a proof has to come to it.
+ASCENTS, NEAR = 200, 1e-3
+# What rounding may do to an end, relative; and to Y less what is free, relative to Y.
+ROUNDING, LOST = 1e-12, 2.0**-46
+
+
+def free_ends(problem: Problem, seconds: float, seed: int) -> tuple[float, float]:
+    """The ends of an interval for lam_max of two layers, nearly equal where an oracle is exact.
+
+    The upper end is infinite where columns that are free depend on one another, up to rounding.
+
+    Args:
+        problem: mse or cross-entropy with free biases, in float64.
+        seconds: for a proof of the upper end that takes long; 0: by norms.
+        seed: of the search for the lower end.
+    """
+    A = slope(problem)
+    if not bool(A.any()):
+        return 0.0, 0.0
+    Xc = free.centred(problem.X)
+    # |sigma(X w + b)| <= 2 N^(1/2) max |x| at a breakpoint, and A is as far off as the rounding of Y.
+    off = LOST * float((problem.shares[:, None] * problem.Y).norm()) * 2.0 * float(Xc.norm(dim=1).max())
+    off *= math.sqrt(problem.samples)
+    if free.has_exact(problem):
+        answer, _ = free.anchored(problem, A)
+        low, high = float(answer.values[0]), free.widened(problem, A, answer.upper_bound)
+    else:
+        met = strongest(problem.X, problem.activation, A / A.norm(), rows_of(problem.X[:0], A[:0, 0]), ASCENTS, seed)
+        low = 0.0 if met is None else met[2] * float(A.norm())
+        high = free.proved_maximum(problem, A, seconds, low, NEAR)
+    return max(0.0, low * (1.0 - ROUNDING) - off), high + off
+
+
+def slope(problem: Problem) -> Float[Tensor, "N m"]:
+    """A = -grad C(F_0) / 2."""
+    Y, shares = problem.Y, problem.shares[:, None]
+    if problem.loss.name == "cross_entropy":  # F_0 = log p, also where a class is missing
+        return 0.5 * shares * (Y - problem.mean(Y))
+    Xc = problem.X - problem.X.mean(dim=0)
+    return shares * Affine(Xc / (float(Xc.abs().max()) or 1.0), problem.weight, problem.skip).off(Y)

@@ -1,0 +1,493 @@
+"""covopt-check RUN: a stored solve, proved again by one file that trusts nothing of covopt.
+
+It imports nothing of covopt, and of NumPy only what opens .npz files; a copy of it runs alone: `python check.py RUN`.
+Every float64 is a fraction, and proofs are made of integers and fractions: roots by `math.isqrt` are rounded outwards,
+exp and ln of `decimal`, which rounds them correctly, get a MARGIN. Floats only guess where to look. The theorems are
+those of docs/MATH.md. The cost is C(F) + lam |W|^2 of the stored weights. The bound is D(t Lambda), t <= T about the
+least that gives what is stated less TOLERANCE of the cost; h(w) = |Lambda^T sigma(Xt w)| <= 1 / t for unit w proves it.
+Exit codes: 0 proved, 1 refused, 2 cannot be read, 3 something is not checked.
+"""
+
+# fmt: off
+import argparse, hashlib, json, math, sys, time
+from decimal import Context, Decimal
+from fractions import Fraction
+from itertools import combinations, combinations_with_replacement, product
+from operator import mul
+from pathlib import Path
+from typing import Any
+import numpy as np
+TOLERANCE, T = Fraction(1, 10**9), 1 - Fraction(1, 2**30)  # of stated numbers, relative to the cost; above
+RBITS, GBITS = 52, 60  # of the fixed-point inputs and dual points of a Frame
+DECIMAL, MARGIN = Context(prec=60, Emax=999999999, Emin=-999999999), Fraction(1, 10**40)  # of a few operations in it
+VERDICTS = ("proved: the cost and the stated bound, nothing besides", "refused", "cannot be read", "not checked")
+ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3
+DUAL, ASKED = "exact branch-and-bound relaxation sign-branching spectral".split(), "loss activation depth bias lam"
+ABOVE = "the stored dual point is not feasible: a neuron is above the maximum that the bound needs"
+
+class Stop(Exception): """A verdict other than proved: its exit code, and a sentence."""
+def need(condition: object, sentence: str, code: int = REFUSED) -> None:
+    if not condition: raise Stop(code, sentence)
+def in_time(end: float) -> None: need(time.monotonic() < end, "the proof takes longer than the time limit", UNCHECKED)
+def dot(a: Any, b: Any) -> Any: return sum(map(mul, a, b))
+def gram(A: Any, B: Any) -> list[list[Any]]: return [[dot(a, b) for b in B] for a in A]
+def turned(A: Any) -> list[Any]: return list(zip(*A))
+def unit(n: int, t: Any = 1) -> list[list[Any]]: return [[t if a == b else 0 * t for b in range(n)] for a in range(n)]
+def plus(A: Any, B: Any, t: Any = 1) -> list[list[Any]]: return [[a + t * b for a, b in zip(*AB)] for AB in zip(A, B)]
+def over(A: Any, t: Any) -> list[list[Any]]: return [[x / t for x in row] for row in A]
+def scaled(rows: Any) -> tuple[list[list[int]], int]:
+    """Floats, or fractions over powers of two, as integers and the e of their common factor 2^-e."""
+    ratios = [[x.as_integer_ratio() for x in row] for row in rows]
+    e = max((d.bit_length() - 1 for row in ratios for _, d in row), default=0)
+    return [[n << (e - d.bit_length() + 1) for n, d in row] for row in ratios], e
+def root(x: Fraction) -> Fraction:
+    """sqrt(x) from above, to about 100 bits."""
+    s = max(0, 130 - (x.numerator.bit_length() - x.denominator.bit_length()) // 2)
+    return Fraction(math.isqrt((x.numerator << (2 * s)) // x.denominator) + (x > 0), 1 << s)
+def decimal(x: Fraction) -> Decimal: return DECIMAL.divide(Decimal(x.numerator), Decimal(x.denominator))
+def ln(x: Fraction) -> Fraction: return Fraction(DECIMAL.ln(decimal(x)))
+def exp(x: Fraction) -> Fraction: return Fraction(DECIMAL.exp(decimal(x)))
+def power(x: Fraction, n: int) -> Fraction: return exp(ln(x) / n) * (1 - MARGIN) if x > 0 else Fraction(0)  # x^(1/n)
+
+def cholesky(M: list[list[float]]) -> tuple[list[list[float]] | None, list[float]]:
+    """(L, []), or (None, v) with v^T M v <= 0, in floats."""
+    L: list[list[float]] = []
+    for i, row in enumerate(M):
+        new: list[float] = []
+        for j in range(i): new.append((row[j] - dot(new, L[j])) / L[j][j])
+        pivot = row[i] - dot(new, new)
+        if not 0.0 < pivot < math.inf:
+            v = [-x for x in new]
+            for j in range(i - 1, -1, -1):
+                v[j] /= L[j][j]
+                v[:j] = [x - y * v[j] for x, y in zip(v[:j], L[j])]
+            return None, [*v, 1.0, *[0.0] * (len(M) - i - 1)]
+        L.append([*new, math.sqrt(pivot)])
+    return L, []
+def shortfall(M: list[list[int]], one: int) -> Fraction | None:
+    """d with M + d one I >= 0, by the exact residual M / one - L L^T; None where floats find no factor L."""
+    L, _ = cholesky(over(M, one))
+    if L is None: return None
+    rows = [[round(x * 2.0**60) for x in row] + [0] * (len(L) - len(row)) for row in L]
+    off = [[abs((x << 120) - one * y) for x, y in zip(*both)] for both in zip(M, gram(rows, rows))]
+    return Fraction(max(map(sum, off), default=0), one << 120)
+def top(M: list[list[Fraction]]) -> Fraction:
+    """A bound from above on the largest eigenvalue of a positive semi-definite M, about 1e-12 above it."""
+    need(len(M) <= 200, "this check takes too long for matrices of more than 200 columns", UNCHECKED)
+    common, trace = math.lcm(*(x.denominator for row in M for x in row)), sum(row[i] for i, row in enumerate(M))
+    if not trace: return Fraction(0)
+    guess = Fraction(max(eigen([[float(x / trace) for x in row] for row in M])[0]) * (1.0 + 1e-12))
+    whole = int(trace * common) * guess.denominator
+    A = [[int(x * common) * guess.denominator for x in row] for row in M]
+    lost = shortfall(plus(unit(len(M), int(trace * common) * guess.numerator), A, -1), whole)
+    return trace if lost is None else trace * (guess + lost)
+def eigen(S: list[list[float]]) -> tuple[list[float], list[list[float]]]:
+    """Eigenvalues, and eigenvectors in rows, by Jacobi's rotations in floats."""
+    A, V, n = over(S, 1.0), unit(len(S), 1.0), len(S)
+    for p, q in [pair for _ in range(10) for pair in combinations(range(n), 2)]:
+        angle = 0.5 * math.atan2(2.0 * A[p][q], A[q][q] - A[p][p])
+        c, s = math.cos(angle), math.sin(angle)
+        for B in (A, V):
+            B[p], B[q] = [c * x - s * y for x, y in zip(B[p], B[q])], [s * x + c * y for x, y in zip(B[p], B[q])]
+        for row in A: row[p], row[q] = c * row[p] - s * row[q], s * row[p] + c * row[q]
+    return [A[a][a] for a in range(n)], V
+def copositive(M: list[list[int]]) -> bool:
+    """Whether x^T M x >= 0 for all x >= 0: exact arithmetic on every principal submatrix M_S, the small ones first.
+    If M_S is the first that is not, its minimum mu < 0 over the simplex is taken at an x > 0 with M_S x = mu 1, and M_S
+    is regular: M_S v = 0 gives 1^T v = x^T M_S v / mu = 0, and x + t v would reach a face with the same mu. So it is
+    regular with y = M_S^{-1} 1 < 0, and a regular M_S with y < 0 is not copositive.
+    """
+    if min(row[i] for i, row in enumerate(M)) < 0: return False
+    if min(map(min, M)) >= 0: return True
+    if any(M[i][j] < 0 and M[i][j] ** 2 > M[i][i] * M[j][j] for i, j in combinations(range(len(M)), 2)): return False
+    subsets = (S for size in range(3, len(M) + 1) for S in combinations(range(len(M)), size))
+    return not any(solved_below_zero([[M[i][j] for j in S] for i in S]) for S in subsets)
+def solved_below_zero(M: list[list[int]]) -> bool:
+    """Whether M is regular and M y = 1 has a solution y < 0; elimination without fractions (Bareiss)."""
+    n, rows, previous = len(M), [[*row, 1] for row in M], 1
+    for k in range(n):
+        pivot = next((i for i in range(k, n) if rows[i][k]), None)
+        if pivot is None: return False
+        rows[k], rows[pivot] = head, _ = rows[pivot], rows[k]
+        for i in range(n):
+            if i != k: rows[i] = [(head[k] * a - rows[i][k] * b) // previous for a, b in zip(rows[i], head)]
+        previous = head[k]
+    return all(row[n] * row[k] < 0 for k, row in enumerate(rows))
+def covariance(rows: Any, shares: list[Fraction], centred: bool) -> list[list[Fraction]]:
+    """sum_i q_i (x_i - mean)(x_i - mean)^T, or without the mean."""
+    (X, e), common = scaled(rows), math.lcm(*(q.denominator for q in shares))
+    weighed = [[q.numerator * (common // q.denominator) * x for q, x in zip(shares, column)] for column in zip(*X)]
+    total, sums = int(sum(shares) * common), [sum(column) * centred for column in weighed]
+    unit, both = (common * total) << 2 * e, zip(gram(weighed, turned(X)), sums)
+    return [[Fraction(x * total - s * t, unit) for x, t in zip(row, sums)] for row, s in both]
+def array(arrays: dict[str, Any], name: str, dimensions: int, columns: int | None = None, kinds: str = "fiu") -> Any:
+    """A finite array as lists of Python numbers."""
+    a: Any = arrays.get(name, np.empty(()))
+    good = a.ndim == dimensions and a.dtype.kind in kinds and np.isfinite(a).all()
+    need(good and columns in (None, a.shape[-1]), f"there is no finite array {name} of the right shape", UNREAD)
+    return a.tolist() if kinds == "iu" else a.astype(np.float64).tolist()
+
+class Run:
+    """The files of a solve: result.json as `stated`, the question and the network in Python numbers."""
+    def __init__(self, directory: Path) -> None:
+        self.stated = json.loads((directory / "result.json").read_text(encoding="utf-8"))
+        paths = (directory / f"{name}.npz" for name in ("problem", "network", "certificate"))
+        problem, network, self.certificate = (dict(np.load(path, allow_pickle=False)) for path in paths)
+        self.X, self.Y = array(problem, "X", 2), array(problem, "Y", 2)
+        self.N, self.m, n = len(self.X), len(self.Y[0]), len(self.X[0])
+        self.loss, self.activation, self.depth, self.bias, lam = (problem[k].item() for k in ASKED.split())
+        need(not ("skip" in problem and problem["skip"].item()), "a free linear skip is not known here", UNCHECKED)
+        self.fits, self.free, name = self.loss == "interpolate", self.bias == "free", str(self.activation)
+        self.lam, self.beta = Fraction(1 if self.fits else lam), Fraction(1 if self.free else self.bias)
+        self.slope = Fraction(float({"relu": "0", "linear": "1"}.get(name) or name.removeprefix("leaky:")))
+        good = len(self.Y) == self.N and self.depth >= 2 and self.lam > 0 and self.beta >= 0 and -1 < self.slope <= 1
+        self.weighted, self.delta = "weights" in problem, None
+        weights = array(problem, "weights", 1) if self.weighted and not self.fits else [1.0] * self.N
+        total = sum(map(Fraction, weights))
+        self.q = [Fraction(w) / total for w in weights]
+        if self.loss == "cross_entropy":
+            good &= all(min(row) >= 0 and abs(sum(row) - 1) < 1e-5 for row in self.Y)
+            self.Y = [[Fraction(y) / sum(map(Fraction, row)) for y in row] for row in self.Y]
+        if self.loss == "logistic": good &= all(row in ([1.0], [-1.0]) for row in self.Y)
+        if self.loss.startswith("huber"): self.delta = Fraction(float(self.loss.partition(":")[2] or 1))
+        need(good and len(weights) == self.N and min(weights) > 0, "problem.npz asks no question of covopt", UNREAD)
+        self.W: list[Any] = []
+        for k in range(self.depth): self.W.append(array(network, f"W{k + 1}", 2, 1 + (len(self.W[-1]) if k else n)))
+        need(len(self.W[-1]) == self.m, "the network has another number of outputs than the targets", UNREAD)
+        self.largest = max(Fraction(abs(y)) for row in self.Y for y in row)
+        self.misfit = self.largest * Fraction(1e-10 if self.depth == 2 else 1e-7) if self.fits else Fraction(0)
+    def cost(self) -> dict[str, tuple[Fraction, Fraction]]:
+        """Intervals that hold the exact fit, norm, cost and residual of the stored network."""
+        (Z, e), num, den = scaled(self.X), self.slope.numerator, self.slope.denominator
+        for layer, W in enumerate(self.W):
+            if layer: Z, e = [[z * (den if z > 0 else num) for z in row] for row in Z], e + den.bit_length() - 1
+            (weights, shift), bits = scaled(W), self.beta.denominator.bit_length() - 1
+            up, bias = max(0, bits - e), self.beta.numerator << max(0, e - bits)
+            Z, e = gram([[*(z << up for z in row), bias] for row in Z], weights), e + up + shift
+        F = [[Fraction(z, 1 << e) for z in row] for row in Z]
+        fit = sum((q * self.loss_of(f, y) for q, f, y in zip(self.q, F, self.Y)), Fraction(0))
+        margin = MARGIN * (9 + max(abs(f) for row in F for f in row)) * self.m**2 * (self.loss in ENTROPIES)
+        layers = [scaled([w[:-1] for w in W] if self.free else W) for W in self.W]
+        norm = sum((Fraction(sum(dot(r, r) for r in rows), 4**e) for rows, e in layers), Fraction(0))
+        residual = max(abs(a - Fraction(b)) for f, y in zip(F, self.Y) for a, b in zip(f, y))
+        values = {"cost": fit + self.lam * norm, "fit": fit, "norm": norm, "residual": residual}
+        return {name: (value - margin, value + margin) for name, value in values.items()}
+    def loss_of(self, f: list[Fraction], y: Any) -> Fraction:
+        """The loss of one sample."""
+        r = [a - Fraction(b) for a, b in zip(f, y)]
+        if self.fits: return Fraction(0)
+        if self.loss == "mse": return dot(r, r)
+        if self.delta is not None:
+            return sum((p * (abs(x) - p / 2) for x in r for p in [min(abs(x), self.delta)]), Fraction(0))
+        need(self.loss in ENTROPIES, f"the loss {self.loss} is not known here", UNCHECKED)
+        margins = [Fraction(0), -Fraction(y[0]) * f[0]] if self.loss == "logistic" else [x - dot(f, y) for x in f]
+        return max(margins) + ln(sum((exp(x - max(margins)) for x in margins), Fraction(0)))
+    def dual(self, point: Any, t: Fraction) -> Fraction:
+        """D(t Lambda) from below, -C*(-V) - lam beta^2 |t Lambda^T 1|^2, V = 2 lam t Lambda (MATH.md 4)."""
+        sums = [t * sum(column) for column in zip(*point)]
+        need(not self.free or not any(sums), "a bound for free biases needs a Lambda with columns of sum 0")
+        total = -self.lam * self.beta**2 * dot(sums, sums)
+        for row, y, q in zip(point, self.Y, self.q):
+            v = [2 * self.lam * t * x for x in row]
+            if self.fits or self.loss == "mse" or self.delta is not None:
+                need(self.delta is None or max(map(abs, v)) <= q * self.delta, "Lambda is outside the domain of C*")
+                total += sum(a * Fraction(b) - self.misfit * abs(a) for a, b in zip(v, y))
+                total -= 0 if self.fits else dot(v, v) / ((4 if self.loss == "mse" else 2) * q)
+            else:
+                p = [Fraction(b) - a / q for a, b in zip(v, y)]
+                if self.loss == "logistic": p = [Fraction(y[0]) * v[0] / q, 1 - Fraction(y[0]) * v[0] / q]
+                need(min(p) >= 0 and sum(p) == 1, "Lambda is outside the domain of C*")
+                total -= q * (sum(x * ln(x) for x in p if x) + 2 * MARGIN * len(p))
+        return total
+    def point(self) -> list[list[Fraction]]:
+        """Lambda, moved where D wants sums of 0: of columns for free biases, of rows for cross-entropy."""
+        point: Any = [[Fraction(x) for x in row] for row in array(self.certificate, "Lambda", 2, self.m)]
+        need(len(point) == self.N, "Lambda has another shape than Y", UNREAD)
+        if self.free:
+            means = [sum(column) / self.N for column in zip(*point)]
+            point = [[x - mean for x, mean in zip(row, means)] for row in point]
+        for row, y in zip(point, self.Y if self.loss == "cross_entropy" else []):
+            label = y.index(max(y))
+            row[:] = [min(x, Fraction(0)) if y[c] == 0 else x for c, x in enumerate(row)]
+            row[label] -= sum(row)
+        return point
+def orthonormal(rows: list[list[float]], tiny: float) -> tuple[list[list[float]], list[list[float]]]:
+    """(Q, T) in floats: Q = T times the rows that are not within `tiny` of the span of those before them."""
+    Q, T = [], []
+    for place, row in enumerate(rows):
+        v, t, size = row, [float(j == place) for j in range(len(rows))], 1.0
+        for again in range(3):
+            for u, s in zip(Q, T):
+                part = dot(u, v)
+                v, t = [x - part * y for x, y in zip(v, u)], [x - part * y for x, y in zip(t, s)]
+            size = math.hypot(*v)
+            if size <= (0.5 if again else tiny): break
+            v, t = [x / size for x in v], [x / size for x in t]
+        else: Q, T = [*Q, v], [*T, t]
+    return Q, T
+class Frame:
+    """h(w) <= unit (stretch gauge |Gamma^T sigma(R q)| + rest), |q| <= 1, for |w| = 1: X and Lambda in fixed point.
+    q = Q w in a nearly orthonormal basis Q of the rows, x_i = s_i R_i Q + (what is left), Gamma_i = s_i lambda_i. What
+    basis and fixed point leave out is in `rest`, as sigma is 1-Lipschitz: |Lambda|_F |rest of X|_F.
+    """
+    def __init__(self, X: list[list[int]], e: int, point: Any) -> None:
+        bits = max(abs(x) for row in X for x in row).bit_length() or 1
+        half, size = 1 << (bits - 1), Fraction(2) ** (bits - 1 - e)
+        rows = over(X, half)
+        sizes, lost = [math.hypot(*row) for row in rows], Fraction(0)
+        self.Q, _ = orthonormal(rows, 1e-13 * max(sizes))
+        self.s = [s if s > 1e-12 * max(sizes) else 0.0 for s in sizes]
+        basis = [[round(x * 2.0**GBITS) for x in v] for v in self.Q]
+        self.R = [[round(dot(row, v) / s * 2.0**RBITS) if s else 0 for v in self.Q] for row, s in zip(rows, self.s)]
+        for row, R, s in zip(X, self.R, self.s):
+            (n, d), columns = s.as_integer_ratio(), zip(row, turned(basis) or [()] * len(row))
+            off = [(x * d << (RBITS + GBITS)) - half * n * dot(R, c) for x, c in columns]
+            lost += Fraction(dot(off, off), (half * d << (RBITS + GBITS)) ** 2)
+        off = plus(gram(basis, basis), unit(len(basis), 1 << 2 * GBITS), -1)
+        stretch = 1 + Fraction(sum(abs(x) for row in off for x in row), 1 << 2 * GBITS)
+        weighed = [[Fraction(s) * x for x in row] for s, row in zip(self.s, point)]
+        most = max(abs(x) for row in weighed for x in row)
+        self.gauge = Fraction(2) ** (most.numerator.bit_length() - most.denominator.bit_length())
+        self.gamma = [[round(x / self.gauge * 2**GBITS) for x in row] for row in weighed]
+        rest = root(lost) * root(sum((dot(row, row) for row in point), Fraction(0)))
+        rest += self.gauge * (len(X) * len(point[0]) + 1) / 2**GBITS  # |rounding of Gamma|_F |R|_F
+        self.inside = lambda target: (target / size - rest) / stretch / self.gauge  # what |Gamma^T sigma(R q)| may be
+
+def below(frame: Frame, target: Fraction, slope: Fraction, deadline: float) -> bool:
+    """Whether |Gamma^T sigma(R q)| <= target |q| for every q: cones of generators v_j, cut until all are proved.
+    In a cone, q = sum theta_j v_j, a sample of one sign is linear, and one of both is below its chord by a gap in
+    [0, sum theta_j g_ij], g_ij = (x_ij)_+ or (x_ij)_-, x_ij = R_i v_j. With c_j the chord less half of the gaps and s_j
+    half of the sum of |gamma_i| g_ij, h <= |sum theta_j c_j| + sum theta_j s_j, which is no more than target |q| if
+    target^2 V V^T - (1 + eps) (C C^T + s s^T / eps) is copositive. Cones are cut where a sample vanishes on an edge.
+    """
+    target, num, den, k = frame.inside(target), slope.numerator, slope.denominator, max(2, len(frame.Q))
+    columns, kink, size = turned(frame.gamma), den - num, [math.isqrt(dot(g, g)) + 1 for g in frame.gamma]
+    if target <= 0 or target * 2**GBITS > 2 * sum(size): return target > 0
+    square = math.floor(target**2 * den**2 * 4 ** (RBITS + GBITS))
+    def vertex(v: list[int], x: list[int]) -> tuple[Any, ...]:
+        """v, x = R v, G = Gamma^T sigma(x), the bits of v, x in floats, |v|^2."""
+        s, bits = [t * (den if t > 0 else num) for t in x], max(map(abs, v)).bit_length()
+        return v, x, [dot(c, s) for c in columns], bits, [t / (1 << bits) for t in x], dot(v, v)
+    axes = [[vertex(unit(k, t)[a], [t * r[a] if r[a:] else 0 for r in frame.R]) for t in (1, -1)] for a in range(k)]
+    stack, new = [list(cone) for cone in product(*axes)], [v for ends in axes for v in ends]
+    while stack:
+        if any(dot(v[2], v[2]) > square * v[5] for v in new): return False  # a direction above the target
+        in_time(deadline)
+        cone, mixed, new = stack.pop(), [], []
+        for i, xs in enumerate(zip(*(v[1] for v in cone))):
+            if min(xs) < 0 < max(xs):
+                high, low = sum(max(v[4][i], 0.0) for v in cone), -sum(min(v[4][i], 0.0) for v in cone)
+                mixed.append((size[i] * min(high, low), i, high <= low))
+        if decided(cone, mixed, frame.gamma, size, kink, square): continue
+        harm, i, _ = max(mixed, default=(0.0, 0, True))
+        if harm * kink > 1e-13 * math.sqrt(square):
+            xs = [v[4][i] for v in cone]
+            j, k = xs.index(max(xs)), xs.index(min(xs))
+            p, q = -cone[k][1][i], cone[j][1][i]
+        else:  # the longest edge
+            both = combinations(enumerate(cone), 2)
+            _, j, k = min((dot(u[0], v[0]) / math.isqrt(u[5] * v[5]), j, k) for (j, u), (k, v) in both)
+            p, q = 1 << cone[k][3], 1 << cone[j][3]
+        cut, other = max(0, p.bit_length() - 40), max(0, q.bit_length() - 40)
+        p, q = p >> cut << max(0, cut - other), q >> other << max(0, other - cut)
+        new = [vertex(*([p * x + q * y for x, y in zip(cone[j][part], cone[k][part])] for part in (0, 1)))]
+        stack += [[new[0] if place == at else v for place, v in enumerate(cone)] for at in (j, k)]
+    return True
+def decided(cone: Any, mixed: Any, gamma: Any, size: Any, kink: int, square: int) -> bool:
+    """Whether h <= target over the cone, as `below` says, for c and s doubled; entries are rounded down to 100 bits."""
+    terms, z = [], 0
+    for v, x, g, bits, *_ in cone:
+        c, s = [2 * t for t in g], 0
+        for _, i, positive in mixed:
+            gap = (x[i] if positive else -x[i]) * kink
+            if gap > 0: c, s = [a - y * gap for a, y in zip(c, gamma[i])], s + size[i] * gap
+        terms.append((v, bits, c, s))
+    slacks = [s / (1 << bits) for _, bits, _, s in terms if s]
+    if slacks:  # eps = 2^-z
+        ratio = max(math.isqrt(dot(c, c)) / (1 << bits) for _, bits, c, _ in terms) / max(1e-200, *slacks)
+        z = round(math.log2(min(max(ratio, 1.0), 2.0**80)))
+    factor, common = (1 << z) + bool(slacks), 2 * (RBITS + GBITS) + z - 100
+    return copositive([[(4 * square * dot(u, v) << z) - factor * (dot(c, d) + (s * t << z)) >> common + a + b
+                        for v, b, d, t in terms] for u, a, c, s in terms])
+
+def piece(frame: Frame, tau: Fraction, slope: Fraction, signs: Any, cuts: Any, part: list[float]) -> bool:
+    """The doubly non-negative relaxation on the piece of the sphere of these signs of samples and walls a^T w >= 0.
+    y = (p, n, a^T w) >= 0, p = (R w)_+ and n = (R w)_-, and p_i n_i = 0. With Pi >= 0 but at the pairs (p_i, n_i),
+    h^2 <= tau |w|^2 if u^T S u = tau |w|^2 - h^2 - y^T Pi y is positive semi-definite in u = (w, the p without a sign).
+    For the ReLU a maximiser over the sphere lies in the span V of the rows that are >= 0 there: leaving out what is
+    orthogonal to it would make w shorter and change no sigma, those of the other rows being 0.
+    """
+    k, N, num, den = len(frame.Q), len(signs), slope.numerator, slope.denominator
+    kept, bits, V = [R for R, s in zip(frame.R, signs) if s >= 0 and any(R)], 0, unit(k)
+    if slope == 0 and 0 < len(kept) < k:
+        _, rows = orthonormal(over(kept, 2.0**RBITS), 1e-5)
+        W, full = gram([[round(x * 2.0**30) for x in row] for row in rows], turned(kept)), 1 << 2 * (RBITS + 30)
+        off = sum(abs(x) for row in plus(gram(W, W), unit(len(W), full), -1) for x in row)
+        if len(rows) == len(kept) and 100 * off < full: bits, V = RBITS + 30, W
+    one, gauge, loose = 1 << RBITS + bits, 2.0**GBITS / float(frame.gauge) ** 2, [i for i in range(N) if not signs[i]]
+    Z = [row + [0] * len(loose) for row in gram([*frame.R, *cuts], V)]
+    P = [[z * (s > 0) for z in row] for row, s in zip(Z, signs)]
+    for a, i in enumerate(loose, start=len(V)): P[i][a] = one
+    M, Pi, K, entries = plus(P, Z, -1), unit(2 * N + len(cuts), 0), unit(2 * N + len(cuts), 0), iter(part)
+    for a, b in combinations_with_replacement(range(len(Pi)), 2):
+        value, free = next(entries), b == a + N < 2 * N
+        Pi[a][b] = Pi[b][a] = round(value * gauge) * den * den if value > 0.0 or free else 0
+        K[a][b] = K[b][a] = int(free)
+    y = turned([*P, *M, *Z[N:]])
+    K, H = gram(y, gram(y, K)), gram(turned(plus([[den * p for p in row] for row in P], M, -num)), turned(frame.gamma))
+    S = plus(gram(H, H), gram(y, gram(y, Pi)), 1 << GBITS)
+    tau, whole = tau * (1 - Fraction(1, 2**36)) * den * den, one * one << 2 * GBITS
+    norm = [row + [0] * len(loose) for row in gram(V, V)] + [[0] * len(y) for _ in loose]
+    S = plus(plus(unit(len(y), 0), S, -1), norm, math.floor(tau * 4 ** (RBITS + GBITS)))
+    c = round(shift(over(S, whole), over(K, one * one)) * 2.0**60)  # u^T K u is twice the sum of p_i n_i
+    lost = shortfall(plus(S, K, c << 2 * GBITS - 60), whole)
+    return lost is not None and lost * (2 + 2 * len(loose)) <= tau / 2**36
+def shift(S: list[list[float]], K: list[list[float]]) -> float:
+    """A c with which S + c K seems positive: a v with v^T (S + c K) v <= 0 says on which side of c it lies."""
+    low, high, c = 0.0, math.inf, 0.0
+    for _ in range(80):
+        L, v = cholesky(plus(S, K, c))
+        slope, value = dot(v, [dot(row, v) for row in K]), dot(v, [dot(row, v) for row in S])
+        if slope > 0.0: low = max(low, c, -value / slope)
+        elif v: high = min(high, c, -value / slope if slope < 0.0 else 0.0)
+        if L or not low < high: break
+        c = min(4.0 * low + 1e-9 * abs(S[-1][-1]), max(0.1 * high, 0.5 * (low + high) if low else 0.0))
+    return c
+def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int:
+    """The stored tree of signs and walls with the multipliers Pi of its leaves; how many there are."""
+    tau, N, stored = frame.inside(goal), run.N, run.certificate
+    splits, values = iter(array(stored, "splits", 1, None, "iu")), iter(array(stored, "values", 1, None, "f"))
+    normals = array(stored, "walls", 2, len(run.X[0]) + 1)
+    walls = iter([round(dot(a, q) * 2.0**RBITS) for q in frame.Q] for a in normals)
+    def leaves(signs: list[int], cuts: list[list[int]]) -> int:
+        in_time(deadline)
+        split, size = next(splits, N), 2 * N + len(cuts)
+        need(-2 <= split < N, "the stored splits form no tree")
+        if split == -1:
+            part = [next(values, math.nan) for _ in range(size * (size + 1) // 2)]
+            good = tau > 0 and part[-1] == part[-1] and piece(frame, tau * tau, run.slope, signs, cuts, part)
+            need(good, "the stored multipliers do not prove the maximum that the bound needs")
+            return 1
+        if split >= 0: return sum(leaves([*signs[:split], t, *signs[split + 1 :]], cuts) for t in (1, -1))
+        wall = next(walls, [0] * len(frame.Q))
+        return sum(leaves(signs, [*cuts, [t * x for x in wall]]) for t in (1, -1))
+    found = leaves([0 if s else 1 for s in frame.s], [])
+    need([*splits, *values, *walls] == [], "the stored multipliers do not fit their tree")
+    return found
+
+def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[Fraction, str]:
+    """D(t Lambda) of the stored dual point, and why no neuron has h above 1 / t (MATH.md 4); D is concave in t."""
+    point, t, width, how = run.point(), T, T, "max h over cones of directions, cut at the kinks (MATH.md 4)"
+    while width > Fraction(1, 2**34):
+        width /= 2
+        if run.dual(point, t - width) >= least: t -= width
+    (X, e), C = scaled([row if run.free else [*row, run.beta] for row in run.X]), turned(point)
+    bound, goal = run.dual(point, t), 1 / t
+    need(kind in DUAL, f"no certificate {kind} of two layers has a dual point")
+    if run.slope == 1:
+        need(top(gram(gram(C, turned(X)), gram(C, turned(X)))) <= goal**2 * 4**e, ABOVE)
+        return bound, "|Lambda^T Xt|_op of a linear network (MATH.md 4)"
+    if not run.free and "splits" in run.certificate:
+        pieces = relaxation(run, Frame(X, e, point), goal, deadline)
+        return bound, f"the doubly non-negative relaxation, in {pieces} pieces that cover all directions (MATH.md 4)"
+    if run.free and kind == "spectral":
+        need(top(gram(C, C)) * top(covariance(run.X, [Fraction(1)] * run.N, True)) <= goal**2, ABOVE)
+        return bound, "|Lambda|_op |H X|_op (MATH.md 4, free biases)"
+    questions = [X]
+    if run.free: questions, how = [plus(X, [row] * len(X), -1) for row in X], f"at every sample's breakpoint, {how}"
+    for rows in questions:
+        frame = Frame(rows, e, point)
+        need(len(frame.Q) <= 8, f"the rank {len(frame.Q)} of the inputs is too large for cones", UNCHECKED)
+        need(below(frame, goal, run.slope, deadline), ABOVE)
+    return bound, how
+def from_data(run: Run, kind: str) -> tuple[Fraction, str]:
+    """The bounds by singular values and by pairs of samples (MATH.md 5): of exact fits, and of mse with two layers."""
+    need(kind == "spectral" or run.depth > 2, f"the certificate {kind} comes without its dual point")
+    known = kind == "spectral" and not run.free and (run.fits or (run.loss == "mse" and run.depth == 2))
+    need(known, f"the bound {kind} of {run.loss} at depth {run.depth} is not known here", UNCHECKED)
+    bound = max(spectral(run, centred) for centred in ((True,) if run.beta else (True, False)))
+    if run.fits:
+        rows = [[[Fraction(t) for t in a] for a in A + [[0.0] * len(A[0])] * (not run.beta)] for A in (run.X, run.Y)]
+        for (x, y), (u, v) in combinations(zip(*rows), 2):
+            near, far = (sum(((p - q) ** 2 for p, q in zip(*ends)), Fraction(0)) for ends in ((x, u), (y, v)))
+            if near and far:
+                short = max(Fraction(0), far / root(far) - 2 * run.misfit * root(Fraction(run.m)))
+                bound = max(bound, Fraction(run.depth) * power(short**2 / near, run.depth))
+    return bound, "singular values, and pairs of samples that are to fit (MATH.md 5)"
+def spectral(run: Run, centred: bool) -> Fraction:
+    """By |H D F|_* <= a prod |W_l|_F and the dual points 2 q_i (y_i - mean) K; of fits by <H Y, H Y K> / |H Y K|."""
+    S, a = covariance(run.Y, run.q, centred), root(top(covariance(run.X, run.q, centred)))
+    values, U = eigen([[float(x) for x in row] for row in S])
+    sizes = [math.sqrt(x) if x > 1e-14 * max(values) else math.inf for x in values]
+    theta = float(run.lam / a) if a else math.inf
+    factors = [1.0 / s if run.fits else min(1.0, theta / s if s < math.inf else 1.0) for s in sizes]
+    K = [[Fraction(sum(u[i] * u[j] * f for f, u in zip(factors, U))) for j in range(run.m)] for i in range(run.m)]
+    KSK, trace = gram(K, gram(K, S)), sum(dot(s, k) for s, k in zip(S, K))
+    size = root(top(KSK)) * a
+    if run.fits:
+        nuclear = max(Fraction(0), trace * a / size - run.m * run.misfit) if size else Fraction(0)
+        return run.depth * power((nuclear / a) ** 2, run.depth) if a else Fraction(0)
+    part = min(Fraction(1), run.lam / size) if size else Fraction(1)
+    return 2 * part * trace - part**2 * sum(KSK[i][i] for i in range(run.m))
+def stated(run: Run, directory: Path) -> Fraction:
+    """The exact cost, from above, once the files are those listed and result.json states what follows from them."""
+    s, lam = {"weighted": False, "skip": False} | run.stated, None if run.fits else float(run.lam)
+    need(s.get("files") is not None or "target" not in s, "result.json lists no files, as its version would")
+    for name, digest in (s.get("files") or {}).items():
+        found = hashlib.sha256((directory / name).read_bytes()).hexdigest() if (directory / name).is_file() else None
+        need(found == digest, f"{name} is not the file that was stored: its SHA-256 is another")
+    follows = {"loss": run.loss, "lam": lam, "depth": run.depth, "bias": run.bias, "activation": run.activation}
+    follows |= {"rows": run.N, "widths": [len(W) for W in run.W[:-1]], "weighted": run.weighted, "skip": False}
+    follows |= {name: run.certificate[name].item() for name in ("lower", "certificate") if name in run.certificate}
+    for name, value in follows.items():
+        need(s[name] == value, f"the files have the {name} {value}, result.json states {s[name]}")
+    found, cost, lower = run.cost(), s["cost"], s["lower"]
+    fits = not run.fits or found["residual"][1] <= run.misfit * (1 + TOLERANCE)
+    need(fits == (cost is not None), f"the network misses the targets by {float(found['residual'][1]):.3g}")
+    for name in ("cost", "fit", "norm", *(["residual"] if run.fits else [])) if fits else ():
+        (low, high), slack = found[name], TOLERANCE * (run.largest if name == "residual" else found["cost"][1])
+        good = low - slack <= Fraction(s[name]) <= high + slack
+        need(good, f"the stored network has the {name} {float(low):.12g}, result.json states {s[name]}")
+    need((lower is None) == (s["certificate"] == "none"), "result.json states one of bound and certificate only")
+    good = s["gap"] is None
+    if cost is not None and lower is not None:
+        good = 0 <= lower <= cost and abs(s["gap"] - (cost - lower) / (cost or 1)) <= 1e-12
+        aimed = s.get("target") is not None and s["status"] != "interrupted"
+        good &= not aimed or (s["status"] == "optimal") == (s["gap"] <= s["target"])
+    need(good, f"cost {cost}, bound {lower}, gap {s['gap']} and status {s['status']} contradict each other")
+    return found["cost"][1]
+
+def check(directory: Path, limit: float) -> tuple[int, dict[str, Any]]:
+    """The exit code, and what was found."""
+    started, told, code = time.monotonic(), {}, 0
+    try:
+        if not (directory / "result.json").is_file():
+            code = UNCHECKED if any(directory.glob("*.json")) else UNREAD
+            need(False, f"{directory} is not the run of a solve; the solves in a run can be checked one by one", code)
+        run = Run(directory)
+        cost, lower, kind = stated(run, directory), run.stated["lower"], run.stated["certificate"]
+        told |= {"cost": float(cost), "stated": run.stated["cost"]} if run.stated["cost"] is not None else {}
+        if lower is not None:
+            least = Fraction(lower) - TOLERANCE * (cost if "cost" in told else Fraction(lower))
+            dual = "Lambda" in run.certificate and run.depth == 2
+            bound, how = two_layers(run, kind, least, started + limit) if dual else from_data(run, kind)
+            told |= {"bound": math.nextafter(float(bound), 0.0), "stated_bound": lower, "how": how}
+            told |= {"gap": float(1 - bound / cost)} if told.get("cost") else {}
+            need(bound >= least, f"only {float(bound):.12g} is proved, result.json states {lower}")
+    except (Stop, KeyboardInterrupt) as stop:
+        code, told["why"] = stop.args or (UNCHECKED, "the check was interrupted")
+    except Exception as error:  # untrusted files fail in many ways, and none of them is a proof
+        code, told["why"] = UNREAD, f"{type(error).__name__}: {error}"
+    return code, {"verdict": VERDICTS[code], **told, "seconds": round(time.monotonic() - started, 3)}
+def main() -> None:
+    """The command: a line for each thing found, or one JSON object; the exit code is the verdict."""
+    asked = argparse.ArgumentParser(prog="covopt-check", description="Prove a stored run again, without covopt.")
+    asked.add_argument("run", type=Path, help="the directory of covopt solve --out")
+    asked.add_argument("--time-limit", type=float, default=600.0, help="seconds for the bound (600)")
+    asked.add_argument("--json", action="store_true", help="one JSON object")
+    options = asked.parse_args()
+    code, told = check(options.run, options.time_limit)
+    print(json.dumps(told) if options.json else "\n".join(f"{name:<12} {value}" for name, value in told.items()))
+    sys.exit(code)
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Neurons with free biases: rows (w, b), for each w the b at which h is largest, and a search for the best neuron."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.model.activation import Activation
+from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
+
+
+def rows_of(W: Float[Tensor, "n d"], b: Float[Tensor, " n"]) -> Float[Tensor, "n d+1"]:
+    """[W, b]: neurons as rows of hidden weights, the bias column last."""
+    return torch.cat([W, b[:, None]], dim=1)
+
+
+def best_breakpoints(
+    X: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], W: Float[Tensor, "B d"]
+) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+    """For each w the b = -x_j^T w with the largest |Lambda^T sigma(X w + b)|, and that value, by sums from above."""
+    biases, values, a = [], [], activation.slope
+    for z in W @ X.T:
+        z, order = z.sort(descending=True)
+        rows = Lambda[order]
+        S0, S1 = rows.cumsum(dim=0), (z[:, None] * rows).cumsum(dim=0)
+        above = S1 - z[:, None] * S0
+        whole = S1[-1] - z[:, None] * S0[-1]
+        h = ((1.0 - a) * above + a * whole).norm(dim=1)
+        best = int(h.argmax())
+        biases.append(-z[best])
+        values.append(h[best])
+    if not biases:
+        return X.new_zeros(0), X.new_zeros(0)
+    return torch.stack(biases), torch.stack(values)
+
+
+def strongest(
+    X: Float[Tensor, "N d"],
+    activation: Activation,
+    Lambda: Float[Tensor, "N m"],
+    known: Float[Tensor, "k d+1"],
+    count: int,
+    seed: int,
+    stop: Callable[[], bool] = lambda: False,
+) -> tuple[Float[Tensor, " d"], float, float] | None:
+    """(w, b, h) of the neuron with the largest |Lambda^T sigma(X w + b)|, |w| = 1, that a search met; None without any.
+
+    Args:
+        X: inputs; centred here, and taken back.
+        Lambda: with column sums of 0.
+        known: rows (w, b) to start from, besides `count` random ones of this seed.
+        stop: asked before each step.
+    """
+    mean = X.mean(dim=0)
+    rho = float((X - mean).norm(dim=1).max()) if X.shape[1] else 0.0
+    if rho == 0.0 or not Lambda.shape[1]:
+        return None
+    seen = torch.cat([(X - mean) / rho, X.new_ones(len(X), 1)], dim=1)
+    own = torch.cat([rho * known[:, :-1], known[:, -1:] + (known[:, :-1] @ mean)[:, None]], dim=1)
+    generator = torch.Generator(device=X.device).manual_seed(seed)
+    anywhere = torch.randn(count, seen.shape[1], generator=generator, dtype=X.dtype, device=X.device)
+    first = torch.cat([own[own.norm(dim=1) > 0], anywhere])
+    W = ConvexConcaveOracle(seen, activation, AscentOptions())(Lambda, first, stop=stop).directions[:, :-1]
+    W = torch.nn.functional.normalize(W[W.norm(dim=1) > 0], dim=1)
+    biases, values = best_breakpoints(X - mean, activation, Lambda, W)
+    if not len(values):
+        return None
+    best = int(values.argmax())
+    return W[best], float(biases[best] - W[best] @ mean), float(values[best])

@@ -1,0 +1,288 @@
+"""`covopt-check`: a copied file, without covopt, proves what `verify` passes and refuses what was tampered with."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from runs import toy_result
+from tampering import forgeries, tamperings
+
+import covopt
+from covopt.io import directories
+
+FILE = Path(covopt.__file__).parent / "check.py"
+PROVED, REFUSED, UNREAD, UNCHECKED = range(4)
+DEADLINE = 60.0
+
+
+@pytest.fixture(scope="module")
+def checker(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The file alone, from a place where covopt is not."""
+    copy = tmp_path_factory.mktemp("alone") / "copied.py"
+    shutil.copy(FILE, copy)
+    spec = importlib.util.spec_from_file_location("copied", copy)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def make(where: Path) -> None:
+    """A small run of each kind that is covered, called by it, and of some that are not."""
+    rng = np.random.default_rng(3)
+    X, Y = rng.standard_normal((12, 12)), rng.standard_normal((12, 2))
+    classes = np.eye(2)[np.arange(12) % 2]
+    ask: dict[str, tuple[np.ndarray, np.ndarray, dict[str, object]]] = {
+        "exact": (X[:, :1], Y, {"lam": 1e-2}),
+        "sphere": (X[:, :2], Y[:, :1], {"lam": 2e-2, "gap": 1e-2}),
+        "interpolate": (X[:6, :1], Y[:6, :1], {}),
+        "leaky": (X[:, :1], Y[:, :1], {"lam": 1e-2, "activation": "leaky:-0.3", "sample_weight": np.arange(1.0, 13.0)}),
+        "linear": (X[:, :4], Y, {"lam": 1e-2, "activation": "linear"}),
+        "entropy": (X[:, :1], classes, {"lam": 1e-2, "loss": "cross_entropy"}),
+        "huber": (X[:, :1], Y[:, :1], {"lam": 1e-2, "loss": "huber:0.5"}),
+        "logistic": (X[:, :1], np.sign(Y[:, :1]), {"lam": 1e-2, "loss": "logistic"}),
+        "spectral": (X, Y, {"lam": 5e-2, "certify": "fast"}),
+        "spectral fit": (X[:6], Y[:6], {"bias": 0.0, "certify": "fast"}),
+        "branch-and-bound": (X[:, :4], Y, {"lam": 0.1, "bias": 0.0, "certify": "full", "gap": 1e-2}),
+        "sign-branching": (X[:10, :7], Y[:10], {"lam": 0.03, "bias": 0.0, "certify": "full", "gap": 3e-3}),
+        "free": (X[:, :1], Y[:, :1], {"lam": 1e-2, "bias": "free"}),
+        "free spectral": (X[:, :8], Y[:, :1], {"lam": 5e-2, "bias": "free", "certify": "fast"}),
+        "deep": (X[:, :2], Y[:, :1], {"lam": 5e-2, "depth": 3}),
+    }
+    plain = {name: lambda path: path.write_bytes(b"") for name in ("figure.png", "report.html")}
+    for name, (inputs, targets, options) in ask.items():
+        limit = 10.0 if options.get("certify") == "full" else 0.6
+        covopt.solve(inputs, targets, **({"time_limit": limit, "gap": 1e-2} | options)).save(where / name, others=plain)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("runs")
+    make(where)
+    return where
+
+
+def test_it_runs_alone_and_without_covopt(stored: Path, tmp_path: Path) -> None:
+    shutil.copy(FILE, tmp_path / "check.py")
+    told = subprocess.run(
+        [sys.executable, "-I", tmp_path / "check.py", stored / "exact"], capture_output=True, text=True, check=False
+    )
+    assert told.returncode == PROVED, told
+    assert told.stdout.startswith("verdict      proved: ")
+    imported = {
+        name.name
+        for node in ast.walk(ast.parse(FILE.read_text()))
+        if isinstance(node, ast.Import)
+        for name in node.names
+    }
+    modules = {node.module for node in ast.walk(ast.parse(FILE.read_text())) if isinstance(node, ast.ImportFrom)}
+    assert imported | modules <= sys.stdlib_module_names | {"numpy"}
+    assert len(FILE.read_text(encoding="utf-8").splitlines()) <= 500
+
+
+def test_it_proves_what_verify_passes(checker: ModuleType, stored: Path) -> None:
+    for run in sorted(stored.iterdir()):
+        code, told = checker.check(run, DEADLINE)
+        # The replay of a tree of cones may prove a few 1e-9 less than was stated, which `verify` refuses.
+        assert covopt.verify(run).passed or run.name == "branch-and-bound", run.name
+        stated = json.loads((run / "result.json").read_text())
+        if stated["depth"] > 2 and stated["lower"] is not None:
+            assert code == UNCHECKED, (run.name, told)
+            assert "not known here" in told["why"]
+            continue
+        assert code == PROVED, (run.name, told)
+        assert told["cost"] == pytest.approx(stated["cost"], rel=1e-12)
+        if stated["lower"] is not None:
+            assert stated["cost"] * (1 + 1e-9) >= told["bound"] >= stated["lower"] - 1e-9 * stated["cost"]
+
+
+def forged(change: Callable[[Path], object]) -> Callable[[Path], None]:
+    """The change, and the list of files made true again."""
+
+    def forge(run: Path) -> None:
+        change(run)
+        digests = {name: digest for name, digest in directories.digests(run).items() if name != "result.json"}
+        told = json.loads((run / "result.json").read_text())
+        (run / "result.json").write_text(json.dumps(told | {"files": digests}))
+
+    return forge
+
+
+def arrays(file: str, **changes: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], None]:
+    """A change of arrays in a file."""
+
+    def change(run: Path) -> None:
+        with np.load(run / file) as held:
+            kept = dict(held)
+        np.savez(run / file, **(kept | {name: made(kept[name]) for name, made in changes.items()}))
+
+    return forged(change)
+
+
+def states(**values: object) -> Callable[[Path], None]:
+    """Other entries in result.json; a function is asked with what is there."""
+
+    def change(run: Path) -> None:
+        told = json.loads((run / "result.json").read_text())
+        told |= {name: value(told) if callable(value) else value for name, value in values.items()}
+        (run / "result.json").write_text(json.dumps(told))
+        with np.load(run / "certificate.npz") as held:
+            kept = dict(held)
+        copies = {name: np.array(told[name]) for name in ("lower", "certificate") if name in kept}
+        np.savez(run / "certificate.npz", **(kept | copies))
+
+    return forged(change)
+
+
+def raised(part: float) -> Callable[[Path], None]:
+    """A higher bound, to which gap and status fit."""
+    lower = lambda s: s["lower"] + part * (s["cost"] - s["lower"]) + 1e-8 * s["cost"]  # noqa: E731
+    return states(lower=lower, gap=lambda s: 1.0 - lower(s) / s["cost"], target=None)
+
+
+TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
+    ("exact", arrays("network.npz", W1=lambda W: 0.999 * W)),
+    ("exact", arrays("network.npz", W2=lambda W: W + 1e-6)),
+    ("exact", arrays("network.npz", W1=lambda W: W[:, :-1])),
+    ("exact", arrays("network.npz", W1=lambda W: np.full_like(W, np.nan))),
+    ("exact", arrays("problem.npz", X=lambda X: X + 1e-6)),
+    ("exact", arrays("problem.npz", X=lambda X: X[:-1])),
+    ("exact", arrays("problem.npz", Y=lambda Y: 1.001 * Y)),
+    ("exact", arrays("problem.npz", Y=lambda Y: np.full_like(Y, np.inf))),
+    ("exact", arrays("problem.npz", lam=lambda lam: 1.01 * lam)),
+    ("exact", arrays("problem.npz", bias=lambda bias: 0.5 * bias)),
+    ("exact", arrays("problem.npz", activation=lambda name: np.array("linear"))),
+    ("exact", arrays("problem.npz", loss=lambda name: np.array("interpolate"))),
+    ("exact", arrays("certificate.npz", Lambda=lambda L: L[::-1])),
+    ("exact", arrays("certificate.npz", Lambda=lambda L: 0.999 * L)),
+    ("exact", arrays("certificate.npz", Lambda=lambda L: L[:-1])),
+    ("exact", arrays("certificate.npz", Lambda=lambda L: np.full_like(L, np.nan))),
+    ("exact", states(cost=lambda s: 0.9999 * s["cost"])),
+    ("exact", states(norm=lambda s: 1.0001 * s["norm"])),
+    ("exact", states(fit=None)),
+    ("exact", states(certificate="laplacian")),
+    ("exact", states(widths=lambda s: [s["widths"][0] + 1])),
+    ("exact", states(lower=None)),
+    ("exact", raised(0.5)),
+    ("sphere", raised(1e-2)),
+    ("leaky", arrays("problem.npz", weights=lambda w: w[::-1])),
+    ("linear", arrays("certificate.npz", Lambda=lambda L: L[::-1])),
+    ("entropy", arrays("certificate.npz", Lambda=lambda L: L[::-1])),
+    ("interpolate", arrays("network.npz", W2=lambda W: (1 + 1e-9) * W)),
+    ("spectral", raised(1e-2)),
+    ("branch-and-bound", arrays("certificate.npz", Lambda=lambda L: L[::-1])),
+    ("branch-and-bound", raised(0.9999)),
+    ("sign-branching", arrays("certificate.npz", values=lambda v: 0.99 * v)),
+    ("sign-branching", arrays("certificate.npz", values=lambda v: v[:-1])),
+    ("sign-branching", arrays("certificate.npz", splits=lambda s: np.append(s, s[-1:]))),
+    ("sign-branching", arrays("certificate.npz", splits=lambda s: s[:1] * 0 - 1)),
+    ("sign-branching", raised(0.5)),
+    ("free", arrays("certificate.npz", Lambda=lambda L: L[::-1])),
+    ("exact", lambda run: shutil.copy(run.parent / "other" / "network.npz", run / "network.npz")),
+    ("exact", lambda run: (run / "history.csv").write_text("")),
+    ("exact", lambda run: (run / "certificate.npz").write_bytes(b"PK")),
+    ("exact", lambda run: (run / "problem.npz").unlink()),
+    ("exact", lambda run: (run / "result.json").write_text("[" * 100000)),
+]
+
+
+def test_what_was_tampered_with_is_refused(checker: ModuleType, stored: Path, tmp_path: Path) -> None:
+    shutil.copytree(stored / "sphere", tmp_path / "other")
+    missed = []
+    for place, (name, change) in enumerate(TAMPERED):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        shutil.copytree(stored / name, tmp_path / "run")
+        change(tmp_path / "run")
+        code, told = checker.check(tmp_path / "run", DEADLINE)
+        if code not in (REFUSED, UNREAD) or not told["why"]:
+            missed.append((place, name, code, told))
+    assert missed == []
+
+
+def test_it_proves_no_cost_and_no_bound_that_verify_refuses(checker: ModuleType, stored: Path, tmp_path: Path) -> None:
+    """Every entry and every file; what verify checks besides cost and bound is not asked here."""
+    others = ("layers", "starts", "seconds", "seed", "method", "certify", "timing", "history", "state dict")
+    others += ("attainable", "residual", "target", "data", "scale", "shuffle", "test", "version", "bias 1", "unique")
+    for tampering in [*list(tamperings(stored / "exact"))[::2], *forgeries(stored / "exact")]:
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        shutil.copytree(stored / "exact", tmp_path / "run")
+        tampering.change(tmp_path / "run")
+        code, _ = checker.check(tmp_path / "run", DEADLINE)
+        if code == PROVED and not any(other in tampering.name for other in others):
+            assert covopt.verify(tmp_path / "run").passed, tampering.name
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cones_prove_the_maximum_and_nothing_below_it(checker: ModuleType, seed: int) -> None:
+    """A hundred thousand directions and ascents from the best of them come near the maximum, from below."""
+    rng = np.random.default_rng(seed)
+    N, d, m, slope = rng.integers(1, 8), rng.integers(1, 4), rng.integers(1, 4), (0.0, 0.0, 0.3, -0.5)[seed % 4]
+    X, Lambda = (rng.standard_normal((N, k)) * 10.0 ** rng.integers(-60, 60) for k in (d, m))
+    w = rng.standard_normal((100_000, d))
+    for _ in range(300):
+        z = (w := w / np.linalg.norm(w, axis=1)[:, None]) @ X.T
+        outputs = np.where(z > 0, z, slope * z) @ Lambda
+        best = np.argsort(-np.linalg.norm(outputs, axis=1))[:50]
+        largest, size = float(np.linalg.norm(outputs[best[0]])), np.abs(outputs).max()
+        pull = (np.where(z[best] > 0, 1.0, slope) * (outputs[best] / size @ Lambda.T)) @ X
+        near = w[best] + 1e-3 * rng.standard_normal((50, d))
+        w = np.concatenate([w[best], near, pull / np.abs(pull).max()])
+    rows, e = checker.scaled(X.tolist())
+    frame = checker.Frame(rows, e, [[Fraction(x) for x in row] for row in Lambda.tolist()])
+
+    def proved(part: float) -> bool:
+        return checker.below(frame, Fraction(largest) * Fraction(part), Fraction(slope), time.monotonic() + DEADLINE)
+
+    assert not proved(1 - 1e-9)
+    assert proved(1 + 1e-5)
+
+
+def test_copositivity_is_decided_exactly(checker: ModuleType) -> None:
+    horn = [[1, -1, 1, 1, -1], [-1, 1, -1, 1, 1], [1, -1, 1, -1, 1], [1, 1, -1, 1, -1], [-1, 1, 1, -1, 1]]
+    assert checker.copositive(horn)  # on the boundary (Hall and Newman 1963), and neither semi-definite nor >= 0
+    assert not checker.copositive([[1000 * x - (i == j) for j, x in enumerate(row)] for i, row in enumerate(horn)])
+    assert checker.copositive([[1, -1], [-1, 1]])
+    assert not checker.copositive([[2, -3, 1], [-3, 4, 1], [1, 1, 1]])
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy", "huber:0.5"])
+def test_costs_are_exact(checker: ModuleType, tmp_path: Path, loss: str) -> None:
+    """Of a network that nobody optimised; covopt's own number comes from another program."""
+    result = toy_result(loss=loss, proved=False)
+    result.save(tmp_path / "run")
+    assert checker.check(tmp_path / "run", DEADLINE)[0] == PROVED  # which states no bound
+    low, high = checker.Run(tmp_path / "run").cost()["cost"]
+    assert 0 <= high - low <= Fraction(1, 10**30)
+    assert float(low) == pytest.approx(result.cost, rel=1e-14)
+
+
+def test_what_is_no_solve_is_said_to_be_unchecked_or_unread(checker: ModuleType, tmp_path: Path) -> None:
+    assert checker.check(tmp_path, DEADLINE)[0] == UNREAD
+    assert checker.check(tmp_path / "nowhere", DEADLINE)[0] == UNREAD
+    (tmp_path / "cprank.json").write_text('{"kind": "cprank"}')
+    code, told = checker.check(tmp_path, DEADLINE)
+    assert code == UNCHECKED
+    assert "not the run of a solve" in told["why"]
+    X = np.arange(4.0)[:, None]
+    covopt.solve(X, X**2, lam=0.1, bias="free", skip=True, time_limit=2).save(tmp_path / "skip")
+    assert checker.check(tmp_path / "skip", DEADLINE)[0] == UNCHECKED
+
+
+def test_no_time_is_no_proof(checker: ModuleType, stored: Path) -> None:
+    for name in ("exact", "branch-and-bound", "sign-branching"):
+        code, told = checker.check(stored / name, 0.0)
+        assert code == UNCHECKED
+        assert "time limit" in told["why"]
