@@ -383,6 +383,7 @@ def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[F
         if run.dual(point, t - width) >= least: t -= width
     (X, e), C = scaled([row if run.free else [*row, run.beta] for row in run.X]), turned(point)
     bound, goal = run.dual(point, t), 1 / t
+    need(kind != "groups", "multipliers that groups of samples share are not known to it", UNCHECKED)
     need(kind in DUAL, f"no certificate {kind} of two layers has a dual point")
     if run.slope == 1:
         need(top(gram(gram(C, turned(X)), gram(C, turned(X)))) <= goal**2 * 4**e, ABOVE)

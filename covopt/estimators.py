@@ -172,7 +172,7 @@ class CovoptRegressor(RegressorMixin, _Network):
         cost_: the objective at the network found, an upper bound on the minimum.
         lower_: a proved lower bound on the minimum; None where nothing is proved.
         gap_: (cost_ - lower_) / cost_; None without a bound.
-        certificate_: what proves the bound: exact, branch-and-bound, relaxation, sign-branching, spectral
+        certificate_: what proves the bound: exact, branch-and-bound, relaxation, sign-branching, groups, spectral
             or none.
         status_: what ended the solve; widths_: hidden neurons of each layer; n_iter_: rounds.
         result_: the whole `Result`; it predicts, saves and shows itself.

@@ -45,6 +45,7 @@ class Certificate(enum.StrEnum):
     * branch-and-bound: a bound on it from a tree over cones of directions.
     * relaxation: a bound on it from the doubly non-negative relaxation.
     * sign-branching: the same, with a tree over the signs of samples.
+    * groups: a bound on it from the same relaxation, with multipliers that groups of samples share.
     * laplacian: edges between samples, for every network of its depth.
     * convexity: multipliers of one sign, for every ReLU network of its depth.
     * angle: the angle between two samples, for exact fits without biases.
@@ -58,6 +59,7 @@ class Certificate(enum.StrEnum):
     BRANCH_AND_BOUND = "branch-and-bound"
     RELAXATION = "relaxation"
     SIGN_BRANCHING = "sign-branching"
+    GROUPS = "groups"
     LAPLACIAN = "laplacian"
     CONVEXITY = "convexity"
     ANGLE = "angle"

@@ -4,7 +4,7 @@ import pytest
 import scipy.optimize
 import torch
 
-from covopt.training.lbfgs import DescentOptions, Memory, descend, lbfgs
+from covopt.linalg.lbfgs import DescentOptions, Memory, descend, lbfgs
 
 
 def never() -> bool:

@@ -141,7 +141,7 @@ def test_pace_judges_by_the_second_half() -> None:
         (9, 40, 2, "linear", Certificate.EXACT),
         (9, 5, 2, "relu", Certificate.BRANCH_AND_BOUND),
         (9, 6, 2, "relu", Certificate.RELAXATION),
-        (700, 6, 2, "relu", Certificate.SPECTRAL),
+        (700, 6, 2, "relu", Certificate.GROUPS),
         (700, 5, 2, "relu", Certificate.BRANCH_AND_BOUND),
         (9, 2, 3, "relu", Certificate.LAPLACIAN),
         (1, 2, 3, "relu", Certificate.CONVEXITY),
@@ -167,7 +167,7 @@ def test_a_spectral_bound_says_what_would_prove_more() -> None:
     assert "neither --certify full nor more time" in said(1, 9, depth=3, activation="leaky:0.2")
     late = covopt.solve(*gaussian(9, 9), lam=0.5, depth=3, time_limit=0.5).summary() | {"certificate": "spectral"}
     assert "edges between samples applies: more time" in words.better_bound(late)
-    assert "neither --certify full nor more time" in said(800, 9)
+    assert "groups of samples" in said(800, 9, certify="fast")
     assert "--certify auto" in said(9, 9, certify="none")
     assert said(9, 1) == ""
 

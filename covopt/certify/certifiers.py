@@ -3,7 +3,8 @@
 Every bound of two layers is D(Lambda) for a dual point Lambda and a proved M >= max_w h(w) (dual.py), or comes from the
 data alone and holds for every depth: spectral, and for three layers and more those of certify/deep/. M comes from an
 exact oracle; from branch and bound over cones of directions where the rank is small; or from the doubly non-negative
-relaxation, with branches on the signs of samples, where the samples are few.
+relaxation, with branches on the signs of samples where the samples are few, with shared multipliers where they are
+many.
 
 A new kind is one class here, a name in `loop.Certificate`, and its words in `io/wording.py`.
 """
@@ -24,6 +25,8 @@ from covopt.certify.cones.tree import Tree
 from covopt.certify.deep.certifiers import DEEP
 from covopt.certify.dual import MISSING, Proof, dual_bound, is_provable
 from covopt.certify.relaxation.bound import RelaxationOptions, RelaxedBound, check_maximum, relaxed_bound
+from covopt.certify.relaxation.grouping import GroupedBound, check_groups, grouped_bound
+from covopt.certify.relaxation.groups import ARRAYS, Groups
 from covopt.certify.relaxation.signs import Multipliers
 from covopt.certify.spectral import LOSSES, spectral_bound
 from covopt.errors import ProblemError
@@ -38,6 +41,8 @@ from covopt.oracles.oracle import Answer, Oracle
 LARGEST_BRANCHING_RANK = 6
 # Matrices of the relaxation have this order, N + rank + outputs, at most: one eigendecomposition for each step.
 LARGEST_RELAXATION = 600
+# Entries of the inputs and the targets, at most, of which groups share the multipliers.
+LARGEST_GROUPED = 4_000_000
 # A direction refutes a dual point only if h exceeds 1 by more than this part of the gap.
 REFUTATION_SLACK = 0.1
 
@@ -215,6 +220,41 @@ class Relaxation:
         return dual_bound(problem, _point(problem, proof), self.maximum(problem, proof)).lower
 
 
+class Grouped:
+    """The relaxation with multipliers that groups of samples share, Lambda optimised against it; any dual point."""
+
+    evidence: ClassVar[Mapping[str, tuple[str, int]]] = ARRAYS
+
+    def applies(self, problem: Problem) -> bool:
+        """Whether its arrays, which grow with the samples, are small enough."""
+        entries = problem.samples * (problem.Xt.shape[1] + problem.Y.shape[1])
+        return problem.depth == 2 and is_provable(problem) and entries <= LARGEST_GROUPED
+
+    def prove(
+        self, problem: Problem, Lambda: Float[Tensor, "N m"], aim: Aim, last: Proof | None = None
+    ) -> tuple[Proof, Answer]:
+        """Once: the network's dual point has no part in it, and so none is refuted."""
+        found = last if isinstance(last, GroupedBound) and last.done else None
+        if found is None:
+            target = aim.cost * (1.0 - aim.gap)
+            found = grouped_bound(problem, time_limit=aim.time_limit, target=target, callback=aim.on_bound)
+            found = replace(found, lower=min(found.lower, self.check(problem, found)))
+        return found, Answer(problem.Xt[:0], problem.Xt.new_zeros(0))
+
+    def maximum(self, problem: Problem, proof: Proof) -> float:
+        """The multipliers, good or bad, without a solver."""
+        Lambda = _point(problem, proof)
+        try:
+            groups = Groups.of(proof.evidence, problem.samples)
+        except KeyError as error:
+            raise _without_evidence(proof) from error
+        return check_groups(problem, Lambda, groups)
+
+    def check(self, problem: Problem, proof: Proof) -> float:
+        """The bound from that maximum."""
+        return dual_bound(problem, _point(problem, proof), self.maximum(problem, proof)).lower
+
+
 class Spectral:
     """Singular values and distances of the data: every network of every depth."""
 
@@ -229,12 +269,13 @@ class Spectral:
         return spectral_bound(problem)
 
 
-CONES, RELAXATION = Cones(), Relaxation()
+CONES, RELAXATION, GROUPED = Cones(), Relaxation(), Grouped()
 CERTIFIERS: dict[Certificate, Certifier] = {
     Certificate.EXACT: Exact(),
     Certificate.BRANCH_AND_BOUND: CONES,
     Certificate.RELAXATION: RELAXATION,
     Certificate.SIGN_BRANCHING: RELAXATION,
+    Certificate.GROUPS: GROUPED,
     **{kind: DEEP[kind] for kind in (Certificate.LAPLACIAN, *DEEP)},
     Certificate.SPECTRAL: Spectral(),
 }
@@ -242,7 +283,7 @@ CERTIFIERS: dict[Certificate, Certifier] = {
 EVIDENCE = {name: kind for certifier in CERTIFIERS.values() for name, kind in certifier.evidence.items()}
 """What may prove a dual point besides it."""
 
-PROVERS: tuple[Prover, ...] = (CONES, RELAXATION)
+PROVERS: tuple[Prover, ...] = (CONES, RELAXATION, GROUPED)
 """Those that take turns with the search: branch and bound is better, where there are few samples or much time."""
 
 
@@ -260,7 +301,7 @@ def maximum_at(problem: Problem, proof: Proof) -> tuple[float, float]:
         ProblemError: the certificate has no dual point, or arrays are missing or do not fit the problem.
     """
     certifier = certifier_of(proof)
-    if not isinstance(certifier, Exact | Cones | Relaxation):
+    if not isinstance(certifier, Exact | Cones | Relaxation | Grouped):
         raise ProblemError(MISSING)
     maximum = certifier.maximum(problem, proof)
     return maximum, dual_bound(problem, proof.point, maximum).lower

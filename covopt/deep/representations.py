@@ -38,12 +38,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.errors import ProblemError
+from covopt.linalg.lbfgs import DescentOptions, descend
 from covopt.linalg.psd import RankRule, thin
 from covopt.loop import Budget, Callback, Progress, Status, run
 from covopt.model import hidden
 from covopt.model.problem import Problem
 from covopt.model.weights import check_weights, evaluate
-from covopt.training.lbfgs import DescentOptions, descend
 
 NO_TIKHONOV = (0.0,)
 """`HiddenOptions.tikhonov` for `interpolate`: other eps gained nothing there, and made deep networks much worse."""

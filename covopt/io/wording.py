@@ -52,6 +52,12 @@ CERTIFICATES = {
         " run.",
         "a semidefinite relaxation applies to data of this size",
     ),
+    "groups": Wording(
+        "proved, by a convex relaxation for groups of samples",
+        f"{_DUAL} Here a semidefinite relaxation bounds the largest value over all w; its multipliers, which groups of"
+        " samples share, are stored with the run.",
+        "a semidefinite relaxation for groups of samples applies to data of this size",
+    ),
     "laplacian": Wording(
         "proved, by weighted edges between samples, for every network of this depth",
         "The bound comes from weighted edges between samples: no layer stretches the differences along them by more"

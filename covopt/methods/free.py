@@ -19,6 +19,7 @@ from covopt.attempt import Attempt, SolveOptions
 from covopt.certify import free
 from covopt.certify.dual import Proof
 from covopt.errors import ProblemError
+from covopt.linalg.lbfgs import DescentOptions, lbfgs
 from covopt.loop import Budget, Outcome, Status, run
 from covopt.methods.penalised import METHODS
 from covopt.model.affine import Affine
@@ -26,7 +27,6 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, gradient, preactivations
 from covopt.shallow.free import FreeSolver, State
 from covopt.training.homotopy import EXPLORING, REFINING, descend
-from covopt.training.lbfgs import DescentOptions, lbfgs
 from covopt.training.trainer import initial
 
 FIRST_SHARE, PROOF_SHARE = 0.4, 0.2

@@ -38,10 +38,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.linalg.cholesky import lower_gram, solve_lower
+from covopt.linalg.lbfgs import DescentOptions, lbfgs
 from covopt.model.activation import Activation, Smoothed
 from covopt.model.loss import Weight
 from covopt.oracles.neurons import balance
-from covopt.training.lbfgs import DescentOptions, lbfgs
 
 Smooth = Callable[[Float[Tensor, "N m"]], tuple[Float[Tensor, ""], Float[Tensor, "N m"]]]
 Parts = tuple[Float[Tensor, "n r"], Float[Tensor, "n m"], Float[Tensor, " m"]]

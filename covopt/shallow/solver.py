@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.linalg.lbfgs import WINDOW
 from covopt.linalg.psd import RANK_RULE, RankRule, row_space
 from covopt.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
 from covopt.model.problem import Problem
@@ -31,7 +32,6 @@ from covopt.shallow.master import Mixture
 from covopt.shallow.networks import Network, NetworkBuilder
 from covopt.shallow.sliding import Eliminated, Joint, SlideOptions, slide
 from covopt.shallow.starts import Starts, first_neurons
-from covopt.training.lbfgs import WINDOW
 
 NEGLIGIBLE = 1e-6
 """What directions that are left out may add to h."""

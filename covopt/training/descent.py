@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from covopt.training.lbfgs import CURVATURE, DECREASE, TRIALS
+from covopt.linalg.lbfgs import CURVATURE, DECREASE, TRIALS
 
 _dot = torch.linalg.vecdot
 Function = Callable[[Tensor], tuple[Tensor, Tensor]]

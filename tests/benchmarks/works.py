@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_digits, load_iris
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 
 from tests.benchmarks.objective import Array
 
@@ -100,6 +100,20 @@ def iris(lam: float) -> Work:
     features, classes = load_iris(return_X_y=True)
     X = (np.asarray(features) - np.mean(features, axis=0)) / np.std(features, axis=0)
     return Work("iris", X, np.eye(3)[classes], lam, 1.0)
+
+
+TABLES = {"wine": load_wine, "breast-cancer": load_breast_cancer, "diabetes": load_diabetes}
+
+
+def table(name: str, rows: int | None, lam: float) -> Work:
+    """The first rows of a table, scaled like iris over the whole of it; classes one-hot, numbers as the inputs."""
+    features, targets = (np.asarray(each, dtype=float) for each in TABLES[name](return_X_y=True))
+    X = (features - np.mean(features, axis=0)) / np.std(features, axis=0)
+    if name == "diabetes":
+        Y = ((targets - np.mean(targets)) / np.std(targets))[:rows, None]
+    else:
+        Y = np.eye(int(targets.max()) + 1)[targets[:rows].astype(int)]
+    return Work(name, X[:rows], Y, lam, 1.0)
 
 
 def random_sets(b: float, count: int = 100) -> list[Work]:

@@ -14,6 +14,7 @@ from covopt.certify.cones.tree import Tree
 from covopt.certify.dual import Proof, dual_bound
 from covopt.certify.proofs import agreed, recheck
 from covopt.certify.relaxation import bound as relaxation
+from covopt.certify.relaxation.grouping import grouped_bound
 from covopt.certify.relaxation.signs import LEAF, WALL, Multipliers
 from covopt.loop import Certificate
 from covopt.matrices.graphs import bipartite_gram
@@ -55,6 +56,11 @@ def replayed(codes: list[int]) -> object:
 
 def rechecked(kind: Certificate, Lambda: torch.Tensor | None = LAMBDA) -> object:
     return recheck(SHALLOW, Proof(1.0, kind, Lambda))
+
+
+def grouped(labels: np.ndarray) -> object:
+    evidence = {"diagonal": np.ones(12), "labels": labels, "shared": np.ones((3, 2, 2))}
+    return recheck(SHALLOW, Proof(1.0, Certificate.GROUPS, LAMBDA, evidence=evidence))
 
 
 def deep(Y: torch.Tensor, lam: float | None) -> Problem:
@@ -121,6 +127,18 @@ ROWS = [
         "The certificate 'relaxation' comes without its evidence; certify the run again.",
         lambda _: rechecked(Certificate.RELAXATION),
     ),
+    Row(
+        "The certificate 'groups' comes without its evidence; certify the run again.",
+        lambda _: rechecked(Certificate.GROUPS),
+    ),
+    Row(
+        "The stored multipliers of groups do not fit the samples; certify the run again.",
+        lambda _: grouped(np.zeros(11, dtype=np.int64)),
+    ),
+    Row(
+        "The stored multipliers name a group that is not there; certify the run again.",
+        lambda _: grouped(np.full(12, 2)),
+    ),
     Row("The stored tree does not fit this problem; certify the run again.", lambda _: replayed([0])),
     Row("The stored tree does not fit this problem; certify the run again.", lambda _: replayed([0] * 100)),
     Row(
@@ -174,6 +192,7 @@ ROWS = [
         lambda _: checked(multipliers([LEAF]), LAMBDA * torch.nan),
     ),
     Row("The relaxation bounds depth 2 and this problem has depth 3.", lambda _: relaxation.relaxed_bound(DEEP)),
+    Row("The relaxation bounds depth 2 and this problem has depth 3.", lambda _: grouped_bound(DEEP)),
     Row(
         "The inputs and their bias column have rank 9, and the arrangement covers rank 2 at most; use branch-and-bound or the relaxation.",
         lambda _: ArrangementOracle(WIDE, RELU),

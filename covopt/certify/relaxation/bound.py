@@ -115,7 +115,7 @@ def relaxed_maximum(
     ground, Lambda = _enter(Xt, activation, Lambda)
     tree = SignBranch(ground, Lambda)
     tree.grow(target / ground.size, budget)
-    return _whole(ground, Lambda, tree.maximum)
+    return whole_maximum(ground, Lambda, tree.maximum)
 
 
 def _enter(Xt: Tensor, activation: Activation, Lambda: Tensor) -> tuple[Ground, Tensor]:
@@ -133,10 +133,10 @@ def _root(Pi: Float[Tensor, "K K"], ground: Ground) -> Multipliers:
 
 
 def _maximum(ground: Ground, Lambda: Tensor, multipliers: Multipliers) -> float:
-    return _whole(ground, Lambda, proved_maximum(ground, Lambda, multipliers))
+    return whole_maximum(ground, Lambda, proved_maximum(ground, Lambda, multipliers))
 
 
-def _whole(ground: Ground, Lambda: Tensor, inside: float) -> float:
+def whole_maximum(ground: Ground, Lambda: Tensor, inside: float) -> float:
     """`inside` the row space, and |Lambda|_F |what it neglects|_F, sigma being 1-Lipschitz; in the user's units."""
     outside = float(Lambda.norm()) * ground.neglected * (1.0 + 2 * Lambda.numel() * UNIT_ROUNDOFF)
     return ground.size * (inside * ground.stretch + outside) * (1.0 + 8 * UNIT_ROUNDOFF)
@@ -308,7 +308,7 @@ class _Tree:
         return min(self.ceiling, self.lower + self.gain * seconds)
 
     def _bound(self, maximum: float) -> Proof:
-        return dual_bound(self.work.problem, self.Lambda, _whole(self.work.ground, self.Lambda, maximum))
+        return dual_bound(self.work.problem, self.Lambda, whole_maximum(self.work.ground, self.Lambda, maximum))
 
     def grow(self, seconds: float) -> None:
         """Work on the tree for so long, and offer what it proves."""
