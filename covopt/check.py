@@ -377,13 +377,13 @@ def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int:
 
 def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[Fraction, str]:
     """D(t Lambda) of the stored dual point, and why no neuron has h above 1 / t (MATH.md 4); D is concave in t."""
+    need(kind != "groups", "multipliers that groups of samples share are not known to it", UNCHECKED)
     point, t, width, how = run.point(), T, T, "max h over cones of directions, cut at the kinks (MATH.md 4)"
     while width > Fraction(1, 2**34):
         width /= 2
         if run.dual(point, t - width) >= least: t -= width
     (X, e), C = scaled([row if run.free else [*row, run.beta] for row in run.X]), turned(point)
     bound, goal = run.dual(point, t), 1 / t
-    need(kind != "groups", "multipliers that groups of samples share are not known to it", UNCHECKED)
     need(kind in DUAL, f"no certificate {kind} of two layers has a dual point")
     if run.slope == 1:
         need(top(gram(gram(C, turned(X)), gram(C, turned(X)))) <= goal**2 * 4**e, ABOVE)
