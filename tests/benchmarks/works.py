@@ -109,11 +109,8 @@ def table(name: str, rows: int | None, lam: float) -> Work:
     """The first rows of a table, scaled like iris over the whole of it; classes one-hot, numbers as they are."""
     features, targets = (np.asarray(each, dtype=float) for each in TABLES[name](return_X_y=True))
     X = (features - np.mean(features, axis=0)) / np.std(features, axis=0)
-    if name == "diabetes":
-        Y = targets[:rows, None]
-    else:
-        Y = np.eye(int(targets.max()) + 1)[targets[:rows].astype(int)]
-    return Work(name, X[:rows], Y, lam, 1.0)
+    Y = targets[:, None] if name == "diabetes" else np.eye(int(targets.max()) + 1)[targets.astype(int)]
+    return Work(name, X[:rows], Y[:rows], lam, 1.0)
 
 
 def random_sets(b: float, count: int = 100) -> list[Work]:

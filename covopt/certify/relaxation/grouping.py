@@ -24,7 +24,7 @@ from covopt.certify.relaxation.bound import whole_maximum
 from covopt.certify.relaxation.groups import Groups, make_quadratic, prove_groups, scaled, scales
 from covopt.certify.relaxation.lift import make_ground
 from covopt.errors import ProblemError
-from covopt.interrupts import gently
+from covopt.interrupts import gently, remember
 from covopt.linalg.lbfgs import DescentOptions, descend
 from covopt.linalg.rounding import to_unit_scale
 from covopt.loop import Budget, Certificate
@@ -104,10 +104,14 @@ def grouped_bound(
             search.climb(norm, budget.spent)
             found = search.proof()
             best = found if found.lower > best.lower else best
-            if callback is not None:
-                callback(budget.seconds(), best.lower)
+            try:
+                if callback is not None:
+                    callback(budget.seconds(), best.lower)
+            except KeyboardInterrupt:  # the callback's
+                if not remember():
+                    raise
             if best.lower >= target or budget.spent():
-                return best
+                return replace(best, done=False)
         stalled = before > 0.0 and best.lower <= before * (1.0 + GAIN)
         if stalled or 2**HALVINGS * search.count > min(most, problem.samples):
             return replace(best, done=True)
@@ -121,7 +125,8 @@ class _Search:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.problem, self.ground = problem, make_ground(problem.Xt, problem.activation)
+        self.problem = problem = problem.double()
+        self.ground = make_ground(problem.Xt, problem.activation)
         Y = problem.Y.double()
         self.labels = torch.zeros(len(Y), dtype=torch.int64, device=Y.device)
         self.unit = 1.0
