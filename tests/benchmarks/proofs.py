@@ -158,4 +158,6 @@ PROOFS = {
     "proof-digits-60": _proof(works.digits(60, 1e-2), 8e-2, 2e-2, 600.0, "a proof for 60 digits"),
     "proof-iris": _proof(works.iris(1e-2), 5e-2, 1e-2, 600.0, "a proof for iris, standardised, with a bias"),
     "proof-teacher": _proof(works.teacher(0), 1e-2, 1e-4, 300.0, "a proof for the first teacher"),
+    "proof-teacher-7": _proof(works.teacher(0, 7), 1e-2, 1e-3, 300.0, "a proof for a teacher of 7 inputs"),
+    "proof-teacher-8": _proof(works.teacher(0, 8), 5e-2, 1e-2, 300.0, "a proof for a teacher of 8 inputs"),
 }

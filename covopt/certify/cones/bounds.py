@@ -40,6 +40,7 @@ their kink, as it does at the dual optimum. Turning outputs cost e_j^2 / 2, agai
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -90,6 +91,11 @@ class Bounded:
     def select(self, rows: Int[Tensor, " C"]) -> Bounded:
         """What is known of the cones `rows`."""
         return Bounded(self.upper[rows], self.theta[rows], self.gaps[rows])
+
+    @classmethod
+    def of(cls, parts: Sequence[Bounded]) -> Bounded:
+        """What is known of several lots of cones, one after the other."""
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in ("upper", "theta", "gaps")))
 
 
 @dataclass(frozen=True)
