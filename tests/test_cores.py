@@ -11,7 +11,7 @@ import torch
 from instances import gaussian
 
 from covopt.certify.cones.branch import BranchOptions, branch_and_bound, replay
-from covopt.cores import cores
+from covopt.certify.cores import cores
 from covopt.model.activation import Activation
 from covopt.oracles.oracle import oracle_values
 

@@ -68,7 +68,7 @@ class ConeOptions:
         regularisation: added to the Gram matrices of generators.
     """
 
-    steps: int = 10
+    steps: int = 7
     boundary: float = 0.99
     regularisation: float = 1e-14
 
@@ -201,10 +201,10 @@ class ConeBounds:
         by one, violated ones return. The bound is |c| and what c misses, whatever c is.
         """
         r = V.shape[1]
-        Gram = V @ V.mT
         identity = torch.eye(r, dtype=V.dtype, device=V.device)
-        active = torch.ones_like(D, dtype=torch.bool)
         upper, best = torch.full_like(D[:, 0], math.inf), torch.full_like(D, 1.0 / r)
+        Gram, active = V @ V.mT, torch.ones_like(D, dtype=torch.bool)
+        rows = torch.arange(len(V), device=V.device)  # the cones whose sets still change
         for _ in range(r + 2):
             both = active[:, :, None] & active[:, None]
             system = torch.where(both, Gram, identity) + self.options.regularisation * identity
@@ -214,15 +214,17 @@ class ConeBounds:
             c = (theta[:, None] @ V)[:, 0]
             missing = D - (V @ c[:, :, None])[:, :, 0]
             value = self._bound(c, missing)
-            better = value < upper
-            upper, best = torch.where(better, value, upper), torch.where(better[:, None], theta, best)
+            better = value < upper[rows]
+            upper[rows[better]], best[rows[better]] = value[better], theta[better]
             leaving = torch.nn.functional.one_hot(theta.argmin(dim=1), r).bool() & (theta < 0.0)
             missed = torch.where(active, 0.0, missing)
             entering = torch.nn.functional.one_hot(missed.argmax(dim=1), r).bool() & (missed > 1e-12)
             entering = entering & ~leaving.any(dim=1, keepdim=True)
-            if not bool((leaving | entering).any()):
+            moving = (leaving | entering).any(dim=1).nonzero()[:, 0]
+            if len(moving) == 0:
                 break
-            active = (active & ~leaving) | entering
+            active, rows = ((active & ~leaving) | entering)[moving], rows[moving]
+            Gram, V, D = Gram[moving], V[moving], D[moving]
         return upper, best.clamp_min(0.0)
 
     def _bound(self, c: Float[Tensor, "B r"], missing: Float[Tensor, "B r"]) -> Float[Tensor, " B"]:

@@ -1,9 +1,10 @@
 """Branch and bound for max_w h(w) = |Lambda^T sigma(Xt w)| over cones of directions (MATH.md section 4, way 3).
 
-For few inputs and many samples: r = rank(Xt) up to about 6, with one output 8. Let Q (r, d) be a basis of the row space, P = Xt Q^T. The
-ball |q| <= 1 is cut into the 2^r orthants of R^r, cones with r generators, and a cone is cut in two at the midpoint of
-one of its edges. `bounds.py` bounds h over hundreds of cones at once; the worst are cut first, and those whose bound is
-at most the target are closed. A tree that time stopped is a proof too: its bound is the largest of its leaves.
+For few inputs and many samples: r = rank(Xt) up to about 6, with one output 8. Let Q (r, d) be a basis of the row
+space, P = Xt Q^T. The ball |q| <= 1 is cut into the 2^r orthants of R^r, cones with r generators, and a cone is cut in
+two at the midpoint of one of its edges. `bounds.py` bounds h over hundreds of cones at once; the worst are cut first,
+and those whose bound is at most the target are closed. A tree that time stopped is a proof too: its bound is the
+largest of its leaves.
 
 **Rounding**, besides that of each cone's bound (u = 2^-53, S = sum_i |lambda_i| |p_i|):
 * A computed midpoint differs from a point of the edge by at most 3 u, component by component and sign by sign. So cones
@@ -28,8 +29,8 @@ from torch import Tensor
 
 from covopt.certify.cones.bounds import Bounded, ConeBounds
 from covopt.certify.cones.tree import Log, OpenCones, Tree, halves, roots, twice
+from covopt.certify.cores import Cores, cores
 from covopt.certify.pace import FAIR, Pace
-from covopt.cores import Cores, cores
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
@@ -147,7 +148,7 @@ def replay(
             raise ProblemError("The stored tree does not fit this problem; certify the run again.")
         pieces = zip(V.split(REPLAYED), side.split(REPLAYED), strict=True)
         with cores(V.device) as team:
-            uppers = team.map(lambda piece: bounds(*piece, claimed / frame.scale).upper, pieces)
+            uppers = team.map(lambda piece: bounds(piece[0], piece[1], claimed / frame.scale).upper, pieces)
         upper = torch.minimum(inherited, torch.cat(uppers))
         leaf = level == 0
         largest = max(largest, float(upper[leaf].max()) if bool(leaf.any()) else -math.inf)
@@ -267,7 +268,7 @@ class _Search:
         """Bound new cones; those above the aim take the place of what is in `slots`."""
         size, enough = -(-len(V) // self.team.count), self.enough
         pieces = zip(V.split(size), side.split(size), strict=True)
-        known = Bounded.of(self.team.map(lambda piece: self.bounds(*piece, enough), pieces))
+        known = Bounded.of(self.team.map(lambda piece: self.bounds(piece[0], piece[1], enough), pieces))
         self.meet((known.theta[:, None] @ V)[:, 0])
         upper = torch.minimum(known.upper, inherited)
         done = (upper <= self.enough) | (depth >= DEEPEST)

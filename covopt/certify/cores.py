@@ -1,7 +1,8 @@
 """Several cores for work that comes in pieces: threads, each of which computes with one core.
 
 PyTorch's own threads divide one operation. Over batches of small matrices they bring nothing, and cost much where the
-machine is busy, as they wait by spinning. Operations release Python's lock, so that threads with a piece each do better.
+machine is busy, as they wait by spinning. Operations release Python's lock, so that threads with a piece each do
+better.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import TypeVar
 
 import torch
 
-Piece, Done = TypeVar("Piece"), TypeVar("Done")
+Piece = TypeVar("Piece")
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True)
