@@ -68,7 +68,7 @@ class ConeOptions:
         regularisation: added to the Gram matrices of generators.
     """
 
-    steps: int = 7
+    steps: int = 10
     boundary: float = 0.99
     regularisation: float = 1e-14
 
