@@ -16,6 +16,7 @@ from torch import Tensor
 
 from covopt.certify.cones.bounds import ConeBounds, ConeOptions
 from covopt.certify.cones.branch import BranchOptions, branch_and_bound, replay
+from covopt.certify.cones.quadratic import edge_gaps, is_copositive, least_multiple
 from covopt.certify.cones.tree import Tree
 from covopt.errors import ProblemError
 from covopt.model.activation import Activation
@@ -223,3 +224,70 @@ def test_what_it_refuses():
         branch_and_bound(X, Activation(), Lambda, target=math.nan, time_limit=1.0)
     with pytest.raises(ProblemError, match="finite"):
         branch_and_bound(X, Activation(), Lambda * math.inf, target=1.0, time_limit=1.0)
+
+
+def is_copositive_by_supports(C: Tensor) -> bool:
+    """No principal submatrix has a solution y < 0 of C y = 1, as in covopt-check; not for boundary cases."""
+    for size in range(1, len(C) + 1):
+        for chosen in itertools.combinations(range(len(C)), size):
+            part = C[list(chosen)][:, list(chosen)]
+            if float(torch.linalg.det(part)) and bool((torch.linalg.solve(part, torch.ones_like(part[0])) < 0).all()):
+                return False
+    return True
+
+
+def test_elimination_proves_copositive_forms_only_and_most_of_them():
+    told = proved = 0
+    for seed in range(150):
+        k = 2 + seed % 4
+        noise = gaussian(k, k, seed=seed)
+        C = noise @ noise.T / k - 0.5 * torch.eye(k, dtype=torch.float64) + 0.3 * (noise + noise.T).abs()
+        copositive, found = is_copositive_by_supports(C), bool(is_copositive(C[None])[0])
+        assert copositive or not found
+        told, proved = told + copositive, proved + found
+    assert 30 < told < 120
+    assert proved >= 0.8 * told
+    # Horn's form is copositive at the boundary, and no sum of a positive semi-definite and a non-negative one.
+    horn = torch.tensor([[1, -1, 1, 1, -1]], dtype=torch.float64)
+    horn = torch.stack([horn[0].roll(k) for k in range(5)])
+    assert not bool(is_copositive((horn - 1e-3)[None])[0])
+    assert bool(is_copositive((horn + torch.eye(5, dtype=torch.float64))[None])[0])
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(1, 30), st.integers(2, 6), st.sampled_from(SLOPES), st.sampled_from((0.1, 1.0)), st.integers(0, 10**6)
+)
+def test_forms_bound_h_on_the_cone_and_better_than_chords(samples, rank, slope, width, seed):
+    X, Lambda = data(samples + 1, rank, 1, seed, seed % 16)
+    bounds = ConeBounds(X, Activation(slope), Lambda)
+    corner = gaussian(6, 1, rank, seed=seed + 2)
+    V = torch.nn.functional.normalize((corner + width * gaussian(6, rank, rank, seed=seed + 3)).abs(), dim=2)
+    side = torch.tensor([1.0, -1.0] * 3, dtype=torch.float64)
+    terms = bounds._terms(V, side)
+    D = bounds.vertex_values(terms, (terms.X.sum(dim=1) > 0).double())
+    theta = gaussian(400, 6, rank, seed=seed + 4).square()
+    theta[:200:2, :, 0] *= 1e-3
+    q = torch.einsum("sbr,brd->sbd", theta, V)
+    h = side * (Activation(slope)(q @ X.T) @ Lambda)[:, :, 0] / q.norm(dim=2)
+    upper, gaps = bounds.largest(V, D)[0], edge_gaps(terms.X, terms.a.clamp_min(0.0))
+    stretch = bounds.largest(V, torch.ones_like(D))[0]
+    assert bool((theta.sum(dim=2) <= stretch * q.norm(dim=2)).all())
+    for enough in (0.0, float(upper.mean())):
+        least = least_multiple(V @ V.mT, stretch, D, gaps, bounds.rounding, enough, upper)
+        assert bool((h <= least + 1e-9).all())
+        assert bool((least <= upper).all())
+
+
+def test_a_convex_function_is_as_large_as_at_a_generator():
+    # Samples of weight 1 that sum up to nothing in the middle of the cone, alike for its three generators.
+    V = torch.nn.functional.normalize(torch.eye(3, dtype=torch.float64) + 0.5, dim=1)[None]
+    X = gaussian(20, 3, seed=2)
+    X = torch.cat([(X - X.mean(dim=1, keepdim=True)).roll(k, dims=1) for k in range(3)])
+    Lambda = torch.ones(60, 1, dtype=torch.float64)
+    bounds = ConeBounds(X, Activation(), Lambda)
+    at_generators = (torch.relu(V @ X.T) @ Lambda)[:, :, 0]
+    value = float(at_generators.max())
+    upper = float(bounds(V, torch.ones(1, dtype=torch.float64), value * (1 + 1e-9)).upper)
+    assert value <= upper <= value * (1 + 1e-8)
+    assert float(bounds.largest(V, at_generators)[0]) > 1.1 * value

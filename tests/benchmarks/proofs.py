@@ -183,4 +183,6 @@ PROOFS = {
     "proof-diabetes": _proof(works.table("diabetes", 100, 1e-2), 1e-1, 5e-2, 600.0, "a proof for 100 rows of diabetes"),
     "proof-iris": _proof(works.iris(1e-2), 5e-2, 1e-2, 600.0, "a proof for iris, standardised, with a bias"),
     "proof-teacher": _proof(works.teacher(0), 1e-2, 1e-4, 300.0, "a proof for the first teacher"),
+    "proof-teacher-7": _proof(works.teacher(0, 7), 1e-2, 1e-3, 300.0, "a proof for a teacher of 7 inputs"),
+    "proof-teacher-8": _proof(works.teacher(0, 8), 5e-2, 1e-2, 300.0, "a proof for a teacher of 8 inputs"),
 }

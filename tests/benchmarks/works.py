@@ -73,11 +73,13 @@ def digits(rows: int, lam: float) -> Work:
     return Work(f"digits-{rows}", np.asarray(pixels)[:rows] / 16.0, np.eye(10)[classes[:rows]], lam, 0.0)
 
 
-def teacher(seed: int) -> Work:
-    """100 standard normal points in 5 dimensions, the sum of 5 random ReLU neurons as target."""
+def teacher(seed: int, inputs: int = 5) -> Work:
+    """100 standard normal points in 5 dimensions or so many, the sum of 5 random ReLU neurons as target."""
     rng = np.random.default_rng(seed)
-    X, W, v = rng.standard_normal((100, 5)), rng.standard_normal((5, 5)), rng.standard_normal((5, 1))
-    return Work(f"teacher-{seed}", X, np.maximum(X @ W.T, 0.0) @ v, 1e-2, 0.0)
+    X, W, v = rng.standard_normal((100, inputs)), rng.standard_normal((5, inputs)), rng.standard_normal((5, 1))
+    return Work(
+        f"teacher-{seed}" + (f"-of-{inputs}" if inputs != 5 else ""), X, np.maximum(X @ W.T, 0.0) @ v, 1e-2, 0.0
+    )
 
 
 def mixture(rows: int) -> Work:

@@ -40,19 +40,21 @@ their kink, as it does at the dual optimum. Turning outputs cost e_j^2 / 2, agai
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from covopt.certify.cones.quadratic import edge_gaps, least_multiple
 from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.model.activation import Activation
 
 # How hard a node is tried; none of these touches the proof.
 KINKS = 16  # the undecided samples, worst first, whose t is chosen jointly
 CENTERING = 0.15  # the part of the complementarity that an interior-point step aims to leave
-LONG_EDGE = 0.1  # the weight of an edge's length in the choice of the edge to split
+LONG_EDGE = 0.3  # the weight of an edge's length in the choice of the edge to split, beside the root of its gap
 ANYWHERE = 0.25  # the same of edges away from the relaxation's maximum
 
 
@@ -78,18 +80,22 @@ class Bounded:
     Attributes:
         upper: proved bounds (B,) on max h over each cone and the ball.
         theta: where the relaxation is largest (B, r), coordinates in the generators.
-        X: p_i^T v_j (B, r, N).
-        harm: how much an undecided sample costs per unit of its gap (B, N).
+        gaps: what samples that change sign on an edge cost in its middle (B, r (r - 1) / 2), edges in the order of
+            `triu_indices`; 0 where the first bound was enough.
     """
 
     upper: Float[Tensor, " B"]
     theta: Float[Tensor, "B r"]
-    X: Float[Tensor, "B r N"]
-    harm: Float[Tensor, "B N"]
+    gaps: Float[Tensor, "B e"]
 
     def select(self, rows: Int[Tensor, " C"]) -> Bounded:
         """What is known of the cones `rows`."""
-        return Bounded(self.upper[rows], self.theta[rows], self.X[rows], self.harm[rows])
+        return Bounded(self.upper[rows], self.theta[rows], self.gaps[rows])
+
+    @classmethod
+    def of(cls, parts: Sequence[Bounded]) -> Bounded:
+        """What is known of several lots of cones, one after the other."""
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in ("upper", "theta", "gaps")))
 
 
 @dataclass(frozen=True)
@@ -140,14 +146,28 @@ class ConeBounds:
         t = (terms.X.sum(dim=1) > 0).to(V.dtype)
         D = self.vertex_values(terms, t)
         upper, theta = self.largest(V, D)
+        gaps = V.new_zeros(len(V), self._edges.shape[1])
         rows = (upper > enough).nonzero()[:, 0]
         if len(rows):
-            kept = terms.select(rows)
-            better = self._better_t(V[rows], kept, t[rows], D[rows])
-            bound, point = self.largest(V[rows], self.vertex_values(kept, better))
-            improves = bound < upper[rows]
-            upper[rows[improves]], theta[rows[improves]] = bound[improves], point[improves]
-        return Bounded(upper, theta, terms.X, terms.a.clamp_min(0.0) + terms.across)
+            upper[rows], theta[rows], gaps[rows] = self._closer(
+                V[rows], terms.select(rows), t[rows], D[rows], upper[rows], theta[rows], enough
+            )
+        return Bounded(upper, theta, gaps)
+
+    def _closer(
+        self, V: Tensor, terms: _Terms, t: Tensor, D: Tensor, upper: Tensor, theta: Tensor, enough: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(bounds, theta, gaps) with a better t and, for one output, with what the gaps take away (`quadratic.py`)."""
+        gaps = edge_gaps(terms.X, terms.a.clamp_min(0.0) + terms.across)
+        other = self.vertex_values(terms, self._better_t(V, terms, t, D))
+        bound, point = self.largest(V, other)
+        improves = bound < upper
+        upper, D = torch.where(improves, bound, upper), torch.where(improves[:, None], other, D)
+        theta = torch.where(improves[:, None], point, theta)
+        if self.one_sided:
+            stretch = self.largest(V, torch.ones_like(D))[0]
+            upper = least_multiple(V @ V.mT, stretch, D, gaps, self.rounding, enough, upper)
+        return upper, theta, gaps
 
     def _terms(self, V: Tensor, side: Tensor) -> _Terms:
         X = V @ self.P.T
@@ -181,10 +201,10 @@ class ConeBounds:
         by one, violated ones return. The bound is |c| and what c misses, whatever c is.
         """
         r = V.shape[1]
-        Gram = V @ V.mT
         identity = torch.eye(r, dtype=V.dtype, device=V.device)
-        active = torch.ones_like(D, dtype=torch.bool)
         upper, best = torch.full_like(D[:, 0], math.inf), torch.full_like(D, 1.0 / r)
+        Gram, active = V @ V.mT, torch.ones_like(D, dtype=torch.bool)
+        rows = torch.arange(len(V), device=V.device)  # the cones whose sets still change
         for _ in range(r + 2):
             both = active[:, :, None] & active[:, None]
             system = torch.where(both, Gram, identity) + self.options.regularisation * identity
@@ -194,15 +214,17 @@ class ConeBounds:
             c = (theta[:, None] @ V)[:, 0]
             missing = D - (V @ c[:, :, None])[:, :, 0]
             value = self._bound(c, missing)
-            better = value < upper
-            upper, best = torch.where(better, value, upper), torch.where(better[:, None], theta, best)
+            better = value < upper[rows]
+            upper[rows[better]], best[rows[better]] = value[better], theta[better]
             leaving = torch.nn.functional.one_hot(theta.argmin(dim=1), r).bool() & (theta < 0.0)
             missed = torch.where(active, 0.0, missing)
             entering = torch.nn.functional.one_hot(missed.argmax(dim=1), r).bool() & (missed > 1e-12)
             entering = entering & ~leaving.any(dim=1, keepdim=True)
-            if not bool((leaving | entering).any()):
+            moving = (leaving | entering).any(dim=1).nonzero()[:, 0]
+            if len(moving) == 0:
                 break
-            active = (active & ~leaving) | entering
+            active, rows = ((active & ~leaving) | entering)[moving], rows[moving]
+            Gram, V, D = Gram[moving], V[moving], D[moving]
         return upper, best.clamp_min(0.0)
 
     def _bound(self, c: Float[Tensor, "B r"], missing: Float[Tensor, "B r"]) -> Float[Tensor, " B"]:
@@ -216,10 +238,10 @@ class ConeBounds:
         """t of the worst undecided samples with a_i < 0, chosen jointly; the others keep theirs."""
         weight = (-terms.a).clamp_min(0.0)
         worst = weight * torch.minimum(terms.X.amax(dim=1), -terms.X.amin(dim=1)).clamp_min(0.0)
-        count = min(KINKS, int((worst > 0).sum(dim=1).max()))
-        if count == 0:
+        if not bool((worst > 0).any()):
             return t
-        value, chosen = worst.topk(count, dim=1)
+        # As many for every cone, used or not: a cone's bound must not depend on those it is computed with.
+        value, chosen = worst.topk(min(KINKS, worst.shape[1]), dim=1)
         scale = weight.gather(1, chosen) * (value > 0)
         rows = chosen[:, None].expand(-1, V.shape[1], -1)
         Z = terms.X.gather(2, rows).mT * scale[:, :, None]
@@ -232,15 +254,9 @@ class ConeBounds:
         """The edge, a pair of generators in the order of `triu_indices`, whose midpoint has the most harmful gap."""
         first, second = self._edges
         share = known.theta / known.theta.sum(dim=1, keepdim=True).clamp_min(1e-300)
-        ends = (known.X.clamp_min(0.0) @ known.harm[:, :, None])[:, :, 0]
-        # An edge at a time: all at once would be the largest array of the search.
-        middles = [
-            ((known.X[:, j] + known.X[:, k]).clamp_min(0.0) * known.harm).sum(dim=1)
-            for j, k in zip(first.tolist(), second.tolist(), strict=True)
-        ]
-        score = 0.5 * (ends[:, first] + ends[:, second] - torch.stack(middles, dim=1))
-        score = score + LONG_EDGE * (1.0 - (V[:, first] * V[:, second]).sum(dim=2))
-        return (score * (torch.minimum(share[:, first], share[:, second]) + ANYWHERE)).argmax(dim=1)
+        near = torch.minimum(share[:, first], share[:, second]) + ANYWHERE
+        length = 1.0 - (V[:, first] * V[:, second]).sum(dim=2)
+        return ((known.gaps.sqrt() + LONG_EDGE * length) * near).argmax(dim=1)
 
 
 def saddle(

@@ -1,9 +1,10 @@
 """Branch and bound for max_w h(w) = |Lambda^T sigma(Xt w)| over cones of directions (MATH.md section 4, way 3).
 
-For few inputs and many samples: r = rank(Xt) up to about 6. Let Q (r, d) be a basis of the row space, P = Xt Q^T. The
-ball |q| <= 1 is cut into the 2^r orthants of R^r, cones with r generators, and a cone is cut in two at the midpoint of
-one of its edges. `bounds.py` bounds h over hundreds of cones at once; the worst are cut first, and those whose bound is
-at most the target are closed. A tree that time stopped is a proof too: its bound is the largest of its leaves.
+For few inputs and many samples: r = rank(Xt) up to about 6, with one output 8. Let Q (r, d) be a basis of the row
+space, P = Xt Q^T. The ball |q| <= 1 is cut into the 2^r orthants of R^r, cones with r generators, and a cone is cut in
+two at the midpoint of one of its edges. `bounds.py` bounds h over hundreds of cones at once; the worst are cut first,
+and those whose bound is at most the target are closed. A tree that time stopped is a proof too: its bound is the
+largest of its leaves.
 
 **Rounding**, besides that of each cone's bound (u = 2^-53, S = sum_i |lambda_i| |p_i|):
 * A computed midpoint differs from a point of the edge by at most 3 u, component by component and sign by sign. So cones
@@ -26,8 +27,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.cones.bounds import ConeBounds
+from covopt.certify.cones.bounds import Bounded, ConeBounds
 from covopt.certify.cones.tree import Log, OpenCones, Tree, halves, roots, twice
+from covopt.certify.cores import Cores, cores
 from covopt.certify.pace import FAIR, Pace
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE, RankRule
@@ -50,7 +52,7 @@ class BranchOptions:
     """The shape of the search.
 
     Attributes:
-        batch: cones cut in one round.
+        batch: cones cut in one round, for each core.
         slack: where a direction above the target is found, the aim is (1 + slack) times its value.
         most_cones: the tree is as large as this at most.
         worth: the tree is left when as much time again would take less than this part off what its bound has above the
@@ -93,7 +95,8 @@ def branch_and_bound(
     """A proved bound on max_w h(w), best first, until it is at most `target` or `time_limit` seconds have passed.
 
     Args:
-        Xt: inputs with their bias column, of rank at most `LARGEST_RANK`; from 7 on expect no tight bound.
+        Xt: inputs with their bias column, of rank at most `LARGEST_RANK`; beyond 6, or 8 with one output, expect no
+            tight bound.
         target: a bound this small is enough, 1 + eps say.
         starts: directions known to be good, not necessarily unit; they only tell early whether `target` can be met.
         stop_when_violated: end at the first direction with h above `target`.
@@ -105,13 +108,14 @@ def branch_and_bound(
         raise ProblemError(f"The target of branch and bound is {target}; give a number >= 0.")
     if not bool(torch.isfinite(Lambda).all()):
         raise ProblemError("The dual point has NaN or infinite entries; branch and bound needs finite ones.")
-    search = _Search(Xt, activation, Lambda, target, rule, options or BranchOptions())
-    search.start(time_limit)
-    if starts is not None and len(starts):
-        search.meet(starts.double() @ search.frame.Q.T)
-    search.plant()
-    while search.unfinished() and not (stop_when_violated and search.violated):
-        search.cut()
+    with cores(Xt.device) as team:
+        search = _Search(Xt, activation, Lambda, target, rule, options or BranchOptions(), team)
+        search.start(time_limit)
+        if starts is not None and len(starts):
+            search.meet(starts.double() @ search.frame.Q.T)
+        search.plant()
+        while search.unfinished() and not (stop_when_violated and search.violated):
+            search.cut()
     return search.answer()
 
 
@@ -142,8 +146,9 @@ def replay(
         level, codes = codes[: len(V)], codes[len(V) :]
         if len(level) < len(V) or int(level.max()) > edges or depth > DEEPEST:
             raise ProblemError("The stored tree does not fit this problem; certify the run again.")
-        batches = zip(V.split(REPLAYED), side.split(REPLAYED), strict=True)
-        uppers = [bounds(v, s, claimed / frame.scale).upper for v, s in batches]
+        pieces = zip(V.split(REPLAYED), side.split(REPLAYED), strict=True)
+        with cores(V.device) as team:
+            uppers = team.map(lambda piece: bounds(piece[0], piece[1], claimed / frame.scale).upper, pieces)
         upper = torch.minimum(inherited, torch.cat(uppers))
         leaf = level == 0
         largest = max(largest, float(upper[leaf].max()) if bool(leaf.any()) else -math.inf)
@@ -195,8 +200,9 @@ class _Search:
         target: float,
         rule: RankRule,
         options: BranchOptions,
+        team: Cores,
     ) -> None:
-        self.Xt, self.activation, self.target, self.options = Xt, activation, target, options
+        self.Xt, self.activation, self.target, self.options, self.team = Xt, activation, target, options, team
         self.frame = _Frame(Xt, Lambda, rule)
         self.bounds = ConeBounds(self.frame.P, activation, self.frame.Lambda)
         self.start(math.inf)
@@ -253,14 +259,16 @@ class _Search:
 
     def cut(self) -> None:
         """Cut the worst cones, bound the halves, and keep those above the aim."""
-        slots = self.open.worst(self.options.batch, self.enough)
+        slots = self.open.worst(self.options.batch * self.team.count, self.enough)
         V, side, upper, edge, name, depth = self.open.read(slots)
         children = self.log.cut(name, edge)
         self._bound(slots, halves(V, edge), twice(side), twice(upper), children, twice(depth + 1))
 
     def _bound(self, slots: Tensor, V: Tensor, side: Tensor, inherited: Tensor, name: Tensor, depth: Tensor) -> None:
         """Bound new cones; those above the aim take the place of what is in `slots`."""
-        known = self.bounds(V, side, self.enough)
+        size, enough = -(-len(V) // self.team.count), self.enough
+        pieces = zip(V.split(size), side.split(size), strict=True)
+        known = Bounded.of(self.team.map(lambda piece: self.bounds(piece[0], piece[1], enough), pieces))
         self.meet((known.theta[:, None] @ V)[:, 0])
         upper = torch.minimum(known.upper, inherited)
         done = (upper <= self.enough) | (depth >= DEEPEST)
