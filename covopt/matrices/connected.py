@@ -33,6 +33,7 @@ from covopt.matrices.ends import (
     most_rank,
     rank,
 )
+from covopt.matrices.faces import factor_on_boundary
 from covopt.matrices.graphs import clique_cover, is_triangle_free, support_graph
 from covopt.matrices.moments import moment_bound
 
@@ -101,7 +102,12 @@ def decide(A: Matrix, search: Search) -> Part:
         return _without_triangles(A, graph.number_of_edges(), search)
     lower, known = _lower(A, graph, search), by_order(A)
     options = factorization.SearchOptions(noise=0.01 * search.tolerance)
-    B = factorization.fewest(A, _counts(len(A), lower.value, search.rank), search.seed, search.share(0.4), options)
+    first, *others = _counts(len(A), lower.value, search.rank)
+    B = factorization.fewest(A, [first], search.seed, search.share(0.2), options)
+    if B is None:
+        B = factor_on_boundary(A, search.seed, search.share(0.3))
+    if B is None:
+        B = factorization.fewest(A, others, search.seed, search.share(0.4), options)
     if B is None and known is None:
         witness = copositive.find(A, search.tolerance, search.seed, search.share(0.5))
         if witness is not None:

@@ -1,0 +1,91 @@
+"""Factors on the boundary of the cone: the few atoms that matrices of high cp-rank from the literature can have."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from covopt import cp_rank
+from covopt.matrices.faces import factor_on_boundary
+from covopt.matrices.factorization import residual
+
+CASES = json.loads((Path(__file__).parent / "cases" / "high_cp_rank.json").read_text())["cases"]
+# The literature's cp-ranks: 14, 14, 18, 26, 32, 37. `book` is on no face with finitely many rays that is found.
+MATRICES = {case["name"]: (np.array(case["A"], dtype=float), case["upper"]) for case in CASES if case["name"] != "book"}
+
+
+def soon() -> float:
+    return time.perf_counter() + 60.0
+
+
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.parametrize("seed", range(2))
+def test_the_fewest_atoms_of_the_literature(name: str, seed: int) -> None:
+    A, known = MATRICES[name]
+    rng = np.random.default_rng(seed)
+    order, scale = rng.permutation(len(A)), np.exp(rng.uniform(-9.0, 9.0, len(A)))
+    moved = (A * np.outer(scale, scale))[np.ix_(order, order)] * 10.0 ** (280 * seed - 140)
+    B = factor_on_boundary(moved, seed, soon())
+    assert B is not None
+    assert (B >= 0.0).all()
+    assert len(B) == known
+    assert residual(moved, B) <= 1e-13
+
+
+@pytest.mark.parametrize("name", ["seven-a", "eight"])
+def test_planted_atoms_are_found_again(name: str) -> None:
+    """Other weights on the same rays: the face is the same, and its only factor is the planted one."""
+    A, known = MATRICES[name]
+    rays = factor_on_boundary(A, 0, soon())
+    assert rays is not None
+    rng = np.random.default_rng(3)
+    planted = rays * np.exp(rng.uniform(-2.0, 2.0, known))[:, None]
+    B = factor_on_boundary(planted.T @ planted, 1, soon())
+    assert B is not None
+    assert len(B) == known
+    found, wanted = B / B.sum(axis=1, keepdims=True), planted / planted.sum(axis=1, keepdims=True)
+    distances = np.abs(found[:, None] - wanted[None]).max(axis=2)
+    assert distances.min(axis=0).max() <= 1e-7
+    assert len(set(distances.argmin(axis=0).tolist())) == known
+
+
+def test_fewer_atoms_of_the_same_face() -> None:
+    A, _ = MATRICES["nine"]
+    rays = factor_on_boundary(A, 0, soon())
+    assert rays is not None
+    some = rays[::2]
+    B = factor_on_boundary(some.T @ some, 0, soon())
+    assert B is None or (len(B) == len(some) and residual(some.T @ some, B) <= 1e-13)
+
+
+def test_nothing_where_there_is_no_such_face() -> None:
+    rng = np.random.default_rng(0)
+    inside = rng.random((12, 6))
+    outside = MATRICES["seven-a"][0] - 40.0 * np.eye(7)  # <C, A> = 0, so that less of the diagonal is outside
+    late = time.perf_counter() - 1.0
+    assert factor_on_boundary(inside.T @ inside, 0, soon()) is None
+    assert factor_on_boundary(outside, 0, soon()) is None
+    assert factor_on_boundary(np.eye(26) + 1.0, 0, soon()) is None
+    assert factor_on_boundary(MATRICES["seven-a"][0], 0, late) is None
+
+
+def test_duplicated_vertices() -> None:
+    """Rows that are the same twice: a singular matrix, with the same atoms and no more of them."""
+    A, known = MATRICES["seven-b"]
+    twice = A[np.ix_([0, 0, *range(1, 7)], [0, 0, *range(1, 7)])]
+    B = factor_on_boundary(twice, 0, soon())
+    assert B is None or (len(B) == known and residual(twice, B) <= 1e-13)
+
+
+@pytest.mark.parametrize("name", ["seven-a", "twelve"])
+def test_cp_rank_has_them(name: str) -> None:
+    A, known = MATRICES[name]
+    answer = cp_rank(A, time_limit=30.0)
+    assert answer.verdict == "completely positive"
+    assert answer.lower <= answer.upper == known == len(answer.B)
+    assert answer.residual <= 1e-12
+    assert answer.check(A)
