@@ -15,7 +15,7 @@ import networkx as nx
 import numpy as np
 from jaxtyping import Float
 
-from covopt.matrices import copositive, factorization, triangle_free
+from covopt.matrices import copositive, factorization, triangle_free, zeros
 from covopt.matrices.copositive import Witness
 from covopt.matrices.ends import (
     COVERING,
@@ -36,6 +36,7 @@ from covopt.matrices.ends import (
 from covopt.matrices.faces import factor_on_boundary
 from covopt.matrices.graphs import clique_cover, is_triangle_free, support_graph
 from covopt.matrices.moments import moment_bound
+from covopt.matrices.zeros import ByZeros
 
 Matrix = Float[np.ndarray, "n n"]
 
@@ -104,8 +105,12 @@ def decide(A: Matrix, search: Search) -> Part:
     options = factorization.SearchOptions(noise=0.01 * search.tolerance)
     first, *others = _counts(len(A), lower.value, search.rank)
     B = factorization.fewest(A, [first], search.seed, search.share(0.2), options)
-    if B is None:
-        B = factor_on_boundary(A, search.seed, search.share(0.3))
+    face = factor_on_boundary(A, search.seed, search.share(0.3)) if B is None else None
+    if face is not None:
+        proved = zeros.prove(A, face.C, search.share(0.3))
+        if proved is not None:
+            return _by_zeros(*proved)
+        B = face.B
     if B is None:
         B = factorization.fewest(A, others, search.seed, search.share(0.4), options)
     if B is None and known is None:
@@ -129,6 +134,12 @@ def decide(A: Matrix, search: Search) -> Part:
     if not proved and not factorization.residual(A, B) <= search.tolerance:
         return Part(Verdict.UNDECIDED, False, lower)
     return Part(Verdict.POSITIVE, proved, lower, _upper(A, B, proved), B)
+
+
+def _by_zeros(B: Float[np.ndarray, "r n"], proof: ByZeros) -> Part:
+    """Both ends are proved at once, by what A must be a sum of."""
+    end = End(len(B), "zeros of a copositive matrix that exposes A: no other atoms are possible", proof)
+    return Part(Verdict.POSITIVE, True, end, end, B)
 
 
 def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:

@@ -16,7 +16,7 @@ sum_k d_k^T C d_k = -<E, sum_k b_k d_k^T> = 0. C is semi-definite on the support
 d_k = t_k b_k where the ray is isolated; sum_k t_k b_k b_k^T = 0 leaves D = 0 if the b_k b_k^T are independent. So
 Newton's steps of least norm end to rounding after three or four.
 
-Nothing here is proved, and nothing needs to be: the factor is judged by its residual.
+Nothing here is proved: the factor is judged by its residual, and C by `zeros`.
 
 Source of the atoms being zeros: Bomze, Schachinger, Ullrich, From seven to eleven, Linear Algebra Appl. 459 (2014),
 who make matrices of high cp-rank from the zeros of copositive ones. The regular system is ours.
@@ -62,8 +62,16 @@ class Exposed:
     zeros: Points
 
 
-def factor_on_boundary(A: Matrix, seed: int, deadline: float) -> Atoms | None:
-    """B >= 0 with B^T B = A up to rounding, from the zeros of an exposing matrix; None where A has none or too many.
+@dataclass(frozen=True)
+class OnBoundary:
+    """B >= 0 with B^T B = A, and C with C b_k = 0 on the support of each b_k: both up to rounding."""
+
+    B: Atoms
+    C: Matrix
+
+
+def factor_on_boundary(A: Matrix, seed: int, deadline: float) -> OnBoundary | None:
+    """A factor from the zeros of an exposing matrix, and that; None where A has none or too many zeros.
 
     Args:
         A: positive semi-definite and non-negative up to rounding, with a positive diagonal.
@@ -80,8 +88,8 @@ def factor_on_boundary(A: Matrix, seed: int, deadline: float) -> Atoms | None:
     rough = _of_zeros(unit, found.zeros)
     if rough is None:
         return None
-    B = _together(unit, rough, found.C)
-    return None if B is None else B * scale
+    both = _together(unit, rough, found.C)
+    return None if both is None else OnBoundary(both.B * scale, both.C / np.outer(scale, scale))
 
 
 def expose(A: Matrix, rng: np.random.Generator, deadline: float) -> Exposed | None:
@@ -181,7 +189,7 @@ def _of_zeros(A: Matrix, zeros: Points) -> Atoms | None:
     return np.sqrt(weights[used])[:, None] * units[used]
 
 
-def _together(A: Matrix, B: Atoms, C: Matrix) -> Atoms | None:
+def _together(A: Matrix, B: Atoms, C: Matrix) -> OnBoundary | None:
     """Newton's steps of least norm for B and C together (the module's text); None where they do not end at the goal."""
     support = B > 0.0
     pairs = np.argwhere(np.triu(A > 0.0))
@@ -193,7 +201,7 @@ def _together(A: Matrix, B: Atoms, C: Matrix) -> Atoms | None:
     B, C = B.copy(), C.copy()
     for _ in range(STEPS):
         if residual(A, B) <= GOAL:
-            return B
+            return OnBoundary(B, C)
         G = derivative(B, support, pairs).toarray()
         J = np.block(
             [[G.T, np.zeros((len(pairs), len(pairs)))], [np.where(same, C[np.ix_(entries, entries)], 0.0), G / 2.0]]
