@@ -105,7 +105,7 @@ def decide(A: Matrix, search: Search) -> Part:
     options = factorization.SearchOptions(noise=0.01 * search.tolerance)
     first, *others = _counts(len(A), lower.value, search.rank)
     B = factorization.fewest(A, [first], search.seed, search.share(0.2), options)
-    face = factor_on_boundary(A, search.seed, search.share(0.3)) if B is None else None
+    face = None if B is not None else factor_on_boundary(A, search.seed, search.share(0.3), 0.1 * search.tolerance)
     if face is not None:
         proved = zeros.prove(A, face.C, search.share(0.3))
         if proved is not None:

@@ -70,13 +70,14 @@ class OnBoundary:
     C: Matrix
 
 
-def factor_on_boundary(A: Matrix, seed: int, deadline: float) -> OnBoundary | None:
+def factor_on_boundary(A: Matrix, seed: int, deadline: float, enough: float = GOAL) -> OnBoundary | None:
     """A factor from the zeros of an exposing matrix, and that; None where A has none or too many zeros.
 
     Args:
         A: positive semi-definite and non-negative up to rounding, with a positive diagonal.
         seed: of the starts of the searches for zeros.
         deadline: of time.perf_counter(); then None.
+        enough: relative residual of the factor, at most.
     """
     if len(A) > LARGEST:
         return None
@@ -88,7 +89,7 @@ def factor_on_boundary(A: Matrix, seed: int, deadline: float) -> OnBoundary | No
     rough = _of_zeros(unit, found.zeros)
     if rough is None:
         return None
-    both = _together(unit, rough, found.C)
+    both = _together(unit, rough, found.C, enough)
     return None if both is None else OnBoundary(both.B * scale, both.C / np.outer(scale, scale))
 
 
@@ -189,8 +190,8 @@ def _of_zeros(A: Matrix, zeros: Points) -> Atoms | None:
     return np.sqrt(weights[used])[:, None] * units[used]
 
 
-def _together(A: Matrix, B: Atoms, C: Matrix) -> OnBoundary | None:
-    """Newton's steps of least norm for B and C together (the module's text); None where they do not end at the goal."""
+def _together(A: Matrix, B: Atoms, C: Matrix, enough: float) -> OnBoundary | None:
+    """Newton's steps of least norm for B and C together (the module's text); None where they do not get near enough."""
     support = B > 0.0
     pairs = np.argwhere(np.triu(A > 0.0))
     if support.sum() + len(pairs) > POLISHED or A[support.T.astype(np.int64) @ support > 0].min() <= 0.0:
@@ -199,9 +200,13 @@ def _together(A: Matrix, B: Atoms, C: Matrix) -> OnBoundary | None:
     atoms, entries = np.nonzero(support)
     same = atoms[:, None] == atoms[None, :]
     B, C = B.copy(), C.copy()
+    best, least = None, enough
     for _ in range(STEPS):
-        if residual(A, B) <= GOAL:
-            return OnBoundary(B, C)
+        off = residual(A, B)
+        if off <= least:
+            best, least = OnBoundary(B.copy(), C.copy()), off
+        if off <= GOAL:
+            break
         G = derivative(B, support, pairs).toarray()
         J = np.block(
             [[G.T, np.zeros((len(pairs), len(pairs)))], [np.where(same, C[np.ix_(entries, entries)], 0.0), G / 2.0]]
@@ -212,5 +217,5 @@ def _together(A: Matrix, B: Atoms, C: Matrix) -> OnBoundary | None:
         C[tuple(pairs.T)] += step[len(atoms) :] / lengths
         C = np.triu(C) + np.triu(C, 1).T
         if not (B >= 0.0).all():
-            return None
-    return None
+            break
+    return best

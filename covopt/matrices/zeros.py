@@ -166,7 +166,7 @@ def _weights(A: Matrix, Z: Zeros) -> list[Fraction] | None:
         return None
     good = [w for w in candidates if min(w) >= 0]
     fewest = min(good, key=lambda w: sum(weight > 0 for weight in w), default=None)
-    if fewest is None or (sum(w * np.outer(z, z) for w, z in zip(fewest, Z, strict=True)) != exact).any():
+    if fewest is None or not ((Z.T * np.array(fewest, dtype=object)) @ Z == exact).all():
         return None
     return fewest
 
