@@ -193,6 +193,15 @@ def test_reduction_leaves_few_neurons(seed: int) -> None:
     assert result.widths == [4]
 
 
+@pytest.mark.parametrize("seed", range(16))
+def test_weak_neurons_that_no_merge_reaches_are_dropped(seed: int) -> None:
+    """On 3 + 3 vertices: 9 neurons, the edges; some seeds used to end with faint ones beside them."""
+    result = covopt.solve(np.eye(6), block(6), bias=0.0, gap=1e-7, time_limit=60, seed=seed)
+    assert result.widths == [9]
+    assert result.cost == pytest.approx(36.0, rel=1e-7)
+    assert result.residual <= 1e-10
+
+
 def test_reduction_leaves_one_neuron_for_proportional_targets() -> None:
     assert covopt.solve(np.eye(5), np.arange(1.0, 6.0), bias=0.0, gap=1e-9, certify="fast", time_limit=20).widths == [1]
 

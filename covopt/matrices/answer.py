@@ -41,6 +41,7 @@ from covopt.matrices.factorization import EPS
 from covopt.matrices.graphs import EdgeWeights, support_graph
 from covopt.matrices.moments import MomentBound
 from covopt.matrices.prepared import Matrix, Prepared, check_matrix, prepare, whole
+from covopt.matrices.zeros import ByZeros
 
 SUMMARY, MATRIX, PROOF = "cprank.json", "matrix.npz", "proof"
 LEAST, MOST = 4 * EPS, 0.1
@@ -230,7 +231,7 @@ def facts(A: Matrix) -> list[tuple[str, object]]:
 
 PROOFS = (
     *(CPRank, Part, End, Witness, EdgeWeights, MomentBound),
-    *(ByRank, ByEdges, ByEdgeWeights, ByCover, ByMoments, ByFactor, ByOrder, ByTheorem),
+    *(ByRank, ByEdges, ByEdgeWeights, ByCover, ByMoments, ByFactor, ByOrder, ByTheorem, ByZeros),
 )
 """What a stored answer consists of."""
 

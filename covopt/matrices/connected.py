@@ -15,7 +15,7 @@ import networkx as nx
 import numpy as np
 from jaxtyping import Float
 
-from covopt.matrices import copositive, factorization, triangle_free
+from covopt.matrices import copositive, factorization, triangle_free, zeros
 from covopt.matrices.copositive import Witness
 from covopt.matrices.ends import (
     COVERING,
@@ -33,8 +33,10 @@ from covopt.matrices.ends import (
     most_rank,
     rank,
 )
+from covopt.matrices.faces import factor_on_boundary
 from covopt.matrices.graphs import clique_cover, is_triangle_free, support_graph
 from covopt.matrices.moments import moment_bound
+from covopt.matrices.zeros import ByZeros
 
 Matrix = Float[np.ndarray, "n n"]
 
@@ -101,7 +103,16 @@ def decide(A: Matrix, search: Search) -> Part:
         return _without_triangles(A, graph.number_of_edges(), search)
     lower, known = _lower(A, graph, search), by_order(A)
     options = factorization.SearchOptions(noise=0.01 * search.tolerance)
-    B = factorization.fewest(A, _counts(len(A), lower.value, search.rank), search.seed, search.share(0.4), options)
+    first, *others = _counts(len(A), lower.value, search.rank)
+    B = factorization.fewest(A, [first], search.seed, search.share(0.2), options)
+    face = None if B is not None else factor_on_boundary(A, search.seed, search.share(0.3), 0.1 * search.tolerance)
+    if face is not None:
+        proved = zeros.prove(A, face.C, search.share(0.3))
+        if proved is not None:
+            return _by_zeros(*proved)
+        B = face.B
+    if B is None:
+        B = factorization.fewest(A, others, search.seed, search.share(0.4), options)
     if B is None and known is None:
         witness = copositive.find(A, search.tolerance, search.seed, search.share(0.5))
         if witness is not None:
@@ -123,6 +134,12 @@ def decide(A: Matrix, search: Search) -> Part:
     if not proved and not factorization.residual(A, B) <= search.tolerance:
         return Part(Verdict.UNDECIDED, False, lower)
     return Part(Verdict.POSITIVE, proved, lower, _upper(A, B, proved), B)
+
+
+def _by_zeros(B: Float[np.ndarray, "r n"], proof: ByZeros) -> Part:
+    """Both ends are proved at once, by what A must be a sum of."""
+    end = End(len(B), "zeros of a copositive matrix that exposes A: no other atoms are possible", proof)
+    return Part(Verdict.POSITIVE, True, end, end, B)
 
 
 def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:

@@ -100,7 +100,14 @@ def _critical_points(C: Matrix) -> tuple[Float[np.ndarray, " m"], Points]:
 
 
 def _local_minima(C: Matrix, rng: np.random.Generator) -> tuple[Float[np.ndarray, " m"], Points]:
-    """Negative values of x^T C x at local minima over the simplex, and these: steps from the worst vertex to the best.
+    """Negative values of x^T C x at local minima over the simplex, and these."""
+    x = np.unique(np.round(np.maximum(descended(C, rng), 0.0), 6), axis=0)
+    values = ((x @ C) * x).sum(axis=1)
+    return values[values < 0.0], x[values < 0.0]
+
+
+def descended(C: Matrix, rng: np.random.Generator) -> Points:
+    """Points near local minima of x^T C x over the simplex: steps from the worst vertex to the best.
 
     A step takes weight from the vertex of the support where the gradient is highest to that where it is lowest, as much
     as lowers the value most (pairwise Frank-Wolfe steps).
@@ -118,6 +125,4 @@ def _local_minima(C: Matrix, rng: np.random.Generator) -> tuple[Float[np.ndarray
         step = np.where(slope < curvature * most, slope / np.where(curvature > 0.0, curvature, 1.0), most)
         x[every, high] -= step
         x[every, low] += step
-    x = np.unique(np.round(np.maximum(x, 0.0), 6), axis=0)
-    values = ((x @ C) * x).sum(axis=1)
-    return values[values < 0.0], x[values < 0.0]
+    return x

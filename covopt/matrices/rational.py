@@ -90,12 +90,13 @@ def is_definite(A: Float[np.ndarray, "n n"]) -> bool:
     return has_factor(near) if len(A) > ELIMINATED else len(_pivots(M, near) or ()) == len(A)
 
 
-def is_semidefinite(M: Whole, near: Float[np.ndarray, "n n"]) -> bool:
-    """Whether a symmetric matrix of whole numbers with a positive diagonal is proved to be positive semi-definite.
+def is_semidefinite(M: Whole, near: Float[np.ndarray, "n n"], definite: bool = False) -> bool:
+    """Whether a symmetric matrix of whole numbers with a positive diagonal is proved to be positive (semi-)definite.
 
     near = rounded(M): where its least eigenvalue is clearly negative, nothing exact is tried.
     """
-    return _pivots(M, near) is not None
+    pivots = _pivots(M, near)
+    return pivots is not None and (len(pivots) == len(M) or not definite)
 
 
 def _pivots(M: Whole, near: Float[np.ndarray, "n n"]) -> list[int] | None:

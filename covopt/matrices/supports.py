@@ -140,6 +140,13 @@ class Node:
                     return self._point([(r, t.numerator), (s, t.denominator)])
         return None
 
+    def zeros(self) -> Iterator[dict[int, int]]:
+        """The minimal zeros of C whose support is I and one vertex of R, C copositive (`zeros`)."""
+        k = len(self.inside)
+        for r in range(len(self.free)):
+            if self.T[k + r, r] == 0 and (self.T[:k, r] < 0).all():
+                yield self._point([(r, 1)])
+
     def _point(self, y: list[tuple[int, int]]) -> dict[int, int]:
         best = {i: -sum(self.T[place, r] * weight for r, weight in y) for place, i in enumerate(self.inside)}
         return best | {self.free[r]: self.determinant * weight for r, weight in y}
@@ -160,10 +167,14 @@ class Node:
         rows = np.concatenate([np.arange(k), k + kept])
         return Node(self.inside, tuple(self.free[r] for r in kept), self.T[np.ix_(rows, kept)], self.determinant)
 
-    def children(self) -> Iterator[Node]:
-        """The nodes that cover what 5 and 6 leave; none where the node is empty by 5."""
+    def children(self, definite: bool = False) -> Iterator[Node]:
+        """The nodes that cover what 5 and 6 leave; none where the node is empty by 5.
+
+        Args:
+            definite: nodes are empty where these matrices are positive definite, not semi-definite only.
+        """
         left = np.ones(len(self.free), dtype=bool)
-        for r in _first(self.T[len(self.inside) :]):
+        for r in _first(self.T[len(self.inside) :], definite):
             left[r] = False
             if left.any():
                 yield self._pivoted(r, np.flatnonzero(left))
@@ -194,22 +205,22 @@ def _between(p: Numbers, q: Numbers, least: Fraction) -> Fraction | None:
     return (low + high) / 2 if low < high else None
 
 
-def _first(B: Table) -> list[int]:
+def _first(B: Table, definite: bool) -> list[int]:
     """Vertices r_1, ..., r_k of the module's text: without them, what is left is empty by 5 or 6."""
     M = np.where((B < 0).astype(bool) | np.eye(len(B), dtype=bool), B, 0)
-    chosen = _removed(M, _heaviest, len(B)) or []
-    fewer = _removed(B, _outermost, len(chosen) // 2) if len(chosen) > 1 else None
+    chosen = _removed(M, _heaviest, len(B), definite) or []
+    fewer = _removed(B, _outermost, len(chosen) // 2, definite) if len(chosen) > 1 else None
     return chosen if fewer is None else fewer
 
 
-def _removed(M: Table, choose: Callable[[Matrix], int], most: int) -> list[int] | None:
-    """At most so many vertices without which M is proved to be semi-definite, as they are chosen one by one."""
+def _removed(M: Table, choose: Callable[[Matrix], int], most: int, definite: bool) -> list[int] | None:
+    """At most so many vertices without which M is proved to be (semi-)definite, as they are chosen one by one."""
     rounded = rational.rounded(M)
     sizes = np.sqrt(np.diag(rounded))
     weights = rounded / np.outer(sizes, sizes)
     removed: list[int] = []
     left = np.arange(len(M))
-    while not rational.is_semidefinite(M[np.ix_(left, left)], rounded[np.ix_(left, left)]):
+    while not rational.is_semidefinite(M[np.ix_(left, left)], rounded[np.ix_(left, left)], definite):
         if len(removed) == most:
             return None
         place = choose(weights[np.ix_(left, left)])

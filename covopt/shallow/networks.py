@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -16,9 +17,13 @@ from covopt.oracles.neurons import balance, caratheodory, merge
 from covopt.shallow.datafits import Datafit
 from covopt.shallow.master import Mixture
 from covopt.training.exact_fit import PRODUCTS, nearest_fit
+from covopt.training.tangent import exact_fit
 
 MERGING = (1e-9, 1e-7, 1e-5, 1e-3)  # neurons are merged whose angles have cosines above 1 - these, one after the other
 WEAKEST = 1e-3  # neurons are dropped whose norm is below this part of all weights', where the others can fit exactly
+# One by one, neurons up to this part are tried; the others' exact fit is made lighter if it costs at most so much more
+# and a step takes no more multiplications than this, and in so many steps.
+WEAK, NEARLY, TURNS, LIGHTENED = 1e-1, 1.0 + 1e-5, 50, 2.0**24
 # Dependent neurons are dropped, and a step to an exact fit is made, where that takes about so many multiplications.
 AFFORDABLE = 2.0**31
 HIGHER = 1e-10  # what a smaller network may cost more, relative (rounding)
@@ -74,6 +79,7 @@ class NetworkBuilder:
         sizes = network.V.norm(dim=1)
         strong = sizes > WEAKEST * sizes.norm()
         network = self._better(network, self._refitted(network, network.U[strong], network.V[strong], late))
+        network = self._without_weak(network, late)
         rows = self.problem.samples * self.problem.Y.shape[1]
         if len(network.U) and len(network.U) * min(rows, len(network.U)) * rows <= AFFORDABLE:
             lengths = network.U.norm(dim=1, keepdim=True)
@@ -102,6 +108,32 @@ class NetworkBuilder:
             return network
         first, last = nearest_fit(self.problem, replace(network, U=U, V=V).weights(), late)
         return self._built(first, last[:, :-1].T, last[:, -1])
+
+    def _without_weak(self, network: Network, late: Callable[[], bool]) -> Network:
+        """For `interpolate` without the weakest neurons, one by one, while the others fit exactly at no higher cost.
+
+        The nearest fit costs more in the second order, which is more than what a neuron costs that is nearly needless;
+        so it is moved along the exact fits towards less weight.
+        """
+        step = self.problem.Y.numel() ** 2 * (network.U.numel() + network.V.numel())
+        while self.problem.interpolates and step <= LIGHTENED and len(network.U) > 1 and not (late() or interrupted()):
+            sizes = network.V.norm(dim=1)
+            weakest = int(sizes.argmin())
+            if sizes[weakest] > WEAK * sizes.norm():
+                break
+            kept = torch.arange(len(sizes), device=sizes.device) != weakest
+            smaller = self._refitted(network, network.U[kept], network.V[kept], late)
+            lighter = None
+            if len(smaller.U) < len(network.U) and smaller.cost <= NEARLY * network.cost:
+                turns = itertools.count()
+                lighter = exact_fit(self.problem, smaller.weights(), lambda turns=turns: next(turns) > TURNS or late())
+            if lighter is None:
+                break
+            smaller = self._better(network, self._built(lighter[0], lighter[1][:, :-1].T, lighter[1][:, -1]))
+            if smaller is network:
+                break
+            network = smaller
+        return network
 
     def _built(self, directions: Tensor, outputs: Tensor, b: Tensor) -> Network:
         U, V = balance(directions, outputs)
