@@ -35,7 +35,7 @@ from covopt.certify.free_lam_max import free_ends
 from covopt.certify.relaxation.bound import relaxed_maximum
 from covopt.certify.spectral import largest_singular_value
 from covopt.loop import Budget
-from covopt.model.problem import Problem
+from covopt.model.problem import SMALLEST, Problem
 from covopt.model.weights import Cost
 from covopt.oracles.search import ConvexConcaveOracle
 
@@ -81,7 +81,7 @@ def lam_max(problem: Problem, seconds: float, seed: int = 0) -> LamMax:
     if not bool(family.at(1.0).any()):
         return LamMax(0.0, 0.0)
     oracle, lower = oracle_of(problem), _lower_end(problem, family, seed)
-    if lower <= ROUNDING * _norms_of(problem)(family.A):  # rounding, as of inputs that are all equal
+    if lower <= max(SMALLEST, ROUNDING * _norms_of(problem)(family.A)):  # rounding, as of inputs that are all equal
         lower = 0.0
     if oracle is not None:
 
@@ -138,6 +138,8 @@ class _Family:
             if not lower < upper * (1.0 - SHORTEST):
                 break
             upper = lower
+            if upper < SMALLEST:  # nobody can ask for so small a lam
+                break
         return upper
 
     def step(self, upper: float, maximum: float, spread: float) -> float:
@@ -155,15 +157,19 @@ class _Family:
         beta = self.problem.beta
         if not self._entropy:
             return beta * self.mean / (beta**2 + lam)
-        b = torch.zeros_like(self.mean)
-        eye = torch.eye(len(b), dtype=b.dtype, device=b.device)
+        b, before = torch.zeros_like(self.mean), math.inf
         for _ in range(NEWTON_STEPS):
             p = torch.softmax(beta * b, dim=0)
             slope = beta * (p - self.mean) + 2.0 * lam * b
-            step = torch.linalg.solve(beta**2 * (torch.diag(p) - torch.outer(p, p)) + 2.0 * lam * eye, slope)
-            b = b - step / max(1.0, float(beta * step.abs().max()))
-            if float(step.norm()) <= ROUNDING * float(b.norm()):
+            slope = slope - slope.mean()  # what rounding leaves of it where only lam is curved
+            curved, V = torch.linalg.eigh(beta**2 * (torch.diag(p) - torch.outer(p, p)))
+            step = V @ ((V.T @ slope) / (curved.clamp_min(0.0) + 2.0 * lam))
+            step = step - step.mean()
+            size = float(beta * step.abs().max())
+            b = b - step / max(1.0, size)
+            if float(step.norm()) <= ROUNDING * float(b.norm()) or before <= size < 1.0:  # rounding alone is left
                 break
+            before = size
         return b
 
 
