@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.special import expit
 
 Array = NDArray[np.float64]
 
@@ -108,7 +109,7 @@ class Question:
             delta = float(loss.partition(":")[2] or 1.0)
             return np.clip(F - Y, -delta, delta)
         if loss == "logistic":
-            return -Y / (1.0 + np.exp(Y * F))
+            return -Y * expit(-Y * F)
         p = np.exp(F - F.max(axis=1, keepdims=True))
         return p / p.sum(axis=1, keepdims=True) - Y
 
@@ -357,8 +358,9 @@ def least(asked: Question, weights: list[Array]) -> tuple[float, list[Array]]:
         known += [[W * scale for W in known[-1]] for scale in 10.0 ** np.linspace(-3, 1, 17)]
     elif asked.beta == 0.0:  # layers may be rescaled against each other: equal ones are cheapest
         norms = [np.linalg.norm(W) for W in weights]
-        mean = np.exp(np.mean(np.log(norms)))
-        known.append([W * (mean / norm) for W, norm in zip(weights, norms, strict=True)])
+        if min(norms) > 0.0:
+            mean = np.exp(np.mean(np.log(norms)))
+            known.append([W * (mean / norm) for W, norm in zip(weights, norms, strict=True)])
     costs = [asked.cost(each) for each in known]
     place = int(np.argmin(costs))
     upper, best = costs[place], known[place]

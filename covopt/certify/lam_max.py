@@ -49,7 +49,9 @@ ROUNDING, EXACT = 1e-12, 1e-9
 NEAR = 1e-3
 # Steps down where each needs a proof that takes long.
 PROOFS = 4
-NEWTON_STEPS = 100
+NEWTON_STEPS = 1000
+# Steps in the exponents of a softmax below this that no longer shrink are rounding.
+NOISE = 1e-3
 
 Maximum = Callable[[Float[Tensor, "N m"]], float]
 
@@ -157,20 +159,19 @@ class _Family:
         beta = self.problem.beta
         if not self._entropy:
             return beta * self.mean / (beta**2 + lam)
-        b, before = torch.zeros_like(self.mean), math.inf
+        # Newton's method in u = beta b, where sum u = 0: the Hessian is D - p p^T, D = diag(p + 2 mu), and as the slope
+        # sums to 0 too, the step is solved for without cancellation, also where a class that nobody has leaves no p.
+        u, mu, before = torch.zeros_like(self.mean), lam / beta**2, math.inf
         for _ in range(NEWTON_STEPS):
-            p = torch.softmax(beta * b, dim=0)
-            slope = beta * (p - self.mean) + 2.0 * lam * b
-            slope = slope - slope.mean()  # what rounding leaves of it where only lam is curved
-            curved, V = torch.linalg.eigh(beta**2 * (torch.diag(p) - torch.outer(p, p)))
-            step = V @ ((V.T @ slope) / (curved.clamp_min(0.0) + 2.0 * lam))
-            step = step - step.mean()
-            size = float(beta * step.abs().max())
-            b = b - step / max(1.0, size)
-            if float(step.norm()) <= ROUNDING * float(b.norm()) or before <= size < 1.0:  # rounding alone is left
+            p = torch.softmax(u, dim=0)
+            slope, D = p - self.mean + 2.0 * mu * u, p + 2.0 * mu
+            step = (slope - p * ((slope / D).sum() / (p / D).sum())) / D
+            size = float(step.abs().max())
+            u = u - step / max(1.0, size)
+            if size <= ROUNDING * float(u.abs().max()) or before <= size < NOISE:
                 break
             before = size
-        return b
+        return u / beta
 
 
 def _lower_end(problem: Problem, family: _Family, seed: int) -> float:
