@@ -136,8 +136,8 @@ class Run:
         self.X, self.Y = array(problem, "X", 2), array(problem, "Y", 2)
         self.N, self.m, n = len(self.X), len(self.Y[0]), len(self.X[0])
         self.loss, self.activation, self.depth, self.bias, lam = (problem[k].item() for k in ASKED.split())
-        need(not ("skip" in problem and problem["skip"].item()), "a free linear skip is not known here", UNCHECKED)
         self.fits, self.free, name = self.loss == "interpolate", self.bias == "free", str(self.activation)
+        self.skip = self.free and "skip" in problem and bool(problem["skip"].item())
         self.lam, self.beta = Fraction(1 if self.fits else lam), Fraction(1 if self.free else self.bias)
         self.slope = Fraction(float({"relu": "0", "linear": "1"}.get(name) or name.removeprefix("leaky:")))
         good = len(self.Y) == self.N and self.depth >= 2 and self.lam > 0 and self.beta >= 0 and -1 < self.slope <= 1
@@ -152,22 +152,26 @@ class Run:
         if self.loss.startswith("huber"): self.delta = Fraction(float(self.loss.partition(":")[2] or 1))
         need(good and len(weights) == self.N and min(weights) > 0, "problem.npz asks no question of covopt", UNREAD)
         self.W: list[Any] = []
-        for k in range(self.depth): self.W.append(array(network, f"W{k + 1}", 2, 1 + (len(self.W[-1]) if k else n)))
+        for k in range(self.depth):
+            into = (len(self.W[-1]) if k else n) + n * (self.skip and k == self.depth - 1)
+            self.W.append(array(network, f"W{k + 1}", 2, into + 1))
         need(len(self.W[-1]) == self.m, "the network has another number of outputs than the targets", UNREAD)
         self.largest = max(Fraction(abs(y)) for row in self.Y for y in row)
         self.misfit = self.largest * Fraction(1e-10 if self.depth == 2 else 1e-7) if self.fits else Fraction(0)
     def cost(self) -> dict[str, tuple[Fraction, Fraction]]:
         """Intervals that hold the exact fit, norm, cost and residual of the stored network."""
-        (Z, e), num, den = scaled(self.X), self.slope.numerator, self.slope.denominator
+        (Z, e), (num, den) = (X, first), _ = scaled(self.X), self.slope.as_integer_ratio()
         for layer, W in enumerate(self.W):
             if layer: Z, e = [[z * (den if z > 0 else num) for z in row] for row in Z], e + den.bit_length() - 1
             (weights, shift), bits = scaled(W), self.beta.denominator.bit_length() - 1
             up, bias = max(0, bits - e), self.beta.numerator << max(0, e - bits)
+            if self.skip and layer == self.depth - 1: Z = [[*z, *(t << e - first for t in x)] for z, x in zip(Z, X)]
             Z, e = gram([[*(z << up for z in row), bias] for row in Z], weights), e + up + shift
         F = [[Fraction(z, 1 << e) for z in row] for row in Z]
         fit = sum((q * self.loss_of(f, y) for q, f, y in zip(self.q, F, self.Y)), Fraction(0))
         margin = MARGIN * (9 + max(abs(f) for row in F for f in row)) * self.m**2 * (self.loss in ENTROPIES)
-        layers = [scaled([w[:-1] for w in W] if self.free else W) for W in self.W]
+        inner = zip([len(self.X[0]), *map(len, self.W)], self.W)
+        layers = [scaled([w[:n] for w in W] if self.free else W) for n, W in inner]
         norm = sum((Fraction(sum(dot(r, r) for r in rows), 4**e) for rows, e in layers), Fraction(0))
         residual = max(abs(a - Fraction(b)) for f, y in zip(F, self.Y) for a, b in zip(f, y))
         values = {"cost": fit + self.lam * norm, "fit": fit, "norm": norm, "residual": residual}
@@ -200,12 +204,14 @@ class Run:
                 total -= q * (sum(x * ln(x) for x in p if x) + 2 * MARGIN * len(p))
         return total
     def point(self) -> list[list[Fraction]]:
-        """Lambda, moved where D wants sums of 0: of columns for free biases, of rows for cross-entropy."""
+        """Lambda, moved: orthogonal to 1 for free biases, and to X for a skip; rows of sum 0 for cross-entropy."""
         point: Any = [[Fraction(x) for x in row] for row in array(self.certificate, "Lambda", 2, self.m)]
         need(len(point) == self.N, "Lambda has another shape than Y", UNREAD)
-        if self.free:
-            means = [sum(column) / self.N for column in zip(*point)]
-            point = [[x - mean for x, mean in zip(row, means)] for row in point]
+        free = [[1] * self.N] * self.free + turned(self.X) * self.skip
+        columns = [list(map(Fraction, column)) for column in [*free, *turned(point)]]
+        for k, u in enumerate(columns[: len(free)], start=1):  # Gram and Schmidt, exactly
+            for v in columns[k:] * any(u): v[:] = [x - t * y for t in [dot(u, v) / dot(u, u)] for x, y in zip(v, u)]
+        point = [list(row) for row in turned(columns[len(free) :])]
         for row, y in zip(point, self.Y if self.loss == "cross_entropy" else []):
             label = y.index(max(y))
             row[:] = [min(x, Fraction(0)) if y[c] == 0 else x for c, x in enumerate(row)]
@@ -391,7 +397,8 @@ def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[F
         pieces = relaxation(run, Frame(X, e, point), goal, deadline)
         return bound, f"the doubly non-negative relaxation, in {pieces} pieces that cover all directions (MATH.md 4)"
     if run.free and kind == "spectral":
-        need(top(gram(C, C)) * top(covariance(run.X, [Fraction(1)] * run.N, True)) <= goal**2, ABOVE)
+        bent = (1 - run.slope) / 2 if run.skip else 1  # of the linear half a skip leaves nothing
+        need(top(gram(C, C)) * top(covariance(run.X, [Fraction(1)] * run.N, True)) * bent**2 <= goal**2, ABOVE)
         return bound, "|Lambda|_op |H X|_op (MATH.md 4, free biases)"
     questions = [X]
     if run.free: questions, how = [plus(X, [row] * len(X), -1) for row in X], f"at every sample's breakpoint, {how}"
@@ -437,7 +444,7 @@ def stated(run: Run, directory: Path) -> Fraction:
         found = hashlib.sha256((directory / name).read_bytes()).hexdigest() if (directory / name).is_file() else None
         need(found == digest, f"{name} is not the file that was stored: its SHA-256 is another")
     follows = {"loss": run.loss, "lam": lam, "depth": run.depth, "bias": run.bias, "activation": run.activation}
-    follows |= {"rows": run.N, "widths": [len(W) for W in run.W[:-1]], "weighted": run.weighted, "skip": False}
+    follows |= {"rows": run.N, "widths": [len(W) for W in run.W[:-1]], "weighted": run.weighted, "skip": run.skip}
     follows |= {name: run.certificate[name].item() for name in ("lower", "certificate") if name in run.certificate}
     for name, value in follows.items():
         need(s[name] == value, f"the files have the {name} {value}, result.json states {s[name]}")
