@@ -143,7 +143,7 @@ def test_lam_max_where_a_bias_alone_is_best_at_every_lam(loss: str, activation: 
     ends = lam_max(make_problem(data, targets, lam=1.0, loss=loss, bias=bias, activation=activation), 0.0)
     assert ends.lower == 0.0
     assert ends.upper is not None
-    assert 0.0 <= ends.upper < 1e-75
+    assert 0.0 <= ends.upper < 1e-150
     along = covopt.path(data, targets, points=2, loss=loss, bias=bias, activation=activation, time_limit=2)
     assert all(point.width == 0 for point in along.points)
 

@@ -50,6 +50,8 @@ NEAR = 1e-3
 # Steps down where each needs a proof that takes long.
 PROOFS = 4
 NEWTON_STEPS = 1000
+# Steps down end below this: nobody can ask for so small a lam, and H is below 1 at every one.
+NOWHERE = SMALLEST**2
 # Steps in the exponents of a softmax below this that no longer shrink are rounding.
 NOISE = 1e-3
 
@@ -83,7 +85,7 @@ def lam_max(problem: Problem, seconds: float, seed: int = 0) -> LamMax:
     if not bool(family.at(1.0).any()):
         return LamMax(0.0, 0.0)
     oracle, lower = oracle_of(problem), _lower_end(problem, family, seed)
-    if lower <= max(SMALLEST, ROUNDING * _norms_of(problem)(family.A)):  # rounding, as of inputs that are all equal
+    if lower <= ROUNDING * _norms_of(problem)(family.A):  # rounding, as of inputs that are all equal
         lower = 0.0
     if oracle is not None:
 
@@ -140,7 +142,7 @@ class _Family:
             if not lower < upper * (1.0 - SHORTEST):
                 break
             upper = lower
-            if upper < SMALLEST:  # nobody can ask for so small a lam
+            if upper < NOWHERE:
                 break
         return upper
 
@@ -191,6 +193,7 @@ def _lower_end(problem: Problem, family: _Family, seed: int) -> float:
 
         spread = float(features.sum(dim=0).abs().max()) if features.shape[1] else 0.0
         found = family.down(known, family.far(known), spread)
+        found = 0.0 if found < NOWHERE else found
         idle = idle + 1 if found <= lam * (1.0 + ROUNDING) else 0
         lam = max(lam, found)
     return lam * (1.0 - ROUNDING)
