@@ -148,6 +148,16 @@ def test_lam_max_where_a_bias_alone_is_best_at_every_lam(loss: str, activation: 
     assert all(point.width == 0 for point in along.points)
 
 
+def test_lam_max_is_not_where_steps_run_out() -> None:
+    """One sample, linear: H = y |Xt| / beta^2 is 0.914 at every lam, each step gains 4 %; the lower end was 8e-4."""
+    ends = lam_max(make_problem([[-0.376]], [[914.0]], lam=1.0, bias=1000.0, activation="linear"), 0.0)
+    assert ends.lower == 0.0
+    assert ends.upper is not None
+    assert ends.upper > 0.0
+    at = covopt.solve([[-0.376]], [[914.0]], lam=1e-4, bias=1000.0, activation="linear", time_limit=2)
+    assert (at.status, at.widths) == ("optimal", [0])
+
+
 def test_lam_max_with_a_class_that_nobody_has() -> None:
     """Its bias falls as lam does, and where its share is lost in rounding, the Hessian was singular."""
     x, bias = np.linspace(-1.0, 2.0, 6)[:, None], 1000.0

@@ -146,6 +146,11 @@ class _Family:
                 break
         return upper
 
+    def attains(self, maximum: Maximum, lam: float, spread: float) -> bool:
+        """Whether steps down ended at lam because H is 1 there, and not because there were enough of them."""
+        kappa = float(self.share(lam).norm()) * spread
+        return lam >= NOWHERE and maximum(self.at(lam)) >= 1.0 - 10.0 * SHORTEST * (1.0 + kappa)
+
     def step(self, upper: float, maximum: float, spread: float) -> float:
         """The lower end of the interval below `upper` in which H <= 1, where `maximum` >= H(upper)."""
         if self.problem.beta == 0.0 or maximum >= 1.0:
@@ -193,7 +198,7 @@ def _lower_end(problem: Problem, family: _Family, seed: int) -> float:
 
         spread = float(features.sum(dim=0).abs().max()) if features.shape[1] else 0.0
         found = family.down(known, family.far(known), spread)
-        found = 0.0 if found < NOWHERE else found
+        found = found if family.attains(known, found, spread) else 0.0
         idle = idle + 1 if found <= lam * (1.0 + ROUNDING) else 0
         lam = max(lam, found)
     return lam * (1.0 - ROUNDING)
