@@ -22,6 +22,7 @@ RBITS, GBITS = 52, 60  # of the fixed-point inputs and dual points of a Frame
 DECIMAL, MARGIN = Context(prec=60, Emax=999999999, Emin=-999999999), Fraction(1, 10**40)  # of a few operations in it
 VERDICTS = ("proved: the cost and the stated bound, nothing besides", "refused", "cannot be read", "not checked")
 ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3
+UNKNOWN = "multipliers shared by groups of samples, and trees that use stationarity, are not known to it"
 DUAL, ASKED = "exact branch-and-bound relaxation sign-branching spectral".split(), "loss activation depth bias lam"
 ABOVE = "the stored dual point is not feasible: a neuron is above the maximum that the bound needs"
 
@@ -59,15 +60,13 @@ def cholesky(M: list[list[float]]) -> tuple[list[list[float]] | None, list[float
         if not 0.0 < pivot < math.inf:
             v = [-x for x in new]
             for j in range(i - 1, -1, -1):
-                v[j] /= L[j][j]
-                v[:j] = [x - y * v[j] for x, y in zip(v[:j], L[j])]
+                v[j] /= L[j][j]; v[:j] = [x - y * v[j] for x, y in zip(v[:j], L[j])]
             return None, [*v, 1.0, *[0.0] * (len(M) - i - 1)]
         L.append([*new, math.sqrt(pivot)])
     return L, []
 def shortfall(M: list[list[int]], one: int) -> Fraction | None:
     """d with M + d one I >= 0, by the exact residual M / one - L L^T; None where floats find no factor L."""
-    L, _ = cholesky(over(M, one))
-    if L is None: return None
+    if (L := cholesky(over(M, one))[0]) is None: return None
     rows = [[round(x * 2.0**60) for x in row] + [0] * (len(L) - len(row)) for row in L]
     off = [[abs((x << 120) - one * y) for x, y in zip(*both)] for both in zip(M, gram(rows, rows))]
     return Fraction(max(map(sum, off), default=0), one << 120)
@@ -106,8 +105,7 @@ def solved_below_zero(M: list[list[int]]) -> bool:
     """Whether M is regular and M y = 1 has a solution y < 0; elimination without fractions (Bareiss)."""
     n, rows, previous = len(M), [[*row, 1] for row in M], 1
     for k in range(n):
-        pivot = next((i for i in range(k, n) if rows[i][k]), None)
-        if pivot is None: return False
+        if (pivot := next((i for i in range(k, n) if rows[i][k]), None)) is None: return False
         rows[k], rows[pivot] = head, _ = rows[pivot], rows[k]
         for i in range(n):
             if i != k: rows[i] = [(head[k] * a - rows[i][k] * b) // previous for a, b in zip(rows[i], head)]
@@ -136,8 +134,8 @@ class Run:
         self.X, self.Y = array(problem, "X", 2), array(problem, "Y", 2)
         self.N, self.m, n = len(self.X), len(self.Y[0]), len(self.X[0])
         self.loss, self.activation, self.depth, self.bias, lam = (problem[k].item() for k in ASKED.split())
-        need(not ("skip" in problem and problem["skip"].item()), "a free linear skip is not known here", UNCHECKED)
         self.fits, self.free, name = self.loss == "interpolate", self.bias == "free", str(self.activation)
+        self.skip = self.free and "skip" in problem and bool(problem["skip"].item())
         self.lam, self.beta = Fraction(1 if self.fits else lam), Fraction(1 if self.free else self.bias)
         self.slope = Fraction(float({"relu": "0", "linear": "1"}.get(name) or name.removeprefix("leaky:")))
         good = len(self.Y) == self.N and self.depth >= 2 and self.lam > 0 and self.beta >= 0 and -1 < self.slope <= 1
@@ -152,22 +150,26 @@ class Run:
         if self.loss.startswith("huber"): self.delta = Fraction(float(self.loss.partition(":")[2] or 1))
         need(good and len(weights) == self.N and min(weights) > 0, "problem.npz asks no question of covopt", UNREAD)
         self.W: list[Any] = []
-        for k in range(self.depth): self.W.append(array(network, f"W{k + 1}", 2, 1 + (len(self.W[-1]) if k else n)))
+        for k in range(self.depth):
+            into = (len(self.W[-1]) if k else n) + n * (self.skip and k == self.depth - 1)
+            self.W.append(array(network, f"W{k + 1}", 2, into + 1))
         need(len(self.W[-1]) == self.m, "the network has another number of outputs than the targets", UNREAD)
         self.largest = max(Fraction(abs(y)) for row in self.Y for y in row)
         self.misfit = self.largest * Fraction(1e-10 if self.depth == 2 else 1e-7) if self.fits else Fraction(0)
     def cost(self) -> dict[str, tuple[Fraction, Fraction]]:
         """Intervals that hold the exact fit, norm, cost and residual of the stored network."""
-        (Z, e), num, den = scaled(self.X), self.slope.numerator, self.slope.denominator
+        (Z, e), (num, den) = (X, first), _ = scaled(self.X), self.slope.as_integer_ratio()
         for layer, W in enumerate(self.W):
             if layer: Z, e = [[z * (den if z > 0 else num) for z in row] for row in Z], e + den.bit_length() - 1
             (weights, shift), bits = scaled(W), self.beta.denominator.bit_length() - 1
             up, bias = max(0, bits - e), self.beta.numerator << max(0, e - bits)
+            if self.skip and layer == self.depth - 1: Z = [[*z, *(t << e - first for t in x)] for z, x in zip(Z, X)]
             Z, e = gram([[*(z << up for z in row), bias] for row in Z], weights), e + up + shift
         F = [[Fraction(z, 1 << e) for z in row] for row in Z]
         fit = sum((q * self.loss_of(f, y) for q, f, y in zip(self.q, F, self.Y)), Fraction(0))
         margin = MARGIN * (9 + max(abs(f) for row in F for f in row)) * self.m**2 * (self.loss in ENTROPIES)
-        layers = [scaled([w[:-1] for w in W] if self.free else W) for W in self.W]
+        inner = zip([len(self.X[0]), *map(len, self.W)], self.W)
+        layers = [scaled([w[:n] for w in W] if self.free else W) for n, W in inner]
         norm = sum((Fraction(sum(dot(r, r) for r in rows), 4**e) for rows, e in layers), Fraction(0))
         residual = max(abs(a - Fraction(b)) for f, y in zip(F, self.Y) for a, b in zip(f, y))
         values = {"cost": fit + self.lam * norm, "fit": fit, "norm": norm, "residual": residual}
@@ -200,12 +202,14 @@ class Run:
                 total -= q * (sum(x * ln(x) for x in p if x) + 2 * MARGIN * len(p))
         return total
     def point(self) -> list[list[Fraction]]:
-        """Lambda, moved where D wants sums of 0: of columns for free biases, of rows for cross-entropy."""
+        """Lambda, moved: orthogonal to 1 for free biases, and to X for a skip; rows of sum 0 for cross-entropy."""
         point: Any = [[Fraction(x) for x in row] for row in array(self.certificate, "Lambda", 2, self.m)]
         need(len(point) == self.N, "Lambda has another shape than Y", UNREAD)
-        if self.free:
-            means = [sum(column) / self.N for column in zip(*point)]
-            point = [[x - mean for x, mean in zip(row, means)] for row in point]
+        free = [[1] * self.N] * self.free + turned(self.X) * self.skip
+        columns = [list(map(Fraction, column)) for column in [*free, *turned(point)]]
+        for k, u in enumerate(columns[: len(free)], start=1):  # Gram and Schmidt, exactly
+            for v in columns[k:] * any(u): v[:] = [x - t * y for t in [dot(u, v) / dot(u, u)] for x, y in zip(v, u)]
+        point = [list(row) for row in turned(columns[len(free) :])]
         for row, y in zip(point, self.Y if self.loss == "cross_entropy" else []):
             label = y.index(max(y))
             row[:] = [min(x, Fraction(0)) if y[c] == 0 else x for c, x in enumerate(row)]
@@ -329,7 +333,8 @@ def piece(frame: Frame, tau: Fraction, slope: Fraction, signs: Any, cuts: Any, p
     P = [[z * (s > 0) for z in row] for row, s in zip(Z, signs)]
     for a, i in enumerate(loose, start=len(V)): P[i][a] = one
     M, Pi, K, entries = plus(P, Z, -1), unit(2 * N + len(cuts), 0), unit(2 * N + len(cuts), 0), iter(part)
-    for a, b in combinations_with_replacement(range(len(Pi)), 2):
+    there = [a for a in range(len(Pi)) if a >= 2 * N or (signs[a] >= 0 if a < N else signs[a - N] <= 0)]
+    for a, b in combinations_with_replacement(there, 2):
         value, free = next(entries), b == a + N < 2 * N
         Pi[a][b] = Pi[b][a] = round(value * gauge) * den * den if value > 0.0 or free else 0
         K[a][b] = K[b][a] = int(free)
@@ -361,7 +366,7 @@ def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int:
     walls = iter([round(dot(a, q) * 2.0**RBITS) for q in frame.Q] for a in normals)
     def leaves(signs: list[int], cuts: list[list[int]]) -> int:
         in_time(deadline)
-        split, size = next(splits, N), 2 * N + len(cuts)
+        split, size = next(splits, N), N + signs.count(0) + len(cuts)
         need(-2 <= split < N, "the stored splits form no tree")
         if split == -1:
             part = [next(values, math.nan) for _ in range(size * (size + 1) // 2)]
@@ -377,7 +382,7 @@ def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int:
 
 def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[Fraction, str]:
     """D(t Lambda) of the stored dual point, and why no neuron has h above 1 / t (MATH.md 4); D is concave in t."""
-    need(kind != "groups", "multipliers that groups of samples share are not known to it", UNCHECKED)
+    need(kind != "groups" and len(run.certificate.get("heights", [0])) < 2, UNKNOWN, UNCHECKED)
     point, t, width, how = run.point(), T, T, "max h over cones of directions, cut at the kinks (MATH.md 4)"
     while width > Fraction(1, 2**34):
         width /= 2
@@ -392,7 +397,8 @@ def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[F
         pieces = relaxation(run, Frame(X, e, point), goal, deadline)
         return bound, f"the doubly non-negative relaxation, in {pieces} pieces that cover all directions (MATH.md 4)"
     if run.free and kind == "spectral":
-        need(top(gram(C, C)) * top(covariance(run.X, [Fraction(1)] * run.N, True)) <= goal**2, ABOVE)
+        bent = (1 - run.slope) / 2 if run.skip else 1  # of the linear half a skip leaves nothing
+        need(top(gram(C, C)) * top(covariance(run.X, [Fraction(1)] * run.N, True)) * bent**2 <= goal**2, ABOVE)
         return bound, "|Lambda|_op |H X|_op (MATH.md 4, free biases)"
     questions = [X]
     if run.free: questions, how = [plus(X, [row] * len(X), -1) for row in X], f"at every sample's breakpoint, {how}"
@@ -438,7 +444,7 @@ def stated(run: Run, directory: Path) -> Fraction:
         found = hashlib.sha256((directory / name).read_bytes()).hexdigest() if (directory / name).is_file() else None
         need(found == digest, f"{name} is not the file that was stored: its SHA-256 is another")
     follows = {"loss": run.loss, "lam": lam, "depth": run.depth, "bias": run.bias, "activation": run.activation}
-    follows |= {"rows": run.N, "widths": [len(W) for W in run.W[:-1]], "weighted": run.weighted, "skip": False}
+    follows |= {"rows": run.N, "widths": [len(W) for W in run.W[:-1]], "weighted": run.weighted, "skip": run.skip}
     follows |= {name: run.certificate[name].item() for name in ("lower", "certificate") if name in run.certificate}
     for name, value in follows.items():
         need(s[name] == value, f"the files have the {name} {value}, result.json states {s[name]}")

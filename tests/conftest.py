@@ -10,6 +10,7 @@ from jaxtyping import install_import_hook
 
 # pytest imports by path here (importlib mode), so the tests' shared modules must be put within reach.
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))  # for `tests.benchmarks`, after what is installed
 
 # Before anything imports covopt.
 install_import_hook("covopt", "typecheck.check")

@@ -60,6 +60,9 @@ def make(where: Path) -> None:
         "sign-branching": (X[:10, :7], Y[:10], {"lam": 0.03, "bias": 0.0, "certify": "full", "gap": 3e-3}),
         "free": (X[:, :1], Y[:, :1], {"lam": 1e-2, "bias": "free"}),
         "free spectral": (X[:, :8], Y[:, :1], {"lam": 5e-2, "bias": "free", "certify": "fast"}),
+        "skip": (X[:, :1] + 3.0, Y, {"lam": 1e-2, "bias": "free", "skip": True}),
+        "skip fit": (X[:6, :1], Y[:6, :1], {"bias": "free", "skip": True, "activation": "leaky:0.3"}),
+        "skip spectral": (X[:, :6], Y[:, :1], {"lam": 5e-2, "bias": "free", "skip": True, "certify": "fast"}),
         "deep": (X[:, :2], Y[:, :1], {"lam": 5e-2, "depth": 3}),
     }
     plain = {name: lambda path: path.write_bytes(b"") for name in ("figure.png", "report.html")}
@@ -191,6 +194,18 @@ TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
     ("sign-branching", arrays("certificate.npz", splits=lambda s: s[:1] * 0 - 1)),
     ("sign-branching", raised(0.5)),
     ("free", arrays("certificate.npz", Lambda=lambda L: L[::-1])),
+    ("skip", arrays("certificate.npz", Lambda=lambda L: L[::-1])),
+    ("skip", arrays("network.npz", W2=lambda W: W + 1e-3 * (np.arange(W.shape[1]) == W.shape[1] - 2))),
+    ("skip", arrays("network.npz", W2=lambda W: np.delete(W, -2, axis=1))),
+    ("skip", arrays("problem.npz", X=lambda X: X + 1e-6 * np.arange(12.0)[:, None] ** 2)),
+    ("skip", arrays("problem.npz", skip=lambda skip: ~skip)),
+    ("skip", arrays("problem.npz", bias=lambda bias: np.array(1.0))),
+    ("skip", states(skip=False)),
+    ("skip", states(norm=lambda s: s["norm"] + 1e-3)),
+    ("skip", raised(0.5)),
+    ("skip fit", arrays("certificate.npz", Lambda=lambda L: L[::-1])),
+    ("skip spectral", arrays("problem.npz", activation=lambda name: np.array("leaky:-0.5"))),
+    ("skip spectral", raised(1e-2)),
     ("exact", lambda run: shutil.copy(run.parent / "other" / "network.npz", run / "network.npz")),
     ("exact", lambda run: (run / "history.csv").write_text("")),
     ("exact", lambda run: (run / "certificate.npz").write_bytes(b"PK")),
@@ -276,9 +291,11 @@ def test_what_is_no_solve_is_said_to_be_unchecked_or_unread(checker: ModuleType,
     code, told = checker.check(tmp_path, DEADLINE)
     assert code == UNCHECKED
     assert "not the run of a solve" in told["why"]
-    X = np.arange(4.0)[:, None]
-    covopt.solve(X, X**2, lam=0.1, bias="free", skip=True, time_limit=2).save(tmp_path / "skip")
-    assert checker.check(tmp_path / "skip", DEADLINE)[0] == UNCHECKED
+    X = np.random.default_rng(0).standard_normal((5, 6))
+    asked = {"lam": 0.1, "loss": "cross_entropy", "certify": "fast", "max_iterations": 3}
+    covopt.solve(X, np.eye(2)[[0, 1, 0, 1, 1]], **asked).save(tmp_path / "entropy")  # type: ignore[arg-type]
+    code, told = checker.check(tmp_path / "entropy", DEADLINE)
+    assert (code, told["why"]) == (UNCHECKED, "the bound spectral of cross_entropy at depth 2 is not known here")
 
 
 def test_no_time_is_no_proof(checker: ModuleType, stored: Path) -> None:

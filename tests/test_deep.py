@@ -15,6 +15,7 @@ import covopt
 from covopt.attempt import SolveOptions
 from covopt.certify.proofs import spectral_proof
 from covopt.deep.blocks import block_problem, solve_block, with_block
+from covopt.deep.layers import examine
 from covopt.deep.missing_neuron import find_missing_neuron
 from covopt.deep.pruning import balanced, mergeable, reduced, with_parts
 from covopt.deep.solver import DeepOptions, DeepSolver
@@ -328,3 +329,13 @@ def test_progress_says_what_a_deep_solve_does_next() -> None:
     assert "refining the best of 3 starts" in phases
     assert "improving the best network" in phases
     assert phases[-1] == "examining each hidden layer"
+
+
+def test_a_block_without_inputs_is_no_problem() -> None:
+    """A block that is solved may leave the layer below without neurons; what is beside it is then only a bias."""
+    problem = small(4)
+    weights = initial(problem, [0, 3, 2], 0)
+    assert solve_block(problem, weights, 2, SolveOptions(Budget(5.0), certify="fast")).block is None
+    found = solve_block(problem, weights, 1, SolveOptions(Budget(5.0, max_iterations=3), certify="fast"))
+    _, improved = examine(problem, found.weights, SolveOptions(Budget(5.0, max_iterations=3)), improve=True)
+    assert evaluate(problem, improved).total <= evaluate(problem, weights).total

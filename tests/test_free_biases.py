@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -219,3 +220,12 @@ def test_branch_and_bound_beyond_three_inputs(tmp_path: Path) -> None:
 def test_other_questions_refuse_free_biases() -> None:
     with pytest.raises(ProblemError, match="Free biases are not for this question"):
         make_problem(np.eye(3), np.eye(3), lam=0.1, bias="free")
+
+
+def test_deep_networks_of_inputs_that_float32_cannot_square() -> None:
+    """Draws descend in float32 first, where such inputs were infinite."""
+    X, y = 1e62 * np.array([[-7.0], [-6.0], [-3.0], [1.0], [2.0]]), np.array([-1.0, -1.0, 1.0, 1.0, -1.0])
+    found = covopt.solve(X, y, lam=1e-3, loss="logistic", depth=3, bias="free", time_limit=1)
+    share = 2.0 / 5.0
+    constant = -share * math.log(share) - (1.0 - share) * math.log(1.0 - share)
+    assert found.cost <= constant * (1.0 + 1e-9)

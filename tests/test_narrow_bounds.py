@@ -143,3 +143,11 @@ def test_kinks_that_an_exact_fit_needs() -> None:
     assert [bound.lower for bound in narrow_bounds(make_problem(x, zigzag), most=9)] == [math.inf] * 4
     # Two layers of n neurons make (n + 1)^2 pieces.
     assert [bound.lower for bound in narrow_bounds(make_problem(x, zigzag, depth=3), most=9)] == [math.inf] * 2
+
+
+def test_nothing_is_said_of_narrow_networks_with_a_free_linear_skip() -> None:
+    """Without any neuron their outputs are affine, of any rank: they may cost nothing."""
+    X = gaussian(6, 2, seed=0)
+    problem = make_problem(X, X @ gaussian(2, 2, seed=1), lam=0.1, bias="free", free=True, skip=True)
+    assert narrow_bounds(problem, most=3) == []
+    assert narrow_bounds(make_problem(X, problem.Y, lam=0.1, bias="free", free=True), most=3)[0].lower > 0.0

@@ -134,6 +134,39 @@ def test_lam_max_of_data_that_need_no_network() -> None:
     assert covopt.path(X, 0.0 * Y, points=3, time_limit=5).points[0].cost.total == 0.0
 
 
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("activation", ["leaky:0.01", "linear"])
+def test_lam_max_where_a_bias_alone_is_best_at_every_lam(loss: str, activation: str) -> None:
+    """Equal targets, small beside the bias: H < 1 at every lam, and the steps down went on to lam = 0, and NaN."""
+    data, bias = np.array([[1665.0, -1718.0, 1093.0]]), 1000.0
+    targets = np.array([[0.4, 0.5, 0.1]]) if loss == "cross_entropy" else np.array([[0.1, 0.2]])
+    ends = lam_max(make_problem(data, targets, lam=1.0, loss=loss, bias=bias, activation=activation), 0.0)
+    assert ends.lower == 0.0
+    assert ends.upper is not None
+    assert 0.0 <= ends.upper < 1e-150
+    along = covopt.path(data, targets, points=2, loss=loss, bias=bias, activation=activation, time_limit=2)
+    assert all(point.width == 0 for point in along.points)
+
+
+def test_lam_max_is_not_where_steps_run_out() -> None:
+    """One sample, linear: H = y |Xt| / beta^2 is 0.914 at every lam, each step gains 4 %; the lower end was 8e-4."""
+    ends = lam_max(make_problem([[-0.376]], [[914.0]], lam=1.0, bias=1000.0, activation="linear"), 0.0)
+    assert ends.lower == 0.0
+    assert ends.upper is not None
+    assert ends.upper > 0.0
+    at = covopt.solve([[-0.376]], [[914.0]], lam=1e-4, bias=1000.0, activation="linear", time_limit=2)
+    assert (at.status, at.widths) == ("optimal", [0])
+
+
+def test_lam_max_with_a_class_that_nobody_has() -> None:
+    """Its bias falls as lam does, and where its share is lost in rounding, the Hessian was singular."""
+    x, bias = np.linspace(-1.0, 2.0, 6)[:, None], 1000.0
+    targets = np.eye(3)[[0, 1, 1, 0, 1, 1]]
+    ends = lam_max(make_problem(x, targets, lam=1.0, loss="cross_entropy", bias=bias), 0.0)
+    without = lam_max(make_problem(x, targets[:, :2], lam=1.0, loss="cross_entropy", bias=bias), 0.0)
+    assert ends.lower == ends.upper == pytest.approx(without.upper, rel=1e-4)
+
+
 # ---- bounds between the points
 
 

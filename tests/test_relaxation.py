@@ -16,6 +16,7 @@ from instances import gaussian
 from references.relaxed import relaxed_maximum
 
 from covopt.certify.dual import dual_bound
+from covopt.certify.relaxation.admm import softmax_solve
 from covopt.certify.relaxation.bound import RelaxationOptions, check_maximum, relaxed_bound
 from covopt.certify.relaxation.lift import make_ground, make_piece, prove
 from covopt.certify.relaxation.signs import BranchOptions, Multipliers
@@ -272,3 +273,15 @@ def test_deep_problems_are_refused() -> None:
     problem = make_problem(gaussian(6, 3, seed=0), gaussian(6, 2, seed=1), lam=0.01, depth=3)
     with pytest.raises(ProblemError, match="depth 2"):
         relaxed_bound(problem)
+
+
+def test_newton_steps_of_cross_entropy_where_nothing_else_is_left_of_the_identity() -> None:
+    """I + c (diag(p) - p p^T) is singular in float64 for large c, which inputs of 1e9 and a lam of 1e-10 bring."""
+    p, right = torch.softmax(torch.randn(4, 3).double(), dim=1), torch.randn(4, 3, 2).double()
+    c = torch.tensor([0.0, 0.3, 1.0, 1e3]).double()
+    J = torch.eye(3).double() + c[:, None, None] * (torch.diag_embed(p) - p[:, :, None] * p[:, None, :])
+    torch.testing.assert_close(softmax_solve(p, c, right), torch.linalg.solve(J, right))
+    assert bool(softmax_solve(p, 1e40 + c, right).isfinite().all())
+    X = 1e9 * torch.randn(5, 3).double()
+    problem = make_problem(X, torch.eye(2).double()[[0, 1, 0, 0, 1]], lam=1e-10, loss="cross_entropy", bias=1e3)
+    assert 0.0 <= relaxed_bound(problem, time_limit=0.5).lower <= 0.7

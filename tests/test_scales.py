@@ -2,11 +2,11 @@
 
 import math
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from adversary import attack
 from instances import gaussian
 
 import covopt
@@ -19,6 +19,7 @@ from covopt.model.weights import evaluate, preactivations
 from covopt.shallow.quadratic import nonnegative_quadratic
 from covopt.training.simple import simple_networks
 
+CASES = Path(__file__).parent / "cases"
 LINE, ENDS = np.array([[1.0], [2.0]]), np.array([[1.0], [0.3]])
 
 
@@ -172,9 +173,9 @@ def test_inputs_of_zero_without_bias_cost_the_targets() -> None:
 
 def test_a_descent_that_leaves_float64_is_as_if_not_made() -> None:
     """Rows of sizes from 1e-3 to 1e7: gradients of the descent overflowed, and what was proved of them was NaN."""
-    found = attack(7516)
-    assert found is not None
-    result = covopt.solve(found.X, found.Y, certify="fast", max_iterations=6, time_limit=2.0, **found.options)
-    A = np.linalg.lstsq(np.hstack([found.X, np.ones((len(found.X), 1))]), found.Y, rcond=None)[0]
-    least = float(((found.X @ A[:-1] + A[-1] - found.Y) ** 2).sum()) / len(found.X)
+    with np.load(CASES / "row_scales.npz") as case:
+        X, Y, lam = case["X"], case["Y"], float(case["lam"])
+    result = covopt.solve(X, Y, lam=lam, activation="linear", certify="fast", max_iterations=6, time_limit=2.0)
+    A = np.linalg.lstsq(np.hstack([X, np.ones((len(X), 1))]), Y, rcond=None)[0]
+    least = float(((X @ A[:-1] + A[-1] - Y) ** 2).sum()) / len(X)
     assert least * (1.0 - 1e-9) <= result.cost <= 1.01 * least

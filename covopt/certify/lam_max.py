@@ -35,7 +35,7 @@ from covopt.certify.free_lam_max import free_ends
 from covopt.certify.relaxation.bound import relaxed_maximum
 from covopt.certify.spectral import largest_singular_value
 from covopt.loop import Budget
-from covopt.model.problem import Problem
+from covopt.model.problem import SMALLEST, Problem
 from covopt.model.weights import Cost
 from covopt.oracles.search import ConvexConcaveOracle
 
@@ -49,7 +49,11 @@ ROUNDING, EXACT = 1e-12, 1e-9
 NEAR = 1e-3
 # Steps down where each needs a proof that takes long.
 PROOFS = 4
-NEWTON_STEPS = 100
+NEWTON_STEPS = 1000
+# Steps down end below this: nobody can ask for so small a lam, and H is below 1 at every one.
+NOWHERE = SMALLEST**2
+# Steps in the exponents of a softmax below this that no longer shrink are rounding.
+NOISE = 1e-3
 
 Maximum = Callable[[Float[Tensor, "N m"]], float]
 
@@ -138,7 +142,14 @@ class _Family:
             if not lower < upper * (1.0 - SHORTEST):
                 break
             upper = lower
+            if upper < NOWHERE:
+                break
         return upper
+
+    def attains(self, maximum: Maximum, lam: float, spread: float) -> bool:
+        """Whether steps down ended at lam because H is 1 there, and not because there were enough of them."""
+        kappa = float(self.share(lam).norm()) * spread
+        return lam >= NOWHERE and maximum(self.at(lam)) >= 1.0 - 10.0 * SHORTEST * (1.0 + kappa)
 
     def step(self, upper: float, maximum: float, spread: float) -> float:
         """The lower end of the interval below `upper` in which H <= 1, where `maximum` >= H(upper)."""
@@ -155,16 +166,19 @@ class _Family:
         beta = self.problem.beta
         if not self._entropy:
             return beta * self.mean / (beta**2 + lam)
-        b = torch.zeros_like(self.mean)
-        eye = torch.eye(len(b), dtype=b.dtype, device=b.device)
+        # Newton's method in u = beta b, where sum u = 0: the Hessian is D - p p^T, D = diag(p + 2 mu), and as the slope
+        # sums to 0 too, the step is solved for without cancellation, also where a class that nobody has leaves no p.
+        u, mu, before = torch.zeros_like(self.mean), lam / beta**2, math.inf
         for _ in range(NEWTON_STEPS):
-            p = torch.softmax(beta * b, dim=0)
-            slope = beta * (p - self.mean) + 2.0 * lam * b
-            step = torch.linalg.solve(beta**2 * (torch.diag(p) - torch.outer(p, p)) + 2.0 * lam * eye, slope)
-            b = b - step / max(1.0, float(beta * step.abs().max()))
-            if float(step.norm()) <= ROUNDING * float(b.norm()):
+            p = torch.softmax(u, dim=0)
+            slope, D = p - self.mean + 2.0 * mu * u, p + 2.0 * mu
+            step = (slope - p * ((slope / D).sum() / (p / D).sum())) / D
+            size = float(step.abs().max())
+            u = u - step / max(1.0, size)
+            if size <= ROUNDING * float(u.abs().max()) or before <= size < NOISE:
                 break
-        return b
+            before = size
+        return u / beta
 
 
 def _lower_end(problem: Problem, family: _Family, seed: int) -> float:
@@ -184,6 +198,7 @@ def _lower_end(problem: Problem, family: _Family, seed: int) -> float:
 
         spread = float(features.sum(dim=0).abs().max()) if features.shape[1] else 0.0
         found = family.down(known, family.far(known), spread)
+        found = found if family.attains(known, found, spread) else 0.0
         idle = idle + 1 if found <= lam * (1.0 + ROUNDING) else 0
         lam = max(lam, found)
     return lam * (1.0 - ROUNDING)

@@ -35,9 +35,9 @@ def block_problem(problem: Problem, weights: Weights, layer: int) -> Problem:
     return replace(problem, X=inputs, Y=Z[layer], loss=exactly, lam=1.0, depth=2, beta=beta, fits=FITS, weight=None)
 
 
-def has_outputs(weights: Weights, layer: int) -> bool:
-    """Whether the layer above has neurons; otherwise the block is no problem at all."""
-    return len(weights[layer]) > 0
+def is_problem(weights: Weights, layer: int) -> bool:
+    """Whether the layers above and below have neurons; otherwise the block has no outputs, or no inputs."""
+    return len(weights[layer]) > 0 and weights[layer - 1].shape[1] > 1
 
 
 def with_block(weights: Weights, layer: int, block: Weights) -> list[Tensor]:
@@ -51,7 +51,7 @@ class Solved:
 
     Attributes:
         weights: the network with the block replaced where that is cheaper; else the given one.
-        block: the shallow problem that was solved; None where the layer above has no neurons.
+        block: the shallow problem that was solved; None where it is no problem.
         proof: the best lower bound on the block's cost; None without one.
         Lambda: the multiplier of the last layer, for `interpolate` and its block alone.
     """
@@ -72,7 +72,7 @@ def solve_block(
 
     A block that did not come to fit its targets exactly changes Z_{l+1} a little, so the whole loss decides.
     """
-    if not has_outputs(weights, layer):
+    if not is_problem(weights, layer):
         return Solved(list(weights))
     block = block_problem(problem, weights, layer)
     # A block's bound says nothing of the whole: only `full` asks for more of it than comes with the search.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from covopt.attempt import SolveOptions
 from covopt.certify import proofs
-from covopt.deep.blocks import Solved, block_problem, has_outputs, solve_block
+from covopt.deep.blocks import Solved, block_problem, is_problem, solve_block
 from covopt.deep.missing_neuron import strongest_neuron
 from covopt.deep.pruning import mergeable
 from covopt.linalg.psd import thin
@@ -80,9 +80,9 @@ def _holds(solved: Solved, problem: Problem, weights: Weights, layer: int) -> bo
 
 def _renewed(solved: Solved, problem: Problem, weights: list[Tensor], layer: int, options: SolveOptions) -> Solved:
     """What is proved of the block as it is now; nothing where the time is up."""
-    block, proof = block_problem(problem, weights, layer), solved.proof
-    if options.budget.spent() or solved.block is None:
+    if options.budget.spent() or solved.block is None or not is_problem(weights, layer):
         return Solved(list(weights))
+    block, proof = block_problem(problem, weights, layer), solved.proof
     if proof is not None and proof.certificate is Certificate.SPECTRAL and solved.Lambda is None:
         return replace(solved, proof=proofs.spectral_proof(block, SPECTRAL_SHARE * options.budget.remaining()))
     if torch.equal(block.X, solved.block.X):  # rounding moved the targets
@@ -117,7 +117,7 @@ def report(
     total, relative = evaluate(problem, weights).total, None
     if lower is not None and total > 0.0 and problem.free:  # of two layers, whose only block is the network
         relative = (total - proofs.agreed(problem, weights, total, lower)) / total
-    elif lower is not None and total > 0.0 and has_outputs(weights, layer):
+    elif lower is not None and total > 0.0 and is_problem(weights, layer):
         block, parts = block_problem(problem, weights, layer), weights[layer - 1 : layer + 1]
         cost = evaluate(block, parts).total
         scale = problem.lam if layer < problem.depth - 1 else 1.0

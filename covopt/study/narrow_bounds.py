@@ -16,7 +16,8 @@ far narrow networks stay from those. Lambda = 0 needs no dual point and holds at
   the last hidden layer);
 * the kinks: with one input F is piecewise linear in it, with at most prod_l (n_l + 1) pieces (certify/pieces.py).
 
-With free biases Lambda = 0 alone is asked, whose distances hold for any price of the weights.
+With free biases Lambda = 0 alone is asked, whose distances hold for any price of the weights. With a free linear skip
+nothing is said: outputs of width n then have any rank.
 
 `interpolate` asks for F in S_n near Y itself: within the misfit that counts as exact. Besides, spectral.py knows the
 rank at every depth, and a layer of one neuron puts the outputs on a curve (certify/rank_one.py).
@@ -64,6 +65,8 @@ def narrow_bounds(
         dual: a dual point with the proved maximum of h there, for depth 2.
         most: widths that are looked at, at most.
     """
+    if problem.skip:
+        return []
     # In a layer below the last hidden one a neuron bounds no rank; without any neuron outputs are constant.
     N, ranks = problem.samples, 1
     if layer in (None, problem.depth - 1) and problem.loss.name == "mse":

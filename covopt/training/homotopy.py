@@ -50,6 +50,8 @@ EXPLORING = HomotopyOptions(factors=(0.5, 0.15, 0.05, 0.015), slow=1e-3, single=
 REFINING = HomotopyOptions(factors=(0.05, 0.015, 5e-3, 5e-4, 0.0), slow=1e-4)
 SHIFTING = HomotopyOptions(factors=(1.5e-3, 0.0), slow=1e-6, memory=20)
 POLISHING = HomotopyOptions(factors=(0.015, 1.5e-3, 1.5e-4, 0.0), slow=1e-5, memory=20)
+SINGLE = 1e15
+"""What float32 can square, and 1 over it; the descents of data beyond are in float64."""
 
 
 def descend(
@@ -74,7 +76,7 @@ def descend(
         if stop():
             break
         mu = factor * size_of_preactivations(problem, current)
-        if options.single:
+        if options.single and _survives(problem):
             rounded = [[W.float() for W in weights] for weights in current]
             current = [[W.to(problem.X) for W in weights] for weights in _descent(single, rounded, mu, options, stop)]
         else:
@@ -84,6 +86,12 @@ def descend(
             if cost < costs[k]:
                 costs[k], found[k] = cost, list(weights)
     return found
+
+
+def _survives(problem: Problem) -> bool:
+    """Whether float32 can hold squares of the data."""
+    sizes = [float(A.abs().max()) for A in (problem.X, problem.Y)]
+    return all(size == 0.0 or 1.0 / SINGLE < size < SINGLE for size in sizes)
 
 
 def size_of_preactivations(problem: Problem, networks: Sequence[Weights]) -> float:

@@ -232,11 +232,25 @@ class FreeLambda:
             Lambda = (self.Y - p) / strength
             slope = (torch.diag_embed(p) - p[:, :, None] * p[:, None, :]) / strength[:, :, None]
             off = F - F0 - reach[:, None] * Lambda - bias * t
-            jacobian = eye + reach[:, None, None] * slope
-            solved = torch.linalg.solve(jacobian, torch.cat([off[:, :, None], eye.expand(N, m, m)], dim=2))
+            right = torch.cat([off[:, :, None], eye.expand(N, m, m)], dim=2)
+            solved = softmax_solve(p, reach / strength[:, 0], right)
             by_off, by_t = solved[:, :, 0], solved[:, :, 1:]
             right = Lambda.sum(dim=0) - t + (slope @ by_off[:, :, None])[:, :, 0].sum(dim=0)
-            change = torch.linalg.solve(eye + bias * (slope @ by_t).sum(dim=0), right)
+            curved, V = torch.linalg.eigh((slope @ by_t).sum(dim=0))
+            change = V @ ((V.T @ right) / (1.0 + bias * curved.clamp_min(0.0)))
             F, t = F - by_off + bias * (by_t @ change), t + change
         self.F = F
         return (self.Y - torch.softmax(F, dim=1)) / strength
+
+
+def softmax_solve(
+    p: Float[Tensor, "N m"], c: Float[Tensor, " N"], right: Float[Tensor, "N m k"]
+) -> Float[Tensor, "N m k"]:
+    """x of (I + c_i (diag(p_i) - p_i p_i^T)) x = right_i, p_i in the simplex, by Sherman and Morrison's formula.
+
+    No terms cancel, as 1 - c p^T D^{-1} p = sum p / D for D = 1 + c p: however large c is, nothing is singular.
+    """
+    D = (1.0 + c[:, None] * p)[:, :, None]
+    p = p[:, :, None]
+    shared = (p * right / D).sum(dim=1, keepdim=True) / (p / D).sum(dim=1, keepdim=True)
+    return (right + c[:, None, None] * p * shared) / D
