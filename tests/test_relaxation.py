@@ -17,8 +17,11 @@ from references.relaxed import relaxed_maximum
 
 from covopt.certify.dual import dual_bound
 from covopt.certify.relaxation.bound import RelaxationOptions, check_maximum, relaxed_bound
-from covopt.certify.relaxation.lift import make_ground, make_piece, prove
-from covopt.certify.relaxation.signs import BranchOptions, Multipliers
+from covopt.certify.relaxation.ground import make_ground
+from covopt.certify.relaxation.lift import make_piece
+from covopt.certify.relaxation.multipliers import Multipliers
+from covopt.certify.relaxation.repair import prove
+from covopt.certify.relaxation.signs import BranchOptions
 from covopt.errors import ProblemError
 from covopt.interrupts import gently, interrupted
 from covopt.loop import Certificate

@@ -12,7 +12,8 @@ from instances import gaussian
 from references.relaxed import relaxed_maximum
 
 from covopt.certify.relaxation.bound import check_maximum
-from covopt.certify.relaxation.lift import make_ground, make_piece, make_span
+from covopt.certify.relaxation.ground import make_ground, make_span
+from covopt.certify.relaxation.lift import make_piece
 from covopt.model.activation import Activation
 
 RELU = Activation(0.0)

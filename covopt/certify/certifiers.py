@@ -24,7 +24,7 @@ from covopt.certify.cones.tree import Tree
 from covopt.certify.deep.certifiers import DEEP
 from covopt.certify.dual import MISSING, Proof, dual_bound, is_provable
 from covopt.certify.relaxation.bound import RelaxationOptions, RelaxedBound, check_maximum, relaxed_bound
-from covopt.certify.relaxation.signs import Multipliers
+from covopt.certify.relaxation.multipliers import Multipliers
 from covopt.certify.spectral import LOSSES, spectral_bound
 from covopt.errors import ProblemError
 from covopt.loop import Certificate
