@@ -60,7 +60,8 @@ def cholesky(M: list[list[float]]) -> tuple[list[list[float]] | None, list[float
         if not 0.0 < pivot < math.inf:
             v = [-x for x in new]
             for j in range(i - 1, -1, -1):
-                v[j] /= L[j][j]; v[:j] = [x - y * v[j] for x, y in zip(v[:j], L[j])]
+                v[j] /= L[j][j]
+                v[:j] = [x - y * v[j] for x, y in zip(v[:j], L[j])]
             return None, [*v, 1.0, *[0.0] * (len(M) - i - 1)]
         L.append([*new, math.sqrt(pivot)])
     return L, []
@@ -363,19 +364,18 @@ def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int:
     tau, N, stored = frame.inside(goal), run.N, run.certificate
     splits, values = iter(array(stored, "splits", 1, None, "iu")), iter(array(stored, "values", 1, None, "f"))
     normals = array(stored, "walls", 2, len(run.X[0]) + 1)
-    walls = iter([round(dot(a, q) * 2.0**RBITS) for q in frame.Q] for a in normals)
+    walls, none = iter([round(dot(a, q) * 2.0**RBITS) for q in frame.Q] for a in normals), [0] * len(frame.Q)
     def leaves(signs: list[int], cuts: list[list[int]]) -> int:
         in_time(deadline)
-        split, size = next(splits, N), N + signs.count(0) + len(cuts)
-        need(-2 <= split < N, "the stored splits form no tree")
+        need(-2 <= (split := next(splits, N)) < N, "the stored splits form no tree")
         if split == -1:
+            size = N + signs.count(0) + len(cuts)
             part = [next(values, math.nan) for _ in range(size * (size + 1) // 2)]
             good = tau > 0 and part[-1] == part[-1] and piece(frame, tau * tau, run.slope, signs, cuts, part)
             need(good, "the stored multipliers do not prove the maximum that the bound needs")
             return 1
         if split >= 0: return sum(leaves([*signs[:split], t, *signs[split + 1 :]], cuts) for t in (1, -1))
-        wall = next(walls, [0] * len(frame.Q))
-        return sum(leaves(signs, [*cuts, [t * x for x in wall]]) for t in (1, -1))
+        return sum(leaves(signs, [*cuts, side]) for wall in [next(walls, none)] for side in (wall, [-x for x in wall]))
     found = leaves([0 if s else 1 for s in frame.s], [])
     need([*splits, *values, *walls] == [], "the stored multipliers do not fit their tree")
     return found

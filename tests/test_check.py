@@ -45,6 +45,7 @@ def make(where: Path) -> None:
     rng = np.random.default_rng(3)
     X, Y = rng.standard_normal((12, 12)), rng.standard_normal((12, 2))
     classes = np.eye(2)[np.arange(12) % 2]
+    full = {"certify": "full", "gap": 3e-3}
     ask: dict[str, tuple[np.ndarray, np.ndarray, dict[str, object]]] = {
         "exact": (X[:, :1], Y, {"lam": 1e-2}),
         "sphere": (X[:, :2], Y[:, :1], {"lam": 2e-2, "gap": 1e-2}),
@@ -57,7 +58,8 @@ def make(where: Path) -> None:
         "spectral": (X, Y, {"lam": 5e-2, "certify": "fast"}),
         "spectral fit": (X[:6], Y[:6], {"bias": 0.0, "certify": "fast"}),
         "branch-and-bound": (X[:, :4], Y, {"lam": 0.1, "bias": 0.0, "certify": "full", "gap": 1e-2}),
-        "sign-branching": (X[:10, :7], Y[:10], {"lam": 0.03, "bias": 0.0, "certify": "full", "gap": 3e-3}),
+        "sign-branching": (X[:10, :7], Y[:10], {"lam": 0.03, "bias": 0.0, "activation": "leaky:0.1", **full}),
+        "stationarity": (X[:10, :7], Y[:10], {"lam": 0.03, "bias": 0.0, "certify": "full", "gap": 3e-4}),
         "free": (X[:, :1], Y[:, :1], {"lam": 1e-2, "bias": "free"}),
         "free spectral": (X[:, :8], Y[:, :1], {"lam": 5e-2, "bias": "free", "certify": "fast"}),
         "skip": (X[:, :1] + 3.0, Y, {"lam": 1e-2, "bias": "free", "skip": True}),
@@ -102,9 +104,11 @@ def test_it_proves_what_verify_passes(checker: ModuleType, stored: Path) -> None
         # The replay of a tree of cones may prove a few 1e-9 less than was stated, which `verify` refuses.
         assert covopt.verify(run).passed or run.name == "branch-and-bound", run.name
         stated = json.loads((run / "result.json").read_text())
-        if stated["depth"] > 2 and stated["lower"] is not None:
+        # How far a tree had to grow depends on the machine: one that has used stationarity has more than one height.
+        staged = run.name == "stationarity" and len(np.load(run / "certificate.npz")["heights"]) > 1
+        if staged or (stated["depth"] > 2 and stated["lower"] is not None):
             assert code == UNCHECKED, (run.name, told)
-            assert "not known here" in told["why"]
+            assert "not known" in told["why"]
             continue
         assert code == PROVED, (run.name, told)
         assert told["cost"] == pytest.approx(stated["cost"], rel=1e-12)

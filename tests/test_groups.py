@@ -16,9 +16,11 @@ from instances import gaussian
 import covopt
 from covopt.certify.dual import dual_bound
 from covopt.certify.proofs import attainable
+from covopt.certify.relaxation.ground import make_ground
 from covopt.certify.relaxation.grouping import check_groups, grouped_bound, halved
 from covopt.certify.relaxation.groups import Groups, prove_groups
-from covopt.certify.relaxation.lift import make_ground, make_piece, prove
+from covopt.certify.relaxation.lift import make_piece
+from covopt.certify.relaxation.repair import prove
 from covopt.certify.spectral import spectral_bound
 from covopt.linalg.rounding import to_unit_scale
 from covopt.loop import Certificate

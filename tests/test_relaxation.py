@@ -18,8 +18,11 @@ from references.relaxed import relaxed_maximum
 from covopt.certify.dual import dual_bound
 from covopt.certify.relaxation.admm import softmax_solve
 from covopt.certify.relaxation.bound import RelaxationOptions, check_maximum, relaxed_bound
-from covopt.certify.relaxation.lift import make_ground, make_piece, prove
-from covopt.certify.relaxation.signs import BranchOptions, Multipliers
+from covopt.certify.relaxation.ground import make_ground
+from covopt.certify.relaxation.lift import make_piece
+from covopt.certify.relaxation.multipliers import Multipliers
+from covopt.certify.relaxation.repair import prove
+from covopt.certify.relaxation.signs import BranchOptions
 from covopt.errors import ProblemError
 from covopt.interrupts import gently, interrupted
 from covopt.loop import Certificate
@@ -52,9 +55,10 @@ def exact(Xt: torch.Tensor, activation: Activation, Lambda: torch.Tensor) -> flo
 def garbage(samples: int, seed: int) -> Multipliers:
     """Random multipliers of a small random tree: a split at sample 0, a wall on its first side."""
     walls = gaussian(1, 3, seed=seed)
-    sizes = [2 * samples + 1, 2 * samples + 1, 2 * samples]
-    values = [gaussian(size * (size + 1) // 2, seed=seed + size) for size in sizes]
-    return Multipliers(torch.tensor([0, -2, -1, -1, -1]), walls, torch.cat(values))
+    sizes = [2 * samples, 2 * samples, 2 * samples - 1]
+    values = [gaussian(size * (size + 1) // 2, seed=seed + k).flatten() for k, size in enumerate(sizes)]
+    stages, heights = torch.tensor([0, 0, 1, 1, 1]), torch.zeros(1, dtype=torch.float64)
+    return Multipliers(torch.tensor([0, -2, -1, -1, -1]), stages, heights, walls, torch.cat(values))
 
 
 @given(st.integers(0, 10**6), st.integers(2, 8), st.sampled_from(SLOPES), st.sampled_from((0.0, 1.0)))
@@ -93,12 +97,18 @@ def test_a_split_never_proves_less(seed: int, slope: float) -> None:
     ground = make_ground(gaussian(12, 3, seed=seed), Activation(slope))
     Lambda = gaussian(12, 2, seed=100 + seed)
     multipliers = 10.0 ** (seed % 5 - 2) * gaussian(24, 24, seed=200 + seed)
+
+    def proved(signs: torch.Tensor) -> float:
+        piece = make_piece(ground, signs)
+        rows = piece.kind * 12 + piece.sample
+        return prove(piece, Lambda, multipliers[rows][:, rows])
+
     signs = torch.zeros(12, dtype=torch.int64)
     for i in range(11):
-        before = prove(make_piece(ground, signs), Lambda, multipliers)
+        before = proved(signs)
         for side in (1, -1):
             signs[i] = side
-            assert prove(make_piece(ground, signs), Lambda, multipliers) <= before * (1.0 + 2e-6)
+            assert proved(signs) <= before * (1.0 + 2e-6)
 
 
 @pytest.mark.parametrize("solver", ["clarabel", "scs"])
@@ -177,8 +187,10 @@ def test_damaged_trees_are_refused() -> None:
     Xt, Lambda, activation = gaussian(4, 3, seed=1), gaussian(4, 2, seed=2), Activation(0.0)
     good = garbage(4, 0)
     for splits in ([0, -1], [-1, -1], [9, -1, -1], [-3, -1, -1], [0, -1, -1], []):
+        stages = torch.tensor([int(split == -1) for split in splits]).long()
+        tree = dataclasses.replace(good, splits=torch.tensor(splits).long(), stages=stages)
         with pytest.raises(ProblemError, match="certify the run again"):
-            check_maximum(Xt, activation, Lambda, dataclasses.replace(good, splits=torch.tensor(splits).long()))
+            check_maximum(Xt, activation, Lambda, tree)
     with pytest.raises(ProblemError, match="certify the run again"):
         check_maximum(Xt, activation, Lambda, dataclasses.replace(good, values=good.values[:-1]))
     with pytest.raises(ProblemError, match="certify the run again"):

@@ -12,7 +12,9 @@ from instances import gaussian
 from references.relaxed import relaxed_maximum
 
 from covopt.certify.relaxation.bound import check_maximum
-from covopt.certify.relaxation.lift import make_ground, make_piece, make_span
+from covopt.certify.relaxation.ground import FREE, KINK, NEGATIVE, POSITIVE, STRICT, make_ground, make_span
+from covopt.certify.relaxation.lift import EQUAL, SIGNED, Stationarity, make_piece
+from covopt.certify.relaxation.repair import prove
 from covopt.model.activation import Activation
 
 RELU = Activation(0.0)
@@ -80,9 +82,46 @@ def test_the_span_of_a_piece() -> None:
     rows = ground.P[[0, 2]]
     assert float((rows - rows @ span.basis.T @ span.basis).norm()) <= span.error * float(rows.norm()) * 10
     assert 0.0 < span.error < 1e-12
-    assert make_piece(ground, signs).B.shape == (8, 2 + 1)
+    assert make_piece(ground, signs).B.shape == (2 + 3, 2 + 1)
+    assert make_span(ground, torch.tensor([2, -1, 0, 3])).basis.shape == (2, 4)
     # Dependent samples, a leaky activation, and samples that all are off: the whole space.
     twice = make_ground(torch.cat([X[:1], X[:1], X[1:]]), RELU)
     assert len(make_span(twice, torch.tensor([0, 0, -1, -1, -1])).basis) == 4
     assert len(make_span(make_ground(X, Activation(0.1)), signs).basis) == 4
     assert len(make_span(ground, torch.full((4,), -1)).basis) == 4
+
+
+def known(z: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """States that are true of z, each as exact as it happens."""
+    exact = torch.where(z > 1e-9, STRICT, torch.where(z < -1e-9, NEGATIVE, KINK))
+    rough = torch.where(z < -1e-9, FREE, torch.where(torch.rand(len(z), generator=rng) < 0.5, POSITIVE, FREE))
+    return torch.where(torch.rand(len(z), generator=rng) < 0.5, exact, rough)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(2, 5), st.integers(0, 3), st.integers(1, 3), st.booleans(), st.integers(0, 10**6))
+def test_a_maximiser_satisfies_every_row_and_no_multipliers_prove_less(
+    N: int, extra: int, m: int, correlated: bool, seed: int
+) -> None:
+    """Brute force over the faces of the arrangement gives the maximiser; kinks come with correlated samples."""
+    rng = torch.Generator().manual_seed(seed)
+    X, Lambda = gaussian(N, N + extra, seed=seed), gaussian(N, m, seed=seed + 1)
+    if correlated:
+        X, Lambda = X + 2.0 * gaussian(1, N + extra, seed=seed + 2), Lambda - 0.5
+    value, w = faces_maximum(X, Lambda)
+    if value == 0.0:
+        return
+    ground = make_ground(X, RELU)
+    z, inside = X @ w, value / ground.size
+    given_ = Stationarity(Lambda, (inside * 0.99) ** 2, (inside * (1.0 + float(torch.rand((), generator=rng)))) ** 2)
+    for _ in range(3):
+        piece = make_piece(ground, known(z, rng), None, given_)
+        p = (z.clamp_min(0.0) / ground.size / ground.length)[piece.free]
+        y = piece.B @ torch.cat([piece.span.basis @ (ground.basis @ w), p])
+        products, size = y[:, None] * y, piece.reach[:, None] * piece.reach
+        assert bool((y.abs() <= piece.reach * (1.0 + 1e-6)).all())
+        assert bool(((products / size)[piece.rule == EQUAL].abs() < 1e-7).all())
+        assert bool(((products / size)[piece.rule == SIGNED] > -1e-7).all())
+        for scale in (1e-3, 1.0, 1e3):
+            Pi = scale * gaussian(len(y), len(y), seed=seed)
+            assert prove(piece, Lambda, Pi) >= inside**2 * (1.0 - 1e-12)

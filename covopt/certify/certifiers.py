@@ -27,7 +27,7 @@ from covopt.certify.dual import MISSING, Proof, dual_bound, is_provable
 from covopt.certify.relaxation.bound import RelaxationOptions, RelaxedBound, check_maximum, relaxed_bound
 from covopt.certify.relaxation.grouping import GroupedBound, check_groups, grouped_bound
 from covopt.certify.relaxation.groups import ARRAYS, Groups
-from covopt.certify.relaxation.signs import Multipliers
+from covopt.certify.relaxation.multipliers import Multipliers
 from covopt.certify.spectral import LOSSES, spectral_bound
 from covopt.errors import ProblemError
 from covopt.loop import Certificate
@@ -179,7 +179,13 @@ class Cones:
 class Relaxation:
     """The doubly non-negative relaxation, Lambda optimised against it or its tree of signs grown at Lambda."""
 
-    evidence: ClassVar[Mapping[str, tuple[str, int]]] = {"splits": ("i", 1), "walls": ("f", 2), "values": ("f", 1)}
+    evidence: ClassVar[Mapping[str, tuple[str, int]]] = {
+        "splits": ("i", 1),
+        "stages": ("i", 1),
+        "heights": ("f", 1),
+        "walls": ("f", 2),
+        "values": ("f", 1),
+    }
 
     def applies(self, problem: Problem) -> bool:
         """Whether its matrices are small enough."""

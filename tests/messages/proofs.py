@@ -15,7 +15,7 @@ from covopt.certify.dual import Proof, dual_bound
 from covopt.certify.proofs import agreed, recheck
 from covopt.certify.relaxation import bound as relaxation
 from covopt.certify.relaxation.grouping import grouped_bound
-from covopt.certify.relaxation.signs import LEAF, WALL, Multipliers
+from covopt.certify.relaxation.multipliers import LEAF, WALL, Multipliers
 from covopt.loop import Certificate
 from covopt.matrices.graphs import bipartite_gram
 from covopt.model.activation import Activation
@@ -36,9 +36,16 @@ NONE = torch.zeros(0, dtype=torch.float64)
 EDGE = {"pairs": np.array([[0, 1]]), "sizes": np.ones((1, 2))}
 
 
-def multipliers(splits: list[int], entries: int = 0) -> Multipliers:
+def multipliers(
+    splits: list[int], entries: int = 0, stages: list[int] | None = None, heights: tuple[float, ...] = (0.0,)
+) -> Multipliers:
+    made = [int(split == LEAF) for split in splits] if stages is None else stages
     return Multipliers(
-        torch.tensor(splits, dtype=torch.int64), NONE.reshape(0, 9), torch.zeros(entries, dtype=torch.float64)
+        torch.tensor(splits, dtype=torch.int64),
+        torch.tensor(made, dtype=torch.int64),
+        torch.tensor(heights, dtype=torch.float64),
+        NONE.reshape(0, 9),
+        torch.zeros(entries, dtype=torch.float64),
     )
 
 
@@ -146,6 +153,26 @@ ROWS = [
         lambda _: checked(multipliers([-9])),
     ),
     Row("The stored multipliers lack a wall; certify the run again.", lambda _: checked(multipliers([WALL]))),
+    Row(
+        "The stored multipliers have heights that are no bounds; certify the run again.",
+        lambda _: checked(multipliers([LEAF], 12 * 25, heights=(np.nan,))),
+    ),
+    Row(
+        "The stages of the stored multipliers are out of order; certify the run again.",
+        lambda _: checked(multipliers([LEAF], 12 * 25, stages=[2])),
+    ),
+    Row(
+        "The stored multipliers do not fit their tree; certify the run again.",
+        lambda _: checked(multipliers([0, LEAF], 10**5)),
+    ),
+    Row(
+        "The stored multipliers split a sample twice; certify the run again.",
+        lambda _: checked(multipliers([0, 0, 0, LEAF, LEAF, LEAF, LEAF], 10**5)),
+    ),
+    Row(
+        "A stage of the stored multipliers does not prove its height; certify the run again.",
+        lambda _: checked(multipliers([0, LEAF, LEAF], 10**5, stages=[1, 2, 2], heights=(1e-9, 1e-9))),
+    ),
     Row("The stored multipliers are incomplete; certify the run again.", lambda _: checked(multipliers([LEAF]))),
     Row(
         "The stored multipliers do not fit their tree of splits; certify the run again.",

@@ -11,8 +11,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify.relaxation.bound import check_maximum
-from covopt.certify.relaxation.lift import Ground, Piece, make_ground, make_piece, prove
-from covopt.certify.relaxation.signs import BranchOptions, Multipliers, SignBranch
+from covopt.certify.relaxation.ground import make_ground
+from covopt.certify.relaxation.lift import EQUAL, SIGNED, Piece, make_piece
+from covopt.certify.relaxation.multipliers import Multipliers
+from covopt.certify.relaxation.repair import prove
+from covopt.certify.relaxation.signs import BranchOptions, SignBranch
 from covopt.loop import Budget
 from covopt.model.activation import Activation
 
@@ -47,32 +50,25 @@ def relaxed_maximum(
     budget, ground = Budget(time_limit), make_ground(Xt, activation)
     attained = 0.0
     if not bool(Lambda.any()):
-        multipliers = _root(Lambda.new_zeros(2 * len(Lambda), 2 * len(Lambda)), ground)
+        multipliers = Multipliers.root(ground)
     elif solver == "own":
         tree = SignBranch(ground, Lambda, options or BranchOptions())
         tree.grow(target / ground.size, budget, max_nodes)
         multipliers, attained = tree.multipliers(), ground.size * tree.attained
     else:
-        multipliers = _root(_through_cvxpy(make_piece(ground), Lambda, solver.upper(), budget), ground)
+        multipliers = Multipliers.root(ground, _through_cvxpy(make_piece(ground), Lambda, solver.upper(), budget))
     return RelaxedMaximum(check_maximum(Xt, activation, Lambda, multipliers), attained, multipliers)
-
-
-def _root(Pi: Float[Tensor, "K K"], ground: Ground) -> Multipliers:
-    """Multipliers of a tree that is one leaf."""
-    rows, columns = torch.triu_indices(len(Pi), len(Pi))
-    return Multipliers(torch.tensor([-1]), ground.basis[:0], Pi.double()[rows, columns])
 
 
 def _through_cvxpy(piece: Piece, Lambda: Tensor, solver: str, budget: Budget) -> Float[Tensor, "K K"]:
     """Pi by an interior-point (CLARABEL) or splitting (SCS) solver; zeros where it fails, which prove little."""
     r, q, K = piece.rank, piece.B.shape[1], len(piece.B)
-    B, H, free = piece.B.cpu().numpy(), piece.outputs(Lambda).cpu().numpy(), piece.free.cpu().numpy()
+    B, H = piece.B.cpu().numpy(), piece.outputs(Lambda).cpu().numpy()
     scale = max(1e-300, float(np.linalg.norm(H, 2)))
     U = cp.Variable((q, q), PSD=True)
     V = B @ U @ B.T
-    there = np.any(B != 0.0, axis=1)
     upper = np.triu(np.ones((K, K), dtype=bool))
-    signed, tied = np.nonzero(upper & ~free), np.nonzero(upper & free & there & there[:, None])
+    signed, tied = (np.nonzero(upper & (piece.rule == what).cpu().numpy()) for what in (SIGNED, EQUAL))
     constraints = [cp.trace(U[:r, :r]) <= 1.0, V[signed] >= 0.0, V[tied] == 0.0]
     gain = (H / scale) @ (H / scale).T
     question = cp.Problem(cp.Maximize(cp.sum(cp.multiply(gain, U))), constraints)

@@ -26,14 +26,16 @@ direction method of multipliers (2011), 3.4; for doubly non-negative cones Wen, 
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from covopt.certify.relaxation.lift import Piece
+from covopt.certify.relaxation.lift import EQUAL, NONE, Piece
 from covopt.model.problem import Problem
 
 # How the alternating directions are run; none of these touches the proof.
@@ -48,36 +50,45 @@ FACTOR = 2.0  # by which it moves, at most
 class Goal(Protocol):
     """g: what the large matrix Z is charged."""
 
-    def prox(self, Z: Float[Tensor, "b n n"], rho: float) -> Float[Tensor, "b n n"]:
+    def prox(self, Z: Float[Tensor, "b n n"], rho: Float[Tensor, " b"]) -> Float[Tensor, "b n n"]:
         """The minimiser of g + (rho / 2) |. - Z|^2; may overwrite Z."""
+        ...
+
+    def only(self, chosen: Int[Tensor, " c"]) -> Goal:
+        """The same for some of the pieces."""
         ...
 
 
 class State(NamedTuple):
-    """Z, the scaled multiplier T, rho, and the relative residuals of the last step."""
+    """Z, the scaled multiplier T, and for each piece rho and the relative residuals of the last step."""
 
     Z: Float[Tensor, "b n n"]
     T: Float[Tensor, "b n n"]
-    rho: float
-    primal: float = 1.0
-    dual: float = 1.0
+    rho: Float[Tensor, " b"]
+    primal: Float[Tensor, " b"]
+    dual: Float[Tensor, " b"]
+
+    def only(self, chosen: Int[Tensor, " c"]) -> State:
+        """Some of the pieces."""
+        return State(*(each[chosen] for each in self))
 
 
 class Layout(NamedTuple):
-    """Where the blocks of Z lie: w, y = (p, n), and v, if it is there."""
+    """Where the blocks of Z lie: w, y, and v, if it is there."""
 
     w: slice
     y: slice
     v: slice
 
 
-def make_layout(r: int, rows: int, outputs: int = 0) -> Layout:
-    """The blocks of sizes r, K and m."""
+def make_layout(pieces: Sequence[Piece], outputs: int = 0) -> Layout:
+    """The blocks, large enough for each of the pieces."""
+    r, rows = max(piece.rank for piece in pieces), max(len(piece.B) for piece in pieces)
     return Layout(slice(0, r), slice(r, r + rows), slice(r + rows, r + rows + outputs))
 
 
 class AlternatingDirections:
-    """The steps for a batch of pieces that share g; pieces with fewer free samples are padded."""
+    """The steps for a batch of pieces that share g; smaller pieces are padded."""
 
     def __init__(
         self,
@@ -87,22 +98,28 @@ class AlternatingDirections:
         dtype: torch.dtype = torch.float64,
     ) -> None:
         self.goal = goal
-        ground = pieces[0].ground
-        r, y = ground.rank, max(len(piece.B) for piece in pieces)
+        _, y, v = make_layout(pieces, outputs)
         order = max(piece.B.shape[1] for piece in pieces)
-        J = ground.P.new_zeros(len(pieces), r + y + outputs, order + outputs)
+        J = pieces[0].B.new_zeros(len(pieces), v.stop, order + outputs)
         for basis, piece in zip(J, pieces, strict=True):
-            q = piece.B.shape[1]
-            corner = torch.nn.functional.pad(piece.span.basis.T, (0, q - piece.rank))
-            basis[: r + len(piece.B), :q] = torch.linalg.qr(torch.cat([corner, piece.B]))[0]
-            basis[r + y :, order:] = torch.eye(outputs, dtype=J.dtype, device=J.device)
+            k, q = piece.rank, piece.B.shape[1]
+            corner = torch.eye(k, q, dtype=J.dtype, device=J.device)
+            stacked = torch.linalg.qr(torch.cat([corner, piece.gauge[:, None] * piece.B]))[0]
+            basis[:k, :q], basis[y.start : y.start + len(piece.B), :q] = stacked[:k], stacked[k:]
+            basis[v, order:] = torch.eye(outputs, dtype=J.dtype, device=J.device)
         self.J = J.to(dtype)
 
     def start(self, rho: float) -> State:
         """Z = T = 0."""
-        n = self.J.shape[1]
-        zero = self.J.new_zeros(len(self.J), n, n)
-        return State(zero, zero.clone(), rho)
+        b, n = self.J.shape[:2]
+        zero, one = self.J.new_zeros(b, n, n), self.J.new_ones(b)
+        return State(zero, zero.clone(), rho * one, one, one)
+
+    def only(self, chosen: Int[Tensor, " c"]) -> AlternatingDirections:
+        """The same for some of the pieces."""
+        part = copy.copy(self)
+        part.J, part.goal = self.J[chosen], self.goal.only(chosen)
+        return part
 
     def step(self, state: State) -> State:
         """One step of the module's text."""
@@ -115,9 +132,9 @@ class AlternatingDirections:
         new = self.goal.prox(mixed.clone(), rho)
         T = mixed - new
         tiny = torch.finfo(Z.dtype).tiny
-        primal = (U - new).norm() / U.norm().clamp_min(tiny)
-        dual = (new - Z).norm() / T.norm().clamp_min(tiny)
-        return State(new, T, rho, float(primal), float(dual))
+        primal = _norms(U - new) / _norms(U).clamp_min(tiny)
+        dual = _norms(new - Z) / _norms(T).clamp_min(tiny)
+        return State(new, T, rho, primal, dual)
 
     def run(self, state: State, steps: int, stop: Callable[[], bool] = lambda: False) -> State:
         """`steps` steps, rho balanced on the way; fewer, but at least one, where `stop` says so."""
@@ -130,15 +147,25 @@ class AlternatingDirections:
         return state
 
     def _balanced(self, state: State) -> State:
-        ratio = state.primal / max(state.dual, 1e-300)
-        if 1.0 / IMBALANCE <= ratio <= IMBALANCE:
-            return state
-        factor = min(max(ratio**0.5, 1.0 / FACTOR), FACTOR)
-        return state._replace(T=state.T / factor, rho=state.rho * factor)
+        ratio = state.primal / state.dual.clamp_min(torch.finfo(state.dual.dtype).tiny)
+        near = (ratio >= 1.0 / IMBALANCE) & (ratio <= IMBALANCE)
+        factor = torch.where(near, 1.0, ratio.sqrt().clamp(1.0 / FACTOR, FACTOR))
+        return state._replace(T=state.T / factor[:, None, None], rho=state.rho * factor)
 
 
-def _signs_of_entries(V: Float[Tensor, "b k k"], zero: Bool[Tensor, "b k k"]) -> Float[Tensor, "b k k"]:
-    return torch.where(zero, 0.0, V.clamp_min(0.0))
+def _norms(V: Float[Tensor, "b k k"]) -> Float[Tensor, " b"]:
+    return V.flatten(1).norm(dim=1)
+
+
+def _limits(pieces: Sequence[Piece], rows: int) -> tuple[Float[Tensor, "b k k"], Float[Tensor, "b k k"]]:
+    """Between what the entries of E[y y^T] lie, by the rules of the pieces; what is padded is 0."""
+    low = pieces[0].B.new_zeros(len(pieces), rows, rows)
+    high = low.clone()
+    for lower, upper, piece in zip(low, high, pieces, strict=True):
+        K = len(piece.B)
+        lower[:K, :K] = torch.where(piece.rule == NONE, -math.inf, 0.0)
+        upper[:K, :K] = torch.where(piece.rule == EQUAL, 0.0, math.inf)
+    return low, high
 
 
 class FixedLambda:
@@ -147,32 +174,37 @@ class FixedLambda:
     def __init__(
         self, pieces: Sequence[Piece], Lambda: Float[Tensor, "N m"], dtype: torch.dtype = torch.float64
     ) -> None:
-        ground = pieces[0].ground
-        K = max(len(piece.B) for piece in pieces)
-        self.layout = make_layout(ground.rank, K)
-        weighted = ground.length[:, None] * Lambda
-        rows = weighted.new_zeros(K, Lambda.shape[1])
-        rows[: 2 * ground.samples] = torch.cat([weighted, -ground.slope * weighted])
-        self.gain = (rows @ rows.T).to(dtype)
-        self.free = torch.ones(len(pieces), K, K, dtype=torch.bool, device=rows.device)
-        for free, piece in zip(self.free, pieces, strict=True):
-            free[: len(piece.B), : len(piece.B)] = piece.free
+        self.layout = make_layout(pieces)
+        w, y, _ = self.layout
+        K = y.stop - y.start
+        rows, gauge = Lambda.new_zeros(len(pieces), K, Lambda.shape[1]), Lambda.new_ones(len(pieces), K)
+        self.inside = Lambda.new_zeros(len(pieces), w.stop, dtype=dtype)
+        for place, piece in enumerate(pieces):
+            rows[place, : len(piece.B)], gauge[place, : len(piece.B)] = piece.weigh(Lambda), piece.gauge
+            self.inside[place, : piece.rank] = 1.0 / max(1, piece.rank)
+        self.gain, self.gauge = (rows @ rows.mT).to(dtype), gauge.to(dtype)
+        low, high = _limits(pieces, K)
+        self.low, self.high = low.to(dtype), high.to(dtype)
 
-    def prox(self, Z: Float[Tensor, "b n n"], rho: float) -> Float[Tensor, "b n n"]:
+    def only(self, chosen: Int[Tensor, " c"]) -> FixedLambda:
+        """The same for some of the pieces."""
+        part = copy.copy(self)
+        part.inside, part.gain, part.gauge = self.inside[chosen], self.gain[chosen], self.gauge[chosen]
+        part.low, part.high = self.low[chosen], self.high[chosen]
+        return part
+
+    def prox(self, Z: Float[Tensor, "b n n"], rho: Float[Tensor, " b"]) -> Float[Tensor, "b n n"]:
         w, y = self.layout.w, self.layout.y
-        Z[:, y, y] = _signs_of_entries(Z[:, y, y] + self.gain / rho, self.free)
+        Z[:, y, y] = (Z[:, y, y] + self.gain / rho[:, None, None]).clamp(self.low, self.high)
         diagonal = Z[:, w, w].diagonal(dim1=1, dim2=2)
-        diagonal += ((1.0 - diagonal.sum(dim=1)) / diagonal.shape[1])[:, None]
+        diagonal += (1.0 - (diagonal * (self.inside > 0.0)).sum(dim=1))[:, None] * self.inside
         return Z
 
     def multipliers(self, state: State) -> Float[Tensor, "b k k"]:
         """Pi of each piece, in units of |x_i|."""
         y = self.layout.y
-        return -state.rho * state.T[:, y, y] - self.gain
-
-    def value(self, state: State) -> Float[Tensor, " b"]:
-        """<Lambda Lambda^T, E[s s^T]> of Z, which tends to the relaxed maximum of h^2."""
-        return (self.gain * state.Z[:, self.layout.y, self.layout.y]).sum(dim=(1, 2))
+        scaled = -state.rho[:, None, None] * state.T[:, y, y] - self.gain
+        return self.gauge[:, :, None] * scaled * self.gauge[:, None, :]
 
 
 class FreeLambda:
@@ -183,24 +215,27 @@ class FreeLambda:
 
     def __init__(self, problem: Problem, piece: Piece, newton: int) -> None:
         ground = piece.ground
-        self.problem, self.newton, self.free = problem, newton, piece.free[None]
+        self.problem, self.newton, (self.low, self.high) = problem, newton, _limits([piece], len(piece.B))
         self.Y = problem.Y.double()
-        self.layout, self.size = make_layout(ground.rank, len(piece.B), self.Y.shape[1]), ground.size
-        rows = torch.where(ground.zero, 0.0, ground.size * ground.length)
-        self.rows = torch.cat([rows, -ground.slope * rows])[:, None]
-        self.reach = (1.0 + ground.slope**2) * rows.square()
+        self.layout, self.size = make_layout([piece], self.Y.shape[1]), ground.size
+        rows = torch.where(ground.zero, 0.0, ground.size)[:, None]
+        self.rows, self.sample = piece.weigh(torch.ones_like(ground.P[:, :1])) * rows[piece.sample], piece.sample
+        self.reach = torch.zeros_like(ground.length).index_add(0, self.sample, self.rows[:, 0].square())
         self.Lambda = torch.zeros_like(self.Y)
         self.F = torch.zeros_like(self.Y)
 
-    def prox(self, Z: Float[Tensor, "b n n"], rho: float) -> Float[Tensor, "b n n"]:
+    def only(self, chosen: Int[Tensor, " c"]) -> FreeLambda:
+        """Itself: there is one piece."""
+        return self
+
+    def prox(self, Z: Float[Tensor, "b n n"], rho: Float[Tensor, " b"]) -> Float[Tensor, "b n n"]:
         w, y, v = self.layout
-        Z[:, y, y] = _signs_of_entries(Z[:, y, y], self.free)
+        Z[:, y, y] = Z[:, y, y].clamp(self.low, self.high)
         for block in (w, v):
             Z[:, block, block].diagonal(dim1=1, dim2=2).sub_(1.0 / rho)
-        N = len(self.Y)
-        pushed = self.rows * Z[0, y, v]
-        self.Lambda = self._fit(pushed[:N] + pushed[N:], self.reach / rho)
-        Z[0, y, v] += self.rows * self.Lambda.repeat(2, 1) / rho
+        pushed = torch.zeros_like(self.Y).index_add(0, self.sample, self.rows * Z[0, y, v])
+        self.Lambda = self._fit(pushed, self.reach / rho)
+        Z[0, y, v] += self.rows * self.Lambda[self.sample] / rho
         Z[0, v, y] = Z[0, y, v].T
         return Z
 

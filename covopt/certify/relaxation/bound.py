@@ -1,11 +1,11 @@
 """Lower bounds of the shallow problem from the doubly non-negative relaxation (MATH.md section 4, ways 2, 3 and 4).
 
 * `relaxed_bound`: a lower bound on the shallow minimum. First Lambda is optimised against the relaxation; then, if the
-  dual point of a good network is given, the tree of `certify.sign_branch` is grown for it. The better of the two is
-  returned: the first is cheap and a few percent loose, the second closes as far as the time allows.
+  dual point of a good network is given, the tree of `certify.relaxation.signs` is grown for it. The better of the two
+  is returned: the first is cheap and a few percent loose, the second closes as far as the time allows.
 * `check_maximum`: M again, from stored multipliers alone, whatever computed them.
 
-Every number is proved by `lift.prove`, with its rounding; no solver is trusted.
+Every number is proved by `repair.prove`, with its rounding; no solver is trusted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from torch import Tensor
 from covopt.certify.dual import Proof, dual_bound
 from covopt.certify.pace import FAIR, Pace
 from covopt.certify.relaxation.admm import FREE_RHO, AlternatingDirections, FreeLambda
-from covopt.certify.relaxation.lift import Ground, make_ground, make_piece
-from covopt.certify.relaxation.signs import Multipliers, SignBranch, proved_maximum
+from covopt.certify.relaxation.ground import Ground, make_ground
+from covopt.certify.relaxation.lift import make_piece
+from covopt.certify.relaxation.multipliers import Multipliers, proved_maximum
+from covopt.certify.relaxation.signs import SignBranch
 from covopt.certify.spectral import LOSSES
 from covopt.errors import ProblemError
 from covopt.interrupts import gently, remember
@@ -126,12 +128,6 @@ def _enter(Xt: Tensor, activation: Activation, Lambda: Tensor) -> tuple[Ground, 
     return make_ground(Xt, activation), Lambda.double()
 
 
-def _root(Pi: Float[Tensor, "K K"], ground: Ground) -> Multipliers:
-    """Multipliers of a tree that is one leaf."""
-    rows, columns = torch.triu_indices(len(Pi), len(Pi), device=Pi.device)
-    return Multipliers(torch.tensor([-1]), ground.basis[:0], Pi.double()[rows, columns])
-
-
 def _maximum(ground: Ground, Lambda: Tensor, multipliers: Multipliers) -> float:
     return whole_maximum(ground, Lambda, proved_maximum(ground, Lambda, multipliers))
 
@@ -197,7 +193,7 @@ class _Work:
         Lambda = torch.zeros_like(problem.Y, dtype=torch.float64)
         self.best, self.free = Proof(0.0, Certificate.RELAXATION, Lambda, 0.0, scale=0.0), Lambda
         self.direction, self.value = torch.zeros_like(problem.Xt[0], dtype=torch.float64), 0.0
-        nothing = _root(Lambda.new_zeros(2 * len(Lambda), 2 * len(Lambda)), self.ground)
+        nothing = Multipliers.root(self.ground)
         # Made at the end: a tree has many megabytes of them, and it may only grow better in the meantime.
         self.proof: Callable[[], Multipliers] = functools.partial(_same, nothing)
 
@@ -226,7 +222,7 @@ class _Work:
                 if share.spent():
                     break
             before = self.best.lower
-            Lambda, proof = goal.Lambda.clone(), _root(goal.multipliers(state), self.ground)
+            Lambda, proof = goal.Lambda.clone(), Multipliers.root(self.ground, goal.multipliers(state))
             self.offer(
                 dual_bound(self.problem, Lambda, _maximum(self.ground, Lambda, proof)), functools.partial(_same, proof)
             )

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from covopt.certify.dual import Proof, dual_bound
 from covopt.certify.relaxation.bound import whole_maximum
+from covopt.certify.relaxation.ground import make_ground
 from covopt.certify.relaxation.groups import Groups, make_quadratic, prove_groups, scaled, scales
-from covopt.certify.relaxation.lift import make_ground
 from covopt.errors import ProblemError
 from covopt.interrupts import gently, remember
 from covopt.linalg.lbfgs import DescentOptions, descend

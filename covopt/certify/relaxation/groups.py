@@ -40,7 +40,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.certify.relaxation.lift import Ground
+from covopt.certify.relaxation.ground import Ground
 from covopt.errors import ProblemError
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 

@@ -1,0 +1,151 @@
+"""The inputs of the relaxation in their row space, and the space that the maximisers in a piece of the sphere lie in.
+
+A *piece* of the sphere is given by the states of the samples, z_i = x_i^T w:
+
+    FREE        nothing is known          POSITIVE    z_i >= 0
+    NEGATIVE    z_i < 0                   STRICT      z_i > 0
+                                          KINK        z_i = 0
+
+**Whose span.** Let w be a *maximiser* of h on the sphere, ReLU, f = h(w)^2 > 0, and a = Lambda Lambda^T sigma. Then
+
+    sum over z_i > 0 of a_i x_i^T d + sum over z_i = 0 of a_i (x_i^T d)_+ <= f w^T d   for every direction d
+
+(the derivative of h^2, which is homogeneous). A d orthogonal to all x_j with z_j >= 0 makes the left side 0, and so
+does -d: w is orthogonal to it. So w lies in the span of the samples that it does not switch off, and w = sum_i g_i x_i
+over these. On a piece the samples A that are not negative therefore span w; where they are independent, the *dual
+coordinates* g_A of w are linear in w, and w ranges over span(A), less what the kinks take: a piece loses a dimension
+with each negative sample and with each kink. What is proved is max h all the same, not the maximum over a piece.
+(Derived; tested against exact maxima.)
+
+**Rounding of the span.** Let Xh be unit rows, w = Xh_A^T g a unit vector, s the smallest singular value of Xh_A, so
+that |g| <= 1 / s, and Xh_A^T = Q^T R computed, kinks first, with the error e = |Xh_A - Xh_A Q^T Q|. What Q leaves of
+w is at most e / s. R_KK^T Q_K w = -(error) w shows |Q_K w| <= e / s too. So the rows Q_{A - K}, the basis, leave out
+eta = 2 e / s at most. With V the computed inverse of R, V Q w differs from g by |I - V Q Xh_A^T| / s + |V| e / s.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from covopt.linalg.psd import RANK_RULE, RankRule
+from covopt.linalg.rounding import UNIT_ROUNDOFF
+from covopt.linalg.row_space import RowSpace, neglected
+from covopt.model.activation import Activation
+
+FREE, POSITIVE, NEGATIVE, STRICT, KINK = 0, 1, -1, 2, 3
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The inputs in the coordinates of their row space, at unit scale.
+
+    Attributes:
+        P: rows x_i (N, r), Xt / size in an orthonormal basis of its row space; rows that count as zero are zero.
+        basis: the orthonormal rows of that basis, in input coordinates (r, d).
+        length: |x_i|, and 1 for zero rows (N,).
+        zero: the rows that are zero (N,).
+        size: the power of two that Xt was divided by.
+        neglected: |what P leaves out of Xt / size|_F or more.
+        stretch: a bound on the norm of the projection on the basis.
+        slope: the activation's a.
+    """
+
+    P: Float[Tensor, "N r"]
+    basis: Float[Tensor, "r d"]
+    length: Float[Tensor, " N"]
+    zero: Bool[Tensor, " N"]
+    size: float
+    neglected: float
+    stretch: float
+    slope: float
+
+    @property
+    def samples(self) -> int:
+        """N."""
+        return len(self.P)
+
+    @property
+    def rank(self) -> int:
+        """r."""
+        return self.P.shape[1]
+
+
+def make_ground(
+    Xt: Float[Tensor, "N d"], activation: Activation, rule: RankRule = RANK_RULE, tiny: float = 1e-12
+) -> Ground:
+    """Reduce Xt to its row space; rows shorter than `tiny` times the longest count as zero and are paid for."""
+    space = RowSpace.of(Xt, rule, least=1)
+    # Inputs of zero: any direction will do.
+    basis = space.Q if space.rank else torch.eye(1, space.X.shape[1], dtype=space.X.dtype, device=space.X.device)
+    length = space.P.norm(dim=1)
+    zero = length <= tiny * length.max()
+    P = torch.where(zero[:, None], 0.0, space.P)
+    left = neglected(space.X, P, basis)
+    lengths = torch.where(zero, 1.0, length)
+    return Ground(P, basis, lengths, zero, space.size, left, space.stretch, activation.slope)
+
+
+@dataclass(frozen=True)
+class Span:
+    """The subspace that the maximisers in a piece lie in.
+
+    Attributes:
+        basis: Q, orthonormal rows (k, r).
+        error: eta, what Q may leave out of a unit w; 0 for the whole space.
+        stretch: a bound on |Q w|^2 for unit w.
+        members: A, the samples that are not negative, where they are independent; else None.
+        dual: g_A from the coordinates Q w (|A|, k); None like `members`.
+        dual_error: what g_A may be off by, for unit w.
+        dual_size: a bound on |g_A| for unit w.
+    """
+
+    basis: Float[Tensor, "k r"]
+    error: float = 0.0
+    stretch: float = 1.0
+    members: Int[Tensor, " A"] | None = None
+    dual: Float[Tensor, "A k"] | None = None
+    dual_error: float = 0.0
+    dual_size: float = 0.0
+
+
+def make_span(ground: Ground, states: Int[Tensor, " N"], independent: float = 1e-5) -> Span:
+    """The span of the samples that are not negative less the kinks, or the whole space.
+
+    The whole space where the activation switches nothing off, or where they are dependent: their unit rows have a
+    singular value below `independent`.
+    """
+    r = ground.rank
+    whole = Span(torch.eye(r, dtype=ground.P.dtype, device=ground.P.device))
+    states = states.to(ground.zero.device)
+    members = ((states != NEGATIVE) & ~ground.zero).nonzero()[:, 0]
+    members = members[(states[members] != KINK).long().sort(stable=True)[1]]
+    n = len(members)
+    if ground.slope != 0.0 or not 0 < n <= r:
+        return whole
+    rows = ground.P[members] / ground.length[members, None]
+    Q, R = torch.linalg.qr(rows.T)
+    all_rows = Q.T.contiguous()
+    rounding = 16 * r**1.5 * math.sqrt(n) * UNIT_ROUNDOFF
+    missed = float((rows - (rows @ Q) @ all_rows).norm()) + rounding
+    smallest = float(torch.linalg.svdvals(R)[-1]) - missed - 4 * r * rounding
+    if smallest < independent:
+        return whole
+    inverse = torch.linalg.solve_triangular(R, torch.eye(n, dtype=R.dtype, device=R.device), upper=True)
+    defect = float((all_rows @ Q - torch.eye(n, dtype=R.dtype, device=R.device)).norm()) + rounding
+    off = float((inverse @ (all_rows @ rows.T)).sub_(torch.eye(n, dtype=R.dtype, device=R.device)).norm())
+    off += rounding * n * float(inverse.norm())
+    kinks = int((states[members] == KINK).sum())
+    return Span(
+        basis=all_rows[kinks:],
+        error=2.0 * missed / smallest + rounding,
+        stretch=1.0 + defect,
+        members=members,
+        dual=inverse[:, kinks:],
+        dual_error=(off + float(inverse.norm()) * missed) / smallest,
+        dual_size=1.0 / smallest,
+    )

@@ -1,0 +1,294 @@
+"""Interior points for multipliers: the bound of a piece, nearly exact, from rough multipliers of a first-order method.
+
+First-order steps soon find which pairs of rows have multipliers, and the relaxed maximum, but the bound that their
+multipliers prove lags behind. Over a few hundred of the pairs, A_j = b_a b_c^T + b_c b_a^T, it is a small problem,
+
+    minimise tau  over  tau and x,   S = tau E + S0 - sum_j x_j A_j  positive definite,   x_j >= 0 where it must be,
+
+S0 = -H H^T, the other multipliers 0. Newton steps on tau / mu - log det S - sum log x_j, mu falling, are
+cheap: with W = B S^-1 B^T the Hessian is
+
+    tr S^-1 A_(ab) S^-1 A_(cd) = 2 (W_ac W_bd + W_ad W_bc),
+
+and mu S^-1 are the moments that the relaxation mixes (dual scaling; Benson, Ye, Zhang, Solving large-scale sparse
+semidefinite programs for combinatorial optimization, 2000). All pieces of a batch are treated together. Nothing here is
+trusted: `repair.prove` takes the multipliers as it takes any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from covopt.certify.relaxation.lift import EQUAL, SIGNED, N, P, Piece
+from covopt.certify.relaxation.repair import cheapest_shift, clip
+
+ROUNDS = 2  # of choosing the pairs
+PAIRS = 6  # pairs of sign that are moved, for each unknown
+STEPS = 30  # Newton steps, at most
+FALL = 0.15  # of mu, from step to step
+EXACT = 2e-5  # the duality gap that is enough, relative to tau
+SHARE = 0.1  # or relative to what tau is above the goal
+NEAR = 0.95  # of the way to the boundary, at most
+START = 1e-4  # the duality gap, relative to tau, that the multipliers of new pairs are given for a start
+SPREAD = 1e-3  # moments count as this large, at least, for that
+RIDGE = 1e-11  # on the diagonal of the Newton matrix, relative
+
+
+@dataclass
+class Barrier:
+    """The problems of a batch; smaller ones are padded.
+
+    Attributes:
+        B: rows of y, a row of zeros last (b, K, q).
+        inside: the diagonal of E (b, q).
+        fixed: S0, 1 on the padded diagonal (b, q, q).
+        rows, columns: the pairs (b, n); the last row for padded ones.
+        weight: 1/2 where they are the same, else 1.
+        signed: which x must be >= 0 (b, n).
+        order: q + the number of those (b,).
+        tau, x, mu: where the problems are.
+    """
+
+    B: Float[Tensor, "b K q"]
+    inside: Float[Tensor, "b q"]
+    fixed: Float[Tensor, "b q q"]
+    rows: Int[Tensor, "b n"]
+    columns: Int[Tensor, "b n"]
+    weight: Float[Tensor, "b n"]
+    signed: Bool[Tensor, "b n"]
+    order: Float[Tensor, " b"]
+    tau: Float[Tensor, " b"]
+    x: Float[Tensor, "b n"]
+    mu: Float[Tensor, " b"]
+
+    def only(self, chosen: Int[Tensor, " c"]) -> Barrier:
+        """Some of them."""
+        return Barrier(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+    def combination(self, x: Float[Tensor, "b n"]) -> Float[Tensor, "b q q"]:
+        """sum_j x_j A_j."""
+        b, K, _ = self.B.shape
+        Pi = self.B.new_zeros(b, K * K)
+        Pi.scatter_add_(1, self.rows * K + self.columns, self.weight * x)
+        Pi = Pi.view(b, K, K)
+        return self.B.mT @ (Pi + Pi.mT) @ self.B
+
+    def slack(self) -> Float[Tensor, "b q q"]:
+        """S."""
+        return torch.diag_embed(self.tau[:, None] * self.inside) + self.fixed - self.combination(self.x)
+
+    def newton(self, inverse: Float[Tensor, "b q q"]) -> tuple[Float[Tensor, "b n1"], Float[Tensor, " b"]]:
+        """The step in (tau, x), and the Newton decrement."""
+        b, n = self.x.shape
+        each = torch.arange(b, device=self.x.device)[:, None]
+        W, first, second = self.B @ inverse @ self.B.mT, self.rows, self.columns
+        M = self.x.new_empty(b, n + 1, n + 1)
+        left, right = W[each, first], W[each, second]
+        here, there = (pair[:, None, :].expand(b, n, n) for pair in (first, second))
+        products = left.gather(2, here) * right.gather(2, there) + left.gather(2, there) * right.gather(2, here)
+        M[:, 1:, 1:] = 2.0 * self.weight[:, :, None] * products * self.weight[:, None, :]
+        M[:, 0, 0] = (inverse.square() * self.inside[:, :, None] * self.inside[:, None, :]).sum(dim=(1, 2))
+        V = self.B @ inverse
+        between = ((V[each, first] * V[each, second]) * self.inside[:, None, :]).sum(dim=2)
+        M[:, 0, 1:] = M[:, 1:, 0] = -2.0 * self.weight * between
+        barrier = torch.where(self.signed, 1.0 / self.x, 0.0)
+        padded = (self.rows == W.shape[1] - 1).to(M)
+        M.diagonal(dim1=1, dim2=2)[:, 1:] += barrier.square() + padded
+        slope = torch.cat(
+            [
+                (1.0 / self.mu - (inverse.diagonal(dim1=1, dim2=2) * self.inside).sum(dim=1))[:, None],
+                2.0 * self.weight * W[each, first, second] - barrier,
+            ],
+            dim=1,
+        )
+        unit = M.diagonal(dim1=1, dim2=2).clamp_min(1e-300).rsqrt()
+        scaled = unit[:, :, None] * M * unit[:, None, :]
+        scaled.diagonal(dim1=1, dim2=2).add_(RIDGE)
+        factor, info = torch.linalg.cholesky_ex(scaled)
+        step = -unit * torch.cholesky_solve((unit * slope)[:, :, None], factor)[:, :, 0]
+        step = torch.where((info == 0)[:, None], step, 0.0)
+        return step, (-(slope * step).sum(dim=1)).clamp_min(0.0).sqrt()
+
+    def reach(self, factor: Float[Tensor, "b q q"], step: Float[Tensor, "b n1"]) -> Float[Tensor, " b"]:
+        """How much of a step stays inside, 1 at most; `factor` is the Cholesky factor of S."""
+        moved = torch.diag_embed(step[:, :1] * self.inside) - self.combination(step[:, 1:])
+        scaled = torch.linalg.solve_triangular(factor, moved, upper=False)
+        scaled = torch.linalg.solve_triangular(factor, scaled.mT, upper=False)
+        lowest = torch.linalg.eigvalsh(0.5 * (scaled + scaled.mT))[:, 0]
+        ratio = torch.where(self.signed, step[:, 1:] / self.x, 0.0).amin(dim=1)
+        return (NEAR / (-torch.minimum(lowest, ratio)).clamp_min(1e-300)).clamp_max(1.0)
+
+
+@dataclass(frozen=True)
+class Polished:
+    """Multipliers of a piece, the moments E[u u^T] that they leave, and about what they prove."""
+
+    Pi: Float[Tensor, "K K"]
+    moments: Float[Tensor, "q q"]
+    tau: float
+
+
+def polish(
+    pieces: Sequence[Piece],
+    Lambda: Float[Tensor, "N m"],
+    Pis: Sequence[Tensor],
+    moments: Sequence[Tensor],
+    goal: float,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[Polished | None]:
+    """Better multipliers than `Pis` (K, K) for each of the pieces, with their moments E[u u^T] (q, q) as a first guess.
+
+    None where there is no place to start from.
+
+    The pairs that are moved have the largest multipliers or the most negative moments E[y_i y_j]; they are chosen anew
+    `ROUNDS` times. A problem ends when tau <= `goal`, or when its duality gap is small beside what tau is above it; all
+    end where `stop` says so.
+    """
+    found: list[Polished | None] = [None] * len(pieces)
+    known = list(zip(pieces, Pis, moments, strict=True))
+    pending = list(range(len(pieces)))
+    for _ in range(ROUNDS):
+        made = {k: _Start.of(*known[k], Lambda) for k in pending}
+        starts = {k: start for k, start in made.items() if start is not None}
+        able = list(starts)
+        if not able or stop():
+            break
+        able, problems = _feasible(able, _stacked([starts[k] for k in able], goal))
+        pending = []
+        for k, (tau, x, inverse) in zip(able, _minimised(problems, goal, stop), strict=True):
+            before, better = found[k], starts[k].polished(x, inverse, tau)
+            best = better if before is None or tau < before.tau else before
+            found[k], known[k] = best, (pieces[k], best.Pi, better.moments)
+            if tau > goal:
+                pending.append(k)
+    return found
+
+
+@dataclass(frozen=True)
+class _Start:
+    """One problem, before it is padded."""
+
+    piece: Piece
+    B: Tensor
+    fixed: Tensor
+    rows: Tensor
+    columns: Tensor
+    signs: int
+    x: Tensor
+    tau: float
+
+    @classmethod
+    def of(cls, piece: Piece, multipliers: Tensor, moments: Tensor, Lambda: Tensor) -> _Start | None:
+        """From rough multipliers, repaired by a shift."""
+        if piece.rank == 0:
+            return None
+        gauge, Pi = piece.gauge, clip(piece, multipliers)
+        scale = gauge[:, None] * gauge
+        tau = cheapest_shift(piece, Lambda, Pi)[1]
+        if not tau < float("inf"):
+            return None
+        upper = torch.ones_like(piece.rule, dtype=torch.bool).triu()
+        equal = ((piece.rule == EQUAL) & upper).nonzero()
+        signed = ((piece.rule == SIGNED) & upper).nonzero()
+        i, j = signed.T
+        B = gauge[:, None] * piece.B
+        V = (B @ moments.to(B) @ B.T)[i, j]
+        here, missing = (Pi / scale)[i, j], (-V).clamp_min(0.0)
+        values = here / here.max().clamp_min(1e-300) + missing / missing.max().clamp_min(1e-300)
+        best = values.topk(min(len(values), PAIRS * piece.B.shape[1]))[1]
+        chosen, signs = signed[best], len(best)
+        rows, columns = torch.cat([chosen, equal]).T
+        # Where the barrier of mu would have a new multiplier: mu over its moment.
+        started = START * tau / (signs + B.shape[1]) / V[best].clamp_min(SPREAD)
+        a, c = chosen.T
+        raised = torch.maximum(Pi[a, c], started * scale[a, c])
+        Pi = torch.where(piece.rule == EQUAL, Pi, 0.0)
+        Pi[a, c] = Pi[c, a] = raised
+        shift, tau = cheapest_shift(piece, Lambda, Pi)
+        if not tau < float("inf"):
+            return None
+        # The shift c sum p_i n_i is a multiplier of -c / 2 on each of these pairs.
+        a, c = equal.T
+        pairs = equal[(piece.kind[a] == P) & (piece.kind[c] == N)]
+        Pi[pairs[:, 0], pairs[:, 1]] -= 0.5 * max(1.01 * shift, 1e-3 * tau)
+        Pi = Pi / scale
+        x = Pi[rows, columns]
+        H = piece.outputs(Lambda)
+        return cls(piece, B, -(H @ H.T), rows, columns, signs, x, tau)
+
+    def polished(self, x: Tensor, inverse: Tensor, tau: float) -> Polished:
+        """From the end of the steps."""
+        n, (K, q) = len(self.rows), self.B.shape
+        Pi = self.B.new_zeros(K, K)
+        Pi[self.rows, self.columns] = Pi[self.columns, self.rows] = x[:n]
+        U = inverse[:q, :q]
+        gauge = self.piece.gauge
+        return Polished(gauge[:, None] * Pi * gauge, U / U.diagonal()[: self.piece.rank].sum(), tau)
+
+
+def _stacked(starts: list[_Start], goal: float) -> Barrier:
+    b, like = len(starts), starts[0].B
+    K, q = 1 + max(len(s.B) for s in starts), max(s.B.shape[1] for s in starts)
+    n = max(len(s.x) for s in starts)
+    B, inside, weight, x = (like.new_zeros(b, *shape) for shape in ((K, q), (q,), (n,), (n,)))
+    fixed = torch.eye(q, dtype=like.dtype, device=like.device).repeat(b, 1, 1)
+    rows = torch.full((b, n), K - 1, device=like.device)
+    columns, signed = rows.clone(), torch.zeros_like(rows, dtype=torch.bool)
+    for k, s in enumerate(starts):
+        size, order = s.B.shape
+        B[k, :size, :order], inside[k, : s.piece.rank], fixed[k, :order, :order] = s.B, 1.0, s.fixed
+        rows[k, : len(s.x)], columns[k, : len(s.x)], x[k, : len(s.x)] = s.rows, s.columns, s.x
+        weight[k, : len(s.x)] = torch.where(s.rows == s.columns, 0.5, 1.0).to(like)
+        signed[k, : s.signs] = True
+    tau = like.new_tensor([s.tau for s in starts])
+    order = like.new_tensor([s.B.shape[1] + s.signs for s in starts])
+    mu = (0.5 * (tau - goal).clamp_min(0.0) + START * tau) / order
+    return Barrier(B, inside, fixed, rows, columns, weight, signed, order, tau, x, mu)
+
+
+def _feasible(able: list[int], problems: Barrier) -> tuple[list[int], Barrier]:
+    """Those whose S is positive definite for a larger tau, with twice that."""
+    rise, least = 1e-3 * problems.tau.abs().clamp_min(1e-300), problems.tau
+    good = torch.zeros_like(least, dtype=torch.bool)
+    for _ in range(30):
+        problems.tau = torch.where(good, problems.tau, least + rise)
+        info = torch.linalg.cholesky_ex(problems.slack())[1]
+        good = good | (info == 0)
+        if bool(good.all()):
+            break
+        rise = torch.where(good, rise, 2.0 * rise)
+    problems.tau = least + 2.0 * rise
+    chosen = good.nonzero()[:, 0]
+    return [able[k] for k in chosen.tolist()], problems.only(chosen)
+
+
+def _minimised(problems: Barrier, goal: float, stop: Callable[[], bool]) -> list[tuple[float, Tensor, Tensor]]:
+    """tau, x and S^-1 of each."""
+    found: list[tuple[float, Tensor, Tensor]] = [(0.0, each, each) for each in problems.x]
+    active = torch.arange(len(problems.tau), device=problems.tau.device)
+    for step in range(STEPS):
+        if not len(active):
+            break
+        factor = torch.linalg.cholesky_ex(problems.slack())[0]
+        inverse = torch.cholesky_inverse(factor)
+        move, decrement = problems.newton(inverse)
+        gap = problems.mu * problems.order
+        enough = torch.maximum(EXACT * problems.tau, SHARE * (problems.tau - goal))
+        done = (problems.tau <= goal) | ((gap <= enough) & (decrement < 1.0)) | (decrement == 0.0)
+        if step == STEPS - 1 or stop():
+            done = torch.ones_like(done)
+        for k in done.nonzero()[:, 0].tolist():
+            found[int(active[k])] = (float(problems.tau[k]), problems.x[k], inverse[k])
+        length = problems.reach(factor, move)
+        problems.tau = problems.tau + length * move[:, 0]
+        problems.x = problems.x + length[:, None] * move[:, 1:]
+        lowest = 0.3 * enough.clamp_min(1e-300) / problems.order
+        problems.mu = torch.where(length > 0.4, torch.maximum(FALL * problems.mu, lowest), problems.mu)
+        left = (~done).nonzero()[:, 0]
+        problems, active = problems.only(left), active[left]
+    return found

@@ -1,0 +1,178 @@
+"""Trees of pieces with the multipliers that prove a bound on h over the whole sphere, without any solver.
+
+Each node of the tree is a piece (`certify.relaxation.lift`). A split at a sample of unknown sign has the sides POSITIVE
+and NEGATIVE, one at a POSITIVE sample the sides STRICT and KINK, a wall a^T w = 0 its two sides; a maximiser belongs to
+exactly one leaf (to either side of a wall).
+
+**Stages.** The strict pieces use a bound f1 on h^2 that was proved before them. A node is split in stage 0, 1, ...; the
+leaves of stage s are the nodes that were made in a stage up to s and were split in a later one, or never. Together they
+cover the sphere, so the largest of their bounds is a bound on max h, and it is the f1 of the nodes that are made in
+stage s + 1; those of stage 0 know nothing of stationarity. Nodes that are no leaf of any stage need no multipliers. A
+tree of one stage is the ordinary one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covopt.certify.relaxation.ground import FREE, KINK, NEGATIVE, POSITIVE, STRICT, Ground
+from covopt.certify.relaxation.lift import NONE, Piece, Stationarity, make_piece
+from covopt.certify.relaxation.repair import prove
+from covopt.errors import ProblemError
+from covopt.linalg.rounding import UNIT_ROUNDOFF
+
+LEAF, WALL = -1, -2
+# The names of the multipliers in a file.
+ARRAYS = ("splits", "stages", "heights", "walls", "values")
+
+
+@dataclass(frozen=True)
+class Multipliers:
+    """What proves a maximum: a tree of splits in preorder (node, its first side, its second), and Pi at its leaves.
+
+    Attributes:
+        splits: for each node the sample it is split at, -1 for a leaf, -2 for a wall.
+        stages: for each node the stage in which it was split; for a leaf the last one, plus 1.
+        heights: sqrt(f0), and sqrt(f1) of each stage after the first (S,); the bounds of the stages have to prove them.
+        walls: normals a of the walls, in input coordinates, in the order of their nodes (W, d).
+        values: for each leaf of any stage, in the order of the nodes, Pi at the pairs of rows of its piece that may
+            have multipliers, the upper triangle row by row.
+    """
+
+    splits: Int[Tensor, " nodes"]
+    stages: Int[Tensor, " nodes"]
+    heights: Float[Tensor, " S"]
+    walls: Float[Tensor, "W d"]
+    values: Float[Tensor, " entries"]
+
+    @classmethod
+    def of(cls, evidence: Mapping[str, NDArray]) -> Multipliers:
+        """From their arrays, as `arrays` made them; KeyError where one is missing."""
+        return cls(*(torch.from_numpy(np.asarray(evidence[name])) for name in ARRAYS))
+
+    @classmethod
+    def root(cls, ground: Ground, Pi: Float[Tensor, "K K"] | None = None) -> Multipliers:
+        """Those of a tree that is one leaf, without stationarity; zeros if none are given."""
+        piece = make_piece(ground)
+        values = pack(piece, torch.zeros_like(piece.rule).double() if Pi is None else Pi.double())
+        like = values.new_zeros
+        return cls(torch.tensor([LEAF]), torch.tensor([1]), like(1), ground.basis[:0], values)
+
+    @property
+    def arrays(self) -> dict[str, NDArray]:
+        """For a file."""
+        return {name: getattr(self, name).detach().cpu().numpy() for name in ARRAYS}
+
+    @property
+    def leaves(self) -> int:
+        """How many pieces the sphere is cut into."""
+        return int((self.splits == LEAF).sum())
+
+    def scaled(self, factor: float) -> Multipliers:
+        """Those of factor * Lambda; in single precision they prove it up to about 1e-8, relative."""
+        return Multipliers(self.splits, self.stages, factor * self.heights, self.walls, factor**2 * self.values)
+
+
+def pack(piece: Piece, Pi: Float[Tensor, "K K"]) -> Float[Tensor, " entries"]:
+    """The entries of Pi that may differ from 0."""
+    return Pi[_there(piece)]
+
+
+def unpack(piece: Piece, entries: Float[Tensor, " entries"]) -> Float[Tensor, "K K"]:
+    """Pi from its entries."""
+    upper = piece.B.new_zeros(len(piece.B), len(piece.B))
+    upper[_there(piece)] = entries.to(piece.B)
+    return upper + upper.T - torch.diag(upper.diagonal())
+
+
+def _there(piece: Piece) -> Tensor:
+    return (piece.rule != NONE).triu()
+
+
+def side(states: Tensor, walls: Tensor, split: int, wall: Tensor | None, second: bool) -> tuple[Tensor, Tensor]:
+    """States and walls of one side of a split."""
+    if wall is not None:
+        return states, torch.cat([walls, (-wall if second else wall)[None]])
+    changed = states.clone()
+    if int(states[split]) == FREE:
+        changed[split] = NEGATIVE if second else POSITIVE
+    else:
+        changed[split] = KINK if second else STRICT
+    return changed, walls
+
+
+def make_stationarity(Lambda: Float[Tensor, "N m"], heights: Float[Tensor, " S"], stage: int) -> Stationarity | None:
+    """What the nodes know that are made in a stage; nothing in the first."""
+    if stage == 0:
+        return None
+    floor, ceiling = float(heights[0]), float(heights[stage])
+    return Stationarity(Lambda, floor**2 * (1.0 - 4 * UNIT_ROUNDOFF), ceiling**2 * (1.0 + 4 * UNIT_ROUNDOFF))
+
+
+def proved_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], multipliers: Multipliers) -> float:
+    """A proved bound on max |Lambda^T sigma(P w)| over |w| <= 1 from stored multipliers, in units of `ground`.
+
+    Raises:
+        ProblemError: when the arrays do not describe a tree of splits with multipliers at its leaves, or a stage does
+            not prove the height that the next one stands on.
+    """
+    heights = multipliers.heights.double()
+    if not _are_bounds(heights):
+        raise ProblemError("The stored multipliers have heights that are no bounds; certify the run again.")
+    taken, worst = 0, float(heights[0])
+    for states, cuts, made, split in _leaves(ground, multipliers):
+        piece = make_piece(ground, states, cuts, make_stationarity(Lambda, heights, made))
+        size = int(_there(piece).sum())
+        entries = multipliers.values[taken : taken + size]
+        taken += size
+        if len(entries) != size:
+            raise ProblemError("The stored multipliers are incomplete; certify the run again.")
+        bound = math.sqrt(prove(piece, Lambda, unpack(piece, entries))) * (1.0 + 2 * UNIT_ROUNDOFF)
+        if split < len(heights) and bound > float(heights[split]):
+            raise ProblemError("A stage of the stored multipliers does not prove its height; certify the run again.")
+        if split == len(heights):
+            worst = max(worst, bound)
+    if taken != len(multipliers.values):
+        raise ProblemError("The stored multipliers do not fit their tree of splits; certify the run again.")
+    return worst
+
+
+def _are_bounds(heights: Tensor) -> bool:
+    """Whether these can be a floor and falling ceilings."""
+    if heights.ndim != 1 or len(heights) == 0 or not bool((torch.isfinite(heights) & (heights >= 0.0)).all()):
+        return False
+    return bool((heights[2:] <= heights[1:-1]).all())
+
+
+def _leaves(ground: Ground, multipliers: Multipliers) -> Iterator[tuple[Tensor, Tensor, int, int]]:
+    """States and walls of every leaf of any stage, the stage in which it was made, and that in which it was split."""
+    (N, r), last = ground.P.shape, len(multipliers.heights)
+    pending = [(torch.zeros(N, dtype=torch.int64), ground.P.new_zeros(0, r), 0)]
+    walls = iter(multipliers.walls.double() @ ground.basis.T)
+    both = zip(multipliers.splits.tolist(), multipliers.stages.tolist(), strict=False)
+    for split, stage in both:
+        if not pending or not WALL <= split < N:
+            raise ProblemError("The stored multipliers do not form a tree of splits; certify the run again.")
+        states, cuts, made = pending.pop()
+        if not (stage == last if split == LEAF else made <= stage < last):
+            raise ProblemError("The stages of the stored multipliers are out of order; certify the run again.")
+        if stage > made:
+            yield states, cuts, made, stage
+        if split == LEAF:
+            continue
+        wall = next(walls, None) if split == WALL else None
+        if split == WALL and wall is None:
+            raise ProblemError("The stored multipliers lack a wall; certify the run again.")
+        if split >= 0 and int(states[split]) not in (FREE, POSITIVE):
+            raise ProblemError("The stored multipliers split a sample twice; certify the run again.")
+        pending += [(*side(states, cuts, split, wall, second), stage) for second in (True, False)]
+    if pending or next(walls, None) is not None or len(multipliers.stages) != len(multipliers.splits):
+        raise ProblemError("The stored multipliers do not fit their tree; certify the run again.")

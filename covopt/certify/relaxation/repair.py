@@ -1,0 +1,205 @@
+"""A proved bound on h over a piece of the sphere from any multipliers, good or bad.
+
+**The proof.** Let Pi (K, K) be symmetric, >= 0 at the pairs of rows with y_i y_j >= 0, anything where y_i y_j = 0, and
+0 elsewhere (`certify.relaxation.lift`). Then y^T Pi y >= 0 on the piece, and for every tau
+
+    h(w)^2 = |Lambda^T G u|^2 = tau - u^T S u - y^T Pi y <= tau - u^T S u,
+    S = tau E - G^T Lambda Lambda^T G - B^T Pi B,   E = diag(1 for w, 0 for p).
+
+So S >= 0 (positive semi-definite) proves h <= sqrt(tau) on the piece, whatever computed Pi (MATH.md section 4, way 2).
+
+**The repair.** An inexact Pi gives an S that is not quite positive in the block of p. Adding c sum_i p_i n_i / |x_i|^2,
+c >= 0, which is 0 on the piece, turns this block from A into A + c I (for p in units of |x_i|), and costs only as much
+as the Schur complement says:
+
+    tau(c) = largest eigenvalue of  D + C_c (A + c I)^{-1} C_c^T,   C_c = C - (c / 2) Xh_F^T,
+
+D, C the other blocks of -S at tau = 0 and of S, Xh the rows x_i / |x_i|. tau(c) is convex. It is a quarter of the
+price of moving p by |p| <= |X w|.
+
+**Rounding.** S is proved positive by its Cholesky factor: if the factorisation of S in floating point runs to its end,
+then S + D >= 0 with |D|_2 <= g / (1 - g) tr S, g = (n + 1) u [Rump, Verification of positive definiteness, BIT 46
+(2006)]. What the sums that make S can lose is bounded by the same sums of absolute values. Both are paid for with
+|u|^2 <= 1 + |F| in these units. Where B u misses y by `slip`, y^T Pi y moves by 2 slip^T |Pi| reach, and Lambda^T sigma
+by eta sum |lambda_i| |x_i|.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.certify.relaxation.lift import EQUAL, NONE, N, Piece
+from covopt.linalg.rounding import UNIT_ROUNDOFF
+
+# How the cheapest repair is looked for; none of these touches the proof.
+SMALLEST_SHIFT = 1e-9  # c beyond the least admissible one, relative to the largest eigenvalue of A
+LARGEST_SHIFT = 1.0  # the first that is tried as too large; doubled while tau still falls there
+SHIFTS = 24  # tried between them, and doublings of the largest, at most
+CLOSE = 1e-6  # they end when tau is known to be within this, relative, of its minimum
+MARGIN = 2.0**-42  # tau is raised by this, relative, so that the Cholesky factorisation has room
+ATTEMPTS = 40  # doublings of MARGIN until it succeeds, at most; then nothing is proved
+
+
+def clip(piece: Piece, multipliers: Float[Tensor, "K K"]) -> Float[Tensor, "K K"]:
+    """The nearest admissible Pi: symmetric, >= 0 or 0 where it must be."""
+    Pi = torch.nan_to_num(0.5 * (multipliers + multipliers.T), nan=0.0, posinf=0.0, neginf=0.0)
+    Pi = torch.where(piece.rule == NONE, 0.0, Pi)
+    return torch.where(piece.rule == EQUAL, Pi, Pi.clamp_min(0.0))
+
+
+def prove(piece: Piece, Lambda: Float[Tensor, "N m"], multipliers: Float[Tensor, "K K"]) -> float:
+    """A proved bound on max |Lambda^T sigma(P w)|^2 over the maximisers w in the piece, from any multipliers.
+
+    `multipliers` belong to y in units of |x_i|. Infinity where the repair fails.
+    """
+    k, Pi = piece.rank, clip(piece, multipliers)
+    if k == 0:  # no unit w at all
+        return _off_the_span(piece, Lambda, Pi, 0.0, 0.0)
+    B, H = piece.B, piece.outputs(Lambda)
+    S = -(H @ H.T) - B.T @ Pi @ B
+    S = 0.5 * (S + S.T)
+    if not bool(torch.isfinite(S).all()):
+        return math.inf
+    half = 0.5 * piece.B[_off_rows(piece), :k]
+    shift, tau = _cheapest_shift(S, k, half)
+    if not math.isfinite(tau):
+        return math.inf
+    K = _shift_matrix(half, k)
+    size = _largest_sums(piece, Lambda, Pi) + shift * float(K.norm())
+    bound = _with_rounding(S + shift * K, k, tau, size)
+    return _off_the_span(piece, Lambda, Pi, shift, bound)
+
+
+def cheapest_shift(piece: Piece, Lambda: Float[Tensor, "N m"], Pi: Float[Tensor, "K K"]) -> tuple[float, float]:
+    """(c, tau(c)) near the minimum of tau, for admissible multipliers of a piece with k > 0; not rounded."""
+    H, k = piece.outputs(Lambda), piece.rank
+    S = -(H @ H.T) - piece.B.T @ Pi @ piece.B
+    return _cheapest_shift(0.5 * (S + S.T), k, 0.5 * piece.B[_off_rows(piece), :k])
+
+
+def _off_rows(piece: Piece) -> Tensor:
+    """The rows n_i of the free samples, in their order."""
+    at = piece.sample.new_full((piece.ground.samples,), -1)
+    rows = (piece.kind == N).nonzero()[:, 0]
+    at[piece.sample[rows]] = rows
+    return at[piece.free]
+
+
+def _off_the_span(piece: Piece, Lambda: Tensor, Pi: Tensor, shift: float, bound: float) -> float:
+    """The bound on h^2 with what B u misses of y."""
+    eta = piece.span.error * (1.0 + 1e-3)
+    if not bool(piece.slip.any()):
+        return bound
+    moved = 2.0 * float(piece.slip @ Pi.abs() @ piece.reach) + 2.0 * eta * (1.0 + eta) * shift * len(piece.free)
+    bound = bound * piece.span.stretch + moved * (1.0 + 1e-3)
+    moved = eta * float((Lambda.norm(dim=1) * piece.ground.length).sum())
+    return (math.sqrt(bound) + moved) ** 2 * (1.0 + 8 * UNIT_ROUNDOFF)
+
+
+def _shift_matrix(half: Float[Tensor, "F k"], k: int) -> Float[Tensor, "q q"]:
+    """K with u^T K u = sum over F of p_i n_i, in units of |x_i|; `half` is half of the rows n_i in w."""
+    q = k + len(half)
+    K = half.new_zeros(q, q)
+    K[k:, k:] = torch.eye(q - k, dtype=K.dtype, device=K.device)
+    K[k:, :k], K[:k, k:] = half, half.T
+    return K
+
+
+def _cheapest_shift(S: Float[Tensor, "q q"], r: int, half: Float[Tensor, "F r"]) -> tuple[float, float]:
+    """(c, tau(c)) near the minimum of tau; (0, .) where no sample is free.
+
+    tau is convex above the least admissible c, so two tangents bound its minimum from below, and where they cross is
+    the next c to try; every other time it is the geometric mean, for near its pole a tangent says little.
+    """
+    D = -S[:r, :r]
+    if S.shape[0] == r:
+        return 0.0, _top(D)[0]
+    values, Q = torch.linalg.eigh(S[r:, r:])
+    C = S[:r, r:] @ Q
+    step = half.T @ Q
+    least = max(0.0, -float(values[0])) * (1.0 + 1e-6)
+    unit = max(float(values.abs().max()), 1e-300)
+
+    def tangent(gap: float) -> _Tangent:
+        c = least + gap
+        Cc = C + c * step
+        height, v = _top(D + (Cc / (values + c)) @ Cc.T)
+        y = (Cc.T @ v) / (values + c)
+        return _Tangent(gap, height, float(2.0 * (v @ step) @ y - y @ y))
+
+    low, high = tangent(SMALLEST_SHIFT * unit), tangent(LARGEST_SHIFT * unit)
+    for _ in range(SHIFTS):
+        if high.slope >= 0.0:
+            break
+        low, high = high, tangent(2.0 * high.gap)
+    for tried in range(SHIFTS):
+        best = min(low, high, key=lambda each: each.height)
+        crossing, floor = low.meets(high)
+        if low.slope >= 0.0 or high.slope <= 0.0 or best.height - floor <= CLOSE * abs(best.height):
+            break
+        between = crossing if tried % 2 == 0 else math.sqrt(low.gap * high.gap)
+        if not low.gap < between < high.gap:
+            break
+        found = tangent(between)
+        low, high = (found, high) if found.slope < 0.0 else (low, found)
+    best = min(low, high, key=lambda each: each.height)
+    return least + best.gap, best.height
+
+
+class _Tangent(NamedTuple):
+    """tau and its derivative at `gap` above the least admissible shift."""
+
+    gap: float
+    height: float
+    slope: float
+
+    def meets(self, other: _Tangent) -> tuple[float, float]:
+        """Where the two tangents cross, and how high."""
+        if not self.slope < other.slope:
+            return self.gap, -math.inf
+        gap = (self.height - other.height + other.slope * other.gap - self.slope * self.gap) / (
+            other.slope - self.slope
+        )
+        return gap, self.height + self.slope * (gap - self.gap)
+
+
+def _top(A: Float[Tensor, "r r"]) -> tuple[float, Float[Tensor, " r"]]:
+    """The largest eigenvalue and its unit vector; infinity where A is not finite."""
+    if not bool(torch.isfinite(A).all()):
+        return math.inf, A.new_zeros(len(A))
+    values, vectors = torch.linalg.eigh(A)
+    return float(values[-1]), vectors[:, -1]
+
+
+def _largest_sums(piece: Piece, Lambda: Float[Tensor, "N m"], Pi: Float[Tensor, "K K"]) -> float:
+    """|.|_F of the sums of absolute values of the terms of S, times how many roundings each can have met."""
+    B = piece.B.abs()
+    H = B.T @ piece.weigh(Lambda).abs()
+    roundings = 2 * len(B) + 2 * piece.ground.samples + Lambda.shape[1] + 40
+    return roundings * float((H @ H.T + B.T @ Pi.abs() @ B).norm())
+
+
+def _with_rounding(S: Float[Tensor, "q q"], r: int, tau: float, size: float) -> float:
+    """The least tau' >= tau for which S + tau' E is proved positive, and the payment for rounding.
+
+    `size` is the error of S in units of u; |u|^2 <= 1 + F for F free samples.
+    """
+    q = S.shape[0]
+    corner = torch.arange(r, device=S.device)
+    lift = max(abs(tau), float(S.diagonal()[:r].abs().max()), 1e-300)
+    jitter = 2.0 * size * UNIT_ROUNDOFF
+    for attempt in range(ATTEMPTS):
+        tried = tau + MARGIN * 2.0**attempt * lift
+        T = S.clone()
+        T[corner, corner] += tried
+        T.diagonal().add_(jitter)
+        if int(torch.linalg.cholesky_ex(T).info) == 0:
+            g = 2.0 * (q + 2) * UNIT_ROUNDOFF
+            lost = 2.0 * jitter + g * float(T.diagonal().sum()) + 4 * UNIT_ROUNDOFF * tried
+            return max(0.0, tried) + lost * (2.0 + q - r) if tried + lost > 0.0 else lost * (2.0 + q - r)
+    return math.inf
