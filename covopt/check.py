@@ -1,12 +1,9 @@
 """covopt-check RUN: a stored solve, proved again by one file that trusts nothing of covopt.
-
 It imports nothing of covopt, and of NumPy only what opens .npz files; a copy of it runs alone: `python check.py RUN`.
-Every float64 is a fraction, and proofs are made of integers and fractions: roots by `math.isqrt` are rounded outwards,
-exp and ln of `decimal`, which rounds them correctly, get a MARGIN. Floats only guess where to look. The theorems are
-those of docs/MATH.md. The cost is C(F) + lam |W|^2 of the stored weights. The bound is D(t Lambda), t <= T about the
-least that gives what is stated less TOLERANCE of the cost; h(w) = |Lambda^T sigma(Xt w)| <= 1 / t for unit w proves it.
-Exit codes: 0 proved, 1 refused, 2 cannot be read, 3 something is not checked.
-"""
+Proofs are made of integers and fractions, with roots, exp and ln rounded outwards; floats only guess where to look. The
+theorems are those of docs/MATH.md. The cost is C(F) + lam |W|^2 of the stored weights. The bound is D(t Lambda), t <= T
+about the least that gives what is stated; h(w) = |Lambda^T sigma(Xt w)| <= 1 / t for unit w proves it.
+Exit codes: 0 proved, 1 refused, 2 cannot be read, 3 something is not checked."""
 
 # fmt: off
 import argparse, hashlib, json, math, sys, time
@@ -22,10 +19,9 @@ RBITS, GBITS = 52, 60  # of the fixed-point inputs and dual points of a Frame
 DECIMAL, MARGIN = Context(prec=60, Emax=999999999, Emin=-999999999), Fraction(1, 10**40)  # of a few operations in it
 VERDICTS = ("proved: the cost and the stated bound, nothing besides", "refused", "cannot be read", "not checked")
 ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3
-UNKNOWN = "multipliers shared by groups of samples, and trees that use stationarity, are not known to it"
+STRICT, KINK, SIDES = 2, 3, {0: (1, -1), 1: (2, 3)}  # of pieces: z > 0, z = 0; what z unknown and z >= 0 split into
 DUAL, ASKED = "exact branch-and-bound relaxation sign-branching spectral".split(), "loss activation depth bias lam"
 ABOVE = "the stored dual point is not feasible: a neuron is above the maximum that the bound needs"
-
 class Stop(Exception): """A verdict other than proved: its exit code, and a sentence."""
 def need(condition: object, sentence: str, code: int = REFUSED) -> None:
     if not condition: raise Stop(code, sentence)
@@ -49,7 +45,6 @@ def decimal(x: Fraction) -> Decimal: return DECIMAL.divide(Decimal(x.numerator),
 def ln(x: Fraction) -> Fraction: return Fraction(DECIMAL.ln(decimal(x)))
 def exp(x: Fraction) -> Fraction: return Fraction(DECIMAL.exp(decimal(x)))
 def power(x: Fraction, n: int) -> Fraction: return exp(ln(x) / n) * (1 - MARGIN) if x > 0 else Fraction(0)  # x^(1/n)
-
 def cholesky(M: list[list[float]]) -> tuple[list[list[float]] | None, list[float]]:
     """(L, []), or (None, v) with v^T M v <= 0, in floats."""
     L: list[list[float]] = []
@@ -60,8 +55,8 @@ def cholesky(M: list[list[float]]) -> tuple[list[list[float]] | None, list[float
         if not 0.0 < pivot < math.inf:
             v = [-x for x in new]
             for j in range(i - 1, -1, -1):
-                v[j] /= L[j][j]
-                v[:j] = [x - y * v[j] for x, y in zip(v[:j], L[j])]
+                w = v[j] / L[j][j]
+                v[: j + 1] = [*(x - y * w for x, y in zip(v[:j], L[j])), w]
             return None, [*v, 1.0, *[0.0] * (len(M) - i - 1)]
         L.append([*new, math.sqrt(pivot)])
     return L, []
@@ -69,17 +64,16 @@ def shortfall(M: list[list[int]], one: int) -> Fraction | None:
     """d with M + d one I >= 0, by the exact residual M / one - L L^T; None where floats find no factor L."""
     if (L := cholesky(over(M, one))[0]) is None: return None
     rows = [[round(x * 2.0**60) for x in row] + [0] * (len(L) - len(row)) for row in L]
-    off = [[abs((x << 120) - one * y) for x, y in zip(*both)] for both in zip(M, gram(rows, rows))]
-    return Fraction(max(map(sum, off), default=0), one << 120)
+    off = (sum(abs((x << 120) - one * y) for x, y in zip(*both)) for both in zip(M, gram(rows, rows)))
+    return Fraction(max(off, default=0), one << 120)
 def top(M: list[list[Fraction]]) -> Fraction:
     """A bound from above on the largest eigenvalue of a positive semi-definite M, about 1e-12 above it."""
     need(len(M) <= 200, "this check takes too long for matrices of more than 200 columns", UNCHECKED)
     common, trace = math.lcm(*(x.denominator for row in M for x in row)), sum(row[i] for i, row in enumerate(M))
     if not trace: return Fraction(0)
     guess = Fraction(max(eigen([[float(x / trace) for x in row] for row in M])[0]) * (1.0 + 1e-12))
-    whole = int(trace * common) * guess.denominator
-    A = [[int(x * common) * guess.denominator for x in row] for row in M]
-    lost = shortfall(plus(unit(len(M), int(trace * common) * guess.numerator), A, -1), whole)
+    A, one = [[int(x * common) * guess.denominator for x in row] for row in M], int(trace * common)
+    lost = shortfall(plus(unit(len(M), one * guess.numerator), A, -1), one * guess.denominator)
     return trace if lost is None else trace * (guess + lost)
 def eigen(S: list[list[float]]) -> tuple[list[float], list[list[float]]]:
     """Eigenvalues, and eigenvectors in rows, by Jacobi's rotations in floats."""
@@ -93,10 +87,7 @@ def eigen(S: list[list[float]]) -> tuple[list[float], list[list[float]]]:
     return [A[a][a] for a in range(n)], V
 def copositive(M: list[list[int]]) -> bool:
     """Whether x^T M x >= 0 for all x >= 0: exact arithmetic on every principal submatrix M_S, the small ones first.
-    If M_S is the first that is not, its minimum mu < 0 over the simplex is taken at an x > 0 with M_S x = mu 1, and M_S
-    is regular: M_S v = 0 gives 1^T v = x^T M_S v / mu = 0, and x + t v would reach a face with the same mu. So it is
-    regular with y = M_S^{-1} 1 < 0, and a regular M_S with y < 0 is not copositive.
-    """
+    The first M_S that is not is regular with y = M_S^{-1} 1 < 0 (Hadeler), and a regular M_S with y < 0 is not."""
     if min(row[i] for i, row in enumerate(M)) < 0: return False
     if min(map(min, M)) >= 0: return True
     if any(M[i][j] < 0 and M[i][j] ** 2 > M[i][i] * M[j][j] for i, j in combinations(range(len(M)), 2)): return False
@@ -104,13 +95,12 @@ def copositive(M: list[list[int]]) -> bool:
     return not any(solved_below_zero([[M[i][j] for j in S] for i in S]) for S in subsets)
 def solved_below_zero(M: list[list[int]]) -> bool:
     """Whether M is regular and M y = 1 has a solution y < 0; elimination without fractions (Bareiss)."""
-    n, rows, previous = len(M), [[*row, 1] for row in M], 1
+    n, rows, last = len(M), [[*row, 1] for row in M], 1
     for k in range(n):
         if (pivot := next((i for i in range(k, n) if rows[i][k]), None)) is None: return False
         rows[k], rows[pivot] = head, _ = rows[pivot], rows[k]
-        for i in range(n):
-            if i != k: rows[i] = [(head[k] * a - rows[i][k] * b) // previous for a, b in zip(rows[i], head)]
-        previous = head[k]
+        for i in {*range(n)} - {k}: rows[i] = [(head[k] * a - rows[i][k] * b) // last for a, b in zip(rows[i], head)]
+        last = head[k]
     return all(row[n] * row[k] < 0 for k, row in enumerate(rows))
 def covariance(rows: Any, shares: list[Fraction], centred: bool) -> list[list[Fraction]]:
     """sum_i q_i (x_i - mean)(x_i - mean)^T, or without the mean."""
@@ -142,8 +132,7 @@ class Run:
         good = len(self.Y) == self.N and self.depth >= 2 and self.lam > 0 and self.beta >= 0 and -1 < self.slope <= 1
         self.weighted, self.delta = "weights" in problem, None
         weights = array(problem, "weights", 1) if self.weighted and not self.fits else [1.0] * self.N
-        total = sum(map(Fraction, weights))
-        self.q = [Fraction(w) / total for w in weights]
+        self.q = [Fraction(w) / total for total in [sum(map(Fraction, weights))] for w in weights]
         if self.loss == "cross_entropy":
             good &= all(min(row) >= 0 and abs(sum(row) - 1) < 1e-5 for row in self.Y)
             self.Y = [[Fraction(y) / sum(map(Fraction, row)) for y in row] for row in self.Y]
@@ -152,8 +141,8 @@ class Run:
         need(good and len(weights) == self.N and min(weights) > 0, "problem.npz asks no question of covopt", UNREAD)
         self.W: list[Any] = []
         for k in range(self.depth):
-            into = (len(self.W[-1]) if k else n) + n * (self.skip and k == self.depth - 1)
-            self.W.append(array(network, f"W{k + 1}", 2, into + 1))
+            into = 1 + (len(self.W[-1]) if k else n) + n * (self.skip and k == self.depth - 1)
+            self.W.append(array(network, f"W{k + 1}", 2, into))
         need(len(self.W[-1]) == self.m, "the network has another number of outputs than the targets", UNREAD)
         self.largest = max(Fraction(abs(y)) for row in self.Y for y in row)
         self.misfit = self.largest * Fraction(1e-10 if self.depth == 2 else 1e-7) if self.fits else Fraction(0)
@@ -178,10 +167,9 @@ class Run:
     def loss_of(self, f: list[Fraction], y: Any) -> Fraction:
         """The loss of one sample."""
         r = [a - Fraction(b) for a, b in zip(f, y)]
-        if self.fits: return Fraction(0)
-        if self.loss == "mse": return dot(r, r)
+        if self.fits or self.loss == "mse": return dot(r, r) * (not self.fits)
         if self.delta is not None:
-            return sum((p * (abs(x) - p / 2) for x in r for p in [min(abs(x), self.delta)]), Fraction(0))
+            return dot(p := [min(abs(x), self.delta) for x in r], [abs(x) - q / 2 for x, q in zip(r, p)])
         need(self.loss in ENTROPIES, f"the loss {self.loss} is not known here", UNCHECKED)
         margins = [Fraction(0), -Fraction(y[0]) * f[0]] if self.loss == "logistic" else [x - dot(f, y) for x in f]
         return max(margins) + ln(sum((exp(x - max(margins)) for x in margins), Fraction(0)))
@@ -212,9 +200,8 @@ class Run:
             for v in columns[k:] * any(u): v[:] = [x - t * y for t in [dot(u, v) / dot(u, u)] for x, y in zip(v, u)]
         point = [list(row) for row in turned(columns[len(free) :])]
         for row, y in zip(point, self.Y if self.loss == "cross_entropy" else []):
-            label = y.index(max(y))
             row[:] = [min(x, Fraction(0)) if y[c] == 0 else x for c, x in enumerate(row)]
-            row[label] -= sum(row)
+            row[y.index(max(y))] -= sum(row)
         return point
 def orthonormal(rows: list[list[float]], tiny: float) -> tuple[list[list[float]], list[list[float]]]:
     """(Q, T) in floats: Q = T times the rows that are not within `tiny` of the span of those before them."""
@@ -225,16 +212,14 @@ def orthonormal(rows: list[list[float]], tiny: float) -> tuple[list[list[float]]
             for u, s in zip(Q, T):
                 part = dot(u, v)
                 v, t = [x - part * y for x, y in zip(v, u)], [x - part * y for x, y in zip(t, s)]
-            size = math.hypot(*v)
-            if size <= (0.5 if again else tiny): break
+            if (size := math.hypot(*v)) <= (0.5 if again else tiny): break
             v, t = [x / size for x in v], [x / size for x in t]
         else: Q, T = [*Q, v], [*T, t]
     return Q, T
 class Frame:
     """h(w) <= unit (stretch gauge |Gamma^T sigma(R q)| + rest), |q| <= 1, for |w| = 1: X and Lambda in fixed point.
     q = Q w in a nearly orthonormal basis Q of the rows, x_i = s_i R_i Q + (what is left), Gamma_i = s_i lambda_i. What
-    basis and fixed point leave out is in `rest`, as sigma is 1-Lipschitz: |Lambda|_F |rest of X|_F.
-    """
+    basis and fixed point leave out is in `rest`, as sigma is 1-Lipschitz: |Lambda|_F |rest of X|_F."""
     def __init__(self, X: list[list[int]], e: int, point: Any) -> None:
         bits = max(abs(x) for row in X for x in row).bit_length() or 1
         half, size = 1 << (bits - 1), Fraction(2) ** (bits - 1 - e)
@@ -257,14 +242,11 @@ class Frame:
         rest = root(lost) * root(sum((dot(row, row) for row in point), Fraction(0)))
         rest += self.gauge * (len(X) * len(point[0]) + 1) / 2**GBITS  # |rounding of Gamma|_F |R|_F
         self.inside = lambda target: (target / size - rest) / stretch / self.gauge  # what |Gamma^T sigma(R q)| may be
-
 def below(frame: Frame, target: Fraction, slope: Fraction, deadline: float) -> bool:
-    """Whether |Gamma^T sigma(R q)| <= target |q| for every q: cones of generators v_j, cut until all are proved.
-    In a cone, q = sum theta_j v_j, a sample of one sign is linear, and one of both is below its chord by a gap in
-    [0, sum theta_j g_ij], g_ij = (x_ij)_+ or (x_ij)_-, x_ij = R_i v_j. With c_j the chord less half of the gaps and s_j
-    half of the sum of |gamma_i| g_ij, h <= |sum theta_j c_j| + sum theta_j s_j, which is no more than target |q| if
-    target^2 V V^T - (1 + eps) (C C^T + s s^T / eps) is copositive. Cones are cut where a sample vanishes on an edge.
-    """
+    """Whether |Gamma^T sigma(R q)| <= target |q| for every q: cones of generators v_j, cut where a sample vanishes.
+    In a cone, q = sum theta_j v_j, one of both signs is below its chord by a gap in [0, sum theta_j g_ij]. With c_j the
+    chords less half of the gaps and s_j half of the sum of |gamma_i| g_ij, h <= |sum theta_j c_j| + sum theta_j s_j, at
+    most target |q| if target^2 V V^T - (1 + eps) (C C^T + s s^T / eps) is copositive."""
     target, num, den, k = frame.inside(target), slope.numerator, slope.denominator, max(2, len(frame.Q))
     columns, kink, size = turned(frame.gamma), den - num, [math.isqrt(dot(g, g)) + 1 for g in frame.gamma]
     if target <= 0 or target * 2**GBITS > 2 * sum(size): return target > 0
@@ -277,8 +259,7 @@ def below(frame: Frame, target: Fraction, slope: Fraction, deadline: float) -> b
     stack, new = [list(cone) for cone in product(*axes)], [v for ends in axes for v in ends]
     while stack:
         if any(dot(v[2], v[2]) > square * v[5] for v in new): return False  # a direction above the target
-        in_time(deadline)
-        cone, mixed, new = stack.pop(), [], []
+        cone, mixed, new, _ = stack.pop(), [], [], in_time(deadline)
         for i, xs in enumerate(zip(*(v[1] for v in cone))):
             if min(xs) < 0 < max(xs):
                 high, low = sum(max(v[4][i], 0.0) for v in cone), -sum(min(v[4][i], 0.0) for v in cone)
@@ -314,40 +295,64 @@ def decided(cone: Any, mixed: Any, gamma: Any, size: Any, kink: int, square: int
     factor, common = (1 << z) + bool(slacks), 2 * (RBITS + GBITS) + z - 100
     return copositive([[(4 * square * dot(u, v) << z) - factor * (dot(c, d) + (s * t << z)) >> common + a + b
                         for v, b, d, t in terms] for u, a, c, s in terms])
-
-def piece(frame: Frame, tau: Fraction, slope: Fraction, signs: Any, cuts: Any, part: list[float]) -> bool:
-    """The doubly non-negative relaxation on the piece of the sphere of these signs of samples and walls a^T w >= 0.
+def piece(frame: Frame, tau: Fraction, slope: Fraction, states: Any, cuts: Any, values: Any, known: Any) -> bool:
+    """The doubly non-negative relaxation on the piece of the sphere of these states of samples and walls a^T w >= 0.
     y = (p, n, a^T w) >= 0, p = (R w)_+ and n = (R w)_-, and p_i n_i = 0. With Pi >= 0 but at the pairs (p_i, n_i),
     h^2 <= tau |w|^2 if u^T S u = tau |w|^2 - h^2 - y^T Pi y is positive semi-definite in u = (w, the p without a sign).
-    For the ReLU a maximiser over the sphere lies in the span V of the rows that are >= 0 there: leaving out what is
-    orthogonal to it would make w shorter and change no sigma, those of the other rows being 0.
-    """
-    k, N, num, den = len(frame.Q), len(signs), slope.numerator, slope.denominator
-    kept, bits, V = [R for R, s in zip(frame.R, signs) if s >= 0 and any(R)], 0, unit(k)
-    if slope == 0 and 0 < len(kept) < k:
-        _, rows = orthonormal(over(kept, 2.0**RBITS), 1e-5)
-        W, full = gram([[round(x * 2.0**30) for x in row] for row in rows], turned(kept)), 1 << 2 * (RBITS + 30)
-        off = sum(abs(x) for row in plus(gram(W, W), unit(len(W), full), -1) for x in row)
-        if len(rows) == len(kept) and 100 * off < full: bits, V = RBITS + 30, W
-    one, gauge, loose = 1 << RBITS + bits, 2.0**GBITS / float(frame.gauge) ** 2, [i for i in range(N) if not signs[i]]
+    For the ReLU a maximiser lies in the span V of the rows that are >= 0 there, w = sum g_i R_i, and is stationary
+    (MATH.md 4): with f0 <= h^2 <= f1 `known` and a = Gamma Gamma^T p / f0, rows g, a - g and f1 / f0 g - a."""
+    k, N, num, den = len(frame.Q), len(states), slope.numerator, slope.denominator
+    kept = sorted((i for i, s in enumerate(states) if s >= 0 and any(frame.R[i])), key=lambda i: states[i] != KINK)
+    span, full, bits, V = [frame.R[i] for i in kept], 1 << 2 * (RBITS + 30), 0, unit(k)
+    T = [[round(x * 2.0**30) for x in row] for row in orthonormal(over(span, 2.0**RBITS), 1e-5)[1]]
+    W = gram(T, turned(span))
+    off = sum(abs(x) for row in plus(gram(W, W), unit(len(T), full), -1) for x in row)
+    if slope == 0 and 0 < len(T) == len(kept) <= k and 100 * off < full: bits, V = RBITS + 30, W
+    states, known = (states, known) if bits else ([min(s, 1) for s in states], 0)
+    one, gauge, loose = 1 << RBITS + bits, 2.0**GBITS / float(frame.gauge) ** 2, [i for i in range(N) if not states[i]]
     Z = [row + [0] * len(loose) for row in gram([*frame.R, *cuts], V)]
-    P = [[z * (s > 0) for z in row] for row, s in zip(Z, signs)]
+    P = [[z * (s in (1, STRICT)) for z in row] for row, s in zip(Z, states)]
     for a, i in enumerate(loose, start=len(V)): P[i][a] = one
-    M, Pi, K, entries = plus(P, Z, -1), unit(2 * N + len(cuts), 0), unit(2 * N + len(cuts), 0), iter(part)
-    there = [a for a in range(len(Pi)) if a >= 2 * N or (signs[a] >= 0 if a < N else signs[a - N] <= 0)]
-    for a, b in combinations_with_replacement(there, 2):
-        value, free = next(entries), b == a + N < 2 * N
-        Pi[a][b] = Pi[b][a] = round(value * gauge) * den * den if value > 0.0 or free else 0
-        K[a][b] = K[b][a] = int(free)
-    y = turned([*P, *M, *Z[N:]])
-    K, H = gram(y, gram(y, K)), gram(turned(plus([[den * p for p in row] for row in P], M, -num)), turned(frame.gamma))
-    S = plus(gram(H, H), gram(y, gram(y, Pi)), 1 << GBITS)
+    M = plus(P, Z, -1)
+    H = gram(turned(plus([[den * p for p in row] for row in P], M, -num)), turned(frame.gamma))
+    y = [(t, i, A[i]) for t, A, fit in ((0, P, (0, 1, STRICT)), (1, M, (0, -1))) for i in range(N) if states[i] in fit]
+    if known:
+        g = [[t << 2 * RBITS for t in row] + [0] * len(loose) for row in turned(T)]
+        dual = [[(dot(frame.gamma[i], h) << 60) // (known[0] << 2 * GBITS) for h in H] for i in kept]
+        signed = [(i, 1 - 2 * (states[i] == KINK), *rows) for i, *rows in zip(kept, g, plus(dual, g, -1))]
+        y += [(kind, i, [t * x for x in rows[kind - 2]]) for kind in (2, 3) for i, t, *rows in signed]
+        ends = ((i, *both) for i, *both in zip(kept, g, dual) if states[i] == STRICT)
+        y += [(4, i, [known[1] * t // known[0] - r for t, r in zip(*both)]) for i, *both in ends]
+    y += [(5, j, row) for j, row in enumerate(Z[N:])]
+    Pi, K = unit(len(y), 0), unit(len(y), 0)
+    for (a, (p, i, _)), (b, (q, j, _)) in combinations_with_replacement(enumerate(y), 2):
+        pair = (p, q) if i == j and max(p, q) < 5 else None
+        free = pair in ((0, 1), (1, 2)) and states[i] == 0
+        firm = all(kind in (0, 1, 5) or (kind < 4 and states[s] == KINK) for kind, s in ((p, i), (q, j)))
+        if free or firm or pair == (2, 3) or (pair in ((3, 4), (2, 4), (2, 2)) and states[i] == STRICT):
+            need((value := next(values, math.nan)) == value, "the stored multipliers are incomplete")
+            Pi[a][b] = Pi[b][a] = round(value * gauge) * den * den if value > 0.0 or free else 0
+            K[a][b] = K[b][a] = int(pair == (0, 1))
+    rows = turned([row for *_, row in y])
+    K, S = gram(rows, gram(rows, K)), plus(gram(H, H), gram(rows, gram(rows, Pi)), 1 << GBITS)
     tau, whole = tau * (1 - Fraction(1, 2**36)) * den * den, one * one << 2 * GBITS
-    norm = [row + [0] * len(loose) for row in gram(V, V)] + [[0] * len(y) for _ in loose]
-    S = plus(plus(unit(len(y), 0), S, -1), norm, math.floor(tau * 4 ** (RBITS + GBITS)))
+    norm = [row + [0] * len(loose) for row in gram(V, V)] + [[0] * len(rows) for _ in loose]
+    S = plus(plus(unit(len(rows), 0), S, -1), norm, math.floor(tau * 4 ** (RBITS + GBITS)))
+    kinks = [z for z, s in zip(Z, states) if s == KINK]
+    S, K = without(S, kinks, one, whole, float(tau)), without(K, kinks, one, one * one, 0.0)
     c = round(shift(over(S, whole), over(K, one * one)) * 2.0**60)  # u^T K u is twice the sum of p_i n_i
-    lost = shortfall(plus(S, K, c << 2 * GBITS - 60), whole)
-    return lost is not None and lost * (2 + 2 * len(loose)) <= tau / 2**36
+    lost, most = shortfall(plus(S, K, c << 2 * GBITS - 60), whole), 1 + max(sum(map(abs, row)) for *_, row in y)
+    # The rows of stationarity are integers, too: each of their entries is off by less than 2.
+    off = Fraction(sum(abs(x) for row in Pi for x in row) * 4 * len(rows) * most << GBITS, whole) if known else 0
+    return lost is not None and (lost + off) * (2 + 2 * len(loose)) <= tau / 2**36
+def without(S: Any, Z: Any, one: int, whole: int, much: float) -> Any:
+    """S + Z^T L + L^T Z, the same where Z u = 0: about S there, and `much` on the rows of Z."""
+    if not Z: return S
+    (Q, T), half = orthonormal(over(Z, one), 1e-9), 0.5 * float(whole // one)
+    QS = gram(Q, over(S, whole))
+    L = gram(turned(T), turned(plus(gram(plus(gram(QS, Q), unit(len(Q), much)), turned(Q)), plus(QS, QS), -1)))
+    Z, L = turned(Z), turned([round(half * x) for x in row] for row in L)
+    return plus(plus(S, gram(Z, L)), gram(L, Z))
 def shift(S: list[list[float]], K: list[list[float]]) -> float:
     """A c with which S + c K seems positive: a v with v^T (S + c K) v <= 0 says on which side of c it lies."""
     low, high, c = 0.0, math.inf, 0.0
@@ -360,33 +365,34 @@ def shift(S: list[list[float]], K: list[list[float]]) -> float:
         c = min(4.0 * low + 1e-9 * abs(S[-1][-1]), max(0.1 * high, 0.5 * (low + high) if low else 0.0))
     return c
 def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int:
-    """The stored tree of signs and walls with the multipliers Pi of its leaves; how many there are."""
+    """The stored tree of pieces with the multipliers of its leaves; those of a stage prove the f1 of the next one."""
     tau, N, stored = frame.inside(goal), run.N, run.certificate
-    splits, values = iter(array(stored, "splits", 1, None, "iu")), iter(array(stored, "values", 1, None, "f"))
+    values, heights = iter(array(stored, "values", 1, None, "f")), array(stored, "heights", 1, None, "f")
+    nodes = iter(list(zip(*(array(stored, name, 1, None, "iu") for name in ("splits", "stages")), strict=True)))
     normals = array(stored, "walls", 2, len(run.X[0]) + 1)
-    walls, none = iter([round(dot(a, q) * 2.0**RBITS) for q in frame.Q] for a in normals), [0] * len(frame.Q)
-    def leaves(signs: list[int], cuts: list[list[int]]) -> int:
-        in_time(deadline)
-        need(-2 <= (split := next(splits, N)) < N, "the stored splits form no tree")
-        if split == -1:
-            size = N + signs.count(0) + len(cuts)
-            part = [next(values, math.nan) for _ in range(size * (size + 1) // 2)]
-            good = tau > 0 and part[-1] == part[-1] and piece(frame, tau * tau, run.slope, signs, cuts, part)
-            need(good, "the stored multipliers do not prove the maximum that the bound needs")
-            return 1
-        if split >= 0: return sum(leaves([*signs[:split], t, *signs[split + 1 :]], cuts) for t in (1, -1))
-        return sum(leaves(signs, [*cuts, side]) for wall in [next(walls, none)] for side in (wall, [-x for x in wall]))
-    found = leaves([0 if s else 1 for s in frame.s], [])
-    need([*splits, *values, *walls] == [], "the stored multipliers do not fit their tree")
+    walls = iter([round(dot(a, q) * 2.0**RBITS) for q in frame.Q] for a in normals)
+    f, tau = [math.ceil((Fraction(x) / frame.gauge) ** 2 * 2**60) for x in heights], max(tau, Fraction(0)) ** 2
+    last = len(f)
+    need(last and f[1:] == sorted(f[1:], reverse=True) and (last < 2 or 0 < f[0] <= tau * 2**60), "the heights are off")
+    def leaves(states: list[int], cuts: list[list[int]], made: int) -> int:
+        (split, stage), _ = next(nodes, (N, 0)), in_time(deadline)
+        good = -2 <= split < N and (stage == last if split == -1 else made <= stage < last)
+        need(good and (split < 0 or states[split] in SIDES), "the stored splits form no tree")
+        known, least = made and (f[0], f[made]), tau if stage == last else Fraction(f[stage], 2**60)
+        good = stage == made or (least > 0 and piece(frame, least, run.slope, states, cuts, values, known))
+        need(good, "the stored multipliers do not prove the maximum that the bound needs")
+        if split == -2:
+            return sum(leaves(states, [*cuts, a], stage) for w in [next(walls, [])] for a in (w, [-x for x in w]))
+        if split == -1: return 1
+        return sum(leaves([*states[:split], t, *states[split + 1 :]], cuts, stage) for t in SIDES[states[split]])
+    found = leaves([0 if s else 1 for s in frame.s], [], 0)
+    need([*nodes, *values, *walls] == [], "the stored multipliers do not fit their tree")
     return found
-
 def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[Fraction, str]:
     """D(t Lambda) of the stored dual point, and why no neuron has h above 1 / t (MATH.md 4); D is concave in t."""
-    need(kind != "groups" and len(run.certificate.get("heights", [0])) < 2, UNKNOWN, UNCHECKED)
-    point, t, width, how = run.point(), T, T, "max h over cones of directions, cut at the kinks (MATH.md 4)"
-    while width > Fraction(1, 2**34):
-        width /= 2
-        if run.dual(point, t - width) >= least: t -= width
+    need(kind != "groups", "multipliers that groups of samples share are not known to it", UNCHECKED)
+    point, t, how = run.point(), T, "max h over cones of directions, cut at the kinks (MATH.md 4)"
+    for width in (T / 2**bit for bit in range(1, 36)): t -= width * (run.dual(point, t - width) >= least)
     (X, e), C = scaled([row if run.free else [*row, run.beta] for row in run.X]), turned(point)
     bound, goal = run.dual(point, t), 1 / t
     need(kind in DUAL, f"no certificate {kind} of two layers has a dual point")
@@ -400,10 +406,8 @@ def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[F
         bent = (1 - run.slope) / 2 if run.skip else 1  # of the linear half a skip leaves nothing
         need(top(gram(C, C)) * top(covariance(run.X, [Fraction(1)] * run.N, True)) * bent**2 <= goal**2, ABOVE)
         return bound, "|Lambda|_op |H X|_op (MATH.md 4, free biases)"
-    questions = [X]
-    if run.free: questions, how = [plus(X, [row] * len(X), -1) for row in X], f"at every sample's breakpoint, {how}"
-    for rows in questions:
-        frame = Frame(rows, e, point)
+    if run.free: how = f"at every sample's breakpoint, {how}"
+    for frame in (Frame(Z, e, point) for Z in ([plus(X, [row] * len(X), -1) for row in X] if run.free else [X])):
         need(len(frame.Q) <= 8, f"the rank {len(frame.Q)} of the inputs is too large for cones", UNCHECKED)
         need(below(frame, goal, run.slope, deadline), ABOVE)
     return bound, how
@@ -463,7 +467,6 @@ def stated(run: Run, directory: Path) -> Fraction:
         good &= not aimed or (s["status"] == "optimal") == (s["gap"] <= s["target"])
     need(good, f"cost {cost}, bound {lower}, gap {s['gap']} and status {s['status']} contradict each other")
     return found["cost"][1]
-
 def check(directory: Path, limit: float) -> tuple[int, dict[str, Any]]:
     """The exit code, and what was found."""
     started, told, code = time.monotonic(), {}, 0
@@ -471,8 +474,7 @@ def check(directory: Path, limit: float) -> tuple[int, dict[str, Any]]:
         if not (directory / "result.json").is_file():
             code = UNCHECKED if any(directory.glob("*.json")) else UNREAD
             need(False, f"{directory} is not the run of a solve; the solves in a run can be checked one by one", code)
-        run = Run(directory)
-        cost, lower, kind = stated(run, directory), run.stated["lower"], run.stated["certificate"]
+        cost, lower, kind = stated(run := Run(directory), directory), run.stated["lower"], run.stated["certificate"]
         told |= {"cost": float(cost), "stated": run.stated["cost"]} if run.stated["cost"] is not None else {}
         if lower is not None:
             least = Fraction(lower) - TOLERANCE * (cost if "cost" in told else Fraction(lower))
@@ -492,8 +494,7 @@ def main() -> None:
     asked.add_argument("run", type=Path, help="the directory of covopt solve --out")
     asked.add_argument("--time-limit", type=float, default=600.0, help="seconds for the bound (600)")
     asked.add_argument("--json", action="store_true", help="one JSON object")
-    options = asked.parse_args()
-    code, told = check(options.run, options.time_limit)
+    code, told = check((options := asked.parse_args()).run, options.time_limit)
     print(json.dumps(told) if options.json else "\n".join(f"{name:<12} {value}" for name, value in told.items()))
     sys.exit(code)
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from torch import Tensor
 from covopt.certify.relaxation.admm import FIXED_RHO, AlternatingDirections, FixedLambda, State
 from covopt.certify.relaxation.directions import climb, dividing_wall, rough_maximum
 from covopt.certify.relaxation.ground import FREE, POSITIVE, Ground
-from covopt.certify.relaxation.interior import polish
+from covopt.certify.relaxation.interior import PAIRS, polish
 from covopt.certify.relaxation.lift import ALPHA, BETA, G, P, Piece, Stationarity, make_piece
 from covopt.certify.relaxation.multipliers import LEAF, WALL, Multipliers, make_stationarity, pack, side, unpack
 from covopt.certify.relaxation.repair import prove
@@ -45,6 +45,7 @@ CLOSED = 1e-5  # the tree is closed when its bound is above what a direction att
 KINKED = 0.01  # what E[alpha^2] counts beside E[n^2] in the score of a split
 LATE = 0.007  # stationarity and interior points begin when the bound is within this of the floor, relative
 STAGE = 0.5  # a stage begins when the bound has come this part of its distance to the floor nearer
+ROOM = 2**20  # entries of the Newton matrices of the nodes that are split together
 SLACK = 2.0**-22  # what a height is above the bound that proves it, relative: multipliers are in single precision
 
 
@@ -173,7 +174,11 @@ class SignBranch:
 
     def _next(self, goal: float, max_nodes: int | None) -> list[Node]:
         """The open nodes with the largest bounds, if they are above the goal."""
-        batch = self.options.batch if max_nodes is None else min(self.options.batch, (max_nodes - self.nodes) // 2)
+        batch = self.options.batch
+        if self.stage > 0:  # the Newton matrices of a batch are that large
+            batch = min(batch, max(1, ROOM // (PAIRS * sum(self.ground.P.shape)) ** 2))
+        if max_nodes is not None:
+            batch = min(batch, (max_nodes - self.nodes) // 2)
         chosen: list[Node] = []
         while len(chosen) < batch and self._open and -self._open[0][0] > goal:
             chosen.append(heapq.heappop(self._open)[2])
