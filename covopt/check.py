@@ -115,7 +115,6 @@ def array(arrays: dict[str, Any], name: str, dimensions: int, columns: int | Non
     good = a.ndim == dimensions and a.dtype.kind in kinds and np.isfinite(a).all()
     need(good and columns in (None, a.shape[-1]), f"there is no finite array {name} of the right shape", UNREAD)
     return a.tolist() if kinds == "iu" else a.astype(np.float64).tolist()
-
 class Run:
     """The files of a solve: result.json as `stated`, the question and the network in Python numbers."""
     def __init__(self, directory: Path) -> None:

@@ -46,6 +46,7 @@ LONG = {
     "test_blocks_of_a_deep_network_are_at_their_minimum",
     "test_spectral_and_exact_bounds",
     "test_representation_costs",
+    "test_cp_rank_has_them[twelve]",
 }
 
 
