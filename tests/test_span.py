@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from instances import gaussian
 from references.relaxed import relaxed_maximum
 
+from covopt.certify.relaxation import signs
 from covopt.certify.relaxation.bound import check_maximum
 from covopt.certify.relaxation.ground import FREE, KINK, NEGATIVE, POSITIVE, STRICT, make_ground, make_span
 from covopt.certify.relaxation.lift import EQUAL, SIGNED, Stationarity, make_piece
@@ -26,8 +28,8 @@ def faces_maximum(X: torch.Tensor, Lambda: torch.Tensor) -> tuple[float, torch.T
     On a face, a part of a linear space, h^2 is a quadratic form; a maximum in its interior is a top eigenvector there.
     """
     best, where = 0.0, X[0]
-    for signs in itertools.product((1, 0, -1), repeat=len(X)):
-        s = torch.tensor(signs)
+    for pattern in itertools.product((1, 0, -1), repeat=len(X)):
+        s = torch.tensor(pattern)
         zero = X[s == 0]
         basis = torch.linalg.svd(zero)[2][torch.linalg.matrix_rank(zero) :] if len(zero) else torch.eye(X.shape[1])
         if not len(basis) or not bool((s > 0).any()):
@@ -76,18 +78,18 @@ def test_correlated_samples_with_few_neurons_on(seed: int) -> None:
 def test_the_span_of_a_piece() -> None:
     X = gaussian(4, 4, seed=3)
     ground = make_ground(X, RELU)
-    signs = torch.tensor([1, -1, 0, -1])
-    span = make_span(ground, signs)
+    states = torch.tensor([1, -1, 0, -1])
+    span = make_span(ground, states)
     assert span.basis.shape == (2, 4)
     rows = ground.P[[0, 2]]
     assert float((rows - rows @ span.basis.T @ span.basis).norm()) <= span.error * float(rows.norm()) * 10
     assert 0.0 < span.error < 1e-12
-    assert make_piece(ground, signs).B.shape == (2 + 3, 2 + 1)
+    assert make_piece(ground, states).B.shape == (2 + 3, 2 + 1)
     assert make_span(ground, torch.tensor([2, -1, 0, 3])).basis.shape == (2, 4)
     # Dependent samples, a leaky activation, and samples that all are off: the whole space.
     twice = make_ground(torch.cat([X[:1], X[:1], X[1:]]), RELU)
     assert len(make_span(twice, torch.tensor([0, 0, -1, -1, -1])).basis) == 4
-    assert len(make_span(make_ground(X, Activation(0.1)), signs).basis) == 4
+    assert len(make_span(make_ground(X, Activation(0.1)), states).basis) == 4
     assert len(make_span(ground, torch.full((4,), -1)).basis) == 4
 
 
@@ -125,3 +127,29 @@ def test_a_maximiser_satisfies_every_row_and_no_multipliers_prove_less(
         for scale in (1e-3, 1.0, 1e3):
             Pi = scale * gaussian(len(y), len(y), seed=seed)
             assert prove(piece, Lambda, Pi) >= inside**2 * (1.0 - 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(48))
+def test_trees_with_stationarity_from_the_root_on_degenerate_samples(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Correlated, repeated, nearly repeated, badly scaled and whole-numbered samples, at scales from 1e-100 to 1e50."""
+    monkeypatch.setattr(signs, "LATE", math.inf)
+    N, kind = 2 + seed % 4, seed % 6
+    X, Lambda = gaussian(N, N + seed % 3, seed=seed), gaussian(N, 1 + seed % 3, seed=seed + 9999)
+    if kind == 1:
+        X, Lambda = X + 2.0 * gaussian(1, X.shape[1], seed=seed + 5), Lambda - 0.5
+    elif kind == 2:
+        X[0] = X[-1]
+    elif kind == 3:
+        X[0] = X[-1] + 10.0 ** (-2 - seed % 7) * X[0]
+    elif kind == 4:
+        X *= 10.0 ** torch.linspace(-4.0, 4.0, N).double()[:, None]
+    elif kind == 5:
+        X, Lambda = X.round(), Lambda.round()
+    value, _ = faces_maximum(X, Lambda)
+    if value == 0.0:
+        return
+    scale = (1.0, 1e-100, 1e50)[seed % 3]
+    found = relaxed_maximum(scale * X, RELU, Lambda, target=0.999 * value * scale if seed % 2 else 0.0, max_nodes=41)
+    assert check_maximum(scale * X, RELU, Lambda, found.multipliers) >= value * scale * (1.0 - 1e-9)

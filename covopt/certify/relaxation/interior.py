@@ -274,16 +274,21 @@ def _minimised(problems: Barrier, goal: float, stop: Callable[[], bool]) -> list
     for step in range(STEPS):
         if not len(active):
             break
-        factor = torch.linalg.cholesky_ex(problems.slack())[0]
+        factor, info = torch.linalg.cholesky_ex(problems.slack())
+        # Rounding can lead out of the cone: such a problem ends where it was before.
+        whole = (info == 0).nonzero()[:, 0]
+        problems, active, factor = problems.only(whole), active[whole], factor[whole]
+        if not len(active):
+            break
         inverse = torch.cholesky_inverse(factor)
+        for k, place in enumerate(active.tolist()):
+            found[place] = (float(problems.tau[k]), problems.x[k], inverse[k])
         move, decrement = problems.newton(inverse)
         gap = problems.mu * problems.order
         enough = torch.maximum(EXACT * problems.tau, SHARE * (problems.tau - goal))
         done = (problems.tau <= goal) | ((gap <= enough) & (decrement < 1.0)) | (decrement == 0.0)
         if step == STEPS - 1 or stop():
             done = torch.ones_like(done)
-        for k in done.nonzero()[:, 0].tolist():
-            found[int(active[k])] = (float(problems.tau[k]), problems.x[k], inverse[k])
         length = problems.reach(factor, move)
         problems.tau = problems.tau + length * move[:, 0]
         problems.x = problems.x + length[:, None] * move[:, 1:]

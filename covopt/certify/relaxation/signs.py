@@ -243,7 +243,6 @@ class SignBranch:
             if len(left) < len(active):
                 active, chosen = [active[row] for row in left], torch.tensor(left, device=state.Z.device)
                 state, method, sides = state.only(chosen), method.only(chosen), sides.only(chosen)
-                method.goal = sides
 
     def _warm(self, method: AlternatingDirections, sides: FixedLambda, nodes: list[Node], pieces: list[Piece]) -> State:
         """Z from the moments of the parent, T from its multipliers."""
@@ -266,11 +265,16 @@ class SignBranch:
     def _gathered(self, node: Node, piece: Piece) -> Tensor:
         """The moments of u from those of w and p."""
         assert node.moments is not None
-        r, k, moments = self.ground.rank, piece.rank, node.moments
-        lift = piece.B.new_zeros(k + len(piece.free), len(moments))
+        lift = self._lift(piece)
+        return lift @ node.moments.to(lift) @ lift.T
+
+    def _lift(self, piece: Piece) -> Float[Tensor, "q c"]:
+        """u from (w, p), w in the coordinates of the ground and p of all samples."""
+        (N, r), k = self.ground.P.shape, piece.rank
+        lift = piece.B.new_zeros(k + len(piece.free), r + N)
         lift[:k, :r] = piece.span.basis
         lift[k:, r:][torch.arange(len(piece.free)), piece.free] = 1.0
-        return lift @ moments.to(lift) @ lift.T
+        return lift
 
     def _improve(self, node: Node, piece: Piece, Pi: Tensor, kind: torch.dtype) -> None:
         """Take Pi, as it would be stored, if it proves more."""
@@ -365,10 +369,7 @@ class SignBranch:
         alpha = torch.zeros_like(p)
         rows = ((piece.kind == ALPHA) & (piece.sign > 0.0)).nonzero()[:, 0]
         if len(rows) and self.stage > 0:
-            lift = moments.new_zeros(piece.B.shape[1], len(moments))
-            lift[: piece.rank, :r] = piece.span.basis
-            lift[piece.rank :, r:][torch.arange(len(piece.free)), piece.free] = 1.0
-            B = piece.B[rows] @ lift
+            B = piece.B[rows] @ self._lift(piece)
             alpha[piece.sample[rows]] = ((B @ moments) * B).sum(dim=1).clamp_min(0.0)
         free, positive = node.states == FREE, node.states == POSITIVE
         lost = torch.where(free, n, KINKED * alpha)
