@@ -1,12 +1,17 @@
 """The representation cost of ReLU networks: what data costs, how wide a network must be, and proofs of both.
 
-Only the public names are handed on, each when it is first asked for: `import covopt` alone loads no torch.
+Only the public names are handed on, each when it is first asked for: `import covopt` alone loads no torch. It asks the
+threads of PyTorch to sleep while they wait (`linalg.waiting`), which they do where covopt is imported first.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from covopt.linalg.waiting import wait_passively
+
+wait_passively()
 
 __version__ = "0.1.0"
 

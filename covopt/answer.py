@@ -15,6 +15,7 @@ from covopt.deep.layers import examine
 from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted
 from covopt.io.tables import column_names
+from covopt.linalg.threads import fitting
 from covopt.loop import Budget, Callback, Progress, Status
 from covopt.methods.free import solve_free
 from covopt.methods.penalised import METHODS
@@ -139,7 +140,8 @@ def solve(
     check_strength(problem)
     if problem.interpolates:
         check_interpolation(problem)
-    return _solved(problem, replace(options, init=_initial(problem, init)), column_names(X))
+    with fitting(problem.X.numel()):
+        return _solved(problem, replace(options, init=_initial(problem, init)), column_names(X))
 
 
 def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | None) -> Result:

@@ -122,6 +122,25 @@ def test_caratheodory_takes_the_cheaper_way() -> None:
     torch.testing.assert_close(left.outputs, torch.tensor([[1.5]]).double())
 
 
+@pytest.mark.parametrize("near", [0.0, 1e-15, 1e-12, 1e-9, 1e-6])
+@pytest.mark.parametrize("scale", [1e-150, 1.0, 1e150])
+def test_atoms_that_are_plainly_independent_need_no_decomposition(near: float, scale: float, monkeypatch) -> None:
+    draw = torch.Generator().manual_seed(3)
+    features = torch.randn(12, 5, dtype=torch.float64, generator=draw)
+    features[:, 4] = features[:, 3] + near * features[:, 4]
+    outputs = torch.randn(5, 2, dtype=torch.float64, generator=draw)
+    outputs[4] = outputs[3]
+    fast = caratheodory(scale * features, outputs)
+    monkeypatch.setattr("covopt.oracles.neurons._independent", lambda *_: False)
+    slow = caratheodory(scale * features, outputs)
+    assert fast.kept.tolist() == slow.kept.tolist()
+    torch.testing.assert_close(fast.outputs, slow.outputs, rtol=1e-9, atol=1e-9)
+    monkeypatch.undo()
+    monkeypatch.setattr("covopt.oracles.neurons._fewest", None)
+    independent = torch.randn(12, 5, dtype=torch.float64, generator=draw)
+    assert caratheodory(independent, outputs).kept.tolist() == [0, 1, 2, 3, 4]
+
+
 def test_caratheodory_leaves_independent_atoms_alone() -> None:
     outputs = torch.tensor([[1.0, 2.0], [-3.0, 0.5]]).double()
     left = caratheodory(torch.eye(2).double(), outputs)

@@ -7,12 +7,13 @@ from covopt.commands.common import print_pairs
 
 
 def doctor_command(as_json: options.Json = False) -> None:
-    """Show what covopt runs on: versions, threads, the GPU, and missing packages."""
+    """Show what covopt runs on: versions, threads and which of them a solve uses, the GPU, and missing packages."""
     import json
 
     from covopt.io import provenance as origin
+    from covopt.linalg import threads
 
-    found = origin.examine()
+    found = origin.examine() | {"solving": threads.chosen()}
     if as_json:
         print(json.dumps(found))
         return

@@ -6,6 +6,7 @@ after balancing is 2 sum_k |v_k| (MATH.md section 4). Neither judges its result:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -20,6 +21,7 @@ from covopt.linalg.psd import RankRule
 
 # The outputs are to stay the same to rounding, so a direction that changes them by 1e-10 is no null direction.
 EXACT_RANK = RankRule(double=1e-13, single=1e-6)
+GRAM_ROUNDING = 4.0  # of a Gram matrix of n columns and N rows, times (N + n) n and the unit roundoff
 
 
 @dataclass(frozen=True)
@@ -120,14 +122,32 @@ def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], rule:
     features, values = Phi.detach().cpu().double().numpy(), outputs.detach().cpu().double().numpy()
     sizes = np.linalg.norm(values, axis=1)
     alive = np.flatnonzero((sizes > 0) & (features != 0).any(axis=0))
-    A = features[:, None, alive] * (values[alive] / sizes[alive, None]).T[None]
-    A = A.reshape(features.shape[0] * values.shape[1], len(alive))
-    c = _fewest(A, sizes[alive], rule)
+    units = values[alive] / sizes[alive, None]
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram = (features[:, alive].T @ features[:, alive]) * (units @ units.T)
+    if _independent(gram, features.size, rule):
+        c = sizes[alive]
+    else:
+        A = (features[:, None, alive] * units.T[None]).reshape(features.shape[0] * values.shape[1], len(alive))
+        c = _fewest(A, sizes[alive], rule)
     kept, left = alive[c > 0], c[c > 0]
     new = values[kept] * (left / sizes[kept])[:, None]
     change = float(np.abs(features[:, kept] @ new - features @ values).max(initial=0.0))
     place = torch.as_tensor(kept, dtype=torch.int64, device=outputs.device)
     return Selected(place, torch.as_tensor(new, dtype=outputs.dtype, device=outputs.device), change)
+
+
+def _independent(gram: NDArray[np.float64], terms: int, rule: RankRule) -> bool:
+    """Whether A^T A is so far from singular that `_null_basis` would find nothing: no A of N m rows is needed then."""
+    n, largest = len(gram), float(gram.diagonal().max(initial=0.0))
+    rounding = GRAM_ROUNDING * (terms + n * n) * np.finfo(np.float64).eps
+    least = max(rule.relative(torch.float64) ** 2, rounding) * largest
+    if not (n and np.isfinite(gram).all() and least > 0.0):
+        return False
+    with suppress(np.linalg.LinAlgError):
+        np.linalg.cholesky(gram - least * np.eye(n))
+        return True
+    return False
 
 
 def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.benchmarks import works
 from tests.benchmarks.audit import AUDIT
 from tests.benchmarks.copositivity import COPOSITIVITY
+from tests.benchmarks.cores import CORES
 from tests.benchmarks.costs import COSTS
 from tests.benchmarks.deep import DEEP
 from tests.benchmarks.free import FREE
@@ -269,6 +270,7 @@ BENCHMARKS = {
     **PLATEAU,
     **AUDIT,
     **SWEEP,
+    **CORES,
     **KERNELS,
     **ORACLE,
     **PATHS,
