@@ -53,7 +53,7 @@ def run_threads(settings: Settings) -> Outcome:
         reached=f"{factors[False]:.2f} times alone, {factors[True]:.2f} times beside {os.cpu_count()} busy processes",
         met=factors[False] <= WORST_ALONE and factors[True] <= WORST_BESIDE,
         columns=("threads", "machine", "median seconds", "times one thread"),
-        rows=rows,
+        rows=list(rows),
         runs=[],
     )
 
