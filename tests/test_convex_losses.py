@@ -5,6 +5,7 @@ from __future__ import annotations
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.optimize
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -196,3 +197,21 @@ def test_deep_networks_descend_and_no_bound_is_claimed(name: str) -> None:
     assert found.cost <= 1.05 * trained.cost
     assert found.cost < 0.8 * float(problem.loss_at(torch.zeros_like(problem.Y)))
     assert found.cost == pytest.approx(evaluate(problem, found.weights).total, rel=1e-14)
+
+
+@pytest.mark.parametrize("bias", [30.0, 1e3, 1e5])
+def test_the_best_constant_is_never_missed(bias: float) -> None:
+    """Its outputs are far from the mean of the targets: one class is absent, and large biases cost little."""
+    draw = np.random.default_rng(0)
+    X, members = draw.normal(size=(12, 2)), draw.integers(0, 2, 12)
+    Y = np.eye(3)[members]
+
+    def constant(c: np.ndarray) -> float:
+        return float(np.logaddexp.reduce(c) - Y.mean(axis=0) @ c + c @ c / bias**2)
+
+    best = min(
+        scipy.optimize.minimize(constant, start, method="BFGS", options={"gtol": 1e-12}).fun
+        for start in (np.zeros(3), np.array([0.0, 0.0, -20.0]))
+    )
+    result = covopt.solve(X, Y, lam=1.0, loss="cross_entropy", bias=bias, certify="none", time_limit=2.0)
+    assert result.cost <= best * (1.0 + 1e-9)

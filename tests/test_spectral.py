@@ -213,3 +213,18 @@ def test_a_bound_that_is_cut_short_is_one() -> None:
         found.append(spectral_bound(problem, stop=lambda after=after: stop(after)))
     assert all(0.0 <= bound <= known for bound in found)
     assert found[0] < whole
+
+
+def test_a_bound_that_ran_out_of_time_is_proved_again() -> None:
+    """The lines of cross entropy start from one another; a check, which has the time, must not prove less."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((40, 5))
+    members = np.argmax(X[:, :3] + 0.5 * rng.standard_normal((40, 3)), axis=1)
+    problem = make_problem(X, np.eye(3)[members], lam=0.01, loss="cross_entropy")
+    bounds = []
+    for allowed in range(0, 40, 2):
+        asked = iter(range(10**6))
+        bounds.append(spectral_bound(problem, stop=lambda asked=asked, allowed=allowed: next(asked) >= allowed))
+    assert bounds == sorted(bounds)
+    assert bounds[-1] > bounds[0] > 0.0
+    assert spectral_bound(problem) >= bounds[-1]

@@ -289,22 +289,28 @@ def least(
     options: SpectralOptions,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[float, list[Line]]:
-    """A lower bound on min over tau >= 0 of phi(tau) + penalty(tau), improved line by line, and the lines."""
+    """A lower bound on min over tau >= 0 of phi(tau) + penalty(tau), improved line by line, and the lines.
+
+    A line may depend on those before it. Where `stop` ends them, they are the first of those without it, so that a
+    check, which is not stopped, never proves less.
+    """
     if not steepest > 0.0:
         line = family(0.0)
         return max(0.0, line[0]), [line]
     ratio = options.smallest ** (1.0 / max(1, options.lines - 1))
     lines = {steepest: family(steepest)}
     for k in range(1, options.lines):
-        if not stop():
-            lines[steepest * ratio**k] = family(steepest * ratio**k)
+        if stop():
+            break
+        lines[steepest * ratio**k] = family(steepest * ratio**k)
     bound, where = least_of_lines(lines, penalty)
     for _ in range(options.refinements // 2):
         thetas = sorted(lines)
         place = thetas.index(where)
         near = [t for t in (place - 1, place + 1) if 0 <= t < len(thetas)]
         for theta in [math.sqrt(where * thetas[t]) for t in near]:
-            lines[theta] = family(theta)
+            if not stop():
+                lines[theta] = family(theta)
         better, where = least_of_lines(lines, penalty)
         done = better <= bound * (1.0 + PROGRESS)
         bound = max(bound, better)

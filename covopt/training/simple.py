@@ -43,18 +43,20 @@ LONGEST = 12
 """Layers that a constant is handed through, at most."""
 FAR = 10.0
 """The levels of a constant are within e^FAR of the bias and the constant."""
+MANY = 1_000_000
+"""Targets from which on the best constant would take too long to find."""
 FULL = 1e-12
 """The ridge of the linear map relative to the largest eigenvalue, at least."""
 
 
 def simple_networks(problem: Problem) -> Iterator[list[Tensor]]:
     """The constant networks, from the cheapest bias of each layer, and a linear one."""
-    mean = problem.mean(problem.Y)
-    size = float(mean.norm())
+    constant = _best_constant(problem)
+    size = float(constant.norm())
     for chain in range(1, min(problem.depth, LONGEST) + 1):
         biases = [problem.bias(layer) for layer in range(problem.depth - chain, problem.depth)]
         if size > 0.0 and biases[0] > 0.0:
-            yield _constant(problem, mean / size, _levels(size, biases), biases)
+            yield _constant(problem, constant / size, _levels(size, biases), biases)
     A = _linear_map(problem)
     if bool(A.any()) and bool(A.isfinite().all()):
         yield _linear(problem, A)
@@ -78,6 +80,26 @@ def short_descents(
         if stop():
             return
         yield _descended(problem, weights, stop)
+
+
+def _best_constant(problem: Problem) -> Float[Tensor, " m"]:
+    """The c of the least C(1 c^T) + lam |c|^2 / beta^2, the price of a bias; the mean of Y for squares and exact fits.
+
+    What neurons add to these is linear in c. Of cross entropy the mean is not even of c's units.
+    """
+    mean, beta = problem.mean(problem.Y), problem.bias(problem.depth - 1)
+    if problem.loss.name in ("mse", "interpolate") or not beta > 0.0 or problem.Y.numel() > MANY:
+        return mean
+
+    def cost(c: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        F = torch.from_numpy(c).to(mean).expand_as(problem.Y)
+        slope = problem.gradient_at(F).sum(dim=0).cpu().double().numpy()
+        price = problem.lam / beta**2
+        return float(problem.loss_at(F)) + price * float(c @ c), slope + 2.0 * price * c
+
+    with np.errstate(all="ignore"):
+        found = minimize(cost, np.zeros(len(mean)), jac=True, method="BFGS", options={"gtol": 0.0, "maxiter": 300}).x
+    return torch.from_numpy(found).to(mean) if bool(np.isfinite(found).all()) else mean
 
 
 def _levels(size: float, biases: Sequence[float]) -> list[float]:
