@@ -115,7 +115,7 @@ def array(arrays: Any, name: str, dimensions: int, columns: int | None = None, k
     good = a.ndim == dimensions and a.dtype.kind in kinds and np.isfinite(a).all() and columns in (None, a.shape[-1])
     need(good, f"there is no finite array {name} of the right shape", UNREAD)
     return a.tolist() if kinds == "iu" else a.astype(np.float64).tolist()
-def opened(path: Path) -> dict[str, Any]: return dict(np.load(path, allow_pickle=False))
+def opened(p: Path) -> Any: return need(p.is_file(), "no such file", UNREAD) or dict(np.load(p, allow_pickle=False))
 class Run:  # the files of a solve: result.json as `stated`, the question and the network in Python numbers
     def __init__(self, directory: Path) -> None:
         self.stated = json.loads((directory / "result.json").read_text(encoding="utf-8"))
