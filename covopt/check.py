@@ -1,126 +1,125 @@
-"""covopt-check RUN: a stored solve, proved again by one file that trusts nothing of covopt.
+# fmt: off
+"""covopt-check RUN: a stored solve or cp-rank, proved again by one file that trusts nothing of covopt.
 It imports nothing of covopt, and of NumPy only what opens .npz files; a copy of it runs alone: `python check.py RUN`.
 Proofs are made of integers and fractions, with roots, exp and ln rounded outwards; floats only guess where to look. The
 theorems are those of docs/MATH.md. The cost is C(F) + lam |W|^2 of the stored weights. The bound is D(t Lambda), t <= T
 about the least that gives what is stated; h(w) = |Lambda^T sigma(Xt w)| <= 1 / t for unit w proves it.
 Exit codes: 0 proved, 1 refused, 2 cannot be read, 3 something is not checked."""
-
-# fmt: off
 import argparse, hashlib, json, math, sys, time
-from decimal import Context, Decimal
-from fractions import Fraction
-from itertools import combinations, combinations_with_replacement, product
-from operator import mul
-from pathlib import Path
-from typing import Any
-import numpy as np
+from decimal import Context, Decimal; from fractions import Fraction; from operator import mul; from pathlib import Path
+from itertools import combinations, combinations_with_replacement, product; from typing import Any; import numpy as np
 TOLERANCE, T = Fraction(1, 10**9), 1 - Fraction(1, 2**30)  # of stated numbers, relative to the cost; above
-RBITS, GBITS = 52, 60  # of the fixed-point inputs and dual points of a Frame
+RBITS, GBITS, FILES = 52, 60, "problem network certificate"  # bits of the inputs and dual points of a Frame
 DECIMAL, MARGIN = Context(prec=60, Emax=999999999, Emin=-999999999), Fraction(1, 10**40)  # of a few operations in it
-VERDICTS = ("proved: the cost and the stated bound, nothing besides", "refused", "cannot be read", "not checked")
-ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3
+VERDICTS = ("proved: {}, nothing besides", "refused", "cannot be read", "not checked")
+ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3; Rows = list[list[Any]]
 STRICT, KINK, SIDES = 2, 3, {0: (1, -1), 1: (2, 3)}  # of pieces: z > 0, z = 0; what z unknown and z >= 0 split into
-DUAL, ASKED = "exact branch-and-bound relaxation sign-branching spectral".split(), "loss activation depth bias lam"
+DUAL, ASKED = "groups exact branch-and-bound relaxation sign-branching spectral", "loss activation depth bias lam"
+CP, NOT, OTHERS = "completely positive", "not completely positive", ("ByMoments", "ByCover", "ByEdgeWeights", "ByZeros")
 ABOVE = "the stored dual point is not feasible: a neuron is above the maximum that the bound needs"
 class Stop(Exception): """A verdict other than proved: its exit code, and a sentence."""
 def need(condition: object, sentence: str, code: int = REFUSED) -> None:
     if not condition: raise Stop(code, sentence)
 def in_time(end: float) -> None: need(time.monotonic() < end, "the proof takes longer than the time limit", UNCHECKED)
 def dot(a: Any, b: Any) -> Any: return sum(map(mul, a, b))
-def gram(A: Any, B: Any) -> list[list[Any]]: return [[dot(a, b) for b in B] for a in A]
+def gram(A: Any, B: Any) -> Rows: return [[dot(a, b) for b in B] for a in A]
 def turned(A: Any) -> list[Any]: return list(zip(*A))
-def unit(n: int, t: Any = 1) -> list[list[Any]]: return [[t if a == b else 0 * t for b in range(n)] for a in range(n)]
-def plus(A: Any, B: Any, t: Any = 1) -> list[list[Any]]: return [[a + t * b for a, b in zip(*AB)] for AB in zip(A, B)]
-def over(A: Any, t: Any) -> list[list[Any]]: return [[x / t for x in row] for row in A]
-def scaled(rows: Any) -> tuple[list[list[int]], int]:
-    """Floats, or fractions over powers of two, as integers and the e of their common factor 2^-e."""
+def unit(n: int, t: Any = 1) -> Rows: return [[t if a == b else 0 * t for b in range(n)] for a in range(n)]
+def plus(A: Any, B: Any, t: Any = 1) -> Rows: return [[a + t * b for a, b in zip(*AB)] for AB in zip(A, B)]
+def over(A: Any, t: Any) -> Rows: return [[x / t for x in row] for row in A]
+def scaled(rows: Any) -> tuple[Rows, int]:  # floats, or fractions over powers of two, as integers and the e of 2^-e
     ratios = [[x.as_integer_ratio() for x in row] for row in rows]
     e = max((d.bit_length() - 1 for row in ratios for _, d in row), default=0)
     return [[n << (e - d.bit_length() + 1) for n, d in row] for row in ratios], e
-def root(x: Fraction) -> Fraction:
-    """sqrt(x) from above, to about 100 bits."""
+def root(x: Fraction) -> Fraction:  # sqrt(x) from above, to about 100 bits
     s = max(0, 130 - (x.numerator.bit_length() - x.denominator.bit_length()) // 2)
     return Fraction(math.isqrt((x.numerator << (2 * s)) // x.denominator) + (x > 0), 1 << s)
+def size(rows: Rows) -> Fraction: return root(sum((dot(row, row) for row in rows), Fraction(0)))  # |rows|_F, from above
 def decimal(x: Fraction) -> Decimal: return DECIMAL.divide(Decimal(x.numerator), Decimal(x.denominator))
 def ln(x: Fraction) -> Fraction: return Fraction(DECIMAL.ln(decimal(x)))
 def exp(x: Fraction) -> Fraction: return Fraction(DECIMAL.exp(decimal(x)))
 def power(x: Fraction, n: int) -> Fraction: return exp(ln(x) / n) * (1 - MARGIN) if x > 0 else Fraction(0)  # x^(1/n)
-def cholesky(M: list[list[float]]) -> tuple[list[list[float]] | None, list[float]]:
-    """(L, []), or (None, v) with v^T M v <= 0, in floats."""
-    L: list[list[float]] = []
+def cholesky(M: Rows) -> tuple[Rows | None, list[float]]:  # (L, []), or (None, v) with v^T M v <= 0, in floats
+    L: Rows = []
     for i, row in enumerate(M):
-        new: list[float] = []
-        for j in range(i): new.append((row[j] - dot(new, L[j])) / L[j][j])
-        pivot = row[i] - dot(new, new)
-        if not 0.0 < pivot < math.inf:
-            v = [-x for x in new]
+        L.append([])
+        for j in range(i): L[i].append((row[j] - dot(L[i], L[j])) / L[j][j])
+        if not 0.0 < (pivot := row[i] - dot(L[i], L[i])) < math.inf:
+            v = [-x for x in L[i]]
             for j in range(i - 1, -1, -1):
-                w = v[j] / L[j][j]
-                v[: j + 1] = [*(x - y * w for x, y in zip(v[:j], L[j])), w]
+                w = v[j] / L[j][j]; v[: j + 1] = [*(x - y * w for x, y in zip(v[:j], L[j])), w]
             return None, [*v, 1.0, *[0.0] * (len(M) - i - 1)]
-        L.append([*new, math.sqrt(pivot)])
+        L[i].append(math.sqrt(pivot))
     return L, []
-def shortfall(M: list[list[int]], one: int) -> Fraction | None:
-    """d with M + d one I >= 0, by the exact residual M / one - L L^T; None where floats find no factor L."""
+def shortfall(M: Rows, one: int) -> Fraction | None:  # d with M + d one I >= 0, by the exact M / one - L L^T, or None
     if (L := cholesky(over(M, one))[0]) is None: return None
     rows = [[round(x * 2.0**60) for x in row] + [0] * (len(L) - len(row)) for row in L]
     off = (sum(abs((x << 120) - one * y) for x, y in zip(*both)) for both in zip(M, gram(rows, rows)))
     return Fraction(max(off, default=0), one << 120)
-def top(M: list[list[Fraction]]) -> Fraction:
-    """A bound from above on the largest eigenvalue of a positive semi-definite M, about 1e-12 above it."""
+def top(M: Rows) -> Any:  # a bound on the largest eigenvalue of a positive semi-definite M, about 1e-12 above it
     need(len(M) <= 200, "this check takes too long for matrices of more than 200 columns", UNCHECKED)
     common, trace = math.lcm(*(x.denominator for row in M for x in row)), sum(row[i] for i, row in enumerate(M))
     if not trace: return Fraction(0)
-    guess = Fraction(max(eigen([[float(x / trace) for x in row] for row in M])[0]) * (1.0 + 1e-12))
+    guess = Fraction(max(eigen(over(M, trace))[0]) * (1.0 + 1e-12))
     A, one = [[int(x * common) * guess.denominator for x in row] for row in M], int(trace * common)
     lost = shortfall(plus(unit(len(M), one * guess.numerator), A, -1), one * guess.denominator)
     return trace if lost is None else trace * (guess + lost)
-def eigen(S: list[list[float]]) -> tuple[list[float], list[list[float]]]:
-    """Eigenvalues, and eigenvectors in rows, by Jacobi's rotations in floats."""
-    A, V, n = over(S, 1.0), unit(len(S), 1.0), len(S)
+def eigen(S: Rows) -> tuple[list[float], Rows]:  # eigenvalues, eigenvectors in rows, by Jacobi's rotations in floats
+    A, V, n = [[*map(float, row)] for row in S], unit(len(S), 1.0), len(S)
     for p, q in [pair for _ in range(10) for pair in combinations(range(n), 2)]:
-        angle = 0.5 * math.atan2(2.0 * A[p][q], A[q][q] - A[p][p])
-        c, s = math.cos(angle), math.sin(angle)
+        angle = 0.5 * math.atan2(2.0 * A[p][q], A[q][q] - A[p][p]); c, s = math.cos(angle), math.sin(angle)
         for B in (A, V):
             B[p], B[q] = [c * x - s * y for x, y in zip(B[p], B[q])], [s * x + c * y for x, y in zip(B[p], B[q])]
         for row in A: row[p], row[q] = c * row[p] - s * row[q], s * row[p] + c * row[q]
     return [A[a][a] for a in range(n)], V
-def copositive(M: list[list[int]]) -> bool:
-    """Whether x^T M x >= 0 for all x >= 0: exact arithmetic on every principal submatrix M_S, the small ones first.
-    The first M_S that is not is regular with y = M_S^{-1} 1 < 0 (Hadeler), and a regular M_S with y < 0 is not."""
-    if min(row[i] for i, row in enumerate(M)) < 0: return False
-    if min(map(min, M)) >= 0: return True
-    if any(M[i][j] < 0 and M[i][j] ** 2 > M[i][i] * M[j][j] for i, j in combinations(range(len(M)), 2)): return False
-    subsets = (S for size in range(3, len(M) + 1) for S in combinations(range(len(M)), size))
-    return not any(solved_below_zero([[M[i][j] for j in S] for i in S]) for S in subsets)
-def solved_below_zero(M: list[list[int]]) -> bool:
-    """Whether M is regular and M y = 1 has a solution y < 0; elimination without fractions (Bareiss)."""
-    n, rows, last = len(M), [[*row, 1] for row in M], 1
-    for k in range(n):
-        if (pivot := next((i for i in range(k, n) if rows[i][k]), None)) is None: return False
-        rows[k], rows[pivot] = head, _ = rows[pivot], rows[k]
-        for i in {*range(n)} - {k}: rows[i] = [(head[k] * a - rows[i][k] * b) // last for a, b in zip(rows[i], head)]
+def pivots(M: Rows) -> tuple[list[int], bool]:  # J with M_J > 0, and whether M is semi-definite of rank |J| (Bareiss)
+    M, left, J, last = [*M], [*range(len(M))], [], 1
+    while left and (head := M[k := max(left, key=lambda i: M[i][i])])[k] > 0:
+        J.append(k); left.remove(k)
+        for i in left: M[i] = [(a * head[k] - M[i][k] * b) // last for a, b in zip(M[i], head)]
         last = head[k]
-    return all(row[n] * row[k] < 0 for k, row in enumerate(rows))
-def covariance(rows: Any, shares: list[Fraction], centred: bool) -> list[list[Fraction]]:
-    """sum_i q_i (x_i - mean)(x_i - mean)^T, or without the mean."""
+    return J, not any(M[i][j] for i in left for j in left)
+def copositive(M: Rows, end: float = math.inf) -> bool:
+    """Whether x^T M x >= 0 for all x >= 0, by a tree over the least support S of a violation, all exact: nodes
+    have I <= S <= I + R, M_I > 0, P = M_I^-1 M_IR and B = M_RR - M_RI P, times |M_I|; x_I = -P x_R. If B_rr < 0,
+    S = I + r; if B_rr = 0, S = I + r + s, B_rs < 0. No S holds r if all B_rs >= 0. None is left if P has a row >= 0, or
+    if B > 0 without its positive entries off the diagonal: until that is so, r by r is taken in, then out."""
+    stack: list[tuple[Rows, Rows, int]] = [([], M, 1)]
+    while stack:
+        (P, B, last), _ = stack.pop(), in_time(end)
+        for r, (row, *column) in enumerate(zip(B, *P)):
+            if row[r] < 0 and max(column, default=0) <= 0: return False
+            for s in [s for s, t in enumerate(row) if t < 0 == row[r]]:
+                if between([(2 * row[s], B[s][s]), *((p[r], p[s]) for p in P)]): return False
+        left = [r for r, row in enumerate(B) if row[r] > 0]
+        while (some := [r for r in left if min(B[r][s] for s in left) < 0]) != left: left = some
+        if not left or any(min(p[r] for r in left) >= 0 for p in P): continue
+        bits = [row[r].bit_length() // 2 for r, row in enumerate(B)]
+        while left and len(pivots([[min(B[r][s], B[r][r] * (r == s)) for s in left] for r in left])[0]) < len(left):
+            left.remove(k := min(left, key=lambda r: sum(B[r][s] / (1 << bits[r] + bits[s]) for s in left)))
+            rows = [[(p[s] * B[k][k] - p[k] * B[k][s]) // last for s in left] for p in [*P, *(B[r] for r in left)]]
+            stack.append(([*rows[: len(P)], [B[k][s] for s in left]], rows[len(P) :], B[k][k]))
+    return True
+def between(lines: list[tuple[int, int]]) -> bool:  # whether a t + b < 0 for all (a, b) and some t > 0
+    low = max([Fraction(0), *(Fraction(-b, a) for a, b in lines if a < 0)])
+    high = min((Fraction(-b, a) for a, b in lines if a > 0), default=math.inf)
+    return low < high and all(a or b < 0 for a, b in lines)
+def covariance(rows: Any, shares: list[Fraction], centred: bool) -> Rows:  # sum_i q_i x_i x_i^T, or of x_i - mean
     (X, e), common = scaled(rows), math.lcm(*(q.denominator for q in shares))
     weighed = [[q.numerator * (common // q.denominator) * x for q, x in zip(shares, column)] for column in zip(*X)]
     total, sums = int(sum(shares) * common), [sum(column) * centred for column in weighed]
     unit, both = (common * total) << 2 * e, zip(gram(weighed, turned(X)), sums)
     return [[Fraction(x * total - s * t, unit) for x, t in zip(row, sums)] for row, s in both]
-def array(arrays: dict[str, Any], name: str, dimensions: int, columns: int | None = None, kinds: str = "fiu") -> Any:
-    """A finite array as lists of Python numbers."""
-    a: Any = arrays.get(name, np.empty(()))
-    good = a.ndim == dimensions and a.dtype.kind in kinds and np.isfinite(a).all()
-    need(good and columns in (None, a.shape[-1]), f"there is no finite array {name} of the right shape", UNREAD)
+def array(arrays: Any, name: str, dimensions: int, columns: int | None = None, kinds: str = "fiu") -> Any:
+    a: Any = arrays.get(name, np.empty(()))  # a finite array as lists of Python numbers
+    good = a.ndim == dimensions and a.dtype.kind in kinds and np.isfinite(a).all() and columns in (None, a.shape[-1])
+    need(good, f"there is no finite array {name} of the right shape", UNREAD)
     return a.tolist() if kinds == "iu" else a.astype(np.float64).tolist()
-class Run:
-    """The files of a solve: result.json as `stated`, the question and the network in Python numbers."""
+def opened(p: Path) -> Any: return need(p.is_file(), "no such file", UNREAD) or dict(np.load(p, allow_pickle=False))
+class Run:  # the files of a solve: result.json as `stated`, the question and the network in Python numbers
     def __init__(self, directory: Path) -> None:
         self.stated = json.loads((directory / "result.json").read_text(encoding="utf-8"))
-        paths = (directory / f"{name}.npz" for name in ("problem", "network", "certificate"))
-        problem, network, self.certificate = (dict(np.load(path, allow_pickle=False)) for path in paths)
+        problem, network, self.certificate = (opened(directory / f"{k}.npz") for k in FILES.split())
         self.X, self.Y = array(problem, "X", 2), array(problem, "Y", 2)
         self.N, self.m, n = len(self.X), len(self.Y[0]), len(self.X[0])
         self.loss, self.activation, self.depth, self.bias, lam = (problem[k].item() for k in ASKED.split())
@@ -132,9 +131,8 @@ class Run:
         self.weighted, self.delta = "weights" in problem, None
         weights = array(problem, "weights", 1) if self.weighted and not self.fits else [1.0] * self.N
         self.q = [Fraction(w) / total for total in [sum(map(Fraction, weights))] for w in weights]
-        if self.loss == "cross_entropy":
-            good &= all(min(row) >= 0 and abs(sum(row) - 1) < 1e-5 for row in self.Y)
-            self.Y = [[Fraction(y) / sum(map(Fraction, row)) for y in row] for row in self.Y]
+        if self.loss == "cross_entropy": good &= all(min(row) >= 0 and abs(sum(row) - 1) < 1e-5 for row in self.Y)
+        if self.loss == "cross_entropy": self.Y = [[Fraction(y) / sum(map(Fraction, r)) for y in r] for r in self.Y]
         if self.loss == "logistic": good &= all(row in ([1.0], [-1.0]) for row in self.Y)
         if self.loss.startswith("huber"): self.delta = Fraction(float(self.loss.partition(":")[2] or 1))
         need(good and len(weights) == self.N and min(weights) > 0, "problem.npz asks no question of covopt", UNREAD)
@@ -145,8 +143,7 @@ class Run:
         need(len(self.W[-1]) == self.m, "the network has another number of outputs than the targets", UNREAD)
         self.largest = max(Fraction(abs(y)) for row in self.Y for y in row)
         self.misfit = self.largest * Fraction(1e-10 if self.depth == 2 else 1e-7) if self.fits else Fraction(0)
-    def cost(self) -> dict[str, tuple[Fraction, Fraction]]:
-        """Intervals that hold the exact fit, norm, cost and residual of the stored network."""
+    def cost(self) -> dict[str, tuple[Fraction, Fraction]]:  # intervals for the fit, norm, cost and residual
         (Z, e), (num, den) = (X, first), _ = scaled(self.X), self.slope.as_integer_ratio()
         for layer, W in enumerate(self.W):
             if layer: Z, e = [[z * (den if z > 0 else num) for z in row] for row in Z], e + den.bit_length() - 1
@@ -157,40 +154,34 @@ class Run:
         F = [[Fraction(z, 1 << e) for z in row] for row in Z]
         fit = sum((q * self.loss_of(f, y) for q, f, y in zip(self.q, F, self.Y)), Fraction(0))
         margin = MARGIN * (9 + max(abs(f) for row in F for f in row)) * self.m**2 * (self.loss in ENTROPIES)
-        inner = zip([len(self.X[0]), *map(len, self.W)], self.W)
-        layers = [scaled([w[:n] for w in W] if self.free else W) for n, W in inner]
+        inputs = [len(self.X[0]), *map(len, self.W)]
+        layers = [scaled([w[:n] for w in W] if self.free else W) for n, W in zip(inputs, self.W)]
         norm = sum((Fraction(sum(dot(r, r) for r in rows), 4**e) for rows, e in layers), Fraction(0))
         residual = max(abs(a - Fraction(b)) for f, y in zip(F, self.Y) for a, b in zip(f, y))
-        values = {"cost": fit + self.lam * norm, "fit": fit, "norm": norm, "residual": residual}
-        return {name: (value - margin, value + margin) for name, value in values.items()}
-    def loss_of(self, f: list[Fraction], y: Any) -> Fraction:
-        """The loss of one sample."""
+        values = ("cost", fit + self.lam * norm), ("fit", fit), ("norm", norm), ("residual", residual)
+        return {name: (value - margin, value + margin) for name, value in values}
+    def loss_of(self, f: list[Fraction], y: Any) -> Any:  # of one sample
         r = [a - Fraction(b) for a, b in zip(f, y)]
         if self.fits or self.loss == "mse": return dot(r, r) * (not self.fits)
-        if self.delta is not None:
-            return dot(p := [min(abs(x), self.delta) for x in r], [abs(x) - q / 2 for x, q in zip(r, p)])
+        if self.delta is not None: return sum(p * (abs(x) - p / 2) for x in r for p in [min(abs(x), self.delta)])
         need(self.loss in ENTROPIES, f"the loss {self.loss} is not known here", UNCHECKED)
         margins = [Fraction(0), -Fraction(y[0]) * f[0]] if self.loss == "logistic" else [x - dot(f, y) for x in f]
         return max(margins) + ln(sum((exp(x - max(margins)) for x in margins), Fraction(0)))
-    def dual(self, point: Any, t: Fraction) -> Fraction:
-        """D(t Lambda) from below, -C*(-V) - lam beta^2 |t Lambda^T 1|^2, V = 2 lam t Lambda (MATH.md 4)."""
-        sums = [t * sum(column) for column in zip(*point)]
+    def dual(self, point: Any, t: Fraction) -> Fraction:  # D(t Lambda) from below, V = 2 lam t Lambda (MATH.md 4)
+        sums = [t * sum(column) for column in zip(*point)]; total = -self.lam * self.beta**2 * dot(sums, sums)
         need(not self.free or not any(sums), "a bound for free biases needs a Lambda with columns of sum 0")
-        total = -self.lam * self.beta**2 * dot(sums, sums)
         for row, y, q in zip(point, self.Y, self.q):
             v = [2 * self.lam * t * x for x in row]
             if self.fits or self.loss == "mse" or self.delta is not None:
                 need(self.delta is None or max(map(abs, v)) <= q * self.delta, "Lambda is outside the domain of C*")
                 total += sum(a * Fraction(b) - self.misfit * abs(a) for a, b in zip(v, y))
-                total -= 0 if self.fits else dot(v, v) / ((4 if self.loss == "mse" else 2) * q)
-            else:
-                p = [Fraction(b) - a / q for a, b in zip(v, y)]
-                if self.loss == "logistic": p = [Fraction(y[0]) * v[0] / q, 1 - Fraction(y[0]) * v[0] / q]
-                need(min(p) >= 0 and sum(p) == 1, "Lambda is outside the domain of C*")
-                total -= q * (sum(x * ln(x) for x in p if x) + 2 * MARGIN * len(p))
+                total -= 0 if self.fits else dot(v, v) / ((4 if self.loss == "mse" else 2) * q); continue
+            p = [Fraction(b) - a / q for a, b in zip(v, y)]
+            if self.loss == "logistic": p = [Fraction(y[0]) * v[0] / q, 1 - Fraction(y[0]) * v[0] / q]
+            need(min(p) >= 0 and sum(p) == 1, "Lambda is outside the domain of C*")
+            total -= q * (sum(x * ln(x) for x in p if x) + 2 * MARGIN * len(p))
         return total
-    def point(self) -> list[list[Fraction]]:
-        """Lambda, moved: orthogonal to 1 for free biases, and to X for a skip; rows of sum 0 for cross-entropy."""
+    def point(self) -> Rows:  # Lambda, orthogonal to 1 for free biases and X for a skip; in cross-entropy rows of sum 0
         point: Any = [[Fraction(x) for x in row] for row in array(self.certificate, "Lambda", 2, self.m)]
         need(len(point) == self.N, "Lambda has another shape than Y", UNREAD)
         free = [[1] * self.N] * self.free + turned(self.X) * self.skip
@@ -202,30 +193,26 @@ class Run:
             row[:] = [min(x, Fraction(0)) if y[c] == 0 else x for c, x in enumerate(row)]
             row[y.index(max(y))] -= sum(row)
         return point
-def orthonormal(rows: list[list[float]], tiny: float) -> tuple[list[list[float]], list[list[float]]]:
-    """(Q, T) in floats: Q = T times the rows that are not within `tiny` of the span of those before them."""
+def orthonormal(rows: Rows, tiny: float) -> tuple[Rows, Rows]:  # Q = T rows, without those within tiny of others' span
     Q, T = [], []
     for place, row in enumerate(rows):
-        v, t, size = row, [float(j == place) for j in range(len(rows))], 1.0
+        v, t, length = row, [float(j == place) for j in range(len(rows))], 1.0
         for again in range(3):
             for u, s in zip(Q, T):
-                part = dot(u, v)
-                v, t = [x - part * y for x, y in zip(v, u)], [x - part * y for x, y in zip(t, s)]
-            if (size := math.hypot(*v)) <= (0.5 if again else tiny): break
-            v, t = [x / size for x in v], [x / size for x in t]
+                part = dot(u, v); v, t = [x - part * y for x, y in zip(v, u)], [x - part * y for x, y in zip(t, s)]
+            if (length := math.hypot(*v)) <= (0.5 if again else tiny): break
+            v, t = [x / length for x in v], [x / length for x in t]
         else: Q, T = [*Q, v], [*T, t]
     return Q, T
 class Frame:
-    """h(w) <= unit (stretch gauge |Gamma^T sigma(R q)| + rest), |q| <= 1, for |w| = 1: X and Lambda in fixed point.
-    q = Q w in a nearly orthonormal basis Q of the rows, x_i = s_i R_i Q + (what is left), Gamma_i = s_i lambda_i. What
-    basis and fixed point leave out is in `rest`, as sigma is 1-Lipschitz: |Lambda|_F |rest of X|_F."""
-    def __init__(self, X: list[list[int]], e: int, point: Any) -> None:
+    """h(w) <= unity (stretch gauge |Gamma^T sigma(R q)| + rest), |q| <= 1, for |w| = 1, in fixed point. q = Q w in a
+    nearly orthonormal basis Q of the rows, x_i = s_i R_i Q + (what is left), Gamma_i = s_i lambda_i. In `rest` is what
+    is left out, as sigma is 1-Lipschitz: |Lambda|_F |rest of X|_F, and |rounding of Gamma|_F |R|_F."""
+    def __init__(self, X: Rows, e: int, point: Any) -> None:
         bits = max(abs(x) for row in X for x in row).bit_length() or 1
-        half, size = 1 << (bits - 1), Fraction(2) ** (bits - 1 - e)
-        rows = over(X, half)
+        half, unity = 1 << (bits - 1), Fraction(2) ** (bits - 1 - e); rows = over(X, half)
         sizes, lost = [math.hypot(*row) for row in rows], Fraction(0)
-        self.Q, _ = orthonormal(rows, 1e-13 * max(sizes))
-        self.s = [s if s > 1e-12 * max(sizes) else 0.0 for s in sizes]
+        self.Q, self.s = orthonormal(rows, 1e-13 * max(sizes))[0], [s * (s > 1e-12 * max(sizes)) for s in sizes]
         basis = [[round(x * 2.0**GBITS) for x in v] for v in self.Q]
         self.R = [[round(dot(row, v) / s * 2.0**RBITS) if s else 0 for v in self.Q] for row, s in zip(rows, self.s)]
         for row, R, s in zip(X, self.R, self.s):
@@ -238,9 +225,8 @@ class Frame:
         most = max(abs(x) for row in weighed for x in row)
         self.gauge = Fraction(2) ** (most.numerator.bit_length() - most.denominator.bit_length())
         self.gamma = [[round(x / self.gauge * 2**GBITS) for x in row] for row in weighed]
-        rest = root(lost) * root(sum((dot(row, row) for row in point), Fraction(0)))
-        rest += self.gauge * (len(X) * len(point[0]) + 1) / 2**GBITS  # |rounding of Gamma|_F |R|_F
-        self.inside = lambda target: (target / size - rest) / stretch / self.gauge  # what |Gamma^T sigma(R q)| may be
+        rest = root(lost) * size(point) + self.gauge * (len(X) * len(point[0]) + 1) / 2**GBITS
+        self.inside = lambda target: (target / unity - rest) / stretch / self.gauge  # what |Gamma^T sigma(R q)| may be
 def below(frame: Frame, target: Fraction, slope: Fraction, deadline: float) -> bool:
     """Whether |Gamma^T sigma(R q)| <= target |q| for every q: cones of generators v_j, cut where a sample vanishes.
     In a cone, q = sum theta_j v_j, one of both signs is below its chord by a gap in [0, sum theta_j g_ij]. With c_j the
@@ -250,8 +236,7 @@ def below(frame: Frame, target: Fraction, slope: Fraction, deadline: float) -> b
     columns, kink, size = turned(frame.gamma), den - num, [math.isqrt(dot(g, g)) + 1 for g in frame.gamma]
     if target <= 0 or target * 2**GBITS > 2 * sum(size): return target > 0
     square = math.floor(target**2 * den**2 * 4 ** (RBITS + GBITS))
-    def vertex(v: list[int], x: list[int]) -> tuple[Any, ...]:
-        """v, x = R v, G = Gamma^T sigma(x), the bits of v, x in floats, |v|^2."""
+    def vertex(v: list[int], x: list[int]) -> tuple[Any, ...]:  # v, x = R v, Gamma^T sigma(x), bits, float x, |v|^2
         s, bits = [t * (den if t > 0 else num) for t in x], max(map(abs, v)).bit_length()
         return v, x, [dot(c, s) for c in columns], bits, [t / (1 << bits) for t in x], dot(v, v)
     axes = [[vertex(unit(k, t)[a], [t * r[a] if r[a:] else 0 for r in frame.R]) for t in (1, -1)] for a in range(k)]
@@ -266,8 +251,7 @@ def below(frame: Frame, target: Fraction, slope: Fraction, deadline: float) -> b
         if decided(cone, mixed, frame.gamma, size, kink, square): continue
         harm, i, _ = max(mixed, default=(0.0, 0, True))
         if harm * kink > 1e-13 * math.sqrt(square):
-            xs = [v[4][i] for v in cone]
-            j, k = xs.index(max(xs)), xs.index(min(xs))
+            xs = [v[4][i] for v in cone]; j, k = xs.index(max(xs)), xs.index(min(xs))
             p, q = -cone[k][1][i], cone[j][1][i]
         else:  # the longest edge
             both = combinations(enumerate(cone), 2)
@@ -279,8 +263,7 @@ def below(frame: Frame, target: Fraction, slope: Fraction, deadline: float) -> b
         stack += [[new[0] if place == at else v for place, v in enumerate(cone)] for at in (j, k)]
     return True
 def decided(cone: Any, mixed: Any, gamma: Any, size: Any, kink: int, square: int) -> bool:
-    """Whether h <= target over the cone, as `below` says, for c and s doubled; entries are rounded down to 100 bits."""
-    terms, z = [], 0
+    terms, z = [], 0  # for c and s of `below` doubled, and entries rounded down to 100 bits
     for v, x, g, bits, *_ in cone:
         c, s = [2 * t for t in g], 0
         for _, i, positive in mixed:
@@ -294,26 +277,24 @@ def decided(cone: Any, mixed: Any, gamma: Any, size: Any, kink: int, square: int
     factor, common = (1 << z) + bool(slacks), 2 * (RBITS + GBITS) + z - 100
     return copositive([[(4 * square * dot(u, v) << z) - factor * (dot(c, d) + (s * t << z)) >> common + a + b
                         for v, b, d, t in terms] for u, a, c, s in terms])
-def piece(frame: Frame, tau: Fraction, slope: Fraction, states: Any, cuts: Any, values: Any, known: Any) -> bool:
+def piece(frame: Frame, tau: Any, slope: Fraction, states: Any, cuts: Any, values: Any, known: Any) -> bool:
     """The doubly non-negative relaxation on the piece of the sphere of these states of samples and walls a^T w >= 0.
-    y = (p, n, a^T w) >= 0, p = (R w)_+ and n = (R w)_-, and p_i n_i = 0. With Pi >= 0 but at the pairs (p_i, n_i),
-    h^2 <= tau |w|^2 if u^T S u = tau |w|^2 - h^2 - y^T Pi y is positive semi-definite in u = (w, the p without a sign).
-    For the ReLU a maximiser lies in the span V of the rows that are >= 0 there, w = sum g_i R_i, and is stationary
-    (MATH.md 4): with f0 <= h^2 <= f1 `known` and a = Gamma Gamma^T p / f0, rows g, a - g and f1 / f0 g - a."""
+    y = (p, n, a^T w) >= 0, p, n = (R w)_+-, p_i n_i = 0. With Pi >= 0 but at the pairs (p_i, n_i), h^2 <= tau |w|^2 if
+    u^T S u = tau |w|^2 - h^2 - y^T Pi y is semi-definite in u = (w, the p without a sign). For ReLU a maximiser lies
+    in the span V of the rows that are >= 0 there, w = sum g_i R_i, and is stationary (MATH.md 4): with
+    f0 <= h^2 <= f1 `known` and a = Gamma Gamma^T p / f0, rows g, a - g and f1 / f0 g - a."""
     k, N, num, den = len(frame.Q), len(states), slope.numerator, slope.denominator
     kept = sorted((i for i, s in enumerate(states) if s >= 0 and any(frame.R[i])), key=lambda i: states[i] != KINK)
     span, full, bits, V = [frame.R[i] for i in kept], 1 << 2 * (RBITS + 30), 0, unit(k)
     T = [[round(x * 2.0**30) for x in row] for row in orthonormal(over(span, 2.0**RBITS), 1e-5)[1]]
-    W = gram(T, turned(span))
-    off = sum(abs(x) for row in plus(gram(W, W), unit(len(T), full), -1) for x in row)
+    W = gram(T, turned(span)); off = sum(abs(x) for row in plus(gram(W, W), unit(len(T), full), -1) for x in row)
     if slope == 0 and 0 < len(T) == len(kept) <= k and 100 * off < full: bits, V = RBITS + 30, W
     states, known = (states, known) if bits else ([min(s, 1) for s in states], 0)
     one, gauge, loose = 1 << RBITS + bits, 2.0**GBITS / float(frame.gauge) ** 2, [i for i in range(N) if not states[i]]
     Z = [row + [0] * len(loose) for row in gram([*frame.R, *cuts], V)]
     P = [[z * (s in (1, STRICT)) for z in row] for row, s in zip(Z, states)]
     for a, i in enumerate(loose, start=len(V)): P[i][a] = one
-    M = plus(P, Z, -1)
-    H = gram(turned(plus([[den * p for p in row] for row in P], M, -num)), turned(frame.gamma))
+    M = plus(P, Z, -1); H = gram(turned(plus([[den * p for p in row] for row in P], M, -num)), turned(frame.gamma))
     y = [(t, i, A[i]) for t, A, fit in ((0, P, (0, 1, STRICT)), (1, M, (0, -1))) for i in range(N) if states[i] in fit]
     if known:
         g = [[t << 2 * RBITS for t in row] + [0] * len(loose) for row in turned(T)]
@@ -322,11 +303,9 @@ def piece(frame: Frame, tau: Fraction, slope: Fraction, states: Any, cuts: Any, 
         y += [(kind, i, [t * x for x in rows[kind - 2]]) for kind in (2, 3) for i, t, *rows in signed]
         ends = ((i, *both) for i, *both in zip(kept, g, dual) if states[i] == STRICT)
         y += [(4, i, [known[1] * t // known[0] - r for t, r in zip(*both)]) for i, *both in ends]
-    y += [(5, j, row) for j, row in enumerate(Z[N:])]
-    Pi, K = unit(len(y), 0), unit(len(y), 0)
+    y += [(5, j, row) for j, row in enumerate(Z[N:])]; Pi, K = unit(len(y), 0), unit(len(y), 0)
     for (a, (p, i, _)), (b, (q, j, _)) in combinations_with_replacement(enumerate(y), 2):
-        pair = (p, q) if i == j and max(p, q) < 5 else None
-        free = pair in ((0, 1), (1, 2)) and states[i] == 0
+        pair = (p, q) if i == j and max(p, q) < 5 else None; free = pair in ((0, 1), (1, 2)) and states[i] == 0
         firm = all(kind in (0, 1, 5) or (kind < 4 and states[s] == KINK) for kind, s in ((p, i), (q, j)))
         if free or firm or pair == (2, 3) or (pair in ((3, 4), (2, 4), (2, 2)) and states[i] == STRICT):
             need((value := next(values, math.nan)) == value, "the stored multipliers are incomplete")
@@ -341,19 +320,14 @@ def piece(frame: Frame, tau: Fraction, slope: Fraction, states: Any, cuts: Any, 
     S, K = without(S, kinks, one, whole, float(tau)), without(K, kinks, one, one * one, 0.0)
     c = round(shift(over(S, whole), over(K, one * one)) * 2.0**60)  # u^T K u is twice the sum of p_i n_i
     lost, most = shortfall(plus(S, K, c << 2 * GBITS - 60), whole), 1 + max(sum(map(abs, row)) for *_, row in y)
-    # The rows of stationarity are integers, too: each of their entries is off by less than 2.
     off = Fraction(sum(abs(x) for row in Pi for x in row) * 4 * len(rows) * most << GBITS, whole) if known else 0
     return lost is not None and (lost + off) * (2 + 2 * len(loose)) <= tau / 2**36
-def without(S: Any, Z: Any, one: int, whole: int, much: float) -> Any:
-    """S + Z^T L + L^T Z, the same where Z u = 0: about S there, and `much` on the rows of Z."""
+def without(S: Any, Z: Any, one: int, whole: int, much: float) -> Any:  # the same where Z u = 0: S + Z^T L + L^T Z
     if not Z: return S
-    (Q, T), half = orthonormal(over(Z, one), 1e-9), 0.5 * float(whole // one)
-    QS = gram(Q, over(S, whole))
+    (Q, T), half = orthonormal(over(Z, one), 1e-9), 0.5 * float(whole // one); QS = gram(Q, over(S, whole))
     L = gram(turned(T), turned(plus(gram(plus(gram(QS, Q), unit(len(Q), much)), turned(Q)), plus(QS, QS), -1)))
-    Z, L = turned(Z), turned([round(half * x) for x in row] for row in L)
-    return plus(plus(S, gram(Z, L)), gram(L, Z))
-def shift(S: list[list[float]], K: list[list[float]]) -> float:
-    """A c with which S + c K seems positive: a v with v^T (S + c K) v <= 0 says on which side of c it lies."""
+    Z, L = turned(Z), turned([round(half * x) for x in row] for row in L); return plus(plus(S, gram(Z, L)), gram(L, Z))
+def shift(S: Rows, K: Rows) -> float:  # c with which S + c K seems positive: v tells on which side of a c it lies
     low, high, c = 0.0, math.inf, 0.0
     for _ in range(80):
         L, v = cholesky(plus(S, K, c))
@@ -363,15 +337,12 @@ def shift(S: list[list[float]], K: list[list[float]]) -> float:
         if L or not low < high: break
         c = min(4.0 * low + 1e-9 * abs(S[-1][-1]), max(0.1 * high, 0.5 * (low + high) if low else 0.0))
     return c
-def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int:
-    """The stored tree of pieces with the multipliers of its leaves; those of a stage prove the f1 of the next one."""
+def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int:  # a stage proves the f1 of the next
     tau, N, stored = frame.inside(goal), run.N, run.certificate
-    values, heights = iter(array(stored, "values", 1, None, "f")), array(stored, "heights", 1, None, "f")
+    values, tops = iter(array(stored, "values", 1, None, "f")), array(stored, "heights", 1, None, "f")
     nodes = iter(list(zip(*(array(stored, name, 1, None, "iu") for name in ("splits", "stages")), strict=True)))
-    normals = array(stored, "walls", 2, len(run.X[0]) + 1)
-    walls = iter([round(dot(a, q) * 2.0**RBITS) for q in frame.Q] for a in normals)
-    f, tau = [math.ceil((Fraction(x) / frame.gauge) ** 2 * 2**60) for x in heights], max(tau, Fraction(0)) ** 2
-    last = len(f)
+    walls = ([round(dot(a, q) * 2.0**RBITS) for q in frame.Q] for a in array(stored, "walls", 2, len(run.X[0]) + 1))
+    f, tau, last = [math.ceil((Fraction(x) / frame.gauge) ** 2 * 2**60) for x in tops], max(tau, 0) ** 2, len(tops)
     need(last and f[1:] == sorted(f[1:], reverse=True) and (last < 2 or 0 < f[0] <= tau * 2**60), "the heights are off")
     def leaves(states: list[int], cuts: list[list[int]], made: int) -> int:
         (split, stage), _ = next(nodes, (N, 0)), in_time(deadline)
@@ -385,16 +356,52 @@ def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int:
         if split == -1: return 1
         return sum(leaves([*states[:split], t, *states[split + 1 :]], cuts, stage) for t in SIDES[states[split]])
     found = leaves([0 if s else 1 for s in frame.s], [], 0)
-    need([*nodes, *values, *walls] == [], "the stored multipliers do not fit their tree")
-    return found
-def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[Fraction, str]:
-    """D(t Lambda) of the stored dual point, and why no neuron has h above 1 / t (MATH.md 4); D is concave in t."""
-    need(kind != "groups", "multipliers that groups of samples share are not known to it", UNCHECKED)
+    need([*nodes, *values, *walls] == [], "the stored multipliers do not fit their tree"); return found
+def completely_positive(directory: Path, s: Any, end: float) -> str:  # docs/completely-positive.md; why
+    A, proof = array(opened(directory / "matrix.npz"), "A", 2), opened(directory / "proof.npz")
+    (M, _), n, empty = scaled(A), s["order"], [s[name] is None for name in ("lower", "upper", "atoms", "residual")]
+    need(len(A) == n == len(A[0]) and [*map(list, turned(A))] == A, "matrix.npz holds no symmetric matrix", UNREAD)
+    if s["verdict"] == NOT:
+        C = scaled(array(proof, "witness.C", 2, n))[0]
+        need([*map(list, turned(C))] == C and s["exact"] is True and all(empty), "the verdict has no witness")
+        value, total = sum(map(dot, M, C)), sum(abs(a * c) for rows in zip(M, C) for a, c in zip(*rows))
+        need(value < 0 and abs(s["separation"] - Fraction(value, total)) <= 1e-12, "<A, C> is not what is stated")
+        need(pivots(C)[1] or copositive(C, end), "the witness is not copositive")
+        return "a copositive C with <A, C> < 0"
+    B, there = array(proof, "B", 2, n) if s["atoms"] is not None else [], [i for i in range(n) if A[i][i] > 0]
+    A, B = ([[Fraction(x) for x in row] for row in rows] for rows in (A, B))
+    off, norm, tolerance = size(plus(A, gram(turned(B), turned(B)), -1) if B else A), size(A), Fraction(s["tolerance"])
+    good = s["atoms"] in (None, len(B)) and min(map(min, B), default=0) >= 0 and 2**-50 <= tolerance < 0.1 > empty[0]
+    need(good and (not B or abs(s["residual"] - off / (norm or 1)) <= 1e-12), "the factor is not what is stated")
+    p = {i: Fraction(2) ** round(math.log2(A[i][i]) / 2) for i in there}
+    S, B = [[A[i][j] / p[i] / p[j] for j in there] for i in there], [[row[j] / p[j] for j in there] for row in B]
+    n, (J, semi), near = len(S), pivots(M), [{j for j, x in enumerate(row) if x and j != i} for i, row in enumerate(S)]
+    flat, part = not any(near[i] & near[j] for i in range(n) for j in near[i]), {0} & {*range(n)}
+    for _ in S: part |= set().union(*(near[i] for i in part))
+    other = len(part) < n or any(word in (directory / "proof.json").read_text(encoding="utf-8") for word in OTHERS)
+    certain = plus(S, unit(n, tolerance * size(S)), -1)  # by eigenvalues beyond the tolerance
+    lower, upper = len(J if semi else pivots(scaled(certain)[0])[0]), math.inf
+    if flat: lower = max(lower, sum(map(len, near)) // 2)  # no two edges are in one atom
+    if s["exact"]:  # of order at most 4, or no triangles and a semi-definite comparison matrix
+        signs = scaled([[x if i == j else -x for j, x in enumerate(row)] for i, row in enumerate(S)])[0]
+        ends = [lower] * (flat and len(part) == n and pivots(signs)[1]) + [lower if n < 4 or lower < 3 else n] * (n < 5)
+        need(ends, "that A itself has a factor is proved here at order 4 and without triangles only", UNCHECKED)
+        need(semi and min(map(min, S), default=0) >= 0, "A is not completely positive")
+        upper = min(ends)
+    elif s["verdict"] == CP:
+        need(B and off <= tolerance * norm * (1 + TOLERANCE), "the factor misses the matrix by more than the tolerance")
+        upper = len(B)
+    code = UNCHECKED if other else REFUSED
+    need(lower >= s["lower"] >= 0, f"only {lower} atoms are proved to be needed, cprank.json states {s['lower']}", code)
+    good = s["upper"] is None and s["verdict"] == "undecided" if upper == math.inf else s["verdict"] == CP
+    need(good and (upper == math.inf or s["upper"] >= upper), f"{upper} atoms are proved to do, not {s['upper']}", code)
+    return "the rank, or edges of a graph without triangles; a factor within the tolerance, or a theorem"
+def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[Fraction, str]:  # D is concave in t
     point, t, how = run.point(), T, "max h over cones of directions, cut at the kinks (MATH.md 4)"
     for width in (T / 2**bit for bit in range(1, 36)): t -= width * (run.dual(point, t - width) >= least)
     (X, e), C = scaled([row if run.free else [*row, run.beta] for row in run.X]), turned(point)
-    bound, goal = run.dual(point, t), 1 / t
-    need(kind in DUAL, f"no certificate {kind} of two layers has a dual point")
+    bound, goal = run.dual(point, t), 1 / t; need(kind in DUAL, f"no certificate {kind} of two layers has a dual point")
+    need(kind != "groups", "multipliers that groups of samples share are not known to it", UNCHECKED)
     if run.slope == 1:
         need(top(gram(gram(C, turned(X)), gram(C, turned(X)))) <= goal**2 * 4**e, ABOVE)
         return bound, "|Lambda^T Xt|_op of a linear network (MATH.md 4)"
@@ -405,13 +412,11 @@ def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[F
         bent = (1 - run.slope) / 2 if run.skip else 1  # of the linear half a skip leaves nothing
         need(top(gram(C, C)) * top(covariance(run.X, [Fraction(1)] * run.N, True)) * bent**2 <= goal**2, ABOVE)
         return bound, "|Lambda|_op |H X|_op (MATH.md 4, free biases)"
-    if run.free: how = f"at every sample's breakpoint, {how}"
     for frame in (Frame(Z, e, point) for Z in ([plus(X, [row] * len(X), -1) for row in X] if run.free else [X])):
         need(len(frame.Q) <= 8, f"the rank {len(frame.Q)} of the inputs is too large for cones", UNCHECKED)
         need(below(frame, goal, run.slope, deadline), ABOVE)
-    return bound, how
-def from_data(run: Run, kind: str) -> tuple[Fraction, str]:
-    """The bounds by singular values and by pairs of samples (MATH.md 5): of exact fits, and of mse with two layers."""
+    return bound, f"at every sample's breakpoint, {how}" if run.free else how
+def from_data(run: Run, kind: str, *_: Any) -> tuple[Fraction, str]:  # exact fits, and mse with two layers (MATH.md 5)
     need(kind == "spectral" or run.depth > 2, f"the certificate {kind} comes without its dual point")
     known = kind == "spectral" and not run.free and (run.fits or (run.loss == "mse" and run.depth == 2))
     need(known, f"the bound {kind} of {run.loss} at depth {run.depth} is not known here", UNCHECKED)
@@ -420,37 +425,32 @@ def from_data(run: Run, kind: str) -> tuple[Fraction, str]:
         rows = [[[Fraction(t) for t in a] for a in A + [[0.0] * len(A[0])] * (not run.beta)] for A in (run.X, run.Y)]
         for (x, y), (u, v) in combinations(zip(*rows), 2):
             near, far = (sum(((p - q) ** 2 for p, q in zip(*ends)), Fraction(0)) for ends in ((x, u), (y, v)))
-            if near and far:
-                short = max(Fraction(0), far / root(far) - 2 * run.misfit * root(Fraction(run.m)))
-                bound = max(bound, Fraction(run.depth) * power(short**2 / near, run.depth))
+            short = max(Fraction(0), far / (root(far) or 1) - 2 * run.misfit * root(Fraction(run.m)))
+            if near: bound = max(bound, Fraction(run.depth) * power(short**2 / near, run.depth))
     return bound, "singular values, and pairs of samples that are to fit (MATH.md 5)"
-def spectral(run: Run, centred: bool) -> Fraction:
-    """By |H D F|_* <= a prod |W_l|_F and the dual points 2 q_i (y_i - mean) K; of fits by <H Y, H Y K> / |H Y K|."""
+def spectral(run: Run, centred: bool) -> Any:  # |H D F|_* <= a prod |W_l|_F; dual points 2 q_i (y_i - mean) K
     S, a = covariance(run.Y, run.q, centred), root(top(covariance(run.X, run.q, centred)))
-    values, U = eigen([[float(x) for x in row] for row in S])
+    (values, U), theta = eigen(S), float(run.lam / a) if a else math.inf
     sizes = [math.sqrt(x) if x > 1e-14 * max(values) else math.inf for x in values]
-    theta = float(run.lam / a) if a else math.inf
     factors = [1.0 / s if run.fits else min(1.0, theta / s if s < math.inf else 1.0) for s in sizes]
     K = [[Fraction(sum(u[i] * u[j] * f for f, u in zip(factors, U))) for j in range(run.m)] for i in range(run.m)]
-    KSK, trace = gram(K, gram(K, S)), sum(dot(s, k) for s, k in zip(S, K))
-    size = root(top(KSK)) * a
-    if run.fits:
-        nuclear = max(Fraction(0), trace * a / size - run.m * run.misfit) if size else Fraction(0)
-        return run.depth * power((nuclear / a) ** 2, run.depth) if a else Fraction(0)
-    part = min(Fraction(1), run.lam / size) if size else Fraction(1)
-    return 2 * part * trace - part**2 * sum(KSK[i][i] for i in range(run.m))
-def stated(run: Run, directory: Path) -> Fraction:
-    """The exact cost, from above, once the files are those listed and result.json states what follows from them."""
+    KSK, trace = gram(K, gram(K, S)), sum(dot(s, k) for s, k in zip(S, K)); size = root(top(KSK)) * a
+    if not size: return Fraction(0) if run.fits else 2 * trace - sum(KSK[i][i] for i in range(run.m))
+    if run.fits: return run.depth * power(max(Fraction(0), trace / size - run.m * run.misfit / a) ** 2, run.depth)
+    part = min(Fraction(1), run.lam / size); return 2 * part * trace - part**2 * sum(KSK[i][i] for i in range(run.m))
+def listed(directory: Path, name: str) -> Any:  # the summary, once the files are those that it lists
+    s = json.loads((directory / name).read_text(encoding="utf-8"))
+    need(s.get("files") is not None or (name == "result.json" and "target" not in s), f"{name} lists no files")
+    for file, digest in (s.get("files") or {}).items():
+        found = hashlib.sha256((directory / file).read_bytes()).hexdigest() if (directory / file).is_file() else None
+        need(found == digest, f"{file} is not the file that was stored: its SHA-256 is another")
+    return s
+def stated(run: Run) -> Fraction:  # the exact cost, from above, once result.json states what follows from the files
     s, lam = {"weighted": False, "skip": False} | run.stated, None if run.fits else float(run.lam)
-    need(s.get("files") is not None or "target" not in s, "result.json lists no files, as its version would")
-    for name, digest in (s.get("files") or {}).items():
-        found = hashlib.sha256((directory / name).read_bytes()).hexdigest() if (directory / name).is_file() else None
-        need(found == digest, f"{name} is not the file that was stored: its SHA-256 is another")
     follows = {"loss": run.loss, "lam": lam, "depth": run.depth, "bias": run.bias, "activation": run.activation}
     follows |= {"rows": run.N, "widths": [len(W) for W in run.W[:-1]], "weighted": run.weighted, "skip": run.skip}
     follows |= {name: run.certificate[name].item() for name in ("lower", "certificate") if name in run.certificate}
-    for name, value in follows.items():
-        need(s[name] == value, f"the files have the {name} {value}, result.json states {s[name]}")
+    for name, value in follows.items(): need(s[name] == value, f"the {name} is {value}, result.json states {s[name]}")
     found, cost, lower = run.cost(), s["cost"], s["lower"]
     fits = not run.fits or found["residual"][1] <= run.misfit * (1 + TOLERANCE)
     need(fits == (cost is not None), f"the network misses the targets by {float(found['residual'][1]):.3g}")
@@ -466,35 +466,35 @@ def stated(run: Run, directory: Path) -> Fraction:
         good &= not aimed or (s["status"] == "optimal") == (s["gap"] <= s["target"])
     need(good, f"cost {cost}, bound {lower}, gap {s['gap']} and status {s['status']} contradict each other")
     return found["cost"][1]
-def check(directory: Path, limit: float) -> tuple[int, dict[str, Any]]:
-    """The exit code, and what was found."""
-    started, told, code = time.monotonic(), {}, 0
+def solve(directory: Path, end: float, told: dict[str, Any]) -> None:
+    _, run = listed(directory, "result.json"), Run(directory)
+    cost, lower, kind = stated(run), run.stated["lower"], run.stated["certificate"]
+    told |= {"cost": float(cost), "stated": run.stated["cost"]} if run.stated["cost"] is not None else {}
+    if lower is None: return
+    least = Fraction(lower) - TOLERANCE * (cost if "cost" in told else Fraction(lower))
+    bound, how = (two_layers if "Lambda" in run.certificate and run.depth == 2 else from_data)(run, kind, least, end)
+    told |= {"bound": math.nextafter(float(bound), 0.0), "stated_bound": lower, "how": how}
+    told |= {"gap": float(1 - bound / cost)} if told.get("cost") else {}
+    need(bound >= least, f"only {float(bound):.12g} is proved, result.json states {lower}")
+def check(directory: Path, limit: float) -> tuple[int, dict[str, Any]]:  # the exit code, and what was found
+    started, told, code, what = time.monotonic(), {}, 0, "the cost and the stated bound"
     try:
-        if not (directory / "result.json").is_file():
-            code = UNCHECKED if any(directory.glob("*.json")) else UNREAD
-            need(False, f"{directory} is not the run of a solve; the solves in a run can be checked one by one", code)
-        cost, lower, kind = stated(run := Run(directory), directory), run.stated["lower"], run.stated["certificate"]
-        told |= {"cost": float(cost), "stated": run.stated["cost"]} if run.stated["cost"] is not None else {}
-        if lower is not None:
-            least = Fraction(lower) - TOLERANCE * (cost if "cost" in told else Fraction(lower))
-            dual = "Lambda" in run.certificate and run.depth == 2
-            bound, how = two_layers(run, kind, least, started + limit) if dual else from_data(run, kind)
-            told |= {"bound": math.nextafter(float(bound), 0.0), "stated_bound": lower, "how": how}
-            told |= {"gap": float(1 - bound / cost)} if told.get("cost") else {}
-            need(bound >= least, f"only {float(bound):.12g} is proved, result.json states {lower}")
+        if (directory / "result.json").is_file(): solve(directory, started + limit, told)
+        elif (directory / "cprank.json").is_file():
+            what, s = "the verdict and both ends", listed(directory, "cprank.json")
+            told |= {"how": completely_positive(directory, s, started + limit)} | {k: s[k] for k in ("lower", "upper")}
+        else: raise Stop(UNCHECKED if any(directory.glob("*.json")) else UNREAD, "this is not the run of a solve")
     except (Stop, KeyboardInterrupt) as stop:
         code, told["why"] = stop.args or (UNCHECKED, "the check was interrupted")
     except Exception as error:  # untrusted files fail in many ways, and none of them is a proof
         code, told["why"] = UNREAD, f"{type(error).__name__}: {error}"
-    return code, {"verdict": VERDICTS[code], **told, "seconds": round(time.monotonic() - started, 3)}
-def main() -> None:
-    """The command: a line for each thing found, or one JSON object; the exit code is the verdict."""
+    return code, {"verdict": VERDICTS[code].format(what), **told, "seconds": round(time.monotonic() - started, 3)}
+def main() -> None:  # a line for each thing found, or one JSON object; the exit code is the verdict
     asked = argparse.ArgumentParser(prog="covopt-check", description="Prove a stored run again, without covopt.")
-    asked.add_argument("run", type=Path, help="the directory of covopt solve --out")
+    asked.add_argument("run", type=Path, help="the directory of covopt solve --out, or of covopt cprank --out")
     asked.add_argument("--time-limit", type=float, default=600.0, help="seconds for the bound (600)")
     asked.add_argument("--json", action="store_true", help="one JSON object")
     code, told = check((options := asked.parse_args()).run, options.time_limit)
     print(json.dumps(told) if options.json else "\n".join(f"{name:<12} {value}" for name, value in told.items()))
     sys.exit(code)
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__": main()

@@ -297,7 +297,7 @@ def test_costs_are_exact(checker: ModuleType, tmp_path: Path, loss: str) -> None
 def test_what_is_no_solve_is_said_to_be_unchecked_or_unread(checker: ModuleType, tmp_path: Path) -> None:
     assert checker.check(tmp_path, DEADLINE)[0] == UNREAD
     assert checker.check(tmp_path / "nowhere", DEADLINE)[0] == UNREAD
-    (tmp_path / "cprank.json").write_text('{"kind": "cprank"}')
+    (tmp_path / "plateau.json").write_text('{"kind": "plateau"}')
     code, told = checker.check(tmp_path, DEADLINE)
     assert code == UNCHECKED
     assert "not the run of a solve" in told["why"]
