@@ -14,8 +14,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from covopt.answer import solve
+from covopt.answer import solve, solve_problem
 from covopt.attempt import SolveOptions
+from covopt.deep.further_batches import train_on_batches
 from covopt.deep.further_training import train_further
 from covopt.deep.layers import report
 from covopt.deep.pruning import mergeable
@@ -23,6 +24,7 @@ from covopt.deep.solver import DeepOptions, DeepSolver
 from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted
 from covopt.io.networks import FoundWeights
+from covopt.io.tables import column_names
 from covopt.io.wording import FREE
 from covopt.loop import Budget, Callback, Certificate, Status, run
 from covopt.methods.free import solve_free
@@ -44,6 +46,8 @@ from covopt.training.exact_fit import fit_exactly
 # Parts of the time limit after which each stage ends: training (without a network), training on, other questions, the
 # solver, the layers.
 TRAINED, DESCENDED, SUSPECTED, SOLVED, EXAMINED = 0.15, 0.25, 0.3, 0.6, 0.8
+SOLVED_IN_PASSES = 0.4
+"""That of the solver on many samples, where the layers take some ten passes over all of them."""
 FITTED = 0.1
 """That of training on among exact fits, which ends with the time."""
 # Trainings, where nobody says how many.
@@ -144,9 +148,11 @@ def validate(
     if not audit.interrupted:
         _descend(audit, budget, scalings or (lambda: scalings_of(problem.X)))
         audit.interrupted = interrupted()
-    limit = max(1e-3, SOLVED * time_limit - budget.seconds()) if not audit.interrupted else 1e-3
-    effort = {"certify": certify, "gap": gap, "seed": seed, "time_limit": limit, "callback": callback}
-    audit.reference = solve(X, Y, **effort, **question)  # type: ignore[arg-type]
+    share = SOLVED_IN_PASSES if audit.in_passes else SOLVED
+    limit = max(1e-3, share * time_limit - budget.seconds()) if not audit.interrupted else 1e-3
+    effort = SolveOptions(Budget(limit), certify=certify, gap=gap, seed=seed, callback=callback)
+    # The copy takes with it what the solver caches in it: inputs with their bias column, as large as they are.
+    audit.reference = replace(solve_problem(replace(problem), effort, columns=column_names(X)), problem=problem)
     audit.interrupted = audit.interrupted or audit.reference.status is Status.INTERRUPTED
     examining = Budget(EXAMINED * time_limit, started=budget.started)
     _examine(audit, SolveOptions(examining, certify=certify, gap=gap, seed=seed))
@@ -188,13 +194,19 @@ def _checked(problem: Problem, weights: list[Tensor], stored: torch.dtype) -> tu
 
 
 def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
-    """Train on, and look for another question where that gains much."""
+    """Train on, and look for another question where that gains much (not on many samples)."""
     problem, limit = audit.problem, budget.time_limit
     share = FITTED if problem.interpolates else DESCENDED
     until = Budget(share * limit, started=budget.started)
-    found, audit.finished = train_further(problem, [audit.weights], until.spent)
-    audit.descended = found[0]
-    _offer(audit, found[0])
+    if audit.in_passes:
+        audit.descended, audit.finished = train_on_batches(problem, audit.weights, until, audit.reference.seed)
+    else:
+        found, audit.finished = train_further(problem, [audit.weights], until.spent)
+        audit.descended = found[0]
+    audit.descended_loss = evaluate(problem, audit.descended).total
+    _offer(audit, audit.descended)
+    if audit.in_passes:
+        return
     until = Budget(SUSPECTED * limit, started=budget.started)
     audit.hint = hint(problem, audit.weights, audit.losses.gain, scalings, until.spent)
 
@@ -207,27 +219,28 @@ def _examine(audit: Audit, options: SolveOptions) -> None:
     audit.residuals, audit.left = residuals_of(problem, weights), residuals_of(problem, end)
     if stored is not torch.float64:
         coarse = [W.to(stored).double() for W in end]
-        audit.rounded = evaluate(problem, coarse).total, residuals_of(problem, coarse)
+        exact = all(torch.equal(*pair) for pair in zip(coarse, end, strict=True))
+        audit.rounded = (
+            (audit.descended_loss, audit.left)
+            if exact
+            else (evaluate(problem, coarse).total, residuals_of(problem, coarse))
+        )
     if audit.interrupted:
         options = replace(options, budget=Budget(0.0))
     proved = audit.reference.lower, audit.reference.certificate
     losses, moving = audit.losses, audit.moving
     for k, at in enumerate(examine(problem, end, proved, options), start=1):
-        own = report(problem, weights, k, None, Certificate.NONE, at.facts.stationarity)
-        facts = replace(own, gap=at.facts.gap, gap_certificate=at.facts.gap_certificate)
-        grown = None if at.grown is None else evaluate(problem, at.grown).total
+        value = None if at.escape is None else at.escape.value
+        own = report(problem, weights, k, None, Certificate.NONE, value)
+        facts = replace(own, gap=at.gap, gap_certificate=at.certificate)
+        grown = None if at.grown is None or audit.in_passes else evaluate(problem, at.grown).total
         whole, worst = unbalanced(problem, weights, k)
         found = LayerAudit(facts, at.escape, at.solved, mergeable(weights, k), whole, worst, grown)
-        missing = (
-            not moving
-            and at.escape is not None
-            and grown is not None
-            and verdicts.is_missing(at.escape.value, grown, losses.descended)
-        )
+        missing = not moving and verdicts.lacks_neuron(found, losses.descended, audit.in_passes)
         found = replace(found, missing=missing, dead=dead(problem, weights, k))
         said = verdicts.of_layer(found, losses, last=k == problem.depth - 1, deep=problem.depth > 2, moving=moving)
         audit.layers.append(replace(found, verdict=said))
-        if at.grown is not None and grown is not None:
+        if at.grown is not None:
             _offer(audit, at.grown)
 
 
@@ -242,6 +255,10 @@ def _offer(audit: Audit, weights: list[Tensor]) -> None:
 def _improve(audit: Audit, budget: Budget, seed: int) -> None:
     """Look for a better network from the best one known so far: descents and block solves, until they gain nothing."""
     effort = DeepOptions(starts=1, widening=())
+    if audit.in_passes:
+        begin = audit.escape or audit.descended or audit.weights
+        _offer(audit, train_on_batches(audit.problem, begin, budget, seed + 1)[0])
+        return
     start = audit.escape or audit.descended or audit.weights
     if audit.problem.free:
         within = replace(budget, time_limit=max(budget.time_limit, budget.seconds() + 1e-3))

@@ -206,10 +206,7 @@ def _finding(s: Summary, inner: Summary, result: Result) -> Sentences:
     layers, batches = [LayerAudit.from_summary(layer) for layer in s["layers"]], Batches.from_summary(s)
     moving = verdicts.is_moving(losses, batches)
     for layer in layers:
-        escape, grown = layer.escape, layer.grown
-        missing = False
-        if not moving and escape is not None and grown is not None:
-            missing = verdicts.is_missing(escape.value, grown, told["loss"])
+        missing = not moving and verdicts.lacks_neuron(layer, told["loss"], s.get("in_passes", False))
         if layer.missing is not missing:
             yield f"audit.json states wrongly whether a neuron is missing in layer {layer.facts.layer}."
     missing, last = any(layer.missing for layer in layers), s["solver"]["depth"] - 1
