@@ -15,7 +15,7 @@ from torch import Tensor
 
 from covopt.linalg.psd import triangle
 from covopt.model.problem import Problem, with_bias
-from covopt.model.weights import Weights, carried, inputs_from, outputs, preactivations
+from covopt.model.weights import Weights, carried, inputs_from, outputs, preactivations, pulled_back
 
 CHUNK = 4096
 """Rows that are taken at once; of no more rows the passes do what whole matrices would, bit for bit."""
@@ -39,6 +39,25 @@ def parts_of(problem: Problem) -> Iterator[tuple[slice, Problem]]:
 def all_outputs(problem: Problem, weights: Weights) -> Float[Tensor, "N nL"]:
     """F of all samples."""
     return torch.cat([outputs(part, weights, part.X) for _, part in parts_of(problem)])
+
+
+def loss_and_slopes(problem: Problem, weights: Weights) -> tuple[float, list[Float[Tensor, "_ _"]]]:
+    """C(F) and dC/dW_1 ... dC/dW_L in float64, in one pass; what is as wide as a layer is in the numbers of X.
+
+    Raises:
+        ProblemError: for `interpolate`, which has no gradient.
+    """
+    fit, slopes = 0.0, [W.new_zeros(W.shape, dtype=torch.float64) for W in weights]
+    rounded = [W.to(problem.X) for W in weights]
+    for _, part in parts_of(problem):
+        Z = preactivations(part, rounded)
+        exact, share = part.double(), part.samples / problem.samples
+        fit += share * float(exact.loss_at(Z[-1].double()))
+        pull = share * exact.gradient_at(Z[-1].double())
+        M = pulled_back(part, rounded, Z, pull.to(problem.X))
+        for slope, m, Zs in zip(slopes, M, inputs_from(part, Z), strict=True):
+            slope += m.T @ Zs
+    return fit, slopes
 
 
 def layer_at(problem: Problem, weights: Weights, layer: int) -> tuple[Float[Tensor, "N d"], Float[Tensor, "N n"]]:

@@ -19,6 +19,8 @@ from covopt.model.weights import Weights, inputs_from, outputs_above, preactivat
 
 Values = Float[Tensor, " r"]
 
+TOLERANCE = 1e-3
+"""tau of the threshold rank."""
 RISE = 0.01
 """The rise of C, relative to C, that a layer of its functional rank is allowed."""
 

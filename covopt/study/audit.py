@@ -21,7 +21,7 @@ from covopt.deep.further_training import train_further
 from covopt.deep.layers import report
 from covopt.deep.pruning import mergeable
 from covopt.deep.solver import DeepOptions, DeepSolver
-from covopt.errors import ProblemError, shown
+from covopt.errors import ProblemError
 from covopt.interrupts import gently, interrupted
 from covopt.io.networks import FoundWeights
 from covopt.io.tables import column_names
@@ -38,7 +38,7 @@ from covopt.study.audited import Audit
 from covopt.study.batches import batches_of, training_of
 from covopt.study.examination import dead, examine, inert_parts, residuals_of, unbalanced
 from covopt.study.function import checked_inputs, function_of
-from covopt.study.given import agreed_activation, weights_of
+from covopt.study.given import agreed_activation, amount_of_bias, weights_of
 from covopt.study.hypotheses import Scalings, hint, scalings_of
 from covopt.study.layer_audit import LayerAudit
 from covopt.training.exact_fit import fit_exactly
@@ -122,7 +122,7 @@ def validate(
     """
     if net is not None and (width is not None or starts is not None):
         raise ProblemError("width and starts are for the trainings without a network; leave them out, or the network.")
-    budget, bias = Budget(time_limit), _bias(bias, decay)
+    budget, bias = Budget(time_limit), amount_of_bias(bias, decay)
     beta = 1.0 if bias == FREE else bias
     slope, given, stored = (None, None, torch.float64) if net is None else weights_of(net, beta)  # type: ignore[arg-type]
     chosen = agreed_activation(activation, slope)
@@ -163,17 +163,6 @@ def validate(
     return audit
 
 
-def _bias(bias: float | str, decay: str) -> float | str:
-    """The amount of bias that both options say."""
-    if decay not in ("all", "weights"):
-        raise ProblemError(f"The decay is {shown(decay)}; use all, or weights for biases that the penalty is not on.")
-    if decay == "all":
-        return bias
-    if bias not in (1.0, FREE):
-        raise ProblemError("With the decay weights biases are free, and have no amount; leave the bias out.")
-    return FREE
-
-
 def _checked(problem: Problem, weights: list[Tensor], stored: torch.dtype) -> tuple[list[Tensor], Cost]:
     """The network and its cost, if it has one on these data; made to fit where only its rounding is in the way."""
     check_network(problem, weights)
@@ -203,8 +192,7 @@ def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
     else:
         found, audit.finished = train_further(problem, [audit.weights], until.spent)
         audit.descended = found[0]
-    audit.descended_loss = evaluate(problem, audit.descended).total
-    _offer(audit, audit.descended)
+    audit.descended_loss = _offer(audit, audit.descended)
     if audit.in_passes:
         return
     until = Budget(SUSPECTED * limit, started=budget.started)
@@ -244,12 +232,13 @@ def _examine(audit: Audit, options: SolveOptions) -> None:
             _offer(audit, at.grown)
 
 
-def _offer(audit: Audit, weights: list[Tensor]) -> None:
-    """Keep a network as the better one, if it is, and fits."""
+def _offer(audit: Audit, weights: list[Tensor]) -> float:
+    """Keep a network as the better one, if it is, and fits; what it costs."""
     problem, cost = audit.problem, evaluate(audit.problem, weights)
     known = audit.loss if audit.escape_cost is None else audit.escape_cost
     if problem.allows(cost.residual) and cost.total < known:
         audit.escape, audit.escape_cost = FoundWeights(weights, problem.beta, problem.activation.slope), cost.total
+    return cost.total
 
 
 def _improve(audit: Audit, budget: Budget, seed: int) -> None:
