@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,10 +19,11 @@ from covopt.deep.missing_on_many import find_missing_on_many
 from covopt.linalg.psd import triangle
 from covopt.loop import Budget, Certificate
 from covopt.model import passes, subgradient
+from covopt.model.noise import batch_noise
 from covopt.model.problem import Problem, make_problem
 from covopt.model.stationarity import duals, inputs_of
 from covopt.model.subgradient import multiplier, residuals
-from covopt.model.weights import evaluate, preactivations
+from covopt.model.weights import evaluate, gradient, preactivations
 from covopt.study.examination import dead, inert_parts
 
 
@@ -94,6 +96,20 @@ def test_ranks_and_dead_neurons_by_chunks(chunk: int) -> None:
         S = torch.cat([Z.relu(), torch.ones(len(Z), 1, dtype=Z.dtype)], dim=1)
         assert facts.rank_Ks == torch.linalg.matrix_rank(S)
         assert dead(problem, weights, layer) == int((Z.relu().amax(dim=0) == 0.0).sum()) >= 1
+
+
+def test_batch_noise_by_chunks(chunk: int) -> None:
+    """Against the gradients of all samples one by one: their mean, and their spread about it."""
+    problem, weights = question()
+    singles = [gradient(replace(problem, X=problem.X[i : i + 1], Y=problem.Y[i : i + 1]), weights) for i in range(60)]
+    for layer, noise in enumerate(batch_noise(problem, weights, 8)):
+        G = torch.stack([each[layer] for each in singles])
+        mean = G.mean(dim=0)
+        variance = float((G - mean).square().sum(dim=(1, 2)).mean())
+        assert noise.gradient == pytest.approx(float(mean.norm()), rel=1e-10)
+        assert noise.deviation**2 == pytest.approx(variance, rel=1e-9)
+        assert noise.spread**2 == pytest.approx(variance * (60 - 8) / (8 * 59), rel=1e-9)
+        assert 0.0 <= noise.floor <= noise.rms
 
 
 @pytest.mark.parametrize("layer", [1, 2])
