@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from covopt.study.depths import depth
     from covopt.study.figures.paper_figure import PaperFigure, figure
     from covopt.study.jacobians import Spectra, jacobians, ntk, spectra
+    from covopt.study.monitor import Monitor, Reading
     from covopt.study.path import path
     from covopt.study.path_answer import Path
     from covopt.study.plateau import Plateau, plateau
@@ -49,6 +50,8 @@ _HOMES = {
     "compare": "study.compare",
     "PaperFigure": "study.figures.paper_figure",
     "figure": "study.figures.paper_figure",
+    "Monitor": "study.monitor",
+    "Reading": "study.monitor",
     "Spectra": "study.jacobians",
     "jacobians": "study.jacobians",
     "ntk": "study.jacobians",
@@ -110,12 +113,14 @@ __all__ = [
     "Forces",
     "InfeasibleError",
     "InternalError",
+    "Monitor",
     "PaperFigure",
     "Path",
     "Plateau",
     "ProblemError",
     "Progress",
     "Ranks",
+    "Reading",
     "RecordError",
     "Result",
     "SigmaRank",

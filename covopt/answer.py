@@ -135,13 +135,33 @@ def solve(
         starts=starts,
         callback=callback,
     )
+    return solve_problem(problem, options, init, column_names(X))
+
+
+def solve_problem(
+    problem: Problem,
+    options: SolveOptions,
+    init: Result | Sequence[object] | None = None,
+    columns: tuple[str, ...] | None = None,
+) -> Result:
+    """`solve`, of a question that is made already; its data are not copied again.
+
+    Args:
+        problem: the question.
+        options: how to solve it.
+        init: a Result, or weights, to start from.
+        columns: the names of the inputs.
+
+    Raises:
+        ProblemError, InfeasibleError: as `solve`.
+    """
     options.check(problem.depth)
     problem = problem.double()
     check_strength(problem)
     if problem.interpolates:
         check_interpolation(problem)
     with fitting(problem.X.numel()):
-        return _solved(problem, replace(options, init=_initial(problem, init)), column_names(X))
+        return _solved(problem, replace(options, init=_initial(problem, init)), columns)
 
 
 def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | None) -> Result:

@@ -32,8 +32,7 @@ from covopt.certify.spectral import LOSSES, spectral_bound
 from covopt.errors import ProblemError
 from covopt.loop import Certificate
 from covopt.model.problem import Problem
-from covopt.oracles.arrangement import has_rank_at_most
-from covopt.oracles.exact import exact_oracle, has_exact_oracle
+from covopt.oracles.exact import exact_oracle, inputs_have_rank_at_most, problem_has_exact_oracle
 from covopt.oracles.linear import LinearOracle
 from covopt.oracles.oracle import Answer, Oracle
 
@@ -116,7 +115,7 @@ class Exact:
         """Whether an oracle knows the maximum."""
         if problem.depth > 2 or not is_provable(problem):
             return False
-        return problem.activation.is_linear or has_exact_oracle(problem.Xt)
+        return problem.activation.is_linear or problem_has_exact_oracle(problem)
 
     def maximum(self, problem: Problem, proof: Proof) -> float:
         """The oracle at the stored dual point."""
@@ -146,7 +145,7 @@ class Cones:
         """Whether its trees have a chance to close."""
         if problem.depth > 2 or not is_provable(problem):
             return False
-        return has_rank_at_most(problem.Xt, WITH_ONE_OUTPUT if problem.Y.shape[1] == 1 else LARGEST_BRANCHING_RANK)
+        return inputs_have_rank_at_most(problem, WITH_ONE_OUTPUT if problem.Y.shape[1] == 1 else LARGEST_BRANCHING_RANK)
 
     def prove(
         self, problem: Problem, Lambda: Float[Tensor, "N m"], aim: Aim, last: Proof | None = None
@@ -190,7 +189,7 @@ class Relaxation:
     def applies(self, problem: Problem) -> bool:
         """Whether its matrices are small enough."""
         most = LARGEST_RELAXATION - problem.samples - problem.Y.shape[1]
-        return problem.depth == 2 and is_provable(problem) and most >= 0 and has_rank_at_most(problem.Xt, most)
+        return problem.depth == 2 and is_provable(problem) and most >= 0 and inputs_have_rank_at_most(problem, most)
 
     def prove(
         self, problem: Problem, Lambda: Float[Tensor, "N m"], aim: Aim, last: Proof | None = None

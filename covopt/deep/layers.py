@@ -6,6 +6,7 @@ minimum and a proved bound. Nothing here proves that the whole network is at a m
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
@@ -16,10 +17,11 @@ from covopt.certify import proofs
 from covopt.deep.blocks import Solved, block_problem, is_problem, solve_block
 from covopt.deep.missing_neuron import strongest_neuron
 from covopt.deep.pruning import mergeable
-from covopt.linalg.psd import thin
+from covopt.linalg.psd import thin, triangle
 from covopt.loop import Budget, Certificate
+from covopt.model.passes import layer_at, parts_of
 from covopt.model.problem import Problem, with_bias
-from covopt.model.weights import Weights, evaluate, preactivations
+from covopt.model.weights import Weights, evaluate
 from covopt.result import Layer
 
 IMPROVING_SHARE = 0.7
@@ -112,23 +114,39 @@ def report(
     stationarity: float | None,
 ) -> Layer:
     """What is known of one hidden layer, with a bound on its block's cost and the value of `strongest_neuron`."""
-    Z = preactivations(problem, weights)[layer - 1]
-    Zs = with_bias(problem.activation(Z), problem.beta)
-    total, relative = evaluate(problem, weights).total, None
-    if lower is not None and total > 0.0 and problem.free:  # of two layers, whose only block is the network
-        relative = (total - proofs.agreed(problem, weights, total, lower)) / total
-    elif lower is not None and total > 0.0 and is_problem(weights, layer):
-        block, parts = block_problem(problem, weights, layer), weights[layer - 1 : layer + 1]
-        cost = evaluate(block, parts).total
-        scale = problem.lam if layer < problem.depth - 1 else 1.0
-        relative = scale * (cost - proofs.agreed(block, parts, cost, lower)) / total
+    relative = relative_gap(problem, weights, layer, lower)
     return Layer(
         layer=layer,
         width=len(weights[layer - 1]),
         stationarity=stationarity,
         gap=relative,
         gap_certificate=Certificate.NONE if relative is None else certificate,
-        rank_K=int(thin(Z).rank) if Z.shape[1] else 0,
-        rank_Ks=int(thin(Zs).rank),
+        rank_K=_rank(layer_at(part, weights, layer)[1] for _, part in parts_of(problem))
+        if len(weights[layer - 1])
+        else 0,
+        rank_Ks=_rank(
+            with_bias(part.activation(layer_at(part, weights, layer)[1]), problem.beta) for _, part in parts_of(problem)
+        ),
         mergeable=len(mergeable(weights, layer)),
     )
+
+
+def relative_gap(problem: Problem, weights: Weights, layer: int, lower: float | None) -> float | None:
+    """How far the layer's block is from a bound on its cost at most, relative to the loss; None: nothing is known."""
+    if lower is None:
+        return None
+    total = evaluate(problem, weights).total
+    if total > 0.0 and problem.free:  # of two layers, whose only block is the network
+        return (total - proofs.agreed(problem, weights, total, lower)) / total
+    if total > 0.0 and is_problem(weights, layer):
+        block = problem if problem.depth == 2 else block_problem(problem, weights, layer)
+        parts = weights[layer - 1 : layer + 1]
+        cost = evaluate(block, parts).total
+        scale = problem.lam if layer < problem.depth - 1 else 1.0
+        return scale * (cost - proofs.agreed(block, parts, cost, lower)) / total
+    return None
+
+
+def _rank(chunks: Iterable[Tensor]) -> int:
+    """The numerical rank of the matrix that has the rows of all chunks."""
+    return int(thin(triangle(chunks)).rank)

@@ -188,10 +188,14 @@ def as_network(net: object, beta: float) -> Network:
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:
-    """The network inside of DataParallel and its kin."""
-    while isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-        module = module.module
-    return module
+    """The network inside of DataParallel and its kin, and of torch.compile."""
+    while True:
+        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            module = module.module
+        elif isinstance(inner := getattr(module, "_orig_mod", None), nn.Module):
+            module = inner
+        else:
+            return module
 
 
 def _inner(state: Mapping) -> Mapping:
@@ -340,14 +344,15 @@ def _slope_by_outputs(module: nn.Module, weights: list[NDArray[np.float64]], bet
 
 def _outputs_of(module: nn.Module, X: NDArray[np.float64]) -> NDArray[np.float64] | None:
     """What a module answers in evaluation; None where it takes no such inputs."""
-    like, training = next(module.parameters()), module.training
+    like, modes = next(module.parameters()), {part: part.training for part in module.modules()}
     try:
         with torch.no_grad():
             answered = module.eval()(torch.as_tensor(X).to(like))
     except Exception:  # a module of somebody's own may raise anything
         return None
     finally:
-        module.train(training)
+        for part, training in modes.items():
+            part.training = training
     return answered.double().cpu().numpy() if isinstance(answered, Tensor) else None
 
 

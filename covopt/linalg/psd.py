@@ -7,6 +7,7 @@ singular value that `RankRule` does not keep counts as zero, here and nowhere el
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -116,6 +117,20 @@ def thin(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> Factor:
     U, s, Vh = torch.linalg.svd(Z, full_matrices=False)
     kept = rule.keeps(s).to(s.dtype)
     return Factor(U, s, Vh.mT, kept, _inverse(s, kept, rule.tikhonov), rule.tikhonov)
+
+
+def triangle(chunks: Iterable[Float[Tensor, "_ n"]]) -> Float[Tensor, "_ n"]:
+    """R with R^T R = Z^T Z for the rows Z of all chunks, one under the other: Z's singular values and row space.
+
+    A single chunk is R itself. Of the next ones no more is held than one chunk and n more rows.
+
+    Source: Demmel, Grigori, Hoemmen, Langou, Communication-optimal parallel and sequential QR (2012).
+    """
+    rest = iter(chunks)
+    R = next(rest)
+    for chunk in rest:
+        R = torch.linalg.qr(torch.cat([R, chunk]), mode="r").R
+    return R
 
 
 def row_space(Z: Float[Tensor, "N n"], rule: RankRule = RANK_RULE) -> Float[Tensor, "r n"]:

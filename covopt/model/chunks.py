@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.model.loss import Weight
+from covopt.model.problem import with_bias
 
 Reduce = Callable[[Tensor], Tensor]
 """The sum over all processes of a vector of local sums."""
@@ -37,11 +38,12 @@ class Samples:
     """Rows of inputs and targets that this process holds, and how their sums are taken.
 
     Attributes:
-        Xt: inputs with their bias column (N, d).
+        Xt: inputs with their bias column (N, d), or without it (N, d - 1).
         Y: targets (N, m).
         weight: of the rows, of mean 1 over those of all processes; None where all are equal.
         chunk: rows taken at once.
         reduce: `local`, or `all_reduced` where other processes hold other rows.
+        beta: what the bias column of each chunk is to hold; None where Xt has it.
     """
 
     Xt: Float[Tensor, "N d"]
@@ -49,14 +51,15 @@ class Samples:
     weight: Weight = None
     chunk: int = 4096
     reduce: Reduce = local
+    beta: float | None = None
 
     def total(self, part: Callable[[Tensor, Tensor, Weight], tuple[Tensor, ...]]) -> list[Tensor]:
         """sum over chunks of part(Xt, Y, weight), each of the tensors that `part` returns; over all processes."""
         sums: list[Tensor] = []
         chunks = self.Xt.split(self.chunk), self.Y.split(self.chunk)
         weights = [None] * len(chunks[0]) if self.weight is None else self.weight.split(self.chunk)
-        for chunk in zip(*chunks, weights, strict=True):
-            parts = part(*chunk)
+        for Xt, Y, weight in zip(*chunks, weights, strict=True):
+            parts = part(Xt if self.beta is None else with_bias(Xt, self.beta), Y, weight)
             sums = [a.add_(b) for a, b in zip(sums, parts, strict=True)] if sums else [p.clone() for p in parts]
         flat = self.reduce(torch.cat([each.flatten() for each in sums]))
         pieces = flat.split([each.numel() for each in sums])

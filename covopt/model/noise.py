@@ -14,6 +14,7 @@ No gradient of a single sample is formed. The floor holds for every W, whatever 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.errors import ProblemError
+from covopt.model.passes import CHUNK, parts_of
 from covopt.model.problem import Problem
 from covopt.model.ranks import frobenius, largest
 from covopt.model.weights import Weights, inputs_from, preactivations, pulled_back
@@ -83,9 +85,20 @@ def batch_noise(problem: Problem, weights: Weights, batch_size: int) -> list[Noi
     check_batch_size(problem, batch_size)
     N = problem.samples
     c = (N - batch_size) / (batch_size * (N - 1)) if N > 1 else 0.0
-    return [
-        _noise(problem, W, N * delta, Zs, c) for W, (delta, Zs) in zip(weights, factors(problem, weights), strict=True)
-    ]
+    parts = [*_parts(problem, weights)] if N <= CHUNK else None  # of many samples they are made twice
+    largests = [[(largest(delta), largest(Zs)) for delta, Zs in part] for part in parts or _parts(problem, weights)]
+    scales = [tuple(max(sizes) or 1.0 for sizes in zip(*layer, strict=True)) for layer in zip(*largests, strict=True)]
+    totals: list[_Sums] = []
+    for part in parts or _parts(problem, weights):
+        sums = [_Sums.of(W, delta / d, Zs / h) for W, (delta, Zs), (d, h) in zip(weights, part, scales, strict=True)]
+        totals = [total.plus(more) for total, more in zip(totals, sums, strict=True)] if totals else sums
+    return [_noise(problem, W, sums, d * h, c) for W, sums, (d, h) in zip(weights, totals, scales, strict=True)]
+
+
+def _parts(problem: Problem, weights: Weights) -> Iterator[list[tuple[Float[Tensor, "n _"], Float[Tensor, "n _"]]]]:
+    """Of each layer (delta_i, h_i), the rows of a chunk of samples after the other."""
+    for _, part in parts_of(problem):
+        yield [(part.samples * delta, Zs) for delta, Zs in factors(part, weights)]
 
 
 def factors(problem: Problem, weights: Weights) -> list[tuple[Float[Tensor, "N _"], Float[Tensor, "N _"]]]:
@@ -113,35 +126,55 @@ def check_batch_size(problem: Problem, batch_size: int) -> None:
         )
 
 
-def _noise(
-    problem: Problem,
-    W: Float[Tensor, "n d"],
-    delta: Float[Tensor, "N n"],
-    Zs: Float[Tensor, "N d"],
-    c: float,
-) -> Noise:
+@dataclass(frozen=True)
+class _Sums:
+    """Sums over samples of one layer, of delta and h divided by the largest.
+
+    Attributes:
+        pull: sum_i delta_i h_i^T.
+        squares: sum_i |delta_i|^2 |h_i|^2.
+        inside: sum_i |W h_i|^2 / |h_i|^2, with W / |W|.
+    """
+
+    pull: Float[Tensor, "n d"]
+    squares: float
+    inside: float
+
+    @staticmethod
+    def of(W: Float[Tensor, "n d"], delta: Float[Tensor, "N n"], H: Float[Tensor, "N d"]) -> _Sums:
+        """Of these samples; h_i = 0 takes nothing from W."""
+        squares, size = H.square().sum(dim=1), frobenius(W)
+        directions = torch.nn.functional.normalize(H, dim=1, eps=torch.finfo(H.dtype).tiny)
+        inside = float((directions @ (W / size).T).square().sum()) if size > 0.0 else 0.0
+        return _Sums(delta.T @ H, float((delta.square().sum(dim=1) * squares).sum()), inside)
+
+    def plus(self, other: _Sums) -> _Sums:
+        """Of both sets of samples."""
+        return _Sums(self.pull + other.pull, self.squares + other.squares, self.inside + other.inside)
+
+
+def _noise(problem: Problem, W: Float[Tensor, "n d"], sums: _Sums, unit: float, c: float) -> Noise:
     """Of one layer, in numbers divided by the largest delta and h, so that float64 holds their squares."""
-    d, h = (largest(each) or 1.0 for each in (delta, Zs))
-    delta, H = delta / d, Zs / h
-    squares = H.square().sum(dim=1)
-    mean = delta.T @ H / len(H)
-    variance = max(0.0, float((delta.square().sum(dim=1) * squares).mean() - mean.square().sum()))
-    gradient = frobenius((d * h) * mean + 2.0 * problem.lam * W)
-    deviation, decay = d * h * math.sqrt(variance), 2.0 * problem.lam * frobenius(W)
-    floor = math.sqrt(c) * 2.0 * problem.lam * _outside(W, H)
+    N = problem.samples
+    mean = sums.pull / N
+    variance = max(0.0, sums.squares / N - float(mean.square().sum()))
+    gradient = frobenius(unit * mean + 2.0 * problem.lam * W)
+    deviation, decay = unit * math.sqrt(variance), 2.0 * problem.lam * frobenius(W)
+    floor = math.sqrt(c) * 2.0 * problem.lam * _outside(W, sums.inside / N, N)
     spread = math.sqrt(c) * deviation
     return Noise(gradient, math.hypot(gradient, spread), spread, floor, deviation, decay)
 
 
-def _outside(W: Float[Tensor, "n d"], H: Float[Tensor, "N d"]) -> float:
-    """(mean_i |W (I - h_i h_i^T / |h_i|^2)|^2)^(1/2); h_i = 0 takes nothing from W. It is rounded down, as a floor."""
-    size = frobenius(W)
-    if size == 0.0:
-        return 0.0
-    directions = torch.nn.functional.normalize(H, dim=1, eps=torch.finfo(H.dtype).tiny)
-    inside = (directions @ (W / size).T).square().sum(dim=1).mean()
-    terms = sum(W.shape) + len(H) + 8
-    return size * math.sqrt(max(0.0, 1.0 - float(inside) - terms * torch.finfo(W.dtype).eps))
+def _outside(W: Float[Tensor, "n d"], inside: float, samples: int) -> float:
+    """(mean_i |W (I - h_i h_i^T / |h_i|^2)|^2)^(1/2), rounded down, as a floor.
+
+    Args:
+        W: of the layer.
+        inside: mean_i |W h_i|^2 / (|h_i| |W|)^2.
+        samples: N.
+    """
+    terms = sum(W.shape) + samples + 8
+    return frobenius(W) * math.sqrt(max(0.0, 1.0 - inside - terms * torch.finfo(W.dtype).eps))
 
 
 def _finite(value: float) -> float | None:

@@ -15,10 +15,12 @@ from torch import Tensor
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE
 from covopt.model.problem import Problem
-from covopt.model.weights import Weights, inputs_from, preactivations
+from covopt.model.weights import Weights, inputs_from, outputs_above, preactivations
 
 Values = Float[Tensor, " r"]
 
+TOLERANCE = 1e-3
+"""tau of the threshold rank."""
 RISE = 0.01
 """The rise of C, relative to C, that a layer of its functional rank is allowed."""
 
@@ -108,7 +110,7 @@ def _functional_rank(problem: Problem, weights: Weights, layer: int, Zs: Float[T
     for r in range(most):
         if r > 0:
             Z = Z + torch.outer(Zs @ Vt[r - 1], s[r - 1] * U[:, r - 1])
-        F = _outputs_above(problem, weights, layer, Z)
+        F = outputs_above(problem, weights, layer, Z)
         if problem.interpolates:
             enough = problem.allows(float((F - problem.Y).abs().max()))
         else:
@@ -116,10 +118,3 @@ def _functional_rank(problem: Problem, weights: Weights, layer: int, Zs: Float[T
         if enough:
             return r
     return most
-
-
-def _outputs_above(problem: Problem, weights: Weights, layer: int, Z: Float[Tensor, "N n"]) -> Float[Tensor, "N nL"]:
-    """The outputs F of Z_l, l = `layer`."""
-    for above in range(layer, len(weights)):
-        Z = problem.appended(Z, above) @ weights[above].T
-    return Z

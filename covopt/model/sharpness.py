@@ -28,6 +28,11 @@ WORK = 5e8
 """Samples times weights, above which nothing is computed: one step takes about four operations for each."""
 
 
+def is_little_work(problem: Problem, weights: Weights) -> bool:
+    """Whether `sharpness` computes anything for so many samples and weights."""
+    return problem.samples * sum(W.numel() for W in weights) <= WORK
+
+
 def sharpness(problem: Problem, weights: Weights, passage: Passage) -> float | None:
     """The largest eigenvalue of the Gauss-Newton matrix of C in the weights, bias columns included.
 
@@ -42,8 +47,7 @@ def sharpness(problem: Problem, weights: Weights, passage: Passage) -> float | N
         An estimate from below, equal to the eigenvalue up to rounding once Lanczos' method has converged; None where
         float64 does not hold it, where the loss is none of covopt's, or where that would be too much work.
     """
-    work = problem.samples * sum(W.numel() for W in weights)
-    if problem.loss.name not in ("mse", "interpolate", "cross_entropy") or work > WORK:
+    if problem.loss.name not in ("mse", "interpolate", "cross_entropy") or not is_little_work(problem, weights):
         return None
     theta, log_unit = _kernel_times(passage)
     if problem.loss.name == "cross_entropy":

@@ -5,29 +5,36 @@ stationary if some choice gives W_l^T = Zs_{l-1}^T M_l (MATH.md section 5). Neur
 the best choice is a least-squares problem with bounds. Below the last hidden layer the choices above are held, so that
 what is found there is an upper bound on the distance to the subdifferential.
 
+Samples are taken in passes (passes.py), one for each layer: what is held of them are the entries on kinks.
+
 Source: Clarke, Optimization and Nonsmooth Analysis (1983), chapter 2.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.optimize import lsq_linear
 from torch import Tensor
 
 from covopt.linalg.psd import thin
-from covopt.model.problem import Problem
-from covopt.model.stationarity import duals, inputs_of
-from covopt.model.weights import Weights, inputs_from, preactivations
+from covopt.model.passes import all_outputs, parts_of
+from covopt.model.problem import Problem, with_bias
+from covopt.model.stationarity import inputs_of
+from covopt.model.weights import Weights, carried, inputs_from, preactivations
 
 # z_ik is on the kink when it is at most this part of |Zs_i| |w_k|: solvers and trainings come that near.
 KINK = 1e-4
+# A neuron that more samples have on its kink keeps the slopes of `Activation.derivative` there.
+MOST = 2048
 
 
 def multiplier(problem: Problem, weights: Weights) -> Float[Tensor, "N nL"] | None:
     """M_L: from the loss; for `interpolate` from W_L^T = Zs_{L-1}^T Lambda, None where rank(Zs_{L-1}) < N."""
     if not problem.interpolates:
-        return duals(problem, weights)[-1]
+        return problem.gradient_at(all_outputs(problem, weights)) / (-2.0 * problem.lam)
     factor = thin(inputs_of(problem, weights, problem.depth))
     return factor.solve_transposed(problem.penalised(weights[-1]).T) if int(factor.rank) == problem.samples else None
 
@@ -40,29 +47,89 @@ def residuals(problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"])
         weights: W_1 ... W_L.
         Lambda: M_L, as `multiplier` gives it.
     """
-    Z, M = preactivations(problem, weights), Lambda
-    inputs = inputs_from(problem, Z)
     found: list[float] = []
+    kinks: dict[int, Kinks] = {}
     for layer in range(problem.depth, 0, -1):
-        W, Zs = weights[layer - 1], inputs[layer - 1]
-        if layer < problem.depth:
-            M = _with_slopes(problem, W, Zs, Z[layer - 1], M @ weights[layer][:, :-1])
-        pulled = problem.penalised(W)
-        size, off = float(pulled.norm()), float((pulled - M.T @ Zs).norm())
+        pulled = problem.penalised(weights[layer - 1])
+        pull, met = _pull(problem, weights, Lambda, layer, kinks)
+        if met is not None:
+            kinks[layer] = _with_best_slopes(problem, weights, layer, pulled, pull, met)
+        size, off = float(pulled.norm()), float((pulled - pull).norm())
         found.append(off / size if size > 0.0 else off)
     return found[::-1]
 
 
-def _with_slopes(problem: Problem, W: Tensor, Zs: Tensor, Z: Tensor, above: Tensor) -> Float[Tensor, "N _"]:
-    """M_l = sigma'(Z_l) * above, with slopes at kinks that bring Zs_{l-1}^T M_l nearest to W_l^T."""
-    M = problem.activation.derivative(Z) * above
-    kinks = Z.abs() <= KINK * torch.outer(Zs.norm(dim=1), W.norm(dim=1))
-    if problem.activation.is_linear:
-        return M
-    for k in kinks.any(dim=0).nonzero()[:, 0].tolist():
-        on = kinks[:, k]
-        columns, free = Zs[on].T * above[on, k], M[:, k].masked_fill(on, 0.0)
-        target = problem.penalised(W[k : k + 1])[0] - Zs.T @ free
+@dataclass(frozen=True)
+class Kinks:
+    """Entries of Z_l on the kink, in the order of their samples.
+
+    Attributes:
+        rows, neurons: their places.
+        above: what M_{l+1} W_{l+1} is there.
+        slopes: what sigma' is taken for there.
+    """
+
+    rows: Int[Tensor, " k"]
+    neurons: Int[Tensor, " k"]
+    above: Float[Tensor, " k"]
+    slopes: Float[Tensor, " k"]
+
+    def __getitem__(self, taken: Tensor | slice) -> Kinks:
+        return Kinks(self.rows[taken], self.neurons[taken], self.above[taken], self.slopes[taken])
+
+    def put(self, M: Float[Tensor, "N n"], rows: slice) -> None:
+        """Write M_l = slope * above into the entries that lie in these rows, which M has."""
+        ends = torch.searchsorted(self.rows, self.rows.new_tensor([rows.start, rows.stop])).tolist()
+        own = self[slice(*ends)]
+        M[own.rows - rows.start, own.neurons] = own.slopes * own.above
+
+
+def _pull(
+    problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"], layer: int, above: dict[int, Kinks]
+) -> tuple[Float[Tensor, "n d"], Kinks | None]:
+    """M_l^T Zs_{l-1} with the usual slopes in layer l = `layer` and the given ones above it; the kinks of layer l."""
+    W, met = weights[layer - 1], []
+    pull = torch.zeros_like(W)
+    for rows, part in parts_of(problem):
+        Z = preactivations(part, weights)
+        inputs, M = inputs_from(part, Z), Lambda[rows]
+        for k in range(problem.depth - 1, layer - 1, -1):
+            over = M @ weights[k][:, : Z[k - 1].shape[1]]
+            slopes = problem.activation.derivative(Z[k - 1])
+            M = slopes * over
+            if k > layer and k in above:
+                above[k].put(M, rows)
+            elif k == layer and not problem.activation.is_linear:
+                on = Z[k - 1].abs() <= KINK * torch.outer(inputs[k - 1].norm(dim=1), W.norm(dim=1))
+                found = on.nonzero(as_tuple=True)
+                met.append(Kinks(found[0] + rows.start, found[1], over[found], slopes[found]))
+        pull += M.T @ inputs[layer - 1]
+    return pull, _joined(met) if met else None
+
+
+def _joined(met: list[Kinks]) -> Kinks:
+    """All kinks but those of neurons that too many samples have on theirs."""
+    parts = ([getattr(each, name) for each in met] for name in ("rows", "neurons", "above", "slopes"))
+    kinks = Kinks(*(torch.cat(each) for each in parts))
+    if len(kinks.rows) <= MOST:
+        return kinks
+    return kinks[kinks.neurons.bincount()[kinks.neurons] <= MOST]
+
+
+def _with_best_slopes(
+    problem: Problem, weights: Weights, layer: int, pulled: Tensor, pull: Tensor, kinks: Kinks
+) -> Kinks:
+    """The slopes at kinks that bring M_l^T Zs_{l-1}, which is changed in place, nearest to `pulled`."""
+    order, slopes = kinks.neurons.argsort(stable=True), kinks.slopes.clone()
+    for mine in order.split(kinks.neurons.bincount().tolist()):
+        if not len(mine):
+            continue
+        k, own = int(kinks.neurons[mine[0]]), kinks[mine]
+        Zs = carried(problem, weights[: layer - 1], with_bias(problem.X[own.rows], problem.beta))
+        columns = Zs.T * own.above
+        free = pull[k] - columns @ own.slopes
+        target = pulled[k] - free
         best = lsq_linear(columns.cpu().numpy(), target.cpu().numpy(), bounds=(problem.activation.slope, 1.0))
-        M[on, k] = torch.as_tensor(best.x, dtype=M.dtype, device=M.device) * above[on, k]
-    return M
+        slopes[mine] = torch.as_tensor(best.x, dtype=slopes.dtype, device=slopes.device)
+        pull[k] = free + columns @ slopes[mine]
+    return Kinks(kinks.rows, kinks.neurons, kinks.above, slopes)

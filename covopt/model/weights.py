@@ -110,6 +110,13 @@ def carried(problem: Problem, weights: Weights, Zs: Float[Tensor, "M d"]) -> Flo
     return Zs
 
 
+def outputs_above(problem: Problem, weights: Weights, layer: int, Z: Float[Tensor, "N n"]) -> Float[Tensor, "N nL"]:
+    """The outputs F of Z_l, l = `layer`."""
+    for above in range(layer, len(weights)):
+        Z = problem.appended(Z, above) @ weights[above].T
+    return Z
+
+
 def objective(problem: Problem, weights: Weights) -> Float[Tensor, ""]:
     """L(W) = C(Z_L) + lam sum_l |W_l|_F^2, differentiable in the weights."""
     F = preactivations(problem, weights)[-1]

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.model.activation import Activation
+from covopt.model.problem import Problem, with_bias
 from covopt.oracles.arrangement import ArrangementOracle, has_rank_at_most
 from covopt.oracles.sphere import SphereOracle
 
@@ -21,6 +22,17 @@ def exact_oracle(
     if has_rank_at_most(Xt, 2, rule):
         return ArrangementOracle(Xt, activation, rule)
     return SphereOracle(Xt, activation, rule) if has_exact_oracle(Xt, rule, most_circles) else None
+
+
+def inputs_have_rank_at_most(problem: Problem, most: int) -> bool:
+    """`has_rank_at_most` of Xt, which is not put together where its first rows tell."""
+    first = with_bias(problem.X[: 8 * (most + 1)], problem.beta)
+    return has_rank_at_most(first, most) and has_rank_at_most(problem.Xt, most)
+
+
+def problem_has_exact_oracle(problem: Problem) -> bool:
+    """`has_exact_oracle` of Xt, which is not put together where its first rows tell."""
+    return inputs_have_rank_at_most(problem, 3) and has_exact_oracle(problem.Xt)
 
 
 def has_exact_oracle(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE, most_circles: int = MOST_CIRCLES) -> bool:

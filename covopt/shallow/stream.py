@@ -25,8 +25,8 @@ from covopt.linalg.cholesky import lower_gram, solve_lower
 from covopt.loop import Budget, Progress, Status
 from covopt.model.chunks import Reduce, Samples, local
 from covopt.model.loss import Weight, mean_gradient, mean_loss
-from covopt.model.problem import Problem
-from covopt.oracles.exact import has_exact_oracle
+from covopt.model.problem import Problem, with_bias
+from covopt.oracles.exact import problem_has_exact_oracle
 from covopt.oracles.neurons import balance
 from covopt.shallow.sliding import Parts, pulled_back
 from covopt.shallow.starts import first_neurons
@@ -67,13 +67,13 @@ def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | N
         return False
     options = options or StreamOptions()
     many = problem.samples >= FEWEST_BATCHES * options.batch
-    long = many and descent_is_long(problem, first_neurons(problem), seconds) and not has_exact_oracle(problem.Xt)
-    return long or problem.Xt.numel() > options.entries
+    long = many and descent_is_long(problem, first_neurons(problem), seconds) and not problem_has_exact_oracle(problem)
+    return long or problem.samples * (problem.X.shape[1] + 1) > options.entries
 
 
 def descent_is_long(problem: Problem, neurons: int, seconds: float) -> bool:
     """Whether TURNS turns of a round's descent take longer on a CPU, by their multiplications."""
-    turn = problem.samples * neurons * (0.5 * neurons + 2.0 * problem.Xt.shape[1])
+    turn = problem.samples * neurons * (0.5 * neurons + 2.0 * (problem.X.shape[1] + 1))
     return not problem.X.is_cuda and TURNS * turn > RATE_OF_TURNS * seconds
 
 
@@ -177,9 +177,11 @@ class StreamSolver:
         reduce: Reduce = local,
     ) -> None:
         self.problem, self.options = problem, options or StreamOptions()
-        self._exact = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y, problem.weight, reduce=reduce))
-        single = problem.to(torch.float32)
-        self._rough = Samples(single.Xt, single.Y, single.weight, reduce=reduce)
+        samples = Samples(problem.X, problem.Y, problem.weight, reduce=reduce, beta=problem.beta)
+        self._exact = TwoLayerLoss(problem, samples)
+        Xt, Y = with_bias(problem.X.float(), problem.beta), problem.Y.float()
+        weight = None if problem.weight is None else problem.weight.float()
+        self._rough = Samples(Xt, Y, weight, reduce=reduce)
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace = CyclePace()
 

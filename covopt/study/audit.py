@@ -14,15 +14,17 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from covopt.answer import solve
+from covopt.answer import solve, solve_problem
 from covopt.attempt import SolveOptions
+from covopt.deep.further_batches import train_on_batches
 from covopt.deep.further_training import train_further
 from covopt.deep.layers import report
 from covopt.deep.pruning import mergeable
 from covopt.deep.solver import DeepOptions, DeepSolver
-from covopt.errors import ProblemError, shown
+from covopt.errors import ProblemError
 from covopt.interrupts import gently, interrupted
 from covopt.io.networks import FoundWeights
+from covopt.io.tables import column_names
 from covopt.io.wording import FREE
 from covopt.loop import Budget, Callback, Certificate, Status, run
 from covopt.methods.free import solve_free
@@ -36,7 +38,7 @@ from covopt.study.audited import Audit
 from covopt.study.batches import batches_of, training_of
 from covopt.study.examination import dead, examine, inert_parts, residuals_of, unbalanced
 from covopt.study.function import checked_inputs, function_of
-from covopt.study.given import agreed_activation, weights_of
+from covopt.study.given import agreed_activation, amount_of_bias, weights_of
 from covopt.study.hypotheses import Scalings, hint, scalings_of
 from covopt.study.layer_audit import LayerAudit
 from covopt.training.exact_fit import fit_exactly
@@ -44,6 +46,8 @@ from covopt.training.exact_fit import fit_exactly
 # Parts of the time limit after which each stage ends: training (without a network), training on, other questions, the
 # solver, the layers.
 TRAINED, DESCENDED, SUSPECTED, SOLVED, EXAMINED = 0.15, 0.25, 0.3, 0.6, 0.8
+SOLVED_IN_PASSES = 0.4
+"""That of the solver on many samples, where the layers take some ten passes over all of them."""
 FITTED = 0.1
 """That of training on among exact fits, which ends with the time."""
 # Trainings, where nobody says how many.
@@ -118,7 +122,7 @@ def validate(
     """
     if net is not None and (width is not None or starts is not None):
         raise ProblemError("width and starts are for the trainings without a network; leave them out, or the network.")
-    budget, bias = Budget(time_limit), _bias(bias, decay)
+    budget, bias = Budget(time_limit), amount_of_bias(bias, decay)
     beta = 1.0 if bias == FREE else bias
     slope, given, stored = (None, None, torch.float64) if net is None else weights_of(net, beta)  # type: ignore[arg-type]
     chosen = agreed_activation(activation, slope)
@@ -144,9 +148,11 @@ def validate(
     if not audit.interrupted:
         _descend(audit, budget, scalings or (lambda: scalings_of(problem.X)))
         audit.interrupted = interrupted()
-    limit = max(1e-3, SOLVED * time_limit - budget.seconds()) if not audit.interrupted else 1e-3
-    effort = {"certify": certify, "gap": gap, "seed": seed, "time_limit": limit, "callback": callback}
-    audit.reference = solve(X, Y, **effort, **question)  # type: ignore[arg-type]
+    share = SOLVED_IN_PASSES if audit.in_passes else SOLVED
+    limit = max(1e-3, share * time_limit - budget.seconds()) if not audit.interrupted else 1e-3
+    effort = SolveOptions(Budget(limit), certify=certify, gap=gap, seed=seed, callback=callback)
+    # The copy takes with it what the solver caches in it: inputs with their bias column, as large as they are.
+    audit.reference = replace(solve_problem(replace(problem), effort, columns=column_names(X)), problem=problem)
     audit.interrupted = audit.interrupted or audit.reference.status is Status.INTERRUPTED
     examining = Budget(EXAMINED * time_limit, started=budget.started)
     _examine(audit, SolveOptions(examining, certify=certify, gap=gap, seed=seed))
@@ -155,17 +161,6 @@ def validate(
         _improve(audit, budget, seed)
     audit.interrupted = audit.interrupted or interrupted()
     return audit
-
-
-def _bias(bias: float | str, decay: str) -> float | str:
-    """The amount of bias that both options say."""
-    if decay not in ("all", "weights"):
-        raise ProblemError(f"The decay is {shown(decay)}; use all, or weights for biases that the penalty is not on.")
-    if decay == "all":
-        return bias
-    if bias not in (1.0, FREE):
-        raise ProblemError("With the decay weights biases are free, and have no amount; leave the bias out.")
-    return FREE
 
 
 def _checked(problem: Problem, weights: list[Tensor], stored: torch.dtype) -> tuple[list[Tensor], Cost]:
@@ -188,13 +183,18 @@ def _checked(problem: Problem, weights: list[Tensor], stored: torch.dtype) -> tu
 
 
 def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
-    """Train on, and look for another question where that gains much."""
+    """Train on, and look for another question where that gains much (not on many samples)."""
     problem, limit = audit.problem, budget.time_limit
     share = FITTED if problem.interpolates else DESCENDED
     until = Budget(share * limit, started=budget.started)
-    found, audit.finished = train_further(problem, [audit.weights], until.spent)
-    audit.descended = found[0]
-    _offer(audit, found[0])
+    if audit.in_passes:
+        audit.descended, audit.finished = train_on_batches(problem, audit.weights, until, audit.reference.seed)
+    else:
+        found, audit.finished = train_further(problem, [audit.weights], until.spent)
+        audit.descended = found[0]
+    audit.descended_loss = _offer(audit, audit.descended)
+    if audit.in_passes:
+        return
     until = Budget(SUSPECTED * limit, started=budget.started)
     audit.hint = hint(problem, audit.weights, audit.losses.gain, scalings, until.spent)
 
@@ -207,41 +207,47 @@ def _examine(audit: Audit, options: SolveOptions) -> None:
     audit.residuals, audit.left = residuals_of(problem, weights), residuals_of(problem, end)
     if stored is not torch.float64:
         coarse = [W.to(stored).double() for W in end]
-        audit.rounded = evaluate(problem, coarse).total, residuals_of(problem, coarse)
+        exact = all(torch.equal(*pair) for pair in zip(coarse, end, strict=True))
+        audit.rounded = (
+            (audit.descended_loss, audit.left)
+            if exact
+            else (evaluate(problem, coarse).total, residuals_of(problem, coarse))
+        )
     if audit.interrupted:
         options = replace(options, budget=Budget(0.0))
     proved = audit.reference.lower, audit.reference.certificate
     losses, moving = audit.losses, audit.moving
     for k, at in enumerate(examine(problem, end, proved, options), start=1):
-        own = report(problem, weights, k, None, Certificate.NONE, at.facts.stationarity)
-        facts = replace(own, gap=at.facts.gap, gap_certificate=at.facts.gap_certificate)
-        grown = None if at.grown is None else evaluate(problem, at.grown).total
+        value = None if at.escape is None else at.escape.value
+        own = report(problem, weights, k, None, Certificate.NONE, value)
+        facts = replace(own, gap=at.gap, gap_certificate=at.certificate)
+        grown = None if at.grown is None or audit.in_passes else evaluate(problem, at.grown).total
         whole, worst = unbalanced(problem, weights, k)
         found = LayerAudit(facts, at.escape, at.solved, mergeable(weights, k), whole, worst, grown)
-        missing = (
-            not moving
-            and at.escape is not None
-            and grown is not None
-            and verdicts.is_missing(at.escape.value, grown, losses.descended)
-        )
+        missing = not moving and verdicts.lacks_neuron(found, losses.descended, audit.in_passes)
         found = replace(found, missing=missing, dead=dead(problem, weights, k))
         said = verdicts.of_layer(found, losses, last=k == problem.depth - 1, deep=problem.depth > 2, moving=moving)
         audit.layers.append(replace(found, verdict=said))
-        if at.grown is not None and grown is not None:
+        if at.grown is not None:
             _offer(audit, at.grown)
 
 
-def _offer(audit: Audit, weights: list[Tensor]) -> None:
-    """Keep a network as the better one, if it is, and fits."""
+def _offer(audit: Audit, weights: list[Tensor]) -> float:
+    """Keep a network as the better one, if it is, and fits; what it costs."""
     problem, cost = audit.problem, evaluate(audit.problem, weights)
     known = audit.loss if audit.escape_cost is None else audit.escape_cost
     if problem.allows(cost.residual) and cost.total < known:
         audit.escape, audit.escape_cost = FoundWeights(weights, problem.beta, problem.activation.slope), cost.total
+    return cost.total
 
 
 def _improve(audit: Audit, budget: Budget, seed: int) -> None:
     """Look for a better network from the best one known so far: descents and block solves, until they gain nothing."""
     effort = DeepOptions(starts=1, widening=())
+    if audit.in_passes:
+        begin = audit.escape or audit.descended or audit.weights
+        _offer(audit, train_on_batches(audit.problem, begin, budget, seed + 1)[0])
+        return
     start = audit.escape or audit.descended or audit.weights
     if audit.problem.free:
         within = replace(budget, time_limit=max(budget.time_limit, budget.seconds() + 1e-3))

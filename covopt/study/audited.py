@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from covopt.io.arrays import write_npz
 from covopt.io.directories import Writer
 from covopt.io.networks import FoundWeights, named, write_network
 from covopt.io.provenance import ORIGIN, write_origin
+from covopt.model.passes import has_many
 from covopt.model.problem import Problem
 from covopt.model.weights import Cost, evaluate
 from covopt.result import Result
@@ -40,6 +42,7 @@ class Audit:
         cost: its loss and the parts of it.
         reference: the solver's answer to the same question.
         descended: where training on from the weights ends; they themselves where it gains nothing.
+        descended_loss: the loss there; that of the network before.
         finished: whether it came to an end, and was not stopped by time.
         layers: each hidden layer, from the first.
         inert: |W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l| for l = 1 ... L, the part of the weights that acts on nothing.
@@ -81,16 +84,16 @@ class Audit:
     at: Tensor | None = None
     orbits: Tensor | None = None
     batches: Batches | None = None
+    descended_loss: float = math.nan
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.descended_loss):
+            self.descended_loss = evaluate(self.problem, self.descended).total if self.descended else self.loss
 
     @property
     def loss(self) -> float:
         """C + lam |W|^2, or |W|^2 for `interpolate`."""
         return self.cost.total
-
-    @property
-    def descended_loss(self) -> float:
-        """The loss where training on ends."""
-        return evaluate(self.problem, self.descended).total if self.descended else self.loss
 
     @property
     def best(self) -> float:
@@ -121,11 +124,16 @@ class Audit:
         return verdicts.is_moving(self.losses, self.batches)
 
     @property
+    def in_passes(self) -> bool:
+        """Whether the samples are so many that what takes hundreds of passes over them was left out."""
+        return has_many(self.problem, self.weights)
+
+    @property
     def stationary(self) -> bool:
         """Whether neither training on nor a neuron more lowers the loss, as far as was measured."""
         return verdicts.is_stationary(self.finding, any(layer.missing for layer in self.layers))
 
-    @property
+    @cached_property
     def constant(self) -> bool:
         """Whether its outputs are the same for all samples, whose targets differ."""
         return is_constant(self.problem, self.weights)
@@ -157,6 +165,7 @@ class Audit:
                 "finished": self.finished,
                 "residuals": _known(self.left),
             },
+            "in_passes": self.in_passes,
             "constant": self.constant,
             "hint": self.hint or None,
             "stored": str(self.stored).removeprefix("torch."),

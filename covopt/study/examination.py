@@ -6,22 +6,22 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from covopt.attempt import SolveOptions
-from covopt.certify.free import centred
 from covopt.deep.blocks import solve_block
 from covopt.deep.further_training import train_further
-from covopt.deep.layers import report
+from covopt.deep.layers import relative_gap
 from covopt.deep.missing_neuron import MissingNeuron, find_missing_neuron
+from covopt.deep.missing_on_many import find_missing_on_many
 from covopt.deep.pruning import parts
 from covopt.linalg.psd import thin
 from covopt.loop import Certificate
-from covopt.model.hidden import from_weights, layer_inputs, to_weights
+from covopt.model.passes import all_outputs, has_many, inputs_triangle, layer_at, parts_of
 from covopt.model.problem import Problem
 from covopt.model.subgradient import multiplier, residuals
-from covopt.model.weights import Weights, evaluate, preactivations
-from covopt.result import Layer
+from covopt.model.weights import Weights, evaluate
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,14 @@ class Examined:
     """One hidden layer where training on ends.
 
     Attributes:
-        facts: as `LayerAudit`'s.
+        gap, certificate: of the layer's block, relative to the loss; None and none where nothing is proved.
         escape: the best neuron that a search found; None where the multiplier is not determined.
-        grown: the network with it, after training on; None where it lowers the loss in no size.
+        grown: the network with it, after training on (not on many samples); None where it lowers the loss in no size.
         solved: the loss after the layer's block was solved; None where it was not.
     """
 
-    facts: Layer
+    gap: float | None
+    certificate: Certificate
     escape: MissingNeuron | None
     grown: list[Tensor] | None
     solved: float | None
@@ -47,7 +48,7 @@ def examine(
     proved: tuple[float | None, Certificate],
     options: SolveOptions,
 ) -> list[Examined]:
-    """Each hidden layer: the neuron that is missing, and what its block alone could still give.
+    """Each hidden layer: the neuron that is missing, and what its block alone could still give (not on many samples).
 
     Args:
         problem: the question.
@@ -55,28 +56,32 @@ def examine(
         proved: the solver's bound and its kind, which is that of the only block of depth 2.
         options: of the blocks' solves, which a spent budget leaves out.
     """
-    budget, seed = options.budget, options.seed
+    budget, seed, many = options.budget, options.seed, has_many(problem, weights)
     Lambda, layers = multiplier(problem, weights), range(1, problem.depth)
     if Lambda is not None and not bool(Lambda.isfinite().all()):
         Lambda = None
+    search = find_missing_on_many if many else find_missing_neuron
     escapes = [
-        None if Lambda is None else find_missing_neuron(problem, weights, layer, Lambda=Lambda, seed=seed)
-        for layer in layers
+        None if Lambda is None else search(problem, weights, layer, Lambda=Lambda, seed=seed) for layer in layers
     ]
-    grown = _grown(problem, weights, escapes, budget.pace())
+    if many:
+        grown = [e.network(problem, weights) if e is not None and e.size > 0.0 else None for e in escapes]
+    else:
+        grown = _grown(problem, weights, escapes, budget.pace())
     found: list[Examined] = []
     for layer in reversed(layers):
         escape, (lower, certificate), solved = escapes[layer - 1], proved, None
         if problem.depth > 2:
             lower, certificate = None, Certificate.NONE
-            if not (budget.spent() or problem.free):
+            if not (budget.spent() or problem.free or many):
                 share = replace(budget, time_limit=budget.seconds() + budget.remaining() / layer)
                 block = solve_block(problem, weights, layer, replace(options, budget=share))
                 solved = evaluate(problem, block.weights).total
                 if block.proof is not None:
                     lower, certificate = block.proof.lower, block.proof.certificate
-        facts = report(problem, weights, layer, lower, certificate, None if escape is None else escape.value)
-        found.append(Examined(facts, escape, grown[layer - 1], solved))
+        gap = relative_gap(problem, weights, layer, lower)
+        certificate = Certificate.NONE if gap is None else certificate
+        found.append(Examined(gap, certificate, escape, grown[layer - 1], solved))
     return found[::-1]
 
 
@@ -96,14 +101,16 @@ def _grown(
 def inert_parts(problem: Problem, weights: Weights) -> list[float]:
     """|W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l|: the part of each matrix that acts on nothing in the data.
 
-    With free biases of A_l, W_l without its bias column, which acts on centred inputs.
+    As Z_l = Zs_{l-1} W_l^T, that is the part of W_l outside the row space of Zs_{l-1}. With free biases of A_l, W_l
+    without its bias column, which acts on centred inputs.
     """
-    Z = from_weights(problem, weights)
-    if problem.free:  # the biases take the means
-        inputs = [centred(Zs[:, :-1]) for Zs in layer_inputs(problem, Z)]
-        acting = [thin(S).solve(centred(z)).T for S, z in zip(inputs, Z, strict=True)]
-        return [_relative(W[:, :-1] - A, W[:, :-1]) for W, A in zip(weights, acting, strict=True)]
-    return [_relative(W - acting, W) for W, acting in zip(weights, to_weights(problem, Z), strict=True)]
+    found = []
+    for layer, W in enumerate(weights, start=1):
+        factor = thin(inputs_triangle(problem, weights, layer))
+        whole = W[:, :-1] if problem.free else W  # the biases take the means
+        rows = factor.V.T[factor.kept > 0]
+        found.append(_relative(whole - (whole @ rows.T) @ rows, whole))
+    return found
 
 
 def residuals_of(problem: Problem, weights: Weights) -> list[float] | None:
@@ -120,16 +127,16 @@ def residuals_of(problem: Problem, weights: Weights) -> list[float] | None:
 
 def is_constant(problem: Problem, weights: Weights) -> bool:
     """Whether the outputs are the same for all samples, whose targets differ."""
-    F, Y = preactivations(problem, weights)[-1], problem.Y
+    F, Y = all_outputs(problem, weights), problem.Y
     return bool((F[:1] == F).all()) and not bool((Y[:1] == Y).all())
 
 
 def dead(problem: Problem, weights: Weights, layer: int) -> int:
     """Neurons of a hidden layer that give nothing: activation 0 on all samples, or no outgoing weight."""
-    outgoing = parts(weights, layer)[1]
-    answers = problem.activation(preactivations(problem, weights)[layer - 1])
-    alive = answers.ne(0.0).any(dim=0) & outgoing.ne(0.0).any(dim=1)
-    return int((~alive).sum())
+    alive = torch.zeros(len(weights[layer - 1]), dtype=torch.bool, device=problem.X.device)
+    for _, part in parts_of(problem):
+        alive |= part.activation(layer_at(part, weights, layer)[1]).ne(0.0).any(dim=0)
+    return int((~(alive & parts(weights, layer)[1].ne(0.0).any(dim=1))).sum())
 
 
 def unbalanced(problem: Problem, weights: Weights, layer: int) -> tuple[float, float]:

@@ -28,7 +28,7 @@ from covopt.io import record
 from covopt.linalg.psd import RANK_RULE
 from covopt.model.jacobian import Passage
 from covopt.model.problem import Problem, as_matrix
-from covopt.model.sharpness import sharpness
+from covopt.model.sharpness import is_little_work, sharpness
 from covopt.model.weights import Weights
 from covopt.study.function_layers import SHOWN, FunctionLayer, distance_of, layers_of
 
@@ -170,8 +170,10 @@ def function_of(
     at_k = (spectrum.rank == k) & (k > 0)
     lower = _lower(spectrum.least[regular], problem.depth) if bool(regular.any()) else None
     low = _bottleneck(spectrum.least, weights, norm)
-    whole = passage if at is None and len(X) == problem.samples else None
-    sharp = sharpness(problem, weights, whole or Passage(weights, problem.X, problem.beta, problem.activation))
+    sharp = None
+    if is_little_work(problem, weights):
+        whole = passage if at is None and len(X) == problem.samples else None
+        sharp = sharpness(problem, weights, whole or Passage(weights, problem.X, problem.beta, problem.activation))
     return FunctionAudit(
         rows=len(X),
         elsewhere=at is not None,

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import torch
 
-from covopt.errors import ProblemError
+from covopt.errors import ProblemError, shown
 from covopt.io.networks import Network, as_network, read_network
+from covopt.io.wording import FREE
 from covopt.model.activation import Activation
 from covopt.result import Result
 
@@ -34,3 +35,18 @@ def agreed_activation(asked: str | Activation | None, slope: float | None) -> Ac
         own = Activation(slope).name
         raise ProblemError(f"The network's activation is {own}, not {chosen.name}; leave the activation out.")
     return chosen
+
+
+def amount_of_bias(bias: float | str, decay: str) -> float | str:
+    """The amount of bias that both options say.
+
+    Raises:
+        ProblemError: they contradict each other, or the decay is unknown.
+    """
+    if decay not in ("all", "weights"):
+        raise ProblemError(f"The decay is {shown(decay)}; use all, or weights for biases that the penalty is not on.")
+    if decay == "all":
+        return bias
+    if bias not in (1.0, FREE):
+        raise ProblemError("With the decay weights biases are free, and have no amount; leave the bias out.")
+    return FREE

@@ -25,6 +25,7 @@ from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.model.noise import check_batch_size
 from covopt.model.problem import Problem, make_problem
+from covopt.model.ranks import TOLERANCE
 from covopt.model.recursion import LONGEST, Decay
 from covopt.model.weights import check_network
 from covopt.study.given import agreed_activation, weights_of
@@ -34,7 +35,6 @@ from covopt.training.sgd import he_start, train_sgd
 
 BATCHES, RATE, KEPT, DEPTH, WIDTH, SEEDS = (4, 16, 64), 0.1, 1e-4, 3, 100, 3
 """What is trained where nobody says what; batches that the data do not fill are left out."""
-TOLERANCE = 1e-3
 REFERENCE = 1.0 / 3.0
 """The solver's part of the time, where nobody says how much."""
 TRAINING = 0.9

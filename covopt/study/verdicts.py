@@ -117,6 +117,14 @@ def is_missing(value: float, with_neuron: float, without: float) -> bool:
     return value > 1.0 + MISSING_VIOLATION and with_neuron < without * (1.0 - SAME)
 
 
+def lacks_neuron(found: LayerAudit, descended: float, in_passes: bool) -> bool:
+    """Whether the layer's neuron is missing; on many samples it is not trained with, so that its own gain counts."""
+    if found.escape is None:
+        return False
+    cost = found.escape.cost if in_passes else found.grown
+    return cost is not None and is_missing(found.escape.value, cost, descended)
+
+
 def of_layer(found: LayerAudit, losses: Losses, *, last: bool, deep: bool, moving: bool = False) -> str:
     """The verdict on one hidden layer.
 
@@ -267,7 +275,7 @@ def of_neuron(found: LayerAudit, last: bool) -> str:
     if found.grown is not None:
         gains = f"adding that neuron and training on gained less than {part(SAME)} in its time"
     else:
-        gains = "adding that neuron in any size tried does not lower the loss"
+        gains = f"adding that neuron in no size that was tried lowers the loss by {part(SAME)}"
     return f"{shown} > 1 in hidden layer {layer}, but {gains}."
 
 

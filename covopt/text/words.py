@@ -153,6 +153,13 @@ def comparison_pairs(s: Summary) -> Pairs:
     return [*pairs, ("lower bound", "none proved" if lower is None else down(lower, 8))]
 
 
+PASSES = (
+    "so many samples that training on is by batches; no other question was tried, no block solved on its own, no"
+    " network trained on with a neuron more"
+)
+"""What an audit of many samples leaves out."""
+
+
 def audit_pairs(s: Summary) -> Pairs:
     """An audit as a person reads it."""
     inert = ", ".join(f"{part:.2g}" for part in _numbers(s["inert"]))
@@ -168,6 +175,7 @@ def audit_pairs(s: Summary) -> Pairs:
         ("residuals", f"{_residuals(s['residuals'])}  (of stationarity, for W_1 ... W_L)"),
         *([("precision", said)] if (said := precision(s)) else []),
         *([("batches", said)] if (said := batches(s)) else []),
+        *([("in passes", PASSES)] if s.get("in_passes") else []),
         ("inert", f"{inert}  (part of W_1 ... W_L without effect on the data)"),
     ]
     for layer in _mappings(s["layers"]):

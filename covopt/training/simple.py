@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
 
-from covopt.linalg.psd import RankRule, thin
-from covopt.model.problem import Problem
+from covopt.linalg.psd import RankRule, thin, triangle
+from covopt.model.passes import parts_of
+from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights
 from covopt.training.batch import work
 
@@ -141,9 +142,17 @@ def _constant(problem: Problem, direction: Tensor, levels: Sequence[float], bias
 
 
 def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
-    Y = problem.Y - problem.Y.mean(dim=1, keepdim=True) if problem.loss.name == "cross_entropy" else problem.Y
+    """Ridge regression on a triangle of [Xt, Y], which is these matrices themselves where there are few samples."""
+    d = problem.X.shape[1] + 1
+    both = triangle(_weighted_rows(part) for _, part in parts_of(problem))
     ridge = problem.samples * problem.lam if problem.loss.name == "mse" else 0.0
-    return _ridge(problem.weighted(problem.Xt), problem.weighted(Y), ridge)
+    return _ridge(both[:, :d], both[:, d:], ridge)
+
+
+def _weighted_rows(problem: Problem) -> Float[Tensor, "N k"]:
+    """[Xt, Y]; rows of classes less their mean, which cross-entropy does not see."""
+    Y = problem.Y - problem.Y.mean(dim=1, keepdim=True) if problem.loss.name == "cross_entropy" else problem.Y
+    return problem.weighted(torch.cat([with_bias(problem.X, problem.beta), Y], dim=1))
 
 
 def _ridge(Xt: Tensor, Y: Tensor, mu: float) -> Float[Tensor, "d m"]:

@@ -22,6 +22,7 @@ from covopt.io import record
 from covopt.io.arrays import read_npz
 from covopt.io.storing import FILES
 from covopt.loop import Certificate
+from covopt.model.passes import has_many
 from covopt.model.problem import Problem
 from covopt.model.weights import evaluate
 from covopt.result import Result
@@ -84,6 +85,8 @@ def audit(s: Summary, directory: Path, inner: Summary, result: Result, rounding:
         end = weights_of(read_npz(directory / DESCENDED)) if (directory / DESCENDED).is_file() else weights
         if not equal(s["constant"], is_constant(problem, weights)):
             yield "audit.json states wrongly whether the network is constant."
+        if "in_passes" in s and s["in_passes"] is not has_many(problem, weights):
+            yield "audit.json states wrongly whether its samples are so many that it took passes."
     known = [s["loss"], inner["cost"], s["escape"], None if _earlier(s) else s["descended"]["loss"]]
     best = min(value for value in known if value is not None)
     excess = (s["loss"] - best) / best if best > 0.0 else 0.0
@@ -206,10 +209,7 @@ def _finding(s: Summary, inner: Summary, result: Result) -> Sentences:
     layers, batches = [LayerAudit.from_summary(layer) for layer in s["layers"]], Batches.from_summary(s)
     moving = verdicts.is_moving(losses, batches)
     for layer in layers:
-        escape, grown = layer.escape, layer.grown
-        missing = False
-        if not moving and escape is not None and grown is not None:
-            missing = verdicts.is_missing(escape.value, grown, told["loss"])
+        missing = not moving and verdicts.lacks_neuron(layer, told["loss"], s.get("in_passes", False))
         if layer.missing is not missing:
             yield f"audit.json states wrongly whether a neuron is missing in layer {layer.facts.layer}."
     missing, last = any(layer.missing for layer in layers), s["solver"]["depth"] - 1

@@ -30,6 +30,12 @@ def validate(net: object = NET, **options: object) -> object:
     return covopt.validate(net, X, Y, **({"lam": 0.1, "time_limit": 1.0} | options))  # type: ignore[arg-type]
 
 
+def monitored(depth: int = 2, **options: object) -> object:
+    """A Monitor beside the solver's answer for so many layers, and a look at NET."""
+    known = covopt.solve(X, Y, lam=0.1, depth=depth, activation="leaky:0.5", time_limit=1.0, certify="none")
+    return covopt.Monitor(X, Y, **({"lam": 0.1, "known": known} | options))(NET)  # type: ignore[arg-type]
+
+
 def spec(text: str) -> dict:
     return {"s.toml": text.encode()}
 
@@ -100,6 +106,28 @@ def misplaced(here: Path) -> object:
 
 
 ROWS = [
+    Row(
+        "A Monitor follows a loss with a penalty; use another loss, and give its lam.",
+        lambda _: covopt.Monitor(X, Y, lam=None, loss="interpolate"),  # type: ignore[arg-type]
+    ),
+    Row("every is 0; give a whole number, at least 1.", lambda _: covopt.Monitor(X, Y, lam=0.1, every=0)),
+    Row(
+        "rows is 7, but there are 6; give at most as many, or leave it out.",
+        lambda _: covopt.Monitor(X, Y, lam=0.1, rows=7),
+    ),
+    Row(
+        "The known answer is one to another question, which differs in lam; solve the one of the Monitor, on the rows of"
+        " its `problem`.",
+        lambda _: monitored(lam=0.2),
+    ),
+    Row(
+        "The known answer is for depth 3 and leaky:0.5, but the network has depth 2 and leaky:0.5; leave it out.",
+        lambda _: monitored(3),
+    ),
+    Row(
+        "The lower bound 1000 is above the loss ... of this network, so that it is none for these rows; leave it out.",
+        lambda _: monitored(known=None, lower=1000.0),
+    ),
     Row("The network has depth 2, not 3; leave the depth out.", lambda _: validate(depth=3)),
     Row(
         "The network's activation is leaky:0.5, not relu; leave the activation out.",

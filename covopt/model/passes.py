@@ -1,0 +1,81 @@
+"""Passes over the samples: what is a sum, a largest value or a triangle over rows, with memory for one chunk of them.
+
+A network's hidden representations (N, n_l) are never held for all samples, only outputs (N, n_L) are. `parts_of` splits
+a question into those of consecutive rows; C and its gradient are the sums of the parts' own, each times n / N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.linalg.psd import triangle
+from covopt.model.problem import Problem, with_bias
+from covopt.model.weights import Weights, carried, inputs_from, outputs, preactivations, pulled_back
+
+CHUNK = 4096
+"""Rows that are taken at once; of no more rows the passes do what whole matrices would, bit for bit."""
+MANY = 2e9
+"""Samples times weights, above which nothing that takes hundreds of passes is done."""
+
+
+def has_many(problem: Problem, weights: Weights) -> bool:
+    """Whether hundreds of passes of this network over the samples take minutes; never for exact fits."""
+    return not problem.interpolates and problem.samples * sum(W.numel() for W in weights) > MANY
+
+
+def parts_of(problem: Problem) -> Iterator[tuple[slice, Problem]]:
+    """The same question of rows 0 ... CHUNK - 1, of the next ones, and so on; views of the data."""
+    for start in range(0, problem.samples, CHUNK):
+        rows = slice(start, min(start + CHUNK, problem.samples))
+        weight = None if problem.weight is None else problem.weight[rows]
+        yield rows, replace(problem, X=problem.X[rows], Y=problem.Y[rows], weight=weight)
+
+
+def all_outputs(problem: Problem, weights: Weights) -> Float[Tensor, "N nL"]:
+    """F of all samples."""
+    return torch.cat([outputs(part, weights, part.X) for _, part in parts_of(problem)])
+
+
+def loss_and_slopes(problem: Problem, weights: Weights) -> tuple[float, list[Float[Tensor, "_ _"]]]:
+    """C(F) and dC/dW_1 ... dC/dW_L in float64, in one pass; what is as wide as a layer is in the numbers of X.
+
+    Raises:
+        ProblemError: for `interpolate`, which has no gradient.
+    """
+    fit, slopes = 0.0, [W.new_zeros(W.shape, dtype=torch.float64) for W in weights]
+    rounded = [W.to(problem.X) for W in weights]
+    for _, part in parts_of(problem):
+        Z = preactivations(part, rounded)
+        exact, share = part.double(), part.samples / problem.samples
+        fit += share * float(exact.loss_at(Z[-1].double()))
+        pull = share * exact.gradient_at(Z[-1].double())
+        M = pulled_back(part, rounded, Z, pull.to(problem.X))
+        for slope, m, Zs in zip(slopes, M, inputs_from(part, Z), strict=True):
+            slope += m.T @ Zs
+    return fit, slopes
+
+
+def layer_at(problem: Problem, weights: Weights, layer: int) -> tuple[Float[Tensor, "N d"], Float[Tensor, "N n"]]:
+    """Zs_{l-1} and Z_l of the problem's rows, l = `layer` = 1 ... L."""
+    Z = preactivations(problem, weights)
+    return inputs_from(problem, Z)[layer - 1], Z[layer - 1]
+
+
+def inputs_at(problem: Problem, weights: Weights, layer: int) -> Iterator[Float[Tensor, "n d"]]:
+    """Zs_{l-1} of one chunk of rows after the other, l = `layer` = 1 ... L."""
+    for _, part in parts_of(problem):
+        yield carried(part, weights[: layer - 1], with_bias(part.X, problem.beta))
+
+
+def inputs_triangle(problem: Problem, weights: Weights, layer: int) -> Float[Tensor, "_ d"]:
+    """A matrix with the singular values and the row space of Zs_{l-1}; with free biases of its centred columns."""
+    if not problem.free:
+        return triangle(inputs_at(problem, weights, layer))
+    total = sum(Zs[:, :-1].sum(dim=0) for Zs in inputs_at(problem, weights, layer))
+    mean = torch.as_tensor(total) / problem.samples
+    return triangle(Zs[:, :-1] - mean for Zs in inputs_at(problem, weights, layer))
