@@ -10,6 +10,7 @@ from torch import Tensor
 
 from covopt.attempt import Attempt, SolveOptions
 from covopt.certify import proofs
+from covopt.certify.cores import crew
 from covopt.certify.dual import Proof
 from covopt.deep.layers import examine
 from covopt.errors import ProblemError, shown
@@ -139,7 +140,8 @@ def solve(
     check_strength(problem)
     if problem.interpolates:
         check_interpolation(problem)
-    return _solved(problem, replace(options, init=_initial(problem, init)), column_names(X))
+    with crew():
+        return _solved(problem, replace(options, init=_initial(problem, init)), column_names(X))
 
 
 def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | None) -> Result:

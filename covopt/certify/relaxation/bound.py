@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.certify.cores import crew
 from covopt.certify.dual import Proof, dual_bound
 from covopt.certify.pace import FAIR, Pace
 from covopt.certify.relaxation.admm import FREE_RHO, AlternatingDirections, FreeLambda
@@ -169,12 +170,13 @@ def relaxed_bound(
         raise ProblemError(f"The relaxation bounds depth 2 and this problem has depth {problem.depth}.")
     work = _Work(problem, options or RelaxationOptions(), Budget(time_limit), target, callback)
     try:
-        if start is not None:
-            work.begin(start)
-        elif problem.loss.name in LOSSES:  # the proximal maps of others are not known
-            work.optimise(SHARE * time_limit if Lambda0 is not None else time_limit)
-        if Lambda0 is not None:
-            work.branch(Lambda0.double(), refuted)
+        with crew():
+            if start is not None:
+                work.begin(start)
+            elif problem.loss.name in LOSSES:  # the proximal maps of others are not known
+                work.optimise(SHARE * time_limit if Lambda0 is not None else time_limit)
+            if Lambda0 is not None:
+                work.branch(Lambda0.double(), refuted)
     except KeyboardInterrupt:  # the callback's
         if not remember():
             raise
