@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -82,12 +83,16 @@ class Sides(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Nodes split: their sides, the largest h met on the way with its direction, and rho at the end."""
+    """Nodes split: their sides, the largest h met on the way with its direction, rho at the end.
+
+    `proving` are the seconds that one proof for each of the children took.
+    """
 
     sides: list[Sides]
     value: float
     where: Tensor
     rho: float
+    proving: float
 
 
 @dataclass(frozen=True)
@@ -115,17 +120,19 @@ class NodeWork:
     def __call__(self, nodes: list[Node]) -> Split:
         """Split these nodes, as many as there is time for, and find multipliers for their children, all together."""
         sides: list[Sides] = []
-        value, where = 0.0, self.ground.P[0]
+        value, where, proving = 0.0, self.ground.P[0], 0.0
         for node in nodes:
             if self.budget.spent():
                 break
             met, direction = self._touched(node)
             if met > value:
                 value, where = met, direction
-            sides.append(self._split(node))
+            split, seconds = self._split(node)
+            sides.append(split)
+            proving += seconds
         children = [child for each in sides for child in each.children]
         rho = self.solve(children, self.options.node_checks) if children else self.rho
-        return Split(sides, value, where, rho)
+        return Split(sides, value, where, rho, proving)
 
     @property
     def stage(self) -> int:
@@ -250,8 +257,8 @@ class NodeWork:
         top = torch.linalg.eigh(node.moments.double()[:r, :r])[1][:, -3:].T
         return climb(self.ground, self.Lambda, torch.cat([top, -top]), TOUCHES)
 
-    def _split(self, node: Node) -> Sides:
-        """Its sides, which start from its state, bound and multipliers."""
+    def _split(self, node: Node) -> tuple[Sides, float]:
+        """Its sides, which start from its state, bound and multipliers, and the seconds that their proofs took."""
         assert node.moments is not None
         r, moments = self.ground.rank, node.moments.double()
         piece = self._piece(node)
@@ -259,14 +266,14 @@ class NodeWork:
         best = int(score.argmax())
         split = best if float(score[best]) > DIVIDED else WALL
         wall = dividing_wall(self._rows() @ moments[:, :r], self.weight) if split == WALL else None
-        children = []
+        children, started = [], time.perf_counter()
         for second in (False, True):
             states, walls = side(node.states, node.walls, split, wall, second)
             child = Node(states, walls, node.bound, self.stage, moments=node.moments)
             inner = self._piece(child)
             self._improve(child, inner, self._handed(node, piece, inner), torch.float64)
             children.append(child)
-        return Sides(split, wall, children)
+        return Sides(split, wall, children), time.perf_counter() - started
 
     def _handed(self, node: Node, piece: Piece, child: Piece) -> Float[Tensor, "K K"]:
         """The multipliers of a node as those of its child, whose ceiling may be lower; they prove as much there.

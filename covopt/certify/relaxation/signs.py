@@ -65,7 +65,7 @@ class SignBranch:
             prove(piece, self.Lambda, nothing),
             entries=pack(piece, nothing),
         )
-        self.rho, self.nodes = FIXED_RHO, 0
+        self.rho, self.nodes, self._proving = FIXED_RHO, 0, 0.0
         self._ties = itertools.count()
         self._open: list[tuple[float, int, Node]] = []
 
@@ -88,6 +88,16 @@ class SignBranch:
     def stage(self) -> int:
         """The stage that nodes are made in now."""
         return len(self.heights) - 1
+
+    @property
+    def price(self) -> float:
+        """Seconds that proving it again from its multipliers would take, as long for each as the proofs so far."""
+        leaves, pending, last = 0, [self.root], len(self.heights)
+        while pending:
+            node = pending.pop()
+            leaves += (node.stage if node.children else last) > node.made
+            pending += node.children
+        return leaves * self._proving / max(1, self.nodes - 1)
 
     def _largest(self) -> float:
         leaves, largest = [self.root], 0.0
@@ -150,6 +160,7 @@ class SignBranch:
         for nodes, found in zip(lots, done, strict=True):
             if found.value > self._found:
                 self._found, self._where = found.value, found.where
+            self._proving += found.proving
             for node, sides in zip(nodes, found.sides, strict=False):
                 node.split, node.wall, node.stage, node.children = sides.split, sides.wall, self.stage, sides.children
                 self.nodes += len(sides.children)
