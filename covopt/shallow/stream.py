@@ -39,6 +39,7 @@ STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, 
 FEWEST_BATCHES = 4  # of the samples, fewer than which are no reason for batches
 TURNS = 40  # turns of a round's descent, fewer than which are not worth beginning
 TIDYING = 6.0  # losses over all samples that take as long as what follows the cycles: fewer neurons, the result
+FINISHING = 2.0  # losses over all samples that take as long as the best outputs
 RATE_OF_TURNS = 1e10  # multiplications in a second of those turns, on one core of a CPU, roughly
 
 
@@ -182,7 +183,7 @@ class StreamSolver:
         single = problem.to(torch.float32)
         self._rough = Samples(single.Xt, single.Y, single.weight, reduce=reduce)
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
-        self._pace, self._judging = CyclePace(), 0.0
+        self._pace, self._judging, self._tidying = CyclePace(), 0.0, 0.0
 
     def init(self, budget: Budget) -> Streamed:
         """A balanced draw, its outputs of the size of the targets."""
@@ -197,11 +198,12 @@ class StreamSolver:
         best, started = self._balanced(parts), budget.seconds()
         cost = float(self._exact.value(*best))
         self._judging = budget.seconds() - started
+        self._tidying = min(TIDYING * self._judging, 0.5 * budget.remaining())
         return Streamed(parts, best, cost, self.options.first)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
         """One cycle of Adam, and the loss at its end; a last one takes what is left, but for the tidying."""
-        budget = replace(budget, time_limit=budget.time_limit - TIDYING * self._judging)
+        budget = replace(budget, time_limit=budget.time_limit - self._tidying)
         wanted = math.ceil(state.passes * self._exact.count / self.options.batch)
         steps, last = self._pace.steps(wanted, budget)
         shapes = [part.shape for part in state.parts]
@@ -209,12 +211,14 @@ class StreamSolver:
         rate = RATE * float(state.parts[0].square().mean().sqrt())
         adam = Adam(lambda x: self._slope(x, shapes), start, AdamOptions(steps=steps, rate=rate))
         self._pace.descend(adam, steps, budget)
-        parts = self._finished(_parts(adam.x[0], shapes))
+        parts = _parts(adam.x[0], shapes)
+        if budget.remaining() > FINISHING * self._judging:
+            parts = self._finished(parts)
         best = self._balanced(parts)
         cost = float(self._exact.value(*best))
         self._pace.closed(budget)
         status = Status.CONVERGED if state.cost - cost <= STALL_GAIN * state.cost else None
-        if last:
+        if last or budget.spent():
             status = Status.TIME_LIMIT
         if cost >= state.cost:
             best, cost = state.best, state.cost

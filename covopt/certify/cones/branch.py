@@ -45,7 +45,8 @@ DEEPEST = 2000  # cuts above a cone, at most; the rounding of all of them is pai
 REPORTED = 64  # directions in the answer, at most
 NEAR = 1e-2  # those with h above (1 - NEAR) times the best
 APART = 1e-3  # and farther apart than this angle
-PIECE = 256  # cones that are bounded at once
+PIECE, FEWEST = 256, 16  # cones that are bounded at once, with few samples and with many,
+ENTRIES = 2**18  # and of cones times samples where it is between
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class BranchOptions:
     """The shape of the search.
 
     Attributes:
-        batch: cones cut in one round, however many cores there are, so that the tree is the same.
+        batch: cones cut in one round, at most, however many cores there are, so that the tree is the same.
         slack: where a direction above the target is found, the aim is (1 + slack) times its value.
         most_cones: the tree is as large as this at most.
         worth: the tree is left when as much time again would take less than this part off what its bound has above the
@@ -163,7 +164,13 @@ def _bounded(
     team: Cores, bounds: ConeBounds, V: Float[Tensor, "B r r"], side: Float[Tensor, " B"], enough: float
 ) -> Bounded:
     """What is known of many cones, piece by piece."""
-    return Bounded.of(team.map(partial(_piece, bounds, enough), zip(V.split(PIECE), side.split(PIECE), strict=True)))
+    size = _at_once(bounds)
+    return Bounded.of(team.map(partial(_piece, bounds, enough), zip(V.split(size), side.split(size), strict=True)))
+
+
+def _at_once(bounds: ConeBounds) -> int:
+    """How many cones make a piece."""
+    return max(FEWEST, min(PIECE, ENTRIES // max(1, len(bounds.P))))
 
 
 def _piece(bounds: ConeBounds, enough: float, piece: tuple[Tensor, Tensor]) -> Bounded:
@@ -237,6 +244,7 @@ class _Search:
     def start(self, time_limit: float) -> None:
         """Let the clock run."""
         self.budget, self.pace = Budget(time_limit), Pace()
+        self._ends = self.budget.pace()
 
     def meet(self, q: Float[Tensor, "B r"]) -> None:
         """Remember the best of these directions."""
@@ -260,7 +268,7 @@ class _Search:
 
     def unfinished(self) -> bool:
         """Whether a cone above the aim can be cut, there is time and room, and cutting pays."""
-        if self.log.count > self.options.most_cones or self.budget.spent():
+        if self.log.count > self.options.most_cones or self._ends():
             return False
         largest, enough, seconds = self.open.largest(), self.enough, self.budget.seconds()
         if largest <= enough:
@@ -270,7 +278,7 @@ class _Search:
 
     def cut(self) -> None:
         """Cut the worst cones, bound the halves, and keep those above the aim."""
-        slots = self.open.worst(self.options.batch, self.enough)
+        slots = self.open.worst(min(self.options.batch, 2 * _at_once(self.bounds)), self.enough)
         V, side, upper, edge, name, depth = self.open.read(slots)
         children = self.log.cut(name, edge)
         self._bound(slots, halves(V, edge), twice(side), twice(upper), children, twice(depth + 1))

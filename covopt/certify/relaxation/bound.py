@@ -251,20 +251,20 @@ class _Work:
             if self.value > refuted or self.best.lower >= self.target:
                 return
             tree.grow(min(longest, self.spent()))
-        while self.best.lower < self.target and self.left() > 0.0:
+        while self.best.lower < self.target and not self.budget.spent():
             self.direction, self.value = first.direction, first.attained * self.ground.size
             if self.value > refuted:
                 return
-            trees = [tree for tree in trees if tree.ceiling > self.best.lower * (1.0 + STALL)]
+            trees = [tree for tree in trees if tree.grows and tree.ceiling > self.best.lower * (1.0 + STALL)]
             if not trees or not any(self._pays(tree) for tree in trees):
                 break
             turn = min(longest, self.spent())
             max(trees, key=lambda tree: tree.promise(turn)).grow(turn)
 
-    def left(self, tree: SignBranch | None = None) -> float:
+    def left(self, tree: SignBranch) -> float:
         """Seconds left to grow this tree: the rest is for proving it, or the best one, again."""
-        prices = [each.price for each in (tree, self.tree) if each is not None]
-        return max(0.0, self.budget.remaining() - RESERVE * max(prices, default=0.0))
+        price = max(tree.price, 0.0 if self.tree is None else self.tree.price)
+        return max(0.0, self.budget.remaining() - RESERVE * price)
 
     def spent(self) -> float:
         """Seconds of work on this problem, those of the start included."""
@@ -313,7 +313,7 @@ class _Tree:
         self.tree = SignBranch(work.ground, Lambda)
         self.wanted = 0.0 if math.isinf(work.target) else self._wanted() / work.ground.size
         self.lower = self.gain = self.seconds = 0.0
-        self.pace = Pace()
+        self.pace, self.grows = Pace(), True
 
     @property
     def ceiling(self) -> float:
@@ -330,6 +330,7 @@ class _Tree:
     def grow(self, seconds: float) -> None:
         """Work on the tree for so long, and offer what it proves."""
         work, before, started = self.work, self.lower, self.work.budget.seconds()
+        nodes = self.tree.nodes
 
         def watch(maximum: float, nodes: int) -> None:
             if work.callback is not None:
@@ -342,6 +343,7 @@ class _Tree:
             took = max(1e-9, work.budget.seconds() - started)
             self.lower, self.gain, self.seconds = bound.lower, (bound.lower - before) / took, self.seconds + took
             self.pace.add(self.seconds, self.lower)
+            self.grows = self.tree.nodes > nodes
             work.offer(bound, self.tree.multipliers, self.tree)
 
     def _wanted(self, halvings: int = 40) -> float:
