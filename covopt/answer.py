@@ -10,6 +10,7 @@ from torch import Tensor
 
 from covopt.attempt import Attempt, SolveOptions
 from covopt.certify import proofs
+from covopt.certify.cores import crew
 from covopt.certify.dual import Proof
 from covopt.deep.layers import examine
 from covopt.errors import ProblemError, shown
@@ -160,7 +161,7 @@ def solve_problem(
     check_strength(problem)
     if problem.interpolates:
         check_interpolation(problem)
-    with fitting(problem.X.numel()):
+    with fitting(problem.X.numel()), crew():
         return _solved(problem, replace(options, init=_initial(problem, init)), columns)
 
 

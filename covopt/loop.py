@@ -134,7 +134,7 @@ class Budget:
 
     time_limit: float = 300.0
     max_iterations: int = 100_000
-    started: float = field(default_factory=time.perf_counter)
+    started: float = field(default_factory=lambda: time.perf_counter())
     timing: Timing = field(default_factory=Timing, compare=False, repr=False)
 
     def phase(self, name: str) -> AbstractContextManager[None]:

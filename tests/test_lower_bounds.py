@@ -15,7 +15,7 @@ import covopt
 from covopt.certify.cones.branch import branch_and_bound
 from covopt.certify.dual import dual_bound
 from covopt.certify.relaxation.bound import relaxed_bound
-from covopt.certify.relaxation.signs import BranchOptions
+from covopt.certify.relaxation.nodes import BranchOptions
 from covopt.certify.spectral import spectral_bound
 from covopt.loop import Budget
 from covopt.model.problem import Problem, make_problem

@@ -21,8 +21,8 @@ from covopt.certify.relaxation.bound import RelaxationOptions, check_maximum, re
 from covopt.certify.relaxation.ground import make_ground
 from covopt.certify.relaxation.lift import make_piece
 from covopt.certify.relaxation.multipliers import Multipliers
+from covopt.certify.relaxation.nodes import BranchOptions
 from covopt.certify.relaxation.repair import prove
-from covopt.certify.relaxation.signs import BranchOptions
 from covopt.errors import ProblemError
 from covopt.interrupts import gently, interrupted
 from covopt.loop import Certificate

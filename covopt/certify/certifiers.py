@@ -205,8 +205,6 @@ class Relaxation:
             callback=aim.on_bound,
             options=RelaxationOptions(worth=aim.worth),
         )
-        # The repair of rounding is not homogeneous in Lambda: state what the scaled point proves.
-        found = replace(found, lower=min(found.lower, self.check(problem, found)))
         value = found.direction.new_tensor([found.value])
         met = value > 1.0 + REFUTATION_SLACK * aim.gap
         return found, Answer(found.direction[None][met], value[met])

@@ -26,6 +26,10 @@ from covopt.result import Layer
 
 IMPROVING_SHARE = 0.7
 """The part of the time for solving blocks that may be replaced; the rest is for those whose neighbours then changed."""
+BEGINNING = 2.0
+"""Reports of a layer that take as long as what a block's solve does whatever its time limit, until one has shown it."""
+PRODUCTS, RATE = 5.0, 1e10
+"""Multiplications of a report, of N n^2 for n neurons, and those of a second on one core."""
 SPECTRAL_SHARE = 0.1
 """The part of the time left that a spectral bound may take."""
 LATE = 0.5
@@ -47,15 +51,26 @@ def examine(
     Args:
         problem: the question, of any depth.
         weights: W_1 ... W_L.
-        options: those of the solve. The layers share its time, and what that does not suffice to prove has no gap; no
-            block is replaced by one with more than `max_width` neurons.
+        options: those of the solve. The layers share its time, and what that does not suffice to prove has no gap;
+            without time for all of them there are no reports. No block is replaced by one with more than `max_width`
+            neurons.
         improve: whether blocks that come out cheaper are replaced; else the network is returned as it is.
     """
     layers = range(problem.depth - 1, 0, -1)
+    if options.budget.remaining() < _guess(problem, weights):
+        return [], weights
+    options, price = _within_reports(problem, weights, options)
+    if options.budget.spent():
+        return [], weights
     solved: dict[int, Solved] = {}
-    first = _share(options, 1.0 / IMPROVING_SHARE) if improve else options
+    first, over = _share(options, 1.0 / IMPROVING_SHARE) if improve else options, BEGINNING * price
     for layer in layers:
-        solved[layer] = solve_block(problem, weights, layer, _share(first, layer))
+        if first.budget.remaining() < over:
+            solved[layer] = Solved(list(weights))
+            continue
+        share, began = _share(first, layer), options.budget.seconds()
+        solved[layer] = solve_block(problem, weights, layer, share)
+        over = max(0.0, options.budget.seconds() - max(began, share.budget.time_limit))
         better = solved[layer].weights
         if improve and (options.max_width is None or len(better[layer - 1]) <= options.max_width):
             weights = better
@@ -63,6 +78,21 @@ def examine(
         if not _holds(solved[layer], problem, weights, layer):
             solved[layer] = _renewed(solved[layer], problem, weights, layer, _share(options, layer))
     return [_examined(problem, weights, layer, solved[layer], options) for layer in reversed(layers)], weights
+
+
+def _guess(problem: Problem, weights: Weights) -> float:
+    """Seconds that the reports of all layers take on one core, roughly: the ranks of their matrices (N, n)."""
+    return PRODUCTS / RATE * problem.samples * sum(len(W) ** 2 for W in weights[:-1])
+
+
+def _within_reports(problem: Problem, weights: Weights, options: SolveOptions) -> tuple[SolveOptions, float]:
+    """The same, ending early enough to report every layer, and the seconds that one report takes: of the widest."""
+    budget, widest = options.budget, max(range(1, problem.depth), key=lambda layer: len(weights[layer - 1]))
+    began = budget.seconds()
+    report(problem, weights, widest, None, Certificate.NONE, None)
+    price = budget.seconds() - began
+    limit = budget.time_limit - (problem.depth - 1) * price
+    return replace(options, budget=replace(budget, time_limit=limit)), price
 
 
 def _share(options: SolveOptions, parts: float) -> SolveOptions:

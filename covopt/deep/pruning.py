@@ -75,11 +75,13 @@ def reduced(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambd
     return best
 
 
-def reduced_on_few(problem: Problem, weights: Weights, samples: int = 4096) -> list[Tensor]:
+def reduced_on_few(
+    problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False, samples: int = 4096
+) -> list[Tensor]:
     """`reduced`, but a part of the samples tells what the many would; kept where the cost over all of them allows."""
     rows = torch.arange(0, problem.samples, math.ceil(problem.samples / samples), device=problem.X.device)
-    found = reduced(problem.on(rows), weights)
-    return _better(problem, list(weights), found)
+    found = reduced(problem.on(rows), weights, stop)
+    return list(weights) if stop() else _better(problem, list(weights), found)
 
 
 def _smaller_layers(layer: int) -> Iterator[Callable[[Weights], list[Tensor]]]:

@@ -89,7 +89,7 @@ def _streamed(problem: Problem, options: SolveOptions) -> Attempt:
     units = Units.of(problem)
     outcome = run(StreamSolver(units.problem, seed=options.seed), budget, _within(units, options).callback)
     found = outcome.state
-    weights = reduced_on_few(units.problem, found.weights())
+    weights = reduced_on_few(units.problem, found.weights(), budget.overdue)
     inner = Attempt(weights, outcome.status, outcome.history, proof, [found.cost])
     first = _outward(units, inner, problem, options)
     simple = _cheapest_simple(problem, units)

@@ -15,7 +15,7 @@ Sources: Kingma, Ba, Adam (2015); Loshchilov, Hutter, SGDR (2017), for the cycle
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -38,6 +38,8 @@ FIRST_OUTPUTS = 0.3  # size of the first outputs, relative to that of the target
 STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
 FEWEST_BATCHES = 4  # of the samples, fewer than which are no reason for batches
 TURNS = 40  # turns of a round's descent, fewer than which are not worth beginning
+TIDYING = 6.0  # losses over all samples that take as long as what follows the cycles: fewer neurons, the result
+FINISHING = 2.0  # losses over all samples that take as long as the best outputs
 RATE_OF_TURNS = 1e10  # multiplications in a second of those turns, on one core of a CPU, roughly
 
 
@@ -183,7 +185,7 @@ class StreamSolver:
         weight = None if problem.weight is None else problem.weight.float()
         self._rough = Samples(Xt, Y, weight, reduce=reduce)
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
-        self._pace = CyclePace()
+        self._pace, self._judging, self._tidying = CyclePace(), 0.0, 0.0
 
     def init(self, budget: Budget) -> Streamed:
         """A balanced draw, its outputs of the size of the targets."""
@@ -195,11 +197,15 @@ class StreamSolver:
         sizes = self._rough.reduce(torch.stack([Y.square().sum(), F.square().sum()]))
         size = float(FIRST_OUTPUTS**2 * sizes[0] / sizes[1].clamp_min(torch.finfo(F.dtype).tiny)) ** 0.25
         parts = (size * U, size * V, b)
-        best = self._balanced(parts)
-        return Streamed(parts, best, float(self._exact.value(*best)), self.options.first)
+        best, started = self._balanced(parts), budget.seconds()
+        cost = float(self._exact.value(*best))
+        self._judging = budget.seconds() - started
+        self._tidying = min(TIDYING * self._judging, 0.5 * budget.remaining())
+        return Streamed(parts, best, cost, self.options.first)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
-        """One cycle of Adam, and the loss at its end; a last one takes what is left of the time."""
+        """One cycle of Adam, and the loss at its end; a last one takes what is left, but for the tidying."""
+        budget = replace(budget, time_limit=budget.time_limit - self._tidying)
         wanted = math.ceil(state.passes * self._exact.count / self.options.batch)
         steps, last = self._pace.steps(wanted, budget)
         shapes = [part.shape for part in state.parts]
@@ -207,12 +213,14 @@ class StreamSolver:
         rate = RATE * float(state.parts[0].square().mean().sqrt())
         adam = Adam(lambda x: self._slope(x, shapes), start, AdamOptions(steps=steps, rate=rate))
         self._pace.descend(adam, steps, budget)
-        parts = self._finished(_parts(adam.x[0], shapes))
+        parts = _parts(adam.x[0], shapes)
+        if budget.remaining() > FINISHING * self._judging:
+            parts = self._finished(parts)
         best = self._balanced(parts)
         cost = float(self._exact.value(*best))
         self._pace.closed(budget)
         status = Status.CONVERGED if state.cost - cost <= STALL_GAIN * state.cost else None
-        if last:
+        if last or budget.spent():
             status = Status.TIME_LIMIT
         if cost >= state.cost:
             best, cost = state.best, state.cost

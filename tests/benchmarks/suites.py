@@ -30,6 +30,7 @@ from tests.benchmarks.harness import (
 )
 from tests.benchmarks.hostile import HOSTILE
 from tests.benchmarks.kernels import KERNELS
+from tests.benchmarks.limits import LIMITED
 from tests.benchmarks.oracle import ORACLE
 from tests.benchmarks.paths import PATHS
 from tests.benchmarks.peers import PEERS
@@ -260,6 +261,7 @@ BENCHMARKS = {
     "exact-values": Benchmark(run_exact_values, "closed forms"),
     "batched-training": Benchmark(run_batched_training, "60 networks trained at once (2 min)"),
     **PROOFS,
+    **LIMITED,
     **SCALES,
     **DEEP,
     **FREE,

@@ -14,8 +14,9 @@ from covopt.certify.relaxation.bound import check_maximum
 from covopt.certify.relaxation.ground import make_ground
 from covopt.certify.relaxation.lift import EQUAL, SIGNED, Piece, make_piece
 from covopt.certify.relaxation.multipliers import Multipliers
+from covopt.certify.relaxation.nodes import BranchOptions
 from covopt.certify.relaxation.repair import prove
-from covopt.certify.relaxation.signs import BranchOptions, SignBranch
+from covopt.certify.relaxation.signs import SignBranch
 from covopt.loop import Budget
 from covopt.model.activation import Activation
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -44,7 +45,8 @@ DEEPEST = 2000  # cuts above a cone, at most; the rounding of all of them is pai
 REPORTED = 64  # directions in the answer, at most
 NEAR = 1e-2  # those with h above (1 - NEAR) times the best
 APART = 1e-3  # and farther apart than this angle
-REPLAYED = 512  # cones that `replay` bounds at once
+PIECE, FEWEST = 256, 16  # cones that are bounded at once, with few samples and with many,
+ENTRIES = 2**18  # and of cones times samples where it is between
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,14 @@ class BranchOptions:
     """The shape of the search.
 
     Attributes:
-        batch: cones cut in one round, for each core.
+        batch: cones cut in one round, at most, however many cores there are, so that the tree is the same.
         slack: where a direction above the target is found, the aim is (1 + slack) times its value.
         most_cones: the tree is as large as this at most.
         worth: the tree is left when as much time again would take less than this part off what its bound has above the
             target (`certify.pace`); 0: never.
     """
 
-    batch: int = 256
+    batch: int = 512
     slack: float = 1e-4
     most_cones: int = 20_000_000
     worth: float = 0.0
@@ -142,21 +144,37 @@ def replay(
     inherited = torch.full_like(side, math.inf)
     codes, largest, depth = torch.from_numpy(tree.codes.astype(np.int64)).to(V.device), -math.inf, 0
     edges = V.shape[1] * (V.shape[1] - 1) // 2
-    while len(V):
-        level, codes = codes[: len(V)], codes[len(V) :]
-        if len(level) < len(V) or int(level.max()) > edges or depth > DEEPEST:
-            raise ProblemError("The stored tree does not fit this problem; certify the run again.")
-        pieces = zip(V.split(REPLAYED), side.split(REPLAYED), strict=True)
-        with cores(V.device) as team:
-            uppers = team.map(lambda piece: bounds(piece[0], piece[1], claimed / frame.scale).upper, pieces)
-        upper = torch.minimum(inherited, torch.cat(uppers))
-        leaf = level == 0
-        largest = max(largest, float(upper[leaf].max()) if bool(leaf.any()) else -math.inf)
-        V, side, inherited = halves(V[~leaf], level[~leaf] - 1), twice(side[~leaf]), twice(upper[~leaf])
-        depth += 1
+    with cores(V.device) as team:
+        while len(V):
+            level, codes = codes[: len(V)], codes[len(V) :]
+            if len(level) < len(V) or int(level.max()) > edges or depth > DEEPEST:
+                raise ProblemError("The stored tree does not fit this problem; certify the run again.")
+            known = _bounded(team, bounds, V, side, claimed / frame.scale)
+            upper = torch.minimum(inherited, known.upper)
+            leaf = level == 0
+            largest = max(largest, float(upper[leaf].max()) if bool(leaf.any()) else -math.inf)
+            V, side, inherited = halves(V[~leaf], level[~leaf] - 1), twice(side[~leaf]), twice(upper[~leaf])
+            depth += 1
     if len(codes):
         raise ProblemError("The stored tree does not fit this problem; certify the run again.")
     return frame.to_bound(largest, bounds)
+
+
+def _bounded(
+    team: Cores, bounds: ConeBounds, V: Float[Tensor, "B r r"], side: Float[Tensor, " B"], enough: float
+) -> Bounded:
+    """What is known of many cones, piece by piece."""
+    size = _at_once(bounds)
+    return Bounded.of(team.map(partial(_piece, bounds, enough), zip(V.split(size), side.split(size), strict=True)))
+
+
+def _at_once(bounds: ConeBounds) -> int:
+    """How many cones make a piece."""
+    return max(FEWEST, min(PIECE, ENTRIES // max(1, len(bounds.P))))
+
+
+def _piece(bounds: ConeBounds, enough: float, piece: tuple[Tensor, Tensor]) -> Bounded:
+    return bounds(*piece, enough)
 
 
 class _Frame:
@@ -226,6 +244,7 @@ class _Search:
     def start(self, time_limit: float) -> None:
         """Let the clock run."""
         self.budget, self.pace = Budget(time_limit), Pace()
+        self._ends = self.budget.pace()
 
     def meet(self, q: Float[Tensor, "B r"]) -> None:
         """Remember the best of these directions."""
@@ -249,7 +268,7 @@ class _Search:
 
     def unfinished(self) -> bool:
         """Whether a cone above the aim can be cut, there is time and room, and cutting pays."""
-        if self.log.count > self.options.most_cones or self.budget.spent():
+        if self.log.count > self.options.most_cones or self._ends():
             return False
         largest, enough, seconds = self.open.largest(), self.enough, self.budget.seconds()
         if largest <= enough:
@@ -259,16 +278,14 @@ class _Search:
 
     def cut(self) -> None:
         """Cut the worst cones, bound the halves, and keep those above the aim."""
-        slots = self.open.worst(self.options.batch * self.team.count, self.enough)
+        slots = self.open.worst(min(self.options.batch, 2 * _at_once(self.bounds)), self.enough)
         V, side, upper, edge, name, depth = self.open.read(slots)
         children = self.log.cut(name, edge)
         self._bound(slots, halves(V, edge), twice(side), twice(upper), children, twice(depth + 1))
 
     def _bound(self, slots: Tensor, V: Tensor, side: Tensor, inherited: Tensor, name: Tensor, depth: Tensor) -> None:
         """Bound new cones; those above the aim take the place of what is in `slots`."""
-        size, enough = -(-len(V) // self.team.count), self.enough
-        pieces = zip(V.split(size), side.split(size), strict=True)
-        known = Bounded.of(self.team.map(lambda piece: self.bounds(piece[0], piece[1], enough), pieces))
+        known = _bounded(self.team, self.bounds, V, side, self.enough)
         self.meet((known.theta[:, None] @ V)[:, 0])
         upper = torch.minimum(known.upper, inherited)
         done = (upper <= self.enough) | (depth >= DEEPEST)

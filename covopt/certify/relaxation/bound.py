@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.certify.cores import crew
 from covopt.certify.dual import Proof, dual_bound
 from covopt.certify.pace import FAIR, Pace
 from covopt.certify.relaxation.admm import FREE_RHO, AlternatingDirections, FreeLambda
@@ -47,6 +48,8 @@ SHARE = 0.25
 MIXTURES = (1.0, 0.75, 0.5, 0.25)
 """The second part grows trees for Lambda = share * Lambda0 + (1 - share) * the first part's, these shares: Lambda0 is
 best in the end, but the others have less to close."""
+RESERVE = 1.25
+"""Of the seconds that proving a tree again should take, what is kept for it."""
 TURN = 0.04
 """Of the remaining time, what a tree gets each time that it is its turn, and never more than all that was done before
 took."""
@@ -75,7 +78,7 @@ class RelaxedBound(Proof):
     """A lower bound on the shallow minimum, what proves it, and where to go on from.
 
     The `evidence` are multipliers: `dual_bound(problem, Lambda, check_maximum(Xt, activation, Lambda, multipliers))` is
-    `lower` again, up to their rounding (single precision in a tree: about 1e-8, relative).
+    at least `lower` again.
 
     Attributes:
         seconds: what it took.
@@ -169,12 +172,13 @@ def relaxed_bound(
         raise ProblemError(f"The relaxation bounds depth 2 and this problem has depth {problem.depth}.")
     work = _Work(problem, options or RelaxationOptions(), Budget(time_limit), target, callback)
     try:
-        if start is not None:
-            work.begin(start)
-        elif problem.loss.name in LOSSES:  # the proximal maps of others are not known
-            work.optimise(SHARE * time_limit if Lambda0 is not None else time_limit)
-        if Lambda0 is not None:
-            work.branch(Lambda0.double(), refuted)
+        with crew():
+            if start is not None:
+                work.begin(start)
+            elif problem.loss.name in LOSSES:  # the proximal maps of others are not known
+                work.optimise(SHARE * time_limit if Lambda0 is not None else time_limit)
+            if Lambda0 is not None:
+                work.branch(Lambda0.double(), refuted)
     except KeyboardInterrupt:  # the callback's
         if not remember():
             raise
@@ -182,7 +186,10 @@ def relaxed_bound(
 
 
 class _Work:
-    """The best proof so far, and the two ways to a better one."""
+    """The best proof so far, and the two ways to a better one.
+
+    A proof is made again from its multipliers at the end, and time is kept for that.
+    """
 
     def __init__(
         self, problem: Problem, options: RelaxationOptions, budget: Budget, target: float, callback: Watch | None
@@ -196,17 +203,19 @@ class _Work:
         nothing = Multipliers.root(self.ground)
         # Made at the end: a tree has many megabytes of them, and it may only grow better in the meantime.
         self.proof: Callable[[], Multipliers] = functools.partial(_same, nothing)
+        self.given: RelaxedBound | None = None
+        self.tree: SignBranch | None = None
 
-    def offer(self, bound: Proof, multipliers: Callable[[], Multipliers]) -> None:
+    def offer(self, bound: Proof, multipliers: Callable[[], Multipliers], tree: SignBranch | None = None) -> None:
         """Take this proof if it is better."""
         if bound.lower > self.best.lower:
-            self.best, self.proof = bound, multipliers
+            self.best, self.proof, self.tree, self.given = bound, multipliers, tree, None
         if self.callback is not None:
             self.callback(self.budget.seconds(), self.best.lower)
 
     def begin(self, start: RelaxedBound) -> None:
         """Go on from an earlier result."""
-        self.before = start.seconds
+        self.before, self.given = start.seconds, start
         self.best, self.free = replace(start, scale=1.0), start.free
         self.proof = functools.partial(_same, start.multipliers)
 
@@ -246,11 +255,16 @@ class _Work:
             self.direction, self.value = first.direction, first.attained * self.ground.size
             if self.value > refuted:
                 return
-            trees = [tree for tree in trees if tree.ceiling > self.best.lower * (1.0 + STALL)]
+            trees = [tree for tree in trees if tree.grows and tree.ceiling > self.best.lower * (1.0 + STALL)]
             if not trees or not any(self._pays(tree) for tree in trees):
                 break
             turn = min(longest, self.spent())
             max(trees, key=lambda tree: tree.promise(turn)).grow(turn)
+
+    def left(self, tree: SignBranch) -> float:
+        """Seconds left to grow this tree: the rest is for proving it, or the best one, again."""
+        price = max(tree.price, 0.0 if self.tree is None else self.tree.price)
+        return max(0.0, self.budget.remaining() - RESERVE * price)
 
     def spent(self) -> float:
         """Seconds of work on this problem, those of the start included."""
@@ -265,10 +279,17 @@ class _Work:
 
     def result(self) -> RelaxedBound:
         """The best proof, its multipliers scaled like its Lambda."""
-        best, multipliers = self.best, self.proof().scaled(self.best.scale)
+        best = self.best
+        if self.given is not None:  # which was proved again then
+            lower, multipliers = best.lower, self.given.multipliers
+        else:
+            # The repair of rounding is not homogeneous in Lambda: state what the scaled point proves.
+            multipliers = self.proof().scaled(best.scale)
+            M = check_maximum(self.problem.Xt, self.problem.activation, best.point, multipliers)
+            lower = min(best.lower, dual_bound(self.problem, best.point, M).lower)
         kind = Certificate.SIGN_BRANCHING if multipliers.leaves > 1 else Certificate.RELAXATION
         return RelaxedBound(
-            best.lower,
+            lower,
             kind,
             best.Lambda,
             best.maximum,
@@ -292,7 +313,7 @@ class _Tree:
         self.tree = SignBranch(work.ground, Lambda)
         self.wanted = 0.0 if math.isinf(work.target) else self._wanted() / work.ground.size
         self.lower = self.gain = self.seconds = 0.0
-        self.pace = Pace()
+        self.pace, self.grows = Pace(), True
 
     @property
     def ceiling(self) -> float:
@@ -309,19 +330,21 @@ class _Tree:
     def grow(self, seconds: float) -> None:
         """Work on the tree for so long, and offer what it proves."""
         work, before, started = self.work, self.lower, self.work.budget.seconds()
+        nodes = self.tree.nodes
 
         def watch(maximum: float, nodes: int) -> None:
             if work.callback is not None:
                 work.callback(work.budget.seconds(), max(self._bound(maximum).lower, work.best.lower))
 
         try:
-            self.tree.grow(self.wanted, Budget(min(seconds, work.budget.remaining())), callback=watch)
+            self.tree.grow(self.wanted, Budget(min(seconds, work.left(self.tree))), callback=watch)
         finally:
             bound = self._bound(self.tree.maximum)
             took = max(1e-9, work.budget.seconds() - started)
             self.lower, self.gain, self.seconds = bound.lower, (bound.lower - before) / took, self.seconds + took
             self.pace.add(self.seconds, self.lower)
-            work.offer(bound, self.tree.multipliers)
+            self.grows = self.tree.nodes > nodes
+            work.offer(bound, self.tree.multipliers, self.tree)
 
     def _wanted(self, halvings: int = 40) -> float:
         """The largest maximum with which this Lambda proves the target; 0 if none does."""

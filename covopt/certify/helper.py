@@ -1,0 +1,84 @@
+"""A helper of `cores`: a process that works on pieces for another one, and the messages between the two.
+
+Messages are pickles, one after the other, by standard input and output. The process that asked need not say goodbye:
+when it is gone, the input is at its end, and so is the helper, even in the middle of a piece. Ctrl-C, which a terminal
+sends to both, is the other's to answer.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, BinaryIO, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Outcome(NamedTuple):
+    """What a function made of a piece, or what it raised."""
+
+    value: object
+    error: Exception | None = None
+
+
+class _Pickler(pickle.Pickler):
+    """Tensors as arrays of what they show; PyTorch's own way takes all of a storage, and a millisecond for each."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Tensor) and obj.device.type == "cpu":
+            return torch.from_numpy, (obj.detach().numpy(),)
+        return NotImplemented
+
+
+def dumped(message: object) -> memoryview:
+    """A message, ready to be sent; raises what pickle raises."""
+    buffer = io.BytesIO()
+    _Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(message)
+    return buffer.getbuffer()
+
+
+def send(stream: BinaryIO, message: memoryview) -> None:
+    """Write one message."""
+    stream.write(message)
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> object:
+    """Read one message; EOFError at the end."""
+    return pickle.load(stream)
+
+
+def attempt(function: Callable, piece: object) -> Outcome:
+    """What `function` makes of a piece."""
+    try:
+        return Outcome(function(piece))
+    except Exception as error:
+        return Outcome(None, error)
+
+
+def serve() -> None:
+    """Be a helper: say that PyTorch is loaded, then answer pairs of a function and a piece."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing that is printed gets between the answers
+    asked: SimpleQueue = SimpleQueue()
+    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
+    send(answers, dumped(None))
+    while True:
+        send(answers, dumped(attempt(*asked.get())))
+
+
+def _listen(asked: SimpleQueue) -> None:
+    try:
+        while True:
+            asked.put(receive(sys.stdin.buffer))
+    finally:
+        os._exit(0)

@@ -1,0 +1,333 @@
+"""One node of a tree over signs: what is known there, how it is split, and how its multipliers become better.
+
+`NodeWork` changes nothing but the nodes that it makes, so that other processes can do it (`certify.cores`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from covopt.certify.relaxation.admm import AlternatingDirections, FixedLambda, State
+from covopt.certify.relaxation.directions import climb, dividing_wall
+from covopt.certify.relaxation.ground import FREE, POSITIVE, Ground
+from covopt.certify.relaxation.interior import polish
+from covopt.certify.relaxation.lift import ALPHA, BETA, G, P, Piece, Stationarity, make_piece
+from covopt.certify.relaxation.multipliers import LEAF, WALL, make_stationarity, pack, side, unpack
+from covopt.certify.relaxation.repair import prove
+from covopt.loop import Budget
+
+# How nodes are worked on; none of these touches the proof.
+DIVIDED = 1e-5  # a sample divides a node if its score is above this
+SMALLEST_RHO, LARGEST_RHO = 5.0, 500.0  # rho is kept between them from node to node
+SLOW = 0.15  # a node whose bound falls by less than this part of its distance to the target, per check, is split
+ROOT_WINDOW = 4  # at the root, the same over so many checks
+ACCURACY = 1e-6  # nodes run until both residuals are below this, at most
+TOUCHES = 5  # of the same steps from the directions that a node mixes, when it is split
+KINKED = 0.01  # what E[alpha^2] counts beside E[n^2] in the score of a split
+
+
+@dataclass(frozen=True)
+class BranchOptions:
+    """How long a node is worked on; none of these touches the proof.
+
+    Attributes:
+        check: first-order steps between two proofs at a node.
+        root_checks: proofs at the root, at most.
+        node_checks: proofs at any other node, at most.
+        batch: nodes that are split together, as one piece of work.
+    """
+
+    check: int = 25
+    root_checks: int = 120
+    node_checks: int = 8
+    batch: int = 4
+
+
+@dataclass
+class Node:
+    """A piece, its bound on h^2, and how to go on from it; a node that was split keeps its children only.
+
+    Attributes:
+        states, walls: of the piece.
+        bound: a proved bound on h^2.
+        made: the stage in which it was made.
+        entries: its multipliers, packed.
+        moments: E[(w, p) (w, p)^T], w in the coordinates of the ground and p of all samples.
+        split, wall: where it was split, and in which stage.
+    """
+
+    states: Int[Tensor, " N"]
+    walls: Float[Tensor, "k r"]
+    bound: float
+    made: int = 0
+    entries: Tensor | None = None
+    moments: Tensor | None = None
+    split: int = LEAF
+    wall: Tensor | None = None
+    stage: int = 0
+    children: list[Node] = field(default_factory=list)
+
+
+class Sides(NamedTuple):
+    """A node split: where, and its children."""
+
+    split: int
+    wall: Tensor | None
+    children: list[Node]
+
+
+class Split(NamedTuple):
+    """Nodes split: their sides, the largest h met on the way with its direction, rho at the end.
+
+    `proving` are the seconds that one proof for each of the children took.
+    """
+
+    sides: list[Sides]
+    value: float
+    where: Tensor
+    rho: float
+    proving: float
+
+
+@dataclass(frozen=True)
+class NodeWork:
+    """The work on the nodes of a round.
+
+    Attributes:
+        ground: the inputs.
+        Lambda: the dual point, scaled so that h is about 1.
+        heights: sqrt(f0), and sqrt(f1) of each stage so far.
+        options: how long.
+        rho: to start with.
+        goal: a bound on h^2 that is good enough.
+        budget: until when.
+    """
+
+    ground: Ground
+    Lambda: Float[Tensor, "N m"]
+    heights: Float[Tensor, " S"]
+    options: BranchOptions
+    rho: float
+    goal: float
+    budget: Budget
+
+    def __call__(self, nodes: list[Node]) -> Split:
+        """Split these nodes, as many as there is time for, and find multipliers for their children, all together."""
+        sides: list[Sides] = []
+        value, where, proving = 0.0, self.ground.P[0], 0.0
+        for node in nodes:
+            if self.budget.spent():
+                break
+            met, direction = self._touched(node)
+            if met > value:
+                value, where = met, direction
+            split, seconds = self._split(node)
+            sides.append(split)
+            proving += seconds
+        children = [child for each in sides for child in each.children]
+        rho = self.solve(children, self.options.node_checks) if children else self.rho
+        return Split(sides, value, where, rho, proving)
+
+    @property
+    def stage(self) -> int:
+        """The stage that nodes are made in."""
+        return len(self.heights) - 1
+
+    @property
+    def weight(self) -> Float[Tensor, " N"]:
+        """|lambda_i| |x_i|."""
+        return self.Lambda.norm(dim=1) * self.ground.length
+
+    def _known(self, stage: int) -> Stationarity | None:
+        """What the nodes that were made in a stage know."""
+        return make_stationarity(self.Lambda, self.heights, stage)
+
+    def _piece(self, node: Node) -> Piece:
+        return make_piece(self.ground, node.states, node.walls, self._known(node.made))
+
+    def solve(self, nodes: list[Node], checks: int, root: bool = False) -> float:
+        """Better multipliers for these nodes, all together; the rho at the end."""
+        pieces = [self._piece(node) for node in nodes]
+        if self.stage == 0:
+            return self._descend(nodes, pieces, checks, root)
+        found = [self._multipliers(node, piece) for node, piece in zip(nodes, pieces, strict=True)]
+        moments = [self._gathered(node, piece) for node, piece in zip(nodes, pieces, strict=True)]
+        better = polish(pieces, self.Lambda, found, moments, self.goal, self.budget.spent)
+        for node, piece, polished in zip(nodes, pieces, better, strict=True):
+            if polished is not None:
+                self._improve(node, piece, polished.Pi, torch.float32)
+                node.moments = self._spread(piece, polished.moments)
+        return self.rho
+
+    def _descend(self, nodes: list[Node], pieces: list[Piece], checks: int, root: bool) -> float:
+        """First-order steps until each node is below the goal or slow; until they settle, if the goal is 0."""
+        # Single precision below the root; the proofs never are.
+        kind = torch.float64 if root else torch.float32
+        sides = FixedLambda(pieces, self.Lambda, kind)
+        method: AlternatingDirections = AlternatingDirections(pieces, sides, dtype=kind)
+        state, start = self._warm(method, sides, nodes, pieces), sides.layout.y.start
+        rho, histories = self.rho, [[node.bound] for node in nodes]
+        active, left = list(range(len(nodes))), list(range(len(nodes)))
+        for _ in range(checks):
+            state = method.run(state, self.options.check, self.budget.spent)
+            found, left = sides.multipliers(state), []
+            for row, k in enumerate(active):
+                size = len(pieces[k].B)
+                self._improve(nodes[k], pieces[k], found[row, :size, :size].double(), kind)
+                histories[k].append(nodes[k].bound)
+                nodes[k].moments = self._moments(pieces[k], state.Z[row], start)
+                settled = max(float(state.primal[row]), float(state.dual[row])) < ACCURACY
+                if not settled and (self.goal == 0.0 or not _done(histories[k], self.goal, root)):
+                    left.append(row)
+            rho = min(max(float(state.rho.log().mean().exp()), SMALLEST_RHO), LARGEST_RHO)
+            if not left or self.budget.spent():
+                break
+            if len(left) < len(active):
+                active, chosen = [active[row] for row in left], torch.tensor(left, device=state.Z.device)
+                state, method, sides = state.only(chosen), method.only(chosen), sides.only(chosen)
+        return rho
+
+    def _warm(self, method: AlternatingDirections, sides: FixedLambda, nodes: list[Node], pieces: list[Piece]) -> State:
+        """Z from the moments of the parent, T from its multipliers."""
+        state, start = method.start(self.rho), sides.layout.y.start
+        for row, (node, piece) in enumerate(zip(nodes, pieces, strict=True)):
+            if node.moments is None or node.entries is None:
+                continue
+            U, size, k = self._gathered(node, piece), len(piece.B), piece.rank
+            rows = torch.cat([torch.eye(k, len(U), dtype=U.dtype, device=U.device), piece.B])
+            place = torch.cat([torch.arange(k), start + torch.arange(size)]).to(state.Z.device)
+            state.Z[row, place[:, None], place] = (rows @ U @ rows.T).to(state.Z)
+            Pi, inner = self._multipliers(node, piece).to(state.T), slice(start, start + size)
+            state.T[row, inner, inner] = -(Pi + sides.gain[row, :size, :size]) / self.rho
+        return state
+
+    def _multipliers(self, node: Node, piece: Piece) -> Tensor:
+        assert node.entries is not None
+        return unpack(piece, node.entries)
+
+    def _gathered(self, node: Node, piece: Piece) -> Tensor:
+        """The moments of u from those of w and p."""
+        assert node.moments is not None
+        lift = self._lift(piece)
+        return lift @ node.moments.to(lift) @ lift.T
+
+    def _lift(self, piece: Piece) -> Float[Tensor, "q c"]:
+        """u from (w, p), w in the coordinates of the ground and p of all samples."""
+        (N, r), k = self.ground.P.shape, piece.rank
+        lift = piece.B.new_zeros(k + len(piece.free), r + N)
+        lift[:k, :r] = piece.span.basis
+        lift[k:, r:][torch.arange(len(piece.free)), piece.free] = 1.0
+        return lift
+
+    def _improve(self, node: Node, piece: Piece, Pi: Tensor, kind: torch.dtype) -> None:
+        """Take Pi, as it would be stored, if it proves more."""
+        entries = pack(piece, Pi.to(kind))
+        bound = prove(piece, self.Lambda, unpack(piece, entries))
+        if node.entries is None or bound < node.bound:
+            node.bound, node.entries = bound, entries
+
+    def _moments(self, piece: Piece, Z: Tensor, start: int) -> Tensor:
+        """Those of w and p from the state of the alternating directions."""
+        N, r = self.ground.P.shape
+        lift = Z.new_zeros(r + N, len(Z))
+        lift[:r, : piece.rank] = piece.span.basis.T.to(Z)
+        rows = (piece.kind == P).nonzero()[:, 0]
+        lift[r + piece.sample[rows], start + rows] = 1.0
+        return (lift @ Z @ lift.T).float()
+
+    def _spread(self, piece: Piece, U: Tensor) -> Tensor:
+        """Those of w and p from the moments of u."""
+        N, r = self.ground.P.shape
+        lift = U.new_zeros(r + N, len(U))
+        lift[:r, : piece.rank] = piece.span.basis.T
+        rows = (piece.kind == P).nonzero()[:, 0]
+        lift[r + piece.sample[rows]] = piece.B[rows]
+        return (lift @ U @ lift.T).float()
+
+    def _touched(self, node: Node) -> tuple[float, Tensor]:
+        """The largest h that the directions lead to which a node mixes."""
+        assert node.moments is not None
+        r = self.ground.rank
+        top = torch.linalg.eigh(node.moments.double()[:r, :r])[1][:, -3:].T
+        return climb(self.ground, self.Lambda, torch.cat([top, -top]), TOUCHES)
+
+    def _split(self, node: Node) -> tuple[Sides, float]:
+        """Its sides, which start from its state, bound and multipliers, and the seconds that their proofs took."""
+        assert node.moments is not None
+        r, moments = self.ground.rank, node.moments.double()
+        piece = self._piece(node)
+        score = self._score(node, piece, moments)
+        best = int(score.argmax())
+        split = best if float(score[best]) > DIVIDED else WALL
+        wall = dividing_wall(self._rows() @ moments[:, :r], self.weight) if split == WALL else None
+        children, started = [], time.perf_counter()
+        for second in (False, True):
+            states, walls = side(node.states, node.walls, split, wall, second)
+            child = Node(states, walls, node.bound, self.stage, moments=node.moments)
+            inner = self._piece(child)
+            self._improve(child, inner, self._handed(node, piece, inner), torch.float64)
+            children.append(child)
+        return Sides(split, wall, children), time.perf_counter() - started
+
+    def _handed(self, node: Node, piece: Piece, child: Piece) -> Float[Tensor, "K K"]:
+        """The multipliers of a node as those of its child, whose ceiling may be lower; they prove as much there.
+
+        The old beta is the new one + drop g, so that alpha beta and g beta leave drop alpha g and drop g^2 behind.
+        """
+        Pi, known, now = self._multipliers(node, piece), self._known(node.made), self._known(self.stage)
+        mine, theirs = piece.identity(), child.identity()
+        at = mine.new_full((1 + int(torch.cat([mine, theirs]).max()),), -1)
+        if bool((piece.kind == BETA).any()):
+            assert known is not None
+            assert now is not None
+            drop = (known.ceiling - now.ceiling) / known.floor
+            at[mine] = torch.arange(len(mine), device=at.device)
+            beta = (piece.kind == BETA).nonzero()[:, 0]
+            alpha, g = (at[kind * len(piece.states) + piece.sample[beta]] for kind in (ALPHA, G))
+            Pi[alpha, g] += drop * Pi[alpha, beta]
+            Pi[g, alpha] = Pi[alpha, g]
+            Pi[g, g] += 2.0 * drop * Pi[g, beta]
+        at[mine] = torch.arange(len(mine), device=at.device)
+        rows = at[theirs]
+        sign = torch.where(rows >= 0, child.sign * piece.sign[rows], 0.0)
+        return sign[:, None] * Pi[rows][:, rows] * sign
+
+    def _rows(self) -> Float[Tensor, "n c"]:
+        """(w, p, n) from (w, p)."""
+        N, r = self.ground.P.shape
+        whole = torch.eye(r + N, dtype=self.ground.P.dtype, device=self.ground.P.device)
+        xh = self.ground.P / self.ground.length[:, None]
+        return torch.cat([whole, torch.cat([-xh, whole[r:, r:]], dim=1)])
+
+    def _score(self, node: Node, piece: Piece, moments: Float[Tensor, "c c"]) -> Float[Tensor, " N"]:
+        """How much of the moments a split at a sample takes away on the side that keeps most.
+
+        NEGATIVE and KINK lose E[p^2]; STRICT loses E[n^2], and E[alpha^2] if its parent knows stationarity.
+        """
+        N, r = self.ground.P.shape
+        squares = ((self._rows() @ moments) * self._rows()).sum(dim=1).clamp_min(0.0)
+        p, n = squares[r : r + N], squares[r + N :]
+        alpha = torch.zeros_like(p)
+        rows = ((piece.kind == ALPHA) & (piece.sign > 0.0)).nonzero()[:, 0]
+        if len(rows) and self.stage > 0:
+            B = piece.B[rows] @ self._lift(piece)
+            alpha[piece.sample[rows]] = ((B @ moments) * B).sum(dim=1).clamp_min(0.0)
+        free, positive = node.states == FREE, node.states == POSITIVE
+        lost = torch.where(free, n, KINKED * alpha)
+        open_ = (free | (positive & (alpha > 0.0))) & ~self.ground.zero
+        return torch.where(open_, torch.minimum(p, lost) * self.weight, -1.0)
+
+
+def _done(history: list[float], goal: float, root: bool) -> bool:
+    """Whether a node has met the goal or has become slow."""
+    window, now = ROOT_WINDOW if root else 1, history[-1]
+    if now <= goal:
+        return True
+    # A bound that is still the parent's says nothing yet: the steps have to settle first.
+    return len(history) > window + 1 and now < history[0] and history[-1 - window] - now < SLOW * (now - goal)

@@ -1,0 +1,148 @@
+"""Benchmarks of time limits that hold, and of trees that use several cores."""
+
+from __future__ import annotations
+
+import functools
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+
+from covopt.answer import solve
+from covopt.certify.cones.branch import branch_and_bound
+from covopt.certify.relaxation.ground import make_ground
+from covopt.certify.relaxation.signs import SignBranch
+from covopt.loop import Budget
+from covopt.model.problem import Problem
+from tests.benchmarks import works
+from tests.benchmarks.deep import DeepWork, spawn
+from tests.benchmarks.harness import Benchmark, Outcome, Settings, rounded, show
+
+LIMITS = (1.0, 10.0, 60.0)
+LONGEST = 600.0  # for one row of each depth: more would take hours
+TURNS, GROWING = 3, 20.0  # of each tree with one core and with two; seconds of each
+LATE = 0.03, 0.5
+"""How late a solve may end: the larger of this part of its time limit and of these seconds."""
+
+
+def limited() -> Iterator[tuple[DeepWork, dict]]:
+    """From one sample to 60,000, two layers and five, and each kind of proof; with the options of their solves."""
+    pixels, classes = load_digits(return_X_y=True)
+    X, Y = np.asarray(pixels) / 16.0, np.eye(10)[classes]
+    rng = np.random.default_rng(0)
+    wide = rng.standard_normal((60_000, 20))
+    noisy = np.maximum(wide @ rng.standard_normal((20, 20)), 0.0) @ rng.standard_normal((20, 2)) / 20.0**0.5
+    noisy += 0.3 * rng.standard_normal(noisy.shape)
+    outputs = np.maximum(X[:200] @ rng.standard_normal((64, 40)), 0.0)
+    for depth in (2, 5):
+        yield DeepWork(f"1 digit, L = {depth}", X[:1], Y[:1], 1e-2, 1.0, depth), {}
+        yield DeepWork(f"100 digits, L = {depth}", X[:100], Y[:100], 1e-3, 1.0, depth), {}
+        yield DeepWork(f"200 digits, 40 outputs, L = {depth}", X[:200], outputs, 1e-3, 1.0, depth), {}
+        yield DeepWork(f"1,797 digits, L = {depth}", X, Y, 1e-3, 1.0, depth), {}
+        yield DeepWork(f"60,000 samples, L = {depth}", wide, noisy, 1e-3, 1.0, depth), {}
+    full = {"certify": "full"}
+    yield DeepWork("60,000 samples, L = 3", wide, noisy, 1e-3, 1.0, 3), {}
+    yield DeepWork("30 digits, a proof by signs", X[:30], Y[:30], 1e-2, 0.0, 2), full
+    yield DeepWork("60 digits, a proof by signs", X[:60], Y[:60], 1e-2, 0.0, 2), full
+    yield DeepWork("1,797 digits, a proof by groups", X, Y, 1e-3, 0.0, 2), full
+    seven = rng.standard_normal((100, 7))
+    target = np.maximum(seven @ rng.standard_normal((7, 5)), 0.0) @ rng.standard_normal((5, 1))
+    yield DeepWork("100 samples of 7 inputs, a proof by cones", seven, target, 1e-2, 0.0, 2), full
+    four = rng.standard_normal((20_000, 4))
+    yield DeepWork("20,000 samples of 4 inputs, a proof by cones", four, np.abs(four[:, :1]), 1e-2, 0.0, 2), full
+
+
+def run_time_limits(settings: Settings) -> Outcome:
+    """One solve for each work and limit; the seconds are those that the caller waits, without imports."""
+    rows, runs, punctual = [], [], 0
+    for work, options in limited():
+        longest = (LONGEST,) if work.name in ("1,797 digits, L = 2", "1,797 digits, L = 5") or options else ()
+        for limit in LIMITS[:1] if settings.quick else (*LIMITS, *longest):
+            job = {"contender": "covopt", "seeds": [0], "options": {**options, "time_limit": limit}}
+            run = spawn(work, job, settings)[0]
+            late = run.seconds - limit
+            kept = late <= max(LATE[0] * limit, LATE[1]) and np.isfinite(run.cost)
+            punctual += kept
+            rows.append((work.name, limit, rounded(run.seconds), rounded(max(0.0, late)), run.status, run.cost, kept))
+            runs.append(run)
+            print(f"  {work.name}, {limit:g} s: {show(rounded(run.seconds))} s", file=sys.stderr, flush=True)
+    return Outcome(
+        target="ended at most 3 % or 0.5 s late, with a network, every one",
+        reached=f"{punctual} of {len(rows)}",
+        met=punctual == len(rows),
+        columns=("work", "time limit", "seconds", "late", "status", "cost", "in time"),
+        rows=rows,
+        runs=runs,
+    )
+
+
+def _cones(problem: Problem, Lambda: torch.Tensor, seconds: float) -> tuple[int, float]:
+    """Cones bounded in so many seconds, and what they prove."""
+    found = branch_and_bound(problem.Xt, problem.activation, Lambda, target=1.0, time_limit=seconds)
+    return found.nodes, found.upper_bound
+
+
+def _signs(problem: Problem, Lambda: torch.Tensor, seconds: float) -> tuple[int, float]:
+    """Nodes of the tree of signs after so many seconds, and what they prove."""
+    ground = make_ground(problem.Xt, problem.activation)
+    tree = SignBranch(ground, Lambda)
+    tree.grow(0.0, Budget(seconds))
+    return tree.nodes, tree.maximum * ground.size
+
+
+def _at_a_dual_point(work: works.Work) -> tuple[Problem, torch.Tensor]:
+    """The problem, and the dual point of the network that three rounds find."""
+    found = solve(work.X, work.Y, lam=work.lam, bias=work.beta, certify="none", max_iterations=3)
+    problem = found.problem.double()
+    outputs = torch.as_tensor(found.predict(work.X)).reshape(problem.Y.shape)
+    return problem, problem.gradient_at(outputs) / (-2.0 * problem.lam)
+
+
+def run_proof_cores(settings: Settings) -> Outcome:
+    """Both trees with one core and with two in turns; the medians of what they have after the same time.
+
+    The processor seconds say how much of two cores the machine gave: beside other work a wall clock shows little.
+    """
+    rows, gains, before = [], [], torch.get_num_threads()
+    trees = (("cones, 7 inputs", _cones, works.teacher(0, 7)), ("signs, 30 digits", _signs, works.digits(30, 1e-2)))
+    for name, made, work in trees:
+        grow = functools.partial(made, *_at_a_dual_point(work))
+        grow(1.0)  # loads what it needs
+        rates: dict[int, list[float]] = {1: [], 2: []}
+        for _ in range(1 if settings.quick else TURNS):
+            for threads in (1, 2):
+                torch.set_num_threads(threads)
+                began, busy = time.perf_counter(), _busy()
+                nodes, bound = grow(settings.limit(GROWING))
+                took, (here, there) = time.perf_counter() - began, np.subtract(_busy(), busy)
+                rates[threads].append(nodes / took)
+                told = (nodes, rounded(took), rounded(here), rounded(there), rounded(nodes / took), bound - 1.0)
+                rows.append((name, threads, *told))
+                print(f"  {name}, {threads}: {nodes} in {took:.1f} s", file=sys.stderr, flush=True)
+        gains.append(statistics.median(rates[2]) / statistics.median(rates[1]))
+    torch.set_num_threads(before)
+    return Outcome(
+        target="1.7 times the nodes in 20 s with two cores, both trees, the start of the helper included",
+        reached=" and ".join(f"{gain:.2f}" for gain in gains) + " times",
+        met=min(gains) >= 1.7,
+        columns=("tree", "cores", "nodes", "seconds", "here", "in helpers", "nodes a second", "bound - 1"),
+        rows=rows,
+        runs=[],
+    )
+
+
+def _busy() -> tuple[float, float]:
+    """Processor seconds of this process, and of those of its children that have ended."""
+    here, there = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return here.ru_utime + here.ru_stime, there.ru_utime + there.ru_stime
+
+
+LIMITED = {
+    "proof-cores": Benchmark(run_proof_cores, "nodes of both trees with one core and with two (4 min)"),
+    "time-limits": Benchmark(run_time_limits, "time limits of 1 to 600 s, 1 to 60,000 samples: how late (2 h)"),
+}
