@@ -22,6 +22,7 @@ from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
+from covopt.model.spread import ALONE, Together, check_alike
 from covopt.model.units import check_strength
 from covopt.model.weights import check_network, evaluate
 from covopt.result import DualPoint, Layer, Result
@@ -55,6 +56,7 @@ def solve(
     starts: int | None = None,
     callback: Callback | None = None,
     sample_weight: object = None,
+    spread: bool = False,
 ) -> Result:
     """What the data cost a network of depth L: min C + lam |W|^2, or R(X, Y) = min |W|^2 with F = Y.
 
@@ -99,6 +101,10 @@ def solve(
         sample_weight: s_i >= 0 (N,) of the rows, of any scale: C is the mean with these weights, so that weight 2 is a
             row given twice and weight 0 a row left out, also of `Result.problem`; None: all are equal. `interpolate`
             asks the same for all positive ones.
+        spread: whether X and Y are rows of this process, and each process of the default group of `torch.distributed`
+            holds others and makes the same call. All of them end with the same network, and what is computed from the
+            `problem` of their results is a sum over all rows, which all have to ask for. For the method cone, two
+            layers, ReLU or leaky ReLU, a number as the bias, lam, and certify="none".
 
     Returns:
         The best network with its cost recomputed from it in float64, and the bound with the kind of its proof.
@@ -106,6 +112,7 @@ def solve(
     Raises:
         ProblemError: an option out of range, or data of the wrong shape.
         InfeasibleError: `interpolate` on data that no network of that kind fits; the rows are named.
+        ProcessError: of processes that solve together another one has ended.
     """
     problem = make_problem(
         X,
@@ -136,6 +143,11 @@ def solve(
     )
     options.check(problem.depth)
     problem = problem.double()
+    if spread:
+        if sample_weight is not None:
+            raise ProblemError("Rows that are spread over processes have no weights so far; leave the weights out.")
+        problem = spread_problem(problem, method, certify)
+        options = replace(options, budget=replace(options.budget, agreed=problem.spread.largest))
     check_strength(problem)
     if problem.interpolates:
         check_interpolation(problem)
@@ -157,7 +169,8 @@ def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | 
         starts=attempt.starts,
         columns=columns,
     )
-    result.attainable = proofs.attainable(problem)
+    if problem.spread is ALONE:
+        result.attainable = proofs.attainable(problem)
     if interrupted():
         attempt.status = Status.INTERRUPTED
     if examining and not budget.spent() and attempt.status is not Status.INTERRUPTED:
@@ -172,6 +185,36 @@ def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | 
     result.seconds = budget.seconds()
     result.timing = budget.timing.seconds
     return result
+
+
+def on_all_rows(result: Result, X: object, Y: object) -> Result:
+    """The answer of processes that each hold some rows, for one that holds all of them: X (N, n_0) and Y (N, n_L)."""
+    p = result.problem
+    whole = make_problem(X, Y, lam=p.lam, loss=p.loss, bias=p.beta, activation=p.activation, device="cpu").double()
+    told = replace(result, problem=whole, weights=[W.cpu() for W in result.weights])
+    _fill(told, told.weights, None)
+    return told
+
+
+def spread_problem(problem: Problem, method: str, certify: str) -> Problem:
+    """The question of all processes' rows, of which this problem has those of one.
+
+    Raises:
+        ProblemError: the question is not one that processes solve together, or they hold rows of different data.
+    """
+    special = problem.interpolates or problem.free or problem.activation.is_linear
+    if special or problem.depth > 2 or method != "cone":
+        raise ProblemError(
+            "Processes with rows of their own solve together for two layers by the method cone, with lam, a number as"
+            " the bias, and ReLU or leaky ReLU; ask for these, or let one process solve."
+        )
+    if certify != "none":
+        raise ProblemError(
+            "A bound is proved by a process that holds all rows; set certify to none where they are spread."
+        )
+    spread = Together.of(problem.samples)
+    check_alike((problem.X.shape[1], problem.Y.shape[1]), spread)
+    return replace(problem, spread=spread)
 
 
 def _examined(problem: Problem, attempt: Attempt, options: SolveOptions) -> tuple[list[Layer], list[Tensor]]:

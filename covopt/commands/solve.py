@@ -15,6 +15,7 @@ from covopt.commands.common import (
     interruptible,
     print_summary,
 )
+from covopt.commands.processes import joined
 from covopt.loop import Certificate, Status
 
 Width = Annotated[
@@ -67,28 +68,28 @@ def solve_command(
     """The minimum over networks of depth L: the best network, and a proved lower bound.
 
     Without --lam the answer is the representation cost: the least squared norm of a network that fits exactly.
-    With --lam it is the minimum of the regularised loss.
+    With --lam it is the minimum of the regularised loss. Started by torchrun, the processes share the rows.
     """
-    with interruptible():
+    with interruptible(), joined(solving.device) as place:
         from covopt import answer
         from covopt.study import held_out
         from covopt.verification import stored
 
         output.check()
-        check_device(solving.device)
+        check_device(place.device)
         began = time.perf_counter()
-        dataset = data.read()
+        dataset = data.read(place.share)
         tested = None if test is None else held_out.tested(test, dataset)
         start = None if init is None else stored.load(init)
         reading = time.perf_counter() - began
-        with output.following(solving.time_limit) as callback:
+        with output.following(solving.time_limit if place.tells else None) as callback:
             result = answer.solve(
                 dataset.X,
                 dataset.Y,
                 sample_weight=dataset.weights,
                 **vars(question),
                 skip=skip,
-                **vars(solving),
+                **{**vars(solving), "device": place.device},
                 method=method.value,
                 init=start,
                 width=width,
@@ -96,7 +97,13 @@ def solve_command(
                 starts=starts,
                 tol=tol,
                 callback=callback,
+                spread=place.share is not None,
             )
+    if not place.tells:
+        return
+    if place.share is not None and output.out is not None:  # what is stored is proved again from its data
+        dataset = data.read()
+        result = answer.on_all_rows(result, dataset.X, dataset.Y)
     result.describe_data(dataset)
     if tested is not None:
         result.test = held_out.score(result, tested)

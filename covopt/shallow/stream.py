@@ -6,8 +6,8 @@ a cosine, twice as long as the cycle before. At its end the outputs of mse becom
 (0.7 percent lower than Adam's on 60,000 samples), and the loss of the balanced network is evaluated over all samples in
 the dtype of the data. What the cycles leave is the start of the rounds (shallow/solver.py).
 
-Nothing of the size of the features (N, n) is formed. The data enter through `Samples.total` alone, so that rows spread
-over several processes need `all_reduced` in one place (model/chunks.py).
+Nothing of the size of the features (N, n) is formed. The data enter through `Samples.total` alone, also where the rows
+are spread over processes: of a batch each process draws as much from its own.
 
 Sources: Kingma, Ba, Adam (2015); Loshchilov, Hutter, SGDR (2017), for the cycles.
 """
@@ -18,12 +18,12 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.linalg.cholesky import lower_gram, solve_lower
 from covopt.loop import Budget, Progress, Status
-from covopt.model.chunks import Reduce, Samples, local
+from covopt.model.chunks import Samples
 from covopt.model.loss import Weight, mean_gradient, mean_loss
 from covopt.model.problem import Problem
 from covopt.oracles.exact import has_exact_oracle
@@ -33,6 +33,7 @@ from covopt.shallow.starts import first_neurons
 from covopt.training.cycles import CyclePace
 from covopt.training.descent import Adam, AdamOptions
 
+PARTS = 2  # of the rows, over which sums are taken on up to two processes; more take longer to be exchanged
 RATE = 0.2  # Adam's first, relative to the root mean square of the hidden weights
 FIRST_OUTPUTS = 0.3  # size of the first outputs, relative to that of the targets
 STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
@@ -68,12 +69,12 @@ def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | N
     options = options or StreamOptions()
     many = problem.samples >= FEWEST_BATCHES * options.batch
     long = many and descent_is_long(problem, first_neurons(problem), seconds) and not has_exact_oracle(problem.Xt)
-    return long or problem.Xt.numel() > options.entries
+    return long or problem.samples * problem.Xt.shape[1] > options.entries
 
 
 def descent_is_long(problem: Problem, neurons: int, seconds: float) -> bool:
-    """Whether TURNS turns of a round's descent take longer on a CPU, by their multiplications."""
-    turn = problem.samples * neurons * (0.5 * neurons + 2.0 * problem.Xt.shape[1])
+    """Whether TURNS turns of a round's descent take longer on a CPU of each process, by their multiplications."""
+    turn = problem.samples / problem.spread.processes * neurons * (0.5 * neurons + 2.0 * problem.Xt.shape[1])
     return not problem.X.is_cuda and TURNS * turn > RATE_OF_TURNS * seconds
 
 
@@ -165,8 +166,6 @@ class StreamSolver:
     Args:
         problem: depth 2, mse or cross_entropy; its data are the rows of this process.
         seed: of the start and of the batches.
-        reduce: `all_reduced` where the rows are spread over processes (without a time limit, which they would not
-            reach at the same step).
     """
 
     def __init__(
@@ -174,12 +173,12 @@ class StreamSolver:
         problem: Problem,
         options: StreamOptions | None = None,
         seed: int = 0,
-        reduce: Reduce = local,
     ) -> None:
         self.problem, self.options = problem, options or StreamOptions()
-        self._exact = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y, problem.weight, reduce=reduce))
+        spread = problem.spread.in_parts(PARTS)
+        self._exact = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y, problem.weight, spread=spread))
         single = problem.to(torch.float32)
-        self._rough = Samples(single.Xt, single.Y, single.weight, reduce=reduce)
+        self._rough = Samples(single.Xt, single.Y, single.weight, spread=spread)
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace = CyclePace()
 
@@ -188,9 +187,9 @@ class StreamSolver:
         d, m, n = self._rough.Xt.shape[1], self._rough.Y.shape[1], self.options.neurons
         U, V = balance(self._normal(n, d), self._normal(n, m))
         b = V.new_zeros(m)
-        Xt, Y = self._rough.Xt[: self._rough.chunk], self._rough.Y[: self._rough.chunk]
-        F = self.problem.activation(Xt @ U.T) @ V
-        sizes = self._rough.reduce(torch.stack([Y.square().sum(), F.square().sum()]))
+        few = self._rough.some(lambda rows, count: torch.arange(min(rows, count), device=U.device), self._rough.chunk)
+        F = self.problem.activation(few.Xt @ U.T) @ V
+        sizes = few.spread.sums(lambda Y, F: (Y.square().sum(), F.square().sum()), few.Y, F)
         size = float(FIRST_OUTPUTS**2 * sizes[0] / sizes[1].clamp_min(torch.finfo(F.dtype).tiny)) ** 0.25
         parts = (size * U, size * V, b)
         best = self._balanced(parts)
@@ -226,9 +225,12 @@ class StreamSolver:
 
     def _slope(self, x: Float[Tensor, "1 P"], shapes: list[torch.Size]) -> tuple[Tensor, Tensor]:
         """L and its gradient on a random batch."""
-        rows = torch.randint(len(self._rough.Xt), (self.options.batch,), generator=self._generator, device=x.device)
-        value, slopes = TwoLayerLoss(self.problem, self._rough.on(rows)).gradient(*_parts(x[0], shapes))
+        batch = self._rough.some(self._draw, self.options.batch)
+        value, slopes = TwoLayerLoss(self.problem, batch).gradient(*_parts(x[0], shapes))
         return value[None], torch.cat([slope.flatten() for slope in slopes])[None]
+
+    def _draw(self, rows: int, count: int) -> Int[Tensor, " count"]:
+        return torch.randint(rows, (count,), generator=self._generator, device=self.problem.X.device)
 
     def _finished(self, parts: Parts) -> Parts:
         """The parts with the best outputs for their hidden neurons, where the loss is least squares."""

@@ -121,7 +121,8 @@ def _constant(problem: Problem, direction: Tensor, levels: Sequence[float], bias
 def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
     Y = problem.Y - problem.Y.mean(dim=1, keepdim=True) if problem.loss.name == "cross_entropy" else problem.Y
     ridge = problem.samples * problem.lam if problem.loss.name == "mse" else 0.0
-    return _ridge(problem.weighted(problem.Xt), problem.weighted(Y), ridge)
+    Xt, Y = problem.spread.condensed(problem.weighted(problem.Xt), problem.weighted(Y))
+    return _ridge(Xt, Y, ridge)
 
 
 def _ridge(Xt: Tensor, Y: Tensor, mu: float) -> Float[Tensor, "d m"]:
