@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from covopt.certify.dual import Proof
 from covopt.deep.layers import examine
 from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted
+from covopt.io.checkpoint import Checkpoint
 from covopt.io.tables import column_names
 from covopt.loop import Budget, Callback, Progress, Status
 from covopt.methods.free import solve_free
@@ -22,7 +24,7 @@ from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
-from covopt.model.spread import ALONE, Together, check_alike
+from covopt.model.spread import ALONE, Together, check_alike, rank_here
 from covopt.model.units import check_strength
 from covopt.model.weights import check_network, evaluate
 from covopt.result import DualPoint, Layer, Result
@@ -57,6 +59,9 @@ def solve(
     callback: Callback | None = None,
     sample_weight: object = None,
     spread: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: float = 60.0,
+    resume: bool = False,
 ) -> Result:
     """What the data cost a network of depth L: min C + lam |W|^2, or R(X, Y) = min |W|^2 with F = Y.
 
@@ -105,6 +110,11 @@ def solve(
             holds others and makes the same call. All of them end with the same network, and what is computed from the
             `problem` of their results is a sum over all rows, which all have to ask for. For the method cone, two
             layers, ReLU or leaky ReLU, a number as the bias, lam, and certify="none".
+        checkpoint: a file in which the state of the search is kept, for two layers by the method cone with a number as
+            the bias; it is replaced as a whole, after a round or within a cycle of training, and at the end.
+        checkpoint_every: seconds between two states; a round that takes longer comes to its end first.
+        resume: go on from the state in `checkpoint`, with the same question and seed; the seconds before count. Other
+            numbers of processes may go on. Bounds are proved anew.
 
     Returns:
         The best network with its cost recomputed from it in float64, and the bound with the kind of its proof.
@@ -143,6 +153,8 @@ def solve(
     )
     options.check(problem.depth)
     problem = problem.double()
+    if checkpoint is not None:
+        options = replace(options, checkpoint=Checkpoint(checkpoint, checkpoint_every, not spread or rank_here() == 0))
     if spread:
         if sample_weight is not None:
             raise ProblemError("Rows that are spread over processes have no weights so far; leave the weights out.")
@@ -151,7 +163,52 @@ def solve(
     check_strength(problem)
     if problem.interpolates:
         check_interpolation(problem)
-    return _solved(problem, replace(options, init=_initial(problem, init)), column_names(X))
+    options = replace(options, init=_initial(problem, init))
+    return _solved(problem, _resumed(problem, options, resume), column_names(X))
+
+
+def _resumed(problem: Problem, options: SolveOptions, resume: bool) -> SolveOptions:
+    """The options, with the state to go on from.
+
+    Raises:
+        ProblemError: no state is kept of such solves.
+        RecordError: there is no state of this question.
+    """
+    checkpoint = options.checkpoint
+    if checkpoint is None:
+        if resume:
+            raise ProblemError(
+                "There is nothing to go on from without a checkpoint; give its file, or leave resume out."
+            )
+        return options
+    if options.method != "cone" or problem.depth > 2 or problem.free:
+        raise ProblemError(
+            "The state of a solve is kept for two layers by the method cone with a number as the bias; leave the"
+            " checkpoint out."
+        )
+    checkpoint.about(_question(problem, options), resume)
+    if checkpoint.saved is None:
+        return options
+    started = options.budget.started - checkpoint.saved.seconds
+    return replace(options, budget=replace(options.budget, started=started))
+
+
+def _question(problem: Problem, options: SolveOptions) -> dict[str, object]:
+    """What must be the same for one solve to go on where another was; sums over samples tell data apart."""
+    generator = torch.Generator().manual_seed(0)
+    mixed = [
+        A @ torch.randn(A.shape[1], generator=generator, dtype=torch.float64).to(A) for A in (problem.X, problem.Y)
+    ]
+    sums = problem.spread.sums(lambda x, y: (x @ x, y @ y, x.abs() @ y.abs()), *mixed)
+    return {
+        "shape of data": [problem.samples, problem.X.shape[1], problem.Y.shape[1]],
+        **dict(zip(("inputs", "targets", "rows"), map(float, sums), strict=True)),
+        "loss": problem.loss.name,
+        "lam": problem.lam,
+        "bias": problem.beta,
+        "activation": problem.activation.name,
+        "seed": options.seed,
+    }
 
 
 def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | None) -> Result:

@@ -263,22 +263,31 @@ class Outcome(Generic[State]):
     history: list[Progress]
 
 
+After = Callable[[State, list[Progress], bool], None]
+"""Takes each state, the history up to it, and whether the run ends with it."""
+
+
 def run(
     iteration: Iteration[State],
     budget: Budget,
     callback: Callback | None = None,
     resume: Outcome[State] | None = None,
+    after: After[State] | None = None,
 ) -> Outcome[State]:
     """Iterate until finished, out of budget, or interrupted by Ctrl-C; the last complete state is kept.
 
     With `resume`, take the next step from where an earlier run ended, and go on in one history.
     """
     with gently():
-        return _iterated(iteration, budget, callback, resume)
+        return _iterated(iteration, budget, callback, resume, after)
 
 
 def _iterated(
-    iteration: Iteration[State], budget: Budget, callback: Callback | None, resume: Outcome[State] | None
+    iteration: Iteration[State],
+    budget: Budget,
+    callback: Callback | None,
+    resume: Outcome[State] | None,
+    after: After[State] | None,
 ) -> Outcome[State]:
     state = iteration.init(budget) if resume is None else resume.state
     history: list[Progress] = [] if resume is None else list(resume.history)
@@ -302,6 +311,8 @@ def _iterated(
             add(iteration.progress(state, under_way, budget.seconds()))
             under_way += 1
             ended = _ended(iteration.finished(state), budget)
+            if after is not None:
+                after(state, history, ended is not None or count == budget.max_iterations)
             if ended is not None:
                 status = ended
                 break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ from covopt.commands.common import (
     print_summary,
 )
 from covopt.commands.processes import joined
+from covopt.errors import RecordError
 from covopt.loop import Certificate, Status
 
 Width = Annotated[
@@ -40,6 +42,20 @@ Tol = Annotated[
         rich_help_panel="Solving",
     ),
 ]
+Checkpoint = Annotated[
+    float | None,
+    typer.Option(
+        help="Keep the state of the search beside --out, in DIR.checkpoint.npz, every so many seconds.",
+        metavar="SECONDS",
+        rich_help_panel="Solving",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on from the state that --checkpoint kept.", rich_help_panel="Solving"),
+]
+EVERY = 60.0
+"""Seconds between the states of a solve that goes on, where nothing else is asked for."""
 How = Annotated[
     options.Method,
     typer.Option(
@@ -63,6 +79,8 @@ def solve_command(
     max_width: MaxWidth = None,
     starts: Starts = None,
     tol: Tol = None,
+    checkpoint: Checkpoint = None,
+    resume: Resume = False,
     output: options.Output,
 ) -> None:
     """The minimum over networks of depth L: the best network, and a proved lower bound.
@@ -76,6 +94,7 @@ def solve_command(
         from covopt.verification import stored
 
         output.check()
+        kept = _state_beside(output.out, checkpoint, resume)
         check_device(place.device)
         began = time.perf_counter()
         dataset = data.read(place.share)
@@ -98,6 +117,9 @@ def solve_command(
                 tol=tol,
                 callback=callback,
                 spread=place.share is not None,
+                checkpoint=kept,
+                checkpoint_every=EVERY if checkpoint is None else checkpoint,
+                resume=resume,
             )
     if not place.tells:
         return
@@ -116,3 +138,12 @@ def solve_command(
     )
     if result.status is Status.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)
+
+
+def _state_beside(out: Path | None, checkpoint: float | None, resume: bool) -> Path | None:
+    """The file of the search's state, where one is asked for."""
+    if checkpoint is None and not resume:
+        return None
+    if out is None:
+        raise RecordError("The state of a solve is kept beside the run; say with --out where that is to be.")
+    return out.with_name(f"{out.name}.checkpoint.npz")

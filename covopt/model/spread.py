@@ -66,6 +66,10 @@ class Alone:
         """The rows of all processes, in their order."""
         return rows
 
+    def own(self, rows: Float[Tensor, "N _"], held: int) -> Float[Tensor, "k _"]:
+        """Of the rows of all processes the `held` ones of this one."""
+        return rows
+
     def condensed(self, *blocks: Float[Tensor, "N _"]) -> tuple[Float[Tensor, "k _"], ...]:
         """Matrices of few rows with the same products A^T B as these, which have a row for each sample."""
         return blocks
@@ -150,6 +154,10 @@ class Together(Alone):
         _collective(lambda: dist.all_reduce(every))
         return every
 
+    def own(self, rows: Tensor, held: int) -> Tensor:
+        first = self.cuts[self._mine().start]
+        return rows[first : first + held]
+
     def condensed(self, *blocks: Tensor) -> tuple[Tensor, ...]:
         """The triangular factors of QR decompositions of the parts, one above the other."""
         columns = [block.shape[1] for block in blocks]
@@ -202,6 +210,11 @@ class Together(Alone):
 def share_of(rows: int, parts: int) -> tuple[int, ...]:
     """Where equal parts of so many rows begin, and where the last ends."""
     return tuple(rows * j // parts for j in range(parts + 1))
+
+
+def rank_here() -> int:
+    """The place of this process in the default group; 0 where there is none."""
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 def check_alike(columns: tuple[int, ...], spread: Alone) -> None:

@@ -15,9 +15,9 @@ The master (master.py) minimises sum_i |F_i - T_i|^2 / mu_i + the cost of the ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -102,6 +102,14 @@ class Datafit(Protocol):
         """Outputs v_k and bias b of the network to report; None where it would not be feasible yet."""
         ...
 
+    def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
+        """What further calls depend on: numbers, and arrays with a row for each sample."""
+        ...
+
+    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
+        """Take over what was remembered."""
+        ...
+
 
 class LeastSquaresDatafit:
     """mse."""
@@ -132,6 +140,12 @@ class LeastSquaresDatafit:
 
     def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
         return mixture.outputs, mixture.bias
+
+    def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
+        return {}, {}
+
+    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
+        """Nothing to remember."""
 
 
 class MultiplierDatafit:
@@ -210,6 +224,15 @@ class MultiplierDatafit:
             return None
         return outputs, scaled[-1]
 
+    def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
+        facts = {"mu": self._mu, "used": self._used, "residual": self._residual, "close": self._close}
+        return facts, {"rows_multiplier": self._multiplier, "rows_targets": self._targets}
+
+    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
+        self._mu, self._used, self._residual = facts["mu"], facts["used"], facts["residual"]
+        self._close, self._weights = facts["close"], _mu(self._problem, self._used)
+        self._multiplier, self._targets = found["rows_multiplier"], found["rows_targets"]
+
 
 class ConvexDatafit:
     """cross_entropy, huber, logistic and losses of one's own: quadratic models at the current outputs."""
@@ -265,6 +288,12 @@ class ConvexDatafit:
 
     def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
         return mixture.outputs, mixture.bias
+
+    def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
+        return {"cost": self._cost, "stiffness": self._stiffness}, {"rows_outputs": self._F}
+
+    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
+        self._cost, self._stiffness, self._F = facts["cost"], facts["stiffness"], found["rows_outputs"]
 
     def _model(self, F: Tensor) -> tuple[Tensor, Tensor]:
         """Targets T and mu of the quadratic model at F; rho_i >= the largest eigenvalue of sample i's Hessian."""

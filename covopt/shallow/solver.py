@@ -12,8 +12,9 @@ the features (N, n), and an (N, N) one only where n >= N.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -244,6 +245,24 @@ class ShallowSolver:
         outward = Network(scale * found.U, scale * found.V, scale * found.b, torch.inf)
         outward.cost = evaluate(self._original, outward.weights()).total
         return outward
+
+    def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
+        """What further rounds depend on besides the state: numbers, and arrays."""
+        fit, arrays = self._fit.memory()
+        facts = {"fit": fit, "searching": self._searching, "incumbent": None}
+        if (known := self._incumbent) is not None:
+            facts["incumbent"] = known.cost
+            arrays |= {"known_U": known.U, "known_V": known.V, "known_b": known.b}
+        return facts, arrays | {"generator": self._random.generator.get_state()}
+
+    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
+        """Take over what was remembered."""
+        self._fit.recall(facts["fit"], found)
+        self._random.generator.set_state(found["generator"])
+        self._searching = facts["searching"]
+        if facts["incumbent"] is not None:
+            U, V, b = (found[f"known_{name}"] for name in "UVb")
+            self._incumbent = Network(U, V, b, facts["incumbent"])
 
     # -- one round ------------------------------------------------------------------------------------------------
 

@@ -29,12 +29,12 @@ class Starts:
 
     def __init__(self, X: Float[Tensor, "N r"], seed: int, spread: Alone = ALONE) -> None:
         self._X, self._spread = X, spread
-        self._generator = torch.Generator(device=X.device).manual_seed(seed)
+        self.generator = torch.Generator(device=X.device).manual_seed(seed)
 
     def anywhere(self, count: int, dimensions: int | None = None) -> Float[Tensor, "count k"]:
         """Normal rows, in r dimensions if nothing else is said."""
         X, k = self._X, dimensions or self._X.shape[1]
-        return torch.randn(count, k, generator=self._generator, dtype=X.dtype, device=X.device)
+        return torch.randn(count, k, generator=self.generator, dtype=X.dtype, device=X.device)
 
     def around(
         self, directions: Float[Tensor, "n r"], Lambda: Float[Tensor, "N m"], count: int
@@ -47,9 +47,9 @@ class Starts:
         beside = max(0, count - len(fresh) - len(linear))
         if not len(directions):
             return torch.cat([self.anywhere(beside), fresh, linear])
-        place = torch.randint(len(directions), (beside,), generator=self._generator, device=X.device)
+        place = torch.randint(len(directions), (beside,), generator=self.generator, device=X.device)
         distance = NEAREST + (FARTHEST - NEAREST) * torch.rand(
-            beside, 1, generator=self._generator, dtype=X.dtype, device=X.device
+            beside, 1, generator=self.generator, dtype=X.dtype, device=X.device
         )
         away = torch.nn.functional.normalize(self.anywhere(beside), dim=1)
         return torch.cat([directions, directions[place] + distance * away, fresh, linear])

@@ -15,7 +15,9 @@ Sources: Kingma, Ba, Adam (2015); Loshchilov, Hutter, SGDR (2017), for the cycle
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -146,6 +148,7 @@ class Streamed:
         best: the best network so far, in the dtype of the data; cost: its loss over all samples.
         passes: of the next cycle.
         ended: why no other cycle is to follow; None while one is.
+        cycle: of one under way how many steps it has, its first rate, and what Adam depends on; None between two.
     """
 
     parts: Parts
@@ -153,6 +156,7 @@ class Streamed:
     cost: float
     passes: int
     ended: Status | None = None
+    cycle: tuple[int, float, dict[str, Tensor]] | None = None
 
     def weights(self) -> list[Tensor]:
         """[W_1, W_2] of the best network."""
@@ -181,6 +185,8 @@ class StreamSolver:
         self._rough = Samples(single.Xt, single.Y, single.weight, spread=spread)
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace = CyclePace()
+        self.within: Callable[[Streamed], None] = lambda state: None
+        """Takes the state after each step of a cycle."""
 
     def init(self, budget: Budget) -> Streamed:
         """A balanced draw, its outputs of the size of the targets."""
@@ -202,8 +208,12 @@ class StreamSolver:
         shapes = [part.shape for part in state.parts]
         start = torch.cat([part.flatten() for part in state.parts])[None]
         rate = RATE * float(state.parts[0].square().mean().sqrt())
+        if state.cycle is not None:
+            steps, rate, _ = state.cycle
         adam = Adam(lambda x: self._slope(x, shapes), start, AdamOptions(steps=steps, rate=rate))
-        self._pace.descend(adam, steps, budget)
+        if state.cycle is not None:
+            adam.recall(state.cycle[2])
+        self._pace.descend(adam, steps, budget, lambda: self.within(replace(state, cycle=(steps, rate, adam.memory()))))
         parts = self._finished(_parts(adam.x[0], shapes))
         best = self._balanced(parts)
         cost = float(self._exact.value(*best))
@@ -222,6 +232,22 @@ class StreamSolver:
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
         """Cost and width; no bound."""
         return Progress(iteration, seconds, state.cost, None, len(state.best[0]))
+
+    def memory(self, state: Streamed) -> tuple[dict[str, object], dict[str, Tensor]]:
+        """What further cycles depend on."""
+        steps, rate, adam = state.cycle or (0, 0.0, {})
+        converged = state.ended is Status.CONVERGED
+        facts = {"cost": state.cost, "passes": state.passes, "converged": converged, "steps": steps, "rate": rate}
+        parts = zip(("U", "V", "b", "best_U", "best_V", "best_b"), (*state.parts, *state.best), strict=True)
+        return facts, {**dict(parts), **adam, "generator": self._generator.get_state()}
+
+    def recalled(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> Streamed:
+        """The state that was remembered."""
+        self._generator.set_state(found["generator"])
+        parts, best = ((found[f"{of}U"], found[f"{of}V"], found[f"{of}b"]) for of in ("", "best_"))
+        cycle = (facts["steps"], facts["rate"], dict(found)) if facts["steps"] else None
+        ended = Status.CONVERGED if facts["converged"] else None
+        return Streamed(parts, best, facts["cost"], facts["passes"], ended, cycle)
 
     def _slope(self, x: Float[Tensor, "1 P"], shapes: list[torch.Size]) -> tuple[Tensor, Tensor]:
         """L and its gradient on a random batch."""
