@@ -126,7 +126,7 @@ class Together(Alone):
     def in_parts(self, parts: int) -> Together:
         """The same rows, whose sums are taken over so many parts, if processes hold as many parts each."""
         even = share_of(self.cuts[-1], self.processes)
-        if self.cuts[:: len(self._mine())] != even or parts % self.processes:
+        if self.cuts[:: len(self._mine())] != even or parts % self.processes or parts > self.cuts[-1]:
             return self
         return replace(self, cuts=share_of(self.cuts[-1], parts))
 

@@ -38,6 +38,7 @@ from tests.benchmarks.scale import SCALE
 from tests.benchmarks.scales import SCALES
 from tests.benchmarks.search import SEARCH
 from tests.benchmarks.signals import INTERRUPTING
+from tests.benchmarks.spread import SPREAD
 from tests.benchmarks.sweep import SWEEP
 from tests.benchmarks.tampering import TAMPERING
 from tests.benchmarks.teachers import TEACHERS
@@ -260,6 +261,7 @@ BENCHMARKS = {
     "batched-training": Benchmark(run_batched_training, "60 networks trained at once (2 min)"),
     **PROOFS,
     **SCALES,
+    **SPREAD,
     **DEEP,
     **FREE,
     **TEACHERS,
