@@ -101,7 +101,7 @@ def _streamed(problem: Problem, options: SolveOptions, saved: Saved | None) -> A
     weights = reduced_on_few(units.problem, found.weights())
     inner = Attempt(weights, outcome.status, outcome.history, proof, [found.cost])
     first = _outward(units, inner, problem, options)
-    simple = _cheapest_simple(problem)
+    simple = _cheapest_simple(problem, units)
     if simple is not None and (cost := evaluate(problem, simple).total) < first.starts[0]:
         first = replace(first, weights=simple, starts=[cost])
     if outcome.status is not Status.CONVERGED or budget.spent():
@@ -136,11 +136,11 @@ def _rounds(problem: Problem, options: SolveOptions, init: Tensor | None, saved:
     return replace(again, weights=kept, history=history, proof=best, starts=[min(again.starts[0], cost)])
 
 
-def _cheapest_simple(problem: Problem) -> list[Tensor] | None:
+def _cheapest_simple(problem: Problem, units: Units | None = None) -> list[Tensor] | None:
     """The cheapest constant or linear network; None for exact fits, which those are by accident only."""
     if problem.interpolates:
         return None
-    units = Units.of(problem)
+    units = units or Units.of(problem)
     known = [units.outward(weights) for weights in simple_networks(units.problem)]
     return min(known, key=lambda weights: evaluate(problem, weights).total, default=None)
 

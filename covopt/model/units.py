@@ -113,7 +113,7 @@ def check_strength(problem: Problem) -> None:
 
 def _largest(values: Tensor) -> float:
     """The largest magnitude; 0 for a layer without neurons."""
-    return float(values.abs().max()) if values.numel() else 0.0
+    return max(float(values.max()), -float(values.min())) if values.numel() else 0.0  # abs() would be a copy
 
 
 def _power(size: float) -> float:

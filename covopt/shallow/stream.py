@@ -181,8 +181,8 @@ class StreamSolver:
         self.problem, self.options = problem, options or StreamOptions()
         spread = problem.spread.in_parts(PARTS)
         self._exact = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y, problem.weight, spread=spread))
-        single = problem.to(torch.float32)
-        self._rough = Samples(single.Xt, single.Y, single.weight, spread=spread)
+        weight = None if problem.weight is None else problem.weight.float()
+        self._rough = Samples(problem.Xt.float(), problem.Y.float(), weight, spread=spread)
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace = CyclePace()
         self.within: Callable[[Streamed], None] = lambda state: None
