@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from covopt.certify.dual import Proof
 from covopt.deep.layers import examine
 from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted
+from covopt.io.checkpoint import Checkpoint
 from covopt.io.tables import column_names
 from covopt.linalg.threads import fitting
 from covopt.loop import Budget, Callback, Progress, Status
@@ -24,6 +26,7 @@ from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, make_problem
+from covopt.model.spread import ALONE, Together, check_alike, rank_here
 from covopt.model.units import check_strength
 from covopt.model.weights import check_network, evaluate
 from covopt.result import DualPoint, Layer, Result
@@ -57,6 +60,10 @@ def solve(
     starts: int | None = None,
     callback: Callback | None = None,
     sample_weight: object = None,
+    spread: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: float = 60.0,
+    resume: bool = False,
 ) -> Result:
     """What the data cost a network of depth L: min C + lam |W|^2, or R(X, Y) = min |W|^2 with F = Y.
 
@@ -101,6 +108,15 @@ def solve(
         sample_weight: s_i >= 0 (N,) of the rows, of any scale: C is the mean with these weights, so that weight 2 is a
             row given twice and weight 0 a row left out, also of `Result.problem`; None: all are equal. `interpolate`
             asks the same for all positive ones.
+        spread: whether X and Y are rows of this process, and each process of the default group of `torch.distributed`
+            holds others and makes the same call. All of them end with the same network, and what is computed from the
+            `problem` of their results is a sum over all rows, which all have to ask for. For the method cone, two
+            layers, ReLU or leaky ReLU, a number as the bias, lam, and certify="none".
+        checkpoint: a file in which the state of the search is kept, for two layers by the method cone with a number as
+            the bias; it is replaced as a whole, after a round or within a cycle of training, and at the end.
+        checkpoint_every: seconds between two states; a round that takes longer comes to its end first.
+        resume: go on from the state in `checkpoint`, with the same question and seed; the seconds before count. Other
+            numbers of processes may go on. Bounds are proved anew.
 
     Returns:
         The best network with its cost recomputed from it in float64, and the bound with the kind of its proof.
@@ -108,6 +124,7 @@ def solve(
     Raises:
         ProblemError: an option out of range, or data of the wrong shape.
         InfeasibleError: `interpolate` on data that no network of that kind fits; the rows are named.
+        ProcessError: of processes that solve together another one has ended.
     """
     problem = make_problem(
         X,
@@ -136,7 +153,9 @@ def solve(
         starts=starts,
         callback=callback,
     )
-    return solve_problem(problem, options, init, column_names(X))
+    if checkpoint is not None:
+        options = replace(options, checkpoint=Checkpoint(checkpoint, checkpoint_every, not spread or rank_here() == 0))
+    return solve_problem(problem, options, init, column_names(X), spread=spread, resume=resume)
 
 
 def solve_problem(
@@ -144,6 +163,9 @@ def solve_problem(
     options: SolveOptions,
     init: Result | Sequence[object] | None = None,
     columns: tuple[str, ...] | None = None,
+    *,
+    spread: bool = False,
+    resume: bool = False,
 ) -> Result:
     """`solve`, of a question that is made already; its data are not copied again.
 
@@ -152,17 +174,68 @@ def solve_problem(
         options: how to solve it.
         init: a Result, or weights, to start from.
         columns: the names of the inputs.
+        spread, resume: as `solve`'s.
 
     Raises:
-        ProblemError, InfeasibleError: as `solve`.
+        ProblemError, InfeasibleError, ProcessError, RecordError: as `solve`.
     """
     options.check(problem.depth)
     problem = problem.double()
+    if spread:
+        if problem.weight is not None:
+            raise ProblemError("Rows that are spread over processes have no weights so far; leave the weights out.")
+        problem = spread_problem(problem, options.method, options.certify)
+        options = replace(options, budget=replace(options.budget, agreed=problem.spread.largest))
     check_strength(problem)
     if problem.interpolates:
         check_interpolation(problem)
+    options = _resumed(problem, replace(options, init=_initial(problem, init)), resume)
     with fitting(problem.X.numel()), crew():
-        return _solved(problem, replace(options, init=_initial(problem, init)), columns)
+        return _solved(problem, options, columns)
+
+
+def _resumed(problem: Problem, options: SolveOptions, resume: bool) -> SolveOptions:
+    """The options, with the state to go on from.
+
+    Raises:
+        ProblemError: no state is kept of such solves.
+        RecordError: there is no state of this question.
+    """
+    checkpoint = options.checkpoint
+    if checkpoint is None:
+        if resume:
+            raise ProblemError(
+                "There is nothing to go on from without a checkpoint; give its file, or leave resume out."
+            )
+        return options
+    if options.method != "cone" or problem.depth > 2 or problem.free:
+        raise ProblemError(
+            "The state of a solve is kept for two layers by the method cone with a number as the bias; leave the"
+            " checkpoint out."
+        )
+    checkpoint.about(_question(problem, options), resume)
+    if checkpoint.saved is None:
+        return options
+    started = options.budget.started - checkpoint.saved.seconds
+    return replace(options, budget=replace(options.budget, started=started))
+
+
+def _question(problem: Problem, options: SolveOptions) -> dict[str, object]:
+    """What must be the same for one solve to go on where another was; sums over samples tell data apart."""
+    generator = torch.Generator().manual_seed(0)
+    mixed = [
+        A @ torch.randn(A.shape[1], generator=generator, dtype=torch.float64).to(A) for A in (problem.X, problem.Y)
+    ]
+    sums = problem.spread.sums(lambda x, y: (x @ x, y @ y, x.abs() @ y.abs()), *mixed)
+    return {
+        "shape of data": [problem.samples, problem.X.shape[1], problem.Y.shape[1]],
+        **dict(zip(("inputs", "targets", "rows"), map(float, sums), strict=True)),
+        "loss": problem.loss.name,
+        "lam": problem.lam,
+        "bias": problem.beta,
+        "activation": problem.activation.name,
+        "seed": options.seed,
+    }
 
 
 def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | None) -> Result:
@@ -180,7 +253,8 @@ def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | 
         starts=attempt.starts,
         columns=columns,
     )
-    result.attainable = proofs.attainable(problem)
+    if problem.spread is ALONE:
+        result.attainable = proofs.attainable(problem)
     if interrupted():
         attempt.status = Status.INTERRUPTED
     if examining and not budget.spent() and attempt.status is not Status.INTERRUPTED:
@@ -195,6 +269,36 @@ def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | 
     result.seconds = budget.seconds()
     result.timing = budget.timing.seconds
     return result
+
+
+def on_all_rows(result: Result, X: object, Y: object) -> Result:
+    """The answer of processes that each hold some rows, for one that holds all of them: X (N, n_0) and Y (N, n_L)."""
+    p = result.problem
+    whole = make_problem(X, Y, lam=p.lam, loss=p.loss, bias=p.beta, activation=p.activation, device="cpu").double()
+    told = replace(result, problem=whole, weights=[W.cpu() for W in result.weights])
+    _fill(told, told.weights, None)
+    return told
+
+
+def spread_problem(problem: Problem, method: str, certify: str) -> Problem:
+    """The question of all processes' rows, of which this problem has those of one.
+
+    Raises:
+        ProblemError: the question is not one that processes solve together, or they hold rows of different data.
+    """
+    special = problem.interpolates or problem.free or problem.activation.is_linear
+    if special or problem.depth > 2 or method != "cone":
+        raise ProblemError(
+            "Processes with rows of their own solve together for two layers by the method cone, with lam, a number as"
+            " the bias, and ReLU or leaky ReLU; ask for these, or let one process solve."
+        )
+    if certify != "none":
+        raise ProblemError(
+            "A bound is proved by a process that holds all rows; set certify to none where they are spread."
+        )
+    spread = Together.of(problem.samples)
+    check_alike((problem.X.shape[1], problem.Y.shape[1]), spread)
+    return replace(problem, spread=spread)
 
 
 def _examined(problem: Problem, attempt: Attempt, options: SolveOptions) -> tuple[list[Layer], list[Tensor]]:

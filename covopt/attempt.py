@@ -9,6 +9,7 @@ from torch import Tensor
 
 from covopt.certify.dual import Proof
 from covopt.errors import ProblemError, shown
+from covopt.io.checkpoint import Checkpoint
 from covopt.loop import Budget, Callback, Progress, Status
 from covopt.model.weights import Weights
 
@@ -37,6 +38,7 @@ class SolveOptions:
         max_width: of the deep solver's hidden layers.
         starts: how many; None lets the method choose.
         callback: gets a `Progress` after each round.
+        checkpoint: where the state is kept; None: nowhere.
     """
 
     budget: Budget
@@ -50,6 +52,7 @@ class SolveOptions:
     max_width: int | None = None
     starts: int | None = None
     callback: Callback | None = None
+    checkpoint: Checkpoint | None = None
 
     def check(self, depth: int) -> None:
         """Refuse what no solver of networks of this depth could follow.

@@ -67,6 +67,10 @@ class RecordError(CovoptError):
     """A stored run is missing, incomplete or would be overwritten."""
 
 
+class ProcessError(CovoptError):
+    """A process that shares a solve with this one has ended."""
+
+
 class CovoptWarning(UserWarning):
     """What was asked is done, but may not be what was meant; the command line tells it in one sentence."""
 

@@ -124,17 +124,26 @@ class Timing:
                 self._within[-1] += took
 
 
+def _own(number: float) -> float:
+    """What one process alone agrees on."""
+    return number
+
+
 @dataclass
 class Budget:
     """Wall-clock seconds and iterations that a solve may use; the clock starts when the budget is made.
 
     Ctrl-C leaves no time (interrupts.py): whoever looks at a budget now and then ends soon after either. A budget that
     is made of another by `dataclasses.replace` shares its timing.
+
+    Processes that solve together must end together: `agreed` is then the largest of a number over all of them, so that
+    the clock which is ahead counts, and Ctrl-C in any.
     """
 
     time_limit: float = 300.0
     max_iterations: int = 100_000
     started: float = field(default_factory=lambda: time.perf_counter())
+    agreed: Callable[[float], float] = _own
     timing: Timing = field(default_factory=Timing, compare=False, repr=False)
 
     def phase(self, name: str) -> AbstractContextManager[None]:
@@ -143,15 +152,19 @@ class Budget:
 
     def seconds(self) -> float:
         """Seconds since the budget was made."""
-        return time.perf_counter() - self.started
+        return self.agreed(time.perf_counter() - self.started)
+
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C came."""
+        return self.agreed(float(interrupted())) > 0.0
 
     def remaining(self) -> float:
         """Seconds left, at least 0."""
-        return 0.0 if interrupted() else max(0.0, self.time_limit - self.seconds())
+        return max(0.0, self.time_limit - self._used())
 
     def spent(self) -> bool:
         """Whether the time limit is reached, or Ctrl-C came."""
-        return interrupted() or self.seconds() >= self.time_limit
+        return self._used() >= self.time_limit
 
     def overdue(self) -> bool:
         """Whether the time is so far spent that what tidies the answer is to end too."""
@@ -163,11 +176,17 @@ class Budget:
 
         def ends() -> bool:
             nonlocal asked, turn
-            now = self.seconds()
+            now = self._used()
+            if now == math.inf:
+                return True
             asked, turn = now, max(now - asked, FORGETTING * turn)
-            return interrupted() or now + turn >= self.time_limit
+            return now + turn >= self.time_limit
 
         return ends
+
+    def _used(self) -> float:
+        """Seconds since the budget was made; endless once Ctrl-C came."""
+        return self.agreed(math.inf if interrupted() else time.perf_counter() - self.started)
 
 
 def past(deadline: float) -> bool:
@@ -244,22 +263,31 @@ class Outcome(Generic[State]):
     history: list[Progress]
 
 
+After = Callable[[State, list[Progress], bool], None]
+"""Takes each state, the history up to it, and whether the run ends with it."""
+
+
 def run(
     iteration: Iteration[State],
     budget: Budget,
     callback: Callback | None = None,
     resume: Outcome[State] | None = None,
+    after: After[State] | None = None,
 ) -> Outcome[State]:
     """Iterate until finished, out of budget, or interrupted by Ctrl-C; the last complete state is kept.
 
     With `resume`, take the next step from where an earlier run ended, and go on in one history.
     """
     with gently():
-        return _iterated(iteration, budget, callback, resume)
+        return _iterated(iteration, budget, callback, resume, after)
 
 
 def _iterated(
-    iteration: Iteration[State], budget: Budget, callback: Callback | None, resume: Outcome[State] | None
+    iteration: Iteration[State],
+    budget: Budget,
+    callback: Callback | None,
+    resume: Outcome[State] | None,
+    after: After[State] | None,
 ) -> Outcome[State]:
     state = iteration.init(budget) if resume is None else resume.state
     history: list[Progress] = [] if resume is None else list(resume.history)
@@ -283,6 +311,8 @@ def _iterated(
             add(iteration.progress(state, under_way, budget.seconds()))
             under_way += 1
             ended = _ended(iteration.finished(state), budget)
+            if after is not None:
+                after(state, history, ended is not None or count == budget.max_iterations)
             if ended is not None:
                 status = ended
                 break
@@ -299,6 +329,6 @@ def _ended(finished: Status | None, budget: Budget) -> Status | None:
     """What ends the run, if anything; a search that was cut short finds nothing, which is no convergence."""
     if finished is Status.OPTIMAL:
         return finished
-    if interrupted():
+    if budget.interrupted():
         return Status.INTERRUPTED
     return Status.TIME_LIMIT if budget.spent() else finished

@@ -18,8 +18,9 @@ from covopt.deep import stream as deep_stream
 from covopt.deep.solver import DeepOptions
 from covopt.deep.stream import DeepStream, few_samples, suits_few_samples
 from covopt.loop import Budget, run
-from covopt.model.chunks import Samples, all_reduced
+from covopt.model.chunks import Samples
 from covopt.model.problem import Problem, make_problem
+from covopt.model.spread import Together
 from covopt.model.weights import evaluate, gradient
 from covopt.shallow.stream import StreamOptions, StreamSolver, TwoLayerLoss, suits_streaming
 
@@ -170,10 +171,11 @@ def _work(rank: int, processes: int, meeting: str, out: str) -> None:
     torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=processes)
     problem = made(60)
     rows = slice(0, 23) if rank == 0 else slice(23, 60)
-    mine = replace(problem, X=problem.X[rows], Y=problem.Y[rows])
+    spread = Together.of(len(problem.X[rows]))
+    mine = replace(problem, X=problem.X[rows], Y=problem.Y[rows], spread=spread)
     U, V, b = parts_of(problem)
-    value, slopes = TwoLayerLoss(mine, Samples(mine.Xt, mine.Y, None, 10, all_reduced)).gradient(U, V, b)
-    solver, budget = StreamSolver(mine, FEW, reduce=all_reduced), Budget(1e6)
+    value, slopes = TwoLayerLoss(mine, Samples(mine.Xt, mine.Y, None, 10, spread)).gradient(U, V, b)
+    solver, budget = StreamSolver(mine, FEW), Budget(1e6, agreed=spread.largest)
     state = solver.init(budget)
     for _ in range(3):
         state = solver.step(state, budget)

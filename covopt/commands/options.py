@@ -4,7 +4,7 @@ Annotations are evaluated as they are read: as texts they would cost `covopt --h
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import partial
@@ -114,12 +114,12 @@ class Data:
         None
     )
 
-    def read(self) -> "Dataset":
-        """Read it."""
+    def read(self, share: tuple[int, int] | None = None) -> "Dataset":
+        """Read it, or its rows of one process of several."""
         from covopt.io.data import read_data
 
         given = dict(vars(self), drop=self.drop or (), one_hot=self.one_hot or ())
-        return read_data(given.pop("data"), **given)
+        return read_data(given.pop("data"), **given, share=share)
 
 
 @dataclass(frozen=True)
@@ -169,9 +169,9 @@ class Output:
         if self.out is not None:
             storing.check_free(self.out, self.force)
 
-    def following(self, time_limit: float) -> "AbstractContextManager[Callback | None]":
-        """The line of progress."""
-        return progress_line(time_limit, self.progress)
+    def following(self, time_limit: float | None) -> "AbstractContextManager[Callback | None]":
+        """The line of progress; none without a time limit."""
+        return nullcontext() if time_limit is None else progress_line(time_limit, self.progress)
 
     def store(self, answer: Answer, name: str, data: "Dataset | None" = None) -> None:
         """Store an answer with its report, if --out asks for it, and say where; `name` says what it is."""

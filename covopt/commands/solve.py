@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +16,8 @@ from covopt.commands.common import (
     interruptible,
     print_summary,
 )
+from covopt.commands.processes import joined
+from covopt.errors import RecordError
 from covopt.loop import Certificate, Status
 
 Width = Annotated[
@@ -39,6 +42,20 @@ Tol = Annotated[
         rich_help_panel="Solving",
     ),
 ]
+Checkpoint = Annotated[
+    float | None,
+    typer.Option(
+        help="Keep the state of the search beside --out, in DIR.checkpoint.npz, every so many seconds.",
+        metavar="SECONDS",
+        rich_help_panel="Solving",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on from the state that --checkpoint kept.", rich_help_panel="Solving"),
+]
+EVERY = 60.0
+"""Seconds between the states of a solve that goes on, where nothing else is asked for."""
 How = Annotated[
     options.Method,
     typer.Option(
@@ -62,33 +79,36 @@ def solve_command(
     max_width: MaxWidth = None,
     starts: Starts = None,
     tol: Tol = None,
+    checkpoint: Checkpoint = None,
+    resume: Resume = False,
     output: options.Output,
 ) -> None:
     """The minimum over networks of depth L: the best network, and a proved lower bound.
 
     Without --lam the answer is the representation cost: the least squared norm of a network that fits exactly.
-    With --lam it is the minimum of the regularised loss.
+    With --lam it is the minimum of the regularised loss. Started by torchrun, the processes share the rows.
     """
-    with interruptible():
+    with interruptible(), joined(solving.device) as place:
         from covopt import answer
         from covopt.study import held_out
         from covopt.verification import stored
 
         output.check()
-        check_device(solving.device)
+        kept = _state_beside(output.out, checkpoint, resume)
+        check_device(place.device)
         began = time.perf_counter()
-        dataset = data.read()
+        dataset = data.read(place.share)
         tested = None if test is None else held_out.tested(test, dataset)
         start = None if init is None else stored.load(init)
         reading = time.perf_counter() - began
-        with output.following(solving.time_limit) as callback:
+        with output.following(solving.time_limit if place.tells else None) as callback:
             result = answer.solve(
                 dataset.X,
                 dataset.Y,
                 sample_weight=dataset.weights,
                 **vars(question),
                 skip=skip,
-                **vars(solving),
+                **{**vars(solving), "device": place.device},
                 method=method.value,
                 init=start,
                 width=width,
@@ -96,7 +116,16 @@ def solve_command(
                 starts=starts,
                 tol=tol,
                 callback=callback,
+                spread=place.share is not None,
+                checkpoint=kept,
+                checkpoint_every=EVERY if checkpoint is None else checkpoint,
+                resume=resume,
             )
+    if not place.tells:
+        return
+    if place.share is not None and output.out is not None:  # what is stored is proved again from its data
+        dataset = data.read()
+        result = answer.on_all_rows(result, dataset.X, dataset.Y)
     result.describe_data(dataset)
     if tested is not None:
         result.test = held_out.score(result, tested)
@@ -109,3 +138,12 @@ def solve_command(
     )
     if result.status is Status.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)
+
+
+def _state_beside(out: Path | None, checkpoint: float | None, resume: bool) -> Path | None:
+    """The file of the search's state, where one is asked for."""
+    if checkpoint is None and not resume:
+        return None
+    if out is None:
+        raise RecordError("The state of a solve is kept beside the run; say with --out where that is to be.")
+    return out.with_name(f"{out.name}.checkpoint.npz")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.model.problem import Problem
@@ -79,8 +80,12 @@ def reduced_on_few(
     problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False, samples: int = 4096
 ) -> list[Tensor]:
     """`reduced`, but a part of the samples tells what the many would; kept where the cost over all of them allows."""
-    rows = torch.arange(0, problem.samples, math.ceil(problem.samples / samples), device=problem.X.device)
-    found = reduced(problem.on(rows), weights, stop)
+
+    def evenly(rows: int, count: int) -> Int[Tensor, " k"]:
+        return torch.arange(0, rows, math.ceil(rows / count), device=problem.X.device)
+
+    rows, spread = problem.spread.some(evenly, len(problem.X), samples)
+    found = reduced(replace(problem.on(rows), spread=spread), weights, stop)
     return list(weights) if stop() else _better(problem, list(weights), found)
 
 

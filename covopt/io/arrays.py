@@ -6,9 +6,12 @@ import csv
 import math
 import re
 import stat
+import struct
 import zipfile
 from collections.abc import Mapping
+from io import BufferedReader
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -53,8 +56,13 @@ def check_unfolding(path: Path, size: int) -> None:
         raise DataError(f"{path} would unfold to {size / 2**30:.3g} GiB; store it without compression, or in parts.")
 
 
-def read_npz(path: Path) -> dict[str, NDArray]:
+def read_npz(path: Path, mapped: bool = False) -> dict[str, NDArray]:
     """The arrays of a `.npz` file by name, object arrays refused.
+
+    Args:
+        path: the file.
+        mapped: whether arrays that are not compressed stay in the file, from which their rows are read when they are
+            asked for.
 
     Raises:
         DataError: no such file, not a zip archive, damaged, an array of Python objects, or a header that declares
@@ -65,7 +73,8 @@ def read_npz(path: Path) -> dict[str, NDArray]:
         with zipfile.ZipFile(path) as archive:
             members = [m for m in archive.infolist() if m.filename.endswith(".npy")]
             check_unfolding(path, sum(m.file_size for m in members))
-            return {m.filename.removesuffix(".npy"): _read_member(archive, m, path) for m in members}
+            read = _mapped_member if mapped else _read_member
+            return {m.filename.removesuffix(".npy"): read(archive, m, path) for m in members}
     except DataError:
         raise
     # A damaged or hostile archive fails in many ways (BadZipFile, zlib.error, TokenError in a header, ...).
@@ -86,13 +95,32 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) 
         return npy.read_array(stream, allow_pickle=False)
 
 
+def _mapped_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> NDArray:
+    """One array that stays in the file, where it lies there as in memory; else read."""
+    with archive.open(member) as stream:
+        shape, fortran, dtype = _declared(stream)
+        before = stream.tell()
+    with path.open("rb") as file:  # of the member's local header of 30 bytes the last four: what follows, before data
+        file.seek(member.header_offset + 26)
+        before += member.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
+    size = dtype.itemsize * math.prod(shape)
+    plain = member.compress_type == zipfile.ZIP_STORED and not (fortran or dtype.hasobject)
+    inside = 0 < size <= member.file_size == member.compress_size and before + size <= path.stat().st_size
+    return np.memmap(path, dtype, "r", before, shape) if plain and inside else _read_member(archive, member, path)
+
+
 def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype]:
     """Shape and type that a member declares."""
     with archive.open(member) as stream:
-        version = npy.read_magic(stream)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, _, dtype = read(stream)
+        shape, _, dtype = _declared(stream)
     return shape, dtype
+
+
+def _declared(stream: IO[bytes] | zipfile.ZipExtFile | BufferedReader) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether columns come first, and type, of an array that begins here."""
+    version = npy.read_magic(stream)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    return read(stream)
 
 
 def read_matrix(path: Path, name: str = "A") -> NDArray:
@@ -119,9 +147,7 @@ def _read_npy(path: Path) -> NDArray:
     check_readable(path)
     try:
         with path.open("rb") as stream:
-            version = npy.read_magic(stream)
-            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            shape, _, dtype = read(stream)
+            shape, _, dtype = _declared(stream)
             if dtype.hasobject:
                 raise DataError(f"{path} holds Python objects, which are never read; save numbers.")
             if dtype.itemsize * math.prod(int(n) for n in shape) > path.stat().st_size - stream.tell():

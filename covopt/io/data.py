@@ -106,6 +106,7 @@ def read_data(
     drop: Sequence[str] = (),
     one_hot: Sequence[str] = (),
     weights: str | None = None,
+    share: tuple[int, int] | None = None,
 ) -> Dataset:
     """Read a data set.
 
@@ -123,6 +124,8 @@ def read_data(
         drop: columns of a table that are no inputs.
         one_hot: columns of a table of which each text becomes a column of 0 and 1, named COLUMN=TEXT.
         weights: the column of a table that holds the weights of the rows, at least 0; it is no input.
+        share: (k, K): of the rows that are taken, in K equal parts, those of part k = 0 ... K - 1. The others of X are
+            not read from a .npz file that is not compressed, nor from such files of mnist, but to measure a scale.
 
     Returns:
         Inputs X (N, n_0) and targets Y (N, n_L), one-hot for classes, with their name, classes and scale; rows of
@@ -140,29 +143,33 @@ def read_data(
         raise DataError(f"The task {shown(task)} is unknown; use {' or '.join(TASKS)}.")
     name = os.fspath(source)
     drop, one_hot = (((each,) if isinstance(each, str) else tuple(each)) for each in (drop, one_hot))
-    raw = _read(name, target, data_dir, task, drop, one_hot, weights)
+    raw = _read(name, target, data_dir, task, drop, one_hot, weights, mapped=share is not None)
     if raw.Y is None:
         raise ValueError("a source that was to have targets has none")
-    X, Y = numeric_matrix(raw.X, "X", name), np.atleast_1d(raw.Y)
+    X, Y = raw.X if share else numeric_matrix(raw.X, "X", name), np.atleast_1d(raw.Y)
     if len(X) != len(Y):
         raise DataError(
             f"In {name} X has {counted(len(X), 'row')} and Y has {len(Y)}; give one row of targets for each input."
         )
     taken = _taken(rows, shuffle, len(X), name)
+    if share is not None:
+        taken = _part(taken, len(X), share, name)
     weighed = None if raw.weights is None else _weights(raw.weights, len(X), name)
-    shift, factor = _scaling(X, scale, weighed)
-    targets, labels = _targets(Y, name, task)
-    inputs, targets = (X[taken].astype(np.float64) - shift) * factor, targets[taken]
+    mine = numeric_matrix(X[taken], "X", name) if share else X[taken]
+    shift, factor = _scaling(X.reshape(len(X), -1), scale, weighed)
+    targets, labels = _targets(Y, name, task, taken)
+    inputs = (mine.astype(np.float64) - shift) * factor
     if weighed is not None:
         inputs, targets, weighed = _without_zeros(inputs, targets, weighed[taken], name)
     named = labels is not None and raw.names is not None and len(raw.names) == len(labels)
     classes = raw.names if named else labels
-    shift, factor = (np.broadcast_to(each, X.shape[1:]).copy() for each in (shift, factor))
+    shift, factor = (np.broadcast_to(each, inputs.shape[1:]).copy() for each in (shift, factor))
     coding = Coding(shift, factor, raw.columns, classes, labels, target)
     found = Dataset(
         inputs, targets, name, classes, scale, len(inputs), raw.columns, shuffle, weights=weighed, coding=coding
     )
-    _warn_of_missing_classes(found)
+    if share is None:
+        _warn_of_missing_classes(found)
     return found
 
 
@@ -174,6 +181,7 @@ def _read(
     drop: Sequence[str],
     one_hot: Sequence[str],
     weights: str | None,
+    mapped: bool,
 ) -> Raw:
     """Find out what `name` is, and read it."""
     path = Path(name)
@@ -191,11 +199,13 @@ def _read(
         )
     if drop or one_hot:
         raise DataError(f"Columns have names in .csv and .parquet files; leave --drop and --one-hot out for {name}.")
-    return read_source(name, data_dir=data_dir)
+    return read_source(name, data_dir=data_dir, mapped=mapped)
 
 
-def read_source(name: str, *, data_dir: str | os.PathLike[str] | None = None, targets: bool = True) -> Raw:
-    """The arrays of anything but a table; without `targets` a file needs none.
+def read_source(
+    name: str, *, data_dir: str | os.PathLike[str] | None = None, targets: bool = True, mapped: bool = False
+) -> Raw:
+    """The arrays of anything but a table; without `targets` a file needs none, and `mapped` is of `read_npz`.
 
     Raises:
         DataError: there is no such source, or it is of another format.
@@ -204,13 +214,13 @@ def read_source(name: str, *, data_dir: str | os.PathLike[str] | None = None, ta
     suffix = path.suffix.lower()
     _check_directory(name, data_dir)
     if suffix == ".npz":
-        return _pick_arrays(read_npz(path), path, targets)
+        return _pick_arrays(read_npz(path, mapped), path, targets)
     if suffix in (".pt", ".pth"):
         return _read_torch(path, targets)
     if os.path.exists(name) and name not in (*SHIPPED, "mnist"):  # unlike Path.exists, never raises
         raise DataError(f"{name} is of no known format; give a .npz, .csv, .parquet or .pt file.")
     if name == "mnist":
-        return _fetch_mnist() if data_dir is None else _read_mnist(Path(data_dir))
+        return _fetch_mnist() if data_dir is None else _read_mnist(Path(data_dir), mapped)
     if name in SHIPPED:
         return _load_shipped(name)
     known = suggestion(name.lower(), (*SHIPPED, "mnist")).replace("give one of", "give a file, or one of")
@@ -256,8 +266,10 @@ def numeric_matrix(values: NDArray, name: str, source: str) -> NDArray:
     return matrix
 
 
-def _targets(Y: NDArray, source: str, task: str | None) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
-    """Targets (N, n_L): one-hot for one column of classes, else the numbers as they are.
+def _targets(
+    Y: NDArray, source: str, task: str | None, taken: slice | NDArray[np.int64]
+) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
+    """Targets (N, n_L) of the rows taken: one-hot for one column of classes of all rows, else the numbers as they are.
 
     Where `task` does not say, integers, booleans and strings are classes.
     """
@@ -268,7 +280,7 @@ def _targets(Y: NDArray, source: str, task: str | None) -> tuple[NDArray[np.floa
         raise DataError(f"Y in {source} holds texts, not numbers; give numbers, or --task classification.")
     automatic = column.ndim == 1 and column.dtype.kind in "biuU"
     if not (automatic if task is None else task == "classification"):
-        return numeric_matrix(Y, "Y", source).astype(np.float64), None
+        return numeric_matrix(Y, "Y", source)[taken].astype(np.float64), None
     if column.dtype.kind != "U":  # numbers that are no classes either: NaN, say
         numeric_matrix(column, "Y", source)
     classes, codes = np.unique(column, return_inverse=True)
@@ -277,7 +289,7 @@ def _targets(Y: NDArray, source: str, task: str | None) -> tuple[NDArray[np.floa
             f"Y in {source} has {len(classes)} classes on {len(column)} rows; if these are numbers, say so with --task"
             " regression."
         )
-    return np.eye(len(classes))[codes], tuple(str(c) for c in classes)
+    return np.eye(len(classes))[codes[taken]], tuple(str(c) for c in classes)
 
 
 def _warn_of_missing_classes(found: Dataset) -> None:
@@ -307,6 +319,18 @@ def _taken(rows: int | None, shuffle: int | None, available: int, source: str) -
     if isinstance(shuffle, bool) or not isinstance(shuffle, (int, np.integer)) or shuffle < 0:
         raise DataError(f"The seed of the shuffle is {shown(shuffle)}; give a whole number, at least 0.")
     return np.random.default_rng(int(shuffle)).permutation(available)[: int(rows)]
+
+
+def _part(
+    taken: slice | NDArray[np.int64], available: int, share: tuple[int, int], source: str
+) -> slice | NDArray[np.int64]:
+    """Of the rows that are taken those of one part of several."""
+    count = len(range(available)[taken]) if isinstance(taken, slice) else len(taken)
+    k, K = share
+    start, stop = count * k // K, count * (k + 1) // K
+    if start == stop:
+        raise DataError(f"{counted(count, 'row')} of {source} are fewer than the {K} processes; start fewer.")
+    return slice(start, stop) if isinstance(taken, slice) else taken[start:stop]
 
 
 def _weights(values: NDArray, rows: int, source: str) -> NDArray[np.float64]:
@@ -392,8 +416,8 @@ def _fetch_mnist() -> Raw:
     return Raw(np.asarray(X[:MNIST_ROWS], dtype=np.uint8), np.asarray(Y[:MNIST_ROWS]).astype(np.int64))
 
 
-def _read_mnist(directory: Path) -> Raw:
-    images, labels = (_read_idx(_find_idx(directory, name)) for name in MNIST_FILES)
+def _read_mnist(directory: Path, mapped: bool) -> Raw:
+    images, labels = (_read_idx(_find_idx(directory, name), mapped) for name in MNIST_FILES)
     if images.ndim != 3 or labels.ndim != 1:
         raise DataError(f"The files in {directory} are not images and labels of MNIST; fetch them again.")
     return Raw(images.reshape(len(images), math.prod(images.shape[1:])), labels)
@@ -406,8 +430,11 @@ def _find_idx(directory: Path, name: str) -> Path:
     raise DataError(f"There is no {name} (or {name}.gz) in {directory}; put the files of MNIST there.")
 
 
-def _read_idx(path: Path) -> NDArray[np.uint8]:
-    """An idx file of bytes: 0, 0, 8 (unsigned bytes), the number of dimensions, each of them in 4 bytes, the bytes."""
+def _read_idx(path: Path, mapped: bool = False) -> NDArray[np.uint8]:
+    """An idx file of bytes: 0, 0, 8 (unsigned bytes), the number of dimensions, each of them in 4 bytes, the bytes.
+
+    With `mapped` they stay in a file that is not compressed.
+    """
     compressed = path.suffix == ".gz"
     size = path.stat().st_size * (DEFLATE_LIMIT if compressed else 1)
     damaged = DataError(f"{path} is not an idx file of bytes or is damaged; fetch it again.")
@@ -421,6 +448,8 @@ def _read_idx(path: Path) -> NDArray[np.uint8]:
             if len(shape) != head[3] or expected > size:
                 raise damaged
             check_unfolding(path, expected)
+            if mapped and not compressed and size == stream.tell() + expected:
+                return np.memmap(path, np.uint8, "r", stream.tell(), tuple(int(n) for n in shape))
             body = stream.read(expected + 1)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise damaged from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from torch import Tensor
 
@@ -10,8 +11,11 @@ UNIT_ROUNDOFF = 2.0**-53
 """u: one operation in float64 is exact up to a factor of 1 + u."""
 
 
-def to_unit_scale(values: Tensor) -> tuple[Tensor, float]:
-    """(values / s, s), s the power of two next to max |values|: exact, and squares neither overflow nor underflow."""
-    largest = float(values.abs().max()) if values.numel() else 0.0
+def to_unit_scale(values: Tensor, agreed: Callable[[float], float] = lambda largest: largest) -> tuple[Tensor, float]:
+    """(values / s, s), s the power of two next to max |values|: exact, and squares neither overflow nor underflow.
+
+    Where `values` are a part of more, `agreed` makes of its largest magnitude that of all.
+    """
+    largest = agreed(float(values.abs().max()) if values.numel() else 0.0)
     scale = 2.0 ** (math.frexp(largest)[1] - 1)
     return values / scale, scale

@@ -15,17 +15,21 @@ from covopt.deep.pruning import reduced, reduced_on_few
 from covopt.deep.representations import descend_best
 from covopt.deep.solver import DeepOptions, DeepSolver
 from covopt.deep.stream import DeepStream, suits_few_samples
+from covopt.io.checkpoint import Saved
 from covopt.loop import Progress, Status, run
 from covopt.model.problem import Problem
 from covopt.model.units import Units
 from covopt.model.weights import Weights, evaluate
 from covopt.shallow.alternation import ENDED, Alternation
+from covopt.shallow.saved import cycles_from, going_on, keeping_cycles
 from covopt.shallow.stream import StreamSolver, descent_is_long, suits_streaming
 from covopt.training.simple import simple_networks
 from covopt.training.trainer import train_best
 
 # Trainings, descents on Z and draws of a deep solve, where nobody says how many.
 TRAININGS, DESCENTS, DRAWS = 10, 3, 48
+# What checkpoints call the cycles, and the rounds that begin once more.
+CYCLES, AGAIN = "cycles", "rounds from a simple network"
 # A cost that is lower by less than this, relative, is the same.
 SAME = 1e-9
 # The part of the time limit that the bound from the data may take besides, for two layers and for more.
@@ -77,17 +81,22 @@ METHODS: dict[str, Callable[[Problem, SolveOptions], Attempt]] = {
 
 
 def _shallow(problem: Problem, options: SolveOptions) -> Attempt:
-    if options.init is None and suits_streaming(problem, options.budget.time_limit):
-        return _streamed(problem, options)
-    return _rounds(problem, options, None if options.init is None else options.init[0])
+    saved = None if options.checkpoint is None else options.checkpoint.saved
+    streams = options.init is None and suits_streaming(problem, options.budget.time_limit)
+    if streams if saved is None else saved.stage == CYCLES:
+        return _streamed(problem, options, saved)
+    return _rounds(problem, options, None if options.init is None else options.init[0], saved)
 
 
-def _streamed(problem: Problem, options: SolveOptions) -> Attempt:
+def _streamed(problem: Problem, options: SolveOptions, saved: Saved | None) -> Attempt:
     """Cycles of training on random batches; rounds from the network that they end at, if time is left."""
     proof = _from_data(problem, options)
     budget = options.budget
     units = Units.of(problem)
-    outcome = run(StreamSolver(units.problem, seed=options.seed), budget, _within(units, options).callback)
+    solver = StreamSolver(units.problem, seed=options.seed)
+    before = None if saved is None else cycles_from(saved, solver)
+    after = None if options.checkpoint is None else keeping_cycles(options.checkpoint, CYCLES, solver, budget)
+    outcome = going_on(solver, budget, _within(units, options).callback, before, after)
     found = outcome.state
     weights = reduced_on_few(units.problem, found.weights(), budget.overdue)
     inner = Attempt(weights, outcome.status, outcome.history, proof, [found.cost])
@@ -107,9 +116,11 @@ def _streamed(problem: Problem, options: SolveOptions) -> Attempt:
     return replace(rounds, weights=kept.weights, history=history, starts=kept.starts)
 
 
-def _rounds(problem: Problem, options: SolveOptions, init: Tensor | None) -> Attempt:
+def _rounds(problem: Problem, options: SolveOptions, init: Tensor | None, saved: Saved | None = None) -> Attempt:
     """Rounds of Frank-Wolfe in turns with the certifiers; once more from a simple network, should one cost less."""
-    first = Alternation(problem, options, init).solve()
+    if saved is not None and saved.stage == AGAIN:
+        return Alternation(problem, options, stage=AGAIN, saved=saved).solve()
+    first = Alternation(problem, options, init, saved=saved).solve()
     simple = _cheapest_simple(problem, Units.of(problem))
     cost = math.inf if simple is None else evaluate(problem, simple).total
     if simple is None or not cost < first.starts[0] * (1.0 - SAME):
@@ -117,7 +128,7 @@ def _rounds(problem: Problem, options: SolveOptions, init: Tensor | None) -> Att
     if first.status not in ENDED or options.budget.spent():
         status = Status.TIME_LIMIT if first.status in ENDED else first.status
         return replace(first, weights=simple, status=status, starts=[cost])
-    again = Alternation(problem, options, simple[0]).solve()
+    again = Alternation(problem, options, simple[0], stage=AGAIN).solve()
     known = [proof for proof in (first.proof, again.proof) if proof is not None]
     kept = again.weights if again.starts[0] <= cost else simple
     best = max(known, key=lambda proof: proof.lower, default=None)

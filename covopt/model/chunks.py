@@ -1,9 +1,8 @@
-"""Sums over samples, a chunk of rows at a time: the one place that several devices would have to agree on.
+"""Sums over samples, a chunk of rows at a time.
 
 Every function of a two-layer network that the data enter is a sum over samples: its loss and gradient, Gram matrices of
 its features, values of h. `Samples.total` adds such sums up chunk by chunk, so that memory beside the data stays that
-of one chunk, and hands the total to one `reduce`. Where each process of a `torch.distributed` group holds its own rows,
-`all_reduced` makes each total that of all rows, and everything built on it gives all processes the same answer.
+of one chunk, and over all processes where the rows are spread (spread.py).
 """
 
 from __future__ import annotations
@@ -11,26 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from covopt.model.loss import Weight
 from covopt.model.problem import with_bias
-
-Reduce = Callable[[Tensor], Tensor]
-"""The sum over all processes of a vector of local sums."""
-
-
-def local(total: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
-    """One process holds all rows: the local sum is the sum."""
-    return total
-
-
-def all_reduced(total: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
-    """The sum over the default process group of `torch.distributed`, which the caller has set up."""
-    torch.distributed.all_reduce(total)
-    return total
+from covopt.model.spread import ALONE, Alone, Choice
 
 
 @dataclass(frozen=True)
@@ -42,7 +27,7 @@ class Samples:
         Y: targets (N, m).
         weight: of the rows, of mean 1 over those of all processes; None where all are equal.
         chunk: rows taken at once.
-        reduce: `local`, or `all_reduced` where other processes hold other rows.
+        spread: of the processes that hold the rows.
         beta: what the bias column of each chunk is to hold; None where Xt has it.
     """
 
@@ -50,27 +35,29 @@ class Samples:
     Y: Float[Tensor, "N m"]
     weight: Weight = None
     chunk: int = 4096
-    reduce: Reduce = local
+    spread: Alone = ALONE
     beta: float | None = None
 
     def total(self, part: Callable[[Tensor, Tensor, Weight], tuple[Tensor, ...]]) -> list[Tensor]:
         """sum over chunks of part(Xt, Y, weight), each of the tensors that `part` returns; over all processes."""
-        sums: list[Tensor] = []
-        chunks = self.Xt.split(self.chunk), self.Y.split(self.chunk)
-        weights = [None] * len(chunks[0]) if self.weight is None else self.weight.split(self.chunk)
-        for Xt, Y, weight in zip(*chunks, weights, strict=True):
-            parts = part(Xt if self.beta is None else with_bias(Xt, self.beta), Y, weight)
-            sums = [a.add_(b) for a, b in zip(sums, parts, strict=True)] if sums else [p.clone() for p in parts]
-        flat = self.reduce(torch.cat([each.flatten() for each in sums]))
-        pieces = flat.split([each.numel() for each in sums])
-        return [piece.view(each.shape) for piece, each in zip(pieces, sums, strict=True)]
 
-    def on(self, rows: Int[Tensor, " n"]) -> Samples:
-        """Some of the rows, with their weights."""
-        return replace(
-            self, Xt=self.Xt[rows], Y=self.Y[rows], weight=None if self.weight is None else self.weight[rows]
-        )
+        def added(Xt: Tensor, Y: Tensor, *weighed: Tensor) -> tuple[Tensor, ...]:
+            sums: list[Tensor] = []
+            chunks = Xt.split(self.chunk), Y.split(self.chunk)
+            weights = weighed[0].split(self.chunk) if weighed else [None] * len(chunks[0])
+            for inputs, targets, weight in zip(*chunks, weights, strict=True):
+                parts = part(inputs if self.beta is None else with_bias(inputs, self.beta), targets, weight)
+                sums = [a.add_(b) for a, b in zip(sums, parts, strict=True)] if sums else [p.clone() for p in parts]
+            return tuple(sums)
+
+        return list(self.spread.sums(added, self.Xt, self.Y, *([] if self.weight is None else [self.weight])))
+
+    def some(self, choose: Choice, count: int) -> Samples:
+        """About `count` of the samples of all processes, with their weights."""
+        rows, spread = self.spread.some(choose, len(self.Xt), count)
+        weight = None if self.weight is None else self.weight[rows]
+        return replace(self, Xt=self.Xt[rows], Y=self.Y[rows], weight=weight, spread=spread)
 
     def count(self) -> int:
         """The number of samples of all processes."""
-        return int(self.reduce(torch.tensor([len(self.Xt)], dtype=torch.float64, device=self.Xt.device))[0])
+        return self.spread.samples(len(self.Xt))

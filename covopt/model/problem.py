@@ -17,6 +17,7 @@ from covopt.io.arrays import LARGEST
 from covopt.io.wording import FREE
 from covopt.model.activation import Activation
 from covopt.model.loss import LOSSES, Logistic, Loss, ManyOutputs, Weight, mean_gradient, mean_loss, parse_loss
+from covopt.model.spread import ALONE, Alone
 
 DEEPEST = 1000
 """The largest depth."""
@@ -57,6 +58,8 @@ class Problem:
         free: whether biases are free of the penalty, which is then sum_l |A_l|_F^2, W_l = [A_l, b_l]; beta is 1.
         skip: with free biases, whether a linear function of the inputs is free too: W_L = [A_L, S, b_L] acts on
             Zs_{L-1} = [sigma(Z_{L-1}), X, 1].
+        spread: of processes that each hold rows of X and Y of their own; then N is that of all rows here, C is their
+            loss, and what has a row for each sample has those of this process.
     """
 
     X: Float[Tensor, "N n0"]
@@ -71,11 +74,12 @@ class Problem:
     weight: Weight = None
     free: bool = False
     skip: bool = False
+    spread: Alone = ALONE
 
     @property
     def samples(self) -> int:
         """N."""
-        return self.X.shape[0]
+        return self.spread.samples(self.X.shape[0])
 
     @cached_property
     def shares(self) -> Float[Tensor, " N"]:
@@ -85,16 +89,19 @@ class Problem:
     @cached_property
     def inverse_shares(self) -> Float[Tensor, " N"]:
         """1 / q_i, N without weights; in float64."""
-        weight = self.Y.new_ones(self.samples) if self.weight is None else self.weight
+        weight = self.Y.new_ones(len(self.Y)) if self.weight is None else self.weight
         return self.samples / weight.double()
 
     def loss_at(self, F: ManyOutputs) -> Float[Tensor, "*networks"]:
         """C(F), one number for each network."""
+        if self.spread is not ALONE:
+            return self.spread.sum(lambda F, Y: self.loss.values(F, Y).sum(), F, self.Y) / self.samples
         return mean_loss(self.loss, F, self.Y, self.weight)
 
     def gradient_at(self, F: ManyOutputs) -> ManyOutputs:
         """grad C(F), the shape of F."""
-        return mean_gradient(self.loss, F, self.Y, self.weight)
+        slopes = mean_gradient(self.loss, F, self.Y, self.weight)
+        return slopes if self.spread is ALONE else slopes * (len(self.Y) / self.samples)
 
     def conjugate_at(self, G: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
         """C*(G) = sum_i q_i c*(G_i / q_i); infinite outside its domain."""
@@ -119,7 +126,9 @@ class Problem:
 
     def mean(self, A: Float[Tensor, "N n"]) -> Float[Tensor, " n"]:
         """sum_i w_i A_i / sum_i w_i."""
-        return A.mean(dim=0) if self.weight is None else (self.weight.to(A) @ A) / self.weight.to(A).sum()
+        if self.weight is None:
+            return A.mean(dim=0) if self.spread is ALONE else self.spread.sum(lambda A: A.sum(dim=0), A) / self.samples
+        return (self.weight.to(A) @ A) / self.weight.to(A).sum()
 
     @property
     def interpolates(self) -> bool:
@@ -172,6 +181,11 @@ class Problem:
     def Xt(self) -> Float[Tensor, "N d"]:
         """Zs_0 = [X, beta 1]: the inputs with their bias column, d = n_0 + 1."""
         return with_bias(self.X, self.beta)
+
+    @cached_property
+    def condensed_Xt(self) -> Float[Tensor, "k d"]:
+        """Zs_0 of the samples of all processes, or a matrix of fewer rows with the same products of its columns."""
+        return self.spread.condensed(self.Xt)[0]
 
     @cached_property
     def allowed_misfit(self) -> float:

@@ -55,8 +55,9 @@ class Units:
     @staticmethod
     def of(problem: Problem) -> Units:
         """The units in which the problem's largest input and largest target are between 1 and 2."""
-        s = _power(max(_largest(problem.X), FAINT * problem.beta))
-        t = _power(_largest(problem.Y)) if isinstance(problem.loss, Scalable) else 1.0
+        largest = problem.spread.largest
+        s = _power(max(largest(_largest(problem.X)), FAINT * problem.beta))
+        t = _power(largest(_largest(problem.Y))) if isinstance(problem.loss, Scalable) else 1.0
         c = 2.0 ** ((math.log2(t) - math.log2(s)) / problem.depth)
         cost = c * c if problem.interpolates else t * t
         scaled = replace(
@@ -112,7 +113,7 @@ def check_strength(problem: Problem) -> None:
 
 def _largest(values: Tensor) -> float:
     """The largest magnitude; 0 for a layer without neurons."""
-    return float(values.abs().max()) if values.numel() else 0.0
+    return max(float(values.max()), -float(values.min())) if values.numel() else 0.0  # abs() would be a copy
 
 
 def _power(size: float) -> float:

@@ -130,7 +130,7 @@ def evaluate(problem: Problem, weights: Weights, chunk: int = 8192) -> Cost:
     F = torch.cat([outputs(problem, weights, rows) for rows in problem.X.split(chunk)])
     fit = float(problem.loss_at(F))
     norm = float(sum(A.square().sum() for A in problem.decayed(weights)))
-    residual = float((F - problem.Y).abs().max())
+    residual = problem.spread.largest(float((F - problem.Y).abs().max()))
     return Cost(fit=fit, norm=norm, total=fit + problem.lam * norm, residual=residual)
 
 

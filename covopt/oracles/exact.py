@@ -8,6 +8,7 @@ from torch import Tensor
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem, with_bias
+from covopt.model.spread import ALONE
 from covopt.oracles.arrangement import ArrangementOracle, has_rank_at_most
 from covopt.oracles.sphere import SphereOracle
 
@@ -31,7 +32,9 @@ def inputs_have_rank_at_most(problem: Problem, most: int) -> bool:
 
 
 def problem_has_exact_oracle(problem: Problem) -> bool:
-    """`has_exact_oracle` of Xt, which is not put together where its first rows tell."""
+    """`has_exact_oracle` of Xt, which is not put together where its first rows tell; of the rows of all processes."""
+    if problem.spread is not ALONE:
+        return has_rank_at_most(problem.condensed_Xt, 3 if problem.samples <= MOST_CIRCLES else 2)
     return inputs_have_rank_at_most(problem, 3) and has_exact_oracle(problem.Xt)
 
 

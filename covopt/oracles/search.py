@@ -24,7 +24,8 @@ from torch import Tensor
 
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.activation import Activation
-from covopt.oracles.oracle import Answer, oracle_values
+from covopt.model.spread import ALONE, Alone
+from covopt.oracles.oracle import Answer
 
 STILL = 1e-9  # an inner solve ends when no multiplier moves by more than this, relative
 COSINE = 1e-6  # local maxima are one when the cosine of their angle is at least 1 - COSINE
@@ -72,12 +73,18 @@ class _Ascents:
 class ConvexConcaveOracle:
     """A search for many distinct local maxima of h; its bound is infinite, because a search proves nothing."""
 
-    def __init__(self, Xt: Float[Tensor, "N d"], activation: Activation, options: AscentOptions | None = None) -> None:
-        self.Xt, self._size = to_unit_scale(Xt)  # in float32 other scales would not fit
-        self.activation = activation
+    def __init__(
+        self,
+        Xt: Float[Tensor, "N d"],
+        activation: Activation,
+        options: AscentOptions | None = None,
+        spread: Alone = ALONE,
+    ) -> None:
+        self.Xt, self._size = to_unit_scale(Xt, spread.largest)  # in float32 other scales would not fit
+        self.activation, self.spread = activation, spread
         self.options = options or AscentOptions()
         self._single = self.Xt.float() if Xt.dtype == torch.float64 else None
-        self._curvature = float(torch.linalg.matrix_norm(self.Xt, 2)) ** 2
+        self._curvature = float(torch.linalg.matrix_norm(*spread.condensed(self.Xt), 2)) ** 2
 
     def __call__(
         self,
@@ -95,9 +102,9 @@ class ConvexConcaveOracle:
             trying = copy(self)
             trying.options = options
             return trying(Lambda, starts, stop=stop)
-        if self._curvature == 0.0 or not bool(Lambda.any()):
+        if self._curvature == 0.0 or not self.spread.largest(float(Lambda.any())):
             return Answer(starts[:0], starts.new_zeros(0))
-        size = max(1, ENTRIES // len(self.Xt))
+        size = max(1, ENTRIES // int(self.spread.largest(len(self.Xt))))
         parts = [self.ascend(Lambda, chunk, stop) for chunk in starts.split(size)]
         directions, values = torch.cat([w for w, _ in parts]), torch.cat([h for _, h in parts])
         kept = distinct(directions, values, COSINE)
@@ -113,9 +120,9 @@ class ConvexConcaveOracle:
 
         The search runs in float32, then every ascent is finished, and its value computed, in the dtype of Xt.
         """
-        Lambda, scale = to_unit_scale(Lambda)
+        Lambda, scale = to_unit_scale(Lambda, self.spread.largest)
         W = torch.nn.functional.normalize(starts, dim=1)
-        h = oracle_values(self.Xt, self.activation, Lambda, W)
+        h = self._values(self.Xt, Lambda, W)
         alpha = W.new_zeros(len(W), len(self.Xt))
         finishing = self.options.steps
         if self._single is not None and finishing > self.options.finishing:
@@ -123,7 +130,7 @@ class ConvexConcaveOracle:
             low = _Ascents(W.float(), h.float(), alpha.float())
             self._climb(self._single, Lambda.float(), low, self.options.steps - finishing, ROUGHLY, stop)
             # Rounding may have lowered what float32 took for a rise.
-            value = oracle_values(self.Xt, self.activation, Lambda, found := _unit(low.W.to(W)))
+            value = self._values(self.Xt, Lambda, found := _unit(low.W.to(W)))
             up = value > h
             W, h = torch.where(up[:, None], found, W), torch.where(up, value, h)
             alpha = low.alpha.to(W)
@@ -147,11 +154,19 @@ class ConvexConcaveOracle:
                 if not len(live) or stop():
                     return
             new, here.alpha = self._step(Xt, Lambda, here.W, here.alpha, stop)
-            value = oracle_values(Xt, self.activation, Lambda, new)
+            value = self._values(Xt, Lambda, new)
             # The inner solve is inexact: an ascent keeps its point unless h rose.
             up, going = value > here.h, value - here.h > gain * here.h
             here.W, here.h = torch.where(up[:, None], new, here.W), torch.where(up, value, here.h)
             ascents.put(live, here)
+
+    def _values(self, Xt: Tensor, Lambda: Tensor, W: Float[Tensor, "B d"]) -> Float[Tensor, " B"]:
+        """h(w) for each row w."""
+        return self._sum((self.activation(W @ Xt.T)), Lambda).norm(dim=1)
+
+    def _sum(self, A: Float[Tensor, "B N"], rows: Float[Tensor, "N k"]) -> Float[Tensor, "B k"]:
+        """A times rows, over those of all processes."""
+        return self.spread.sum(lambda A, rows: A.T @ rows, A.T, rows)
 
     def _step(
         self,
@@ -163,9 +178,9 @@ class ConvexConcaveOracle:
     ) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B N"]]:
         """One convex-concave step from each row of W, the multipliers warm-started at `alpha`."""
         Z = W @ Xt.T
-        u = _unit(self.activation(Z) @ Lambda)
+        u = _unit(self._sum(self.activation(Z), Lambda))
         a = u @ Lambda.T
-        g = torch.where(a > 0, a * self.activation.derivative(Z), 0.0) @ Xt
+        g = self._sum(torch.where(a > 0, a * self.activation.derivative(Z), 0.0), Xt)
         upper = (-a).clamp_min(0.0)
         alpha, residual = self._box_least_squares(Xt, g, self.activation.slope * upper, upper, alpha, stop)
         return _unit(residual), alpha
@@ -186,20 +201,35 @@ class ConvexConcaveOracle:
         alpha = torch.clamp(alpha, lower, upper)
         ahead, t = alpha, 1.0
         for step in range(1, self.options.inner + 1):
-            descent = torch.addmm(g, ahead, Xt, alpha=-1.0) @ Xt.T
+            descent = self._residual(g, ahead, Xt) @ Xt.T
             new = torch.clamp(torch.add(ahead, descent, alpha=1.0 / self._curvature), lower, upper)
             move = new - alpha
             looks = not Xt.is_cuda and step % self.options.check == 0
-            if looks and (stop() or bool(move.abs().max() <= STILL * upper.max())):
+            if looks and (stop() or self._stands_still(move, upper)):
                 alpha = new
                 break
             following = (1.0 + (1.0 + 4.0 * t * t) ** 0.5) / 2.0
             # A mask times a Python number would have torch's default dtype, which is the user's to set.
-            onward = (torch.linalg.vecdot(ahead - new, move) <= 0).to(move.dtype)
+            onward = (self._products(ahead - new, move) <= 0).to(move.dtype)
             momentum = onward * ((t - 1.0) / following)
             ahead = torch.addcmul(new, momentum[:, None], move)
             alpha, t = new, following
-        return alpha, torch.addmm(g, alpha, Xt, alpha=-1.0)
+        return alpha, self._residual(g, alpha, Xt)
+
+    def _residual(self, g: Tensor, alpha: Tensor, Xt: Tensor) -> Float[Tensor, "B d"]:
+        """g - alpha Xt."""
+        if self.spread is ALONE:
+            return torch.addmm(g, alpha, Xt, alpha=-1.0)
+        return g - self._sum(alpha, Xt)
+
+    def _products(self, A: Float[Tensor, "B N"], C: Float[Tensor, "B N"]) -> Float[Tensor, " B"]:
+        """The scalar products of their rows."""
+        return self.spread.sum(lambda A, C: torch.linalg.vecdot(A.T, C.T), A.T, C.T)
+
+    def _stands_still(self, move: Tensor, upper: Tensor) -> bool:
+        """Whether no multiplier moves by more than rounding."""
+        largest = self.spread.largest
+        return largest(float(move.abs().max())) <= STILL * largest(float(upper.max()))
 
 
 def distinct(

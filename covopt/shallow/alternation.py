@@ -13,10 +13,12 @@ from covopt.certify.certifiers import PROVERS, REFUTATION_SLACK, RELAXATION, Aim
 from covopt.certify.dual import Proof, dual_bound
 from covopt.certify.proofs import spectral_proof
 from covopt.interrupts import interrupted
+from covopt.io.checkpoint import Saved
 from covopt.loop import Budget, Outcome, Status, run
 from covopt.model.problem import Problem
 from covopt.oracles.oracle import Answer, Wrap
 from covopt.shallow.networks import Network
+from covopt.shallow.saved import going_on, keeping_rounds, rounds_from
 from covopt.shallow.solver import ShallowOptions, ShallowSolver, State
 
 WORTHWHILE_GAIN = 0.1
@@ -52,6 +54,8 @@ class Alternation:
         options: what is asked.
         init: hidden weights (n, n_0 + 1) of a network to start from.
         wrap: what to put around the search's oracles.
+        stage: what the checkpoints call these rounds.
+        saved: the state to go on from.
     """
 
     def __init__(
@@ -60,6 +64,8 @@ class Alternation:
         options: SolveOptions,
         init: Float[Tensor, "n d"] | None = None,
         wrap: Wrap = lambda oracle: oracle,
+        stage: str = "rounds",
+        saved: Saved | None = None,
     ) -> None:
         self.problem, self.options, self.budget, self.gap = problem, options, options.budget, options.gap
         certify = options.certify
@@ -77,6 +83,9 @@ class Alternation:
         self._stop_when_refuted = True
         self._last: Proof | None = None
         self._reduced: tuple[Network, Network] | None = None
+        checkpoint = options.checkpoint
+        self._after = None if checkpoint is None else keeping_rounds(checkpoint, stage, self.solver, self.budget)
+        self._saved = None if saved is None else rounds_from(saved, self.solver)
 
     def solve(self) -> Attempt:
         """Search, prove what the level of certification asks for, and leave out the neurons that are not needed."""
@@ -84,7 +93,7 @@ class Alternation:
             with self.budget.phase("proof"):
                 self._keep(spectral_proof(self.problem, SPECTRAL_SHARE * self.budget.remaining()))
         if self._prover is None:
-            outcome = run(self.solver, self.budget, self.options.callback)
+            outcome = going_on(self.solver, self.budget, self.options.callback, self._saved, self._after)
         else:
             outcome = self._alternate(self._prover)
         network, status = self._network(outcome), outcome.status
@@ -94,7 +103,7 @@ class Alternation:
         return Attempt(network.weights(), status, outcome.history, self.best, [network.cost], dual)
 
     def _alternate(self, prover: Prover) -> Outcome[State]:
-        outcome, ended = self._search(None), False
+        outcome, ended = self._search(self._saved), False
         while not (ended or outcome.status is Status.INTERRUPTED or self.budget.spent() or self._gap_reached(outcome)):
             before = self._open_gap(outcome)
             self._network(outcome)  # now, while there is time to spare neurons
@@ -124,10 +133,10 @@ class Alternation:
     def _search(self, last: Outcome[State] | None) -> Outcome[State]:
         """The solver's turn, from the beginning or from its last: until it is done or half of the time left is gone."""
         started, callback = self.budget.seconds(), self.options.callback
-        outcome = run(self.solver, self._half_budget(last), callback, resume=last)
+        outcome = run(self.solver, self._half_budget(last), callback, resume=last, after=self._after)
         while outcome.status is Status.TIME_LIMIT and not self.budget.spent() and self._falls_fast(outcome, started):
             started = self.budget.seconds()
-            outcome = run(self.solver, self._half_budget(outcome), callback, resume=outcome)
+            outcome = run(self.solver, self._half_budget(outcome), callback, resume=outcome, after=self._after)
         return outcome
 
     def _half_budget(self, last: Outcome[State] | None) -> Budget:

@@ -15,9 +15,9 @@ The master (master.py) minimises sum_i |F_i - T_i|^2 / mu_i + the cost of the ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from covopt.linalg.psd import RankRule, thin
 from covopt.model.problem import Problem
+from covopt.model.spread import Alone
 from covopt.shallow.master import Master, Mixture
 from covopt.shallow.newton import hessians, refine
 
@@ -57,11 +58,11 @@ def mixture_outputs(
     return torch.addmm(beta * bias, Phi, outputs)
 
 
-def _squares(F: Tensor, targets: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
+def _squares(F: Tensor, targets: Tensor, mu: Tensor, spread: Alone) -> tuple[Tensor, Tensor]:
     """sum_i |F_i - T_i|^2 / mu_i and its gradient."""
     rest = F - targets
     gradient = 2.0 * rest / mu[:, None]
-    return 0.5 * (gradient * rest).sum(), gradient
+    return 0.5 * spread.sum(lambda rows: rows.sum(), gradient * rest), gradient
 
 
 @runtime_checkable
@@ -101,6 +102,14 @@ class Datafit(Protocol):
         """Outputs v_k and bias b of the network to report; None where it would not be feasible yet."""
         ...
 
+    def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
+        """What further calls depend on: numbers, and arrays with a row for each sample."""
+        ...
+
+    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
+        """Take over what was remembered."""
+        ...
+
 
 class LeastSquaresDatafit:
     """mse."""
@@ -110,7 +119,8 @@ class LeastSquaresDatafit:
         self._mu = _mu(problem, problem.samples * problem.lam)
 
     def solve(self, Phi: Tensor, eta: Tensor, tolerance: float, stop: Callable[[], bool]) -> Mixture:
-        return Master(Phi, self._problem.Y, self._mu, self._problem.bias(1)).solve(eta, tolerance, stop)
+        problem = self._problem
+        return Master(Phi, problem.Y, self._mu, problem.bias(1), problem.spread).solve(eta, tolerance, stop)
 
     @property
     def settled(self) -> bool:
@@ -120,7 +130,7 @@ class LeastSquaresDatafit:
         return self._problem.Y, self._problem.samples * self._problem.lam
 
     def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
-        return _squares(F, self._problem.Y, self._mu)
+        return _squares(F, self._problem.Y, self._mu, self._problem.spread)
 
     def curvature(self, F: Tensor) -> float:
         return float(self._mu.reciprocal().mean())
@@ -131,13 +141,19 @@ class LeastSquaresDatafit:
     def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
         return mixture.outputs, mixture.bias
 
+    def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
+        return {}, {}
+
+    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
+        """Nothing to remember."""
+
 
 class MultiplierDatafit:
     """interpolate, and mse with a small lam: one step of the augmented Lagrangian for each call of `solve`."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._size = float(problem.Y.norm())
+        self._size = problem.spread.norm(problem.Y)
         largest = largest_mu(problem)
         self._first = FIRST_MU * largest or 1.0
         # What mu is to be in the end: F = Y - mu Lambda.
@@ -154,11 +170,12 @@ class MultiplierDatafit:
         problem = self._problem
         self._targets = problem.Y + _mu(problem, self._mu - self._last)[:, None] * self._multiplier
         self._used, self._weights = self._mu, _mu(problem, self._mu)
-        mixture = Master(Phi, self._targets, self._weights, problem.bias(1)).solve(eta, tolerance, stop)
+        master = Master(Phi, self._targets, self._weights, problem.bias(1), problem.spread)
+        mixture = master.solve(eta, tolerance, stop)
         F = mixture_outputs(Phi, mixture.outputs, mixture.bias, problem.bias(1))
-        residual = float((F - problem.Y + _mu(problem, self._last)[:, None] * mixture.Lambda).norm())
+        residual = problem.spread.norm(F - problem.Y + _mu(problem, self._last)[:, None] * mixture.Lambda)
         if not problem.interpolates:
-            self._close = float((F - problem.Y).norm()) <= CLOSE * self._size
+            self._close = problem.spread.norm(F - problem.Y) <= CLOSE * self._size
         if not self._close:
             self._mu = max(self._mu * QUICK_SHRINK, self._least)
         elif residual > PROGRESS * self._residual:
@@ -179,13 +196,13 @@ class MultiplierDatafit:
         return self._targets, self._used
 
     def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
-        return _squares(F, self._targets, self._weights)
+        return _squares(F, self._targets, self._weights, self._problem.spread)
 
     def curvature(self, F: Tensor) -> float:
         return float(self._weights.reciprocal().mean())
 
     def update(self, F: Tensor, mixture: Mixture) -> None:
-        self._residual = float((F - self._problem.Y).norm())
+        self._residual = self._problem.spread.norm(F - self._problem.Y)
 
     def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor] | None:
         """min sum |v_k|^2 / eta_k + |b|^2 with F = Y: V = eta^{1/2} (Phi eta^{1/2})^+ Y, through a thin factor.
@@ -198,7 +215,8 @@ class MultiplierDatafit:
         root = mixture.eta[alive].sqrt()
         bias = Phi.new_full((len(Phi), 1), problem.bias(1))
         P = problem.weighted(torch.cat([Phi[:, alive] * root, bias], dim=1))
-        scaled = thin(P, RankRule(tikhonov=self._last)).solve(problem.weighted(problem.Y))
+        P, Y = problem.spread.condensed(P, problem.weighted(problem.Y))
+        scaled = thin(P, RankRule(tikhonov=self._last)).solve(Y)
         outputs = torch.zeros_like(mixture.outputs)
         outputs[alive] = root[:, None] * scaled[:-1]
         F = mixture_outputs(Phi, outputs, scaled[-1], problem.bias(1))
@@ -206,13 +224,22 @@ class MultiplierDatafit:
             return None
         return outputs, scaled[-1]
 
+    def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
+        facts = {"mu": self._mu, "used": self._used, "residual": self._residual, "close": self._close}
+        return facts, {"rows_multiplier": self._multiplier, "rows_targets": self._targets}
+
+    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
+        self._mu, self._used, self._residual = facts["mu"], facts["used"], facts["residual"]
+        self._close, self._weights = facts["close"], _mu(self._problem, self._used)
+        self._multiplier, self._targets = found["rows_multiplier"], found["rows_targets"]
+
 
 class ConvexDatafit:
     """cross_entropy, huber, logistic and losses of one's own: quadratic models at the current outputs."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        reach = max(1.0, float(problem.Xt.square().sum(dim=1).max()))
+        reach = max(1.0, problem.spread.largest(float(problem.Xt.square().sum(dim=1).max())))
         self._floor = min(FLOOR, problem.samples * problem.lam / reach)
         self._stiffness = 1.0
         self._F, self._cost = torch.zeros_like(problem.Y), torch.inf
@@ -222,7 +249,7 @@ class ConvexDatafit:
         mixture, best = None, None
         for _ in range(MODELS):
             targets, mu = self._model(self._F)
-            mixture = Master(Phi, targets, mu, problem.bias(1)).solve(eta, tolerance, stop)
+            mixture = Master(Phi, targets, mu, problem.bias(1), problem.spread).solve(eta, tolerance, stop)
             mixture = self._refined(Phi, mixture, tolerance, stop)
             new = mixture_outputs(Phi, mixture.outputs, mixture.bias, problem.bias(1))
             value = self._objective(new, mixture)
@@ -253,13 +280,20 @@ class ConvexDatafit:
     def curvature(self, F: Tensor) -> float:
         problem = self._problem
         diagonal = hessians(problem, F).diagonal(dim1=1, dim2=2)
-        return float(diagonal.mean()) / (2.0 * problem.lam)
+        mean = problem.spread.sum(lambda rows: rows.mean() * (len(rows) / problem.samples), diagonal)
+        return float(mean) / (2.0 * problem.lam)
 
     def update(self, F: Tensor, mixture: Mixture) -> None:
         self._F, self._cost = F, self._objective(F, mixture)
 
     def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
         return mixture.outputs, mixture.bias
+
+    def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
+        return {"cost": self._cost, "stiffness": self._stiffness}, {"rows_outputs": self._F}
+
+    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
+        self._cost, self._stiffness, self._F = facts["cost"], facts["stiffness"], found["rows_outputs"]
 
     def _model(self, F: Tensor) -> tuple[Tensor, Tensor]:
         """Targets T and mu of the quadratic model at F; rho_i >= the largest eigenvalue of sample i's Hessian."""
@@ -288,12 +322,12 @@ class ConvexDatafit:
 
 def _mu(problem: Problem, mu: float) -> Float[Tensor, " N"]:
     """mu / w_i of each sample."""
-    return problem.Y.new_full((problem.samples,), mu) / (1.0 if problem.weight is None else problem.weight)
+    return problem.Y.new_full((len(problem.Y),), mu) / (1.0 if problem.weight is None else problem.weight)
 
 
 def largest_mu(problem: Problem) -> float:
     """|Y|_F |Xt|_op: with mse and a larger N lam no neuron pays."""
-    return float(problem.Y.norm()) * float(torch.linalg.matrix_norm(problem.Xt, 2))
+    return problem.spread.norm(problem.Y) * float(torch.linalg.matrix_norm(problem.condensed_Xt, 2))
 
 
 def make_datafit(problem: Problem) -> Datafit:

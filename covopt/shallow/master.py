@@ -27,6 +27,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from covopt.model.spread import ALONE, Alone
 from covopt.shallow.quadratic import nonnegative_quadratic
 
 NEWTON_STEPS = 50  # at most
@@ -79,6 +80,7 @@ class Master:
         targets: T (N, m).
         mu: the samples' mu_i > 0 (N,).
         beta: the amount of bias.
+        spread: of the processes that hold the rows of Phi and T.
     """
 
     def __init__(
@@ -87,19 +89,21 @@ class Master:
         targets: Float[Tensor, "N m"],
         mu: Float[Tensor, " N"],
         beta: float,
+        spread: Alone = ALONE,
     ) -> None:
+        self._spread = spread
         self._scale = mu.rsqrt()[:, None]
         self._size, self._beta = Phi.shape[1], beta
         # The bias is one more column whose weight is fixed at 1.
         self._P = self._scale * torch.cat([Phi, Phi.new_full((len(Phi), 1), beta)], dim=1)
         self._T = self._scale * targets
-        self._gram, self._moments = self._P.T @ self._P, self._P.T @ self._T
+        self._gram, self._moments = spread.sums(lambda P, T: (P.T @ P, P.T @ T), self._P, self._T)
 
     def solve(self, eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool] = lambda: False) -> Mixture:
         """Newton's method from `eta` >= 0 until h and the slack are within `tolerance`, relative; J never rises."""
         at = self._evaluate(eta)
         for _ in range(NEWTON_STEPS):
-            q = self._P[:, :-1].T @ at.residual
+            q = self._products(at.residual)
             gradient = 1.0 - q.square().sum(dim=1)
             slack = float((eta * gradient.abs()).sum())
             feasible = not len(eta) or float(-gradient.min()) <= tolerance
@@ -154,16 +158,21 @@ class Master:
         residual = self._T - self._P[:, support] @ V
         # <T, R> as a sum of squares: no digits are lost where the fit is close.
         ridge = (V / root[:, None]).square().sum()
-        value = float(residual.square().sum() + ridge + eta.sum())
+        value = float(self._spread.sum(lambda R: R.square().sum(), residual) + ridge + eta.sum())
         return _Evaluation(value if math.isfinite(value) else math.inf, V, residual, support, root, factor)
 
     def _refined(self, eta: Tensor, at: _Evaluation) -> _Evaluation:
         """V after a step of iterative refinement, where that lowers J: normal equations lose half of the digits."""
         root = at.root[:, None]
-        slope = root * (self._P[:, at.support].T @ at.residual) - at.V / root
+        moments = self._spread.sum(lambda P, R: P[:, at.support].T @ R, self._P, at.residual)
+        slope = root * moments - at.V / root
         step = root * torch.cholesky_solve(slope, at.factor)
         new = self._evaluation(eta, at.V + step, at.support, at.root, at.factor)
         return new if new.value < at.value else at
+
+    def _products(self, residual: Float[Tensor, "N m"]) -> Float[Tensor, "n m"]:
+        """phi_k^T residual."""
+        return self._spread.sum(lambda P, R: P[:, :-1].T @ R, self._P, residual)
 
     def _without_negligible(self, eta: Tensor, at: _Evaluation) -> tuple[Tensor, _Evaluation]:
         small = (eta > 0) & (eta < NEGLIGIBLE * eta.sum())
@@ -176,7 +185,7 @@ class Master:
 
     def _mixture(self, eta: Tensor, at: _Evaluation) -> Mixture:
         at = self._refined(eta, at)
-        q = self._P[:, :-1].T @ at.residual
+        q = self._products(at.residual)
         outputs = torch.zeros_like(q)
         outputs[at.support[:-1]] = at.V[:-1]
         Lambda = self._scale * at.residual

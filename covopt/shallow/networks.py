@@ -12,6 +12,7 @@ from torch import Tensor
 
 from covopt.interrupts import interrupted
 from covopt.model.problem import Problem
+from covopt.model.spread import ALONE
 from covopt.model.weights import evaluate
 from covopt.oracles.neurons import balance, caratheodory, merge
 from covopt.shallow.datafits import Datafit
@@ -81,7 +82,8 @@ class NetworkBuilder:
         network = self._better(network, self._refitted(network, network.U[strong], network.V[strong], late))
         network = self._without_weak(network, late)
         rows = self.problem.samples * self.problem.Y.shape[1]
-        if len(network.U) and len(network.U) * min(rows, len(network.U)) * rows <= AFFORDABLE:
+        few = len(network.U) * min(rows, len(network.U)) * rows <= AFFORDABLE
+        if len(network.U) and few and self.problem.spread is ALONE:  # the features of all rows are needed at once
             lengths = network.U.norm(dim=1, keepdim=True)
             directions = network.U / lengths
             selected = caratheodory(self.problem.activation(self.problem.Xt @ directions.T), network.V * lengths)

@@ -53,7 +53,7 @@ def refine(
     (N, m), beta = problem.Y.shape, problem.bias(1)
     P = torch.cat([Phi, Phi.new_full((N, int(beta > 0.0)), beta)], dim=1)
     n, rows = len(V), P.shape[1]
-    if rows * m > LARGEST or N * rows**2 * m**2 > AFFORDABLE or not n:
+    if rows * m > LARGEST or problem.samples * rows**2 * m**2 > AFFORDABLE or not n:
         return None
     x = torch.cat([V, b[None]]) if beta > 0.0 else V
     first = at = _cost(problem, P, x, n)
@@ -115,7 +115,10 @@ def derivatives(
     m, r, lam = problem.Y.shape[1], len(x), problem.lam
     F = P @ x
     identity = torch.eye(m, dtype=x.dtype, device=x.device)
-    H = torch.einsum("ia,icd,ib->acbd", P, hessians(problem, F), P)
+    H, slopes = problem.spread.sums(
+        lambda P, each, G: (torch.einsum("ia,icd,ib->acbd", P, each, P), P.T @ G),
+        *(P, hessians(problem, F), problem.gradient_at(F)),
+    )
     lengths = x[:n].norm(dim=1, keepdim=True)
     unit = x[:n] / lengths
     bend = (identity - unit[:, :, None] * unit[:, None, :]) / lengths[:, :, None]
@@ -123,5 +126,5 @@ def derivatives(
     H[here, :, here, :] += 2.0 * lam * bend
     last = torch.arange(n, r, device=x.device)
     H[last, :, last, :] += 2.0 * lam * identity
-    gradient = P.T @ problem.gradient_at(F) + 2.0 * lam * torch.cat([unit, x[n:]])
+    gradient = slopes + 2.0 * lam * torch.cat([unit, x[n:]])
     return gradient, H.reshape(r * m, r * m)

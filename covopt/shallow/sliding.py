@@ -41,6 +41,7 @@ from covopt.linalg.cholesky import lower_gram, solve_lower
 from covopt.linalg.lbfgs import DescentOptions, lbfgs
 from covopt.model.activation import Activation, Smoothed
 from covopt.model.loss import Weight
+from covopt.model.spread import ALONE, Alone
 from covopt.oracles.neurons import balance
 
 Smooth = Callable[[Float[Tensor, "N m"]], tuple[Float[Tensor, ""], Float[Tensor, "N m"]]]
@@ -79,6 +80,7 @@ class Joint:
         curvature: half of the mean diagonal of S's Hessian.
         outputs: m.
         dtype: in which S is evaluated.
+        spread: of the processes that hold the rows of X.
     """
 
     X: Float[Tensor, "N r"]
@@ -88,6 +90,7 @@ class Joint:
     curvature: Callable[[Float[Tensor, "N m"]], float]
     outputs: int
     dtype: torch.dtype
+    spread: Alone = ALONE
 
     def at(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, " P"]:
         """The x of a balanced network."""
@@ -96,8 +99,15 @@ class Joint:
     def value(self, x: Float[Tensor, " P"]) -> tuple[float, Float[Tensor, " P"]]:
         """The objective and its gradient."""
         U, V, b = self.parts(x)
-        S, slopes = pulled_back(self.X, self.activation, self.beta, (U, V, b), lambda F: self.smooth(F.to(self.dtype)))
-        gradient = torch.cat([slope.flatten() for slope in slopes])
+        Z = self.X @ U.T
+        Phi = self.activation(Z)
+        S, G = self.smooth(torch.addmm(self.beta * b, Phi, V).to(self.dtype))
+
+        def slopes(X: Tensor, Z: Tensor, Phi: Tensor, G: Tensor) -> Tensor:
+            by_U = self.activation.pull_back(G @ V.T, Z).T @ X
+            return torch.cat([by_U.flatten(), (Phi.T @ G).flatten(), self.beta * G.sum(dim=0)])
+
+        gradient = self.spread.sum(slopes, self.X, Z, Phi, G.to(Phi))
         return float(S) + float(x @ x), gradient.add_(x, alpha=2.0)
 
     def inverse_curvature(self, x: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
@@ -105,9 +115,10 @@ class Joint:
         U, V, b = self.parts(x)
         Phi = self.activation(self.X @ U.T)
         c = self.curvature(torch.addmm(self.beta * b, Phi, V).to(self.dtype))
-        along_V = (1.0 + c * Phi.square().sum(dim=0)).reciprocal()[:, None].expand_as(V)
-        along_b = torch.full_like(b, 1.0 / (1.0 + c * len(Phi) * self.beta**2))
-        return torch.cat([_along_directions(self.X, V, c).expand_as(U).flatten(), along_V.flatten(), along_b])
+        sizes, squares = (self.spread.sum(_squares, rows) for rows in (self.X, Phi))
+        along_V = (1.0 + c * squares).reciprocal()[:, None].expand_as(V)
+        along_b = torch.full_like(b, 1.0 / (1.0 + c * self.spread.samples(len(Phi)) * self.beta**2))
+        return torch.cat([_along_directions(sizes, V, c).expand_as(U).flatten(), along_V.flatten(), along_b])
 
     def network(self, x: Float[Tensor, " P"]) -> tuple[float, Parts]:
         """The objective of the balanced network that x stands for, and that network."""
@@ -135,6 +146,7 @@ class Eliminated:
         X, activation, beta: as in `Joint`.
         targets, mu: T (N, m) and mu > 0.
         weight: w_i, mu_i = mu / w_i (N,); None for 1.
+        spread: of the processes that hold the rows of X and T.
     """
 
     X: Float[Tensor, "N r"]
@@ -143,6 +155,7 @@ class Eliminated:
     targets: Float[Tensor, "N m"]
     mu: float
     weight: Weight = None
+    spread: Alone = ALONE
 
     def at(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, " P"]:
         """The x of a balanced network."""
@@ -152,15 +165,18 @@ class Eliminated:
         """The objective and its gradient; infinite where rounding leaves no factorisation."""
         Z = self.X @ self.hidden(x).T
         V, b, Lambda = self._best(self.activation(Z))
-        fit = self._fit(Lambda) + V.square().sum() + b.square().sum()
-        f = float(fit + x @ x)
-        slope = self.activation.pull_back(Lambda @ V.T, Z).T @ self.X
+        slope = self.spread.sum(
+            lambda X, Z, Lambda: self.activation.pull_back(Lambda @ V.T, Z).T @ X, self.X, Z, Lambda
+        )
+        fit = self._fit(Lambda)
+        f = float(fit + V.square().sum() + b.square().sum() + x @ x)
         return f if math.isfinite(f) else math.inf, torch.add(x, slope.flatten(), alpha=-1.0).mul_(2.0)
 
     def inverse_curvature(self, x: Float[Tensor, " P"]) -> Float[Tensor, " P"]:
         """About the diagonal of the inverse Hessian, times 2."""
         U, V, _ = self.parts(x)
-        return _along_directions(self.X, V, 1.0 / self.mu).expand_as(U).flatten()
+        sizes = self.spread.sum(_squares, self.X)
+        return _along_directions(sizes, V, 1.0 / self.mu).expand_as(U).flatten()
 
     def network(self, x: Float[Tensor, " P"]) -> tuple[float, Parts]:
         """The objective of the balanced network that x stands for, and that network."""
@@ -183,13 +199,14 @@ class Eliminated:
     def _fit(self, Lambda: Float[Tensor, "N m"]) -> Float[Tensor, ""]:
         """sum_i mu_i |Lambda_i|^2."""
         squares = Lambda.square()
-        return self.mu * (squares if self.weight is None else squares / self.weight.to(Lambda)[:, None]).sum()
+        squares = squares if self.weight is None else squares / self.weight.to(Lambda)[:, None]
+        return self.mu * self.spread.sum(lambda rows: rows.sum(), squares)
 
     def _best(self, Phi: Float[Tensor, "N n"]) -> tuple[Tensor, Tensor, Tensor]:
         """V, b and Lambda, from the smaller side of A; NaN where rounding leaves no factorisation."""
         (N, n), targets = Phi.shape, self.targets.to(Phi)
         weight = None if self.weight is None else self.weight.to(Phi)
-        if n >= N:
+        if n >= N and self.spread is ALONE:
             A = lower_gram(Phi).add_(self.beta**2)
             A.diagonal().add_(self.mu if weight is None else self.mu / weight)
             Lambda = solve_lower(A, targets)
@@ -199,10 +216,16 @@ class Eliminated:
         if weight is not None:
             root = weight.sqrt()
             ones, rows, aims = ones * root, root[:, None] * Phi, root[:, None] * targets
-        inner = torch.nn.functional.pad(lower_gram(rows.T), (0, 1, 0, 1))
-        inner[n:, :n], inner[n, n] = ones @ rows, N * self.beta**2 if weight is None else float(ones.square().sum())
+
+        def products(rows: Tensor, ones: Tensor, aims: Tensor) -> tuple[Tensor, Tensor]:
+            inner = torch.nn.functional.pad(lower_gram(rows.T), (0, 1, 0, 1))
+            inner[n:, :n] = ones.T @ rows
+            inner[n, n] = len(rows) * self.beta**2 if weight is None else float(ones.square().sum())
+            return inner, torch.cat([rows.T @ aims, ones.T @ aims])
+
+        inner, moments = self.spread.sums(products, rows, ones.T, aims)
         inner.diagonal().add_(self.mu)
-        V = solve_lower(inner, torch.cat([rows.T @ aims, ones @ aims]))
+        V = solve_lower(inner, moments)
         Lambda = torch.addmm(targets, Phi, V[:-1], alpha=-1.0).sub_(self.beta * V[-1]).div_(self.mu)
         return V[:-1], V[-1], Lambda if weight is None else Lambda.mul_(weight[:, None])
 
@@ -235,7 +258,8 @@ def slide(
     best = objective.at(*balance(directions, outputs), bias)
     lowest, network = objective.network(best)
     yield network
-    single = objective.X.dtype == torch.float64 and objective.X.numel() >= options.entries
+    (N, r), spread = objective.X.shape, objective.spread
+    single = objective.X.dtype == torch.float64 and spread.samples(N) * r >= options.entries
     rough = replace(objective, X=objective.X.float()) if single else objective
     slow = max(options.slow, ROUGHLY) if single else options.slow
     stages = [(rough, kink, slow) for kink in (*options.kinks, 0.0) if kink > slow or kink == 0.0]
@@ -244,7 +268,8 @@ def slide(
     x = best
     for where, kink, slow in stages:
         start = best if where is objective else x
-        size = kink * float((objective.X @ objective.hidden(start).T).square().mean().sqrt())
+        Z = objective.X @ objective.hidden(start).T
+        size = kink * float(spread.sum(lambda Z: Z.square().mean() * (len(Z) / spread.samples(N)), Z).sqrt())
         rounded = replace(where, activation=Smoothed(objective.activation.slope, size)) if size else where
         start = start.to(where.X)
         preconditioner = rounded.inverse_curvature(start)
@@ -270,6 +295,11 @@ def _looks(
     yield x
 
 
-def _along_directions(X: Tensor, V: Tensor, c: float) -> Float[Tensor, " r"]:
-    """1 / (1 + c |v|^2 X^T X / 2) on the diagonal, with the mean of |v_k|^2."""
-    return (1.0 + 0.5 * c * V.square().sum() / len(V) * X.square().sum(dim=0)).reciprocal()
+def _squares(rows: Float[Tensor, "N r"]) -> Float[Tensor, " r"]:
+    """Of each column."""
+    return rows.square().sum(dim=0)
+
+
+def _along_directions(sizes: Float[Tensor, " r"], V: Tensor, c: float) -> Float[Tensor, " r"]:
+    """1 / (1 + c |v|^2 X^T X / 2) on the diagonal, with the mean of |v_k|^2; `sizes` are the squares of X's columns."""
+    return (1.0 + 0.5 * c * V.square().sum() / len(V) * sizes).reciprocal()

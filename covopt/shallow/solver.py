@@ -12,8 +12,9 @@ the features (N, n), and an (N, N) one only where n >= N.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -167,11 +168,11 @@ class ShallowSolver:
         self._original, self.problem = problem, self.units.problem
         problem, self.options = self.problem, options or ShallowOptions()
         self._bound, self._init = bound, init
-        self._Q = row_space(problem.Xt, _rank_rule(problem))
+        self._Q = row_space(problem.condensed_Xt, _rank_rule(problem))
         self._X = problem.Xt @ self._Q.T
         self._exact = None if exact is None else wrap(exact)
-        self._search = wrap(ConvexConcaveOracle(self._X, problem.activation))
-        self._random = Starts(self._X, seed)
+        self._search = wrap(ConvexConcaveOracle(self._X, problem.activation, spread=problem.spread))
+        self._random = Starts(self._X, seed, problem.spread)
         self._fit = make_datafit(problem)
         self._uses_multipliers = isinstance(self._fit, MultiplierDatafit)
         self._networks = NetworkBuilder(problem, self._X, self._Q, self._fit)
@@ -245,6 +246,24 @@ class ShallowSolver:
         outward.cost = evaluate(self._original, outward.weights()).total
         return outward
 
+    def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
+        """What further rounds depend on besides the state: numbers, and arrays."""
+        fit, arrays = self._fit.memory()
+        facts = {"fit": fit, "searching": self._searching, "incumbent": None}
+        if (known := self._incumbent) is not None:
+            facts["incumbent"] = known.cost
+            arrays |= {"known_U": known.U, "known_V": known.V, "known_b": known.b}
+        return facts, arrays | {"generator": self._random.generator.get_state()}
+
+    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
+        """Take over what was remembered."""
+        self._fit.recall(facts["fit"], found)
+        self._random.generator.set_state(found["generator"])
+        self._searching = facts["searching"]
+        if facts["incumbent"] is not None:
+            U, V, b = (found[f"known_{name}"] for name in "UVb")
+            self._incumbent = Network(U, V, b, facts["incumbent"])
+
     # -- one round ------------------------------------------------------------------------------------------------
 
     def _round(self, directions: Tensor, eta: Tensor, last: State | None, budget: Budget) -> State:
@@ -302,7 +321,8 @@ class ShallowSolver:
         slowest = max(SLOWEST, WINDOW_SHARE * (self.options.tol or 0.0))
         if last is None:
             return slowest
-        (N, r), n, m = self._X.shape, len(mixture.eta), mixture.Lambda.shape[1]
+        N, r = self.problem.samples, self._X.shape[1]
+        n, m = len(mixture.eta), mixture.Lambda.shape[1]
         effort = EFFORTS[last.effort]
         descent = WINDOW * N * n * (4.0 * (r + m) + min(N, n))
         # A search's multiplications take about four times as long: its matrices are small and its rest is entrywise.
@@ -317,7 +337,8 @@ class ShallowSolver:
         """The same total weight, equal on more atoms: a wide network descends further than the few of a master."""
         more = self._random.anywhere(max(0, first_neurons(self.problem) - len(directions)))
         directions = torch.cat([directions, torch.nn.functional.normalize(more, dim=1)])
-        slopes = self.problem.activation(self._X @ directions.T).T @ mixture.Lambda
+        Phi = self.problem.activation(self._X @ directions.T)
+        slopes = self.problem.spread.sum(lambda Phi, Lambda: Phi.T @ Lambda, Phi, mixture.Lambda)
         eta = torch.full_like(slopes[:, 0], float(mixture.eta.sum()) / len(directions))
         outputs = eta[:, None] * torch.nn.functional.normalize(slopes, dim=1)
         return directions, replace(mixture, eta=eta, outputs=outputs)
@@ -339,7 +360,8 @@ class ShallowSolver:
         value, gradient = self._fit.smooth(F)
         sizes = outputs.norm(dim=1)
         total = float(value + 2.0 * sizes.sum() + b.square().sum())
-        if not (math.isfinite(total) and bool(torch.isfinite(gradient).all())):  # beyond float64: as if not moved
+        lost = self.problem.spread.largest(float(not torch.isfinite(gradient).all()))
+        if lost or not math.isfinite(total):  # beyond float64: as if not moved
             return unmoved
         moved = Mixture(sizes, outputs, b, -0.5 * gradient, total, 0.0)
         self._fit.update(F, moved)
@@ -347,11 +369,12 @@ class ShallowSolver:
 
     def _objective(self) -> Joint | Eliminated:
         """What weights descend: with the outputs eliminated where the loss is least squares."""
-        activation, beta, squares = self.problem.activation, self.problem.bias(1), self._fit.squares()
+        problem, squares = self.problem, self._fit.squares()
+        given = self._X, problem.activation, problem.bias(1)
         if squares is not None:
-            return Eliminated(self._X, activation, beta, *squares, self.problem.weight)
-        fit, outputs = self._fit, self.problem.Y.shape[1]
-        return Joint(self._X, activation, beta, fit.smooth, fit.curvature, outputs, self._X.dtype)
+            return Eliminated(*given, *squares, problem.weight, problem.spread)
+        fit, outputs = self._fit, problem.Y.shape[1]
+        return Joint(*given, fit.smooth, fit.curvature, outputs, self._X.dtype, problem.spread)
 
     def _offer_incumbent(self, U: Tensor, V: Tensor, b: Tensor) -> None:
         """Report a network within a round that is better than all before."""

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.model.problem import Problem
+from covopt.model.spread import ALONE, Alone
 
 FRESH = 0.2
 """The part of the starts that are anywhere rather than beside an active atom."""
@@ -20,20 +21,20 @@ FEWEST_NEURONS, MOST_NEURONS, WIDTH_FACTOR = 200, 800, 8.0
 
 def first_neurons(problem: Problem) -> int:
     """Neurons of the first descent."""
-    return min(MOST_NEURONS, max(FEWEST_NEURONS, round(WIDTH_FACTOR * problem.Y.numel() ** 0.5)))
+    return min(MOST_NEURONS, max(FEWEST_NEURONS, round(WIDTH_FACTOR * (problem.samples * problem.Y.shape[1]) ** 0.5)))
 
 
 class Starts:
     """Random directions in the coordinates of X (N, r)."""
 
-    def __init__(self, X: Float[Tensor, "N r"], seed: int) -> None:
-        self._X = X
-        self._generator = torch.Generator(device=X.device).manual_seed(seed)
+    def __init__(self, X: Float[Tensor, "N r"], seed: int, spread: Alone = ALONE) -> None:
+        self._X, self._spread = X, spread
+        self.generator = torch.Generator(device=X.device).manual_seed(seed)
 
     def anywhere(self, count: int, dimensions: int | None = None) -> Float[Tensor, "count k"]:
         """Normal rows, in r dimensions if nothing else is said."""
         X, k = self._X, dimensions or self._X.shape[1]
-        return torch.randn(count, k, generator=self._generator, dtype=X.dtype, device=X.device)
+        return torch.randn(count, k, generator=self.generator, dtype=X.dtype, device=X.device)
 
     def around(
         self, directions: Float[Tensor, "n r"], Lambda: Float[Tensor, "N m"], count: int
@@ -42,13 +43,13 @@ class Starts:
         X = self._X
         fresh = self.anywhere(max(1, int(FRESH * count)))
         outputs = self.anywhere(max(1, len(fresh) // 2), Lambda.shape[1])
-        linear = outputs @ Lambda.T @ X
+        linear = self._spread.sum(lambda Lambda, X: outputs @ Lambda.T @ X, Lambda, X)
         beside = max(0, count - len(fresh) - len(linear))
         if not len(directions):
             return torch.cat([self.anywhere(beside), fresh, linear])
-        place = torch.randint(len(directions), (beside,), generator=self._generator, device=X.device)
+        place = torch.randint(len(directions), (beside,), generator=self.generator, device=X.device)
         distance = NEAREST + (FARTHEST - NEAREST) * torch.rand(
-            beside, 1, generator=self._generator, dtype=X.dtype, device=X.device
+            beside, 1, generator=self.generator, dtype=X.dtype, device=X.device
         )
         away = torch.nn.functional.normalize(self.anywhere(beside), dim=1)
         return torch.cat([directions, directions[place] + distance * away, fresh, linear])

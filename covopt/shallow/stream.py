@@ -6,8 +6,8 @@ a cosine, twice as long as the cycle before. At its end the outputs of mse becom
 (0.7 percent lower than Adam's on 60,000 samples), and the loss of the balanced network is evaluated over all samples in
 the dtype of the data. What the cycles leave is the start of the rounds (shallow/solver.py).
 
-Nothing of the size of the features (N, n) is formed. The data enter through `Samples.total` alone, so that rows spread
-over several processes need `all_reduced` in one place (model/chunks.py).
+Nothing of the size of the features (N, n) is formed. The data enter through `Samples.total` alone, also where the rows
+are spread over processes: of a batch each process draws as much from its own.
 
 Sources: Kingma, Ba, Adam (2015); Loshchilov, Hutter, SGDR (2017), for the cycles.
 """
@@ -15,15 +15,17 @@ Sources: Kingma, Ba, Adam (2015); Loshchilov, Hutter, SGDR (2017), for the cycle
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.linalg.cholesky import lower_gram, solve_lower
 from covopt.loop import Budget, Progress, Status
-from covopt.model.chunks import Reduce, Samples, local
+from covopt.model.chunks import Samples
 from covopt.model.loss import Weight, mean_gradient, mean_loss
 from covopt.model.problem import Problem, with_bias
 from covopt.oracles.exact import problem_has_exact_oracle
@@ -33,6 +35,7 @@ from covopt.shallow.starts import first_neurons
 from covopt.training.cycles import CyclePace
 from covopt.training.descent import Adam, AdamOptions
 
+PARTS = 2  # of the rows, over which sums are taken on up to two processes; more take longer to be exchanged
 RATE = 0.2  # Adam's first, relative to the root mean square of the hidden weights
 FIRST_OUTPUTS = 0.3  # size of the first outputs, relative to that of the targets
 STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
@@ -74,8 +77,9 @@ def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | N
 
 
 def descent_is_long(problem: Problem, neurons: int, seconds: float) -> bool:
-    """Whether TURNS turns of a round's descent take longer on a CPU, by their multiplications."""
-    turn = problem.samples * neurons * (0.5 * neurons + 2.0 * (problem.X.shape[1] + 1))
+    """Whether TURNS turns of a round's descent take longer on a CPU of each process, by their multiplications."""
+    each = problem.samples / problem.spread.processes
+    turn = each * neurons * (0.5 * neurons + 2.0 * (problem.X.shape[1] + 1))
     return not problem.X.is_cuda and TURNS * turn > RATE_OF_TURNS * seconds
 
 
@@ -147,6 +151,7 @@ class Streamed:
         best: the best network so far, in the dtype of the data; cost: its loss over all samples.
         passes: of the next cycle.
         ended: why no other cycle is to follow; None while one is.
+        cycle: of one under way how many steps it has, its first rate, and what Adam depends on; None between two.
     """
 
     parts: Parts
@@ -154,6 +159,7 @@ class Streamed:
     cost: float
     passes: int
     ended: Status | None = None
+    cycle: tuple[int, float, dict[str, Tensor]] | None = None
 
     def weights(self) -> list[Tensor]:
         """[W_1, W_2] of the best network."""
@@ -167,8 +173,6 @@ class StreamSolver:
     Args:
         problem: depth 2, mse or cross_entropy; its data are the rows of this process.
         seed: of the start and of the batches.
-        reduce: `all_reduced` where the rows are spread over processes (without a time limit, which they would not
-            reach at the same step).
     """
 
     def __init__(
@@ -176,25 +180,27 @@ class StreamSolver:
         problem: Problem,
         options: StreamOptions | None = None,
         seed: int = 0,
-        reduce: Reduce = local,
     ) -> None:
         self.problem, self.options = problem, options or StreamOptions()
-        samples = Samples(problem.X, problem.Y, problem.weight, reduce=reduce, beta=problem.beta)
+        spread = problem.spread.in_parts(PARTS)
+        samples = Samples(problem.X, problem.Y, problem.weight, spread=spread, beta=problem.beta)
         self._exact = TwoLayerLoss(problem, samples)
         Xt, Y = with_bias(problem.X.float(), problem.beta), problem.Y.float()
         weight = None if problem.weight is None else problem.weight.float()
-        self._rough = Samples(Xt, Y, weight, reduce=reduce)
+        self._rough = Samples(Xt, Y, weight, spread=spread)
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace, self._judging, self._tidying = CyclePace(), 0.0, 0.0
+        self.within: Callable[[Streamed], None] = lambda state: None
+        """Takes the state after each step of a cycle."""
 
     def init(self, budget: Budget) -> Streamed:
         """A balanced draw, its outputs of the size of the targets."""
         d, m, n = self._rough.Xt.shape[1], self._rough.Y.shape[1], self.options.neurons
         U, V = balance(self._normal(n, d), self._normal(n, m))
         b = V.new_zeros(m)
-        Xt, Y = self._rough.Xt[: self._rough.chunk], self._rough.Y[: self._rough.chunk]
-        F = self.problem.activation(Xt @ U.T) @ V
-        sizes = self._rough.reduce(torch.stack([Y.square().sum(), F.square().sum()]))
+        few = self._rough.some(lambda rows, count: torch.arange(min(rows, count), device=U.device), self._rough.chunk)
+        F = self.problem.activation(few.Xt @ U.T) @ V
+        sizes = few.spread.sums(lambda Y, F: (Y.square().sum(), F.square().sum()), few.Y, F)
         size = float(FIRST_OUTPUTS**2 * sizes[0] / sizes[1].clamp_min(torch.finfo(F.dtype).tiny)) ** 0.25
         parts = (size * U, size * V, b)
         best, started = self._balanced(parts), budget.seconds()
@@ -211,8 +217,12 @@ class StreamSolver:
         shapes = [part.shape for part in state.parts]
         start = torch.cat([part.flatten() for part in state.parts])[None]
         rate = RATE * float(state.parts[0].square().mean().sqrt())
+        if state.cycle is not None:
+            steps, rate, _ = state.cycle
         adam = Adam(lambda x: self._slope(x, shapes), start, AdamOptions(steps=steps, rate=rate))
-        self._pace.descend(adam, steps, budget)
+        if state.cycle is not None:
+            adam.recall(state.cycle[2])
+        self._pace.descend(adam, steps, budget, lambda: self.within(replace(state, cycle=(steps, rate, adam.memory()))))
         parts = _parts(adam.x[0], shapes)
         if budget.remaining() > FINISHING * self._judging:
             parts = self._finished(parts)
@@ -234,11 +244,30 @@ class StreamSolver:
         """Cost and width; no bound."""
         return Progress(iteration, seconds, state.cost, None, len(state.best[0]))
 
+    def memory(self, state: Streamed) -> tuple[dict[str, object], dict[str, Tensor]]:
+        """What further cycles depend on."""
+        steps, rate, adam = state.cycle or (0, 0.0, {})
+        converged = state.ended is Status.CONVERGED
+        facts = {"cost": state.cost, "passes": state.passes, "converged": converged, "steps": steps, "rate": rate}
+        parts = zip(("U", "V", "b", "best_U", "best_V", "best_b"), (*state.parts, *state.best), strict=True)
+        return facts, {**dict(parts), **adam, "generator": self._generator.get_state()}
+
+    def recalled(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> Streamed:
+        """The state that was remembered."""
+        self._generator.set_state(found["generator"])
+        parts, best = ((found[f"{of}U"], found[f"{of}V"], found[f"{of}b"]) for of in ("", "best_"))
+        cycle = (facts["steps"], facts["rate"], dict(found)) if facts["steps"] else None
+        ended = Status.CONVERGED if facts["converged"] else None
+        return Streamed(parts, best, facts["cost"], facts["passes"], ended, cycle)
+
     def _slope(self, x: Float[Tensor, "1 P"], shapes: list[torch.Size]) -> tuple[Tensor, Tensor]:
         """L and its gradient on a random batch."""
-        rows = torch.randint(len(self._rough.Xt), (self.options.batch,), generator=self._generator, device=x.device)
-        value, slopes = TwoLayerLoss(self.problem, self._rough.on(rows)).gradient(*_parts(x[0], shapes))
+        batch = self._rough.some(self._draw, self.options.batch)
+        value, slopes = TwoLayerLoss(self.problem, batch).gradient(*_parts(x[0], shapes))
         return value[None], torch.cat([slope.flatten() for slope in slopes])[None]
+
+    def _draw(self, rows: int, count: int) -> Int[Tensor, " count"]:
+        return torch.randint(rows, (count,), generator=self._generator, device=self.problem.X.device)
 
     def _finished(self, parts: Parts) -> Parts:
         """The parts with the best outputs for their hidden neurons, where the loss is least squares."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from covopt.loop import Budget
 from covopt.training.descent import Adam
 
@@ -22,13 +24,14 @@ class CyclePace:
         last = left < FEW * wanted * self._step
         return (max(1, int(left / self._step)), True) if last else (wanted, False)
 
-    def descend(self, adam: Adam, steps: int, budget: Budget) -> None:
-        """So many steps, or fewer where the time for closing the cycle has come."""
-        began = budget.seconds()
+    def descend(self, adam: Adam, steps: int, budget: Budget, each: Callable[[], None] = lambda: None) -> None:
+        """So many steps in all, or fewer where the time for closing the cycle has come; `each` is called after each."""
+        began, before = budget.seconds(), adam.steps_taken
         while adam.steps_taken < steps and budget.remaining() > HELD * self._closing:
             adam.iterate()
+            each()
         self._ended = budget.seconds()
-        self._step = (self._ended - began) / max(1, adam.steps_taken)
+        self._step = (self._ended - began) / max(1, adam.steps_taken - before)
 
     def closed(self, budget: Budget) -> None:
         """The cycle's network is judged."""

@@ -6,7 +6,7 @@ All rows go through the same operations at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -53,6 +53,16 @@ class Adam:
         self.x = start.clone()
         self._first, self._second = torch.zeros_like(start), torch.zeros_like(start)
         self.best, self.lowest, self.steps_taken = start, torch.full_like(start[:, 0], torch.inf), 0
+
+    def memory(self) -> dict[str, Tensor]:
+        """What further iterations depend on."""
+        steps = torch.tensor(self.steps_taken, dtype=torch.int64)
+        return {"x": self.x, "first": self._first, "second": self._second, "steps": steps}
+
+    def recall(self, found: Mapping[str, Tensor]) -> None:
+        """Go on from there."""
+        self.x, self._first, self._second = (found[name] for name in ("x", "first", "second"))
+        self.steps_taken = int(found["steps"])
 
     def iterate(self) -> None:
         """Look at the value where the rows are, and go on."""

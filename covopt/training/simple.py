@@ -27,6 +27,7 @@ from torch import Tensor
 from covopt.linalg.psd import RankRule, thin, triangle
 from covopt.model.passes import parts_of
 from covopt.model.problem import Problem, with_bias
+from covopt.model.spread import ALONE
 from covopt.model.weights import Weights
 from covopt.training.batch import work
 
@@ -89,12 +90,12 @@ def _best_constant(problem: Problem) -> Float[Tensor, " m"]:
     What neurons add to these is linear in c. Of cross entropy the mean is not even of c's units.
     """
     mean, beta = problem.mean(problem.Y), problem.bias(problem.depth - 1)
-    if problem.loss.name in ("mse", "interpolate") or not beta > 0.0 or problem.Y.numel() > MANY:
+    if problem.loss.name in ("mse", "interpolate") or not beta > 0.0 or problem.samples * len(mean) > MANY:
         return mean
 
     def cost(c: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         F = torch.from_numpy(c).to(mean).expand_as(problem.Y)
-        slope = problem.gradient_at(F).sum(dim=0).cpu().double().numpy()
+        slope = problem.spread.sum(lambda G: G.sum(dim=0), problem.gradient_at(F)).cpu().double().numpy()
         price = problem.lam / beta**2
         return float(problem.loss_at(F)) + price * float(c @ c), slope + 2.0 * price * c
 
@@ -144,7 +145,10 @@ def _constant(problem: Problem, direction: Tensor, levels: Sequence[float], bias
 def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
     """Ridge regression on a triangle of [Xt, Y], which is these matrices themselves where there are few samples."""
     d = problem.X.shape[1] + 1
-    both = triangle(_weighted_rows(part) for _, part in parts_of(problem))
+    if problem.spread is ALONE:
+        both = triangle(_weighted_rows(part) for _, part in parts_of(problem))
+    else:
+        both = problem.spread.condensed(_weighted_rows(problem))[0]
     ridge = problem.samples * problem.lam if problem.loss.name == "mse" else 0.0
     return _ridge(both[:, :d], both[:, d:], ridge)
 

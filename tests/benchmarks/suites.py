@@ -40,6 +40,7 @@ from tests.benchmarks.scale import SCALE
 from tests.benchmarks.scales import SCALES
 from tests.benchmarks.search import SEARCH
 from tests.benchmarks.signals import INTERRUPTING
+from tests.benchmarks.spread import SPREAD
 from tests.benchmarks.sweep import SWEEP
 from tests.benchmarks.tampering import TAMPERING
 from tests.benchmarks.teachers import TEACHERS
@@ -263,6 +264,7 @@ BENCHMARKS = {
     **PROOFS,
     **LIMITED,
     **SCALES,
+    **SPREAD,
     **DEEP,
     **FREE,
     **TEACHERS,

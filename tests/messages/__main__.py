@@ -18,10 +18,11 @@ from messages.model import ROWS as MODEL
 from messages.paths import ROWS as PATHS
 from messages.proofs import ROWS as PROOFS
 from messages.ranks import ROWS as RANKS
+from messages.spread import ROWS as SPREAD
 from messages.stored import ROWS as STORED
 from messages.studies import ROWS as STUDIES
 
-ROWS: list[Row] = [*COMMANDS, *FILES, *FURTHER, *MODEL, *PATHS, *PROOFS, *RANKS, *STORED, *STUDIES]
+ROWS: list[Row] = [*COMMANDS, *FILES, *FURTHER, *MODEL, *PATHS, *PROOFS, *RANKS, *SPREAD, *STORED, *STUDIES]
 _made: list[tuple[str, int, str]] = []
 
 

@@ -1,0 +1,262 @@
+"""Rows spread over processes: the same cost as one process, time and memory of each, and states that survive kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed
+
+import covopt
+from covopt.io.data import read_data
+from tests.benchmarks import machine, works
+from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
+
+SAME, FASTER, SMALLER = 1e-6, 1.6, 0.6
+ROUNDS = 2
+KILLS, LONGEST, NUMBERS = 20, 10.0, (1, 2, 3)
+MINUTES, MEMORY, MANY = 15.0, 6e9, 1_000_000
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one process reports of its part of a solve."""
+
+    cost: float
+    width: int
+    wall: float
+    processor: float
+    mib: float
+
+
+def started(words: list[str], processes: int) -> list[subprocess.Popen[str]]:
+    """A program in so many processes, with one thread each, as torchrun starts them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    known = os.environ | {"TORCHELASTIC_RUN_ID": "benchmark", "WORLD_SIZE": str(processes), "OMP_NUM_THREADS": "1"}
+    known |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", *words],
+            env=known | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            cwd=machine.ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(processes)
+    ]
+
+
+def run_spread(settings: Settings) -> Outcome:
+    """Rounds of digits, and cycles and rounds of a mixture, by one process in parts and by two."""
+    rows: list[Sequence[object]] = []
+    met = True
+    with tempfile.TemporaryDirectory() as name:
+        for data in _data_sets(Path(name), settings):
+            one, *two = (part for number in (1, 2) for part in _parts(data, number, settings.limit(1e5)))
+            slowest = max(part.wall for part in two)
+            off = abs(two[0].cost / one.cost - 1.0)
+            larger = max(part.mib for part in two) / one.mib
+            faster = one.wall / slowest
+            large = data.stem == "mixture"
+            met &= off <= SAME and (not large or (faster >= FASTER and larger <= SMALLER))
+            for number, part in ((1, one), *((2, part) for part in two)):
+                rows.append((data.stem, number, part.cost, part.width, part.wall, part.processor, part.mib))
+            rows.append((data.stem, "two against one", off, "", faster, one.processor / two[0].processor, larger))
+    return Outcome(
+        target=f"two processes: the cost of one within {SAME:g}; {settings.rows} x 784 {FASTER} times faster, with at"
+        f" most {SMALLER} of its memory in each",
+        reached="; ".join(
+            f"{row[0]}: cost within {show(row[2])}, {show(row[4])} times faster ({show(row[5])} by processor time),"
+            f" {show(row[6])} of the memory"
+            for row in rows
+            if row[1] == "two against one"
+        ),
+        met=None if settings.quick else met,
+        columns=("data", "processes", "cost", "width", "seconds", "processor seconds", "MiB"),
+        rows=rows,
+        runs=[],
+    )
+
+
+def _data_sets(directory: Path, settings: Settings) -> list[Path]:
+    digits = read_data("digits", scale="max", rows=200 if settings.quick else None)
+    mixture = works.mixture(1000 if settings.quick else settings.rows)
+    np.savez(directory / "digits.npz", X=digits.X, Y=digits.Y)
+    np.savez(directory / "mixture.npz", X=mixture.X, Y=mixture.Y)
+    return [directory / "digits.npz", directory / "mixture.npz"]
+
+
+def _parts(data: Path, processes: int, limit: float) -> list[Part]:
+    words = ["tests.benchmarks.spread", str(data), str(ROUNDS), str(limit)]
+    ended = [each.communicate()[0] for each in started(words, processes)]
+    return [Part(**json.loads(out.splitlines()[-1])) for out in ended]
+
+
+def run_resume(settings: Settings) -> Outcome:
+    """kill -9 of one of two processes at random moments, then the end on 1, 2 and 3 processes."""
+    chance = random.Random(settings.seed)
+    kills = 2 if settings.quick else KILLS
+    words = ["covopt", "solve", "digits", "--rows", "120", "--scale", "max", "--lam", "1e-3", "--tol", "1e-3"]
+    words += ["--certify", "none", "--time-limit", "1e6", "--json"]
+    rows: list[Sequence[object]] = []
+    late: list[float] = []
+    with tempfile.TemporaryDirectory() as name:
+        out, state = Path(name) / "run", Path(name) / "run.checkpoint.npz"
+        whole = json.loads(_first_output(started(words, 2)))["cost"]
+        keeping = [*words, "--out", str(out), "--checkpoint", "0.5"]
+        for kill in range(kills):
+            both = started([*keeping, *(["--resume"] if state.exists() else [])], 2)
+            while not all(map(_has_joined, both)):  # before that, torchrun would end the others
+                time.sleep(0.02)
+            time.sleep(chance.uniform(0.0, LONGEST))
+            killed, began = chance.randrange(2), time.perf_counter()
+            both[killed].send_signal(signal.SIGKILL)
+            said = both[1 - killed].communicate(timeout=120)[1]
+            both[killed].communicate()
+            late.append(time.perf_counter() - began)
+            rows.append((kill + 1, killed, both[1 - killed].returncode, said.count("\n"), late[-1]))
+        kept, costs = state.read_bytes(), []
+        for number in NUMBERS:
+            state.write_bytes(kept)
+            told = _first_output(started([*keeping, "--resume", "--force"], number))
+            costs.append(json.loads(told)["cost"])
+    worst = max(abs(cost / whole - 1.0) for cost in costs)
+    silent = sum(row[2] != 2 or row[3] != 1 for row in rows)
+    return Outcome(
+        target=f"{kills} times kill -9 of one of two processes: the other ends with one sentence, and going on by 1, 2"
+        f" and 3 processes ends at the cost of a solve without a break, within {SAME:g}",
+        reached=f"{silent} of {kills} others ended otherwise, the slowest after {show(max(late))} s;"
+        f" {', '.join(map(show, costs))} where {show(whole)} is without a break, {worst:.1e} apart",
+        met=None if settings.quick else silent == 0 and worst <= SAME,
+        columns=("kill", "process", "exit code of the other", "its lines", "its end after seconds"),
+        rows=rows,
+        runs=[],
+    )
+
+
+def _has_joined(process: subprocess.Popen[str]) -> bool:
+    """Whether it is in its group, which has threads of its own then; for Linux."""
+    threads = Path(f"/proc/{process.pid}/task").glob("*/comm")
+    return any("gloo" in thread.read_text() for thread in threads)
+
+
+def _first_output(processes: list[subprocess.Popen[str]]) -> str:
+    first, *_ = [each.communicate()[0] for each in processes]
+    return first
+
+
+def run_many(settings: Settings) -> Outcome:
+    """A regression of 10^6 rows of 100 inputs by two processes, and Adam for as long with two threads."""
+    samples = 10_000 if settings.quick else MANY
+    limit = settings.limit(60.0 * MINUTES - 60.0)
+    with tempfile.TemporaryDirectory() as name:
+        data = Path(name) / "many.npz"
+        X, Y = _regression(samples)
+        np.savez(data, X=X, Y=Y)
+        parts = _parts(data, 2, limit)
+    theirs = {rate: _adam(X, Y, limit, rate) for rate in RATES}
+    best = min(theirs.values())
+    memory = sum(part.mib for part in parts) * 2**20
+    slowest = max(part.wall for part in parts)
+    return Outcome(
+        target=f"{samples} x 100, two processes: within {MINUTES:g} minutes and {MEMORY / 1e9:g} GB, and below Adam"
+        " of the same time",
+        reached=f"{show(parts[0].cost)} in {show(slowest)} s and {memory / 1e9:.2g} GB; Adam {show(best)}",
+        met=None if settings.quick else parts[0].cost < best and slowest <= 60.0 * MINUTES and memory < MEMORY,
+        columns=("contender", "cost"),
+        rows=[("covopt, 2 processes", parts[0].cost), *((f"Adam, rate {rate:g}", at) for rate, at in theirs.items())],
+        runs=[],
+    )
+
+
+RATES = (3e-3, 1e-3, 3e-4)
+"""Of Adam, the best of which counts."""
+LAM = 1e-4
+ASKED: dict[str, dict[str, Any]] = {
+    "digits": {"lam": 1e-3},
+    "mixture": {"lam": 1e-4, "bias": 0.0},
+    "many": {"lam": LAM},
+}
+
+
+def _regression(samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """A teacher of 20 neurons with noise."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((samples, 100))
+    W, v = rng.standard_normal((100, 20)) / 10.0, rng.standard_normal(20)
+    return X, (np.maximum(X @ W, 0.0) @ v + 0.1 * rng.standard_normal(samples))[:, None]
+
+
+def _adam(X: np.ndarray, Y: np.ndarray, seconds: float, rate: float) -> float:
+    """What a network of width 500 costs after so long on batches of 512, the rate falling to 0 with the time.
+
+    The penalty is in the loss, where the objective has it; AdamW's own decay would be another objective.
+    """
+    torch.manual_seed(0)
+    torch.set_num_threads(2)
+    inputs, targets = torch.from_numpy(X).float(), torch.from_numpy(Y).float()
+    net = torch.nn.Sequential(torch.nn.Linear(100, 500), torch.nn.ReLU(), torch.nn.Linear(500, 1))
+    adam, began = torch.optim.Adam(net.parameters(), lr=rate), time.perf_counter()
+    while (used := (time.perf_counter() - began) / seconds) < 1.0:
+        for group in adam.param_groups:
+            group["lr"] = rate * 0.5 * (1.0 + np.cos(np.pi * used))
+        batch = torch.randint(len(inputs), (512,))
+        norm = torch.stack([p.square().sum() for p in net.parameters()]).sum()
+        loss = (net(inputs[batch]) - targets[batch]).square().sum(dim=1).mean() + LAM * norm
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    with torch.no_grad():
+        off = torch.cat(
+            [(net(x) - y).square().sum(dim=1) for x, y in zip(inputs.split(8192), targets.split(8192), strict=True)]
+        )
+        return float(off.double().mean()) + LAM * float(sum(p.square().sum() for p in net.parameters()))
+
+
+def main() -> None:
+    """One process of a solve: its report, as JSON."""
+    path, rounds, limit = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    share = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    data = read_data(path, share=share)
+    wall, processor = time.perf_counter(), time.process_time()
+    timed: dict[str, Any] = {"max_iterations": rounds} if limit >= 1e5 else {}
+    asked = ASKED[Path(path).stem] | timed
+    result = covopt.solve(data.X, data.Y, certify="none", time_limit=limit, spread=True, **asked)
+    told = Part(
+        result.cost,
+        result.widths[0],
+        time.perf_counter() - wall,
+        time.process_time() - processor,
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0,
+    )
+    print(json.dumps(told.__dict__))
+    torch.distributed.destroy_process_group()
+
+
+SPREAD = {
+    "spread": Benchmark(run_spread, "rows spread over two processes: cost, time and memory against one (1 h); --rows"),
+    "resume": Benchmark(run_resume, "20 times kill -9 of one of two processes, and going on (10 min)"),
+    "many": Benchmark(run_many, "a regression of 10^6 rows by two processes, against Adam (60 min)"),
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Messages about rows that are spread over processes, and about the states of solves that are kept."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import covopt
+from covopt.io.checkpoint import Checkpoint
+from covopt.io.data import read_data
+from covopt.model.spread import Alone, Together, check_alike
+from messages import Row
+
+X = np.arange(12.0).reshape(6, 2) % 5
+Y = np.arange(6.0)[:, None] % 2
+
+
+class Others(Alone):
+    """Another process has one more of everything."""
+
+    def largest(self, value: float) -> float:
+        return value + 1.0
+
+
+def spread(**options: object) -> object:
+    return covopt.solve(X, Y, **({"lam": 0.1, "certify": "none", "spread": True} | options))  # type: ignore[arg-type]
+
+
+def other_question(here: Path) -> object:
+    """Of a state the lam."""
+    covopt.solve(X, Y, lam=0.1, max_iterations=1, checkpoint=here / "state.npz")
+    return covopt.solve(X, Y, lam=0.2, checkpoint=here / "state.npz", resume=True)
+
+
+def no_directory(here: Path) -> object:
+    """What a solve is warned of that goes on without its states."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        Checkpoint(here / "gone" / "state.npz").keep("rounds", 1.0, {}, {})
+    return told[0].message
+
+
+ROWS = [
+    Row(
+        "There is no group of processes to spread the rows over; call torch.distributed.init_process_group first, or"
+        " leave spread out.",
+        lambda _: spread(),
+    ),
+    Row(
+        "A bound is proved by a process that holds all rows; set certify to none where they are spread.",
+        lambda _: spread(certify="fast"),
+    ),
+    Row(
+        "Processes with rows of their own solve together for two layers by the method cone, with lam, a number as the"
+        " bias, and ReLU or leaky ReLU; ask for these, or let one process solve.",
+        lambda _: spread(depth=3),
+    ),
+    Row(
+        "Rows that are spread over processes have no weights so far; leave the weights out.",
+        lambda _: spread(sample_weight=Y + 1.0),
+    ),
+    Row(
+        "The rows of one process have 1 column and those of another 3; give all processes rows of the same data.",
+        lambda _: check_alike((2,), Others()),
+    ),
+    Row(
+        "Another process of this solve has ended, and this one cannot go on without its rows; start all of them again.",
+        lambda _: Together((0, 3, 6), 2, 0).sum(lambda A: A.sum(), torch.ones(3, 1)),
+    ),
+    Row(
+        "6 rows of HERE/data.npz are fewer than the 7 processes; start fewer.",
+        lambda here: read_data(here / "data.npz", share=(0, 7)),
+        {"data.npz": lambda path: np.savez(path, X=X, Y=Y)},
+    ),
+    Row("The time between checkpoints is -1; give seconds above 0.", lambda _: Checkpoint("state.npz", -1)),
+    Row(
+        "There is nothing to go on from without a checkpoint; give its file, or leave resume out.",
+        lambda _: covopt.solve(X, Y, lam=0.1, resume=True),
+    ),
+    Row(
+        "The state of a solve is kept for two layers by the method cone with a number as the bias; leave the checkpoint"
+        " out.",
+        lambda _: covopt.solve(X, Y, lam=0.1, depth=3, checkpoint="state.npz"),
+    ),
+    Row(
+        "HERE/state.npz holds no state of a solve to go on from; leave resume out.",
+        lambda here: covopt.solve(X, Y, lam=0.1, checkpoint=here / "state.npz", resume=True),
+        {"state.npz": b"nothing"},
+    ),
+    Row("HERE/state.npz is the state of a solve with another lam; leave resume out.", other_question),
+    Row(
+        "The state of a solve is kept beside the run; say with --out where that is to be.",
+        "solve data.npz --lam 0.1 --checkpoint 5",
+        {"data.npz": lambda path: np.savez(path, X=X, Y=Y)},
+    ),
+    Row("HERE/gone/state.npz cannot be written, because there is no directory HERE/gone; make it.", no_directory),
+]
