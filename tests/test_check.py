@@ -69,7 +69,7 @@ def make(where: Path) -> None:
     }
     plain = {name: lambda path: path.write_bytes(b"") for name in ("figure.png", "report.html")}
     for name, (inputs, targets, options) in ask.items():
-        limit = 10.0 if options.get("certify") == "full" else 0.6
+        limit = 60.0 if options.get("certify") == "full" else 0.6  # ends at its gap long before
         covopt.solve(inputs, targets, **({"time_limit": limit, "gap": 1e-2} | options)).save(where / name, others=plain)  # type: ignore[arg-type]
 
 
@@ -197,7 +197,7 @@ TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
     ("sign-branching", raised(0.5)),
     ("sign-branching", arrays("certificate.npz", heights=lambda h: h[:0], stages=lambda s: 0 * s)),
     ("stationarity", arrays("certificate.npz", heights=lambda h: h[:0], stages=lambda s: 0 * s)),
-    ("stationarity", arrays("certificate.npz", heights=lambda h: 0.9 * h)),
+    ("stationarity", arrays("certificate.npz", heights=lambda h: 0.5 * h)),
     ("stationarity", arrays("certificate.npz", heights=lambda h: np.append(h, 0.5 * h[-1]), stages=lambda s: s + 1)),
     ("stationarity", arrays("certificate.npz", stages=lambda s: 0 * s)),
     ("stationarity", arrays("certificate.npz", values=lambda v: 0.99 * v)),
