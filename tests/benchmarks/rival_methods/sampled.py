@@ -40,6 +40,7 @@ def rounds(
         drawn = _gates(rng, kept, min(gates, int(LARGEST // Xt.size)))
         found = _directions(Xt, target, lam, drawn, gated, centred, log)
         points = np.vstack([kept, drawn, found, -found])
+        points = points[np.any(Xt @ points.T > 0.0, axis=0)]
         H = np.maximum(Xt @ points.T, 0.0)
         V = tasks(np.asfortranarray(centred(H)), np.asfortranarray(target), lam)
         sizes = np.linalg.norm(V, axis=1)
@@ -79,7 +80,8 @@ def _directions(
 ) -> np.ndarray:
     """Unit u (P, d) of the gated programmes of all outputs; those that the time left no room for are missing."""
     N, d = Xt.shape
-    D = np.unique(Xt @ gates.T > 0.0, axis=1).astype(float)
+    patterns = np.unique(Xt @ gates.T > 0.0, axis=1)
+    D = patterns[:, patterns.any(axis=0)].astype(float)  # skglm divides by the norms of the groups
     A = np.asfortranarray(centred((D[:, :, None] * Xt[:, None, :]).reshape(N, -1)))
     found = []
     for y in target.T:
