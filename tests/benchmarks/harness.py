@@ -25,6 +25,8 @@ PEERS = os.environ.get("COVOPT_PEERS", sys.executable)
 """The interpreter that has pyscnn: its dependencies do not suit every environment."""
 
 _PEERS = {"pyscnn": ("scnn", PEERS), "cvxpy": ("programme", sys.executable)}
+_OWN = {name: os.environ.get(f"COVOPT_{name.upper()}", sys.executable) for name in ("adelie", "skglm")}
+"""The interpreters that have these packages."""
 LATE = 1.05  # times the time limit: a run that ends later has not met a target of so many seconds
 
 
@@ -158,6 +160,11 @@ def convex(work: Work, settings: Settings, **options: object) -> list[Run]:
     return [_run("cvxpy", work, settings, seed, options | {"seed": seed}) for seed in range(settings.repeats)]
 
 
+def rival(work: Work, settings: Settings, name: str, **options: object) -> list[Run]:
+    """A method of `rival.METHODS` on the work, `repeats` times; its history is in processor seconds."""
+    return [_run(f"rival-{name}", work, settings, seed, options | {"seed": seed}) for seed in range(settings.repeats)]
+
+
 def _run(contender: str, work: Work, settings: Settings, seed: int, options: dict) -> Run:
     run = Run(contender, work.name, seed, options)
     limit = float(options.get("time_limit", options.get("seconds", 300.0)))  # type: ignore[arg-type]
@@ -174,6 +181,8 @@ def _run(contender: str, work: Work, settings: Settings, seed: int, options: dic
         np.savez(directory / "data.npz", X=work.X, Y=work.Y)
         (directory / "job.json").write_text(json.dumps(job))
         module, python = _PEERS.get(contender, ("contender", sys.executable))
+        if contender.startswith("rival-"):
+            module, python = "rival", _OWN.get(contender.removeprefix("rival-"), sys.executable)
         run.error = spawn(directory, settings.threads, 4.0 * limit + 120.0, f"tests.benchmarks.{module}", python)
         if run.error is None:
             _judge(run, work, directory)

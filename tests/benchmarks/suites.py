@@ -36,6 +36,7 @@ from tests.benchmarks.paths import PATHS
 from tests.benchmarks.peers import PEERS
 from tests.benchmarks.plateau import PLATEAU
 from tests.benchmarks.proofs import PROOFS
+from tests.benchmarks.rivals import RIVALS
 from tests.benchmarks.scale import SCALE
 from tests.benchmarks.scales import SCALES
 from tests.benchmarks.search import SEARCH
@@ -280,6 +281,7 @@ BENCHMARKS = {
     **PATHS,
     **SEARCH,
     **PEERS,
+    **RIVALS,
     **SCALE,
     **COSTS,
     **TRUTH,

@@ -1,0 +1,47 @@
+"""What a rival has found at which time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+EARLIEST, RATIO = 0.05, 1.12
+"""A network is kept at so many seconds, and then whenever so many times longer have passed."""
+
+
+@dataclass
+class Log:
+    """Keeps copies of the networks at times in a geometric progression; judging comes later.
+
+    Attributes:
+        limit: processor seconds.
+        kept: (seconds, W_1, W_2) of shapes (n, n_0 + 1) and (n_L, n + 1), bias columns last.
+        costs: (seconds, cost) as a method tells them that shows its last network alone; only covopt's.
+    """
+
+    limit: float
+    kept: list[tuple[float, np.ndarray, np.ndarray]] = field(default_factory=list)
+    costs: list[tuple[float, float]] = field(default_factory=list)
+    _started: float = field(default_factory=time.process_time)
+    _next: float = EARLIEST
+
+    def seconds(self) -> float:
+        """Processor seconds since the start."""
+        return time.process_time() - self._started
+
+    def running(self) -> bool:
+        """Whether there is time left."""
+        return self.seconds() < self.limit
+
+    def due(self) -> bool:
+        """Whether a network shown now would be kept; for methods that have to work to show one."""
+        return self.seconds() >= self._next
+
+    def see(self, W1: np.ndarray, W2: np.ndarray, always: bool = False) -> None:
+        """Keep this network if it is time, or if it is one of few: `always`."""
+        seconds = self.seconds()
+        if always or seconds >= self._next or not self.kept:
+            self.kept.append((seconds, np.array(W1), np.array(W2)))
+            self._next = max(EARLIEST, RATIO * seconds)

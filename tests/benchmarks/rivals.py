@@ -1,0 +1,162 @@
+"""covopt and the methods of other papers and packages, raced on five problems in processor seconds of one thread.
+
+Each contender runs in a process of its own and is judged by the shared objective on the networks it had at times in a
+geometric progression; what it costs to judge them is not timed. covopt's times are those of its callback. A rival with
+several settings in the list below takes part once with each, and is counted with the best of them at every time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tests.benchmarks import works
+from tests.benchmarks.harness import Benchmark, Outcome, Run, Settings, rival, rounded
+from tests.benchmarks.works import Work
+
+WITHIN = (0.01, 0.001)
+"""Of the lowest cost that any contender reached; for the times to it."""
+FIRST, TIMES = 1.0, 40
+"""covopt is to be the lowest at so many times from the first one on, in seconds."""
+SHOWN = (1.0, 3.0, 10.0, 30.0, 60.0)
+"""The times of the table."""
+EQUAL = 1e-6
+"""Relative: two costs that near are level."""
+Entry = tuple[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Race:
+    """A problem, the processor seconds of each contender, and who takes part."""
+
+    work: Callable[[], Work]
+    seconds: float
+    rivals: Sequence[Entry]
+    ours: dict[str, object] = field(default_factory=dict)
+
+
+SMALL: tuple[Entry, ...] = (
+    ("gauss-newton", {"width": 30}),
+    ("gauss-newton", {"width": 60}),
+    ("varpro", {"width": 30}),
+    ("varpro", {"width": 60}),
+    ("particles", {"width": 100}),
+    ("adelie", {"gates": 25}),
+    ("skglm", {"gates": 25}),
+    ("lbfgs", {"width": 60}),
+    ("adamw", {"width": 60, "rate": 3e-2}),
+    ("adamw", {"width": 60, "rate": 1e-1}),
+)
+"""For problems with one output and few inputs."""
+DIGITS: tuple[Entry, ...] = (
+    ("gauss-newton", {"width": 120, "turns": 20}),
+    ("gauss-newton", {"width": 250, "turns": 20}),
+    ("varpro", {"width": 60}),
+    ("varpro", {"width": 120}),
+    ("particles", {"width": 300}),
+    ("adelie", {"gates": 25}),
+    ("skglm", {"gates": 25}),
+    ("lbfgs", {"width": 150}),
+    ("lbfgs", {"width": 350}),
+    ("adamw", {"width": 150, "rate": 3e-2}),
+    ("adamw", {"width": 350, "rate": 1e-2}),
+)
+MANY: tuple[Entry, ...] = (
+    ("gauss-newton", {"width": 60, "turns": 10}),
+    ("particles", {"width": 100}),
+    ("adamw", {"width": 150, "rate": 3e-3}),
+    ("adamw", {"width": 150, "rate": 1e-2}),
+    ("lbfgs", {"width": 150}),
+)
+"""For many samples; the patterns of the group lassos and the projection would not fit."""
+
+RACES = {
+    "rivals-digits-200": Race(lambda: works.digits(200, 1e-3), 60.0, DIGITS),
+    "rivals-digits-200-small-lam": Race(lambda: works.digits(200, 1e-4), 60.0, DIGITS),
+    "rivals-teacher": Race(lambda: works.teacher(0), 30.0, SMALL),
+    "rivals-diabetes": Race(lambda: works.table("diabetes", None, 1.0), 30.0, SMALL),
+    "rivals-20000": Race(lambda: works.mixture(20_000), 120.0, MANY),
+}
+
+
+def run_race(settings: Settings, race: Race) -> Outcome:
+    """All contenders on one problem."""
+    work, seconds = race.work(), settings.limit(race.seconds)
+    ours = rival(work, settings, "covopt", seconds=seconds, **race.ours)
+    theirs = [run for name, options in race.rivals for run in rival(work, settings, name, seconds=seconds, **options)]
+    runs = [*ours, *theirs]
+    best = min((run.cost for run in runs if run.error is None), default=math.nan)
+    shown = [t for t in SHOWN if t <= seconds]
+    ahead, behind = _beaten(ours, theirs, seconds)
+    return Outcome(
+        target=f"covopt lowest at every time from {FIRST:g} s to {seconds:g} s",
+        reached=_words(ahead, behind),
+        met=behind == [] and ahead > 0,
+        columns=(
+            "contender",
+            "settings",
+            *(f"at {t:g} s" for t in shown),
+            "to 1 % (s)",
+            "to 0.1 % (s)",
+            "cost",
+            "width",
+        ),
+        rows=[_row(run, shown, best) for run in runs],
+        runs=runs,
+    )
+
+
+def cost_at(run: Run, seconds: float) -> float:
+    """The lowest cost that the run had by then; infinite before it had a network."""
+    return min((cost for when, cost in run.history if when <= seconds), default=math.inf)
+
+
+def _beaten(ours: Sequence[Run], theirs: Sequence[Run], seconds: float) -> tuple[int, list[tuple[float, str, float]]]:
+    """At how many times the worst of our runs is lowest, and (time, rival, relative distance) where it is not."""
+    ahead, behind = 0, []
+    for when in np.geomspace(min(FIRST, seconds), seconds, TIMES):
+        best = min(theirs, key=lambda run: cost_at(run, when))
+        mine = max(cost_at(run, when) for run in ours)
+        if mine <= cost_at(best, when) * (1.0 + EQUAL) and math.isfinite(mine):
+            ahead += 1
+        else:
+            behind.append((float(when), best.contender.removeprefix("rival-"), mine / cost_at(best, when) - 1.0))
+    return ahead, behind
+
+
+def _words(ahead: int, behind: list[tuple[float, str, float]]) -> str:
+    if not behind:
+        return f"lowest at all {ahead} times"
+    names = ", ".join(sorted({name for _, name, _ in behind}))
+    widest = max(distance for _, _, distance in behind)
+    return (
+        f"lowest at {ahead} of {ahead + len(behind)} times; above {names} between {behind[0][0]:.2g} and "
+        f"{behind[-1][0]:.2g} s, by at most {100.0 * widest:.3g} %"
+    )
+
+
+def _row(run: Run, shown: Sequence[float], best: float) -> tuple[object, ...]:
+    options = ", ".join(f"{key} {value}" for key, value in run.options.items() if key not in ("seed", "seconds"))
+    return (
+        run.contender.removeprefix("rival-"),
+        options,
+        *(cost_at(run, t) for t in shown),
+        *(rounded(run.time_to(best * (1.0 + part))) for part in WITHIN),
+        run.cost,
+        run.width,
+    )
+
+
+def _benchmark(name: str, race: Race) -> Benchmark:
+    count = len(race.rivals) + 1
+    return Benchmark(
+        lambda settings: run_race(settings, race),
+        f"{name.removeprefix('rivals-')}: covopt beside Gauss-Newton, particles, group lassos and training "
+        f"({count} runs of {race.seconds:g} processor seconds)",
+    )
+
+
+RIVALS = {name: _benchmark(name, race) for name, race in RACES.items()}
