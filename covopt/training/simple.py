@@ -161,10 +161,6 @@ def _weighted_rows(problem: Problem) -> Float[Tensor, "N k"]:
 
 def _ridge(Xt: Tensor, Y: Tensor, mu: float) -> Float[Tensor, "d m"]:
     """(Xt^T Xt + mu I)^-1 Xt^T Y."""
-    d = Xt.shape[1]
-    if len(Xt) > d + Y.shape[1]:  # the triangle of [Xt, Y] says as much, and is small
-        triangle = torch.linalg.qr(torch.cat([Xt, Y], dim=1), mode="r").R
-        Xt, Y = triangle[:d, :d], triangle[:d, d:]
     size = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
     return thin(Xt, RankRule(tikhonov=max(mu, FULL * size) if size > 0.0 else 1.0)).solve(Y)
 
