@@ -47,6 +47,16 @@ LONG = {
     "test_spectral_and_exact_bounds",
     "test_representation_costs",
     "test_cp_rank_has_them[twelve]",
+    "test_the_wave_of_the_first_quarter_of_an_hour[0]",
+    "test_the_default_dtype_of_torch_changes_nothing[options1-dtype0]",
+    "test_scikit_learn_accepts_the_estimator[CovoptRegressor()-check_regressor_data_not_an_array]",
+    "test_a_deep_solve_reports_its_layers_and_survives_storage",
+    "test_depth_50_runs",
+    "test_another_scale",
+    "test_the_same_seed_gives_the_same_answer_and_the_width_is_limited",
+    "test_what_is_told_of_a_layer_holds_for_the_network_that_is_returned[3-fast]",
+    "test_tampering_with_a_study_is_noticed_or_named[ranks]",
+    "test_tampering_with_a_study_is_noticed_or_named[plateau]",
 }
 
 

@@ -146,8 +146,9 @@ def test_one_core_other_devices_and_short_work_start_nothing(two, monkeypatch):
 
 # A user's script that guards nothing, as most of them do not.
 SCRIPT = """
-import os, time, torch
+import os, signal, time, torch
 from covopt.certify import cores as module
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may ignore it from the start
 print("started", flush=True)
 torch.set_num_threads(2)
 module.WORTH_HELP = -1.0
@@ -166,14 +167,17 @@ def test_a_helper_dies_with_its_script_in_the_middle_of_its_work(tmp_path, numbe
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        assert run.stdout is not None
-        assert run.stdout.readline() == "started\n"
-        pid = int(run.stdout.readline())  # not "started" again: the helper does not run the script
-        assert _is_alive(pid)
-        time.sleep(0.2)
-        run.send_signal(number)
-        run.wait(PATIENCE)
-        _await(lambda: not _is_alive(pid))
+        try:
+            assert run.stdout is not None
+            assert run.stdout.readline() == "started\n"
+            pid = int(run.stdout.readline())  # not "started" again: the helper does not run the script
+            assert _is_alive(pid)
+            time.sleep(0.2)
+            run.send_signal(number)
+            run.wait(PATIENCE)
+            _await(lambda: not _is_alive(pid))
+        finally:
+            run.kill()
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
