@@ -297,3 +297,13 @@ def test_newton_steps_of_cross_entropy_where_nothing_else_is_left_of_the_identit
     X = 1e9 * torch.randn(5, 3).double()
     problem = make_problem(X, torch.eye(2).double()[[0, 1, 0, 0, 1]], lam=1e-10, loss="cross_entropy", bias=1e3)
     assert 0.0 <= relaxed_bound(problem, time_limit=0.5).lower <= 0.7
+
+
+@pytest.mark.parametrize("power", [140, 240, -140, -240])
+def test_inputs_beyond_single_precision_have_a_bound(power: int) -> None:
+    """As `claims.of_relaxation` asks for; a solve brings them to ordinary sizes first."""
+    X, Y = gaussian(8, 5, seed=1), gaussian(8, 1, seed=2)
+    size = 2.0**power
+    problem = make_problem(size * X, Y, lam=0.05 * size, bias=0.0)
+    found = relaxed_bound(problem, time_limit=2.0, options=RelaxationOptions(patience=2))
+    assert 0.0 <= found.lower <= float(problem.loss_at(torch.zeros_like(problem.Y)))

@@ -218,7 +218,7 @@ class FreeLambda:
         self.problem, self.newton, (self.low, self.high) = problem, newton, _limits([piece], len(piece.B))
         self.Y = problem.Y.double()
         self.layout, self.size = make_layout([piece], self.Y.shape[1]), ground.size
-        rows = torch.where(ground.zero, 0.0, ground.size)[:, None]
+        rows = (ground.size * (~ground.zero).to(ground.P))[:, None]
         self.rows, self.sample = piece.weigh(torch.ones_like(ground.P[:, :1])) * rows[piece.sample], piece.sample
         self.reach = torch.zeros_like(ground.length).index_add(0, self.sample, self.rows[:, 0].square())
         self.Lambda = torch.zeros_like(self.Y)
