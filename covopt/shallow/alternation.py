@@ -158,7 +158,9 @@ class Alternation:
         """The bound at the solver's dual point; what refutes it comes back in the solver's coordinates."""
         state, cost = outcome.state, self.solver.cost(outcome.state)
         # A neuron that violates the dual point by v lowers the bound by about 2 v, relative.
-        matters = self.gap if self.options.certify == "full" else max(self.gap, self._open_gap(outcome) / cost)
+        matters = self.gap
+        if self.options.certify != "full" and cost > 0.0:  # a cost that underflowed leaves nothing open
+            matters = max(self.gap, self._open_gap(outcome) / cost)
         aim = Aim(
             cost,
             self.gap,
