@@ -42,7 +42,7 @@ def test_threads_sleep_where_covopt_is_first_and_nobody_says_otherwise(lines, sa
     assert _after(path, *lines, **said) == passive
 
 
-def test_spinning_threads_are_left_out_of_small_solves_and_come_back(two):
+def test_small_solves_have_one_thread_and_the_others_come_back(two):
     with threads.fitting(1000):
         assert torch.get_num_threads() == 1
         assert threads.usable() == 2
@@ -55,7 +55,7 @@ def test_spinning_threads_are_left_out_of_small_solves_and_come_back(two):
     assert "spin" in threads.chosen()
 
 
-def test_all_threads_where_products_are_large_threads_sleep_or_somebody_said(two, monkeypatch):
+def test_all_threads_where_products_are_large_or_somebody_said(two, monkeypatch):
     with threads.fitting(threads.LARGE):
         assert torch.get_num_threads() == 2
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
@@ -65,8 +65,6 @@ def test_all_threads_where_products_are_large_threads_sleep_or_somebody_said(two
     monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setattr(waiting, "_at_loading", "passive")
     assert "sleep" in threads.chosen()
-    with threads.fitting(10):
-        assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
     assert threads.chosen() == "with 1 thread"
     with threads.fitting(10):

@@ -1,7 +1,8 @@
 """How many threads a solve uses where nobody has said.
 
-Threads that wait asleep (`waiting`) are never in the way: as many as PyTorch takes. Threads that spin are, as soon as
-anything else uses the cores; a solve that only has small products uses one thread then.
+A solve that only has small products uses one: two on two quiet cores take up to twice as long (400 digits), and threads
+that spin while they wait (`waiting`) many times as long where other programs are at work. The cores are for work that
+comes in pieces then (`usable`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from covopt.linalg.waiting import POLICY, passive
 
 LARGE = 4_000_000
-"""Numbers in the inputs from which on the products of a solve keep several threads busy, also if these spin."""
+"""Numbers in the inputs from which on the products of a solve keep several threads busy."""
 SAID = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _before: ContextVar[int | None] = ContextVar("threads before a solve", default=None)
 
@@ -30,7 +31,7 @@ def usable() -> int:
 def fitting(numbers: int) -> Iterator[None]:
     """A block whose inputs have so many numbers, with the threads that serve it; those of before at its end."""
     count = torch.get_num_threads()
-    if count == 1 or numbers >= LARGE or _harmless():
+    if count == 1 or numbers >= LARGE or any(name in os.environ for name in SAID):
         yield
         return
     token = _before.set(usable())
@@ -50,10 +51,5 @@ def chosen() -> str:
     said = next((name for name in SAID if name in os.environ), None)
     if said is not None:
         return f"with {count} threads, as {said} says"
-    if passive():
-        return f"with {count} threads, which sleep while they wait for one another ({POLICY})"
-    return f"with {count} threads, which spin while they wait; with 1 for inputs of fewer than {LARGE:,} numbers"
-
-
-def _harmless() -> bool:
-    return passive() or any(name in os.environ for name in SAID)
+    wait = "sleep" if passive() else "spin"
+    return f"with 1 thread below {LARGE:,} numbers in the inputs, else with {count}, which {wait} while they wait ({POLICY})"
