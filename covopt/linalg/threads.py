@@ -52,4 +52,4 @@ def chosen() -> str:
     if said is not None:
         return f"with {count} threads, as {said} says"
     wait = "sleep" if passive() else "spin"
-    return f"with 1 thread below {LARGE:,} numbers in the inputs, else with {count}, which {wait} while they wait ({POLICY})"
+    return f"with 1 thread below {LARGE:,} numbers of inputs, else with {count}, which {wait} as they wait ({POLICY})"
