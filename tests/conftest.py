@@ -57,6 +57,8 @@ LONG = {
     "test_what_is_told_of_a_layer_holds_for_the_network_that_is_returned[3-fast]",
     "test_tampering_with_a_study_is_noticed_or_named[ranks]",
     "test_tampering_with_a_study_is_noticed_or_named[plateau]",
+    "test_tampering_with_a_study_is_noticed_or_named[audit]",
+    "test_order_and_scale_of_the_samples_do_not_matter",
 }
 
 

@@ -321,7 +321,7 @@ def test_free_biases_against_what_kinks_and_one_neuron_allow(tmp_path: Path) -> 
         for s in [np.maximum(sign * (x - kink), 0.0)]
         for v in np.linspace(-4.0, 4.0, 321)
     )
-    narrow = covopt.plateau(x, y, lam=lam, bias="free", widths=[1], time_limit=2)
+    narrow = covopt.plateau(x, y, lam=lam, bias="free", widths=[1], time_limit=6)
     assert narrow.points[0].width == 1
     assert narrow.points[0].cost == pytest.approx(best, rel=1e-3)
     assert narrow.points[0].cost <= best * (1.0 + 1e-6)
