@@ -112,8 +112,8 @@ def solve(
             holds others and makes the same call. All of them end with the same network, and what is computed from the
             `problem` of their results is a sum over all rows, which all have to ask for. For the method cone, two
             layers, ReLU or leaky ReLU, a number as the bias, lam, and certify="none".
-        checkpoint: a file in which the state of the search is kept, for two layers by the method cone with a number as
-            the bias; it is replaced as a whole, after a round or within a cycle of training, and at the end.
+        checkpoint: a new file in which the state of the search is kept, for two layers by the method cone with a number
+            as the bias; it is replaced as a whole, after a round or within a cycle of training, and at the end.
         checkpoint_every: seconds between two states; a round that takes longer comes to its end first.
         resume: go on from the state in `checkpoint`, with the same question and seed; the seconds before count. Other
             numbers of processes may go on. Bounds are proved anew.
@@ -125,6 +125,8 @@ def solve(
         ProblemError: an option out of range, or data of the wrong shape.
         InfeasibleError: `interpolate` on data that no network of that kind fits; the rows are named.
         ProcessError: of processes that solve together another one has ended.
+        RecordError: of `checkpoint`: without `resume` there is such a file; with it none, or it is damaged or the state
+            of another question; or it cannot be written.
     """
     problem = make_problem(
         X,
@@ -226,10 +228,13 @@ def _question(problem: Problem, options: SolveOptions) -> dict[str, object]:
     mixed = [
         A @ torch.randn(A.shape[1], generator=generator, dtype=torch.float64).to(A) for A in (problem.X, problem.Y)
     ]
-    sums = problem.spread.sums(lambda x, y: (x @ x, y @ y, x.abs() @ y.abs()), *mixed)
+    weight = torch.ones_like(mixed[0]) if problem.weight is None else problem.weight
+    sums = problem.spread.sums(
+        lambda x, y, s: (x @ x, y @ y, x.abs() @ y.abs(), s @ (x.abs() + y.abs())), *mixed, weight
+    )
     return {
         "shape of data": [problem.samples, problem.X.shape[1], problem.Y.shape[1]],
-        **dict(zip(("inputs", "targets", "rows"), map(float, sums), strict=True)),
+        **dict(zip(("inputs", "targets", "rows", "weights"), map(float, sums), strict=True)),
         "loss": problem.loss.name,
         "lam": problem.lam,
         "bias": problem.beta,

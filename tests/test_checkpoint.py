@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -14,8 +15,8 @@ import torch
 from test_spread import data, group, share_of, solve, spawned
 
 import covopt
-from covopt.errors import CovoptWarning
-from covopt.io.checkpoint import Checkpoint
+from covopt.errors import CovoptWarning, RecordError
+from covopt.io.checkpoint import FACTS, Checkpoint
 from covopt.loop import Budget, Callback, Progress, run
 from covopt.model.problem import make_problem
 from covopt.shallow.saved import cycles_from, going_on, keeping_cycles
@@ -149,3 +150,103 @@ def test_where_nothing_can_be_written_the_solve_goes_on(tmp_path: Path) -> None:
     with pytest.warns(CovoptWarning, match="cannot be written"):
         result = covopt.solve(X, Y, callback=remove, **asked)  # type: ignore[arg-type]
     assert result.cost == covopt.solve(X, Y, **{**asked, "checkpoint": None}).cost  # type: ignore[arg-type]
+
+
+SHORT = {"lam": 1e-2, "certify": "none", "max_iterations": 1}
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """The state of a short solve of `data(20)`."""
+    covopt.solve(*data(20), checkpoint=tmp_path / "state.npz", **SHORT)  # type: ignore[arg-type]
+    return tmp_path / "state.npz"
+
+
+def resumed(state: Path, **other: object) -> covopt.Result:
+    return covopt.solve(*data(20), checkpoint=state, resume=True, **{**SHORT, **other})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["thesis.npz", "notes.txt", "empty"])
+def test_no_other_file_is_replaced(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes({"notes.txt": b"of years", "empty": b""}.get(name, b""))
+    if name == "thesis.npz":
+        np.savez(path, X=data(20)[0])
+    before = path.read_bytes()
+    with pytest.raises(RecordError, match="not replaced"):
+        covopt.solve(*data(20), checkpoint=path, **SHORT)  # type: ignore[arg-type]
+    with pytest.warns(CovoptWarning, match="not replaced"):  # what came there while the solve ran
+        Checkpoint(path).keep("rounds", 1.0, {}, {})
+    assert path.read_bytes() == before
+
+
+def test_no_state_is_lost_for_want_of_resume(state: Path) -> None:
+    before = state.read_bytes()
+    with pytest.raises(RecordError, match="earlier solve"):
+        covopt.solve(*data(20), checkpoint=state, **SHORT)  # type: ignore[arg-type]
+    assert state.read_bytes() == before
+
+
+def test_force_begins_anew_on_the_command_line(tmp_path: Path) -> None:
+    X, Y = data(20)
+    np.savez(tmp_path / "data.npz", X=X, Y=Y)
+    words = [sys.executable, "-m", "covopt", "solve", str(tmp_path / "data.npz"), "--lam", "0.1", "--certify", "none"]
+    words += ["--out", str(tmp_path / "run"), "--checkpoint", "5", "--tol", "0.1"]
+    assert subprocess.run(words, capture_output=True, check=False).returncode == 0
+    assert subprocess.run([*words, "--force", "--seed", "1"], capture_output=True, check=False).returncode == 0
+    (tmp_path / "run.checkpoint.npz").write_bytes(b"another's")
+    told = subprocess.run([*words, "--force"], capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert "not replaced" in told.stderr
+    assert (tmp_path / "run.checkpoint.npz").read_bytes() == b"another's"
+
+
+def test_a_damaged_state_is_refused(state: Path) -> None:
+    """Bytes that change anywhere, and ends that are missing; a byte that tells nothing changes nothing."""
+    whole, random = state.read_bytes(), np.random.default_rng(0)
+    cost, refused = resumed(state).cost, 0
+    for place in random.integers(len(whole), size=30):
+        state.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        try:
+            assert resumed(state).cost == cost
+        except RecordError:
+            refused += 1
+    for place in random.integers(len(whole), size=10):
+        state.write_bytes(whole[:place])
+        with pytest.raises(RecordError, match="no state"):
+            resumed(state)
+    assert refused > 20
+
+
+def test_a_state_of_other_names_is_refused(state: Path) -> None:
+    """As another version might write it."""
+    arrays = dict(np.load(state))
+    told = json.loads(str(arrays.pop(FACTS)))
+    del arrays["digest"]
+    names = sorted(arrays)
+
+    def write(facts: dict[str, object], kept: list[str]) -> None:
+        state.unlink()
+        checkpoint = Checkpoint(state)
+        checkpoint.about(told["question"], resume=False)
+        checkpoint.keep(told["stage"], 1.0, facts, {name: arrays[name] for name in kept})
+
+    write(told["facts"], names)
+    assert resumed(state).cost > 0.0
+    for name in names:
+        write(told["facts"], [other for other in names if other != name])
+        with pytest.raises(RecordError, match="no state"):
+            resumed(state)
+    for name in told["facts"]:
+        write({other: value for other, value in told["facts"].items() if other != name}, names)
+        with pytest.raises(RecordError, match="no state"):
+            resumed(state)
+    for facts in ({"history": []}, {"history": [[1]]}, {"solver": []}, {"solver": None}):
+        write(told["facts"] | facts, names)
+        with pytest.raises(RecordError, match="no state"):
+            resumed(state)
+
+
+def test_a_state_of_other_weights_is_refused(state: Path) -> None:
+    with pytest.raises(RecordError, match="another weights"):
+        resumed(state, sample_weight=np.arange(1.0, 21.0))

@@ -94,7 +94,7 @@ def solve_command(
         from covopt.verification import stored
 
         output.check()
-        kept = _state_beside(output.out, checkpoint, resume)
+        kept = _state_beside(output, checkpoint, resume, place.tells)
         check_device(place.device)
         began = time.perf_counter()
         dataset = data.read(place.share)
@@ -140,10 +140,15 @@ def solve_command(
         raise typer.Exit(INTERRUPTED)
 
 
-def _state_beside(out: Path | None, checkpoint: float | None, resume: bool) -> Path | None:
-    """The file of the search's state, where one is asked for."""
+def _state_beside(output: options.Output, checkpoint: float | None, resume: bool, tells: bool) -> Path | None:
+    """The file of the search's state, where one is asked for; --force makes room for it."""
+    from covopt.io.checkpoint import is_state
+
     if checkpoint is None and not resume:
         return None
-    if out is None:
+    if output.out is None:
         raise RecordError("The state of a solve is kept beside the run; say with --out where that is to be.")
-    return out.with_name(f"{out.name}.checkpoint.npz")
+    path = output.out.with_name(f"{output.out.name}.checkpoint.npz")
+    if output.force and tells and not resume and is_state(path):
+        path.unlink()
+    return path

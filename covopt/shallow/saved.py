@@ -43,23 +43,23 @@ def keeping_rounds(checkpoint: Checkpoint, stage: str, solver: ShallowSolver, bu
 
 def rounds_from(saved: Saved, solver: ShallowSolver) -> Outcome[State]:
     """Where the rounds stood; `solver` remembers what it knew then."""
-    X, facts = solver.problem.X, saved.facts
-    found = _tensors(saved.arrays, X, solver.problem.spread)
-    solver.recall(facts["solver"], found)
-    mixture = Mixture(
-        found["eta"], found["outputs"], found["bias"], found["rows_Lambda"], facts["value"], facts["violation"]
-    )
-    state = State(
-        found["directions"],
-        mixture,
-        Answer(found["answer"], found["values"]),
-        Network(found["U"], found["V"], found["b"], facts["cost"]),
-        effort=facts["effort"],
-        stalled=facts["stalled"],
-        slow=facts["slow"],
-        smoothing_stage=facts["smoothing_stage"],
-    )
-    return Outcome(state, Status.TIME_LIMIT, _history(facts))
+    with saved.understood():
+        facts, found = saved.facts, _tensors(saved.arrays, solver.problem.X, solver.problem.spread)
+        solver.recall(facts["solver"], found)
+        mixture = Mixture(
+            found["eta"], found["outputs"], found["bias"], found["rows_Lambda"], facts["value"], facts["violation"]
+        )
+        state = State(
+            found["directions"],
+            mixture,
+            Answer(found["answer"], found["values"]),
+            Network(found["U"], found["V"], found["b"], facts["cost"]),
+            effort=facts["effort"],
+            stalled=facts["stalled"],
+            slow=facts["slow"],
+            smoothing_stage=facts["smoothing_stage"],
+        )
+        return Outcome(state, Status.TIME_LIMIT, _history(facts))
 
 
 def keeping_cycles(checkpoint: Checkpoint, stage: str, solver: StreamSolver, budget: Budget) -> After[Streamed]:
@@ -86,8 +86,9 @@ def keeping_cycles(checkpoint: Checkpoint, stage: str, solver: StreamSolver, bud
 
 def cycles_from(saved: Saved, solver: StreamSolver) -> Outcome[Streamed]:
     """Where the cycles stood."""
-    found = _tensors(saved.arrays, solver.problem.X, solver.problem.spread)
-    return Outcome(solver.recalled(saved.facts, found), Status.TIME_LIMIT, _history(saved.facts))
+    with saved.understood():
+        found = _tensors(saved.arrays, solver.problem.X, solver.problem.spread)
+        return Outcome(solver.recalled(saved.facts, found), Status.TIME_LIMIT, _history(saved.facts))
 
 
 def going_on(
@@ -155,4 +156,7 @@ def _lines(history: list[Progress]) -> dict[str, object]:
 
 def _history(facts: Mapping[str, Any]) -> list[Progress]:
     """The lines, without the bounds: they are proved again."""
-    return [replace(Progress(*line), lower=None) for line in facts["history"]]
+    lines = [replace(Progress(*line), lower=None) for line in facts["history"]]
+    if not lines:
+        raise ValueError("A state is kept after a line.")
+    return lines

@@ -90,7 +90,11 @@ ROWS = [
         lambda here: covopt.solve(X, Y, lam=0.1, checkpoint=here / "state.npz", resume=True),
         {"state.npz": b"nothing"},
     ),
-    Row("HERE/state.npz is the state of a solve with another lam; leave resume out.", other_question),
+    Row("HERE/state.npz is the state of a solve with another lam; ask the same, or give another file.", other_question),
+    Row(
+        "HERE/state.npz is the state of an earlier solve; go on from it with resume, or remove it.",
+        lambda here: [covopt.solve(X, Y, lam=0.1, max_iterations=1, checkpoint=here / "state.npz") for _ in "ab"],
+    ),
     Row(
         "The state of a solve is kept beside the run; say with --out where that is to be.",
         "solve data.npz --lam 0.1 --checkpoint 5",
