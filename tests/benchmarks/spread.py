@@ -30,6 +30,8 @@ SAME, FASTER, SMALLER = 1e-6, 1.6, 0.6
 ROUNDS = 2
 KILLS, LONGEST, NUMBERS = 20, 10.0, (1, 2, 3)
 MINUTES, MEMORY, MANY = 15.0, 6e9, 1_000_000
+GIVEN, TUNING = 480.0, 0.1
+"""Seconds that each contender has on many rows, and the part of them that each rate of Adam is tried for before."""
 
 
 @dataclass(frozen=True)
@@ -165,14 +167,15 @@ def _first_output(processes: list[subprocess.Popen[str]]) -> str:
 def run_many(settings: Settings) -> Outcome:
     """A regression of 10^6 rows of 100 inputs by two processes, and Adam for as long with two threads."""
     samples = 10_000 if settings.quick else MANY
-    limit = settings.limit(60.0 * MINUTES - 60.0)
+    limit = settings.limit(GIVEN)
     with tempfile.TemporaryDirectory() as name:
         data = Path(name) / "many.npz"
         X, Y = _regression(samples)
         np.savez(data, X=X, Y=Y)
         parts = _parts(data, 2, limit)
-    theirs = {rate: _adam(X, Y, limit, rate) for rate in RATES}
-    best = min(theirs.values())
+    tried = {rate: _adam(X, Y, TUNING * limit, rate) for rate in RATES}
+    rate = min(tried, key=tried.__getitem__)
+    best = min(_adam(X, Y, limit, rate), tried[rate])
     memory = sum(part.mib for part in parts) * 2**20
     slowest = max(part.wall for part in parts)
     return Outcome(
@@ -180,14 +183,18 @@ def run_many(settings: Settings) -> Outcome:
         " of the same time",
         reached=f"{show(parts[0].cost)} in {show(slowest)} s and {memory / 1e9:.2g} GB; Adam {show(best)}",
         met=None if settings.quick else parts[0].cost < best and slowest <= 60.0 * MINUTES and memory < MEMORY,
-        columns=("contender", "cost"),
-        rows=[("covopt, 2 processes", parts[0].cost), *((f"Adam, rate {rate:g}", at) for rate, at in theirs.items())],
+        columns=("contender", "seconds", "cost"),
+        rows=[
+            ("covopt, 2 processes", slowest, parts[0].cost),
+            *((f"Adam, rate {rate:g}", TUNING * limit, cost) for rate, cost in tried.items()),
+            (f"Adam, rate {rate:g}", limit, best),
+        ],
         runs=[],
     )
 
 
 RATES = (3e-3, 1e-3, 3e-4)
-"""Of Adam, the best of which counts."""
+"""Of Adam, the best of which has the whole time."""
 LAM = 1e-4
 ASKED: dict[str, dict[str, Any]] = {
     "digits": {"lam": 1e-3},
@@ -253,9 +260,9 @@ def main() -> None:
 
 
 SPREAD = {
-    "spread": Benchmark(run_spread, "rows spread over two processes: cost, time and memory against one (1 h); --rows"),
+    "spread": Benchmark(run_spread, "rows spread over two processes: cost, time and memory against one (10 min); --rows"),
     "resume": Benchmark(run_resume, "20 times kill -9 of one of two processes, and going on (10 min)"),
-    "many": Benchmark(run_many, "a regression of 10^6 rows by two processes, against Adam (60 min)"),
+    "many": Benchmark(run_many, "a regression of 10^6 rows by two processes, against Adam (20 min)"),
 }
 
 if __name__ == "__main__":
