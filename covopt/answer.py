@@ -110,8 +110,8 @@ def solve(
             asks the same for all positive ones.
         spread: whether X and Y are rows of this process, and each process of the default group of `torch.distributed`
             holds others and makes the same call. All of them end with the same network, and what is computed from the
-            `problem` of their results is a sum over all rows, which all have to ask for. For the method cone, two
-            layers, ReLU or leaky ReLU, a number as the bias, lam, and certify="none".
+            `problem` of their results is a sum over all rows, which all have to ask for. For the method cone, ReLU
+            or leaky ReLU, a number as the bias, lam, and certify="none".
         checkpoint: a new file in which the state of the search is kept, for two layers by the method cone with a number
             as the bias; it is replaced as a whole, after a round or within a cycle of training, and at the end.
         checkpoint_every: seconds between two states; a round that takes longer comes to its end first.
@@ -279,9 +279,11 @@ def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | 
 def on_all_rows(result: Result, X: object, Y: object) -> Result:
     """The answer of processes that each hold some rows, for one that holds all of them: X (N, n_0) and Y (N, n_L)."""
     p = result.problem
-    whole = make_problem(X, Y, lam=p.lam, loss=p.loss, bias=p.beta, activation=p.activation, device="cpu").double()
+    asked = {"lam": p.lam, "loss": p.loss, "depth": p.depth, "bias": p.beta, "activation": p.activation}
+    whole = make_problem(X, Y, **asked, device="cpu").double()
     told = replace(result, problem=whole, weights=[W.cpu() for W in result.weights])
     _fill(told, told.weights, None)
+    told.history = [*result.history[:-1], replace(result.history[-1], cost=told.cost)]
     return told
 
 
@@ -291,11 +293,10 @@ def spread_problem(problem: Problem, method: str, certify: str) -> Problem:
     Raises:
         ProblemError: the question is not one that processes solve together, or they hold rows of different data.
     """
-    special = problem.interpolates or problem.free or problem.activation.is_linear
-    if special or problem.depth > 2 or method != "cone":
+    if problem.interpolates or problem.free or problem.activation.is_linear or method != "cone":
         raise ProblemError(
-            "Processes with rows of their own solve together for two layers by the method cone, with lam, a number as"
-            " the bias, and ReLU or leaky ReLU; ask for these, or let one process solve."
+            "Processes with rows of their own solve together by the method cone, with lam, a number as the bias, and"
+            " ReLU or leaky ReLU; ask for these, or let one process solve."
         )
     if certify != "none":
         raise ProblemError(

@@ -4,6 +4,9 @@ A draw descends for hundreds of turns, each a pass over all samples. Where that 
 whole search (solver.py) is for a random part of the samples, so small that it fits, with widths to match. The network
 that it ends with then descends on all: cycles of Adam over random batches in float32, each twice as long as the one
 before, as for two layers (shallow/stream.py). What the cycles leave is improved on all samples, should time be left.
+
+Where the rows are spread over processes, each of them searches the same few samples from a seed of its own, and the
+cheapest network goes on; the cycles, and the descent after them (`descended`), add the gradients of all rows up.
 """
 
 from __future__ import annotations
@@ -13,16 +16,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from covopt.deep.pruning import reduced, reduced_on_few
 from covopt.deep.solver import DeepOptions, DeepSolver, usual_width
 from covopt.loop import Budget, Progress, Status, run
 from covopt.model.problem import Problem
+from covopt.model.spread import ALONE
 from covopt.model.weights import Weights, evaluate
 from covopt.training.batch import Batch, work
 from covopt.training.cycles import CyclePace
 from covopt.training.descent import Adam, AdamOptions
+from covopt.training.homotopy import POLISHING, descend
 
 TURNS = 200  # turns that a batch of draws descends, roughly
 RATE_OF_TURNS = 3e9  # their multiplications in a second on one core of a CPU, roughly
@@ -30,6 +36,7 @@ SHARE = 0.3  # of the time that the search on few samples may take
 WHOLE = 0.25  # of what is left, within which so many turns on all samples make batches needless
 FEWEST = 200  # samples, of which a part is taken
 BATCH = 512  # samples of a step
+PARTS = 2  # of spread rows, over which a step's sums are taken on up to two processes
 FIRST_PASSES = 2  # over the samples, in the first cycle
 FEWEST_STEPS = 100  # of a cycle
 RATE = 0.3  # Adam's first, relative to the root mean square of the weights
@@ -44,13 +51,21 @@ def suits_few_samples(problem: Problem, seconds: float, draws: int) -> bool:
 
 
 def few_samples(problem: Problem, seconds: float, draws: int, seed: int) -> Problem:
-    """The same question of a random part of the samples, so large that so many draws descend in that time."""
+    """The same question of a random part of the samples, so large that so many draws descend in that time.
+
+    Of rows that are spread over processes each gets all that are chosen.
+    """
     count = problem.samples
     while count > FEWEST and not _fits(problem, count, seconds, draws):
         count = max(FEWEST, int(0.8 * count))
-    order = torch.randperm(problem.samples, generator=torch.Generator().manual_seed(seed))
-    rows = order[:count].sort().values.to(problem.X.device)
-    return problem.on(rows)
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(rows: int, count: int) -> Int[Tensor, " k"]:
+        return torch.randperm(rows, generator=generator)[:count].sort().values.to(problem.X.device)
+
+    rows, spread = problem.spread.some(drawn, len(problem.X), count)
+    few = problem.on(rows)
+    return replace(few, X=spread.stacked(few.X), Y=spread.stacked(few.Y), spread=ALONE)
 
 
 def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
@@ -86,10 +101,19 @@ class DeepStream:
         options: of the search on few samples.
         seed: of the part of the samples, of the search and of the batches.
         max_width: of every hidden layer.
+        init: a network that the cycles begin with, in place of a search.
     """
 
-    def __init__(self, problem: Problem, options: DeepOptions, seed: int = 0, max_width: int | None = None) -> None:
-        self.problem, self._options, self._seed, self._max_width = problem, options, seed, max_width
+    def __init__(
+        self,
+        problem: Problem,
+        options: DeepOptions,
+        seed: int = 0,
+        max_width: int | None = None,
+        init: Weights | None = None,
+    ) -> None:
+        self.problem, self._options, self._seed = problem, options, seed
+        self._max_width, self._init = max_width, init
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace = CyclePace()
 
@@ -100,12 +124,9 @@ class DeepStream:
 
     def init(self, budget: Budget) -> Streamed:
         """The answer for few samples."""
-        limit = SHARE * budget.time_limit
-        few = few_samples(self.problem, limit, self._options.batch, self._seed)
-        solver = DeepSolver(few, self._options, self._seed, max_width=self._max_width)
-        weights = reduced(few, run(solver, replace(budget, time_limit=budget.seconds() + limit)).state.best)
-        widths = [len(W) for W in weights[:-1]]
-        passes = TURNS * work(self.problem, widths) <= RATE_OF_TURNS * WHOLE * budget.remaining()
+        weights = self._searched(budget) if self._init is None else list(self._init)
+        widths, processes = [len(W) for W in weights[:-1]], self.problem.spread.processes
+        passes = TURNS * work(self.problem, widths) <= RATE_OF_TURNS * WHOLE * budget.remaining() * processes
         # Through a layer without neurons nothing passes, and no gradient.
         ended = Status.CONVERGED if passes or not min(widths) else None
         return Streamed(weights, weights, evaluate(self.problem, weights).total, FIRST_PASSES, ended)
@@ -126,6 +147,15 @@ class DeepStream:
             iteration, seconds, state.cost, None, width, f"{state.passes} passes over the samples in batches"
         )
 
+    def _searched(self, budget: Budget) -> list[Tensor]:
+        """What the search ends with on few samples; each process by its own clock."""
+        limit, spread = SHARE * budget.time_limit, self.problem.spread
+        few = few_samples(self.problem, limit, self._options.batch, self._seed)
+        solver = DeepSolver(few, self._options, self._seed + spread.place, max_width=self._max_width)
+        own = Budget(budget.seconds() + limit, budget.max_iterations, budget.started, timing=budget.timing)
+        weights = reduced(few, run(solver, own).state.best)
+        return spread.cheapest(evaluate(few, weights).total, weights)
+
     def _cycle(self, state: Streamed, budget: Budget) -> Streamed:
         wanted = max(FEWEST_STEPS, math.ceil(state.passes * self.problem.samples / BATCH))
         steps, last = self._pace.steps(wanted, budget)
@@ -138,15 +168,27 @@ class DeepStream:
 
     def _trained(self, weights: Weights, steps: int, budget: Budget) -> list[Tensor]:
         """Where Adam on random batches ends."""
-        widths, size = [len(W) for W in weights[:-1]], min(BATCH, self.problem.samples)
-        batch = Batch(self._single, [widths], size)
+        widths, spread = [len(W) for W in weights[:-1]], self.problem.spread.in_parts(PARTS)
+        size = min(BATCH, self.problem.samples)
+        batch = Batch(self._single, [widths], max(1, size // spread.parts))
         start = batch.pack([[W.float() for W in weights]])
         lam, value = start.new_full((1, 1), self.problem.lam), start.new_zeros(1)
 
+        def draw(rows: int, count: int) -> Int[Tensor, " k"]:
+            return torch.randint(rows, (count,), generator=self._generator, device=start.device)
+
         def slope(x: Tensor) -> tuple[Tensor, Tensor]:
-            rows = torch.randint(self.problem.samples, (size,), generator=self._generator, device=x.device)
-            return value, batch.slopes(x, rows, lam)
+            rows, of_rows = spread.some(draw, len(self.problem.X), size)
+            return value, of_rows.sum(lambda some: batch.slopes(x, some, lam), rows) / spread.parts
 
         adam = Adam(slope, start, AdamOptions(steps=steps, rate=RATE * float(start.square().mean().sqrt())))
         self._pace.descend(adam, steps, budget)
         return [W.to(self.problem.X) for W in batch.unpack(adam.x[0], widths)]
+
+
+def descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tensor]:
+    """Where L-BFGS on all samples ends, through kinks that sharpen, with the neurons that are needed then."""
+    if not min(len(W) for W in weights[:-1]):
+        return list(weights)
+    with budget.phase("descent"):
+        return reduced_on_few(problem, descend(problem, [weights], POLISHING, budget.pace())[0], budget.overdue)

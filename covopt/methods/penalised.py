@@ -14,10 +14,11 @@ from covopt.certify.dual import Proof
 from covopt.deep.pruning import reduced, reduced_on_few
 from covopt.deep.representations import descend_best
 from covopt.deep.solver import DeepOptions, DeepSolver
-from covopt.deep.stream import DeepStream, suits_few_samples
+from covopt.deep.stream import DeepStream, descended, suits_few_samples
 from covopt.io.checkpoint import Saved
 from covopt.loop import Progress, Status, run
 from covopt.model.problem import Problem
+from covopt.model.spread import ALONE
 from covopt.model.units import Units
 from covopt.model.weights import Weights, evaluate
 from covopt.shallow.alternation import ENDED, Alternation
@@ -38,7 +39,9 @@ DATA_SHARE, DEEP_SHARE = 0.05, 0.1
 
 def solve_by_cone(problem: Problem, options: SolveOptions) -> Attempt:
     """Frank-Wolfe over S: fully corrective for two layers, layer by layer beyond."""
-    return _shallow(problem, options) if problem.depth == 2 else _deep(problem, options)
+    if problem.depth == 2:
+        return _shallow(problem, options)
+    return _deep(problem, options) if problem.spread is ALONE else _deep_together(problem, options)
 
 
 def solve_by_training(problem: Problem, options: SolveOptions) -> Attempt:
@@ -159,6 +162,21 @@ def _deep(problem: Problem, options: SolveOptions) -> Attempt:
     best = reduced(units.problem, outcome.state.best, inner.budget.overdue)
     history = _after(before, outcome.history)
     return _outward(units, Attempt(best, outcome.status, history, proof, outcome.state.costs), problem, options)
+
+
+def _deep_together(problem: Problem, options: SolveOptions) -> Attempt:
+    """Searches on few samples, one of each process; then cycles and a descent on the rows of all."""
+    units, effort = Units.of(problem), DeepOptions(starts=options.starts or DRAWS, tol=options.tol)
+    inner = _within(units, options)
+    outcome = run(
+        DeepStream(units.problem, effort, inner.seed, inner.max_width, inner.init), inner.budget, inner.callback
+    )
+    best = outcome.state.best
+    if outcome.status is Status.CONVERGED and not inner.budget.spent():
+        best = descended(units.problem, best, inner.budget)
+    status = Status.TIME_LIMIT if inner.budget.spent() else outcome.status
+    attempt = Attempt(best, status, outcome.history, None, [evaluate(units.problem, best).total])
+    return _outward(units, attempt, problem, options)
 
 
 def _after(first: list[Progress], later: list[Progress]) -> list[Progress]:

@@ -94,8 +94,10 @@ class Problem:
 
     def loss_at(self, F: ManyOutputs) -> Float[Tensor, "*networks"]:
         """C(F), one number for each network."""
-        if self.spread is not ALONE:
+        if self.spread is not ALONE and F.ndim == 2:
             return self.spread.sum(lambda F, Y: self.loss.values(F, Y).sum(), F, self.Y) / self.samples
+        if self.spread is not ALONE:  # the rows are not what its first numbers count
+            return self.spread.added(mean_loss(self.loss, F, self.Y, None) * (len(self.Y) / self.samples))
         return mean_loss(self.loss, F, self.Y, self.weight)
 
     def gradient_at(self, F: ManyOutputs) -> ManyOutputs:

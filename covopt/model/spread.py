@@ -42,6 +42,16 @@ class Alone:
         """How many solve together."""
         return 1
 
+    @property
+    def parts(self) -> int:
+        """How many parts of the rows sums are taken over, by all processes."""
+        return 1
+
+    @property
+    def place(self) -> int:
+        """Of this process among them, from 0."""
+        return 0
+
     def samples(self, rows: int) -> int:
         """The number of rows of all processes, of which this one holds `rows`."""
         return rows
@@ -53,6 +63,14 @@ class Alone:
     def sum(self, part: Callable[..., Tensor], *rows: Tensor) -> Tensor:
         """`sums` of one tensor."""
         return self.sums(lambda *each: (part(*each),), *rows)[0]
+
+    def added(self, here: Tensor) -> Tensor:
+        """The sum over processes of what each has, in the order of the library that adds them."""
+        return here
+
+    def cheapest(self, cost: float, weights: list[Tensor]) -> list[Tensor]:
+        """Of as many matrices that each process brings those of the least cost."""
+        return weights
 
     def norm(self, rows: Float[Tensor, "N _"]) -> float:
         """|A|_F of the rows of all processes."""
@@ -130,6 +148,14 @@ class Together(Alone):
             return self
         return replace(self, cuts=share_of(self.cuts[-1], parts))
 
+    @property
+    def parts(self) -> int:
+        return len(self.cuts) - 1
+
+    @property
+    def place(self) -> int:
+        return self.rank
+
     def samples(self, rows: int) -> int:
         return self.cuts[-1]
 
@@ -138,6 +164,22 @@ class Together(Alone):
         here = torch.stack([torch.cat([tensor.flatten() for tensor in each]) for each in found])
         pieces = self._total(here).split([tensor.numel() for tensor in found[0]])
         return tuple(piece.view(each.shape).to(each.dtype) for piece, each in zip(pieces, found[0], strict=True))
+
+    def added(self, here: Tensor) -> Tensor:
+        total = here.clone()
+        _collective(lambda: dist.all_reduce(total))
+        return total
+
+    def cheapest(self, cost: float, weights: list[Tensor]) -> list[Tensor]:
+        costs = torch.zeros(self.size, dtype=torch.float64, device=_device())
+        costs[self.rank] = cost
+        mine = int(self.added(costs).argmin()) == self.rank
+        sizes = torch.tensor([W.shape for W in weights], device=_device())
+        shapes = [(rows, columns) for rows, columns in self.added(sizes if mine else torch.zeros_like(sizes)).tolist()]
+        flat = torch.cat([W.flatten() for W in weights])
+        every = flat if mine else flat.new_zeros(sum(rows * columns for rows, columns in shapes))
+        pieces = self.added(every).split([rows * columns for rows, columns in shapes])
+        return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
     def norm(self, rows: Tensor) -> float:
         return math.sqrt(float(self.sum(lambda A: A.square().sum(), rows)))
@@ -171,8 +213,9 @@ class Together(Alone):
 
     def some(self, choose: Choice, held: int, count: int) -> tuple[Tensor, Together]:
         """About as many of each part; `choose` is asked about all of them, so that it is the same everywhere."""
-        parts = len(self.cuts) - 1
-        chosen = [choose(b - a, max(1, count // parts)) + a for a, b in zip(self.cuts, self.cuts[1:], strict=False)]
+        chosen = [
+            choose(b - a, max(1, count // self.parts)) + a for a, b in zip(self.cuts, self.cuts[1:], strict=False)
+        ]
         cuts = [0]
         for places in chosen:
             cuts.append(cuts[-1] + len(places))
@@ -182,7 +225,7 @@ class Together(Alone):
 
     def _mine(self) -> range:
         """The parts of this process."""
-        each = (len(self.cuts) - 1) // self.processes
+        each = self.parts // self.processes
         return range(self.rank * each, (self.rank + 1) * each)
 
     def _parts(self, *rows: Tensor) -> Iterator[tuple[Tensor, ...]]:

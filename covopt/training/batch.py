@@ -55,7 +55,7 @@ class Batch:
         self._ends = torch.tensor([0] + [n * k for n, k in self._shapes]).cumsum(0).tolist()
         self.parameters: int = self._ends[-1]
         self._inputs = problem.Xt.T.contiguous()
-        self._forward = [problem.X.new_empty(len(self.widths), n, samples or problem.samples) for n in self.padded]
+        self._forward = [problem.X.new_empty(len(self.widths), n, samples or len(problem.X)) for n in self.padded]
         self._backward = [torch.empty_like(buffer) for buffer in self._forward]
 
     def pack(self, networks: Sequence[Weights]) -> Float[Tensor, "B P"]:
@@ -78,16 +78,17 @@ class Batch:
     def evaluate(self, theta: Float[Tensor, "b P"]) -> tuple[Float[Tensor, " b"], Float[Tensor, "b P"]]:
         """L and dL/dtheta of each row, by back-propagation; sigma' at a kink is the slope a.
 
-        The number of rows may be smaller than that of the batch, not larger.
+        The number of rows may be smaller than that of the batch, not larger. Samples that are spread over processes
+        are all summed over.
         """
         problem, W = self.problem, self._matrices(theta)
         hidden, sigmas = self._hidden(W, self._inputs)
         outputs = self._outputs(W, sigmas[-1])
         penalised = self._penalised(theta)
         cost = problem.loss_at(outputs) + problem.lam * (penalised * theta).sum(dim=1)
-        gradient = (2.0 * problem.lam) * penalised
+        gradient = (2.0 * problem.lam / problem.spread.processes) * penalised
         self._back(W, hidden, sigmas, problem.gradient_at(outputs), problem.Xt, gradient)
-        return cost, gradient
+        return cost, problem.spread.added(gradient)
 
     def slopes(
         self, theta: Float[Tensor, "b P"], rows: Int[Tensor, " n"], lam: Float[Tensor, "b 1"]

@@ -90,7 +90,7 @@ def descend(
 
 def _survives(problem: Problem) -> bool:
     """Whether float32 can hold squares of the data."""
-    sizes = [float(A.abs().max()) for A in (problem.X, problem.Y)]
+    sizes = [problem.spread.largest(float(A.abs().max())) for A in (problem.X, problem.Y)]
     return all(size == 0.0 or 1.0 / SINGLE < size < SINGLE for size in sizes)
 
 
@@ -100,7 +100,7 @@ def size_of_preactivations(problem: Problem, networks: Sequence[Weights]) -> flo
     for weights in networks:
         hidden = preactivations(problem, weights)[:-1]
         sizes.append(min(float(Z.square().mean().sqrt()) if Z.numel() else 0.0 for Z in hidden))
-    return sorted(sizes)[len(sizes) // 2]
+    return problem.spread.largest(sorted(sizes)[len(sizes) // 2])
 
 
 def _descent(

@@ -260,7 +260,9 @@ def main() -> None:
 
 
 SPREAD = {
-    "spread": Benchmark(run_spread, "rows spread over two processes: cost, time and memory against one (10 min); --rows"),
+    "spread": Benchmark(
+        run_spread, "rows spread over two processes: cost, time and memory against one (10 min); --rows"
+    ),
     "resume": Benchmark(run_resume, "20 times kill -9 of one of two processes, and going on (10 min)"),
     "many": Benchmark(run_many, "a regression of 10^6 rows by two processes, against Adam (20 min)"),
 }

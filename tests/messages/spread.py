@@ -54,9 +54,9 @@ ROWS = [
         lambda _: spread(certify="fast"),
     ),
     Row(
-        "Processes with rows of their own solve together for two layers by the method cone, with lam, a number as the"
-        " bias, and ReLU or leaky ReLU; ask for these, or let one process solve.",
-        lambda _: spread(depth=3),
+        "Processes with rows of their own solve together by the method cone, with lam, a number as the bias, and ReLU or"
+        " leaky ReLU; ask for these, or let one process solve.",
+        lambda _: spread(method="train"),
     ),
     Row(
         "Rows that are spread over processes have no weights so far; leave the weights out.",
