@@ -59,6 +59,9 @@ LONG = {
     "test_tampering_with_a_study_is_noticed_or_named[plateau]",
     "test_tampering_with_a_study_is_noticed_or_named[audit]",
     "test_order_and_scale_of_the_samples_do_not_matter",
+    "test_the_family_of_rank_1_takes_out_noise",
+    "test_certified_shallow_values[interp-1d-smooth-0.05]",
+    "test_progress_says_what_a_deep_solve_does_next",
 }
 
 
