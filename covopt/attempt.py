@@ -67,8 +67,7 @@ class SolveOptions:
             raise ProblemError(f"The gap is {shown(self.gap)}; give a number from 0 to below 1.")
         if not (isinstance(limit, (int, float)) and limit > 0):
             raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**63:
-            raise ProblemError(f"The seed is {shown(self.seed)}; give a whole number from 0 to 2^63 - 1.")
+        check_seed(self.seed)
         tol = self.tol
         if tol is not None and not (isinstance(tol, (int, float)) and not isinstance(tol, bool) and 0 < tol < 1):
             raise ProblemError(f"The tolerance is {shown(tol)}; give a number between 0 and 1, or leave it out.")
@@ -81,6 +80,12 @@ class SolveOptions:
             if getattr(self, name) is not None and not used[name]:
                 at = f"The method {self.method} at depth {depth}"
                 raise ProblemError(f"{at} has no use for {name}, which is for {use}; leave it out.")
+
+
+def check_seed(seed: object) -> None:
+    """Raise a ProblemError unless this is a seed that PyTorch's generators take."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ProblemError(f"The seed is {shown(seed)}; give a whole number from 0 to 2^63 - 1.")
 
 
 def _check_count(name: str, count: int | None) -> None:

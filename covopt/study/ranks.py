@@ -25,7 +25,7 @@ from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.model.noise import check_batch_size
 from covopt.model.problem import Problem, make_problem
-from covopt.model.ranks import TOLERANCE
+from covopt.model.ranks import TOLERANCE, check_tolerance
 from covopt.model.recursion import LONGEST, Decay
 from covopt.model.weights import check_network
 from covopt.study.given import agreed_activation, weights_of
@@ -328,8 +328,7 @@ def _strengths(lam: Numbers | None, loss: str | Loss | None) -> list[float]:
 def _tolerances(tolerance: Numbers) -> list[float]:
     values = [_number(each, "tolerance") for each in _listed(tolerance, "tolerance")]
     for value in values:
-        if not 0.0 < value < 1.0:
-            raise ProblemError(f"The tolerance of a rank is {value:g}; give a number above 0 and below 1.")
+        check_tolerance(value)
     return values
 
 
