@@ -132,6 +132,7 @@ def validate(
     question = {"lam": lam, "loss": loss, "depth": layers, "bias": bias, "activation": chosen, "device": device}
     question["sample_weight"] = sample_weight
     problem = make_problem(X, Y, free=True, **question).double()  # type: ignore[arg-type]
+    SolveOptions(budget, certify=certify, gap=gap, seed=seed).check(layers)
     training = training_of(problem, batch_size, rate, steps, momentum, given=given is not None)
     trained = None
     if given is None:
