@@ -158,6 +158,18 @@ def test_a_fork_leaves_the_helpers_to_its_parent(helped):
         assert team.map(_root, [1.0, 4.0, 9.0]) == [1.0, 2.0, 3.0]
 
 
+def test_a_helper_is_of_this_covopt(helped, monkeypatch, tmp_path):
+    """Paths that are no texts are skipped, as Python does; and another covopt does not compute for this one."""
+    monkeypatch.setattr(sys, "path", [tmp_path, *sys.path])
+    for file, ready in ((module.HERE, True), ("/another/covopt/certify/helper.py", False)):
+        monkeypatch.setattr(module, "HERE", file)
+        started = module._Helper()
+        started.greet()
+        assert started.ready == ready
+        started.end()
+        started.close()
+
+
 def test_one_core_other_devices_and_short_work_start_nothing(two, monkeypatch):
     monkeypatch.setattr(module, "_Helper", pytest.fail)
     with cores(CPU) as team:

@@ -26,7 +26,7 @@ from typing import Generic, TypeVar, cast
 
 import torch
 
-from covopt.certify.helper import Outcome, attempt, dumped, receive, send
+from covopt.certify.helper import HERE, Outcome, attempt, dumped, receive, send
 from covopt.interrupts import interrupted
 from covopt.linalg.threads import usable
 
@@ -49,15 +49,15 @@ class _Helper:
 
     def __init__(self) -> None:
         environment = os.environ | dict.fromkeys(THREADS, "1")
-        command = [sys.executable, "-c", STARTING, repr(sys.path)]
+        path = [entry for entry in sys.path if isinstance(entry, str)]  # others are skipped when modules are looked for
+        command = [sys.executable, "-c", STARTING, repr(path)]
         self._process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment)
         self.ready = False
 
     def greet(self) -> None:
-        """Wait until it is ready."""
+        """Wait until it is ready; one that found another covopt, from another directory, say, never is."""
         with suppress(_Gone):
-            self._receive()
-            self.ready = True
+            self.ready = self._receive() == HERE
 
     def ask(self, function: Callable, piece: object) -> Outcome:
         """What it makes of a piece."""
