@@ -242,6 +242,22 @@ def test_the_history_is_a_table(tmp_path: Path) -> None:
     assert [counting(net) is None for _ in range(4)] == [False, True, True, False]
 
 
+def test_a_table_replaces_no_other_file(tmp_path: Path) -> None:
+    """Not even with `force`; a table without a look has a head, and is replaced."""
+    monitor, notes, table = Monitor(*data(), lam=0.1), tmp_path / "notes.csv", tmp_path / "table.csv"
+    notes.write_text("what,when\n")
+    with pytest.raises(covopt.RecordError, match="not replaced"):
+        monitor.to_csv(notes, force=True)
+    assert notes.read_text() == "what,when\n"
+    monitor.to_csv(table)
+    assert table.read_text().startswith("step,rows,loss")
+    looked(monitor, network())
+    with pytest.raises(covopt.RecordError, match="exists"):
+        monitor.to_csv(table)
+    monitor.to_csv(table, force=True)
+    assert "residual_1" in table.read_text()
+
+
 @pytest.mark.parametrize("size", [1e-70, 1e70])
 def test_numbers_that_float64_does_not_hold_are_unknown(size: float) -> None:
     """Far scales give numbers or None, and never NaN."""

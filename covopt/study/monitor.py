@@ -13,21 +13,19 @@ Inputs stay in the numbers in which they are given, and so do products of matric
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from numbers import Integral
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from covopt.attempt import check_seed
 from covopt.errors import ProblemError, listed, shown
-from covopt.io.files import write_file
+from covopt.io.files import columns_of, write_table
 from covopt.io.numerals import percent, percent_at_most
 from covopt.io.record import known as known_number
 from covopt.model.loss import Loss
@@ -74,7 +72,7 @@ class Reading:
 
     def row(self) -> dict[str, float | int | None]:
         """A flat row of a table: residual_1 ... residual_L and rank_1 ... rank_L in the place of the tuples."""
-        flat = {name: value for name, value in vars(self).items() if name not in ("residuals", "ranks")}
+        flat = {name: getattr(self, name) for name in SINGLE}
         for name, values in (("residual", self.residuals), ("rank", self.ranks)):
             flat |= {f"{name}_{layer}": value for layer, value in enumerate(values, start=1)}
         return flat
@@ -87,6 +85,10 @@ class Reading:
         told.append(f"residuals {', '.join(_shown(value, 2) for value in self.residuals)}")
         told.append(f"ranks {', '.join(map(str, self.ranks))}")
         return f"step {self.step}: {'; '.join(told)}"
+
+
+SINGLE = [field.name for field in fields(Reading) if field.name not in ("residuals", "ranks")]
+"""What is one number of a look, and a column of each table."""
 
 
 class Monitor:
@@ -193,20 +195,13 @@ class Monitor:
 
         Args:
             path: of the file.
-            force: replace an earlier file.
+            force: replace an earlier table of a Monitor.
 
         Raises:
-            RecordError: the file exists, or cannot be written.
+            RecordError: the file exists (or is another one, with `force`), or cannot be written.
         """
-        columns = list(dict.fromkeys(name for row in self.history for name in row))
-
-        def write(draft: Path) -> None:
-            with draft.open("w", newline="", encoding="utf-8") as stream:
-                table = csv.DictWriter(stream, columns)
-                table.writeheader()
-                table.writerows(self.history)
-
-        write_file(Path(path), write, force)
+        columns = dict.fromkeys([*SINGLE, *(name for row in self.history for name in row)])
+        write_table(path, list(columns), self.history, force, lambda found: set(SINGLE) <= set(columns_of(found)))
 
     def _reading(self, problem: Problem, weights: Sequence[Tensor], step: int) -> Reading:
         fit, slopes = loss_and_slopes(problem, weights)
