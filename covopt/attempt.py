@@ -10,7 +10,7 @@ from torch import Tensor
 from covopt.certify.dual import Proof
 from covopt.errors import ProblemError, shown
 from covopt.io.checkpoint import Checkpoint
-from covopt.loop import Budget, Callback, Progress, Status
+from covopt.loop import Budget, Callback, Progress, Status, check_seed, check_time_limit
 from covopt.model.weights import Weights
 
 CERTIFY = ("none", "fast", "full", "auto")
@@ -65,8 +65,7 @@ class SolveOptions:
             raise ProblemError(f"'{self.certify}' is no level of certification; use {' or '.join(CERTIFY)}.")
         if not (isinstance(self.gap, (int, float)) and 0 <= self.gap < 1):
             raise ProblemError(f"The gap is {shown(self.gap)}; give a number from 0 to below 1.")
-        if not (isinstance(limit, (int, float)) and limit > 0):
-            raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
+        check_time_limit(limit)
         check_seed(self.seed)
         tol = self.tol
         if tol is not None and not (isinstance(tol, (int, float)) and not isinstance(tol, bool) and 0 < tol < 1):
@@ -80,12 +79,6 @@ class SolveOptions:
             if getattr(self, name) is not None and not used[name]:
                 at = f"The method {self.method} at depth {depth}"
                 raise ProblemError(f"{at} has no use for {name}, which is for {use}; leave it out.")
-
-
-def check_seed(seed: object) -> None:
-    """Raise a ProblemError unless this is a seed that PyTorch's generators take."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise ProblemError(f"The seed is {shown(seed)}; give a whole number from 0 to 2^63 - 1.")
 
 
 def _check_count(name: str, count: int | None) -> None:

@@ -23,11 +23,11 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from covopt.attempt import check_seed
 from covopt.errors import ProblemError, listed, shown
 from covopt.io.files import columns_of, write_table
 from covopt.io.numerals import percent, percent_at_most
 from covopt.io.record import known as known_number
+from covopt.loop import check_seed
 from covopt.model.loss import Loss
 from covopt.model.passes import loss_and_slopes
 from covopt.model.problem import Problem, as_number, make_problem

@@ -312,8 +312,7 @@ def _references(
 
 
 def _strengths(lam: Numbers | None, loss: str | Loss | None) -> list[float]:
-    name = loss if loss is None or isinstance(loss, str) else loss.name
-    if name == "interpolate":
+    if loss == "interpolate" or (isinstance(loss, Loss) and loss.name == "interpolate"):
         raise ProblemError(
             "The loss interpolate has no penalty that makes weights decay; give lam and the loss mse or cross_entropy."
         )
