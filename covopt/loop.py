@@ -193,7 +193,7 @@ class Budget:
 
 def check_time_limit(limit: object) -> None:
     """Raise a ProblemError unless these are seconds that a budget can have."""
-    if isinstance(limit, bool) or not isinstance(limit, Real) or not limit > 0.0:
+    if isinstance(limit, bool) or not isinstance(limit, Real) or not float(limit) > 0.0:
         raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
 
 
