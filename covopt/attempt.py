@@ -10,7 +10,7 @@ from torch import Tensor
 from covopt.certify.dual import Proof
 from covopt.errors import ProblemError, shown
 from covopt.io.checkpoint import Checkpoint
-from covopt.loop import Budget, Callback, Progress, Status
+from covopt.loop import Budget, Callback, Progress, Status, check_seed, check_time_limit
 from covopt.model.weights import Weights
 
 CERTIFY = ("none", "fast", "full", "auto")
@@ -65,10 +65,8 @@ class SolveOptions:
             raise ProblemError(f"'{self.certify}' is no level of certification; use {' or '.join(CERTIFY)}.")
         if not (isinstance(self.gap, (int, float)) and 0 <= self.gap < 1):
             raise ProblemError(f"The gap is {shown(self.gap)}; give a number from 0 to below 1.")
-        if not (isinstance(limit, (int, float)) and limit > 0):
-            raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < 2**63:
-            raise ProblemError(f"The seed is {shown(self.seed)}; give a whole number from 0 to 2^63 - 1.")
+        check_time_limit(limit)
+        check_seed(self.seed)
         tol = self.tol
         if tol is not None and not (isinstance(tol, (int, float)) and not isinstance(tol, bool) and 0 < tol < 1):
             raise ProblemError(f"The tolerance is {shown(tol)}; give a number between 0 and 1, or leave it out.")

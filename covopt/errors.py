@@ -68,7 +68,7 @@ class RecordError(CovoptError):
 
 
 class ProcessError(CovoptError):
-    """A process that shares a solve with this one has ended."""
+    """A process that shares a solve with this one has ended, or is not found."""
 
 
 class CovoptWarning(UserWarning):

@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
+from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted, remember
 
 
@@ -187,6 +189,18 @@ class Budget:
     def _used(self) -> float:
         """Seconds since the budget was made; endless once Ctrl-C came."""
         return self.agreed(math.inf if interrupted() else time.perf_counter() - self.started)
+
+
+def check_time_limit(limit: object) -> None:
+    """Raise a ProblemError unless these are seconds that a budget can have."""
+    if isinstance(limit, bool) or not isinstance(limit, Real) or not float(limit) > 0.0:
+        raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
+
+
+def check_seed(seed: object) -> None:
+    """Raise a ProblemError unless this is a seed that PyTorch's generators take."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ProblemError(f"The seed is {shown(seed)}; give a whole number from 0 to 2^63 - 1.")
 
 
 def past(deadline: float) -> bool:

@@ -131,6 +131,45 @@ def test_without_a_python_to_start_there_are_no_helpers(two, monkeypatch):
             assert team.map(abs, [-1, -2]) == [1, 2]
 
 
+def test_where_python_is_ending_pieces_are_done_here(two, monkeypatch):
+    """Then no pool takes work any more: of a thread that goes on when its script is over, and of what runs at exit."""
+    monkeypatch.setattr(module, "WORTH_HELP", -1.0)
+    with crew() as hired, cores(CPU) as team:
+        assert team.map(abs, [-1, -2]) == [1, 2]
+        _await(lambda: len(_ready(hired)) == 1)
+        monkeypatch.setattr("concurrent.futures.thread._shutdown", True)
+        assert team.map(abs, [-1, -2]) == [1, 2]
+    with cores(CPU) as team:
+        assert team.map(abs, [-1, -2]) == [1, 2]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_leaves_the_helpers_to_its_parent(helped):
+    """It would wait for ever for threads that it does not have, and take answers that the parent waits for."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        with cores(CPU) as team:
+            os._exit(int(team.map(abs, [-1, -2]) != [1, 2]))
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(_ready(helped)) == 1
+    with cores(CPU) as team:
+        assert team.map(_root, [1.0, 4.0, 9.0]) == [1.0, 2.0, 3.0]
+
+
+def test_a_helper_is_of_this_covopt(helped, monkeypatch, tmp_path):
+    """Paths that are no texts are skipped, as Python does; and another covopt does not compute for this one."""
+    monkeypatch.setattr(sys, "path", [tmp_path, *sys.path])
+    for file, ready in ((module.HERE, True), ("/another/covopt/certify/helper.py", False)):
+        monkeypatch.setattr(module, "HERE", file)
+        started = module._Helper()
+        started.greet()
+        assert started.ready == ready
+        started.end()
+        started.close()
+
+
 def test_one_core_other_devices_and_short_work_start_nothing(two, monkeypatch):
     monkeypatch.setattr(module, "_Helper", pytest.fail)
     with cores(CPU) as team:

@@ -124,6 +124,58 @@ def test_it_leaves_no_trace() -> None:
             assert p.requires_grad
 
 
+def test_a_refused_network_leaves_no_trace_either() -> None:
+    """One whose dropout is a function draws random numbers even in evaluation."""
+
+    class Dropping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.dropout(self.inner(x), 0.5)
+
+    net = Dropping()
+    drawn = torch.get_rng_state()
+    with pytest.raises(covopt.DataError):
+        Monitor(*data(), lam=0.1)(net)
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+def test_within_autocast_numbers_stay_as_they_are() -> None:
+    """A training in bfloat16 is looked at in the numbers of X; a module of one's own is still recognised."""
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = network().float()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x)
+
+    X, Y = data()
+    net, monitor = Own(), Monitor(X.float(), Y.float(), lam=0.1)
+    outside = looked(monitor, net)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = looked(monitor, net)
+    assert inside.loss == outside.loss
+    assert inside.residuals == outside.residuals
+
+
+def test_a_gap_is_told_as_a_part_of_the_loss_and_rounded_up() -> None:
+    """A gap of 0.99 lets the minimum lie 99 % below the loss, which may then be 100 times the minimum."""
+    weights = [torch.zeros(2, 2).double(), torch.zeros(1, 3).double()]
+    reading = looked(Monitor(np.array([[1.0], [-1.0]]), np.ones(2), lam=0.1, lower=0.0100049), weights)
+    assert reading.loss == 1.0
+    assert "the minimum at most 99 % below" in str(reading)
+
+
+@pytest.mark.parametrize("step", [-1, True])
+def test_a_step_is_a_whole_number(step: int) -> None:
+    with pytest.raises(covopt.ProblemError, match="step is"):
+        Monitor(*data(), lam=0.1)(network(), step)
+
+
 def test_a_compiled_network_is_the_one_inside() -> None:
     net, monitor = network(), Monitor(*data(), lam=0.1)
     assert looked(monitor, torch.compile(net)).loss == looked(monitor, net).loss
@@ -188,6 +240,22 @@ def test_the_history_is_a_table(tmp_path: Path) -> None:
     assert rows[0]["lower"] == ""
     counting = Monitor(*data(), lam=0.1, every=3)
     assert [counting(net) is None for _ in range(4)] == [False, True, True, False]
+
+
+def test_a_table_replaces_no_other_file(tmp_path: Path) -> None:
+    """Not even with `force`; a table without a look has a head, and is replaced."""
+    monitor, notes, table = Monitor(*data(), lam=0.1), tmp_path / "notes.csv", tmp_path / "table.csv"
+    notes.write_text("what,when\n")
+    with pytest.raises(covopt.RecordError, match="not replaced"):
+        monitor.to_csv(notes, force=True)
+    assert notes.read_text() == "what,when\n"
+    monitor.to_csv(table)
+    assert table.read_text().startswith("step,rows,loss")
+    looked(monitor, network())
+    with pytest.raises(covopt.RecordError, match="exists"):
+        monitor.to_csv(table)
+    monitor.to_csv(table, force=True)
+    assert "residual_1" in table.read_text()
 
 
 @pytest.mark.parametrize("size", [1e-70, 1e70])

@@ -147,6 +147,16 @@ def test_training_on_batches_costs_no_more() -> None:
     assert all(torch.equal(*pair) for pair in zip(same, weights, strict=True))
 
 
+@pytest.mark.parametrize(("scale", "part"), [(1.0, 1.0), (1.0, 0.0), (1e25, 1.0)])
+def test_few_steps_faint_weights_and_far_scales_end_no_training(scale: float, part: float) -> None:
+    """Cycles that begin with one step, a network of zeros, and inputs whose squares float32 does not hold."""
+    problem, weights = question(2)
+    problem = make_problem(scale * problem.X, problem.Y, lam=0.05 * scale, loss="mse")
+    given = [part / scale**0.5 * W for W in weights]
+    found, _ = train_on_batches(problem, given, Budget(1.5))
+    assert evaluate(problem, found).total < 0.99 * evaluate(problem, given).total
+
+
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
 def test_an_audit_in_passes(loss: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What it says is what whole matrices say; what it cannot say is null; its files prove what they state."""

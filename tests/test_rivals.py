@@ -14,6 +14,7 @@ from tests.benchmarks import works
 from tests.benchmarks.harness import Run
 from tests.benchmarks.objective import objective
 from tests.benchmarks.rival import METHODS, judged, warm_up
+from tests.benchmarks.rival_methods.common import Question
 from tests.benchmarks.rival_methods.log import Log
 from tests.benchmarks.rival_methods.sampled import Centring
 from tests.benchmarks.rivals import RACES, _beaten, cost_at
@@ -53,7 +54,7 @@ def test_a_rival_lowers_the_objective_and_ends_above_the_proved_optimum(name: st
     options = OPTIONS.get(name, {}) | {"method": name}
     warm_up(method, options)
     log = Log(SECONDS)
-    method(X, Y, LAM, beta, log, 0, **options)
+    method(Question(X, Y, LAM, beta), log, 0, **options)
     history, weights = judged(X, Y, LAM, beta, log)
     cost = objective(X, Y, weights, lam=LAM, beta=beta, slope=0.0).cost
     lower, least = optimum(beta)

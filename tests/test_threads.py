@@ -62,6 +62,13 @@ def test_all_threads_where_products_are_large_or_somebody_said(two, monkeypatch)
     assert "OMP_NUM_THREADS" in threads.chosen()
     with threads.fitting(10):
         assert torch.get_num_threads() == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert threads.chosen() == "with 2 threads, as torch.set_num_threads says"
+    for nothing in ("", "0", "many"):
+        monkeypatch.setenv("OMP_NUM_THREADS", nothing)
+        assert threads.chosen().startswith("with 1 thread below")
+        with threads.fitting(10):
+            assert torch.get_num_threads() == 1
     monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setattr(waiting, "_at_loading", "passive")
     assert "sleep" in threads.chosen()

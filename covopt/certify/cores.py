@@ -26,7 +26,7 @@ from typing import Generic, TypeVar, cast
 
 import torch
 
-from covopt.certify.helper import Outcome, attempt, dumped, receive, send
+from covopt.certify.helper import HERE, Outcome, attempt, dumped, receive, send
 from covopt.interrupts import interrupted
 from covopt.linalg.threads import usable
 
@@ -49,15 +49,15 @@ class _Helper:
 
     def __init__(self) -> None:
         environment = os.environ | dict.fromkeys(THREADS, "1")
-        command = [sys.executable, "-c", STARTING, repr(sys.path)]
+        path = [entry for entry in sys.path if isinstance(entry, str)]  # others are skipped when modules are looked for
+        command = [sys.executable, "-c", STARTING, repr(path)]
         self._process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment)
         self.ready = False
 
     def greet(self) -> None:
-        """Wait until it is ready."""
+        """Wait until it is ready; one that found another covopt, from another directory, say, never is."""
         with suppress(_Gone):
-            self._receive()
-            self.ready = True
+            self.ready = self._receive() == HERE
 
     def ask(self, function: Callable, piece: object) -> Outcome:
         """What it makes of a piece."""
@@ -132,8 +132,8 @@ class Crew:
         if cores > 1 and len(job.left) > 1:
             if self._helpers is None and self._worked > WORTH_HELP:
                 self._start(cores - 1)
-            able = [helper for helper in self._helpers or () if helper.ready]
-            under_way = [self._pool.submit(job.work, helper.ask) for helper in able if self._pool is not None]
+            for helper in self._helpers or ():
+                under_way += self._handed(job.work, helper.ask) if helper.ready else []
         try:
             while job.left or under_way:
                 job.work()
@@ -155,7 +155,15 @@ class Crew:
                 self._helpers.append(_Helper())
         self._pool = ThreadPoolExecutor(max(1, count), "covopt")
         for helper in self._helpers:
-            self._pool.submit(helper.greet)
+            self._handed(helper.greet)
+
+    def _handed(self, work: Callable[..., None], *given: object) -> list[Future[None]]:
+        """Work that a thread of the pool has taken; nothing where Python is ending, and starts no more of them."""
+        assert self._pool is not None
+        try:
+            return [self._pool.submit(work, *given)]
+        except RuntimeError:
+            return []
 
     def _end(self) -> None:
         for helper in self._helpers or ():
@@ -189,7 +197,17 @@ def crew() -> Iterator[Crew]:
         yield _local.crew
     finally:
         hired, _local.crew = _local.crew, None
-        hired.dismiss()
+        if hired is not None:
+            hired.dismiss()
+
+
+def _forget() -> None:
+    """In the child of a fork there are no threads to ask helpers, which are its parent's."""
+    _local.crew = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from typing import Any, BinaryIO, NamedTuple
 import torch
 from torch import Tensor
 
+HERE = __file__
+"""Tells this covopt from another one."""
+
 
 class Outcome(NamedTuple):
     """What a function made of a piece, or what it raised."""
@@ -64,14 +67,14 @@ def attempt(function: Callable, piece: object) -> Outcome:
 
 
 def serve() -> None:
-    """Be a helper: say that PyTorch is loaded, then answer pairs of a function and a piece."""
+    """Be a helper: say which file this is, when PyTorch is loaded, then answer pairs of a function and a piece."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that is printed gets between the answers
     asked: SimpleQueue = SimpleQueue()
     threading.Thread(target=_listen, args=(asked,), daemon=True).start()
-    send(answers, dumped(None))
+    send(answers, dumped(HERE))
     while True:
         send(answers, dumped(attempt(*asked.get())))
 

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from covopt.commands.common import check_device
+from covopt.errors import ProcessError
+
 
 @dataclass(frozen=True)
 class Place:
@@ -28,19 +31,31 @@ class Place:
 
 @contextmanager
 def joined(device: str) -> Iterator[Place]:
-    """Within this block, the group of processes that torchrun started this one in; elsewhere alone."""
+    """Within this block, the group of processes that torchrun started this one in; elsewhere alone.
+
+    Raises:
+        ProblemError: there is no such device here.
+        ProcessError: there is no such group.
+    """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield Place(device)
         return
     from torch import distributed
 
     on_gpu = device.startswith("cuda")
-    own = f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else device
+    own = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if on_gpu else device
+    check_device(own)
     if on_gpu:
         import torch
 
         torch.cuda.set_device(own)
-    distributed.init_process_group("nccl" if on_gpu else "gloo")
+    try:
+        distributed.init_process_group("nccl" if on_gpu else "gloo")
+    except (ValueError, RuntimeError) as error:
+        raise ProcessError(
+            "This process does not find the others that torchrun started; start all of them by one torchrun, or unset"
+            " TORCHELASTIC_RUN_ID."
+        ) from error
     try:
         yield Place(own, (distributed.get_rank(), distributed.get_world_size()))
     finally:

@@ -3,7 +3,7 @@
 Where hundreds of passes over the samples take minutes, L-BFGS (further_training.py) hardly begins. Here cycles of Adam
 in float32 take its place, each twice as long as the one before, with a rate that falls along a cosine from a small part
 of the weights' size: they go on from the network, not elsewhere. After each cycle the loss is evaluated over all
-samples in float64, and the lowest network is kept.
+samples in float64, and the lowest network is kept. Steps are taken in the units of units.py, which float32 holds.
 
 Sources: Kingma, Ba, Adam (2015); Loshchilov, Hutter, SGDR (2017), for the cycles.
 """
@@ -18,13 +18,16 @@ from torch import Tensor
 
 from covopt.loop import Budget
 from covopt.model.problem import Problem
+from covopt.model.units import Units
 from covopt.model.weights import Weights, evaluate, gradient
 from covopt.training.cycles import CyclePace
 from covopt.training.descent import Adam, AdamOptions
 
 BATCH = 512  # samples of a step
 RATE = 0.03  # Adam's first, relative to the root mean square of the weights
+FAINT = 1e-3  # weights below this part of a drawn network (He) take its size for the rate: theirs would move nothing
 STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
+ENOUGH = 100  # steps of a cycle that can say so: after a few, Adam has not begun
 
 
 def train_on_batches(problem: Problem, weights: Weights, budget: Budget, seed: int = 0) -> tuple[list[Tensor], bool]:
@@ -34,12 +37,12 @@ def train_on_batches(problem: Problem, weights: Weights, budget: Budget, seed: i
         A network that costs no more (that one itself, bit for bit, where nothing was gained), and whether a cycle
         gained too little before the time was up.
     """
-    best, lowest = list(weights), evaluate(problem, weights).total
+    best, lowest, units = list(weights), evaluate(problem, weights).total, Units.of(problem)
     current, passes, pace = list(weights), 1, CyclePace()
     generator = torch.Generator(device=problem.X.device).manual_seed(seed)
     while not budget.spent():
         steps, last = pace.steps(math.ceil(passes * problem.samples / BATCH), budget)
-        current = _cycle(problem, current, steps, pace, budget, generator)
+        current = units.outward(_cycle(units.problem, units.inward(current), steps, pace, budget, generator))
         cost = evaluate(problem, current).total
         pace.closed(budget)
         gained, passes = lowest - cost, 2 * passes
@@ -47,8 +50,10 @@ def train_on_batches(problem: Problem, weights: Weights, budget: Budget, seed: i
             best, lowest = current, cost
         if last:
             break
-        if not gained > STALL_GAIN * lowest:
+        if steps >= ENOUGH and gained <= STALL_GAIN * lowest:
             return best, True
+        if not math.isfinite(cost):
+            current = best
     return best, False
 
 
@@ -65,7 +70,8 @@ def _cycle(
         return x.new_zeros(1), torch.cat([each.flatten() for each in slopes])[None]
 
     start = torch.cat([W.float().flatten() for W in weights])[None]
-    adam = Adam(slope, start, AdamOptions(steps=steps, rate=RATE * float(start.square().mean().sqrt())))
+    own, drawn = float(start.square().mean().sqrt()), math.sqrt(2.0 * sum(map(len, weights)) / start.numel())
+    adam = Adam(slope, start, AdamOptions(steps=steps, rate=RATE * (own if own > FAINT * drawn else drawn)))
     pace.descend(adam, steps, budget)
     return [W.to(like) for W, like in zip(_matrices(adam.x[0], shapes), weights, strict=True)]
 

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor, autocast, nn
+from torch.random import fork_rng
 
 from covopt.errors import DataError, RecordError, counted, listed
 from covopt.io import arrays, files
@@ -345,8 +346,9 @@ def _slope_by_outputs(module: nn.Module, weights: list[NDArray[np.float64]], bet
 def _outputs_of(module: nn.Module, X: NDArray[np.float64]) -> NDArray[np.float64] | None:
     """What a module answers in evaluation; None where it takes no such inputs."""
     like, modes = next(module.parameters()), {part: part.training for part in module.modules()}
+    own = [like.device] if like.is_cuda else []  # dropout by a function draws numbers in evaluation too
     try:
-        with torch.no_grad():
+        with torch.no_grad(), autocast(like.device.type, enabled=False), fork_rng(own):
             answered = module.eval()(torch.as_tensor(X).to(like))
     except Exception:  # a module of somebody's own may raise anything
         return None

@@ -10,6 +10,7 @@ from pickle import UnpicklingError
 
 import torch
 from numpy.typing import NDArray
+from torch.nn.parameter import is_lazy
 
 from covopt.errors import DataError
 from covopt.io.arrays import check_readable
@@ -52,8 +53,11 @@ def as_array(tensor: torch.Tensor, name: str, path: object) -> NDArray:
     """A dense tensor as an array, floating numbers as float64.
 
     Raises:
-        DataError: a sparse or quantised tensor, or one that declares more entries than it stores.
+        DataError: a sparse or quantised tensor, one of a lazy module that was never called, or one that declares more
+            entries than it stores.
     """
+    if is_lazy(tensor):
+        raise DataError(f"{name} in {path} has no numbers yet; call the network once with inputs.")
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
         raise DataError(f"{name} in {path} is not a dense tensor; save {name}.to_dense().")
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():

@@ -31,7 +31,7 @@ def usable() -> int:
 def fitting(numbers: int) -> Iterator[None]:
     """A block whose inputs have so many numbers, with the threads that serve it; those of before at its end."""
     count = torch.get_num_threads()
-    if count == 1 or numbers >= LARGE or any(name in os.environ for name in SAID):
+    if count == 1 or numbers >= LARGE or _said() is not None:
         yield
         return
     token = _before.set(usable())
@@ -43,13 +43,21 @@ def fitting(numbers: int) -> Iterator[None]:
         _before.reset(token)
 
 
+def _said() -> tuple[str, int] | None:
+    """The variable that says how many, and the number; texts that are none say nothing, as to OpenMP."""
+    for name in SAID:
+        number = os.environ.get(name, "").partition(",")[0].strip()  # the first is that of the outermost loops
+        if number.isdecimal() and int(number) > 0:
+            return name, int(number)
+    return None
+
+
 def chosen() -> str:
     """How many threads a solve uses, and why."""
     count = torch.get_num_threads()
     if count == 1:
         return "with 1 thread"
-    said = next((name for name in SAID if name in os.environ), None)
-    if said is not None:
-        return f"with {count} threads, as {said} says"
+    if (said := _said()) is not None:
+        return f"with {count} threads, as {said[0] if said[1] == count else 'torch.set_num_threads'} says"
     wait = "sleep" if passive() else "spin"
     return f"with 1 thread below {LARGE:,} numbers of inputs, else with {count}, which {wait} as they wait ({POLICY})"

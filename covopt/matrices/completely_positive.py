@@ -21,7 +21,6 @@ need not be covered, but they join vertices (`connected.lower_of_given`).
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import replace
 
@@ -31,6 +30,7 @@ from numpy.typing import ArrayLike
 
 from covopt.errors import ProblemError
 from covopt.interrupts import gently
+from covopt.loop import check_seed, check_time_limit
 from covopt.matrices import copositive, factorization
 from covopt.matrices.answer import LEAST, MOST, CPRank
 from covopt.matrices.connected import Part, Search, Verdict, by_moments, decide, lower_of_given
@@ -77,8 +77,8 @@ def cp_rank(
     matrix = check_matrix(A)
     if not 0.0 <= tolerance < MOST:
         raise ProblemError("The tolerance is relative; give a number from 0 to below 0.1.")
-    if not time_limit > 0.0 or math.isnan(time_limit):
-        raise ProblemError("The time limit must be a positive number of seconds.")
+    check_time_limit(time_limit)
+    check_seed(int(seed) if isinstance(seed, np.integer) else seed)
     if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int | np.integer) or rank < 1):
         raise ProblemError("The number of atoms to look for must be a whole number of at least 1.")
     search = Search(max(tolerance, LEAST), seed, time.perf_counter() + time_limit, rank)

@@ -41,9 +41,8 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
-from covopt.errors import ProblemError
 from covopt.interrupts import gently
-from covopt.loop import past
+from covopt.loop import check_time_limit, past
 from covopt.matrices import rational
 from covopt.matrices.prepared import check_matrix
 
@@ -105,8 +104,7 @@ def copositivity(C: ArrayLike | torch.Tensor, *, time_limit: float = 60.0) -> Co
     covopt.matrices.supports proves what prunes them.
     """
     matrix = check_matrix(C)
-    if not time_limit > 0.0 or math.isnan(time_limit):
-        raise ProblemError("The time limit must be a positive number of seconds.")
+    check_time_limit(time_limit)
     return decide(matrix, time.perf_counter() + time_limit)
 
 

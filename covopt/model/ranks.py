@@ -36,6 +36,12 @@ def frobenius(values: Float[Tensor, "*shape"]) -> float:
     return size * float((values / size).norm()) if size > 0.0 else 0.0
 
 
+def check_tolerance(value: float) -> None:
+    """Raise a ProblemError unless this is a tolerance of the threshold rank."""
+    if not 0.0 < value < 1.0:
+        raise ProblemError(f"The tolerance of a rank is {value:g}; give a number above 0 and below 1.")
+
+
 def threshold_rank(values: Values, tolerance: float, norm: float | None = None) -> int:
     """rank_tau(W) = #{i : s_i > tau |W|_F}, and 0 for W = 0.
 

@@ -30,7 +30,7 @@ from covopt.loop import Budget, Callback, Certificate, Status, run
 from covopt.methods.free import solve_free
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
-from covopt.model.problem import Problem, make_problem
+from covopt.model.problem import Problem, as_number, make_problem
 from covopt.model.weights import Cost, check_network, evaluate
 from covopt.result import Result
 from covopt.study import verdicts
@@ -123,7 +123,7 @@ def validate(
     if net is not None and (width is not None or starts is not None):
         raise ProblemError("width and starts are for the trainings without a network; leave them out, or the network.")
     budget, bias = Budget(time_limit), amount_of_bias(bias, decay)
-    beta = 1.0 if bias == FREE else bias
+    beta = 1.0 if bias == FREE else as_number(bias, "bias")
     slope, given, stored = (None, None, torch.float64) if net is None else weights_of(net, beta)  # type: ignore[arg-type]
     chosen = agreed_activation(activation, slope)
     layers = (depth or 2) if given is None else len(given)
@@ -132,6 +132,7 @@ def validate(
     question = {"lam": lam, "loss": loss, "depth": layers, "bias": bias, "activation": chosen, "device": device}
     question["sample_weight"] = sample_weight
     problem = make_problem(X, Y, free=True, **question).double()  # type: ignore[arg-type]
+    SolveOptions(budget, certify=certify, gap=gap, seed=seed).check(layers)
     training = training_of(problem, batch_size, rate, steps, momentum, given=given is not None)
     trained = None
     if given is None:

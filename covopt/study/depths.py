@@ -22,7 +22,7 @@ from covopt.certify.rank_one import rank_one
 from covopt.deep.starts import ENDS
 from covopt.errors import ProblemError, listed, shown
 from covopt.interrupts import gently, interrupted
-from covopt.loop import Budget, Callback, Status
+from covopt.loop import Budget, Callback, Status, check_seed, check_time_limit
 from covopt.model.activation import Activation
 from covopt.model.bottleneck import bottleneck, layer_shapes
 from covopt.model.loss import Loss
@@ -87,6 +87,7 @@ def depth(
     Source: [J23a, Theorem 1 and 2], [J23b, section 2 and Figure 1].
     """
     chosen, asked_ranks = _chosen(depths, time_limit), _ranks(ranks)
+    check_seed(seed)
     budget = Budget(time_limit=time_limit)
     asked = {"lam": lam, "loss": loss, "bias": bias, "activation": activation}
     first = make_problem(
@@ -153,8 +154,7 @@ def _shown_ranks(results: Mapping[int, Result]) -> list[int]:
 
 
 def _chosen(depths: Sequence[int], time_limit: float) -> list[int]:
-    if not (isinstance(time_limit, int | float) and time_limit > 0.0):
-        raise ProblemError(f"The time limit is {shown(time_limit)}; give seconds above 0.")
+    check_time_limit(time_limit)
     given = _whole(depths, 2)
     if not given:
         said = shown(depths) if given is None else "none"

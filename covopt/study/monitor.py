@@ -13,26 +13,25 @@ Inputs stay in the numbers in which they are given, and so do products of matric
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from numbers import Integral
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from covopt.errors import ProblemError, listed, shown
-from covopt.io.files import write_file
-from covopt.io.numerals import percent
+from covopt.io.files import columns_of, write_table
+from covopt.io.numerals import percent, percent_at_most
 from covopt.io.record import known as known_number
+from covopt.loop import check_seed
 from covopt.model.loss import Loss
 from covopt.model.passes import loss_and_slopes
 from covopt.model.problem import Problem, as_number, make_problem
-from covopt.model.ranks import TOLERANCE, threshold_rank
+from covopt.model.ranks import TOLERANCE, check_tolerance, threshold_rank
 from covopt.model.weights import check_network
 from covopt.result import Result
 from covopt.study.given import agreed_activation, amount_of_bias, weights_of
@@ -73,7 +72,7 @@ class Reading:
 
     def row(self) -> dict[str, float | int | None]:
         """A flat row of a table: residual_1 ... residual_L and rank_1 ... rank_L in the place of the tuples."""
-        flat = {name: value for name, value in vars(self).items() if name not in ("residuals", "ranks")}
+        flat = {name: getattr(self, name) for name in SINGLE}
         for name, values in (("residual", self.residuals), ("rank", self.ranks)):
             flat |= {f"{name}_{layer}": value for layer, value in enumerate(values, start=1)}
         return flat
@@ -82,10 +81,14 @@ class Reading:
         """One line."""
         told = [f"loss {_shown(self.loss)}"]
         told += [] if self.excess is None else [f"{percent(self.excess)} above the best known"]
-        told += [] if self.gap is None else [f"at most {percent(self.gap)} above the minimum"]
+        told += [] if self.gap is None else [f"the minimum at most {percent_at_most(self.gap)} below"]
         told.append(f"residuals {', '.join(_shown(value, 2) for value in self.residuals)}")
         told.append(f"ranks {', '.join(map(str, self.ranks))}")
         return f"step {self.step}: {'; '.join(told)}"
+
+
+SINGLE = [field.name for field in fields(Reading) if field.name not in ("residuals", "ranks")]
+"""What is one number of a look, and a column of each table."""
 
 
 class Monitor:
@@ -115,7 +118,7 @@ class Monitor:
         readings: what the looks told, from the first.
 
     Raises:
-        ProblemError: an option out of range, or an answer to another question.
+        ProblemError: an option out of range, or an answer to another question, or of another kind.
 
     Source: stationarity is derived in MATH.md, section 5; the rank is that of [GP22], 4.1.
     """
@@ -145,6 +148,7 @@ class Monitor:
             raise ProblemError("A Monitor follows a loss with a penalty; use another loss, and give its lam.")
         self.problem = problem if rows is None else problem.on(_drawn(problem, rows, seed))
         self.every, self.tolerance = _whole(every, "every"), as_number(tolerance, "tolerance")
+        check_tolerance(self.tolerance)
         self.readings: list[Reading] = []
         self._known, self._calls = known, 0
         self._lower = None if lower is None else as_number(lower, "lower")
@@ -161,7 +165,7 @@ class Monitor:
 
         Args:
             net: as for `covopt.validate`.
-            step: of the training, an epoch say; None counts the calls from 0.
+            step: of the training, an epoch say, as a whole number; None counts the calls from 0.
 
         Returns:
             What the look tells; None at steps that `every` leaves out.
@@ -170,39 +174,36 @@ class Monitor:
             DataError: a network that cannot be read, or one that holds NaN.
             ProblemError: one that does not fit the data, or a bound that its loss is below.
         """
-        step, self._calls = self._calls if step is None else step, self._calls + 1
+        step, self._calls = self._calls if step is None else _whole(step, "step", least=0), self._calls + 1
         if step % self.every:
             return None
         began = time.perf_counter()
+        with torch.autocast(self.problem.X.device.type, enabled=False):
+            reading = self._looked(net, step)
+        self.readings.append(replace(reading, seconds=time.perf_counter() - began))
+        return self.readings[-1]
+
+    def _looked(self, net: object, step: int) -> Reading:
         slope, given, _ = weights_of(net, self.problem.beta)
         exact = [torch.as_tensor(W, dtype=torch.float64, device=self.problem.X.device) for W in given]
         problem = replace(self.problem, depth=len(exact), activation=agreed_activation(None, slope))
         check_network(problem, exact)
-        reading = self._look(problem, exact, step)
-        self.readings.append(replace(reading, seconds=time.perf_counter() - began))
-        return self.readings[-1]
+        return self._reading(problem, exact, step)
 
     def to_csv(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the history as .csv, whole or not at all; nothing stands for None.
 
         Args:
             path: of the file.
-            force: replace an earlier file.
+            force: replace an earlier table of a Monitor.
 
         Raises:
-            RecordError: the file exists, or cannot be written.
+            RecordError: the file exists (or is another one, with `force`), or cannot be written.
         """
-        columns = list(dict.fromkeys(name for row in self.history for name in row))
+        columns = dict.fromkeys([*SINGLE, *(name for row in self.history for name in row)])
+        write_table(path, list(columns), self.history, force, lambda found: set(SINGLE) <= set(columns_of(found)))
 
-        def write(draft: Path) -> None:
-            with draft.open("w", newline="", encoding="utf-8") as stream:
-                table = csv.DictWriter(stream, columns)
-                table.writeheader()
-                table.writerows(self.history)
-
-        write_file(Path(path), write, force)
-
-    def _look(self, problem: Problem, weights: Sequence[Tensor], step: int) -> Reading:
+    def _reading(self, problem: Problem, weights: Sequence[Tensor], step: int) -> Reading:
         fit, slopes = loss_and_slopes(problem, weights)
         norm = float(sum(A.square().sum() for A in problem.decayed(weights)))
         loss = known_number(fit + problem.lam * norm)
@@ -242,6 +243,8 @@ class Monitor:
 
     def _check_known(self, known: Result) -> None:
         """Of an answer to compare with: raise a ProblemError unless it is one to this question."""
+        if not isinstance(known, Result):
+            raise ProblemError(f"known is {shown(known)}; give an answer of covopt.solve.")
         mine, theirs = self.problem, known.problem
         off = [name for name in ("loss", "lam", "beta", "free", "skip") if getattr(mine, name) != getattr(theirs, name)]
         for name in ("X", "Y", "weight"):
@@ -275,15 +278,16 @@ def _residual(problem: Problem, W: Tensor, G: Tensor) -> float | None:
 def _drawn(problem: Problem, rows: int, seed: int) -> Tensor:
     """So many rows, without repetition, in their order."""
     count = _whole(rows, "rows")
+    check_seed(seed)
     if count > problem.samples:
         raise ProblemError(f"rows is {count}, but there are {problem.samples}; give at most as many, or leave it out.")
     order = torch.randperm(problem.samples, generator=torch.Generator().manual_seed(seed))
     return order[:count].sort().values.to(problem.X.device)
 
 
-def _whole(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
-        raise ProblemError(f"{name} is {shown(value)}; give a whole number, at least 1.")
+def _whole(value: object, name: str, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise ProblemError(f"{name} is {shown(value)}; give a whole number, at least {least}.")
     return int(value)
 
 

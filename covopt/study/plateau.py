@@ -32,7 +32,7 @@ from covopt.io import record, storing
 from covopt.io.directories import Writer, spare
 from covopt.io.provenance import ORIGIN, write_origin
 from covopt.lazy import lazy
-from covopt.loop import Budget, Callback, Certificate, Status
+from covopt.loop import Budget, Callback, Certificate, Status, check_time_limit
 from covopt.matrices.answer import CPRank
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
@@ -363,8 +363,7 @@ def _with_reason(lower: WidthBound, narrow: list[NarrowBound], upper: WidthBound
 
 
 def _check(depth: int, layer: int | None, widths: Sequence[int] | None, starts: int, time_limit: float) -> None:
-    if not (isinstance(time_limit, int | float) and time_limit > 0.0):
-        raise ProblemError(f"The time limit is {shown(time_limit)}; give seconds above 0.")
+    check_time_limit(time_limit)
     if layer is not None and not (isinstance(layer, int) and 1 <= layer < depth):
         raise ProblemError(f"There is no hidden layer {shown(layer)}; give one from 1 to {depth - 1}.")
     if widths is not None and not (widths and all(isinstance(n, int | np.integer) and n >= 1 for n in widths)):

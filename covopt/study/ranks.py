@@ -25,7 +25,7 @@ from covopt.model.activation import Activation
 from covopt.model.loss import Loss
 from covopt.model.noise import check_batch_size
 from covopt.model.problem import Problem, make_problem
-from covopt.model.ranks import TOLERANCE
+from covopt.model.ranks import TOLERANCE, check_tolerance
 from covopt.model.recursion import LONGEST, Decay
 from covopt.model.weights import check_network
 from covopt.study.given import agreed_activation, weights_of
@@ -312,8 +312,7 @@ def _references(
 
 
 def _strengths(lam: Numbers | None, loss: str | Loss | None) -> list[float]:
-    name = loss if loss is None or isinstance(loss, str) else loss.name
-    if name == "interpolate":
+    if loss == "interpolate" or (isinstance(loss, Loss) and loss.name == "interpolate"):
         raise ProblemError(
             "The loss interpolate has no penalty that makes weights decay; give lam and the loss mse or cross_entropy."
         )
@@ -328,8 +327,7 @@ def _strengths(lam: Numbers | None, loss: str | Loss | None) -> list[float]:
 def _tolerances(tolerance: Numbers) -> list[float]:
     values = [_number(each, "tolerance") for each in _listed(tolerance, "tolerance")]
     for value in values:
-        if not 0.0 < value < 1.0:
-            raise ProblemError(f"The tolerance of a rank is {value:g}; give a number above 0 and below 1.")
+        check_tolerance(value)
     return values
 
 

@@ -6,7 +6,6 @@ may work on one file: each claims what it is about to solve. What is lost when o
 
 from __future__ import annotations
 
-import csv
 import os
 import time
 import warnings
@@ -21,7 +20,7 @@ import joblib
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from covopt.errors import ProblemError, RecordError
-from covopt.io.files import write_file
+from covopt.io.files import columns_of, write_file, write_table
 from covopt.loop import Status
 from covopt.study.cells import TASKS, TESTED, do_cell
 from covopt.study.grid import SOLVE, Grid, make_grid, read_grid
@@ -70,14 +69,7 @@ class Sweep:
         Raises:
             RecordError: the file exists, or cannot be written.
         """
-
-        def write(draft: Path) -> None:
-            with draft.open("w", newline="", encoding="utf-8") as stream:
-                table = csv.DictWriter(stream, self.columns)
-                table.writeheader()
-                table.writerows(self.rows)
-
-        write_file(Path(path), write, force, is_csv)
+        write_table(path, self.columns, self.rows, force, is_csv)
 
     def to_parquet(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
         """Write the rows as .parquet, whole or not at all.
@@ -196,11 +188,7 @@ def check_parquet() -> None:
 
 def is_csv(path: Path) -> bool:
     """Whether a file is a table of a sweep as .csv."""
-    try:
-        with path.open(newline="", encoding="utf-8") as stream:
-            return _is_table(next(csv.reader(stream), []))
-    except (OSError, ValueError, csv.Error):
-        return False
+    return _is_table(columns_of(path))
 
 
 def is_parquet(path: Path) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.benchmarks.objective import objective
+from tests.benchmarks.rival_methods.common import Question
 from tests.benchmarks.rival_methods.log import Log
 
 METHODS = {
@@ -40,7 +41,7 @@ def main(directory: Path) -> None:
         X, Y = data["X"], data["Y"]
     warm_up(method, options | {"method": name})
     started, log = time.perf_counter(), Log(seconds)
-    method(X, Y, job["lam"], job["beta"], log, seed, method=name, **options)
+    method(Question(X, Y, job["lam"], job["beta"]), log, seed, method=name, **options)
     told = {"seconds": time.perf_counter() - started, "cpu_seconds": log.seconds()}
     history, weights = judged(X, Y, job["lam"], job["beta"], log)
     np.savez(directory / "weights.npz", W1=weights[0], W2=weights[1])
@@ -50,7 +51,7 @@ def main(directory: Path) -> None:
 def warm_up(method: object, options: dict) -> None:
     """A run on next to nothing, so that what is loaded or compiled at first use is not timed."""
     X = np.random.default_rng(0).standard_normal((8, 2))
-    method(X, np.maximum(X, 0.0), 1e-2, 1.0, Log(0.3), 0, **options)  # type: ignore[operator]
+    method(Question(X, np.maximum(X, 0.0), 1e-2, 1.0), Log(0.3), 0, **options)  # type: ignore[operator]
 
 
 def judged(

@@ -195,7 +195,7 @@ ROWS = [
     ),
     Row("The tolerance is 'low'; give a number between 0 and 1, or leave it out.", lambda _: solve(X, Y, tol="low")),
     Row("The time limit is 0; give seconds above 0.", lambda _: solve(X, Y, time_limit=0)),
-    Row("The time limit must be a positive number of seconds.", lambda _: covopt.copositivity(np.eye(2), time_limit=0)),
+    Row("The time limit is 0; give seconds above 0.", lambda _: covopt.copositivity(np.eye(2), time_limit=0)),
     Row("The seed is -1; give a whole number from 0 to 2^63 - 1.", lambda _: solve(X, Y, seed=-1)),
     Row("width is 0; give a whole number, at least 1, or leave it out.", lambda _: solve(X, Y, width=0)),
     Row("max_width is 1.5; give a whole number, at least 1, or leave it out.", lambda _: solve(X, Y, max_width=1.5)),

@@ -260,7 +260,7 @@ ROWS = [
         "cprank HERE/a.npy --tolerance 1",
         matrix(np.eye(2)),
     ),
-    Row("The time limit must be a positive number of seconds.", "cprank HERE/a.npy --time-limit 0", matrix(np.eye(2))),
+    Row("The time limit is 0.0; give seconds above 0.", "cprank HERE/a.npy --time-limit 0", matrix(np.eye(2))),
     Row(
         "The number of atoms to look for must be a whole number of at least 1.",
         "cprank HERE/a.npy --rank 0",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
 
 import covopt
+from covopt.commands.processes import joined
 from covopt.io.checkpoint import Checkpoint
 from covopt.io.data import read_data
 from covopt.model.spread import Alone, Together, check_alike
@@ -43,7 +46,19 @@ def no_directory(here: Path) -> object:
     return told[0].message
 
 
+def alone_in_a_group(device: str = "cpu") -> object:
+    """A process with what torchrun names its groups by, and nothing else of theirs."""
+    with patch.dict(os.environ, {"TORCHELASTIC_RUN_ID": "none", "LOCAL_RANK": "99"}), joined(device):
+        return "joined"
+
+
 ROWS = [
+    Row(
+        "This process does not find the others that torchrun started; start all of them by one torchrun, or unset"
+        " TORCHELASTIC_RUN_ID.",
+        lambda _: alone_in_a_group(),
+    ),
+    Row("There is no CUDA device (cuda:99) here that torch can use; use cpu.", lambda _: alone_in_a_group("cuda")),
     Row(
         "There is no group of processes to spread the rows over; call torch.distributed.init_process_group first, or"
         " leave spread out.",

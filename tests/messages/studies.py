@@ -110,6 +110,21 @@ ROWS = [
         "A Monitor follows a loss with a penalty; use another loss, and give its lam.",
         lambda _: covopt.Monitor(X, Y, lam=None, loss="interpolate"),  # type: ignore[arg-type]
     ),
+    Row("bias is a list; give a number.", lambda _: validate(bias=[1.0])),
+    Row("The seed is 'a'; give a whole number from 0 to 2^63 - 1.", lambda _: covopt.depth(X, Y, lam=0.1, seed="a")),  # type: ignore[arg-type]
+    Row("The seed is 1.5; give a whole number from 0 to 2^63 - 1.", lambda _: covopt.cp_rank(np.eye(2), seed=1.5)),  # type: ignore[arg-type]
+    Row("The time limit is 'a'; give seconds above 0.", lambda _: validate(time_limit="a")),
+    Row("known is 'run'; give an answer of covopt.solve.", lambda _: monitored(known="run")),
+    Row("The seed is 1.5; give a whole number from 0 to 2^63 - 1.", lambda _: monitored(known=None, rows=2, seed=1.5)),
+    Row(
+        "The tolerance of a rank is 2; give a number above 0 and below 1.",
+        lambda _: monitored(known=None, tolerance=2.0),
+    ),
+    Row(
+        "'a.weight' in the network has no numbers yet; call the network once with inputs.",
+        lambda _: validate(torch.nn.ModuleDict({"a": torch.nn.LazyLinear(3)})),
+    ),
+    Row("step is 'a'; give a whole number, at least 0.", lambda _: covopt.Monitor(X, Y, lam=0.1)(NET, "a")),  # type: ignore[arg-type]
     Row("every is 0; give a whole number, at least 1.", lambda _: covopt.Monitor(X, Y, lam=0.1, every=0)),
     Row(
         "rows is 7, but there are 6; give at most as many, or leave it out.",

@@ -1,10 +1,34 @@
-"""What the rivals share: a start, the ridge regression of the outer weights, and balancing."""
+"""What the rivals share: the question, a start, the ridge regression of the outer weights, and balancing."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class Question:
+    """min (1/N) |F - Y|^2 + lam (|W_1|^2 + |W_2|^2) over two-layer networks.
+
+    Attributes:
+        X: inputs (N, n_0).
+        Y: targets (N, n_L).
+        lam: strength of the penalty.
+        beta: the size of the bias neuron.
+    """
+
+    X: np.ndarray
+    Y: np.ndarray
+    lam: float
+    beta: float
+
+    @property
+    def Xt(self) -> np.ndarray:
+        """[X, beta 1]."""
+        return with_bias(self.X, self.beta)
 
 
 def with_bias(X: np.ndarray, beta: float) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tests.benchmarks.rival_methods.common import balance, he_start, with_bias
+from tests.benchmarks.rival_methods.common import Question, balance, he_start
 from tests.benchmarks.rival_methods.log import Log
 
 STILL, WINDOW = 1e-8, 20
@@ -21,10 +21,7 @@ STILL, WINDOW = 1e-8, 20
 
 
 def run(
-    X: np.ndarray,
-    Y: np.ndarray,
-    lam: float,
-    beta: float,
+    question: Question,
     log: Log,
     seed: int,
     *,
@@ -38,7 +35,7 @@ def run(
 ) -> None:
     """Until the time is up; `period`: seconds of AdamW's first cosine."""
     torch.set_num_threads(1)
-    Xt, rng = with_bias(X, beta), np.random.default_rng(seed)
+    Xt, Y, lam, beta, rng = question.Xt, question.Y, question.lam, question.beta, np.random.default_rng(seed)
     data = torch.from_numpy(Xt), torch.from_numpy(np.ascontiguousarray(Y))
     while log.running():
         W1 = he_start(rng, Xt, width, scale)
@@ -47,7 +44,7 @@ def run(
         if method == "lbfgs":
             _lbfgs(*data, weights, lam, beta, log, memory)
         else:
-            _adamw(*data, weights, lam, beta, log, rate, batch if len(X) > 4 * batch else len(X), period)
+            _adamw(*data, weights, lam, beta, log, rate, batch if len(Y) > 4 * batch else len(Y), period)
 
 
 def _objective(Xt: Tensor, Y: Tensor, weights: list[Tensor], lam: float, beta: float) -> Tensor:

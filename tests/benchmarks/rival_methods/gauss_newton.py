@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.benchmarks.rival_methods.common import balance, he_start, outer, with_bias
+from tests.benchmarks.rival_methods.common import Question, balance, he_start, outer, with_bias
 from tests.benchmarks.rival_methods.log import Log
 
 STILL = 1e-7
@@ -20,10 +20,7 @@ STILL = 1e-7
 
 
 def run(
-    X: np.ndarray,
-    Y: np.ndarray,
-    lam: float,
-    beta: float,
+    question: Question,
     log: Log,
     seed: int,
     *,
@@ -39,12 +36,12 @@ def run(
         turns: of conjugate gradients.
         direct: unknowns, up to which the system is factored instead.
     """
-    Xt, rng = with_bias(X, beta), np.random.default_rng(seed)
+    Xt, Y, lam, beta, rng = question.Xt, question.Y, question.lam, question.beta, np.random.default_rng(seed)
     while log.running():
         W, costs = he_start(rng, Xt, width, scale), []
         while log.running():
             H = np.maximum(Xt @ W.T, 0.0)
-            V = outer(with_bias(H, beta), Y, len(X) * lam)
+            V = outer(with_bias(H, beta), Y, len(Xt) * lam)
             W, V = balance(W, V)
             log.see(W, V)
             W, cost = _step(Xt, Y, W, V, lam, beta, turns, direct)

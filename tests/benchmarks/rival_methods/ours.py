@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from covopt.answer import solve
+from tests.benchmarks.rival_methods.common import Question
 from tests.benchmarks.rival_methods.log import Log
 
 
 def run(
-    X: np.ndarray,
-    Y: np.ndarray,
-    lam: float,
-    beta: float,
+    question: Question,
     log: Log,
     seed: int,
     *,
@@ -22,10 +18,10 @@ def run(
     """One solve, which proves nothing, like the rivals; its time limit is of the wall clock."""
     costs: list[tuple[float, float]] = log.costs
     result = solve(
-        X,
-        Y,
-        lam=lam,
-        bias=beta,
+        question.X,
+        question.Y,
+        lam=question.lam,
+        bias=question.beta,
         seed=seed,
         time_limit=log.limit,
         certify=certify,

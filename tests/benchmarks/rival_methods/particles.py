@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.benchmarks.rival_methods.common import TINY, with_bias
+from tests.benchmarks.rival_methods.common import TINY, Question
 from tests.benchmarks.rival_methods.log import Log
 
 BIRTHS, EVERY = 20, 25
@@ -23,8 +23,9 @@ FARTHEST = 0.7
 class Particles:
     """The measure, and the data it is fitted to."""
 
-    def __init__(self, Xt: np.ndarray, Y: np.ndarray, lam: float, beta: float, width: int, rng: object) -> None:
-        self.Xt, self.Y, self.lam, self.beta, self.rng = Xt, Y, lam, beta, rng
+    def __init__(self, question: Question, width: int, rng: object) -> None:
+        Xt, Y = question.Xt, question.Y
+        self.Xt, self.Y, self.lam, self.beta, self.rng = Xt, Y, question.lam, question.beta, rng
         self.theta = _unit(rng.standard_normal((width, Xt.shape[1])))  # type: ignore[attr-defined]
         self.omega = _unit(rng.standard_normal((width, Y.shape[1])))  # type: ignore[attr-defined]
         size = np.linalg.norm(Y) / np.linalg.norm(np.maximum(Xt @ self.theta.T, 0.0))
@@ -71,10 +72,7 @@ class Particles:
 
 
 def run(
-    X: np.ndarray,
-    Y: np.ndarray,
-    lam: float,
-    beta: float,
+    question: Question,
     log: Log,
     seed: int,
     *,
@@ -91,15 +89,15 @@ def run(
         ratio: the step of the positions by that of the masses; 1/2 is gradient descent on balanced weights.
     """
     rng = np.random.default_rng(seed)
-    particles = Particles(with_bias(X, beta), Y, lam, beta, width, rng)
-    whole, count, size = len(X) <= 4 * batch, 0, alpha
+    particles = Particles(question, width, rng)
+    whole, count, size = len(question.X) <= 4 * batch, 0, alpha
     rows: object = slice(None)
     before = None
     cost, Z, R, b = particles.look()
     while log.running():
         log.see(*particles.weights(b))
         if not whole:
-            rows = rng.integers(len(X), size=batch)
+            rows = rng.integers(len(question.X), size=batch)
             cost, Z, R, b = particles.look(rows)
             size = alpha / np.sqrt(1.0 + count / 300.0)
         count += 1

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.benchmarks.rival_methods.common import he_start, outer, with_bias
+from tests.benchmarks.rival_methods.common import Question, he_start, outer, with_bias
 from tests.benchmarks.rival_methods.log import Log
 
 STILL = 1e-8
@@ -19,10 +19,7 @@ STILL = 1e-8
 
 
 def run(
-    X: np.ndarray,
-    Y: np.ndarray,
-    lam: float,
-    beta: float,
+    question: Question,
     log: Log,
     seed: int,
     *,
@@ -32,7 +29,7 @@ def run(
     method: str = "",
 ) -> None:
     """Starts one after another until the time is up; `turns`: of conjugate gradients, the paper's rank."""
-    Xt, rng = with_bias(X, beta), np.random.default_rng(seed)
+    Xt, Y, lam, beta, rng = question.Xt, question.Y, question.lam, question.beta, np.random.default_rng(seed)
     while log.running():
         W, costs = he_start(rng, Xt, width, scale), []
         radius = float(np.linalg.norm(W))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.benchmarks.rival_methods.common import with_bias
+from tests.benchmarks.rival_methods.common import Question
 from tests.benchmarks.rival_methods.log import Log
 
 Gated = Callable[[np.ndarray, np.ndarray, int, float], np.ndarray]
@@ -28,12 +28,10 @@ NEAR = 0.3
 """Distance of the gates drawn near a neuron."""
 
 
-def rounds(
-    X: np.ndarray, Y: np.ndarray, lam: float, beta: float, log: Log, seed: int, gated: Gated, tasks: Tasks, gates: int
-) -> None:
+def rounds(question: Question, log: Log, seed: int, gated: Gated, tasks: Tasks, gates: int) -> None:
     """Rounds until the time is up; `gates`: patterns of the first round."""
-    Xt, rng = with_bias(X, beta), np.random.default_rng(seed)
-    centred = Centring(len(X), lam, beta)
+    Xt, Y, lam, rng = question.Xt, question.Y, question.lam, np.random.default_rng(seed)
+    centred = Centring(len(Xt), lam, question.beta)
     kept = np.zeros((0, Xt.shape[1]))
     target = centred(Y)
     while log.running():

@@ -8,17 +8,16 @@ from __future__ import annotations
 import numpy as np
 from skglm import GroupLasso, MultiTaskLasso  # pyright: ignore[reportMissingImports]
 
+from tests.benchmarks.rival_methods.common import Question
 from tests.benchmarks.rival_methods.log import Log
 from tests.benchmarks.rival_methods.sampled import rounds
 
 TOLERANCE = 1e-6
 
 
-def run(
-    X: np.ndarray, Y: np.ndarray, lam: float, beta: float, log: Log, seed: int, *, gates: int = 25, method: str = ""
-) -> None:
+def run(question: Question, log: Log, seed: int, *, gates: int = 25, method: str = "") -> None:
     """Rounds of more and more patterns until the time is up."""
-    rounds(X, Y, lam, beta, log, seed, _gated, _tasks, gates)
+    rounds(question, log, seed, _gated, _tasks, gates)
 
 
 def _gated(A: np.ndarray, y: np.ndarray, d: int, lam: float) -> np.ndarray:

@@ -1,31 +1,13 @@
 """L-BFGS and AdamW of torch.optim."""
 
-from collections.abc import Callable
-
-import numpy as np
-from benchopt import BaseSolver  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
-
 from tests.benchmarks.rival_methods import descents
-from tests.benchmarks.rival_methods.callback import CallbackLog
+from tests.benchmarks.rival_methods.under_benchopt import RivalSolver
 
 
-class Solver(BaseSolver):
+class Solver(RivalSolver):
     """`rival_methods.descents`."""
 
     name = "torch"
-    sampling_strategy = "callback"
     requirements = ("pytorch",)
     parameters = {"method": ["lbfgs", "adamw"], "width": [150]}  # noqa: RUF012 - benchopt's way
-
-    def set_objective(self, X: np.ndarray, Y: np.ndarray, lam: float, beta: float) -> None:
-        """The problem."""
-        self.problem = (X, Y, lam, beta)
-        self.weights = {"W1": np.zeros((1, X.shape[1] + 1)), "W2": np.zeros((Y.shape[1], 2))}
-
-    def run(self, callback: Callable[[], bool]) -> None:
-        """Until the callback wants no more."""
-        descents.run(*self.problem, CallbackLog(self.weights, callback), 0, method=self.method, width=self.width)
-
-    def get_result(self) -> dict[str, np.ndarray]:
-        """The latest weights."""
-        return dict(self.weights)
+    rival = staticmethod(descents.run)
