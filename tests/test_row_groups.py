@@ -83,8 +83,9 @@ def test_the_parts_are_the_whole(
         assert np.array_equal(np.vstack([part.Y for part in parts]), whole.Y)
         for part in parts:
             assert (part.columns, part.classes) == (whole.columns, whole.classes)
+        weights = [part.weights for part in parts if part.weights is not None]
         if whole.weights is not None:
-            assert np.array_equal(np.concatenate([part.weights for part in parts]), whole.weights)
+            assert np.array_equal(np.concatenate(weights), whole.weights)
 
 
 @pytest.mark.parametrize("processes", [2, 3])

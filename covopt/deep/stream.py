@@ -15,6 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from covopt.attempt import DRAWS_TOGETHER
 from covopt.deep.pruning import reduced, reduced_on_few
 from covopt.deep.solver import DeepOptions, DeepSolver, usual_width
 from covopt.loop import Budget, Progress, Status, run
@@ -45,12 +46,17 @@ def suits_few_samples(problem: Problem, seconds: float, draws: int) -> bool:
 
 def few_samples(problem: Problem, seconds: float, draws: int, seed: int) -> Problem:
     """The same question of a random part of the samples, so large that so many draws descend in that time."""
+    order = torch.randperm(problem.samples, generator=torch.Generator().manual_seed(seed))
+    rows = order[: few_count(problem, seconds, draws)].sort().values.to(problem.X.device)
+    return problem.on(rows)
+
+
+def few_count(problem: Problem, seconds: float, draws: int) -> int:
+    """How many samples that part has."""
     count = problem.samples
     while count > FEWEST and not _fits(problem, count, seconds, draws):
         count = max(FEWEST, int(0.8 * count))
-    order = torch.randperm(problem.samples, generator=torch.Generator().manual_seed(seed))
-    rows = order[:count].sort().values.to(problem.X.device)
-    return problem.on(rows)
+    return count
 
 
 def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
@@ -101,7 +107,7 @@ class DeepStream:
     def init(self, budget: Budget) -> Streamed:
         """The answer for few samples."""
         limit = SHARE * budget.time_limit
-        few = few_samples(self.problem, limit, self._options.batch, self._seed)
+        few = few_samples(self.problem, limit, max(self._options.batch, DRAWS_TOGETHER), self._seed)
         solver = DeepSolver(few, self._options, self._seed, max_width=self._max_width)
         weights = reduced(few, run(solver, replace(budget, time_limit=budget.seconds() + limit)).state.best)
         widths = [len(W) for W in weights[:-1]]
