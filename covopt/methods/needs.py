@@ -4,7 +4,7 @@ need = what the process holds when the question is put + the libraries that it l
 takes. The phases follow one another, and each is an expression in N (the rows of this process), d, m, the widths, and
 how many networks or directions are worked on together. How many arrays there are in each was counted in the code and
 fitted to peaks that processes of their own reached (docs/notes/2026-11-memory.md). Where the time sufficed for all
-phases, the need was between 0.9 and 1.5 times the peak; where it did not, it is more.
+phases, the need was between 0.9 and 1.7 times the peak; where it did not, it is more.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _shallow(problem: Problem, options: SolveOptions) -> dict[str, float]:
     if not streams:
         return _rounds(problem, options)
     N, d = problem.X.shape
-    chunks = 8 * DOUBLE * CHUNK * StreamOptions().neurons
+    chunks = 8 * DOUBLE * min(N, CHUNK) * StreamOptions().neurons
     rough = SINGLE * N * (d + 1)
     phases = {"batches": _in_units(problem) + rough + 10 * DOUBLE * problem.Y.numel() + chunks}
     if alone or descent_is_long(problem, StreamOptions().neurons, seconds):
