@@ -134,3 +134,18 @@ def test_a_group_that_is_damaged_is_reported_by_who_reads_it(tmp_path: Path) -> 
     assert len(read_data(path, target="y", share=(0, 2)).X) == 25
     with pytest.raises(DataError, match="is damaged; write it again"):
         read_data(path, target="y", share=(1, 2))
+
+
+def test_changed_bytes_are_read_or_refused(tmp_path: Path) -> None:
+    """Of the foot, which says how many rows there are, above all; never a traceback."""
+    path = written(tmp_path / "data.parquet", {name: COLUMNS[name] for name in ("a", "n", "town", "y")})
+    good, rng, refused = path.read_bytes(), np.random.default_rng(1), 0
+    for _ in range(150):
+        content = bytearray(good)
+        content[len(good) - 1 - int(rng.integers(1000))] = int(rng.integers(256))
+        path.write_bytes(content)
+        try:
+            read_data(path, target="y", one_hot=["town"], share=(1, 3))
+        except DataError:
+            refused += 1
+    assert refused > 30

@@ -51,8 +51,10 @@ class ParquetColumns:
             raise self._damaged() from error
         if len(set(self._names)) < len(self._names):
             raise DataError(f"{path} has two columns of one name; give each column a name of its own.")
-        check_unfolding(path, CELL * declared.num_rows * declared.num_columns)
         self.cuts = list(accumulate(groups, initial=0))
+        if min(groups, default=0) < 0 or self.cuts[-1] != declared.num_rows:
+            raise self._damaged()
+        check_unfolding(path, CELL * declared.num_rows * declared.num_columns)
         if self.cuts[-1] == 0 or not self._names:
             raise DataError(f"{path} has no rows or no columns; give at least one of each.")
 
@@ -78,9 +80,13 @@ class ParquetColumns:
         file = self._file
         try:
             table: Table = file.read(names) if place is None else file.read_row_group(place, names)
-            return {name: table.column(name) for name in names}
+            found = {name: table.column(name) for name in names}
         except (ArrowException, OSError, ValueError, KeyError) as error:
             raise self._damaged() from error
+        rows = self.cuts[-1] if place is None else self.cuts[place + 1] - self.cuts[place]
+        if table.num_rows != rows:  # its foot says otherwise
+            raise self._damaged()
+        return found
 
     def _damaged(self) -> DataError:
         return DataError(f"{self.path} is not a .parquet file or is damaged; write it again.")
