@@ -21,6 +21,7 @@ from covopt.io.tables import column_names
 from covopt.linalg.threads import fitting
 from covopt.loop import Budget, Callback, Progress, Status
 from covopt.methods.free import solve_free
+from covopt.methods.needs import check_data, planned
 from covopt.methods.penalised import METHODS
 from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
@@ -64,6 +65,7 @@ def solve(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: float = 60.0,
     resume: bool = False,
+    memory_limit: float | None = None,
 ) -> Result:
     """What the data cost a network of depth L: min C + lam |W|^2, or R(X, Y) = min |W|^2 with F = Y.
 
@@ -117,17 +119,22 @@ def solve(
         checkpoint_every: seconds between two states; a round that takes longer comes to its end first.
         resume: go on from the state in `checkpoint`, with the same question and seed; the seconds before count. Other
             numbers of processes may go on. Bounds are proved anew.
+        memory_limit: GB (1e9 bytes) that this process may take, about: where the estimate of the need is above it, the
+            search tries fewer starts at a time, random batches take the place of rounds on all samples, or less is
+            proved, and a warning says which. It does not count what a user's own program takes later. None: no limit;
+            a warning where the machine has less memory than is needed. The logger `covopt` is told the estimate (INFO).
 
     Returns:
         The best network with its cost recomputed from it in float64, and the bound with the kind of its proof.
 
     Raises:
-        ProblemError: an option out of range, or data of the wrong shape.
+        ProblemError: an option out of range, data of the wrong shape, or more memory needed than the limit.
         InfeasibleError: `interpolate` on data that no network of that kind fits; the rows are named.
         ProcessError: of processes that solve together another one has ended.
         RecordError: of `checkpoint`: without `resume` there is such a file; with it none, or it is damaged or the state
             of another question; or it cannot be written.
     """
+    check_data(X, Y, memory_limit)
     problem = make_problem(
         X,
         Y,
@@ -154,6 +161,7 @@ def solve(
         max_width=max_width,
         starts=starts,
         callback=callback,
+        memory_limit=memory_limit,
     )
     if checkpoint is not None:
         options = replace(options, checkpoint=Checkpoint(checkpoint, checkpoint_every, not spread or rank_here() == 0))
@@ -192,6 +200,7 @@ def solve_problem(
     if problem.interpolates:
         check_interpolation(problem)
     options = _resumed(problem, replace(options, init=_initial(problem, init)), resume)
+    options = planned(problem, options)
     with fitting(problem.X.numel()), crew():
         return _solved(problem, options, columns)
 

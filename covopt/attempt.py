@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from jaxtyping import Float
@@ -12,14 +13,32 @@ from covopt.errors import ProblemError, shown
 from covopt.io.checkpoint import Checkpoint
 from covopt.loop import Budget, Callback, Progress, Status, check_seed, check_time_limit
 from covopt.model.weights import Weights
+from covopt.oracles.search import ENTRIES
 
 CERTIFY = ("none", "fast", "full", "auto")
+DRAWS_TOGETHER = 24
+"""Networks of three layers and more that are explored together."""
 _USES = {
     "width": "the methods hidden and train",
     "max_width": "the method cone at depth 3 and more",
     "starts": "the methods hidden and train, and for cone at depth 3 and more",
     "tol": "the method cone",
 }
+
+
+@dataclass(frozen=True)
+class Thrift:
+    """What a solve does without, to stay within a limit of memory.
+
+    Attributes:
+        entries: of the arrays of a search, at most.
+        batches_alone: two layers are trained on random batches, and there are no rounds on all samples.
+        draws: networks of more layers that are explored together, at most.
+    """
+
+    entries: int = ENTRIES
+    batches_alone: bool = False
+    draws: int = DRAWS_TOGETHER
 
 
 @dataclass(frozen=True)
@@ -39,6 +58,8 @@ class SolveOptions:
         starts: how many; None lets the method choose.
         callback: gets a `Progress` after each round.
         checkpoint: where the state is kept; None: nowhere.
+        memory_limit: of each process, in GB (1e9 bytes); None: there is none.
+        thrift: what is done without, to stay within it.
     """
 
     budget: Budget
@@ -53,6 +74,8 @@ class SolveOptions:
     starts: int | None = None
     callback: Callback | None = None
     checkpoint: Checkpoint | None = None
+    memory_limit: float | None = None
+    thrift: Thrift = Thrift()
 
     def check(self, depth: int) -> None:
         """Refuse what no solver of networks of this depth could follow.
@@ -70,6 +93,7 @@ class SolveOptions:
         tol = self.tol
         if tol is not None and not (isinstance(tol, (int, float)) and not isinstance(tol, bool) and 0 < tol < 1):
             raise ProblemError(f"The tolerance is {shown(tol)}; give a number between 0 and 1, or leave it out.")
+        check_memory_limit(self.memory_limit)
         for name in ("width", "max_width", "starts"):
             _check_count(name, getattr(self, name))
         _check_count("max_iterations", self.budget.max_iterations)
@@ -79,6 +103,13 @@ class SolveOptions:
             if getattr(self, name) is not None and not used[name]:
                 at = f"The method {self.method} at depth {depth}"
                 raise ProblemError(f"{at} has no use for {name}, which is for {use}; leave it out.")
+
+
+def check_memory_limit(limit: object) -> None:
+    """Raise a ProblemError unless it is a number of GB, or None."""
+    number = isinstance(limit, (int, float)) and not isinstance(limit, bool) and 0 < limit < math.inf
+    if limit is not None and not number:
+        raise ProblemError(f"The memory limit is {shown(limit)}; give GB above 0, or leave it out.")
 
 
 def _check_count(name: str, count: int | None) -> None:

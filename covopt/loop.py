@@ -27,6 +27,7 @@ class Status(enum.StrEnum):
     * optimal: the proved gap is within the target.
     * converged: the search finds no improvement, which is no proof.
     * tolerance: the last rounds each gained less than was asked for (`tol`), and the search ended before it found none.
+    * memory_limit: training on random batches came to its end, and for rounds on all samples there was no memory.
     * time_limit, iteration_limit: a limit; the best network so far.
     * interrupted: Ctrl-C; the best network so far.
     """
@@ -35,6 +36,7 @@ class Status(enum.StrEnum):
     OPTIMAL = "optimal"
     CONVERGED = "converged"
     TOLERANCE = "tolerance"
+    MEMORY_LIMIT = "memory_limit"
     TIME_LIMIT = "time_limit"
     ITERATION_LIMIT = "iteration_limit"
     INTERRUPTED = "interrupted"

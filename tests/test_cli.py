@@ -68,10 +68,13 @@ def interrupted(X: object, Y: object, **_: object) -> Result:
 
 def test_options_reach_the_solver(run: Run, solver: FakeSolver) -> None:
     options = "--depth 2 --bias 0.5 --lam 0.01 --loss mse --activation leaky:0.2 --certify none --gap 0.01 --tol 0.005"
-    code, _, err = run("solve", "iris", *options.split(), *"--time-limit 7 --seed 9 --device cpu --json".split())
+    code, _, err = run(
+        "solve", "iris", *options.split(), *"--time-limit 7 --memory-limit 3 --seed 9 --device cpu --json".split()
+    )
     assert (code, err) == (0, "")
     assert solver.options == {
         "depth": 2,
+        "memory_limit": 3.0,
         "bias": 0.5,
         "skip": False,
         "lam": 0.01,

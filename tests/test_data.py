@@ -10,7 +10,7 @@ import torch
 from sklearn import datasets
 
 from covopt.errors import CovoptWarning, DataError
-from covopt.io import data, tables
+from covopt.io import mnist, row_groups
 from covopt.io.data import read_data
 
 X = np.arange(12.0).reshape(4, 3)
@@ -134,7 +134,7 @@ def test_parquet_reads_as_csv_does(tmp_path: Path) -> None:
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    monkeypatch.setattr(tables, "parquet", None)
+    monkeypatch.setattr(row_groups, "parquet", None)
     refused(r"pip install 'covopt\[parquet\]'", tmp_path / "a.parquet", target="a")
 
 
@@ -307,7 +307,7 @@ def test_mnist_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def offline(*_: object, **__: object) -> None:
         raise OSError("no route to host")
 
-    monkeypatch.setattr(data.datasets, "fetch_openml", offline)
+    monkeypatch.setattr(mnist.datasets, "fetch_openml", offline)
     refused("give it with --data-dir", "mnist")
 
 
@@ -315,7 +315,7 @@ def test_mnist_from_openml(monkeypatch: pytest.MonkeyPatch) -> None:
     def fetch(*_: object, **__: object) -> tuple:
         return IMAGES.reshape(6, 16).astype(float), np.array([str(n) for n in LABELS], dtype=object)
 
-    monkeypatch.setattr(data.datasets, "fetch_openml", fetch)
+    monkeypatch.setattr(mnist.datasets, "fetch_openml", fetch)
     assert read_data("mnist").classes == ("0", "1", "3", "9")
 
 

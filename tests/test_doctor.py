@@ -30,6 +30,7 @@ def test_it_tells_what_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["covopt"] == covopt.__version__
     assert found["scikit-learn"] == metadata.version("scikit-learn")
     assert found["threads"] == torch.get_num_threads()
+    assert 0.0 < float(found["memory"].removesuffix(" GB left")) < 1e6
     assert (found["gpu"] is None) == (not torch.cuda.is_available())
     assert "torch        " + metadata.version("torch") in told(capsys).splitlines()
 

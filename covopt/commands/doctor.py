@@ -7,13 +7,17 @@ from covopt.commands.common import print_pairs
 
 
 def doctor_command(as_json: options.Json = False) -> None:
-    """Show what covopt runs on: versions, threads and which of them a solve uses, the GPU, and missing packages."""
+    """Show what covopt runs on: versions, threads and which of them a solve uses, memory, the GPU, missing packages."""
     import json
 
-    from covopt.io import provenance as origin
-    from covopt.linalg import threads
+    import torch
 
-    found = origin.examine() | {"solving": threads.chosen()}
+    from covopt.io import provenance as origin
+    from covopt.linalg import memory, threads
+
+    left = memory.available(torch.device("cpu"))
+    told = None if left is None else f"{left / 1e9:.1f} GB left"
+    found = origin.examine() | {"solving": threads.chosen(), "memory": told}
     if as_json:
         print(json.dumps(found))
         return

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from rich.console import Console
@@ -59,6 +60,31 @@ def progress_text(line: Progress, time_limit: float) -> str:
     bound = "none yet" if line.lower is None else numerals.down(line.lower, 6)
     parts = [f"cost {cost}", f"bound {bound}", f"width {line.width}", line.phase]
     return "   ".join([*filter(None, parts), f"{line.seconds:.0f} of {time_limit:g} s"])
+
+
+class _Needs(logging.Handler):
+    """Says what a solve will need as soon as that is known."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError, ValueError):  # nobody reads, or the stream is closed
+            print(f"covopt: {record.getMessage()}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def telling_needs(following: bool) -> Iterator[None]:
+    """Say, where progress is followed, what a solve will need: what the log of covopt is told (methods/needs.py)."""
+    if not following:
+        yield
+        return
+    log, handler = logging.getLogger("covopt"), _Needs(logging.INFO)
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
 
 
 @contextmanager

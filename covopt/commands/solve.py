@@ -17,6 +17,7 @@ from covopt.commands.common import (
     print_summary,
 )
 from covopt.commands.processes import joined
+from covopt.commands.progress import telling_needs
 from covopt.errors import RecordError
 from covopt.loop import Certificate, Status
 
@@ -47,6 +48,14 @@ Checkpoint = Annotated[
     typer.Option(
         help="Keep the state of the search beside --out, in DIR.checkpoint.npz, every so many seconds.",
         metavar="SECONDS",
+        rich_help_panel="Solving",
+    ),
+]
+MemoryLimit = Annotated[
+    float | None,
+    typer.Option(
+        help="GB of memory for the solve, in each process: it does without what would take more, or is refused.",
+        metavar="GB",
         rich_help_panel="Solving",
     ),
 ]
@@ -81,6 +90,7 @@ def solve_command(
     tol: Tol = None,
     checkpoint: Checkpoint = None,
     resume: Resume = False,
+    memory_limit: MemoryLimit = None,
     output: options.Output,
 ) -> None:
     """The minimum over networks of depth L: the best network, and a proved lower bound.
@@ -101,7 +111,10 @@ def solve_command(
         tested = None if test is None else held_out.tested(test, dataset)
         start = None if init is None else stored.load(init)
         reading = time.perf_counter() - began
-        with output.following(solving.time_limit if place.tells else None) as callback:
+        with (
+            output.following(solving.time_limit if place.tells else None) as callback,
+            telling_needs(callback is not None),
+        ):
             result = answer.solve(
                 dataset.X,
                 dataset.Y,
@@ -120,6 +133,7 @@ def solve_command(
                 checkpoint=kept,
                 checkpoint_every=EVERY if checkpoint is None else checkpoint,
                 resume=resume,
+                memory_limit=memory_limit,
             )
     if not place.tells:
         return

@@ -19,7 +19,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from covopt.attempt import SolveOptions
+from covopt.attempt import DRAWS_TOGETHER, SolveOptions
 from covopt.deep.blocks import solve_block
 from covopt.deep.exact_fits import ExactOptions, descend_exactly
 from covopt.deep.insertion import in_balance
@@ -73,7 +73,7 @@ class DeepOptions:
     """
 
     starts: int = 48
-    batch: int = 24
+    batch: int = DRAWS_TOGETHER
     widening: tuple[tuple[float, float], ...] = ((0.5, 0.5), (1.0, 1.0))
     tol: float | None = None
 

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from covopt.attempt import DRAWS_TOGETHER
 from covopt.deep.pruning import reduced, reduced_on_few
 from covopt.deep.solver import DeepOptions, DeepSolver, usual_width
 from covopt.loop import Budget, Progress, Status, run
@@ -55,17 +56,22 @@ def few_samples(problem: Problem, seconds: float, draws: int, seed: int) -> Prob
 
     Of rows that are spread over processes each gets all that are chosen.
     """
-    count = problem.samples
-    while count > FEWEST and not _fits(problem, count, seconds, draws):
-        count = max(FEWEST, int(0.8 * count))
     generator = torch.Generator().manual_seed(seed)
 
     def drawn(rows: int, count: int) -> Int[Tensor, " k"]:
         return torch.randperm(rows, generator=generator)[:count].sort().values.to(problem.X.device)
 
-    rows, spread = problem.spread.some(drawn, len(problem.X), count)
+    rows, spread = problem.spread.some(drawn, len(problem.X), few_count(problem, seconds, draws))
     few = problem.on(rows)
     return replace(few, X=spread.stacked(few.X), Y=spread.stacked(few.Y), spread=ALONE)
+
+
+def few_count(problem: Problem, seconds: float, draws: int) -> int:
+    """How many samples that part has."""
+    count = problem.samples
+    while count > FEWEST and not _fits(problem, count, seconds, draws):
+        count = max(FEWEST, int(0.8 * count))
+    return count
 
 
 def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
@@ -150,7 +156,7 @@ class DeepStream:
     def _searched(self, budget: Budget) -> list[Tensor]:
         """What the search ends with on few samples; each process by its own clock."""
         limit, spread = SHARE * budget.time_limit, self.problem.spread
-        few = few_samples(self.problem, limit, self._options.batch, self._seed)
+        few = few_samples(self.problem, limit, max(self._options.batch, DRAWS_TOGETHER), self._seed)
         solver = DeepSolver(few, self._options, self._seed + spread.place, max_width=self._max_width)
         own = Budget(budget.seconds() + limit, budget.max_iterations, budget.started, timing=budget.timing)
         weights = reduced(few, run(solver, own).state.best)

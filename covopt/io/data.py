@@ -6,11 +6,8 @@ columns are taken from the whole set, before `rows` takes N rows. Other targets 
 
 from __future__ import annotations
 
-import gzip
-import math
 import os
 import warnings
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +19,11 @@ from jaxtyping import Float64
 from numpy.typing import NDArray
 
 from covopt.errors import CovoptWarning, DataError, counted, listed, shown
-from covopt.io.arrays import DEFLATE_LIMIT, LARGEST, check_unfolding, read_npz
+from covopt.io.arrays import LARGEST, read_npz
 from covopt.io.coding import Coding
+from covopt.io.mnist import fetch_mnist, read_mnist
+from covopt.io.row_groups import GroupedRows
+from covopt.io.scaling import scaling
 from covopt.io.tables import SUFFIXES, read_table, suggestion
 from covopt.io.tensors import as_array, read_torch
 from covopt.lazy import lazy
@@ -41,8 +41,6 @@ NAMES = ("X", "Y", "y", "weights")
 """The arrays that an archive may hold."""
 CLASSES = 1000
 """So many classes, or more, need two rows of each on average; else they are numbers, whose one-hot rows are huge."""
-MNIST_ROWS = 60_000
-MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ class Dataset:
 class Raw:
     """Inputs and targets as a source gives them, and what else it has: names of inputs and of classes, weights."""
 
-    X: NDArray
+    X: NDArray | GroupedRows
     Y: NDArray | None
     columns: tuple[str, ...] | None = None
     names: tuple[str, ...] | None = None
@@ -125,7 +123,8 @@ def read_data(
         one_hot: columns of a table of which each text becomes a column of 0 and 1, named COLUMN=TEXT.
         weights: the column of a table that holds the weights of the rows, at least 0; it is no input.
         share: (k, K): of the rows that are taken, in K equal parts, those of part k = 0 ... K - 1. The others of X are
-            not read from a .npz file that is not compressed, nor from such files of mnist, but to measure a scale.
+            not read from a .npz file that is not compressed, nor from such files of mnist, and from a .parquet file no
+            row groups without such rows, but to measure a scale.
 
     Returns:
         Inputs X (N, n_0) and targets Y (N, n_L), one-hot for classes, with their name, classes and scale; rows of
@@ -146,7 +145,9 @@ def read_data(
     raw = _read(name, target, data_dir, task, drop, one_hot, weights, mapped=share is not None)
     if raw.Y is None:
         raise ValueError("a source that was to have targets has none")
-    X, Y = raw.X if share else numeric_matrix(raw.X, "X", name), np.atleast_1d(raw.Y)
+    X, Y = raw.X, np.atleast_1d(raw.Y)
+    if share is None and not isinstance(X, GroupedRows):
+        X = numeric_matrix(X, "X", name)
     if len(X) != len(Y):
         raise DataError(
             f"In {name} X has {counted(len(X), 'row')} and Y has {len(Y)}; give one row of targets for each input."
@@ -156,7 +157,7 @@ def read_data(
         taken = _part(taken, len(X), share, name)
     weighed = None if raw.weights is None else _weights(raw.weights, len(X), name)
     mine = numeric_matrix(X[taken], "X", name) if share else X[taken]
-    shift, factor = _scaling(X.reshape(len(X), -1), scale, weighed)
+    shift, factor = scaling(X, scale, weighed)
     targets, labels = _targets(Y, name, task, taken)
     inputs = (mine.astype(np.float64) - shift) * factor
     if weighed is not None:
@@ -188,7 +189,7 @@ def _read(
     suffix = path.suffix.lower()
     _check_directory(name, data_dir)
     if suffix in SUFFIXES:
-        table = read_table(path, target, drop=drop, one_hot=one_hot, task=task, weights=weights)
+        table = read_table(path, target, drop=drop, one_hot=one_hot, task=task, weights=weights, mapped=mapped)
         return Raw(table.X, table.y, table.columns, weights=table.weights)
     if target is not None:
         raise DataError(f"A target column is for .csv and .parquet files; leave --target out for {name}.")
@@ -220,7 +221,7 @@ def read_source(
     if os.path.exists(name) and name not in (*SHIPPED, "mnist"):  # unlike Path.exists, never raises
         raise DataError(f"{name} is of no known format; give a .npz, .csv, .parquet or .pt file.")
     if name == "mnist":
-        return _fetch_mnist() if data_dir is None else _read_mnist(Path(data_dir), mapped)
+        return Raw(*(fetch_mnist() if data_dir is None else read_mnist(Path(data_dir), mapped)))
     if name in SHIPPED:
         return _load_shipped(name)
     known = suggestion(name.lower(), (*SHIPPED, "mnist")).replace("give one of", "give a file, or one of")
@@ -356,27 +357,6 @@ def _without_zeros(
     return (X, Y, weights) if kept.all() else (X[kept], Y[kept], weights[kept])
 
 
-def _scaling(
-    X: NDArray, scale: str, weights: NDArray[np.float64] | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(shift, factor), to be used as (X - shift) * factor; measured on the whole set."""
-    none = np.zeros(1), np.ones(1)
-    if weights is not None:
-        X, weights = X[weights > 0.0], weights[weights > 0.0]
-    if scale == "max":
-        largest = max(abs(float(X.max())), abs(float(X.min())))
-        return none if largest == 0 else (np.zeros(1), np.array([1.0 / largest]))
-    if scale == "standard":
-        if weights is None:
-            mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
-        else:
-            mean = np.average(X, axis=0, weights=weights)
-            deviation = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights))
-        varies = X.max(axis=0) > X.min(axis=0)
-        return np.where(varies, mean, X[0]), np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0)
-    return none
-
-
 # ---- archives of arrays and tensors
 
 
@@ -399,60 +379,3 @@ def _read_torch(path: Path, targets: bool = True) -> Raw:
         raise DataError(f"{path} holds a {type(content).__name__}, not a dictionary with X and Y; {remedy}.")
     tensors = {key: value for key, value in content.items() if isinstance(value, torch.Tensor)}
     return _pick_arrays({str(k): as_array(v, str(k), path) for k, v in tensors.items() if k in NAMES}, path, targets)
-
-
-# ---- MNIST
-
-
-def _fetch_mnist() -> Raw:
-    """The training set of MNIST from OpenML."""
-    try:
-        X, Y = datasets.fetch_openml("mnist_784", version=1, return_X_y=True, as_frame=False, parser="liac-arff")
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"MNIST could not be fetched from OpenML; put {' and '.join(MNIST_FILES)} (or .gz) into a directory and"
-            " give it with --data-dir."
-        ) from error
-    return Raw(np.asarray(X[:MNIST_ROWS], dtype=np.uint8), np.asarray(Y[:MNIST_ROWS]).astype(np.int64))
-
-
-def _read_mnist(directory: Path, mapped: bool) -> Raw:
-    images, labels = (_read_idx(_find_idx(directory, name), mapped) for name in MNIST_FILES)
-    if images.ndim != 3 or labels.ndim != 1:
-        raise DataError(f"The files in {directory} are not images and labels of MNIST; fetch them again.")
-    return Raw(images.reshape(len(images), math.prod(images.shape[1:])), labels)
-
-
-def _find_idx(directory: Path, name: str) -> Path:
-    for candidate in (name, f"{name}.gz", name.replace("-idx", ".idx"), name.replace("-idx", ".idx") + ".gz"):
-        if (directory / candidate).is_file():
-            return directory / candidate
-    raise DataError(f"There is no {name} (or {name}.gz) in {directory}; put the files of MNIST there.")
-
-
-def _read_idx(path: Path, mapped: bool = False) -> NDArray[np.uint8]:
-    """An idx file of bytes: 0, 0, 8 (unsigned bytes), the number of dimensions, each of them in 4 bytes, the bytes.
-
-    With `mapped` they stay in a file that is not compressed.
-    """
-    compressed = path.suffix == ".gz"
-    size = path.stat().st_size * (DEFLATE_LIMIT if compressed else 1)
-    damaged = DataError(f"{path} is not an idx file of bytes or is damaged; fetch it again.")
-    try:
-        with gzip.open(path) if compressed else path.open("rb") as stream:
-            head = stream.read(4)
-            if len(head) < 4 or head[:3] != b"\x00\x00\x08" or not 1 <= head[3] <= 3:
-                raise damaged
-            shape = np.frombuffer(stream.read(4 * head[3]), dtype=">u4").astype(object)
-            expected = int(np.prod(shape))
-            if len(shape) != head[3] or expected > size:
-                raise damaged
-            check_unfolding(path, expected)
-            if mapped and not compressed and size == stream.tell() + expected:
-                return np.memmap(path, np.uint8, "r", stream.tell(), tuple(int(n) for n in shape))
-            body = stream.read(expected + 1)
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise damaged from error
-    if len(body) != expected:
-        raise damaged
-    return np.frombuffer(body, dtype=np.uint8).reshape([int(n) for n in shape])

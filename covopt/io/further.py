@@ -83,7 +83,7 @@ def _raw(
             f"The inputs of {name} are {listed(raw.columns[:FEW])}, and those of the network's data"
             f" {listed(coding.columns[:FEW])}; give data with the same columns."
         )
-    return raw.X, raw.Y
+    return raw.X[:], raw.Y
 
 
 def _targets(y: NDArray, coding: Coding, outputs: int, name: str) -> Float64[np.ndarray, "M nL"]:

@@ -112,6 +112,11 @@ STATUSES = {
         "The search ended because its last rounds gained less than its tolerance; it had not come to where it finds no"
         " improvement, and with a smaller tolerance it may find, or prove, more.",
     ),
+    "memory_limit": (
+        "stopped by the memory limit; the best network so far",
+        "The memory limit left out the rounds on all samples that would follow; with more of it the search may find, or"
+        " prove, more.",
+    ),
     "time_limit": (
         "stopped by the time limit; the best network so far",
         "The time limit ended the search; with more time it may find, or prove, more.",

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from covopt.attempt import Attempt, SolveOptions
+from covopt.attempt import DRAWS_TOGETHER, Attempt, SolveOptions
 from covopt.certify import proofs
 from covopt.certify.dual import Proof
 from covopt.deep.pruning import reduced, reduced_on_few
@@ -85,7 +85,8 @@ METHODS: dict[str, Callable[[Problem, SolveOptions], Attempt]] = {
 
 def _shallow(problem: Problem, options: SolveOptions) -> Attempt:
     saved = None if options.checkpoint is None else options.checkpoint.saved
-    streams = options.init is None and suits_streaming(problem, options.budget.time_limit)
+    alone = options.thrift.batches_alone
+    streams = alone or (options.init is None and suits_streaming(problem, options.budget.time_limit))
     if streams if saved is None else saved.stage == CYCLES:
         return _streamed(problem, options, saved)
     return _rounds(problem, options, None if options.init is None else options.init[0], saved)
@@ -109,6 +110,8 @@ def _streamed(problem: Problem, options: SolveOptions, saved: Saved | None) -> A
         first = replace(first, weights=simple, starts=[cost])
     if outcome.status is not Status.CONVERGED or budget.spent():
         return first
+    if options.thrift.batches_alone:
+        return replace(first, status=Status.MEMORY_LIMIT)
     if descent_is_long(problem, len(first.weights[0]), budget.remaining()):
         return replace(first, status=Status.TIME_LIMIT)
     cycles = outcome.history[-1].iteration
@@ -148,11 +151,12 @@ def _cheapest_simple(problem: Problem, units: Units) -> list[Tensor] | None:
 
 
 def _deep(problem: Problem, options: SolveOptions) -> Attempt:
-    effort, units = DeepOptions(starts=options.starts or DRAWS, tol=options.tol), Units.of(problem)
+    draws = options.thrift.draws
+    effort, units = DeepOptions(starts=options.starts or DRAWS, batch=draws, tol=options.tol), Units.of(problem)
     inner, proof = _within(units, options), _from_data(problem, options)
     enough = 0.0 if proof is None else proof.lower / units.cost / (1.0 - options.gap)
     before: list[Progress] = []
-    if inner.init is None and suits_few_samples(units.problem, options.budget.time_limit, effort.batch):
+    if inner.init is None and suits_few_samples(units.problem, options.budget.time_limit, DRAWS_TOGETHER):
         streamed = run(DeepStream(units.problem, effort, inner.seed, inner.max_width), inner.budget, inner.callback)
         before, effort = streamed.history, replace(effort, starts=0)
         left = max(0, inner.budget.max_iterations - before[-1].iteration)

@@ -55,9 +55,8 @@ class Units:
     @staticmethod
     def of(problem: Problem) -> Units:
         """The units in which the problem's largest input and largest target are between 1 and 2."""
-        largest = problem.spread.largest
-        s = _power(max(largest(_largest(problem.X)), FAINT * problem.beta))
-        t = _power(largest(_largest(problem.Y))) if isinstance(problem.loss, Scalable) else 1.0
+        s = unit_of_inputs(problem)
+        t = _power(problem.spread.largest(_largest(problem.Y))) if isinstance(problem.loss, Scalable) else 1.0
         c = 2.0 ** ((math.log2(t) - math.log2(s)) / problem.depth)
         cost = c * c if problem.interpolates else t * t
         scaled = replace(
@@ -86,6 +85,11 @@ class Units:
     def in_user_units(self, line: Progress) -> Progress:
         """A line of history in the user's units; its bound is in them already."""
         return replace(line, cost=self.cost * line.cost)
+
+
+def unit_of_inputs(problem: Problem) -> float:
+    """s; where it is 1, the inputs are not copied."""
+    return _power(max(problem.spread.largest(_largest(problem.X)), FAINT * problem.beta))
 
 
 def at_depth(problem: Problem, depth: int) -> Problem:

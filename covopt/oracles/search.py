@@ -79,10 +79,11 @@ class ConvexConcaveOracle:
         activation: Activation,
         options: AscentOptions | None = None,
         spread: Alone = ALONE,
+        entries: int = ENTRIES,
     ) -> None:
         self.Xt, self._size = to_unit_scale(Xt, spread.largest)  # in float32 other scales would not fit
         self.activation, self.spread = activation, spread
-        self.options = options or AscentOptions()
+        self.options, self._entries = options or AscentOptions(), entries
         self._single = self.Xt.float() if Xt.dtype == torch.float64 else None
         self._curvature = float(torch.linalg.matrix_norm(*spread.condensed(self.Xt), 2)) ** 2
 
@@ -104,7 +105,7 @@ class ConvexConcaveOracle:
             return trying(Lambda, starts, stop=stop)
         if self._curvature == 0.0 or not self.spread.largest(float(Lambda.any())):
             return Answer(starts[:0], starts.new_zeros(0))
-        size = max(1, ENTRIES // int(self.spread.largest(len(self.Xt))))
+        size = max(1, self._entries // int(self.spread.largest(len(self.Xt))))
         parts = [self.ascend(Lambda, chunk, stop) for chunk in starts.split(size)]
         directions, values = torch.cat([w for w, _ in parts]), torch.cat([h for _, h in parts])
         kept = distinct(directions, values, COSINE)

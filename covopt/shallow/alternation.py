@@ -72,11 +72,13 @@ class Alternation:
         self.best: Proof | None = None
         self._oracle = oracle_of(problem) if certify != "none" or problem.activation.is_linear else None
         proving = certify in ("full", "auto") and self._oracle is None
-        self._prover = _prover_for(problem, certify) if proving else None
+        self._prover = prover_for(problem, certify) if proving else None
         tol = options.tol if self._oracle is None else None  # an exact oracle knows what there is to gain
-        rounds = ShallowOptions(gap=options.gap, tol=tol)
+        entries = options.thrift.entries
+        rounds = ShallowOptions(gap=options.gap, tol=tol, entries=entries)
         if self._prover is RELAXATION and certify == "full":  # it falls short of the last digits of the search
-            rounds = ShallowOptions(gap=options.gap, tol=tol, stall_tolerance=REFUTATION_SLACK, patience=1)
+            slack = REFUTATION_SLACK
+            rounds = ShallowOptions(options.gap, stall_tolerance=slack, patience=1, tol=tol, entries=entries)
         self.solver = ShallowSolver(problem, self._exact_bound, self._oracle, rounds, options.seed, init, wrap)
         self._stall_tolerance = rounds.stall_tolerance
         self._worthwhile_gain = WORTHWHILE_GAIN if certify == "auto" else 0.0
@@ -210,7 +212,7 @@ class Alternation:
         return self._open_gap(outcome) <= self.gap * self.solver.cost(outcome.state)
 
 
-def _prover_for(problem: Problem, certify: str) -> Prover | None:
-    """The certifier that takes turns with the search."""
+def prover_for(problem: Problem, certify: str) -> Prover | None:
+    """The certifier that takes turns with the search, with `full` or `auto`; None where none applies."""
     few = certify == "full" or problem.samples <= MOST_SAMPLES
     return next((each for each in (PROVERS if few else PROVERS[1:]) if each.applies(problem)), None)

@@ -27,7 +27,7 @@ from covopt.model.problem import Problem
 from covopt.model.units import Units
 from covopt.model.weights import evaluate
 from covopt.oracles.oracle import Answer, Oracle, Wrap
-from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
+from covopt.oracles.search import ENTRIES, AscentOptions, ConvexConcaveOracle
 from covopt.shallow.datafits import MultiplierDatafit, largest_mu, make_datafit, mixture_outputs
 from covopt.shallow.master import Mixture
 from covopt.shallow.networks import Network, NetworkBuilder
@@ -104,12 +104,14 @@ class ShallowOptions:
             and the cost has stopped falling.
         patience: stalled rounds in a row after which the search ends.
         tol: rounds that lower the cost by less than this, relative, are slow; None: none are.
+        entries: of the arrays of a search.
     """
 
     gap: float = 1e-4
     stall_tolerance: float = 1e-2
     patience: int = 3
     tol: float | None = None
+    entries: int = ENTRIES
 
 
 @dataclass
@@ -171,7 +173,8 @@ class ShallowSolver:
         self._Q = row_space(problem.condensed_Xt, _rank_rule(problem))
         self._X = problem.Xt @ self._Q.T
         self._exact = None if exact is None else wrap(exact)
-        self._search = wrap(ConvexConcaveOracle(self._X, problem.activation, spread=problem.spread))
+        search = ConvexConcaveOracle(self._X, problem.activation, None, problem.spread, self.options.entries)
+        self._search = wrap(search)
         self._random = Starts(self._X, seed, problem.spread)
         self._fit = make_datafit(problem)
         self._uses_multipliers = isinstance(self._fit, MultiplierDatafit)

@@ -31,6 +31,7 @@ from tests.benchmarks.harness import (
 from tests.benchmarks.hostile import HOSTILE
 from tests.benchmarks.kernels import KERNELS
 from tests.benchmarks.limits import LIMITED
+from tests.benchmarks.memory import MEMORY
 from tests.benchmarks.oracle import ORACLE
 from tests.benchmarks.paths import PATHS
 from tests.benchmarks.peers import PEERS
@@ -284,6 +285,7 @@ BENCHMARKS = {
     **RIVALS,
     **SCALE,
     **COSTS,
+    **MEMORY,
     **TRUTH,
     **INTERRUPTING,
     **TAMPERING,

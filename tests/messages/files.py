@@ -80,12 +80,12 @@ def zeros(*shapes: tuple[int, ...]) -> dict[str, torch.Tensor]:
 
 
 def without_pyarrow(here: Path) -> object:
-    with patch("covopt.io.tables.parquet", None):
+    with patch("covopt.io.row_groups.parquet", None):
         return covopt.read_data(here / "a.parquet", target="y")
 
 
 def without_openml(_: Path) -> object:
-    with patch("covopt.io.data.datasets.fetch_openml", side_effect=OSError):
+    with patch("covopt.io.mnist.datasets.fetch_openml", side_effect=OSError):
         return covopt.read_data("mnist")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
@@ -45,6 +47,7 @@ def exact(X: object, Y: object, **options: object) -> object:
 
 
 FREE = make_problem(X, Y, lam=0.1, bias="free", free=True)
+LARGE = np.broadcast_to(np.ones(1000), (250_000, 1000))  # 2 GB, were it copied
 FOUR = np.random.default_rng(0).standard_normal((6, 4))
 
 
@@ -196,6 +199,19 @@ ROWS = [
     Row("The tolerance is 'low'; give a number between 0 and 1, or leave it out.", lambda _: solve(X, Y, tol="low")),
     Row("The time limit is 0; give seconds above 0.", lambda _: solve(X, Y, time_limit=0)),
     Row("The time limit is 0; give seconds above 0.", lambda _: covopt.copositivity(np.eye(2), time_limit=0)),
+    Row("The memory limit is '1'; give GB above 0, or leave it out.", lambda _: solve(X, Y, memory_limit="1")),
+    Row("The memory limit is a list; give GB above 0, or leave it out.", lambda _: solve(X, Y, memory_limit=[1.0])),
+    Row("The memory limit is nan; give GB above 0, or leave it out.", lambda _: solve(X, Y, memory_limit=math.nan)),
+    Row("The memory limit is true; give GB above 0, or leave it out.", lambda _: solve(X, Y, memory_limit=True)),
+    Row("The memory limit is -2.0; give GB above 0, or leave it out.", lambda _: solve(X, Y, memory_limit=-2.0)),
+    Row(
+        "The solve needs at least about ... of memory, and the limit is 0.01 GB, less than the ... of the process without data; raise the limit.",
+        lambda _: solve(X, Y, memory_limit=0.01),
+    ),
+    Row(
+        "The solve needs at least about ... of memory, and the limit is 2 GB; take fewer rows, spread them over more processes, or raise the limit.",
+        lambda _: solve(LARGE, LARGE[:, :1], memory_limit=2),
+    ),
     Row("The seed is -1; give a whole number from 0 to 2^63 - 1.", lambda _: solve(X, Y, seed=-1)),
     Row("width is 0; give a whole number, at least 1, or leave it out.", lambda _: solve(X, Y, width=0)),
     Row("max_width is 1.5; give a whole number, at least 1, or leave it out.", lambda _: solve(X, Y, max_width=1.5)),

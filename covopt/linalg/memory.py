@@ -1,0 +1,79 @@
+"""The memory of this process and of the machine, or of the container that it runs in, in bytes.
+
+Linux tells both in files (proc(5), cgroups(7)); elsewhere the process is taken for what Python and PyTorch hold, and
+nothing is known of the machine. Of a GPU, PyTorch tells.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+LIBRARIES = 300e6
+"""What Python and PyTorch hold."""
+ROOT = Path("/")
+
+
+def held(device: torch.device) -> float:
+    """What this process holds; on a GPU, what its arrays there take."""
+    if device.type == "cuda":
+        return float(torch.cuda.memory_allocated(device))
+    try:
+        return float((ROOT / "proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return LIBRARIES
+
+
+def available(device: torch.device) -> float | None:
+    """What it may hold besides before the machine, its container or the GPU has no more; None where nobody tells."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    known = [room for room in (_of_machine(), *_of_containers()) if room is not None]
+    return min(known, default=None)
+
+
+def _of_machine() -> float | None:
+    """What the kernel thinks that programs can still take, without swapping."""
+    found = _table(ROOT / "proc/meminfo").get("MemAvailable:")
+    return None if found is None else 1024.0 * found
+
+
+def _of_containers() -> list[float]:
+    """What the limits of the control groups leave, those above the process's own included."""
+    try:
+        lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    rooms = []
+    for _, kinds, path in (line.split(":", 2) for line in lines if line.count(":") > 1):
+        old = "memory" in kinds.split(",")
+        if kinds and not old:
+            continue
+        top = ROOT / "sys/fs/cgroup" / ("memory" if old else "")
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if old else ("memory.max", "memory.current")
+        for group in {top / path.lstrip("/"), top, *(top / path.lstrip("/")).parents} - set(top.parents):
+            limit, taken = (_number(group / name) for name in names)
+            if limit is not None and taken is not None:
+                statistics = _table(group / "memory.stat")
+                cached = statistics.get("total_inactive_file", statistics.get("inactive_file", 0.0))
+                rooms.append(max(0.0, limit - taken + cached))
+    return rooms
+
+
+def _number(file: Path) -> float | None:
+    """The number in a file; None where there is none, as in `max`."""
+    try:
+        return float(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _table(file: Path) -> dict[str, float]:
+    """Names and numbers, a pair in each line."""
+    try:
+        rows = [line.split() for line in file.read_text().splitlines()]
+    except OSError:
+        return {}
+    return {row[0]: float(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
