@@ -61,11 +61,13 @@ def test_rounds_go_on_as_without_a_break(name: str, tmp_path: Path) -> None:
     assert (ended.cost, ended.status) == (whole.cost, whole.status)
 
 
+@pytest.mark.parametrize("directions", [1, 64])
 @pytest.mark.parametrize("steps", [1, 26, 60])
-def test_cycles_go_on_as_without_a_break(steps: int, tmp_path: Path) -> None:
+def test_cycles_go_on_as_without_a_break(steps: int, directions: int, tmp_path: Path) -> None:
     X, Y = data(400)
     problem = make_problem(X, Y, lam=1e-3).double()
-    options, budget = StreamOptions(neurons=12, batch=16, first=1), Budget(1e6, max_iterations=2)
+    options = StreamOptions(neurons=12, batch=16, first=1, directions=directions)
+    budget = Budget(1e6, max_iterations=2 if directions == 64 else 5)
     whole = run(StreamSolver(problem, options), budget)
     checkpoint, solver, taken = Checkpoint(tmp_path / "state.npz", OFTEN), StreamSolver(problem, options), []
     checkpoint.about({}, resume=False)
