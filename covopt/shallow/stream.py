@@ -30,7 +30,7 @@ from covopt.linalg.cholesky import lower_gram, solve_lower
 from covopt.loop import Budget, Progress, Status
 from covopt.model.chunks import Samples
 from covopt.model.loss import Weight, mean_gradient, mean_loss
-from covopt.model.problem import Problem, with_bias
+from covopt.model.problem import Problem
 from covopt.oracles.exact import problem_has_exact_oracle
 from covopt.oracles.neurons import balance
 from covopt.shallow.leading import Basis, View, leading_directions
@@ -45,7 +45,7 @@ FIRST_OUTPUTS = 0.3  # size of the first outputs, relative to that of the target
 STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
 LITTLE_GAIN = 5e-2  # in few directions a cycle that lowers the loss by less than this is the last
 MOST_PASSES = 32  # of a cycle in few directions
-TRIED, TRIAL = 4096, 20  # samples that tell the directions, and steps on them that tell whether these are enough
+TRIED, TRIAL = 4096, 15  # samples that tell the directions, and steps on them that tell whether these are enough
 ENOUGH = 1.25  # times the loss that steps in all directions lead to, which take much longer
 FEW_DIRECTIONS = 0.25  # the part of all directions that is few enough for cycles of their own
 JUDGED = 1024  # samples whose loss tells how long that of all takes
