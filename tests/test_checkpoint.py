@@ -19,6 +19,7 @@ from covopt.errors import CovoptWarning, RecordError
 from covopt.io.checkpoint import FACTS, Checkpoint
 from covopt.loop import Budget, Callback, Progress, run
 from covopt.model.problem import make_problem
+from covopt.shallow import stream
 from covopt.shallow.saved import cycles_from, going_on, keeping_cycles
 from covopt.shallow.stream import StreamOptions, StreamSolver
 
@@ -62,11 +63,17 @@ def test_rounds_go_on_as_without_a_break(name: str, tmp_path: Path) -> None:
     assert (ended.cost, ended.status) == (whole.cost, whole.status)
 
 
+@pytest.mark.parametrize("directions", [1, 64])
 @pytest.mark.parametrize("steps", [1, 26, 60])
-def test_cycles_go_on_as_without_a_break(steps: int, tmp_path: Path) -> None:
+def test_cycles_go_on_as_without_a_break(
+    steps: int, directions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "ENOUGH", np.inf)  # one direction is not, but the state has to be kept in it
+    monkeypatch.setattr(stream, "MOST_PASSES", 1)
     X, Y = data(400)
     problem = make_problem(X, Y, lam=1e-3).double()
-    options, budget = StreamOptions(neurons=12, batch=16, first=1), Budget(1e6, max_iterations=2)
+    options = StreamOptions(neurons=12, batch=16, first=1, directions=directions)
+    budget = Budget(1e6, max_iterations=2 if directions == 64 else 3)
     whole = run(StreamSolver(problem, options), budget)
     checkpoint, solver, taken = Checkpoint(tmp_path / "state.npz", OFTEN), StreamSolver(problem, options), []
     checkpoint.about({}, resume=False)

@@ -22,6 +22,8 @@ from covopt.model.chunks import Samples
 from covopt.model.problem import Problem, make_problem
 from covopt.model.spread import Together
 from covopt.model.weights import evaluate, gradient
+from covopt.shallow import stream
+from covopt.shallow.leading import leading_directions
 from covopt.shallow.stream import StreamOptions, StreamSolver, TwoLayerLoss, suits_streaming
 
 LOSSES = ("mse", "cross_entropy")
@@ -81,6 +83,53 @@ def test_cycles_come_near_the_minimum(loss: str) -> None:
     assert costs == sorted(costs, reverse=True)
     assert best.cost * (1 - 1e-6) <= outcome.state.cost <= 1.03 * best.cost
     assert evaluate(problem, outcome.state.weights()).total == pytest.approx(outcome.state.cost, rel=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_is_learned_in_few_directions_is_a_network_for_all(
+    weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "MOST_PASSES", 2)
+    problem = made(300)
+    weight = torch.linspace(0.5, 1.5, 300, dtype=torch.float64) if weighted else None
+    X = problem.X * torch.tensor([3.0, 0.1, 0.1, 0.1, 0.1])
+    problem = replace(problem, X=X, Y=X[:, :1].abs() + X[:, 1:2], weight=weight)
+    solver, budget = StreamSolver(problem, replace(FEW, directions=1)), Budget(1e6)
+    state, seen, costs = solver.init(budget), [], []
+    for _ in range(4):
+        seen.append(state.parts[0].shape[1])
+        state = solver.step(state, budget)
+        costs.append(state.cost)
+        assert evaluate(problem, state.weights()).total == pytest.approx(state.cost, rel=1e-12)
+        if seen[-1] == 1:
+            assert torch.linalg.matrix_rank(state.best[0], rtol=1e-5) == 1
+    assert seen == [1, 1, 6, 6]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_few_directions_that_tell_nothing_are_left_out() -> None:
+    """The largest input tells the one target and nothing of the other."""
+    problem = replace(made(300), lam=1e-5)
+    X = problem.X * torch.tensor([3.0, 1.0, 1.0, 1.0, 1.0])
+    telling, noise = (replace(problem, X=X, Y=Y) for Y in (X[:, :1].abs(), X[:, 1:2] + X[:, 2:3]))
+    basis = [StreamSolver(each, replace(FEW, directions=1)).init(Budget()).basis for each in (telling, noise)]
+    assert basis[0] is not None
+    assert basis[1] is None
+
+
+def test_the_leading_directions_are_those_of_the_singular_vectors() -> None:
+    problem = made(300)
+    X = problem.X * torch.tensor([5.0, 3.0, 0.02, 0.01, 0.0])
+    generator = torch.Generator().manual_seed(2)
+    start = torch.randn(6, 3, generator=generator, dtype=torch.float64)
+    found = leading_directions(Samples(X, problem.Y, chunk=77, beta=0.7), start)
+    torch.testing.assert_close(found @ found.T, torch.eye(3, dtype=torch.float64), rtol=0, atol=1e-13)
+    Xt = torch.cat([X, torch.full((300, 1), 0.7, dtype=torch.float64)], dim=1)
+    expected = torch.linalg.svd(Xt)[2][:3]
+    # The fourth singular value is below 0.03 of the third, and two turns take its fourth power.
+    assert float((expected @ found.T @ found - expected).norm()) < 1e-4
+    nothing = leading_directions(Samples(0.0 * X, problem.Y, beta=0.0), start)
+    torch.testing.assert_close(nothing @ nothing.T, torch.eye(3, dtype=torch.float64), rtol=0, atol=1e-13)
 
 
 def test_the_start_follows_the_scale_of_the_data() -> None:
@@ -175,11 +224,14 @@ def _work(rank: int, processes: int, meeting: str, out: str) -> None:
     mine = replace(problem, X=problem.X[rows], Y=problem.Y[rows], spread=spread)
     U, V, b = parts_of(problem)
     value, slopes = TwoLayerLoss(mine, Samples(mine.Xt, mine.Y, None, 10, spread)).gradient(U, V, b)
-    solver, budget = StreamSolver(mine, FEW), Budget(1e6, agreed=spread.largest)
-    state = solver.init(budget)
-    for _ in range(3):
-        state = solver.step(state, budget)
-    torch.save((value, slopes, state.weights(), state.cost), f"{out}/{rank}.pt")
+    ends, stream.ENOUGH = [], torch.inf
+    for directions in (1, 64):
+        solver, budget = StreamSolver(mine, replace(FEW, directions=directions)), Budget(1e6, agreed=spread.largest)
+        state = solver.init(budget)
+        for _ in range(3):
+            state = solver.step(state, budget)
+        ends.append((state.weights(), state.cost))
+    torch.save((value, slopes, ends), f"{out}/{rank}.pt")
     torch.distributed.destroy_process_group()
 
 
@@ -187,13 +239,14 @@ def test_two_processes_give_the_answer_of_one(tmp_path: Path) -> None:
     """Rows spread over a gloo group on the loopback: the same sums, and one network, whose cost is that of all rows."""
     meeting = f"file://{tmp_path / 'meeting'}"
     torch.multiprocessing.start_processes(_work, args=(2, meeting, str(tmp_path)), nprocs=2, start_method="spawn")
-    (value, slopes, weights, cost), other = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    (value, slopes, ends), other = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     problem = made(60)
     alone, expected = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y)).gradient(*parts_of(problem))
     assert float(value) == pytest.approx(float(alone), rel=1e-12) == float(other[0])
     for mine, theirs in zip(slopes, expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
-    assert all(torch.equal(a, b) for a, b in zip(weights, other[2], strict=True))
-    assert cost == other[3]
-    assert evaluate(problem, weights).total == pytest.approx(cost, rel=1e-9)
-    assert cost < float(problem.loss_at(torch.zeros_like(problem.Y)))
+    for (weights, cost), (theirs, same) in zip(ends, other[2], strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(weights, theirs, strict=True))
+        assert cost == same
+        assert evaluate(problem, weights).total == pytest.approx(cost, rel=1e-9)
+        assert cost < float(problem.loss_at(torch.zeros_like(problem.Y)))

@@ -116,7 +116,7 @@ def factorize(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> AnyFact
     return _checked(Z, L, failed, rule)
 
 
-def lower_gram(A: Float[Tensor, "*b k p"], block: int = 256) -> Float[Tensor, "*b k k"]:
+def lower_gram(A: Float[Tensor, "*b k p"], block: int = 128) -> Float[Tensor, "*b k k"]:
     """A A^T on and below the diagonal blocks, which is all that Cholesky reads; half the operations, k^2 p."""
     k = A.shape[-2]
     G = A.new_zeros(*A.shape[:-1], k)

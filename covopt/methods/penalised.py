@@ -23,7 +23,7 @@ from covopt.model.units import Units
 from covopt.model.weights import Weights, evaluate
 from covopt.shallow.alternation import ENDED, Alternation
 from covopt.shallow.saved import cycles_from, going_on, keeping_cycles
-from covopt.shallow.stream import StreamSolver, descent_is_long, suits_streaming
+from covopt.shallow.stream import Streamed, StreamSolver, descent_is_long, suits_streaming
 from covopt.training.simple import simple_networks
 from covopt.training.trainer import train_best
 
@@ -94,14 +94,20 @@ def _shallow(problem: Problem, options: SolveOptions) -> Attempt:
 
 def _streamed(problem: Problem, options: SolveOptions, saved: Saved | None) -> Attempt:
     """Cycles of training on random batches; rounds from the network that they end at, if time is left."""
-    proof = _from_data(problem, options)
-    budget = options.budget
-    units = Units.of(problem)
+    budget, units, bounds = options.budget, Units.of(problem), list[Proof | None]()
     solver = StreamSolver(units.problem, seed=options.seed)
     before = None if saved is None else cycles_from(saved, solver)
-    after = None if options.checkpoint is None else keeping_cycles(options.checkpoint, CYCLES, solver, budget)
+    keep = None if options.checkpoint is None else keeping_cycles(options.checkpoint, CYCLES, solver, budget)
+
+    def after(state: Streamed, history: list[Progress], ends: bool) -> None:
+        # The bound takes as long as several of the first cycles, so these come before it.
+        if not bounds and budget.seconds() > DATA_SHARE * budget.time_limit:
+            bounds.append(_from_data(problem, options))
+        if keep is not None:
+            keep(state, history, ends)
+
     outcome = going_on(solver, budget, _within(units, options).callback, before, after)
-    found = outcome.state
+    found, proof = outcome.state, bounds[0] if bounds else None
     weights = reduced_on_few(units.problem, found.weights(), budget.overdue)
     inner = Attempt(weights, outcome.status, outcome.history, proof, [found.cost])
     first = _outward(units, inner, problem, options)

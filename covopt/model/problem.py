@@ -330,15 +330,16 @@ def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
         raise ProblemError(f"{name} has {tensor.ndim} dimensions; give a matrix with one row for each sample.")
     if tensor.numel() == 0:
         raise ProblemError(f"{name} is empty (shape {tuple(tensor.shape)}); give at least one row and one column.")
-    bad = ~torch.isfinite(tensor)
-    if bad.any():
-        row, column = (int(i) for i in bad.nonzero()[0])
+    least, most = (float(end) for end in tensor.aminmax())  # NaN where there is one
+    if not (math.isfinite(least) and math.isfinite(most)):
+        row, column = (int(i) for i in (~torch.isfinite(tensor)).nonzero()[0])
         raise ProblemError(
             f"{name} has NaN or infinite entries (first at row {row}, column {column}); remove or impute them."
         )
-    if max(float(tensor.max()), -float(tensor.min())) > LARGEST:
+    size = max(most, -least)
+    if size > LARGEST:
         raise ProblemError(f"{name} has entries beyond {LARGEST:g}; divide it by its largest entry.")
-    if 0.0 < float(tensor.abs().max()) < SMALLEST:
+    if 0.0 < size < SMALLEST:
         raise ProblemError(f"{name} has no entries above {SMALLEST:g}; divide it by its largest entry.")
     return tensor.clone() if isinstance(values, Tensor) else tensor
 

@@ -117,7 +117,10 @@ def check_strength(problem: Problem) -> None:
 
 def _largest(values: Tensor) -> float:
     """The largest magnitude; 0 for a layer without neurons."""
-    return max(float(values.max()), -float(values.min())) if values.numel() else 0.0  # abs() would be a copy
+    if not values.numel():
+        return 0.0
+    least, most = values.aminmax()  # abs() would be a copy
+    return max(float(most), -float(least))
 
 
 def _power(size: float) -> float:

@@ -74,9 +74,10 @@ NEW_ATOMS = 400
 DESCENT_SHARE = 0.1
 """A descent goes on until a window of it gains this part of what the next search and master bring for the same
 multiplications: part of that the descent after them brings anyway."""
-SLOWEST, FASTEST = 3e-6, 1e-2
+SLOWEST, FASTEST, FASTEST_AT_FIRST = 3e-6, 1e-2, 1e-3
 """A descent of the weights ends at the latest when ten steps gain less than the first, relative, and never while they
-gain more than the second."""
+gain more than the second; the first descent than the third: what the round before it gained, from no network to one, no
+search will bring again."""
 WINDOW_SHARE = 0.03
 """The part of a tolerance of the rounds that ten steps of a descent must gain: with 1e-3 the solves of 300 rows of 10
 inputs take a third of the time that 0 takes, and cost 0.5 % more at most; with 0.1 some cost 3 % more."""
@@ -334,7 +335,7 @@ class ShallowSolver:
         if len(last.directions):
             gained *= DESCENT_SHARE
         equal = gained * descent / (search + 10.0 * n * n * (N + n))
-        return min(FASTEST, max(slowest, equal))
+        return min(FASTEST if len(last.directions) else FASTEST_AT_FIRST, max(slowest, equal))
 
     def _spread(self, directions: Tensor, mixture: Mixture) -> tuple[Tensor, Mixture]:
         """The same total weight, equal on more atoms: a wide network descends further than the few of a master."""

@@ -15,7 +15,7 @@ NEAREST, FARTHEST = 0.1, 0.8
 """Distances of the starts from the unit atoms that they are beside."""
 
 
-FEWEST_NEURONS, MOST_NEURONS, WIDTH_FACTOR = 200, 800, 8.0
+FEWEST_NEURONS, MOST_NEURONS, WIDTH_FACTOR = 200, 700, 8.0
 """Neurons of the first descent: these limits, and within them WIDTH_FACTOR times the root of N m."""
 
 

@@ -13,10 +13,14 @@ FEW = 3.0  # a cycle is the last where there is time for fewer than so many time
 
 
 class CyclePace:
-    """How long a step and the closing of a cycle took, and what that leaves time for."""
+    """How long a step and the closing of a cycle took, and what that leaves time for.
 
-    def __init__(self) -> None:
-        self._step, self._closing, self._ended = 0.0, 0.0, 0.0
+    Args:
+        step, closing: seconds that they are expected to take, before the first cycle.
+    """
+
+    def __init__(self, step: float = 0.0, closing: float = 0.0) -> None:
+        self._step, self._closing, self._ended = step, closing, 0.0
 
     def steps(self, wanted: int, budget: Budget) -> tuple[int, bool]:
         """Steps of a cycle, and whether it is the last: one that time would cut, or leave no time for the next."""

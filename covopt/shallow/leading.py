@@ -1,0 +1,76 @@
+"""The few directions of the inputs that most of them lies in: networks on many samples begin there.
+
+A step of training takes about as many multiplications as the inputs have directions. With an orthonormal basis Q (k, d)
+of k of them, the network of hidden weights U (n, k) on Xt Q^T is the one of U Q on Xt, and costs the same, because
+|U Q| = |U|: so what is learned in few directions is a network for all of them. The leading right singular vectors of Xt
+are the directions in which weights of a given size do most; a part of the samples tells them well enough.
+
+Source: Halko, Martinsson, Tropp, Finding structure with randomness (2011), algorithm 4.4, for the basis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.model.chunks import Samples
+from covopt.model.loss import Weight
+from covopt.model.problem import with_bias
+
+ITERATIONS = 2  # of the subspace; more bring the networks nowhere sooner
+
+Basis = Float[Tensor, "k d"]
+
+
+@dataclass(frozen=True)
+class View:
+    """The samples as cycles of training see them.
+
+    Attributes:
+        basis: of the directions that they see; None for all.
+        exact: the samples in the dtype of the data.
+        rough: in float32.
+    """
+
+    basis: Basis | None
+    exact: Samples
+    rough: Samples
+
+    @staticmethod
+    def of(exact: Samples, basis: Basis | None) -> View:
+        """These samples, whose bias column is not in Xt, seen so."""
+        beta, weight = exact.beta, None if exact.weight is None else exact.weight.float()
+        assert beta is not None
+        if basis is None:
+            Xt = with_bias(exact.Xt.float(), beta)
+        else:
+            seen = torch.cat([with_bias(X, beta) @ basis.T for X in exact.Xt.split(exact.chunk)])
+            exact, Xt = replace(exact, Xt=seen, beta=None), seen.float()
+        return View(basis, exact, replace(exact, Xt=Xt, Y=exact.Y.float(), weight=weight, beta=None))
+
+    def outward(self, U: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
+        """Hidden weights for all directions."""
+        return U if self.basis is None else U @ self.basis.to(U)
+
+
+def leading_directions(samples: Samples, start: Float[Tensor, "d k"]) -> Basis:
+    """An orthonormal basis of about the k leading right singular vectors of Xt, in rows.
+
+    Args:
+        samples: a part of them tells enough.
+        start: normal numbers.
+    """
+
+    def powers(B: Tensor) -> Tensor:
+        def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor]:
+            return (Xt.T @ (Xt @ B),)
+
+        return samples.total(part)[0]
+
+    B = start
+    for _ in range(ITERATIONS):
+        B = torch.linalg.qr(powers(B))[0]
+    return B.T.contiguous()
