@@ -54,6 +54,10 @@ class Alone:
         """`sums` of one tensor."""
         return self.sums(lambda *each: (part(*each),), *rows)[0]
 
+    def mapped(self, part: Callable[[Tensor], Tensor], rows: Float[Tensor, "N _"]) -> Float[Tensor, "N _"]:
+        """What `part` makes of the rows of this process, a row of each, asked about as many at once as by `sums`."""
+        return part(rows)
+
     def norm(self, rows: Float[Tensor, "N _"]) -> float:
         """|A|_F of the rows of all processes."""
         return float(rows.norm())
@@ -138,6 +142,9 @@ class Together(Alone):
         here = torch.stack([torch.cat([tensor.flatten() for tensor in each]) for each in found])
         pieces = self._total(here).split([tensor.numel() for tensor in found[0]])
         return tuple(piece.view(each.shape).to(each.dtype) for piece, each in zip(pieces, found[0], strict=True))
+
+    def mapped(self, part: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        return torch.cat([part(each) for (each,) in self._parts(rows)])
 
     def norm(self, rows: Tensor) -> float:
         return math.sqrt(float(self.sum(lambda A: A.square().sum(), rows)))
