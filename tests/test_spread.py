@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +22,12 @@ from torch.multiprocessing.spawn import start_processes
 
 import covopt
 from covopt.io.data import read_data
+from covopt.loop import Budget
 from covopt.model.problem import make_problem
 from covopt.model.spread import ALONE, Together, share_of
 from covopt.model.weights import evaluate
+from covopt.shallow import stream
+from covopt.shallow.stream import StreamOptions, StreamSolver
 
 QUESTIONS: dict[str, dict[str, object]] = {
     "mse": {"lam": 1e-2},
@@ -128,6 +132,32 @@ def test_rows_that_are_not_shared_evenly(tmp_path: Path) -> None:
         torch.testing.assert_close(first.T @ others, X[:, :1].T @ X[:, 1:], rtol=1e-13, atol=1e-12)
         torch.testing.assert_close(others.T @ others, X[:, 1:].T @ X[:, 1:], rtol=1e-13, atol=1e-12)
         assert found["few"].tolist() == [0, 1, 2], rank
+
+
+def _cycles(rank: int, processes: int, path: Path) -> None:
+    """Two cycles in one direction, and two in all."""
+    stream.ENOUGH, stream.MOST_PASSES = np.inf, 2
+    X, Y = data(100)
+    mine = slice(rank * 100 // processes, (rank + 1) * 100 // processes)
+    with group(rank, processes, str(path / f"meeting{processes}")):
+        problem = make_problem(X[mine], Y[mine], lam=1e-3).double()
+        problem = replace(problem, spread=Together.of(len(problem.X)))
+        options = StreamOptions(neurons=12, batch=16, first=1, directions=1)
+        solver, budget = StreamSolver(problem, options), Budget(1e6, agreed=problem.spread.largest)
+        state, seen = solver.init(budget), []
+        for _ in range(4):
+            seen.append(state.parts[0].shape[1])
+            state = solver.step(state, budget)
+        torch.save({"seen": seen, "cost": state.cost, "weights": state.weights()}, path / f"{rank}.pt")
+
+
+def test_cycles_of_two_processes_are_those_of_one_to_the_last_bit(tmp_path: Path) -> None:
+    alone, two = (spawned(_cycles, processes, tmp_path) for processes in (1, 2))
+    assert alone[0]["seen"] == [1, 1, 6, 6]
+    for each in two:
+        assert each["seen"] == alone[0]["seen"]
+        assert each["cost"] == alone[0]["cost"]
+        assert all(torch.equal(a, b) for a, b in zip(each["weights"], alone[0]["weights"], strict=True))
 
 
 def test_one_process_alone_takes_no_detour() -> None:

@@ -72,6 +72,10 @@ class Alone:
         """Of as many matrices that each process brings those of the least cost."""
         return weights
 
+    def mapped(self, part: Callable[[Tensor], Tensor], rows: Float[Tensor, "N _"]) -> Float[Tensor, "N _"]:
+        """What `part` makes of the rows of this process, a row of each, asked about as many at once as by `sums`."""
+        return part(rows)
+
     def norm(self, rows: Float[Tensor, "N _"]) -> float:
         """|A|_F of the rows of all processes."""
         return float(rows.norm())
@@ -180,6 +184,9 @@ class Together(Alone):
         every = flat if mine else flat.new_zeros(sum(rows * columns for rows, columns in shapes))
         pieces = self.added(every).split([rows * columns for rows, columns in shapes])
         return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+    def mapped(self, part: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        return torch.cat([part(each) for (each,) in self._parts(rows)])
 
     def norm(self, rows: Tensor) -> float:
         return math.sqrt(float(self.sum(lambda A: A.square().sum(), rows)))

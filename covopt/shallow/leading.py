@@ -47,7 +47,12 @@ class View:
         if basis is None:
             Xt = with_bias(exact.Xt.float(), beta)
         else:
-            seen = torch.cat([with_bias(X, beta) @ basis.T for X in exact.Xt.split(exact.chunk)])
+            directions = basis.T
+
+            def part(X: Tensor) -> Tensor:
+                return torch.cat([with_bias(chunk, beta) @ directions for chunk in X.split(exact.chunk)])
+
+            seen = exact.spread.mapped(part, exact.Xt)
             exact, Xt = replace(exact, Xt=seen, beta=None), seen.float()
         return View(basis, exact, replace(exact, Xt=Xt, Y=exact.Y.float(), weight=weight, beta=None))
 
