@@ -16,14 +16,14 @@ from covopt.deep.representations import descend_best
 from covopt.deep.solver import DeepOptions, DeepSolver
 from covopt.deep.stream import DeepStream, descended, suits_few_samples
 from covopt.io.checkpoint import Saved
-from covopt.loop import Progress, Status, run
+from covopt.loop import Certificate, Progress, Status, run
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.model.units import Units
 from covopt.model.weights import Weights, evaluate
 from covopt.shallow.alternation import ENDED, Alternation
 from covopt.shallow.saved import cycles_from, going_on, keeping_cycles
-from covopt.shallow.stream import Streamed, StreamSolver, descent_is_long, suits_streaming
+from covopt.shallow.stream import Streamed, StreamSolver, descent_is_long, products_are_long, suits_streaming
 from covopt.training.simple import simple_networks
 from covopt.training.trainer import train_best
 
@@ -33,6 +33,11 @@ TRAININGS, DESCENTS, DRAWS = 10, 3, 48
 CYCLES, AGAIN = "cycles", "rounds from a simple network"
 # A cost that is lower by less than this, relative, is the same.
 SAME = 1e-9
+# The part of what is left of the time that the bound of many samples may take after the first cycles, and the part of
+# the time limit that it, and the linear network, may take when the time is up.
+AFFORDED, LATE = 0.25, 0.02
+# Losses over all samples that take as long as to find which neurons are not needed, and to see.
+REDUCING = 4.0
 # The part of the time limit that the bound from the data may take besides, for two layers and for more.
 DATA_SHARE, DEEP_SHARE = 0.05, 0.1
 
@@ -101,17 +106,21 @@ def _streamed(problem: Problem, options: SolveOptions, saved: Saved | None) -> A
 
     def after(state: Streamed, history: list[Progress], ends: bool) -> None:
         # The bound takes as long as several of the first cycles, so these come before it.
-        if not bounds and budget.seconds() > DATA_SHARE * budget.time_limit:
+        due = len(history) > 1 and budget.seconds() > DATA_SHARE * budget.time_limit
+        if due and not bounds and not products_are_long(problem, AFFORDED * budget.remaining()):
             bounds.append(_from_data(problem, options))
         if keep is not None:
             keep(state, history, ends)
 
     outcome = going_on(solver, budget, _within(units, options).callback, before, after)
     found, proof = outcome.state, bounds[0] if bounds else None
-    weights = reduced_on_few(units.problem, found.weights(), budget.overdue)
+    weights = reduced_on_few(units.problem, found.weights(), lambda: budget.remaining() < REDUCING * solver.judging)
+    late = products_are_long(problem, max(budget.remaining(), LATE * budget.time_limit))
+    if proof is None and late:
+        proof = Proof(0.0, Certificate.NONE)
     inner = Attempt(weights, outcome.status, outcome.history, proof, [found.cost])
     first = _outward(units, inner, problem, options)
-    simple = _cheapest_simple(problem, units)
+    simple = _cheapest_simple(problem, units, linear=not late)
     if simple is not None and (cost := evaluate(problem, simple).total) < first.starts[0]:
         first = replace(first, weights=simple, starts=[cost])
     if outcome.status is not Status.CONVERGED or budget.spent():
@@ -148,11 +157,11 @@ def _rounds(problem: Problem, options: SolveOptions, init: Tensor | None, saved:
     return replace(again, weights=kept, history=history, proof=best, starts=[min(again.starts[0], cost)])
 
 
-def _cheapest_simple(problem: Problem, units: Units) -> list[Tensor] | None:
+def _cheapest_simple(problem: Problem, units: Units, linear: bool = True) -> list[Tensor] | None:
     """The cheapest constant or linear network; None for exact fits, which those are by accident only."""
     if problem.interpolates:
         return None
-    known = [units.outward(weights) for weights in simple_networks(units.problem)]
+    known = [units.outward(weights) for weights in simple_networks(units.problem, linear)]
     return min(known, key=lambda weights: evaluate(problem, weights).total, default=None)
 
 

@@ -51,9 +51,9 @@ FEW_DIRECTIONS = 0.25  # the part of all directions that is few enough for cycle
 JUDGED = 1024  # samples whose loss tells how long that of all takes
 FEWEST_BATCHES = 4  # of the samples, fewer than which are no reason for batches
 TURNS = 40  # turns of a round's descent, fewer than which are not worth beginning
-TIDYING = 6.0  # losses over all samples that take as long as what follows the cycles: fewer neurons, the result
+TIDYING = 8.0  # losses over all samples that take as long as what follows the cycles: fewer neurons, the result
 FINISHING = 2.0  # losses over all samples that take as long as the best outputs
-RATE_OF_TURNS = 1e10  # multiplications in a second of those turns, on one core of a CPU, roughly
+RATE_OF_TURNS = 1e10  # multiplications in a second of those turns, and of products, on one core of a CPU, roughly
 
 
 Outward = tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, " m"]]
@@ -97,6 +97,12 @@ def descent_is_long(problem: Problem, neurons: int, seconds: float) -> bool:
     each = problem.samples / problem.spread.processes
     turn = each * neurons * (0.5 * neurons + 2.0 * (problem.X.shape[1] + 1))
     return not problem.X.is_cuda and TURNS * turn > RATE_OF_TURNS * seconds
+
+
+def products_are_long(problem: Problem, seconds: float) -> bool:
+    """Whether the inputs' products with one another take longer on a CPU: their singular values, the linear network."""
+    N, d = problem.X.shape
+    return not problem.X.is_cuda and N * d * min(N, d) > RATE_OF_TURNS * seconds
 
 
 class TwoLayerLoss:
@@ -193,6 +199,9 @@ class StreamSolver:
     Args:
         problem: depth 2, mse or cross_entropy; its data are the rows of this process.
         seed: of the start and of the batches.
+
+    Attributes:
+        judging: seconds that a loss over all samples takes.
     """
 
     def __init__(
@@ -206,7 +215,7 @@ class StreamSolver:
         self._all = Samples(problem.X, problem.Y, problem.weight, spread=spread, beta=problem.beta)
         self._view: View | None = None
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
-        self._pace, self._judging, self._tidying = CyclePace(), 0.0, 0.0
+        self._pace, self.judging, self._tidying = CyclePace(), 0.0, 0.0
         self.within: Callable[[Streamed], None] = lambda state: None
         """Takes the state after each step of a cycle."""
 
@@ -218,8 +227,8 @@ class StreamSolver:
         best, cost = self._judged(parts, view)
         judged, started = self._all.some(self._first, JUDGED), budget.seconds()
         TwoLayerLoss(self.problem, judged).value(*best)
-        self._judging = (budget.seconds() - started) * max(1.0, self._all.count() / JUDGED)
-        self._tidying = min(TIDYING * self._judging, 0.5 * budget.remaining())
+        self.judging = (budget.seconds() - started) * max(1.0, self._all.count() / JUDGED)
+        self._tidying = min(TIDYING * self.judging, 0.5 * budget.remaining())
         return Streamed(parts, best, cost, self.options.first, basis=basis)
 
     def _promising_directions(self) -> Basis | None:
@@ -271,7 +280,7 @@ class StreamSolver:
             adam.recall(state.cycle[2])
         self._pace.descend(adam, steps, budget, lambda: self.within(replace(state, cycle=(steps, rate, adam.memory()))))
         parts = _parts(adam.x[0], [part.shape for part in state.parts])
-        if budget.remaining() > FINISHING * self._judging:
+        if budget.remaining() > FINISHING * self.judging:
             parts = self._finished(parts, view)
         best, cost = self._judged(parts, view)
         self._pace.closed(budget)
@@ -300,7 +309,7 @@ class StreamSolver:
         adam.iterate()
         started = budget.seconds()
         adam.iterate()
-        return CyclePace(budget.seconds() - started, (1.0 + FINISHING) * self._judging)
+        return CyclePace(budget.seconds() - started, (1.0 + FINISHING) * self.judging)
 
     def _seen(self, basis: Basis | None) -> View:
         """The samples in these directions; those of one view alone are held."""

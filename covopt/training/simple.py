@@ -51,14 +51,16 @@ FULL = 1e-12
 """The ridge of the linear map relative to the largest eigenvalue, at least."""
 
 
-def simple_networks(problem: Problem) -> Iterator[list[Tensor]]:
-    """The constant networks, from the cheapest bias of each layer, and a linear one."""
+def simple_networks(problem: Problem, linear: bool = True) -> Iterator[list[Tensor]]:
+    """The constant networks, from the cheapest bias of each layer, and a linear one, which takes N d^2 operations."""
     constant = _best_constant(problem)
     size = float(constant.norm())
     for chain in range(1, min(problem.depth, LONGEST) + 1):
         biases = [problem.bias(layer) for layer in range(problem.depth - chain, problem.depth)]
         if size > 0.0 and biases[0] > 0.0:
             yield _constant(problem, constant / size, _levels(size, biases), biases)
+    if not linear:
+        return
     A = _linear_map(problem)
     if bool(A.any()) and bool(A.isfinite().all()):
         yield _linear(problem, A)
