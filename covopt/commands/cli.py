@@ -7,6 +7,7 @@ what they need, so that `covopt --help` answers before torch is loaded.
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ from covopt.commands.solve import solve_command
 from covopt.commands.streams import reader_left, standard_streams
 from covopt.commands.sweep import sweep_command
 from covopt.commands.validate import validate_command
-from covopt.errors import CovoptError
+from covopt.errors import CovoptError, ProblemError
 from covopt.interrupts import ending, exit_code
 
 app = typer.Typer(
@@ -77,11 +78,15 @@ def _print_version(asked: bool) -> bool:
 
 @app.callback()
 def _program(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Declare the options that need no command."""
+    """Declare the options that need no command, and refuse commands that each process of torchrun would do again."""
+    command, together = context.invoked_subcommand, int(os.environ.get("WORLD_SIZE") or 1)
+    if command != "solve" and together > 1 and "TORCHELASTIC_RUN_ID" in os.environ:
+        raise ProblemError(f"covopt {command} is not shared by processes; start it without torchrun.")
 
 
 def _meant(error: typer.TyperException) -> str:

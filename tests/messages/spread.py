@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 import covopt
+from covopt.commands.cli import app
 from covopt.commands.processes import joined
 from covopt.io.checkpoint import Checkpoint
 from covopt.io.data import read_data
@@ -52,7 +53,13 @@ def alone_in_a_group(device: str = "cpu") -> object:
         return "joined"
 
 
+def one_of_two(command: str) -> object:
+    with patch.dict(os.environ, {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2"}):
+        return app([command, "digits"], standalone_mode=False)
+
+
 ROWS = [
+    Row("covopt plateau is not shared by processes; start it without torchrun.", lambda _: one_of_two("plateau")),
     Row(
         "This process does not find the others that torchrun started; start all of them by one torchrun, or unset"
         " TORCHELASTIC_RUN_ID.",
