@@ -121,4 +121,4 @@ def run_memory(settings: Settings) -> Outcome:
     )
 
 
-MEMORY = {"memory": Benchmark(run_memory, "the memory that solves need, told and measured (10 min)")}
+MEMORY = {"memory": Benchmark(run_memory, "the memory that solves need, told and measured (20 min)")}
