@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from tests.benchmarks import machine
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, median, rounded
 
-GOAL, LIMIT, REPEATS = 0.0416, 30.0, 5
+GOAL, LIMIT, REPEATS = 0.0416, 10.0, 5
 WORST_ALONE, WORST_BESIDE = 1.05, 1.2  # times one thread; 5 % are the noise of a shared machine
 CALL = """
 import json, sklearn.datasets, covopt
@@ -78,4 +78,4 @@ def _company(busy: bool) -> Iterator[None]:
             other.wait()
 
 
-CORES = {"threads": Benchmark(run_threads, "threads of a small solve, alone and beside busy processes (10 min)")}
+CORES = {"threads": Benchmark(run_threads, "threads of a small solve, alone and beside busy processes (8 min)")}
