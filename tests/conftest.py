@@ -61,6 +61,17 @@ LONG = {
     "test_order_and_scale_of_the_samples_do_not_matter",
     "test_the_family_of_rank_1_takes_out_noise",
     "test_certified_shallow_values[interp-1d-smooth-0.05]",
+    "test_invariances",
+    "test_a_default_fit_ends_by_what_rounds_gain_near_the_minimum",
+    "test_the_network_s_own_question_gets_no_hint",
+    "test_exact_fits_leave_the_corner_that_they_start_in",
+    "test_certified_shallow_values[interp-plane-0.01]",
+    "test_no_random_network_violates_a_bound",
+    "test_what_is_told_of_a_layer_holds_for_the_network_that_is_returned[2-fast]",
+    "test_tampering_is_noticed_or_named[deep]",
+    "test_stored_proofs_are_checked[question4-loop]",
+    "test_free_biases_against_what_kinks_and_one_neuron_allow",
+    "test_every_method_of_covopt_answers_the_same_problem",
     "test_progress_says_what_a_deep_solve_does_next",
 }
 
