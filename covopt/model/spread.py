@@ -30,6 +30,8 @@ CHUNK = 8192
 """Rows that are condensed at once."""
 
 Answer = TypeVar("Answer")
+Made = Callable[..., tuple[Tensor, ...]]
+"""Rows of matrices, of rows of others."""
 Choice = Callable[[int, int], Int[Tensor, " k"]]
 """Of n rows about so many: their places."""
 
@@ -92,9 +94,14 @@ class Alone:
         """Of the rows of all processes the `held` ones of this one."""
         return rows
 
-    def condensed(self, *blocks: Float[Tensor, "N _"]) -> tuple[Float[Tensor, "k _"], ...]:
-        """Matrices of few rows with the same products A^T B as these, which have a row for each sample."""
-        return blocks
+    def condensed(self, *blocks: Float[Tensor, "N _"], made: Made | None = None) -> tuple[Float[Tensor, "k _"], ...]:
+        """Matrices of few rows with the same products A^T B as these, which have a row for each sample.
+
+        Args:
+            blocks: the matrices.
+            made: what to make of their rows first, a chunk of them at a time.
+        """
+        return blocks if made is None else made(*blocks)
 
     def some(self, choose: Choice, held: int, count: int) -> tuple[Int[Tensor, " k"], Alone]:
         """Places, in this process, of about `count` of all samples, and how they are spread; `held` are here."""
@@ -207,16 +214,18 @@ class Together(Alone):
         first = self.cuts[self._mine().start]
         return rows[first : first + held]
 
-    def condensed(self, *blocks: Tensor) -> tuple[Tensor, ...]:
-        """The triangular factors of QR decompositions of the parts, one above the other."""
-        columns = [block.shape[1] for block in blocks]
+    def condensed(self, *blocks: Tensor, made: Made | None = None) -> tuple[Tensor, ...]:
+        """The triangular factor of the QR decomposition of those of the parts, one above the other."""
+        made = made or (lambda *each: each)
+        columns = [block.shape[1] for block in made(*(block[:1] for block in blocks))]
         width, factors = sum(columns), []
         for part in self._parts(*blocks):
             R = blocks[0].new_zeros(width, width)
             for chunk in zip(*(block.split(CHUNK) for block in part), strict=True):
-                R = torch.linalg.qr(torch.cat([R, torch.cat(chunk, dim=1)]), mode="r").R
+                R = torch.linalg.qr(torch.cat([R, torch.cat(made(*chunk), dim=1)]), mode="r").R
             factors.append(R.flatten())
-        return self._gathered(torch.stack(factors)).view(-1, width).split(columns, dim=1)
+        every = self._gathered(torch.stack(factors)).view(-1, width)
+        return torch.linalg.qr(every, mode="r").R.split(columns, dim=1)
 
     def some(self, choose: Choice, held: int, count: int) -> tuple[Tensor, Together]:
         """About as many of each part; `choose` is asked about all of them, so that it is the same everywhere."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -150,7 +151,11 @@ def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
     if problem.spread is ALONE:
         both = triangle(_weighted_rows(part) for _, part in parts_of(problem))
     else:
-        both = problem.spread.condensed(_weighted_rows(problem))[0]
+
+        def rows(X: Tensor, Y: Tensor) -> tuple[Tensor]:
+            return (_weighted_rows(replace(problem, X=X, Y=Y)),)
+
+        both = problem.spread.condensed(problem.X, problem.Y, made=rows)[0]
     ridge = problem.samples * problem.lam if problem.loss.name == "mse" else 0.0
     return _ridge(both[:, :d], both[:, d:], ridge)
 

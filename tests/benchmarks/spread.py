@@ -27,7 +27,7 @@ from tests.benchmarks import machine, works
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
 
 SAME, FASTER, SMALLER = 1e-6, 1.6, 0.6
-ROUNDS = 2
+ROUNDS = {"digits": 2, "mixture": 6}
 KILLS, LONGEST, NUMBERS = 20, 10.0, (1, 2, 3)
 MINUTES, MEMORY, MANY = 15.0, 6e9, 1_000_000
 GIVEN, TUNING = 300.0, 0.1
@@ -36,10 +36,16 @@ GIVEN, TUNING = 300.0, 0.1
 
 @dataclass(frozen=True)
 class Part:
-    """What one process reports of its part of a solve."""
+    """What one process reports of its part of a solve.
+
+    Attributes:
+        rounds: seconds from the first line of its history to the last before the answer is tidied.
+        wall, processor: seconds in all.
+    """
 
     cost: float
     width: int
+    rounds: float
     wall: float
     processor: float
     mib: float
@@ -72,26 +78,29 @@ def run_spread(settings: Settings) -> Outcome:
     with tempfile.TemporaryDirectory() as name:
         for data in _data_sets(Path(name), settings):
             one, *two = (part for number in (1, 2) for part in _parts(data, number, settings.limit(1e5)))
-            slowest = max(part.wall for part in two)
+            slowest = max(part.rounds for part in two)
             off = abs(two[0].cost / one.cost - 1.0)
             larger = max(part.mib for part in two) / one.mib
-            faster = one.wall / slowest
+            faster, in_all = one.rounds / slowest, one.wall / max(part.wall for part in two)
             large = data.stem == "mixture"
             met &= off <= SAME and (not large or (faster >= FASTER and larger <= SMALLER))
             for number, part in ((1, one), *((2, part) for part in two)):
-                rows.append((data.stem, number, part.cost, part.width, part.wall, part.processor, part.mib))
-            rows.append((data.stem, "two against one", off, "", faster, one.processor / two[0].processor, larger))
+                rows.append(
+                    (data.stem, number, part.cost, part.width, part.rounds, part.wall, part.processor, part.mib)
+                )
+            processor = one.processor / two[0].processor
+            rows.append((data.stem, "two against one", off, "", faster, in_all, processor, larger))
     return Outcome(
-        target=f"two processes: the cost of one within {SAME:g}; {settings.rows} x 784 {FASTER} times faster, with at"
-        f" most {SMALLER} of its memory in each",
+        target=f"two processes: the cost of one within {SAME:g}; rounds of {settings.rows} x 784 {FASTER} times"
+        f" faster, with at most {SMALLER} of its memory in each",
         reached="; ".join(
-            f"{row[0]}: cost within {show(row[2])}, {show(row[4])} times faster ({show(row[5])} by processor time),"
-            f" {show(row[6])} of the memory"
+            f"{row[0]}: cost within {show(row[2])}, rounds {show(row[4])} times faster (all {show(row[5])},"
+            f" by processor time {show(row[6])}), {show(row[7])} of the memory"
             for row in rows
             if row[1] == "two against one"
         ),
         met=None if settings.quick else met,
-        columns=("data", "processes", "cost", "width", "seconds", "processor seconds", "MiB"),
+        columns=("data", "processes", "cost", "width", "rounds (s)", "all (s)", "processor (s)", "MiB"),
         rows=rows,
         runs=[],
     )
@@ -106,7 +115,7 @@ def _data_sets(directory: Path, settings: Settings) -> list[Path]:
 
 
 def _parts(data: Path, processes: int, limit: float) -> list[Part]:
-    words = ["tests.benchmarks.spread", str(data), str(ROUNDS), str(limit)]
+    words = ["tests.benchmarks.spread", str(data), str(ROUNDS.get(data.stem, 0)), str(limit)]
     ended = [each.communicate()[0] for each in started(words, processes)]
     return [Part(**json.loads(out.splitlines()[-1])) for out in ended]
 
@@ -247,10 +256,13 @@ def main() -> None:
     wall, processor = time.perf_counter(), time.process_time()
     timed: dict[str, Any] = {"max_iterations": rounds} if limit >= 1e5 else {}
     asked = ASKED[Path(path).stem] | timed
+    lines: list[float] = []
+    asked |= {"callback": lambda line: lines.append(line.seconds)}
     result = covopt.solve(data.X, data.Y, certify="none", time_limit=limit, spread=True, **asked)
     told = Part(
         result.cost,
         result.widths[0],
+        lines[-1] - lines[0],
         time.perf_counter() - wall,
         time.process_time() - processor,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0,
