@@ -150,6 +150,11 @@ class Budget:
     agreed: Callable[[float], float] = _own
     timing: Timing = field(default_factory=Timing, compare=False, repr=False)
 
+    @property
+    def alone(self) -> bool:
+        """Whether a look at the clock asks no other process."""
+        return self.agreed is _own
+
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Count the time of a block to phase `name`."""
         return self.timing.phase(name)

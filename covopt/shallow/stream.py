@@ -67,7 +67,8 @@ class StreamOptions:
     Attributes:
         entries: of Xt, above which they are.
         neurons: of the network.
-        batch: samples of a step, on the CPU and on other devices.
+        batch: samples of a step, of each of the parts where rows are spread: what processes exchange takes as long as
+            the products of so few.
         first: passes over the samples in the first cycle; each cycle has twice as many as the one before.
         directions: of the inputs that the first cycles see, where that is few enough.
     """
@@ -213,6 +214,7 @@ class StreamSolver:
         self.problem, self.options = problem, options or StreamOptions()
         spread = problem.spread.in_parts(PARTS)
         self._all = Samples(problem.X, problem.Y, problem.weight, spread=spread, beta=problem.beta)
+        self._batch = self.options.batch * spread.parts
         self._view: View | None = None
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace, self.judging, self._tidying = CyclePace(), 0.0, 0.0
@@ -271,7 +273,7 @@ class StreamSolver:
         view = self._seen(state.basis)
         if state.opening and state.cycle is None:
             self._pace = self._pace_of(state.parts, view, budget)
-        steps, last = self._pace.steps(math.ceil(state.passes * self._all.count() / self.options.batch), budget)
+        steps, last = self._pace.steps(math.ceil(state.passes * self._all.count() / self._batch), budget)
         rate = _rate(state.parts)
         if state.cycle is not None:
             steps, rate, _ = state.cycle
@@ -346,7 +348,7 @@ class StreamSolver:
 
     def _slope(self, x: Float[Tensor, "1 P"], shapes: list[torch.Size], samples: Samples) -> tuple[Tensor, Tensor]:
         """L and its gradient on a random batch."""
-        batch = samples.some(self._draw, self.options.batch)
+        batch = samples.some(self._draw, self._batch)
         value, slopes = TwoLayerLoss(self.problem, batch).gradient(*_parts(x[0], shapes))
         return value[None], torch.cat([slope.flatten() for slope in slopes])[None]
 

@@ -9,6 +9,7 @@ from covopt.training.descent import Adam
 
 MARGIN = 0.1  # part of the remaining time that a last, shortened cycle leaves to its evaluation
 HELD = 1.5  # times what closing the last cycle took is held back for closing the next
+LOOK = 8  # steps after which processes that share a clock look at it
 FEW = 3.0  # a cycle is the last where there is time for fewer than so many times its steps
 
 
@@ -31,7 +32,10 @@ class CyclePace:
     def descend(self, adam: Adam, steps: int, budget: Budget, each: Callable[[], None] = lambda: None) -> None:
         """So many steps in all, or fewer where the time for closing the cycle has come; `each` is called after each."""
         began, before = budget.seconds(), adam.steps_taken
-        while adam.steps_taken < steps and budget.remaining() > HELD * self._closing:
+        look = 1 if budget.alone else LOOK
+        while adam.steps_taken < steps:
+            if (adam.steps_taken - before) % look == 0 and budget.remaining() <= HELD * self._closing:
+                break
             adam.iterate()
             each()
         self._ended = budget.seconds()
