@@ -78,14 +78,17 @@ def _print_version(asked: bool) -> bool:
 
 @app.callback()
 def _program(
-    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Declare the options that need no command, and refuse commands that each process of torchrun would do again."""
-    command, together = context.invoked_subcommand, int(os.environ.get("WORLD_SIZE") or 1)
-    if command != "solve" and together > 1 and "TORCHELASTIC_RUN_ID" in os.environ:
+    """Declare the options that need no command."""
+
+
+def check_shared(command: str) -> None:
+    """Raise a ProblemError for a command that each process of torchrun would do again."""
+    together = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+    if together and command != "solve" and not command.startswith("-"):
         raise ProblemError(f"covopt {command} is not shared by processes; start it without torchrun.")
 
 
@@ -115,6 +118,7 @@ def _run(given: list[str]) -> None:
         if isinstance(stream, TextIOWrapper):  # a name that cannot be encoded must not cost an answer
             stream.reconfigure(errors="backslashreplace")
     try:
+        check_shared(given[0] if given else "-")
         code = app(given or ["--help"], prog_name="covopt", standalone_mode=False) or 0
         flush()
         sys.exit(exit_code() or code or (CLOSED if reader_left() else 0))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import covopt
-from covopt.commands.cli import app
+from covopt.commands.cli import check_shared
 from covopt.commands.processes import joined
 from covopt.io.checkpoint import Checkpoint
 from covopt.io.data import read_data
@@ -55,7 +55,7 @@ def alone_in_a_group(device: str = "cpu") -> object:
 
 def one_of_two(command: str) -> object:
     with patch.dict(os.environ, {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "2"}):
-        return app([command, "digits"], standalone_mode=False)
+        return check_shared(command)
 
 
 ROWS = [
