@@ -39,6 +39,7 @@ FEWEST = 200  # samples, of which a part is taken
 BATCH = 512  # samples of a step
 PARTS = 2  # of spread rows, over which a step's sums are taken on up to two processes
 FIRST_PASSES = 2  # over the samples, in the first cycle
+SEARCHED = (Status.OPTIMAL, Status.CONVERGED, Status.TOLERANCE)  # of a search that was not cut
 FEWEST_STEPS = 100  # of a cycle
 RATE = 0.3  # Adam's first, relative to the root mean square of the weights
 STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
@@ -108,6 +109,9 @@ class DeepStream:
         seed: of the part of the samples, of the search and of the batches.
         max_width: of every hidden layer.
         init: a network that the cycles begin with, in place of a search.
+
+    Attributes:
+        cut: whether the search on few samples, that of any process, ended before it found no improvement.
     """
 
     def __init__(
@@ -121,7 +125,7 @@ class DeepStream:
         self.problem, self._options, self._seed = problem, options, seed
         self._max_width, self._init = max_width, init
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
-        self._pace = CyclePace()
+        self._pace, self.cut = CyclePace(), False
 
     @cached_property
     def _single(self) -> Problem:
@@ -129,7 +133,7 @@ class DeepStream:
         return self.problem.to(torch.float32)
 
     def init(self, budget: Budget) -> Streamed:
-        """The answer for few samples."""
+        """The answer for few samples, or the network to begin with."""
         weights = self._searched(budget) if self._init is None else list(self._init)
         widths, processes = [len(W) for W in weights[:-1]], self.problem.spread.processes
         passes = TURNS * work(self.problem, widths) <= RATE_OF_TURNS * WHOLE * budget.remaining() * processes
@@ -157,9 +161,12 @@ class DeepStream:
         """What the search ends with on few samples; each process by its own clock."""
         limit, spread = SHARE * budget.time_limit, self.problem.spread
         few = few_samples(self.problem, limit, max(self._options.batch, DRAWS_TOGETHER), self._seed)
-        solver = DeepSolver(few, self._options, self._seed + spread.place, max_width=self._max_width)
+        seed = (self._seed + spread.place) % 2**63
+        solver = DeepSolver(few, self._options, seed, max_width=self._max_width)
         own = Budget(budget.seconds() + limit, budget.max_iterations, budget.started, timing=budget.timing)
-        weights = reduced(few, run(solver, own).state.best)
+        found = run(solver, own)
+        self.cut = spread.largest(float(found.status not in SEARCHED)) > 0.0
+        weights = reduced(few, found.state.best)
         return spread.cheapest(evaluate(few, weights).total, weights)
 
     def _cycle(self, state: Streamed, budget: Budget) -> Streamed:

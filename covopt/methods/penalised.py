@@ -35,7 +35,7 @@ CYCLES, AGAIN = "cycles", "rounds from a simple network"
 SAME = 1e-9
 # The part of what is left of the time that the bound of many samples may take after the first cycles, and the part of
 # the time limit that it, and the linear network, may take when the time is up.
-AFFORDED, LATE = 0.25, 0.02
+AFFORDED, LATE = 0.25, 0.01
 # Losses over all samples that take as long as to find which neurons are not needed, and to see.
 REDUCING = 4.0
 # The part of the time limit that the bound from the data may take besides, for two layers and for more.
@@ -187,13 +187,14 @@ def _deep_together(problem: Problem, options: SolveOptions) -> Attempt:
     """Searches on few samples, one of each process; then cycles and a descent on the rows of all."""
     units, effort = Units.of(problem), DeepOptions(starts=options.starts or DRAWS, tol=options.tol)
     inner = _within(units, options)
-    outcome = run(
-        DeepStream(units.problem, effort, inner.seed, inner.max_width, inner.init), inner.budget, inner.callback
-    )
+    solver = DeepStream(units.problem, effort, inner.seed, inner.max_width, inner.init)
+    outcome = run(solver, inner.budget, inner.callback)
     best = outcome.state.best
     if outcome.status is Status.CONVERGED and not inner.budget.spent():
         best = descended(units.problem, best, inner.budget)
-    status = Status.TIME_LIMIT if inner.budget.spent() else outcome.status
+    # Where nothing passes a layer, only a search that had its time says that nothing is to pass.
+    cut = inner.budget.spent() or (solver.cut and not min(len(W) for W in best[:-1]))
+    status = Status.TIME_LIMIT if cut else outcome.status
     attempt = Attempt(best, status, outcome.history, None, [evaluate(units.problem, best).total])
     return _outward(units, attempt, problem, options)
 

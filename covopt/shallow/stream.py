@@ -67,8 +67,8 @@ class StreamOptions:
     Attributes:
         entries: of Xt, above which they are.
         neurons: of the network.
-        batch: samples of a step, of each of the parts where rows are spread: what processes exchange takes as long as
-            the products of so few.
+        batch: samples of a step; where rows are spread so many of each process, twice as many of one: what processes
+            exchange takes as long as the products of so few.
         first: passes over the samples in the first cycle; each cycle has twice as many as the one before.
         directions: of the inputs that the first cycles see, where that is few enough.
     """
@@ -102,8 +102,8 @@ def descent_is_long(problem: Problem, neurons: int, seconds: float) -> bool:
 
 def products_are_long(problem: Problem, seconds: float) -> bool:
     """Whether the inputs' products with one another take longer on a CPU: their singular values, the linear network."""
-    N, d = problem.X.shape
-    return not problem.X.is_cuda and N * d * min(N, d) > RATE_OF_TURNS * seconds
+    each, d = problem.samples / problem.spread.processes, problem.X.shape[1]
+    return not problem.X.is_cuda and each * d * min(each, d) > RATE_OF_TURNS * seconds
 
 
 class TwoLayerLoss:
@@ -214,7 +214,7 @@ class StreamSolver:
         self.problem, self.options = problem, options or StreamOptions()
         spread = problem.spread.in_parts(PARTS)
         self._all = Samples(problem.X, problem.Y, problem.weight, spread=spread, beta=problem.beta)
-        self._batch = self.options.batch * spread.parts
+        self._batch = self.options.batch * (max(PARTS, spread.processes) if spread.parts > 1 else 1)
         self._view: View | None = None
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace, self.judging, self._tidying = CyclePace(), 0.0, 0.0

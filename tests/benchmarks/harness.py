@@ -186,7 +186,7 @@ def _run(contender: str, work: Work, settings: Settings, seed: int, options: dic
         run.error = spawn(directory, settings.threads, 4.0 * limit + 120.0, f"tests.benchmarks.{module}", python)
         if run.error is None:
             _judge(run, work, directory)
-    shown = f"{run.cost:.8g} in {run.seconds:.1f} s" if run.error is None else run.error.splitlines()[-1]
+    shown = f"{run.cost:.8g} in {run.seconds:.1f} s" if run.error is None else run.error
     print(f"  {contender} on {work.name}, seed {seed}: {shown}", file=sys.stderr, flush=True)
     return run
 
@@ -212,7 +212,9 @@ def spawn(
         )
     except subprocess.TimeoutExpired:
         return f"ended after {patience:.0f} s, far beyond its time limit"
-    return None if done.returncode == 0 else done.stderr.strip()[-2000:] or f"exit code {done.returncode}"
+    if done.returncode == 0:
+        return None
+    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]  # what it says, not where
 
 
 def _judge(run: Run, work: Work, directory: Path) -> None:
