@@ -477,7 +477,7 @@ def solve(directory: Path, end: float, told: dict[str, Any]) -> None:
     told |= {"gap": float(1 - bound / cost)} if told.get("cost") else {}
     need(bound >= least, f"only {float(bound):.12g} is proved, result.json states {lower}")
 def check(directory: Path, limit: float) -> tuple[int, dict[str, Any]]:  # the exit code, and what was found
-    started, told, code, what = time.monotonic(), {}, 0, "the cost and the stated bound"
+    started, told, code, what = time.monotonic(), {}, 0, "cost and bound as stated, to 1e-9 of the cost"
     try:
         if (directory / "result.json").is_file(): solve(directory, started + limit, told)
         elif (directory / "cprank.json").is_file():

@@ -89,3 +89,17 @@ def test_one_process_of_a_group_goes_on_from_a_network(tmp_path: Path) -> None:
     assert result.cost <= evaluate(problem, first.weights).total
     assert result.cost == pytest.approx(evaluate(problem, result.weights).total, rel=1e-12)
     assert np.isfinite(result.cost)
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.3, "converged"), (1e-12, "time_limit")])
+def test_no_neurons_are_the_answer_of_a_search_that_was_not_cut(
+    share: float, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a lam above lam_max the zero network is best; only a search that had its time may say so."""
+    monkeypatch.setattr(stream, "SHARE", share)
+    X, Y = data(40)
+    with group(0, 1, str(tmp_path / "meeting")):
+        result = solve(0, 1, X, Y, lam=1e3, depth=3, bias=0.0, starts=2, max_iterations=1000)
+    assert result.cost == pytest.approx(float((Y**2).sum(axis=1).mean()), rel=1e-12)
+    assert min(result.widths) == 0
+    assert result.status == status
