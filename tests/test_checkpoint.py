@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_spread import data, group, share_of, solve, spawned
+from test_spread import data, group, solve, spawned
 
 import covopt
 from covopt.errors import CovoptWarning, RecordError
@@ -103,7 +103,7 @@ def _one_round(rank: int, processes: int, path: Path) -> None:
     with group(rank, processes, str(path / f"meeting{processes}")):
         resume = (path / "state.npz").exists()
         result = solve(
-            *(rank, processes, *data()),
+            *(rank, processes, *data(300)),
             lam=1e-2,
             max_iterations=1 + resume,
             checkpoint=path / "state.npz",
@@ -122,8 +122,7 @@ def test_another_number_of_processes_goes_on(tmp_path: Path) -> None:
     _one_round(0, 1, tmp_path)
     one = torch.load(tmp_path / "0.pt")["cost"]
     with group(0, 1, str(tmp_path / "whole")):
-        whole = solve(0, 1, *data(), lam=1e-2, max_iterations=2).cost
-    assert share_of(10, 3) == (0, 3, 6, 10)
+        whole = solve(0, 1, *data(300), lam=1e-2, max_iterations=2).cost
     assert [one, *three] == pytest.approx([whole] * 4, rel=1e-6)
 
 

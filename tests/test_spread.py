@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,10 @@ from torch.multiprocessing.spawn import start_processes
 
 import covopt
 from covopt.io.data import read_data
+from covopt.io.shares import share_of
 from covopt.loop import Budget
 from covopt.model.problem import make_problem
-from covopt.model.spread import ALONE, Together, share_of
+from covopt.model.spread import ALONE, Together
 from covopt.model.weights import evaluate
 from covopt.shallow import stream
 from covopt.shallow.stream import StreamOptions, StreamSolver
@@ -158,6 +160,20 @@ def test_cycles_of_two_processes_are_those_of_one_to_the_last_bit(tmp_path: Path
         assert each["seen"] == alone[0]["seen"]
         assert each["cost"] == alone[0]["cost"]
         assert all(torch.equal(a, b) for a, b in zip(each["weights"], alone[0]["weights"], strict=True))
+
+
+@pytest.mark.parametrize(("rows", "parts", "cuts"), [(10, 3, (0, 3, 6, 10)), (250, 3, (0, 72, 144, 250))])
+def test_shares_of_the_rows(rows: int, parts: int, cuts: tuple[int, ...]) -> None:
+    assert share_of(rows, parts) == cuts
+
+
+@pytest.mark.parametrize("rows", [1, 7, 239, 240, 241, 479, 480, 1797, 60_000, 60_001])
+def test_parts_of_fewer_processes_are_whole_parts_of_more(rows: int) -> None:
+    for few, more in ((1, 2), (1, 3), (2, 6), (3, 6), (4, 8)):
+        if rows >= more:
+            cuts = share_of(rows, more)
+            assert cuts[:: more // few] == share_of(rows, few)
+            assert min(b - a for a, b in pairwise(cuts)) >= max(1, rows // more - 47)
 
 
 def test_one_process_alone_takes_no_detour() -> None:

@@ -28,8 +28,9 @@ from covopt.model.spread import ALONE
 from covopt.model.weights import Weights, evaluate
 from covopt.training.batch import Batch, work
 from covopt.training.cycles import CyclePace
-from covopt.training.descent import Adam, AdamOptions
+from covopt.training.descent import AdamOptions
 from covopt.training.homotopy import POLISHING, descend
+from covopt.training.local import LocalAdam
 
 TURNS = 200  # turns that a batch of draws descends, roughly
 RATE_OF_TURNS = 3e9  # their multiplications in a second on one core of a CPU, roughly
@@ -37,7 +38,7 @@ SHARE = 0.3  # of the time that the search on few samples may take
 WHOLE = 0.25  # of what is left, within which so many turns on all samples make batches needless
 FEWEST = 200  # samples, of which a part is taken
 BATCH = 512  # samples of a step
-PARTS = 2  # of spread rows, over which a step's sums are taken on up to two processes
+PARTS = 2  # of spread rows, on up to two processes, and as many as there are of more
 FIRST_PASSES = 2  # over the samples, in the first cycle
 SEARCHED = (Status.OPTIMAL, Status.CONVERGED, Status.TOLERANCE)  # of a search that was not cut
 FEWEST_STEPS = 100  # of a cycle
@@ -181,20 +182,24 @@ class DeepStream:
 
     def _trained(self, weights: Weights, steps: int, budget: Budget) -> list[Tensor]:
         """Where Adam on random batches ends."""
-        widths, spread = [len(W) for W in weights[:-1]], self.problem.spread.in_parts(PARTS)
+        widths, spread = [len(W) for W in weights[:-1]], self.problem.spread
+        spread = spread.in_parts(max(PARTS, spread.processes))
         size = min(BATCH, self.problem.samples)
         batch = Batch(self._single, [widths], max(1, size // spread.parts))
-        start = batch.pack([[W.float() for W in weights]])
-        lam, value = start.new_full((1, 1), self.problem.lam), start.new_zeros(1)
+        start = batch.pack([[W.float() for W in weights]])[0]
+        lam = start.new_full((1, 1), self.problem.lam)
 
         def draw(rows: int, count: int) -> Int[Tensor, " k"]:
             return torch.randint(rows, (count,), generator=self._generator, device=start.device)
 
         def slope(x: Tensor) -> tuple[Tensor, Tensor]:
             rows, of_rows = spread.some(draw, len(self.problem.X), size)
-            return value, of_rows.sum(lambda some: batch.slopes(x, some, lam), rows) / spread.parts
+            found = [batch.slopes(at[None], some, lam) for at, (some,) in zip(x, of_rows.shares(rows), strict=True)]
+            return x.new_zeros(len(x)), torch.cat(found)
 
-        adam = Adam(slope, start, AdamOptions(steps=steps, rate=RATE * float(start.square().mean().sqrt())))
+        adam = LocalAdam(
+            slope, start, AdamOptions(steps=steps, rate=RATE * float(start.square().mean().sqrt())), spread
+        )
         self._pace.descend(adam, steps, budget)
         return [W.to(self.problem.X) for W in batch.unpack(adam.x[0], widths)]
 

@@ -24,6 +24,7 @@ from covopt.io.coding import Coding
 from covopt.io.mnist import fetch_mnist, read_mnist
 from covopt.io.row_groups import GroupedRows
 from covopt.io.scaling import scaling
+from covopt.io.shares import share_of
 from covopt.io.tables import SUFFIXES, read_table, suggestion
 from covopt.io.tensors import as_array, read_torch
 from covopt.lazy import lazy
@@ -122,9 +123,9 @@ def read_data(
         drop: columns of a table that are no inputs.
         one_hot: columns of a table of which each text becomes a column of 0 and 1, named COLUMN=TEXT.
         weights: the column of a table that holds the weights of the rows, at least 0; it is no input.
-        share: (k, K): of the rows that are taken, in K equal parts, those of part k = 0 ... K - 1. The others of X are
-            not read from a .npz file that is not compressed, nor from such files of mnist, and from a .parquet file no
-            row groups without such rows, but to measure a scale.
+        share: (k, K): of the rows that are taken, in K about equal parts, those of part k = 0 ... K - 1. The others of
+            X are not read from a .npz file that is not compressed, nor from such files of mnist, and from a .parquet
+            file no row groups without such rows, but to measure a scale.
 
     Returns:
         Inputs X (N, n_0) and targets Y (N, n_L), one-hot for classes, with their name, classes and scale; rows of
@@ -328,7 +329,7 @@ def _part(
     """Of the rows that are taken those of one part of several."""
     count = len(range(available)[taken]) if isinstance(taken, slice) else len(taken)
     k, K = share
-    start, stop = count * k // K, count * (k + 1) // K
+    start, stop = share_of(count, K)[k : k + 2]
     if start == stop:
         raise DataError(f"{counted(count, 'row')} of {source} are fewer than the {K} processes; start fewer.")
     return slice(start, stop) if isinstance(taken, slice) else taken[start:stop]

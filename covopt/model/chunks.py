@@ -58,6 +58,14 @@ class Samples:
         weight = None if self.weight is None else self.weight[rows]
         return replace(self, Xt=self.Xt[rows], Y=self.Y[rows], weight=weight, spread=spread)
 
+    def shares(self) -> list[Samples]:
+        """The samples of each part that this process holds, by themselves."""
+        weighed = [] if self.weight is None else [self.weight]
+        return [
+            replace(self, Xt=Xt, Y=Y, weight=rest[0] if rest else None, spread=ALONE)
+            for Xt, Y, *rest in self.spread.shares(self.Xt, self.Y, *weighed)
+        ]
+
     def count(self) -> int:
         """The number of samples of all processes."""
         return self.spread.samples(len(self.Xt))

@@ -13,7 +13,7 @@ the last bit where the libraries do; for other numbers of processes up to the se
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.errors import ProblemError, ProcessError, counted
+from covopt.io.shares import share_of
 
 PARTS = 6
 """Of the rows, whose sums are taken one by one where the number of processes divides it."""
@@ -73,6 +74,14 @@ class Alone:
     def cheapest(self, cost: float, weights: list[Tensor]) -> list[Tensor]:
         """Of as many matrices that each process brings those of the least cost."""
         return weights
+
+    def shares(self, *rows: Tensor) -> list[tuple[Tensor, ...]]:
+        """Of rows (N, ...) those of each part that this process holds."""
+        return [rows]
+
+    def averaged(self, points: Float[Tensor, "B P"]) -> Float[Tensor, "B P"]:
+        """In each row, of which each part has one, the mean over the parts of all processes."""
+        return points
 
     def mapped(self, part: Callable[[Tensor], Tensor], rows: Float[Tensor, "N _"]) -> Float[Tensor, "N _"]:
         """What `part` makes of the rows of this process, a row of each, asked about as many at once as by `sums`."""
@@ -171,7 +180,7 @@ class Together(Alone):
         return self.cuts[-1]
 
     def sums(self, part: Callable[..., tuple[Tensor, ...]], *rows: Tensor) -> tuple[Tensor, ...]:
-        found = [part(*each) for each in self._parts(*rows)]
+        found = [part(*each) for each in self.shares(*rows)]
         here = torch.stack([torch.cat([tensor.flatten() for tensor in each]) for each in found])
         pieces = self._total(here).split([tensor.numel() for tensor in found[0]])
         return tuple(piece.view(each.shape).to(each.dtype) for piece, each in zip(pieces, found[0], strict=True))
@@ -192,8 +201,15 @@ class Together(Alone):
         pieces = self.added(every).split([rows * columns for rows, columns in shapes])
         return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
+    def shares(self, *rows: Tensor) -> list[tuple[Tensor, ...]]:
+        first = self.cuts[self._mine().start]
+        return [tuple(A[self.cuts[j] - first : self.cuts[j + 1] - first] for A in rows) for j in self._mine()]
+
+    def averaged(self, points: Tensor) -> Tensor:
+        return (self._total(points.clone()) / self.parts).expand_as(points).clone()
+
     def mapped(self, part: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-        return torch.cat([part(each) for (each,) in self._parts(rows)])
+        return torch.cat([part(each) for (each,) in self.shares(rows)])
 
     def norm(self, rows: Tensor) -> float:
         return math.sqrt(float(self.sum(lambda A: A.square().sum(), rows)))
@@ -219,7 +235,7 @@ class Together(Alone):
         made = made or (lambda *each: each)
         columns = [block.shape[1] for block in made(*(block[:1] for block in blocks))]
         width, factors = sum(columns), []
-        for part in self._parts(*blocks):
+        for part in self.shares(*blocks):
             R = blocks[0].new_zeros(width, width)
             for chunk in zip(*(block.split(CHUNK) for block in part), strict=True):
                 R = torch.linalg.qr(torch.cat([R, torch.cat(made(*chunk), dim=1)]), mode="r").R
@@ -244,12 +260,6 @@ class Together(Alone):
         each = self.parts // self.processes
         return range(self.rank * each, (self.rank + 1) * each)
 
-    def _parts(self, *rows: Tensor) -> Iterator[tuple[Tensor, ...]]:
-        """The rows of each part of this process."""
-        first = self.cuts[self._mine().start]
-        for j in self._mine():
-            yield tuple(A[self.cuts[j] - first : self.cuts[j + 1] - first] for A in rows)
-
     def _total(self, here: Float[Tensor, "j k"]) -> Float[Tensor, " k"]:
         """The sum over parts, of which this process has those in `here`, in an order that does not depend on it."""
         if len(here) > 1 or self.processes == 1:
@@ -264,11 +274,6 @@ class Together(Alone):
         every = [torch.empty_like(here) for _ in range(self.processes)]
         _collective(lambda: dist.all_gather(every, here))
         return torch.cat(every)
-
-
-def share_of(rows: int, parts: int) -> tuple[int, ...]:
-    """Where equal parts of so many rows begin, and where the last ends."""
-    return tuple(rows * j // parts for j in range(parts + 1))
 
 
 def rank_here() -> int:

@@ -9,8 +9,8 @@ the dtype of the data. What the cycles leave is the start of the rounds (shallow
 Where the inputs have many directions, the first cycles see the few that most of them lies in (leading.py): a step there
 takes an eighth of the time on 784 inputs. When a cycle gains little they see all.
 
-Nothing of the size of the features (N, n) is formed. The data enter through `Samples.total` alone, also where the rows
-are spread over processes: of a batch each process draws as much from its own.
+Nothing of the size of the features (N, n) is formed. The data enter through `Samples.total` alone. Where the rows are
+spread over processes, each trains on batches of its own, and they meet every few steps (training/local.py).
 
 Sources: Kingma, Ba, Adam (2015); Loshchilov, Hutter, SGDR (2017), for the cycles.
 """
@@ -37,9 +37,10 @@ from covopt.shallow.leading import Basis, View, leading_directions
 from covopt.shallow.sliding import Parts, pulled_back
 from covopt.shallow.starts import first_neurons
 from covopt.training.cycles import CyclePace
-from covopt.training.descent import Adam, AdamOptions
+from covopt.training.descent import AdamOptions
+from covopt.training.local import LocalAdam
 
-PARTS = 2  # of the rows, over which sums are taken on up to two processes; more take longer to be exchanged
+PARTS = 2  # of the rows, on up to two processes, and as many as there are of more: each trains on batches of its own
 RATE = 0.2  # Adam's first, relative to the root mean square of the hidden weights
 FIRST_OUTPUTS = 0.3  # size of the first outputs, relative to that of the targets
 STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
@@ -67,8 +68,7 @@ class StreamOptions:
     Attributes:
         entries: of Xt, above which they are.
         neurons: of the network.
-        batch: samples of a step; where rows are spread so many of each process, twice as many of one: what processes
-            exchange takes as long as the products of so few.
+        batch: samples of a step; where rows are spread so many of each part.
         first: passes over the samples in the first cycle; each cycle has twice as many as the one before.
         directions: of the inputs that the first cycles see, where that is few enough.
     """
@@ -212,9 +212,9 @@ class StreamSolver:
         seed: int = 0,
     ) -> None:
         self.problem, self.options = problem, options or StreamOptions()
-        spread = problem.spread.in_parts(PARTS)
+        spread = problem.spread.in_parts(max(PARTS, problem.spread.processes))
         self._all = Samples(problem.X, problem.Y, problem.weight, spread=spread, beta=problem.beta)
-        self._batch = self.options.batch * (max(PARTS, spread.processes) if spread.parts > 1 else 1)
+        self._batch = self.options.batch * spread.parts
         self._view: View | None = None
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
         self._pace, self.judging, self._tidying = CyclePace(), 0.0, 0.0
@@ -260,12 +260,12 @@ class StreamSolver:
         size = float(FIRST_OUTPUTS**2 * sizes[0] / sizes[1].clamp_min(torch.finfo(F.dtype).tiny)) ** 0.25
         return size * U, size * V, V.new_zeros(m)
 
-    def _adam(self, parts: Parts, samples: Samples, steps: int, rate: float | None = None) -> Adam:
+    def _adam(self, parts: Parts, samples: Samples, steps: int, rate: float | None = None) -> LocalAdam:
         """From these parts, on random batches."""
         shapes = [part.shape for part in parts]
-        start = torch.cat([part.flatten() for part in parts])[None]
+        start = torch.cat([part.flatten() for part in parts])
         options = AdamOptions(steps=steps, rate=_rate(parts) if rate is None else rate)
-        return Adam(lambda x: self._slope(x, shapes, samples), start, options)
+        return LocalAdam(lambda x: self._slope(x, shapes, samples), start, options, samples.spread)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
         """One cycle of Adam, and the loss at its end; a last one takes what is left, but for the tidying."""
@@ -280,7 +280,12 @@ class StreamSolver:
         adam = self._adam(state.parts, view.rough, steps, rate)
         if state.cycle is not None:
             adam.recall(state.cycle[2])
-        self._pace.descend(adam, steps, budget, lambda: self.within(replace(state, cycle=(steps, rate, adam.memory()))))
+
+        def each() -> None:
+            if adam.met:
+                self.within(replace(state, cycle=(steps, rate, adam.memory())))
+
+        self._pace.descend(adam, steps, budget, each)
         parts = _parts(adam.x[0], [part.shape for part in state.parts])
         if budget.remaining() > FINISHING * self.judging:
             parts = self._finished(parts, view)
@@ -346,11 +351,15 @@ class StreamSolver:
         where = found.get("basis"), facts["opening"]
         return Streamed(parts, best, facts["cost"], facts["passes"], ended, cycle, *where)
 
-    def _slope(self, x: Float[Tensor, "1 P"], shapes: list[torch.Size], samples: Samples) -> tuple[Tensor, Tensor]:
-        """L and its gradient on a random batch."""
-        batch = samples.some(self._draw, self._batch)
-        value, slopes = TwoLayerLoss(self.problem, batch).gradient(*_parts(x[0], shapes))
-        return value[None], torch.cat([slope.flatten() for slope in slopes])[None]
+    def _slope(self, x: Float[Tensor, "B P"], shapes: list[torch.Size], samples: Samples) -> tuple[Tensor, Tensor]:
+        """L and its gradient on a random batch of each part of the rows."""
+        batches = samples.some(self._draw, self._batch).shares()
+        found = [
+            TwoLayerLoss(self.problem, batch).gradient(*_parts(point, shapes))
+            for batch, point in zip(batches, x, strict=True)
+        ]
+        gradients = [torch.cat([slope.flatten() for slope in slopes]) for _, slopes in found]
+        return torch.stack([value for value, _ in found]), torch.stack(gradients)
 
     def _draw(self, rows: int, count: int) -> Int[Tensor, " count"]:
         return torch.randint(rows, (count,), generator=self._generator, device=self.problem.X.device)

@@ -1,0 +1,17 @@
+"""Which rows of the data each of several processes holds."""
+
+from __future__ import annotations
+
+UNITS, FEWEST = (48, 24), 10
+"""Rows, of which a part begins at a multiple where there are FEWEST times as many."""
+
+
+def share_of(rows: int, parts: int) -> tuple[int, ...]:
+    """Where about equal parts of so many rows begin, and where the last ends.
+
+    Libraries multiply matrices in blocks of 8, 12 or 24 rows from aligned addresses on, and round what is left over
+    otherwise. Where parts begin at multiples of all of these, the products of a part are the same to the last bit in
+    a process that holds more of them.
+    """
+    unit = next((unit for unit in UNITS if rows >= unit * FEWEST), 1)
+    return (*(rows * j // (parts * unit) * unit for j in range(parts)), rows)
