@@ -56,7 +56,7 @@ def test_planted_atoms_are_found_again(name: str) -> None:
 
 
 def test_fewer_atoms_of_the_same_face() -> None:
-    """Half of the atoms: a smaller face, where the search may end with nothing, and finds the planted factor or none."""
+    """Half of the atoms: a smaller face, where the search ends with nothing, or finds the planted factor."""
     A, known = MATRICES["nine"]
     rays = factor_on_boundary(A, 0, soon())
     assert rays is not None

@@ -138,7 +138,7 @@ def test_rows_that_are_not_shared_evenly(tmp_path: Path) -> None:
 
 def _cycles(rank: int, processes: int, path: Path) -> None:
     """Two cycles in one direction, and two in all."""
-    stream.ENOUGH, stream.MOST_PASSES = np.inf, 2
+    stream.ENOUGH, stream.MOST_PASSES, stream.LITTLE_GAIN = np.inf, 2, -1.0
     X, Y = data(100)
     mine = slice(rank * 100 // processes, (rank + 1) * 100 // processes)
     with group(rank, processes, str(path / f"meeting{processes}")):

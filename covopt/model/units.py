@@ -55,16 +55,14 @@ class Units:
     @staticmethod
     def of(problem: Problem) -> Units:
         """The units in which the problem's largest input and largest target are between 1 and 2."""
-        s = unit_of_inputs(problem)
-        t = _power(problem.spread.largest(_largest(problem.Y))) if isinstance(problem.loss, Scalable) else 1.0
-        c = 2.0 ** ((math.log2(t) - math.log2(s)) / problem.depth)
+        s, t, c = _units(problem)
         cost = c * c if problem.interpolates else t * t
         scaled = replace(
             problem,
             X=problem.X if s == 1.0 else problem.X / s,
             Y=problem.Y if t == 1.0 else problem.Y / t,
             loss=problem.loss.scaled(t) if isinstance(problem.loss, Scalable) else problem.loss,
-            lam=1.0 if problem.interpolates else problem.lam * (c / t) ** 2,
+            lam=1.0 if problem.interpolates else _strength(problem, t, c),
             beta=problem.beta / s,
             taper=problem.taper / c,
         )
@@ -106,13 +104,26 @@ def check_strength(problem: Problem) -> None:
     """Raise a ProblemError where what lam asks for is lost in the rounding of the fit, eps^2 |Y|^2 for mse."""
     if problem.interpolates or not isinstance(problem.loss, Scalable):
         return
-    strength = Units.of(problem).problem.lam
+    _, t, c = _units(problem)
+    strength = _strength(problem, t, c)
     if strength < LOST:
         least = 2.0 * problem.lam * (LOST / strength)
         raise ProblemError(
             f"lam is {problem.lam:g}, so small beside these data that float64 cannot tell the minimum from an exact"
             f" fit; give at least {least:.0e}, or leave lam out for the representation cost."
         )
+
+
+def _units(problem: Problem) -> tuple[float, float, float]:
+    """s, t and c; nothing is copied."""
+    s = unit_of_inputs(problem)
+    t = _power(problem.spread.largest(_largest(problem.Y))) if isinstance(problem.loss, Scalable) else 1.0
+    return s, t, 2.0 ** ((math.log2(t) - math.log2(s)) / problem.depth)
+
+
+def _strength(problem: Problem, t: float, c: float) -> float:
+    """lam'."""
+    return problem.lam * (c / t) ** 2
 
 
 def _largest(values: Tensor) -> float:

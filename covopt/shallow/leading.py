@@ -47,10 +47,13 @@ class View:
         if basis is None:
             Xt = with_bias(exact.Xt.float(), beta)
         else:
-            directions = basis.T
+            directions, bias = basis[:, :-1].T, beta * basis[:, -1]
 
             def part(X: Tensor) -> Tensor:
-                return torch.cat([with_bias(chunk, beta) @ directions for chunk in X.split(exact.chunk)])
+                Z = X.new_empty(len(X), len(bias))
+                for chunk, out in zip(X.split(exact.chunk), Z.split(exact.chunk), strict=True):
+                    torch.addmm(bias, chunk, directions, out=out)
+                return Z
 
             seen = exact.spread.mapped(part, exact.Xt)
             exact, Xt = replace(exact, Xt=seen, beta=None), seen.float()
@@ -65,8 +68,8 @@ def leading_directions(samples: Samples, start: Float[Tensor, "d k"]) -> Basis:
     """An orthonormal basis of about the k leading right singular vectors of Xt, in rows.
 
     Args:
-        samples: a part of them tells enough.
-        start: normal numbers.
+        samples: a part of them tells enough, and float32 does.
+        start: normal numbers, in the dtype of the basis.
     """
 
     def powers(B: Tensor) -> Tensor:
@@ -77,5 +80,5 @@ def leading_directions(samples: Samples, start: Float[Tensor, "d k"]) -> Basis:
 
     B = start
     for _ in range(ITERATIONS):
-        B = torch.linalg.qr(powers(B))[0]
+        B = torch.linalg.qr(powers(B.to(samples.Xt)).to(start))[0]
     return B.T.contiguous()

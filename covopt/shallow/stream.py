@@ -47,6 +47,7 @@ STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, 
 LITTLE_GAIN = 5e-2  # in few directions a cycle that lowers the loss by less than this is the last
 MOST_PASSES = 32  # of a cycle in few directions
 TRIED, TRIAL = 4096, 15  # samples that tell the directions, and steps on them that tell whether these are enough
+SMALLER = 4  # times smaller batches, which tell it as well
 ENOUGH = 1.25  # times the loss that steps in all directions lead to, which take much longer
 FEW_DIRECTIONS = 0.25  # the part of all directions that is few enough for cycles of their own
 JUDGED = 1024  # samples whose loss tells how long that of all takes
@@ -222,10 +223,9 @@ class StreamSolver:
         """Takes the state after each step of a cycle."""
 
     def init(self, budget: Budget) -> Streamed:
-        """A balanced draw, its outputs of the size of the targets."""
-        basis = self._promising_directions()
+        """Where a balanced draw leads in a few steps, or the draw itself, its outputs of the size of the targets."""
+        basis, parts = self._begun()
         view = self._seen(basis)
-        parts = self._drawn(view.rough)
         best, cost = self._judged(parts, view)
         judged, started = self._all.some(self._first, JUDGED), budget.seconds()
         TwoLayerLoss(self.problem, judged).value(*best)
@@ -233,39 +233,48 @@ class StreamSolver:
         self._tidying = min(TIDYING * self.judging, 0.5 * budget.remaining())
         return Streamed(parts, best, cost, self.options.first, basis=basis)
 
-    def _promising_directions(self) -> Basis | None:
-        """The leading ones, where so many are few and a trial in them leads about as far down as one in all."""
+    def _begun(self) -> tuple[Basis | None, Parts]:
+        """The directions to begin in, and a network for them: where some steps on a part of the samples lead.
+
+        The leading directions, where so many are few and the steps lead about as far down in them as in all.
+        """
         d, k = self.problem.X.shape[1] + 1, self.options.directions
         if k > FEW_DIRECTIONS * d:
-            return None
+            return None, self._drawn(self._seen(None).rough)
         some = self._all.some(self._draw, TRIED)
-        basis = leading_directions(some, self._normal(d, k).to(self.problem.X))
-        few, all_directions = (self._trial(View.of(some, seen).rough) for seen in (basis, None))
-        return basis if few <= ENOUGH * all_directions else None
+        every = View.of(some, None)
+        few = View.of(some, leading_directions(every.rough, self._normal(d, k).to(self.problem.X)))
+        (far, there), (lowest, elsewhere) = self._trial(few.rough), self._trial(every.rough)
+        view, parts = (few, there) if not far > ENOUGH * lowest else (every, elsewhere)
+        return view.basis, self._finished(parts, view)
 
-    def _trial(self, samples: Samples) -> float:
-        """The loss after some steps of training."""
+    def _trial(self, samples: Samples) -> tuple[float, Parts]:
+        """The loss after some steps of training, and where they led."""
         parts = self._drawn(samples)
-        adam = self._adam(parts, samples, TRIAL)
+        adam = self._adam(parts, samples, TRIAL, batch=self._batch // SMALLER)
         while adam.steps_taken < TRIAL:
             adam.iterate()
-        return float(TwoLayerLoss(self.problem, samples).value(*_parts(adam.x[0], [part.shape for part in parts])))
+        parts = _parts(adam.x[0], [part.shape for part in parts])
+        return float(TwoLayerLoss(self.problem, samples).value(*parts)), parts
 
     def _drawn(self, samples: Samples) -> Parts:
         """A balanced network, its outputs of the size of the targets."""
-        few, m, n = samples.some(self._first, samples.chunk), samples.Y.shape[1], self.options.neurons
+        few, m, n = samples.some(self._first, JUDGED), samples.Y.shape[1], self.options.neurons
         U, V = balance(self._normal(n, samples.Xt.shape[1]), self._normal(n, m))
         F = self.problem.activation(few.Xt @ U.T) @ V
         sizes = few.spread.sums(lambda Y, F: (Y.square().sum(), F.square().sum()), few.Y, F)
         size = float(FIRST_OUTPUTS**2 * sizes[0] / sizes[1].clamp_min(torch.finfo(F.dtype).tiny)) ** 0.25
         return size * U, size * V, V.new_zeros(m)
 
-    def _adam(self, parts: Parts, samples: Samples, steps: int, rate: float | None = None) -> LocalAdam:
+    def _adam(
+        self, parts: Parts, samples: Samples, steps: int, rate: float | None = None, batch: int | None = None
+    ) -> LocalAdam:
         """From these parts, on random batches."""
         shapes = [part.shape for part in parts]
         start = torch.cat([part.flatten() for part in parts])
         options = AdamOptions(steps=steps, rate=_rate(parts) if rate is None else rate)
-        return LocalAdam(lambda x: self._slope(x, shapes, samples), start, options, samples.spread)
+        size = batch or self._batch
+        return LocalAdam(lambda x: self._slope(x, shapes, samples, size), start, options, samples.spread)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
         """One cycle of Adam, and the loss at its end; a last one takes what is left, but for the tidying."""
@@ -351,9 +360,11 @@ class StreamSolver:
         where = found.get("basis"), facts["opening"]
         return Streamed(parts, best, facts["cost"], facts["passes"], ended, cycle, *where)
 
-    def _slope(self, x: Float[Tensor, "B P"], shapes: list[torch.Size], samples: Samples) -> tuple[Tensor, Tensor]:
+    def _slope(
+        self, x: Float[Tensor, "B P"], shapes: list[torch.Size], samples: Samples, size: int
+    ) -> tuple[Tensor, Tensor]:
         """L and its gradient on a random batch of each part of the rows."""
-        batches = samples.some(self._draw, self._batch).shares()
+        batches = samples.some(self._draw, size).shares()
         found = [
             TwoLayerLoss(self.problem, batch).gradient(*_parts(point, shapes))
             for batch, point in zip(batches, x, strict=True)
