@@ -1,5 +1,6 @@
 import gzip
 import struct
+import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -10,7 +11,7 @@ import torch
 from sklearn import datasets
 
 from covopt.errors import CovoptWarning, DataError
-from covopt.io import mnist, row_groups
+from covopt.io import mnist
 from covopt.io.data import read_data
 
 X = np.arange(12.0).reshape(4, 3)
@@ -134,7 +135,7 @@ def test_parquet_reads_as_csv_does(tmp_path: Path) -> None:
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    monkeypatch.setattr(row_groups, "parquet", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)  # importing it fails
     refused(r"pip install 'covopt\[parquet\]'", tmp_path / "a.parquet", target="a")
 
 

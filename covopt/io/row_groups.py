@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -13,11 +14,6 @@ from numpy.typing import NDArray
 from covopt.errors import DataError
 from covopt.io.arrays import check_unfolding
 from covopt.io.cells import Column, check_inputs, floats
-
-try:
-    from pyarrow import ArrowException, parquet
-except ImportError:  # the extra `parquet` is not installed; `ParquetColumns` says so
-    ArrowException, parquet = ValueError, None
 
 if TYPE_CHECKING:
     from pyarrow import ChunkedArray, Table
@@ -40,14 +36,17 @@ class ParquetColumns:
     """
 
     def __init__(self, path: Path) -> None:
-        if parquet is None:
-            raise DataError("Reading .parquet needs pyarrow; install it with: pip install 'covopt[parquet]'.")
-        self.path = path
+        try:  # with the first such file, for it takes 30 MiB
+            parquet = importlib.import_module("pyarrow.parquet")
+        except ImportError as error:
+            missing = "Reading .parquet needs pyarrow; install it with: pip install 'covopt[parquet]'."
+            raise DataError(missing) from error
+        self.path, self._errors = path, (importlib.import_module("pyarrow").ArrowException, OSError, ValueError)
         try:
             self._file = parquet.ParquetFile(path)
             declared, self._names = self._file.metadata, self._file.schema_arrow.names
             groups = [declared.row_group(k).num_rows for k in range(declared.num_row_groups)]
-        except (ArrowException, OSError, ValueError) as error:
+        except self._errors as error:
             raise self._damaged() from error
         if len(set(self._names)) < len(self._names):
             raise DataError(f"{path} has two columns of one name; give each column a name of its own.")
@@ -72,7 +71,7 @@ class ParquetColumns:
         """The cells of a column as Python has them."""
         try:
             return column.to_pylist()
-        except (ArrowException, ValueError) as error:  # a time that Python does not know, say
+        except self._errors as error:  # a time that Python does not know, say
             raise self._damaged() from error
 
     def _read(self, names: Sequence[str], place: int | None = None) -> dict[str, ChunkedArray]:
@@ -81,7 +80,7 @@ class ParquetColumns:
         try:
             table: Table = file.read(names) if place is None else file.read_row_group(place, names)
             found = {name: table.column(name) for name in names}
-        except (ArrowException, OSError, ValueError, KeyError) as error:
+        except (*self._errors, KeyError) as error:
             raise self._damaged() from error
         rows = self.cuts[-1] if place is None else self.cuts[place + 1] - self.cuts[place]
         if table.num_rows != rows:  # its foot says otherwise

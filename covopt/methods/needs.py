@@ -46,7 +46,7 @@ LOG = logging.getLogger("covopt")
 LOADED = 40e6
 """Of libraries that a solve loads, and the small things."""
 DOUBLE, SINGLE = 8.0, 4.0
-CHUNK = 8192
+CHUNK = 2048
 """Rows of which the features of a network that was trained on batches are held."""
 PAIRS = 2 * 20
 """Arrays of the parameters that L-BFGS remembers."""
@@ -115,7 +115,7 @@ def _shallow(problem: Problem, options: SolveOptions) -> dict[str, float]:
     phases = {"batches": _in_units(problem) + rough + 10 * DOUBLE * problem.Y.numel() + chunks}
     if alone or descent_is_long(problem, StreamOptions().neurons, seconds):
         return phases
-    return phases | {name: rough + each for name, each in _rounds(problem, options).items()}
+    return phases | _rounds(problem, options)
 
 
 def _rounds(problem: Problem, options: SolveOptions) -> dict[str, float]:

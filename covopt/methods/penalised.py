@@ -16,7 +16,7 @@ from covopt.deep.representations import descend_best
 from covopt.deep.solver import DeepOptions, DeepSolver
 from covopt.deep.stream import DeepStream, descended, suits_few_samples
 from covopt.io.checkpoint import Saved
-from covopt.loop import Certificate, Progress, Status, run
+from covopt.loop import Certificate, Outcome, Progress, Status, run
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.model.units import Units
@@ -99,7 +99,44 @@ def _shallow(problem: Problem, options: SolveOptions) -> Attempt:
 
 def _streamed(problem: Problem, options: SolveOptions, saved: Saved | None) -> Attempt:
     """Cycles of training on random batches; rounds from the network that they end at, if time is left."""
-    budget, units, bounds = options.budget, Units.of(problem), list[Proof | None]()
+    first, budget = _cycles(problem, options, saved), options.budget
+    if first.status is not Status.CONVERGED or budget.spent():
+        return first
+    if options.thrift.batches_alone:
+        return replace(first, status=Status.MEMORY_LIMIT)
+    if descent_is_long(problem, len(first.weights[0]), budget.remaining()):
+        return replace(first, status=Status.TIME_LIMIT)
+    left = replace(budget, max_iterations=budget.max_iterations - first.history[-1].iteration)
+    rounds = _rounds(problem, replace(options, budget=left), first.weights[0])
+    history = _after(first.history, rounds.history)
+    kept = rounds if rounds.starts[0] < first.starts[0] else first
+    return replace(rounds, weights=kept.weights, history=history, starts=kept.starts)
+
+
+def _cycles(problem: Problem, options: SolveOptions, saved: Saved | None) -> Attempt:
+    """What the cycles end at, or a simple network that costs less; the status is theirs."""
+    budget, units = options.budget, Units.of(problem)
+    outcome, proof, judging = _trained(problem, units, options, saved)
+    weights = reduced_on_few(units.problem, outcome.state.weights(), lambda: budget.remaining() < REDUCING * judging)
+    late = products_are_long(problem, max(budget.remaining(), LATE * budget.time_limit))
+    if proof is None and late:
+        proof = Proof(0.0, Certificate.NONE)
+    inner = Attempt(weights, outcome.status, outcome.history, proof, [outcome.state.cost])
+    first = _outward(units, inner, problem, options)
+    simple = _cheapest_simple(problem, units, linear=not late)
+    if simple is not None and (cost := evaluate(problem, simple).total) < first.starts[0]:
+        return replace(first, weights=simple, starts=[cost])
+    return first
+
+
+def _trained(
+    problem: Problem, units: Units, options: SolveOptions, saved: Saved | None
+) -> tuple[Outcome[Streamed], Proof | None, float]:
+    """The cycles, in these units, a bound from the data, and how many seconds a loss over all samples takes.
+
+    The views of the samples that the cycles hold go with this function, before the answer is tidied.
+    """
+    budget, bounds = options.budget, list[Proof | None]()
     solver = StreamSolver(units.problem, seed=options.seed)
     before = None if saved is None else cycles_from(saved, solver)
     keep = None if options.checkpoint is None else keeping_cycles(options.checkpoint, CYCLES, solver, budget)
@@ -113,28 +150,7 @@ def _streamed(problem: Problem, options: SolveOptions, saved: Saved | None) -> A
             keep(state, history, ends)
 
     outcome = going_on(solver, budget, _within(units, options).callback, before, after)
-    found, proof = outcome.state, bounds[0] if bounds else None
-    weights = reduced_on_few(units.problem, found.weights(), lambda: budget.remaining() < REDUCING * solver.judging)
-    late = products_are_long(problem, max(budget.remaining(), LATE * budget.time_limit))
-    if proof is None and late:
-        proof = Proof(0.0, Certificate.NONE)
-    inner = Attempt(weights, outcome.status, outcome.history, proof, [found.cost])
-    first = _outward(units, inner, problem, options)
-    simple = _cheapest_simple(problem, units, linear=not late)
-    if simple is not None and (cost := evaluate(problem, simple).total) < first.starts[0]:
-        first = replace(first, weights=simple, starts=[cost])
-    if outcome.status is not Status.CONVERGED or budget.spent():
-        return first
-    if options.thrift.batches_alone:
-        return replace(first, status=Status.MEMORY_LIMIT)
-    if descent_is_long(problem, len(first.weights[0]), budget.remaining()):
-        return replace(first, status=Status.TIME_LIMIT)
-    cycles = outcome.history[-1].iteration
-    left = replace(budget, max_iterations=budget.max_iterations - cycles)
-    rounds = _rounds(problem, replace(options, budget=left), first.weights[0])
-    history = _after(first.history, rounds.history)
-    kept = rounds if rounds.starts[0] < first.starts[0] else first
-    return replace(rounds, weights=kept.weights, history=history, starts=kept.starts)
+    return outcome, bounds[0] if bounds else None, solver.judging
 
 
 def _rounds(problem: Problem, options: SolveOptions, init: Tensor | None, saved: Saved | None = None) -> Attempt:

@@ -27,7 +27,7 @@ from covopt.io.shares import share_of
 
 PARTS = 6
 """Of the rows, whose sums are taken one by one where the number of processes divides it."""
-CHUNK = 8192
+CHUNK = 1024
 """Rows that are condensed at once."""
 
 Answer = TypeVar("Answer")
@@ -239,9 +239,15 @@ class Together(Alone):
             R = blocks[0].new_zeros(width, width)
             for chunk in zip(*(block.split(CHUNK) for block in part), strict=True):
                 R = torch.linalg.qr(torch.cat([R, torch.cat(made(*chunk), dim=1)]), mode="r").R
-            factors.append(R.flatten())
-        every = self._gathered(torch.stack(factors)).view(-1, width)
-        return torch.linalg.qr(every, mode="r").R.split(columns, dim=1)
+            factors.append(R.contiguous())
+        R = blocks[0].new_zeros(width, width)
+        for part in range(self.parts):  # one by one, for the memory of one
+            holder, place = divmod(part, len(factors))
+            factor = factors[place] if holder == self.rank else R.new_empty(width, width)
+            if self.processes > 1:
+                _collective(lambda factor=factor, holder=holder: dist.broadcast(factor, holder))
+            R = torch.linalg.qr(torch.cat([R, factor]), mode="r").R
+        return R.split(columns, dim=1)
 
     def some(self, choose: Choice, held: int, count: int) -> tuple[Tensor, Together]:
         """About as many of each part; `choose` is asked about all of them, so that it is the same everywhere."""

@@ -124,10 +124,13 @@ def objective(problem: Problem, weights: Weights) -> Float[Tensor, ""]:
     return problem.loss_at(F) + problem.lam * norm
 
 
-def evaluate(problem: Problem, weights: Weights, chunk: int = 8192) -> Cost:
+@torch.no_grad()
+def evaluate(problem: Problem, weights: Weights, chunk: int = 2048) -> Cost:
     """The cost and its parts, recomputed from the weights alone, the samples taken `chunk` at a time."""
     check_weights(problem, weights)
-    F = torch.cat([outputs(problem, weights, rows) for rows in problem.X.split(chunk)])
+    F = torch.empty_like(problem.Y)
+    for rows, out in zip(problem.X.split(chunk), F.split(chunk), strict=True):
+        out.copy_(outputs(problem, weights, rows))
     fit = float(problem.loss_at(F))
     norm = float(sum(A.square().sum() for A in problem.decayed(weights)))
     residual = problem.spread.largest(float((F - problem.Y).abs().max()))

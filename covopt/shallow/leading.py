@@ -18,7 +18,6 @@ from torch import Tensor
 
 from covopt.model.chunks import Samples
 from covopt.model.loss import Weight
-from covopt.model.problem import with_bias
 
 ITERATIONS = 2  # of the subspace; more bring the networks nowhere sooner
 
@@ -45,7 +44,8 @@ class View:
         beta, weight = exact.beta, None if exact.weight is None else exact.weight.float()
         assert beta is not None
         if basis is None:
-            Xt = with_bias(exact.Xt.float(), beta)
+            Xt = exact.Xt.new_full((len(exact.Xt), exact.Xt.shape[1] + 1), beta, dtype=torch.float32)
+            Xt[:, :-1] = exact.Xt  # with_bias of a copy in float32 would be one copy more
         else:
             directions, bias = basis[:, :-1].T, beta * basis[:, -1]
 

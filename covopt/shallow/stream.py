@@ -330,6 +330,7 @@ class StreamSolver:
     def _seen(self, basis: Basis | None) -> View:
         """The samples in these directions; those of one view alone are held."""
         if self._view is None or self._view.basis is not basis:
+            self._view = None  # before the next one is made
             self._view = View.of(self._all, basis)
         return self._view
 

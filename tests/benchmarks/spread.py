@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import signal
 import socket
 import subprocess
@@ -13,18 +12,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed
 
-import covopt
 from covopt.io.data import read_data
 from tests.benchmarks import machine, works
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
+from tests.benchmarks.spread_part import LAM, Part
 
 SAME, FASTER, SMALLER = 1e-6, 1.6, 0.6
 ROUNDS = {"digits": 2, "mixture": 6}
@@ -32,23 +28,6 @@ KILLS, LONGEST, NUMBERS = 20, 10.0, (1, 2, 3)
 MINUTES, MEMORY, MANY = 15.0, 6e9, 1_000_000
 GIVEN, TUNING = 300.0, 0.1
 """Seconds that each contender has on many rows, and the part of them that each rate of Adam is tried for before."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """What one process reports of its part of a solve.
-
-    Attributes:
-        rounds: seconds from the first line of its history to the last before the answer is tidied.
-        wall, processor: seconds in all.
-    """
-
-    cost: float
-    width: int
-    rounds: float
-    wall: float
-    processor: float
-    mib: float
 
 
 def started(words: list[str], processes: int) -> list[subprocess.Popen[str]]:
@@ -115,7 +94,7 @@ def _data_sets(directory: Path, settings: Settings) -> list[Path]:
 
 
 def _parts(data: Path, processes: int, limit: float) -> list[Part]:
-    words = ["tests.benchmarks.spread", str(data), str(ROUNDS.get(data.stem, 0)), str(limit)]
+    words = ["tests.benchmarks.spread_part", str(data), str(ROUNDS.get(data.stem, 0)), str(limit)]
     ended = [each.communicate()[0] for each in started(words, processes)]
     return [Part(**json.loads(out.splitlines()[-1])) for out in ended]
 
@@ -204,12 +183,6 @@ def run_many(settings: Settings) -> Outcome:
 
 RATES = (3e-3, 1e-3, 3e-4)
 """Of Adam, the best of which has the whole time."""
-LAM = 1e-4
-ASKED: dict[str, dict[str, Any]] = {
-    "digits": {"lam": 1e-3},
-    "mixture": {"lam": 1e-4, "bias": 0.0},
-    "many": {"lam": LAM},
-}
 
 
 def _regression(samples: int) -> tuple[np.ndarray, np.ndarray]:
@@ -246,31 +219,6 @@ def _adam(X: np.ndarray, Y: np.ndarray, seconds: float, rate: float) -> float:
         return float(off.double().mean()) + LAM * float(sum(p.square().sum() for p in net.parameters()))
 
 
-def main() -> None:
-    """One process of a solve: its report, as JSON."""
-    path, rounds, limit = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo")
-    share = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    data = read_data(path, share=share)
-    wall, processor = time.perf_counter(), time.process_time()
-    timed: dict[str, Any] = {"max_iterations": rounds} if limit >= 1e5 else {}
-    asked = ASKED[Path(path).stem] | timed
-    lines: list[float] = []
-    asked |= {"callback": lambda line: lines.append(line.seconds)}
-    result = covopt.solve(data.X, data.Y, certify="none", time_limit=limit, spread=True, **asked)
-    told = Part(
-        result.cost,
-        result.widths[0],
-        lines[-1] - lines[0],
-        time.perf_counter() - wall,
-        time.process_time() - processor,
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0,
-    )
-    print(json.dumps(told.__dict__))
-    torch.distributed.destroy_process_group()
-
-
 SPREAD = {
     "spread": Benchmark(
         run_spread, "rows spread over two processes: cost, time and memory against one (10 min); --rows"
@@ -278,6 +226,3 @@ SPREAD = {
     "resume": Benchmark(run_resume, "20 times kill -9 of one of two processes, and going on (10 min)"),
     "many": Benchmark(run_many, "a regression of 10^6 rows by two processes, against Adam (13 min)"),
 }
-
-if __name__ == "__main__":
-    main()
