@@ -315,7 +315,8 @@ def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
     else:
         try:
             _check_real(values, name)
-            tensor = torch.from_numpy(np.array(values, dtype=np.float64))
+            # A copy of torch's own: products of what begins at other addresses may differ in the last bit.
+            tensor = torch.tensor(np.asarray(values, dtype=np.float64, order="C"))
         except (TypeError, ValueError, OverflowError) as error:
             raise ProblemError(f"{name} is {shown(values)}, not an array of numbers; give a numeric matrix.") from error
     if tensor.is_complex():
