@@ -103,7 +103,7 @@ def run_resume(settings: Settings) -> Outcome:
     """kill -9 of one of two processes at random moments, then the end on 1, 2 and 3 processes."""
     chance = random.Random(settings.seed)
     kills = 2 if settings.quick else KILLS
-    words = ["covopt", "solve", "digits", "--rows", "120", "--scale", "max", "--lam", "1e-3", "--tol", "1e-3"]
+    words = ["covopt", "solve", "digits", "--rows", "240", "--scale", "max", "--lam", "1e-3", "--tol", "1e-3"]
     words += ["--certify", "none", "--time-limit", "1e6", "--json"]
     rows: list[Sequence[object]] = []
     late: list[float] = []
