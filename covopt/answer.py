@@ -19,7 +19,7 @@ from covopt.interrupts import gently, interrupted
 from covopt.io.checkpoint import Checkpoint
 from covopt.io.tables import column_names
 from covopt.linalg.threads import fitting
-from covopt.loop import Budget, Callback, Progress, Status
+from covopt.loop import Budget, Callback, Progress, Status, check_seed
 from covopt.methods.free import solve_free
 from covopt.methods.needs import check_data, planned
 from covopt.methods.penalised import METHODS
@@ -156,7 +156,7 @@ def solve(
         certify=certify,
         gap=gap,
         tol=tol,
-        seed=seed,
+        seed=check_seed(seed),
         width=width,
         max_width=max_width,
         starts=starts,

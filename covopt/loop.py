@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from numbers import Real
+from numbers import Integral, Real
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from covopt.errors import ProblemError, shown
@@ -204,10 +204,15 @@ def check_time_limit(limit: object) -> None:
         raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
 
 
-def check_seed(seed: object) -> None:
-    """Raise a ProblemError unless this is a seed that PyTorch's generators take."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+def check_seed(seed: object) -> int:
+    """A seed that PyTorch's generators take; NumPy's whole numbers are seeds too.
+
+    Raises:
+        ProblemError: it is none.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= seed < 2**63:
         raise ProblemError(f"The seed is {shown(seed)}; give a whole number from 0 to 2^63 - 1.")
+    return int(seed)
 
 
 def past(deadline: float) -> bool:

@@ -34,7 +34,7 @@ QUICK = {
     *("activation", "copositive", "data", "forces", "graphs", "house", "lbfgs", "loss", "numerals", "problem", "psd"),
     *("quadratic", "reduce", "row_space", "weights"),
 }
-# Tests of twenty seconds and more each, of what others see in part: what only `-m long` runs.
+# Tests of ten seconds and more each, of what others see in part: what only `-m long` runs.
 LONG = {
     "test_closed_forms[completely positive root]",
     "test_exact_fits_are_far_below_the_deepened_answer_of_two_layers",
@@ -73,6 +73,20 @@ LONG = {
     "test_free_biases_against_what_kinks_and_one_neuron_allow",
     "test_every_method_of_covopt_answers_the_same_problem",
     "test_progress_says_what_a_deep_solve_does_next",
+    "test_known_costs_at_any_depth[four-points-12]",
+    "test_known_costs_at_any_depth[line-slope-2-12]",
+    "test_known_costs_at_any_depth[signed-identity-12]",
+    "test_known_costs_at_any_depth[identity-scalar-5-12]",
+    "test_known_costs_at_any_depth[linear-8x4-12]",
+    "test_free_biases_along_a_path[True]",
+    "test_the_default_dtype_of_torch_changes_nothing[options3-dtype1]",
+    "test_dense_matrices_beyond_order_ten_are_separated[15-jumps1]",
+    "test_the_answer_of_two_layers_bounds_the_cost_at_any_depth[sine-cosine-20]",
+    "test_linear_networks[4]",
+    "test_a_name_that_is_not_utf_8_costs_no_answer[figure]",
+    "test_a_name_that_is_not_utf_8_costs_no_answer[compare]",
+    "test_a_full_disk_costs_no_answer[plateau-False]",
+    "test_a_slower_machine_gives_the_same_answer[interpolate]",
 }
 
 

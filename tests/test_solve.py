@@ -154,6 +154,14 @@ def test_the_same_seed_gives_the_same_answer() -> None:
     assert all(torch.equal(a, b) for a, b in zip(first.weights, second.weights, strict=True))
 
 
+def test_whole_numbers_of_numpy_are_seeds() -> None:
+    X, Y = gaussian(10)
+    options = {"lam": 1e-2, "certify": "none", "max_iterations": 1, "time_limit": 60}
+    first, second = (covopt.solve(X, Y, seed=seed, **options) for seed in (3, np.uint8(3)))
+    assert (second.cost, second.seed) == (first.cost, 3)
+    assert type(second.seed) is int
+
+
 def test_starts_from_an_earlier_run() -> None:
     X, Y = gaussian(11)
     how = {"lam": 1e-2, "gap": 1e-3, "certify": "fast", "time_limit": 60}

@@ -78,11 +78,11 @@ def cp_rank(
     if not 0.0 <= tolerance < MOST:
         raise ProblemError("The tolerance is relative; give a number from 0 to below 0.1.")
     check_time_limit(time_limit)
-    check_seed(int(seed) if isinstance(seed, np.integer) else seed)
+    seed = check_seed(seed)
     if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int | np.integer) or rank < 1):
         raise ProblemError("The number of atoms to look for must be a whole number of at least 1.")
     search = Search(max(tolerance, LEAST), seed, time.perf_counter() + time_limit, rank)
-    return replace(_answer(matrix, search), A=matrix, rank=None if rank is None else int(rank), seed=int(seed))
+    return replace(_answer(matrix, search), A=matrix, rank=None if rank is None else int(rank), seed=seed)
 
 
 def _answer(matrix: Matrix, search: Search) -> CPRank:

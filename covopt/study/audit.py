@@ -26,7 +26,7 @@ from covopt.interrupts import gently, interrupted
 from covopt.io.networks import FoundWeights
 from covopt.io.tables import column_names
 from covopt.io.wording import FREE
-from covopt.loop import Budget, Callback, Certificate, Status, run
+from covopt.loop import Budget, Callback, Certificate, Status, check_seed, run
 from covopt.methods.free import solve_free
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
@@ -132,6 +132,7 @@ def validate(
     question = {"lam": lam, "loss": loss, "depth": layers, "bias": bias, "activation": chosen, "device": device}
     question["sample_weight"] = sample_weight
     problem = make_problem(X, Y, free=True, **question).double()  # type: ignore[arg-type]
+    seed = check_seed(seed)
     SolveOptions(budget, certify=certify, gap=gap, seed=seed).check(layers)
     training = training_of(problem, batch_size, rate, steps, momentum, given=given is not None)
     trained = None

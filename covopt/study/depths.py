@@ -87,7 +87,7 @@ def depth(
     Source: [J23a, Theorem 1 and 2], [J23b, section 2 and Figure 1].
     """
     chosen, asked_ranks = _chosen(depths, time_limit), _ranks(ranks)
-    check_seed(seed)
+    seed = check_seed(seed)
     budget = Budget(time_limit=time_limit)
     asked = {"lam": lam, "loss": loss, "bias": bias, "activation": activation}
     first = make_problem(

@@ -278,7 +278,7 @@ def _residual(problem: Problem, W: Tensor, G: Tensor) -> float | None:
 def _drawn(problem: Problem, rows: int, seed: int) -> Tensor:
     """So many rows, without repetition, in their order."""
     count = _whole(rows, "rows")
-    check_seed(seed)
+    seed = check_seed(seed)
     if count > problem.samples:
         raise ProblemError(f"rows is {count}, but there are {problem.samples}; give at most as many, or leave it out.")
     order = torch.randperm(problem.samples, generator=torch.Generator().manual_seed(seed))

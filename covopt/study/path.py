@@ -18,7 +18,7 @@ from covopt.certify.lam_max import LamMax, lam_max
 from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted
 from covopt.io.arrays import LARGEST
-from covopt.loop import Budget, Callback, Status
+from covopt.loop import Budget, Callback, Status, check_seed
 from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss, parse_loss
@@ -103,6 +103,7 @@ def path(
     ).double()  # fmt: skip
     budget = Budget(time_limit)
     limited = budget if max_iterations is None else replace(budget, max_iterations=max_iterations)
+    seed = check_seed(seed)
     SolveOptions(limited, certify=certify, gap=gap, seed=seed).check(depth)
     known = _known(init, problem)
     held = None if test is None else HeldOut.of(*test, problem)
