@@ -35,6 +35,7 @@ class MissingNeuron:
         cost: of the network with the neuron, at the best of the sizes tried; that of the network itself where every
             size raises it.
         size: that best size, 0 where none lowers the cost.
+        cut: whether the time ended the search.
     """
 
     layer: int
@@ -43,6 +44,7 @@ class MissingNeuron:
     output: Float[Tensor, " m"]
     cost: float
     size: float
+    cut: bool = False
 
     def network(self, problem: Problem, weights: Weights) -> list[Tensor]:
         """The weights with the neuron in its best size; for `interpolate` W_L is the least that fits again."""
@@ -121,15 +123,17 @@ def find_missing_neuron(
     Lambda: Float[Tensor, "N nL"] | None = None,
     starts: int = 200,
     seed: int = 0,
+    stop: Callable[[], bool] = lambda: False,
 ) -> MissingNeuron:
     """`strongest_neuron`, tried in several sizes."""
-    found = strongest_neuron(problem, weights, layer, Lambda=Lambda, starts=starts, seed=seed)
+    found = strongest_neuron(problem, weights, layer, Lambda=Lambda, starts=starts, seed=seed, stop=stop)
     if found is None:
         none = inputs_of(problem, weights, layer).new_zeros
         d, m = weights[layer - 1].shape[1], len(weights[layer])
         return MissingNeuron(layer, 0.0, none(d), none(m), evaluate(problem, weights).total, 0.0)
+    cut = stop()
     cost, size = _best_size(problem, weights, layer, found.direction, found.output)
-    return MissingNeuron(layer, *found, cost, size)
+    return MissingNeuron(layer, *found, cost, size, cut)
 
 
 def _best_size(

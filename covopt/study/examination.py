@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from covopt.attempt import SolveOptions
@@ -17,11 +18,14 @@ from covopt.deep.missing_neuron import MissingNeuron, find_missing_neuron
 from covopt.deep.missing_on_many import find_missing_on_many
 from covopt.deep.pruning import parts
 from covopt.linalg.psd import thin
-from covopt.loop import Certificate
+from covopt.loop import Budget, Certificate
 from covopt.model.passes import all_outputs, has_many, inputs_triangle, layer_at, parts_of
 from covopt.model.problem import Problem
 from covopt.model.subgradient import multiplier, residuals
 from covopt.model.weights import Weights, evaluate
+
+LEAST = 0.4
+"""Seconds of the search for missing neurons, also where none are left."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,12 @@ def examine(
     Lambda, layers = multiplier(problem, weights), range(1, problem.depth)
     if Lambda is not None and not bool(Lambda.isfinite().all()):
         Lambda = None
-    search = find_missing_on_many if many else find_missing_neuron
-    escapes = [
-        None if Lambda is None else search(problem, weights, layer, Lambda=Lambda, seed=seed) for layer in layers
-    ]
+    if Lambda is None:
+        escapes: list[MissingNeuron | None] = [None for _ in layers]
+    elif many:
+        escapes = [find_missing_on_many(problem, weights, layer, Lambda=Lambda, seed=seed) for layer in layers]
+    else:
+        escapes = _searched(problem, weights, Lambda, budget, seed)
     if many:
         grown = [e.network(problem, weights) if e is not None and e.size > 0.0 else None for e in escapes]
     else:
@@ -83,6 +89,19 @@ def examine(
         certificate = Certificate.NONE if gap is None else certificate
         found.append(Examined(gap, certificate, escape, grown[layer - 1], solved))
     return found[::-1]
+
+
+def _searched(
+    problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"], budget: Budget, seed: int
+) -> list[MissingNeuron | None]:
+    """The best neuron that a search finds for each hidden layer, in equal shares of the time that is left."""
+    found: list[MissingNeuron | None] = []
+    end = max(budget.time_limit, budget.seconds() + LEAST)
+    for layer in range(1, problem.depth):
+        share = budget.seconds() + (end - budget.seconds()) / (problem.depth - layer)
+        stop = replace(budget, time_limit=share).spent
+        found.append(find_missing_neuron(problem, weights, layer, Lambda=Lambda, seed=seed, stop=stop))
+    return found
 
 
 def _grown(

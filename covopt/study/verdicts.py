@@ -271,6 +271,8 @@ def of_neuron(found: LayerAudit, last: bool) -> str:
         )
     if escape.value <= 1.0 + MISSING_VIOLATION:
         found_by = "by search" if last else "by search, exact away from kinks only"
+        if escape.cut:
+            return f"No neuron was found missing in hidden layer {layer} before time was up: {shown}, {found_by}."
         return f"No neuron is missing in hidden layer {layer}: {shown}, {found_by}."
     if found.grown is not None:
         gains = f"adding that neuron and training on gained less than {part(SAME)} in its time"

@@ -15,9 +15,9 @@ from tests.benchmarks.harness import Benchmark, Outcome, Settings, median, round
 GOAL, LIMIT, REPEATS = 0.0416, 10.0, 5
 WORST_ALONE, WORST_BESIDE = 1.05, 1.2  # times one thread; 5 % are the noise of a shared machine
 CALL = """
-import json, sklearn.datasets, covopt
+import json, numpy, sklearn.datasets, covopt
 digits = sklearn.datasets.load_digits()
-X, Y = digits.data[:400] / 16, digits.target[:400]
+X, Y = digits.data[:400] / 16, numpy.eye(10)[digits.target[:400]]
 options = dict(lam=1e-3, loss="mse", bias=0.0, certify="none")
 covopt.solve(X[:20], Y[:20], time_limit=1.0, **options)
 result = covopt.solve(X, Y, time_limit={limit}, **options)
@@ -36,12 +36,14 @@ def run_threads(settings: Settings) -> Outcome:
     limit, repeats = settings.limit(LIMIT), 1 if settings.quick else REPEATS
     rows: list[tuple[object, ...]] = []
     factors: dict[bool, float] = {}
+    late = 0
     for busy in (False, True):
         times: dict[str, list[float]] = {name: [] for name in CONTENDERS}
         with _company(busy):
             for _ in range(repeats):
                 for name, (first, said) in CONTENDERS.items():
                     times[name].append(_time(first, said, limit))
+        late += sum(seconds >= limit for each in times.values() for seconds in each)
         one = median(times["one thread"]) or limit
         factors[busy] = max((median(each) or limit) / one for each in times.values())
         for name, each in times.items():
@@ -50,8 +52,9 @@ def run_threads(settings: Settings) -> Outcome:
     return Outcome(
         target=f"digits 400, lam 1e-3, to {GOAL}: nothing said no slower than one thread alone, at most {WORST_BESIDE} "
         "times one thread beside busy processes",
-        reached=f"{factors[False]:.2f} times alone, {factors[True]:.2f} times beside {os.cpu_count()} busy processes",
-        met=factors[False] <= WORST_ALONE and factors[True] <= WORST_BESIDE,
+        reached=f"{factors[False]:.2f} times alone, {factors[True]:.2f} times beside {os.cpu_count()} busy processes;"
+        f" {late} of {2 * repeats * len(CONTENDERS)} never arrived",
+        met=late == 0 and factors[False] <= WORST_ALONE and factors[True] <= WORST_BESIDE,
         columns=("threads", "machine", "median seconds", "times one thread"),
         rows=list(rows),
         runs=[],
