@@ -24,6 +24,7 @@ from covopt.errors import CovoptError
 from covopt.io.arrays import read_npz
 from covopt.io.networks import as_network, read_network
 from covopt.model.weights import evaluate
+from covopt.study import examination
 from covopt.study.audit import Audit
 
 SIGNS = np.array([[1.0], [-1.0]])
@@ -54,6 +55,20 @@ def test_proposition_19(lam: float, angle: float) -> None:
     assert 2.0 * evaluate(audit.problem, audit.escape).total == pytest.approx(minimum, rel=1e-6)
     assert layer.facts.gap == pytest.approx(1.0 - minimum / (1.0 + 2.0 * lam - lam**2), rel=1e-6)
     assert layer.merging == [[0, 1]]
+
+
+def test_a_search_that_the_time_ends_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a minimum every h is at most 1; with no time no ascent is made, and less is known."""
+    X, Y = gaussian(8, 3, seed=0), gaussian(8, 2, seed=1)
+    best = covopt.solve(X, Y, lam=0.3, bias=0.0, certify="none", time_limit=10)
+    asked = {"lam": 0.3, "bias": 0.0, "certify": "none"}
+    whole = covopt.validate(best, X, Y, time_limit=60, **asked)
+    assert whole.layers[0].verdict.startswith("No neuron is missing")
+    monkeypatch.setattr(examination, "LEAST", 0.0)
+    cut = covopt.validate(best, X, Y, time_limit=1e-3, **asked)
+    assert cut.layers[0].escape is not None
+    assert cut.layers[0].escape.cut
+    assert cut.layers[0].verdict.startswith("No neuron was found missing in hidden layer 1 before time was up: |M^T s|")
 
 
 @pytest.fixture(scope="module")
