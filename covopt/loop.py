@@ -210,7 +210,7 @@ def check_seed(seed: object) -> int:
     Raises:
         ProblemError: it is none.
     """
-    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= seed < 2**63:
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < 2**63:
         raise ProblemError(f"The seed is {shown(seed)}; give a whole number from 0 to 2^63 - 1.")
     return int(seed)
 
