@@ -34,7 +34,7 @@ class Samples:
     Xt: Float[Tensor, "N d"]
     Y: Float[Tensor, "N m"]
     weight: Weight = None
-    chunk: int = 1024
+    chunk: int = 4096
     spread: Alone = ALONE
     beta: float | None = None
 

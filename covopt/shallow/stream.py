@@ -50,6 +50,7 @@ TRIED, TRIAL = 4096, 15  # samples that tell the directions, and steps on them t
 SMALLER = 4  # times smaller batches, which tell it as well
 ENOUGH = 1.25  # times the loss that steps in all directions lead to, which take much longer
 FEW_DIRECTIONS = 0.25  # the part of all directions that is few enough for cycles of their own
+CHUNK, CHUNK_OF_GPU = 1024, 4096  # rows at once: more take no less time on a CPU, and more memory
 JUDGED = 1024  # samples whose loss tells how long that of all takes
 FEWEST_BATCHES = 4  # of the samples, fewer than which are no reason for batches
 TURNS = 40  # turns of a round's descent, fewer than which are not worth beginning
@@ -214,7 +215,8 @@ class StreamSolver:
     ) -> None:
         self.problem, self.options = problem, options or StreamOptions()
         spread = problem.spread.in_parts(max(PARTS, problem.spread.processes))
-        self._all = Samples(problem.X, problem.Y, problem.weight, spread=spread, beta=problem.beta)
+        chunk = CHUNK_OF_GPU if problem.X.is_cuda else CHUNK
+        self._all = Samples(problem.X, problem.Y, problem.weight, chunk, spread, problem.beta)
         self._batch = self.options.batch * spread.parts
         self._view: View | None = None
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
