@@ -253,7 +253,7 @@ class StreamSolver:
     def _trial(self, samples: Samples) -> tuple[float, Parts]:
         """The loss after some steps of training, and where they led."""
         parts = self._drawn(samples)
-        adam = self._adam(parts, samples, TRIAL, batch=self._batch // SMALLER)
+        adam = self._adam(parts, samples, TRIAL, batch=max(1, self._batch // SMALLER))
         while adam.steps_taken < TRIAL:
             adam.iterate()
         parts = _parts(adam.x[0], [part.shape for part in parts])
