@@ -19,7 +19,7 @@ from covopt.interrupts import gently, interrupted
 from covopt.io.checkpoint import Checkpoint
 from covopt.io.tables import column_names
 from covopt.linalg.threads import fitting
-from covopt.loop import Budget, Callback, Progress, Status, check_seed
+from covopt.loop import Budget, Callback, Progress, Seed, Status, check_seed
 from covopt.methods.free import solve_free
 from covopt.methods.needs import check_data, planned
 from covopt.methods.penalised import METHODS
@@ -53,7 +53,7 @@ def solve(
     tol: float | None = None,
     time_limit: float = 300.0,
     max_iterations: int | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     device: str | torch.device | None = None,
     init: Result | Sequence[object] | None = None,
     width: int | None = None,

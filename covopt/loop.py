@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+
 from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted, remember
 
@@ -202,6 +204,10 @@ def check_time_limit(limit: object) -> None:
     """Raise a ProblemError unless these are seconds that a budget can have."""
     if isinstance(limit, bool) or not isinstance(limit, Real) or not float(limit) > 0.0:
         raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
+
+
+Seed = int | np.integer
+"""What `check_seed` takes."""
 
 
 def check_seed(seed: object) -> int:

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike
 
 from covopt.errors import ProblemError
 from covopt.interrupts import gently
-from covopt.loop import check_seed, check_time_limit
+from covopt.loop import Seed, check_seed, check_time_limit
 from covopt.matrices import copositive, factorization
 from covopt.matrices.answer import LEAST, MOST, CPRank
 from covopt.matrices.connected import Part, Search, Verdict, by_moments, decide, lower_of_given
@@ -50,7 +50,7 @@ def cp_rank(
     rank: int | None = None,
     tolerance: float = TOLERANCE,
     time_limit: float = 60.0,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> CPRank:
     """Decide whether A is completely positive, and bound its cp-rank from both sides, each end with its reason.
 

@@ -26,7 +26,7 @@ from covopt.interrupts import gently, interrupted
 from covopt.io.networks import FoundWeights
 from covopt.io.tables import column_names
 from covopt.io.wording import FREE
-from covopt.loop import Budget, Callback, Certificate, Status, check_seed, run
+from covopt.loop import Budget, Callback, Certificate, Seed, Status, check_seed, run
 from covopt.methods.free import solve_free
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
@@ -71,7 +71,7 @@ def validate(
     certify: str = "auto",
     gap: float = 1e-4,
     time_limit: float = 60.0,
-    seed: int = 0,
+    seed: Seed = 0,
     device: str | torch.device | None = None,
     width: int | None = None,
     starts: int | None = None,

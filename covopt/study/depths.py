@@ -22,7 +22,7 @@ from covopt.certify.rank_one import rank_one
 from covopt.deep.starts import ENDS
 from covopt.errors import ProblemError, listed, shown
 from covopt.interrupts import gently, interrupted
-from covopt.loop import Budget, Callback, Status, check_seed, check_time_limit
+from covopt.loop import Budget, Callback, Seed, Status, check_seed, check_time_limit
 from covopt.model.activation import Activation
 from covopt.model.bottleneck import bottleneck, layer_shapes
 from covopt.model.loss import Loss
@@ -55,7 +55,7 @@ def depth(
     certify: str = "auto",
     gap: float = 1e-4,
     time_limit: float = 300.0,
-    seed: int = 0,
+    seed: Seed = 0,
     device: str | torch.device | None = None,
     init: Depths | Result | Sequence[object] | None = None,
     callback: Callback | None = None,

@@ -27,7 +27,7 @@ from covopt.errors import ProblemError, listed, shown
 from covopt.io.files import columns_of, write_table
 from covopt.io.numerals import percent, percent_at_most
 from covopt.io.record import known as known_number
-from covopt.loop import check_seed
+from covopt.loop import Seed, check_seed
 from covopt.model.loss import Loss
 from covopt.model.passes import loss_and_slopes
 from covopt.model.problem import Problem, as_number, make_problem
@@ -137,7 +137,7 @@ class Monitor:
         known: Result | None = None,
         lower: float | None = None,
         tolerance: float = TOLERANCE,
-        seed: int = 0,
+        seed: Seed = 0,
         device: str | torch.device | None = None,
         sample_weight: object = None,
     ) -> None:
@@ -275,7 +275,7 @@ def _residual(problem: Problem, W: Tensor, G: Tensor) -> float | None:
     return known_number(float((off / size).norm() / (pulled / size).norm()))
 
 
-def _drawn(problem: Problem, rows: int, seed: int) -> Tensor:
+def _drawn(problem: Problem, rows: int, seed: Seed) -> Tensor:
     """So many rows, without repetition, in their order."""
     count = _whole(rows, "rows")
     seed = check_seed(seed)

@@ -18,7 +18,7 @@ from covopt.certify.lam_max import LamMax, lam_max
 from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted
 from covopt.io.arrays import LARGEST
-from covopt.loop import Budget, Callback, Status, check_seed
+from covopt.loop import Budget, Callback, Seed, Status, check_seed
 from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
 from covopt.model.loss import Loss, parse_loss
@@ -57,7 +57,7 @@ def path(
     gap: float = 1e-4,
     time_limit: float = 300.0,
     max_iterations: int | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     device: str | torch.device | None = None,
     init: Path | None = None,
     callback: Callback | None = None,

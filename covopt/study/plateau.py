@@ -32,7 +32,7 @@ from covopt.io import record, storing
 from covopt.io.directories import Writer, spare
 from covopt.io.provenance import ORIGIN, write_origin
 from covopt.lazy import lazy
-from covopt.loop import Budget, Callback, Certificate, Status, check_time_limit
+from covopt.loop import Budget, Callback, Certificate, Seed, Status, check_time_limit
 from covopt.matrices.answer import CPRank
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
@@ -252,7 +252,7 @@ def plateau(
     certify: str = "auto",
     gap: float = 1e-4,
     time_limit: float = 300.0,
-    seed: int = 0,
+    seed: Seed = 0,
     device: str | torch.device | None = None,
     init: Result | Sequence[object] | None = None,
     callback: Callback | None = None,
@@ -298,7 +298,7 @@ def plateau(
     chain: CPRank | None = None
     status = result.status
     if status is not Status.INTERRUPTED:
-        chain = width_bounds.covariance_rank(result.problem, max(1.0, PROVING * budget.remaining()), seed)
+        chain = width_bounds.covariance_rank(result.problem, max(1.0, PROVING * budget.remaining()), result.seed)
         status = search.run(widths)
     if interrupted():
         status = Status.INTERRUPTED

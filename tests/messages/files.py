@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from pathlib import Path
 from unittest.mock import patch
 
@@ -80,7 +81,7 @@ def zeros(*shapes: tuple[int, ...]) -> dict[str, torch.Tensor]:
 
 
 def without_pyarrow(here: Path) -> object:
-    with patch("covopt.io.row_groups.parquet", None):
+    with patch.dict(sys.modules, {"pyarrow.parquet": None}):
         return covopt.read_data(here / "a.parquet", target="y")
 
 
