@@ -32,7 +32,7 @@ PRODUCTS, RATE = 5.0, 1e10
 """Multiplications of a report, of N n^2 for n neurons, and those of a second on one core."""
 SPECTRAL_SHARE = 0.1
 """The part of the time left that a spectral bound may take."""
-LATE = 0.5
+LATE = 0.25
 """Seconds behind the time limit after which no missing neuron is searched for."""
 
 

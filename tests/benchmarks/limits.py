@@ -79,7 +79,7 @@ def _limits(settings: Settings, limits: tuple[float, ...], chosen: Callable[[str
             job = {"contender": "covopt", "seeds": [0], "options": {**options, "time_limit": limit}}
             run = spawn(work, job, settings)[0]
             late = run.seconds - limit
-            kept = late <= max(LATE[0] * limit, LATE[1]) and np.isfinite(run.cost)
+            kept = bool(late <= max(LATE[0] * limit, LATE[1]) and np.isfinite(run.cost))
             punctual += kept
             rows.append((work.name, limit, rounded(run.seconds), rounded(max(0.0, late)), run.status, run.cost, kept))
             runs.append(run)
