@@ -32,8 +32,10 @@ PRODUCTS, RATE = 5.0, 1e10
 """Multiplications of a report, of N n^2 for n neurons, and those of a second on one core."""
 SPECTRAL_SHARE = 0.1
 """The part of the time left that a spectral bound may take."""
-LATE = 0.25
-"""Seconds behind the time limit after which no missing neuron is searched for."""
+LATE, SHORT = 0.25, 0.01
+"""Seconds behind the time limit after which no missing neuron is searched for, where a report takes less than SHORT."""
+SEARCHING = 15.0
+"""Reports that take as long as a search for a missing neuron does at least, elsewhere."""
 
 
 def examine(
@@ -77,7 +79,9 @@ def examine(
     for layer in layers:
         if not _holds(solved[layer], problem, weights, layer):
             solved[layer] = _renewed(solved[layer], problem, weights, layer, _share(options, layer))
-    return [_examined(problem, weights, layer, solved[layer], options) for layer in reversed(layers)], weights
+    late = LATE if price < SHORT else -SEARCHING * price
+    searching = replace(options, budget=replace(options.budget, time_limit=options.budget.time_limit + late))
+    return [_examined(problem, weights, layer, solved[layer], searching) for layer in reversed(layers)], weights
 
 
 def _guess(problem: Problem, weights: Weights) -> float:
@@ -123,8 +127,7 @@ def _renewed(solved: Solved, problem: Problem, weights: list[Tensor], layer: int
 
 
 def _examined(problem: Problem, weights: Weights, layer: int, solved: Solved, options: SolveOptions) -> Layer:
-    value = None
-    budget = replace(options.budget, time_limit=options.budget.time_limit + LATE)
+    value, budget = None, options.budget
     if not budget.spent() and (solved.Lambda is not None or not problem.interpolates):
         stop = budget.pace()
         found = strongest_neuron(problem, weights, layer, Lambda=solved.Lambda, seed=options.seed, stop=stop)
