@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
-
 from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted, remember
 
@@ -206,7 +204,7 @@ def check_time_limit(limit: object) -> None:
         raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
 
 
-Seed = int | np.integer
+Seed = int | Integral
 """What `check_seed` takes."""
 
 

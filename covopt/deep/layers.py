@@ -32,7 +32,7 @@ PRODUCTS, RATE = 5.0, 1e10
 """Multiplications of a report, of N n^2 for n neurons, and those of a second on one core."""
 SPECTRAL_SHARE = 0.1
 """The part of the time left that a spectral bound may take."""
-LATE, SHORT = 0.25, 0.01
+LATE, SHORT = 0.4, 0.01
 """Seconds behind the time limit after which no missing neuron is searched for, where a report takes less than SHORT."""
 SEARCHING = 15.0
 """Reports that take as long as a search for a missing neuron does at least, elsewhere."""
