@@ -251,3 +251,30 @@ def test_two_processes_give_the_answer_of_one(tmp_path: Path) -> None:
         assert cost == same
         assert evaluate(problem, weights).total == pytest.approx(cost, rel=1e-9)
         assert cost < float(problem.loss_at(torch.zeros_like(problem.Y)))
+
+
+@pytest.mark.parametrize("lam", [1e20, 1e45, 1e74])
+def test_a_lam_beyond_float32_leaves_no_network(lam: float) -> None:
+    draws = torch.Generator().manual_seed(0)
+    X = torch.randn(6000, 800, generator=draws, dtype=torch.float64)
+    Y = X[:, :1].sign()
+    assert X.numel() > StreamOptions().entries
+    result = covopt.solve(X, Y, lam=lam, bias=0.7, certify="none", time_limit=3)
+    assert result.cost == pytest.approx(float(Y.square().mean()), rel=1e-9)
+
+
+@pytest.mark.parametrize("rate", [1e30, float("nan")])
+def test_training_that_leaves_the_numbers_keeps_the_network_before_it(
+    rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = made(300)
+    X = problem.X * torch.tensor([3.0, 0.1, 0.1, 0.1, 0.1])
+    monkeypatch.setattr(stream, "RATE", rate)
+    solver, budget = StreamSolver(replace(problem, X=X), replace(FEW, directions=1)), Budget(1e6)
+    state = solver.init(budget)
+    first = state.cost
+    for _ in range(2):
+        state = solver.step(state, budget)
+    assert torch.isfinite(state.parts[0]).all()
+    assert state.cost <= first < torch.inf
+    assert evaluate(problem, state.weights()).total < torch.inf

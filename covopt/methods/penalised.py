@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 from torch import Tensor
 
@@ -174,10 +175,12 @@ def _rounds(problem: Problem, options: SolveOptions, init: Tensor | None, saved:
 
 
 def _cheapest_simple(problem: Problem, units: Units, linear: bool = True) -> list[Tensor] | None:
-    """The cheapest constant or linear network; None for exact fits, which those are by accident only."""
+    """The cheapest constant, linear or zero network; None for exact fits, which those are by accident only."""
     if problem.interpolates:
         return None
     known = [units.outward(weights) for weights in simple_networks(units.problem, linear)]
+    sizes = [problem.X.shape[1], *[0] * (problem.depth - 1), problem.Y.shape[1]]
+    known.append([problem.X.new_zeros(rows, columns + 1) for columns, rows in pairwise(sizes)])
     return min(known, key=lambda weights: evaluate(problem, weights).total, default=None)
 
 

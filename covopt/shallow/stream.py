@@ -56,6 +56,7 @@ FEWEST_BATCHES = 4  # of the samples, fewer than which are no reason for batches
 TURNS = 40  # turns of a round's descent, fewer than which are not worth beginning
 TIDYING = 8.0  # losses over all samples that take as long as what follows the cycles: fewer neurons, the result
 FINISHING = 2.0  # losses over all samples that take as long as the best outputs
+STRONGEST = 1e30  # lam in float32, whose sums hold no more: of a larger one the network is all but zero as well
 RATE_OF_TURNS = 1e10  # multiplications in a second of those turns, and of products, on one core of a CPU, roughly
 
 
@@ -118,6 +119,7 @@ class TwoLayerLoss:
 
     def __init__(self, problem: Problem, samples: Samples) -> None:
         self.problem, self.samples, self.count = problem, samples, samples.count()
+        self.lam = problem.lam if samples.Xt.dtype == torch.float64 else min(problem.lam, STRONGEST)
 
     def value(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, ""]:
         """L, one pass forward."""
@@ -142,7 +144,7 @@ class TwoLayerLoss:
 
         fit, *slopes = self.samples.total(part)
         for slope, x in zip(slopes, (U, V, b), strict=True):
-            slope.add_(x, alpha=2.0 * problem.lam)
+            slope.add_(x, alpha=2.0 * self.lam)
         return fit + self._penalty(U, V, b), (slopes[0], slopes[1], slopes[2])
 
     def best_outputs(self, U: Tensor) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]]:
@@ -159,12 +161,12 @@ class TwoLayerLoss:
             return lower_gram(P.T), P.T @ Y
 
         inner, right = self.samples.total(part)
-        inner.diagonal().add_(self.count * problem.lam)
+        inner.diagonal().add_(self.count * self.lam)
         both = solve_lower(inner, right)
         return both[:-1], both[-1]
 
     def _penalty(self, U: Tensor, V: Tensor, b: Tensor) -> Tensor:
-        return self.problem.lam * (U.square().sum() + V.square().sum() + b.square().sum())
+        return self.lam * (U.square().sum() + V.square().sum() + b.square().sum())
 
 
 @dataclass
@@ -251,13 +253,14 @@ class StreamSolver:
         return view.basis, self._finished(parts, view)
 
     def _trial(self, samples: Samples) -> tuple[float, Parts]:
-        """The loss after some steps of training, and where they led."""
-        parts = self._drawn(samples)
-        adam = self._adam(parts, samples, TRIAL, batch=max(1, self._batch // SMALLER))
+        """The loss after some steps of training, and where they led, or began where that is no number."""
+        drawn = self._drawn(samples)
+        adam = self._adam(drawn, samples, TRIAL, batch=max(1, self._batch // SMALLER))
         while adam.steps_taken < TRIAL:
             adam.iterate()
-        parts = _parts(adam.x[0], [part.shape for part in parts])
-        return float(TwoLayerLoss(self.problem, samples).value(*parts)), parts
+        parts = _parts(adam.x[0], [part.shape for part in drawn])
+        loss = float(TwoLayerLoss(self.problem, samples).value(*parts))
+        return (loss, parts) if math.isfinite(loss) else (math.inf, drawn)
 
     def _drawn(self, samples: Samples) -> Parts:
         """A balanced network, its outputs of the size of the targets."""
@@ -302,8 +305,10 @@ class StreamSolver:
             parts = self._finished(parts, view)
         best, cost = self._judged(parts, view)
         self._pace.closed(budget)
+        if not math.isfinite(cost):
+            parts, cost = state.parts, state.cost
         gain = state.cost - cost
-        if cost >= state.cost:
+        if gain <= 0.0:
             best, cost = state.best, state.cost
         following = Streamed(parts, best, cost, 2 * state.passes, basis=state.basis)
         if last or budget.spent():
