@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from covopt.errors import ProblemError, ProcessError, counted
@@ -99,7 +99,7 @@ class Alone:
         """The rows of all processes, in their order."""
         return rows
 
-    def own(self, rows: Float[Tensor, "N _"], held: int) -> Float[Tensor, "k _"]:
+    def own(self, rows: Shaped[Tensor, "N _"], held: int) -> Shaped[Tensor, "k _"]:
         """Of the rows of all processes the `held` ones of this one."""
         return rows
 

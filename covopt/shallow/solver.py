@@ -71,6 +71,8 @@ RANDOM_ATOMS = 200
 """Random directions that the first master chooses from, besides the oracle's."""
 NEW_ATOMS = 400
 """Atoms added in a round, at most."""
+FIRST_WEIGHT = 0.5
+"""Of the first master's, what a first descent begins with."""
 DESCENT_SHARE = 0.1
 """A descent goes on until a window of it gains this part of what the next search and master bring for the same
 multiplications: part of that the descent after them brings anyway."""
@@ -338,12 +340,12 @@ class ShallowSolver:
         return min(FASTEST if len(last.directions) else FASTEST_AT_FIRST, max(slowest, equal))
 
     def _spread(self, directions: Tensor, mixture: Mixture) -> tuple[Tensor, Mixture]:
-        """The same total weight, equal on more atoms: a wide network descends further than the few of a master."""
-        more = self._random.anywhere(max(0, first_neurons(self.problem) - len(directions)))
+        """Less weight in all, equal on more atoms: a wide network descends further than the few of a master."""
+        more = self._random.between(max(0, first_neurons(self.problem) - len(directions)))
         directions = torch.cat([directions, torch.nn.functional.normalize(more, dim=1)])
         Phi = self.problem.activation(self._X @ directions.T)
         slopes = self.problem.spread.sum(lambda Phi, Lambda: Phi.T @ Lambda, Phi, mixture.Lambda)
-        eta = torch.full_like(slopes[:, 0], float(mixture.eta.sum()) / len(directions))
+        eta = torch.full_like(slopes[:, 0], FIRST_WEIGHT * float(mixture.eta.sum()) / len(directions))
         outputs = eta[:, None] * torch.nn.functional.normalize(slopes, dim=1)
         return directions, replace(mixture, eta=eta, outputs=outputs)
 
@@ -420,7 +422,7 @@ class ShallowSolver:
         found = answer.directions[answer.values > 1.0]
         found = found[:NEW_ATOMS]
         if self._exact is None and not self.problem.interpolates and not len(state.directions):
-            found = torch.cat([found, self._random.anywhere(RANDOM_ATOMS)])
+            found = torch.cat([found, self._random.between(RANDOM_ATOMS)])
         return torch.nn.functional.normalize(found, dim=1)
 
     def _tolerance(self, last: State | None) -> float:
