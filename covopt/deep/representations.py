@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
+import scipy
 import torch
 from jaxtyping import Float
 from torch import Tensor

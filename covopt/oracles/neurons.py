@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-import scipy.linalg
+import scipy
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray

@@ -25,6 +25,23 @@ def first_neurons(problem: Problem) -> int:
     return min(MOST_NEURONS, max(FEWEST_NEURONS, round(WIDTH_FACTOR * (problem.samples * problem.Y.shape[1]) ** 0.5)))
 
 
+def turned(
+    rows: Float[Tensor, "count r"], X: Float[Tensor, "N r"], generator: torch.Generator, spread: Alone = ALONE
+) -> Float[Tensor, "count r"]:
+    """Directions w turned towards kinks between samples: w^T c = 0 at the mean c of two that are drawn.
+
+    From there descents end lower, by as much as 0.7 % (docs/notes/2026-11-starts.md).
+    """
+    N = spread.samples(len(X))
+    drawn = torch.randint(N, (2, len(rows)), generator=generator, device=X.device)
+    place = drawn - int(spread.own(torch.arange(N, device=X.device)[:, None], len(X))[0])
+    here = (place >= 0) & (place < len(X))
+    centres = spread.added((X[place.where(here, 0)] * here[:, :, None]).sum(dim=0))
+    squares = centres.square().sum(dim=1, keepdim=True)
+    along = (rows * centres).sum(dim=1, keepdim=True) / squares.where(squares > 0.0, 1.0)
+    return rows - TOWARDS * along * centres
+
+
 class Starts:
     """Random directions in the coordinates of X (N, r)."""
 
@@ -38,19 +55,8 @@ class Starts:
         return torch.randn(count, k, generator=self.generator, dtype=X.dtype, device=X.device)
 
     def between(self, count: int) -> Float[Tensor, "count r"]:
-        """Normal rows w, turned towards kinks between samples: w^T c = 0 at the mean c of two that are drawn.
-
-        From there descents end lower than from `anywhere`, by as much as 0.7 % (docs/notes/2026-11-starts.md).
-        """
-        X, N = self._X, self._spread.samples(len(self._X))
-        rows = self.anywhere(count)
-        drawn = torch.randint(N, (2, count), generator=self.generator, device=X.device)
-        place = drawn - int(self._spread.own(torch.arange(N, device=X.device)[:, None], len(X))[0])
-        here = (place >= 0) & (place < len(X))
-        centres = self._spread.added((X[place.where(here, 0)] * here[:, :, None]).sum(dim=0))
-        squares = centres.square().sum(dim=1, keepdim=True)
-        along = (rows * centres).sum(dim=1, keepdim=True) / squares.where(squares > 0.0, 1.0)
-        return rows - TOWARDS * along * centres
+        """Normal rows, turned towards kinks between samples."""
+        return turned(self.anywhere(count), self._X, self.generator, self._spread)
 
     def around(
         self, directions: Float[Tensor, "n r"], Lambda: Float[Tensor, "N m"], count: int

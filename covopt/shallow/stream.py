@@ -35,7 +35,7 @@ from covopt.oracles.exact import problem_has_exact_oracle
 from covopt.oracles.neurons import balance
 from covopt.shallow.leading import Basis, View, leading_directions
 from covopt.shallow.sliding import Parts, pulled_back
-from covopt.shallow.starts import first_neurons
+from covopt.shallow.starts import first_neurons, turned
 from covopt.training.cycles import CyclePace
 from covopt.training.descent import AdamOptions
 from covopt.training.local import LocalAdam
@@ -265,7 +265,8 @@ class StreamSolver:
     def _drawn(self, samples: Samples) -> Parts:
         """A balanced network, its outputs of the size of the targets."""
         few, m, n = samples.some(self._first, JUDGED), samples.Y.shape[1], self.options.neurons
-        U, V = balance(self._normal(n, samples.Xt.shape[1]), self._normal(n, m))
+        U = turned(self._normal(n, samples.Xt.shape[1]), few.Xt, self._generator, few.spread)
+        U, V = balance(U, self._normal(n, m))
         F = self.problem.activation(few.Xt @ U.T) @ V
         sizes = few.spread.sums(lambda Y, F: (Y.square().sum(), F.square().sum()), few.Y, F)
         size = float(FIRST_OUTPUTS**2 * sizes[0] / sizes[1].clamp_min(torch.finfo(F.dtype).tiny)) ** 0.25

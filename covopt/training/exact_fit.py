@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import scipy
 import torch
-from scipy.sparse.linalg import LinearOperator, lsmr
 from torch import Tensor
 from torch.autograd import grad
 
@@ -110,26 +110,27 @@ def nearest_fit(problem: Problem, weights: list[Tensor], stop: Callable[[], bool
     return weights
 
 
-class _Jacobian(LinearOperator):
+def _jacobian(F: Tensor, layers: list[Tensor]) -> scipy.sparse.linalg.LinearOperator:
     """J, the derivative of F with respect to all weights, on flat vectors."""
+    u = torch.zeros_like(F, requires_grad=True)
+    pulled = grad(F, layers, u, create_graph=True)  # J^T u, whose derivative by u is J
 
-    def __init__(self, F: Tensor, layers: list[Tensor]) -> None:
-        self._F, self._layers, self._u = F, layers, torch.zeros_like(F, requires_grad=True)
-        self._pulled = grad(F, layers, self._u, create_graph=True)  # J^T u, whose derivative by u is J
-        super().__init__(np.float64, (F.numel(), sum(W.numel() for W in layers)))
+    def times(x: np.ndarray) -> np.ndarray:
+        return _flat(grad(pulled, u, _shaped(x, layers), retain_graph=True))
 
-    def _matvec(self, x: np.ndarray) -> np.ndarray:
-        return _flat(grad(self._pulled, self._u, _shaped(x, self._layers), retain_graph=True))
+    def transposed_times(x: np.ndarray) -> np.ndarray:
+        return _flat(grad(F, layers, _shaped(x, [F])[0], retain_graph=True))
 
-    def _rmatvec(self, x: np.ndarray) -> np.ndarray:
-        return _flat(grad(self._F, self._layers, _shaped(x, [self._F])[0], retain_graph=True))
+    shape = F.numel(), sum(W.numel() for W in layers)
+    return scipy.sparse.linalg.LinearOperator(shape, times, rmatvec=transposed_times, dtype=np.float64)
 
 
 def _least_step(problem: Problem, weights: list[Tensor]) -> list[Tensor]:
     """The least D = (D_1, ..., D_L) with J D = Y - F."""
     layers = [W.detach().requires_grad_() for W in weights]
     F = preactivations(problem, layers)[-1]
-    step = lsmr(_Jacobian(F, layers), _flat([problem.Y - F]), atol=0.0, btol=ROUNDED, conlim=0.0, maxiter=PRODUCTS)[0]
+    options = {"atol": 0.0, "btol": ROUNDED, "conlim": 0.0, "maxiter": PRODUCTS}
+    step = scipy.sparse.linalg.lsmr(_jacobian(F, layers), _flat([problem.Y - F]), **options)[0]
     return _shaped(step, layers)
 
 

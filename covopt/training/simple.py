@@ -19,10 +19,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import scipy
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
-from scipy.optimize import OptimizeResult, minimize
 from torch import Tensor
 
 from covopt.linalg.psd import RankRule, thin, triangle
@@ -103,7 +103,8 @@ def _best_constant(problem: Problem) -> Float[Tensor, " m"]:
         return float(problem.loss_at(F)) + price * float(c @ c), slope + 2.0 * price * c
 
     with np.errstate(all="ignore"):
-        found = minimize(cost, np.zeros(len(mean)), jac=True, method="BFGS", options={"gtol": 0.0, "maxiter": 300}).x
+        options = {"gtol": 0.0, "maxiter": 300}
+        found = scipy.optimize.minimize(cost, np.zeros(len(mean)), jac=True, method="BFGS", options=options).x
     return torch.from_numpy(found).to(mean) if bool(np.isfinite(found).all()) else mean
 
 
@@ -112,6 +113,8 @@ def _levels(size: float, biases: Sequence[float]) -> list[float]:
     q, k = np.square(biases), len(biases)
     if k == 1:
         return [0.0, size]
+    if k == 2:  # z^2 / b_0^2 + size^2 / (z^2 + b_1^2) is least where z^2 + b_1^2 = size b_0, or at 0
+        return [0.0, math.sqrt(max(0.0, size * biases[0] - q[1])), size]
 
     def cost(u: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         p = np.concatenate([[0.0], np.exp(2.0 * u), [size**2]])
@@ -122,7 +125,8 @@ def _levels(size: float, biases: Sequence[float]) -> list[float]:
     start = math.log(biases[0]) + math.log(size / biases[0]) * np.arange(1, k) / k
     ends = start.min() - FAR, start.max() + FAR
     options = {"ftol": 0.0, "gtol": 0.0, "maxiter": ITERATIONS}
-    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=[ends] * (k - 1), options=options).x
+    bounds = [ends] * (k - 1)
+    found = scipy.optimize.minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
     return [0.0, *np.exp(found).tolist(), size]
 
 
@@ -221,7 +225,7 @@ def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> li
     x = np.concatenate([W.numpy().ravel() for W in start])
     # SciPy's tests of relative change are off by design: costs may be small beside 1.
     unit = max(abs(value(x)[0]), np.finfo(float).tiny)
-    found = minimize(
+    found = scipy.optimize.minimize(
         lambda point: tuple(part / unit for part in value(point)),
         x,
         jac=True,
@@ -240,7 +244,7 @@ class _Stopping:
         self._stop = stop
         self._recent: deque[float] = deque(maxlen=WINDOW + 1)
 
-    def __call__(self, intermediate_result: OptimizeResult) -> None:
+    def __call__(self, intermediate_result: scipy.optimize.OptimizeResult) -> None:
         self._recent.append(float(intermediate_result.fun))
         slow = len(self._recent) > WINDOW and self._recent[0] - self._recent[-1] <= SLOW * self._recent[0]
         if slow or self._stop():

@@ -27,10 +27,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike, NDArray
-from scipy.spatial import ConvexHull, QhullError
 from torch import Tensor
 
 from covopt.certify.deep.angle import parallelograms
@@ -106,8 +106,8 @@ def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loo
             break
         plane = directions[[first, second]]
         try:
-            corners = ConvexHull((centred @ plane.T).numpy()).vertices
-        except QhullError:
+            corners = scipy.spatial.ConvexHull((centred @ plane.T).numpy()).vertices
+        except scipy.spatial.QhullError:
             continue
         step = -(-len(corners) // CORNERS)
         loop = Loop(torch.from_numpy(corners[::step].astype(np.int64)), plane)

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor
 
 from covopt.certify.deep.edges import MOST_CROSSINGS, Edges
@@ -96,7 +96,7 @@ class _Task:
             if stop():
                 break
             options = {"maxiter": STEPS, "maxcor": 20, "maxfun": 2 * STEPS}
-            found = minimize(
+            found = scipy.optimize.minimize(
                 self._evaluated, u.numpy(), args=(norm,), jac=True, method="L-BFGS-B", callback=halt, options=options
             )
             if not np.isfinite(found.x).all():
