@@ -131,7 +131,8 @@ class NetworkBuilder:
                 lighter = exact_fit(self.problem, smaller.weights(), lambda turns=turns: next(turns) > TURNS or late())
             if lighter is None:
                 break
-            smaller = self._better(network, self._built(lighter[0], lighter[1][:, :-1].T, lighter[1][:, -1]))
+            first, last = nearest_fit(self.problem, lighter, late)  # its steps may end before rounding does
+            smaller = self._better(network, self._built(first, last[:, :-1].T, last[:, -1]))
             if smaller is network:
                 break
             network = smaller
