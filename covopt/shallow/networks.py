@@ -131,7 +131,7 @@ class NetworkBuilder:
                 lighter = exact_fit(self.problem, smaller.weights(), lambda turns=turns: next(turns) > TURNS or late())
             if lighter is None:
                 break
-            first, last = nearest_fit(self.problem, lighter, late)  # its steps may end before rounding does
+            first, last = nearest_fit(self.problem, lighter, late)  # `exact_fit` may stop 1e-11 away from it
             smaller = self._better(network, self._built(first, last[:, :-1].T, last[:, -1]))
             if smaller is network:
                 break

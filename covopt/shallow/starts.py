@@ -25,14 +25,21 @@ def first_neurons(problem: Problem) -> int:
     return min(MOST_NEURONS, max(FEWEST_NEURONS, round(WIDTH_FACTOR * (problem.samples * problem.Y.shape[1]) ** 0.5)))
 
 
-def turned(
+def turned_to_kinks(
     rows: Float[Tensor, "count r"], X: Float[Tensor, "N r"], generator: torch.Generator, spread: Alone = ALONE
 ) -> Float[Tensor, "count r"]:
-    """Directions w turned towards kinks between samples: w^T c = 0 at the mean c of two that are drawn.
+    """Directions w turned most of the way to a kink between samples: w^T c = 0 at the mean c of two that are drawn.
 
-    From there descents end lower, by as much as 0.7 % (docs/notes/2026-11-starts.md).
+    From there descents end lower, by as much as 0.7 % (measured: docs/notes/2026-11-starts.md).
+
+    Args:
+        rows: w, the same on all processes.
+        X: the samples of this process.
+        generator: of the pairs, in the same state on all processes.
+        spread: of the processes that hold the samples.
     """
     N = spread.samples(len(X))
+    # Their sums stand for the means: a direction is turned alike.
     drawn = torch.randint(N, (2, len(rows)), generator=generator, device=X.device)
     place = drawn - int(spread.own(torch.arange(N, device=X.device)[:, None], len(X))[0])
     here = (place >= 0) & (place < len(X))
@@ -56,7 +63,7 @@ class Starts:
 
     def between(self, count: int) -> Float[Tensor, "count r"]:
         """Normal rows, turned towards kinks between samples."""
-        return turned(self.anywhere(count), self._X, self.generator, self._spread)
+        return turned_to_kinks(self.anywhere(count), self._X, self.generator, self._spread)
 
     def around(
         self, directions: Float[Tensor, "n r"], Lambda: Float[Tensor, "N m"], count: int

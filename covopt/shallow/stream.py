@@ -35,7 +35,7 @@ from covopt.oracles.exact import problem_has_exact_oracle
 from covopt.oracles.neurons import balance
 from covopt.shallow.leading import Basis, View, leading_directions
 from covopt.shallow.sliding import Parts, pulled_back
-from covopt.shallow.starts import first_neurons, turned
+from covopt.shallow.starts import first_neurons, turned_to_kinks
 from covopt.training.cycles import CyclePace
 from covopt.training.descent import AdamOptions
 from covopt.training.local import LocalAdam
@@ -265,7 +265,7 @@ class StreamSolver:
     def _drawn(self, samples: Samples) -> Parts:
         """A balanced network, its outputs of the size of the targets."""
         few, m, n = samples.some(self._first, JUDGED), samples.Y.shape[1], self.options.neurons
-        U = turned(self._normal(n, samples.Xt.shape[1]), few.Xt, self._generator, few.spread)
+        U = turned_to_kinks(self._normal(n, samples.Xt.shape[1]), few.Xt, self._generator, few.spread)
         U, V = balance(U, self._normal(n, m))
         F = self.problem.activation(few.Xt @ U.T) @ V
         sizes = few.spread.sums(lambda Y, F: (Y.square().sum(), F.square().sum()), few.Y, F)
