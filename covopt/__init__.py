@@ -25,8 +25,13 @@ if TYPE_CHECKING:
     from covopt.loop import Certificate, Progress, Status
     from covopt.matrices.answer import CPRank
     from covopt.matrices.completely_positive import cp_rank
+    from covopt.matrices.cone import Membership, in_cone, representations_of
     from covopt.matrices.sigma_rank import SigmaRank, sigma_rank
     from covopt.matrices.supports import Copositivity, copositivity
+    from covopt.model.faces.covariances import covariances_of, loss_of_covariances
+    from covopt.model.faces.representations import loss_of_representations, project_to_range, weights_of
+    from covopt.model.faces.setting import LossValue
+    from covopt.model.faces.weights import loss_of_weights, preactivations
     from covopt.model.forces import Forces
     from covopt.result import Result, forces
     from covopt.study.audit import Audit, validate
@@ -90,6 +95,17 @@ _HOMES = {
     "Progress": "loop",
     "Status": "loop",
     "write_report": "kinds.runs",
+    "LossValue": "model.faces.setting",
+    "loss_of_weights": "model.faces.weights",
+    "preactivations": "model.faces.weights",
+    "loss_of_representations": "model.faces.representations",
+    "weights_of": "model.faces.representations",
+    "project_to_range": "model.faces.representations",
+    "loss_of_covariances": "model.faces.covariances",
+    "covariances_of": "model.faces.covariances",
+    "in_cone": "matrices.cone",
+    "representations_of": "matrices.cone",
+    "Membership": "matrices.cone",
     "Forces": "model.forces",
     "Result": "result",
     "forces": "result",
@@ -113,6 +129,8 @@ __all__ = [
     "Forces",
     "InfeasibleError",
     "InternalError",
+    "LossValue",
+    "Membership",
     "Monitor",
     "PaperFigure",
     "Path",
@@ -130,23 +148,32 @@ __all__ = [
     "__version__",
     "compare",
     "copositivity",
+    "covariances_of",
     "cp_rank",
     "depth",
     "figure",
     "forces",
+    "in_cone",
     "jacobians",
     "load",
+    "loss_of_covariances",
+    "loss_of_representations",
+    "loss_of_weights",
     "ntk",
     "path",
     "plateau",
+    "preactivations",
+    "project_to_range",
     "ranks",
     "read_data",
+    "representations_of",
     "sigma_rank",
     "solve",
     "spectra",
     "sweep",
     "validate",
     "verify",
+    "weights_of",
     "write_report",
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import doctest
 import inspect
 import re
 from collections.abc import Callable
@@ -15,7 +16,27 @@ import covopt
 PUBLIC = [name for name in covopt.__all__ if name != "__version__"]
 FUNCTIONS = [name for name in PUBLIC if inspect.isfunction(getattr(covopt, name))]
 CLASSES = [name for name in PUBLIC if inspect.isclass(getattr(covopt, name))]
-FROM_PAPERS = ("Forces", "cp_rank", "depth", "forces", "ntk", "plateau", "sigma_rank", "solve", "spectra", "validate")
+FACES = (
+    "loss_of_weights",
+    "loss_of_representations",
+    "loss_of_covariances",
+    "weights_of",
+    "project_to_range",
+    "in_cone",
+)
+FROM_PAPERS = (
+    "Forces",
+    "cp_rank",
+    "depth",
+    "forces",
+    "ntk",
+    "plateau",
+    "sigma_rank",
+    "solve",
+    "spectra",
+    "validate",
+    *FACES,
+)
 """Names that implement statements of papers."""
 
 METHODS = [
@@ -84,3 +105,19 @@ def test_methods_explain_what_they_take_and_raise(name: str, method: str) -> Non
 @pytest.mark.parametrize("name", FROM_PAPERS)
 def test_what_comes_from_a_paper_says_so(name: str) -> None:
     assert re.search(r"\[[A-Z]+\d\d\w?[],]", told(getattr(covopt, name).__doc__))
+
+
+WITH_EXAMPLES = [name for name in PUBLIC if ">>>" in (getattr(covopt, name).__doc__ or "")]
+
+
+def test_the_faces_of_the_loss_have_examples() -> None:
+    assert {*FACES, "preactivations", "covariances_of", "representations_of", "LossValue"} <= set(WITH_EXAMPLES)
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_examples_in_docstrings_run(name: str) -> None:
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    for example in finder.find(getattr(covopt, name), name, globs={}):
+        runner.run(example)
+    assert runner.summarize().attempted > 0
+    assert runner.summarize().failed == 0

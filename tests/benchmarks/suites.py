@@ -12,6 +12,7 @@ from tests.benchmarks.copositivity import COPOSITIVITY
 from tests.benchmarks.cores import CORES
 from tests.benchmarks.costs import COSTS
 from tests.benchmarks.deep import DEEP
+from tests.benchmarks.faces import FACES
 from tests.benchmarks.free import FREE
 from tests.benchmarks.harness import (
     ENDED,
@@ -273,6 +274,7 @@ BENCHMARKS = {
     **WIDTH,
     **HOSTILE,
     **COPOSITIVITY,
+    **FACES,
     **PLATEAU,
     **AUDIT,
     **SWEEP,

@@ -1,0 +1,203 @@
+"""The third face of the loss: covariances [JGHG22, Prop. 3 and 5].
+
+    L_k(K, Z_L) = C(Z_L) + lam sum_l Tr[K_l (Ks_{l-1})^+],    K_L = Z_L Z_L^T,  Ks_0 = Zs_0 Zs_0^T
+
+over pairs (K_l, Ks_l), l = 1, ..., L-1, in the cone S with Im K_l inside Im Ks_{l-1}. It is convex in each pair, and in
+Z_L, with the others fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covopt.errors import ProblemError
+from covopt.linalg.cholesky import factorize
+from covopt.linalg.psd import RankRule
+from covopt.linalg.pseudo_inverse import eigenvectors_of_range, pseudo_inverse
+from covopt.model.activation import Activation
+from covopt.model.faces.bias import with_column
+from covopt.model.faces.setting import OUT_OF_RANGE, LossValue, Question, Setting, read_bias, read_tikhonov
+from covopt.model.loss import Loss
+
+ASYMMETRY = {torch.float64: 1e-10, torch.float32: 1e-4}
+"""Largest |K_ij - K_ji|, relative to the largest entry."""
+NEGATIVE = {torch.float64: 1e-10, torch.float32: 1e-4}
+"""Most negative eigenvalue of a covariance, relative to the largest."""
+
+Covariance = Float[Tensor, "*b N N"]
+
+
+def loss_of_covariances(
+    X: object,
+    Y: object,
+    K: object,
+    Z_L: object,
+    *,
+    lam: float | None = None,
+    loss: str | Loss | None = None,
+    bias: float | str = 1.0,
+    activation: str | Activation = "relu",
+    sample_weight: object = None,
+    tikhonov: float = 0.0,
+) -> LossValue:
+    """Return the regularised loss as a function of covariances, L_k(K, Z_L) = C(Z_L) + lam sum_l Tr[K_l (Ks_{l-1})^+].
+
+    Dense covariances hold the squares of the singular values of Zs, so half of the digits are lost: eigenvalues below
+    16 N eps of the largest count as zero. `in_cone` decides whether a pair belongs to some network; this function
+    checks only what the formula needs.
+
+    Args:
+        X: inputs (N, n_0).
+        Y: targets (N, n_L).
+        K: a pair of matrices (N, N), or of batches (B, N, N), for each hidden layer: (K_1, Ks_1), ..., (K_{L-1},
+            Ks_{L-1}), as `covariances_of` returns them; Ks_l contains beta^2 11^T.
+        Z_L: outputs (N, n_L), or a batch (B, N, n_L).
+        lam: strength of the penalty; None asks for the representation cost, whose loss is the norm alone.
+        loss: as in `covopt.solve`.
+        bias: amount of bias beta >= 0, or "free": biases that the penalty does not count.
+        activation: relu, leaky:A or linear.
+        sample_weight: weights of the samples (N,); None where all are equal.
+        tikhonov: t >= 0; with t > 0, (Ks + t I)^{-1} takes the place of Ks^+.
+
+    Returns:
+        The loss and its parts; tensors that gradients pass through where K or Z_L are tensors.
+
+    Raises:
+        ProblemError: data, covariances or options do not fit together; a matrix is not symmetric or not positive
+            semi-definite; or, without Tikhonov, a K_l is not in the range of Ks_{l-1}.
+
+    Example:
+        >>> import covopt
+        >>> X, Y = [[1.0], [2.0]], [[1.0], [2.0]]
+        >>> pair = covopt.covariances_of(X, bias=0.0)
+        >>> round(covopt.loss_of_covariances(X, Y, [pair], Y, lam=0.1, bias=0.0).total, 12)
+        0.2
+
+    Source: [JGHG22, Prop. 3 and 5].
+    """
+    rule = read_tikhonov(tikhonov)
+    given = _pairs(K)
+    variables = [Z_L, *(A for pair in given for A in pair)]
+    question = Question.read(
+        X, Y, variables, lam=lam, loss=loss, bias=bias, activation=activation, sample_weight=sample_weight
+    )
+    whole = Setting.read(X, bias, activation, variables)
+    (ZL,) = question.rows_of([whole.matrix(Z_L, "Z_L")])
+    if ZL.shape[-2] != len(question.setting.X):
+        raise ProblemError(f"Z_L has {ZL.shape[-2]} rows, but X has {len(whole.X)}; give a row for each sample.")
+    pairs = [_read(question, whole, pair, layer) for layer, pair in enumerate(given, start=1)]
+    reduced = [tuple(question.setting.bias.reduce_covariance(A) for A in pair) for pair in pairs]
+    sizes = [Ks.detach().abs().amax(dim=(-2, -1)) for _, Ks in pairs]
+    outputs = [*(first for first, _ in reduced), _gram(question.setting.bias.reduce(ZL))]
+    inputs = [Ks for _, Ks in reduced]
+    if rule.tikhonov == 0.0:
+        _check_range(question.setting, outputs, inputs, sizes)
+    inverses = [_inverse_of_inputs(question.setting, rule)]
+    inverses += [pseudo_inverse(B, size, rule.tikhonov) for B, size in zip(inputs, sizes, strict=True)]
+    traces = [(A * inverse).sum(dim=(-2, -1)) for A, inverse in zip(outputs, inverses, strict=True)]
+    return question.value(ZL, torch.stack(traces).sum(dim=0))
+
+
+def covariances_of(
+    Z: object, *, bias: float | str = 1.0, activation: str | Activation = "relu"
+) -> tuple[Tensor, Tensor] | tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the pair of covariances of one hidden layer, K = Z Z^T and Ks = sigma(Z) sigma(Z)^T + beta^2 11^T.
+
+    Args:
+        Z: representations (N, n), one neuron in each column, or a batch (B, N, n).
+        bias: amount of bias beta >= 0, or "free" (beta = 1).
+        activation: relu, leaky:A or linear.
+
+    Returns:
+        (K, Ks), both (N, N), or (B, N, N); tensors that gradients pass through where Z is one.
+
+    Raises:
+        ProblemError: Z is not a matrix of finite numbers, or an option is unknown.
+
+    Example:
+        >>> import covopt
+        >>> K, Ks = covopt.covariances_of([[1.0], [-1.0]], bias=0.0)
+        >>> K.tolist(), Ks.tolist()
+        ([[1.0, -1.0], [-1.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]])
+
+    Source: [JGHG22, Prop. 3].
+    """
+    setting = Setting.read([[1.0]], bias, activation, [Z])
+    z = setting.matrix(Z, "Z")
+    Zs = with_column(setting.activation(z), read_bias(bias).amount)
+    return setting.result(_gram(z)), setting.result(_gram(Zs))  # type: ignore[return-value]
+
+
+def _gram(Z: Float[Tensor, "*b N n"]) -> Covariance:
+    return Z @ Z.mT
+
+
+def _pairs(K: object) -> list[tuple[object, object]]:
+    """Read a list of pairs."""
+    pairs = list(K) if isinstance(K, Sequence) else []
+    good = isinstance(K, Sequence) and all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs)
+    if not good:
+        raise ProblemError("K is not a list of pairs; give a list with one pair (K_l, Ks_l) for each hidden layer.")
+    return pairs
+
+
+def _read(question: Question, whole: Setting, pair: tuple[object, object], layer: int) -> tuple[Covariance, Covariance]:
+    """Return the rows and columns of a pair that count, checked."""
+    matrices = []
+    for value, name in zip(pair, (f"K{layer}", f"Ks{layer}"), strict=True):
+        A = whole.matrix(value, name)
+        if A.shape[-2:] != (len(whole.X), len(whole.X)):
+            raise ProblemError(
+                f"{name} has shape {tuple(A.shape)}, but it must have a row and a column for each of the"
+                f" {len(whole.X)} samples."
+            )
+        if question.rows is not None:
+            A = A[..., question.rows, :][..., question.rows]
+        _check_covariance(A.detach(), name)
+        matrices.append(A)
+    return matrices[0], matrices[1]
+
+
+def _check_covariance(A: Covariance, name: str) -> None:
+    largest = A.abs().amax(dim=(-2, -1))
+    if bool(((A - A.mT).abs().amax(dim=(-2, -1)) > ASYMMETRY[A.dtype] * largest).any()):
+        raise ProblemError(f"{name} is not symmetric; give (A + A^T) / 2 if that is what you mean.")
+    values = torch.linalg.eigvalsh(A)
+    if bool((values[..., 0] < -NEGATIVE[A.dtype] * values[..., -1].clamp_min(0.0)).any()):
+        raise ProblemError(
+            f"{name} is not positive semi-definite (smallest eigenvalue {float(values[..., 0].min()):.2g}); a"
+            " covariance has no negative eigenvalue."
+        )
+
+
+def _inverse_of_inputs(setting: Setting, rule: RankRule) -> Covariance:
+    """(Ks_0)^+ by the thin factor, which keeps all digits."""
+    eye = torch.eye(len(setting.X), dtype=setting.X.dtype, device=setting.X.device)
+    return factorize(setting.bias.inputs(setting.X), rule).solve_gram(eye)
+
+
+def _check_range(
+    setting: Setting, outputs: Sequence[Covariance], inputs: Sequence[Covariance], sizes: Sequence[Tensor]
+) -> None:
+    """Raise a ProblemError unless Im K_l lies inside Im Ks_{l-1} for every layer."""
+    first = factorize(setting.bias.inputs(setting.X))
+    rejected = [first.reject(outputs[0].detach())]
+    for A, B, size in zip(outputs[1:], inputs, sizes, strict=True):
+        U = eigenvectors_of_range(B.detach(), size)[1]
+        rejected.append(A.detach() - U @ (U.mT @ A.detach()))
+    for layer, (A, outside) in enumerate(zip(outputs, rejected, strict=True), start=1):
+        size = A.detach().norm(dim=(-2, -1))
+        worst = float((outside.norm(dim=(-2, -1)) / torch.where(size > 0.0, size, 1.0)).max())
+        if worst > OUT_OF_RANGE[A.dtype]:
+            name = "Z_L" if layer == len(outputs) else f"K{layer}"
+            below = "the inputs" if layer == 1 else f"Ks{layer - 1}"
+            raise ProblemError(
+                f"{name} cannot be computed from the layer below: {worst:.2g} of its covariance lies outside the range"
+                f" of {below}; give covariances of one network, or a tikhonov above 0."
+            )

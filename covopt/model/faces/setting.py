@@ -1,0 +1,279 @@
+"""What the three faces share: how their arguments are read, and what a layer acts on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covopt.errors import ProblemError, counted, shown
+from covopt.io.wording import FREE
+from covopt.linalg.psd import RankRule
+from covopt.model.activation import Activation
+from covopt.model.faces.bias import Bias, FreeBias, PenalisedBias
+from covopt.model.loss import Loss
+from covopt.model.problem import Problem, as_matrix, as_number, make_problem
+
+OUT_OF_RANGE = {torch.float64: 1e-6, torch.float32: 1e-3}
+"""Part of the norm of Z_l that may lie outside the range of Zs_{l-1}: rounding, and steps of finite differences."""
+
+Matrix = Float[Tensor, "*b _ _"]
+
+
+@dataclass(frozen=True)
+class LossValue:
+    """The regularised loss at one point, or at each point of a batch.
+
+    Attributes:
+        total: C(Z_L) + lam |W|^2; |W|^2 alone for the loss `interpolate`.
+        fit: C(Z_L); 0 for `interpolate`, where Z_L = Y is the caller's constraint.
+        norm: |W|^2, the sum of the squares of the penalised weights, or what stands in its place.
+        residual: max |Z_L - Y|.
+
+    Each is a float (an array (B,) for a batch of B), or a tensor that gradients pass through where tensors came in.
+
+    Example:
+        >>> import covopt
+        >>> loss = covopt.loss_of_weights([[1.0], [2.0]], [[1.0], [2.0]], [[[1.0, 0.0]], [[1.0, 0.0]]], lam=0.1)
+        >>> loss.total, loss.fit, loss.norm
+        (0.2, 0.0, 2.0)
+    """
+
+    total: float | NDArray[np.float64] | Tensor
+    fit: float | NDArray[np.float64] | Tensor
+    norm: float | NDArray[np.float64] | Tensor
+    residual: float | NDArray[np.float64] | Tensor
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Inputs, kind of biases and activation: all that leads from weights to representations and back.
+
+    Attributes:
+        X: inputs (N, n_0).
+        bias: the kind of biases.
+        activation: sigma.
+        tensors: True if tensors came in, so that tensors go out.
+    """
+
+    X: Float[Tensor, "N n0"]
+    bias: Bias
+    activation: Activation
+    tensors: bool
+
+    @classmethod
+    def read(cls, X: object, bias: object, activation: str | Activation, variables: object) -> Setting:
+        """Check X and the options; dtype and device follow the first tensor among the variables, then X.
+
+        Raises:
+            ProblemError: one sentence for what is wrong.
+        """
+        several = variables if isinstance(variables, Sequence) else [variables]
+        like = next((value for value in (*several, X) if isinstance(value, Tensor)), None)
+        inputs = as_matrix(X, "X", None if like is None else like.device)
+        dtype = like.dtype if like is not None and like.dtype == torch.float32 else torch.float64
+        return cls(inputs.to(dtype), read_bias(bias), Activation.parse(activation), like is not None)
+
+    def matrices(self, values: object, name: str) -> list[Matrix]:
+        """Read matrices `name`1, `name`2, ..., each (rows, columns) or a batch of them (B, rows, columns).
+
+        Raises:
+            ProblemError: one sentence for what is wrong.
+        """
+        if isinstance(values, (Tensor, np.ndarray)) or not isinstance(values, Sequence):
+            raise ProblemError(f"{name} is {shown(values)}; give a list of matrices, one for each layer.")
+        read = [self.matrix(value, f"{name}{layer}") for layer, value in enumerate(values, start=1)]
+        if len({A.shape[:-2] for A in read}) > 1:
+            raise ProblemError(f"The layers of {name} are batches of different sizes; give one size for all.")
+        return read
+
+    def matrix(self, value: object, name: str) -> Matrix:
+        """Read one matrix or batch; tensors keep their gradients.
+
+        Raises:
+            ProblemError: one sentence for what is wrong.
+        """
+        try:
+            array = value if isinstance(value, Tensor) else torch.from_numpy(real_array(value))
+        except (TypeError, ValueError) as error:
+            raise ProblemError(f"{name} is {shown(value)}, not an array of numbers; give a numeric matrix.") from error
+        if array.is_complex() or array.layout != torch.strided:
+            raise ProblemError(f"{name} is complex or sparse; give a dense matrix of real numbers.")
+        array = array.to(self.X)
+        if array.ndim not in (2, 3):
+            raise ProblemError(
+                f"{name} has {array.ndim} dimensions; give a matrix, or a batch of matrices with three dimensions."
+            )
+        if not torch.isfinite(array).all():
+            raise ProblemError(f"{name} has NaN or infinite entries; remove them.")
+        return array
+
+    def representations(self, Z: object) -> list[Float[Tensor, "*b N _"]]:
+        """Read Z_1, ..., Z_L, each (N, n_l) or a batch (B, N, n_l).
+
+        Raises:
+            ProblemError: one sentence for what is wrong.
+        """
+        read = self.matrices(Z, "Z")
+        for layer, z in enumerate(read, start=1):
+            if z.shape[-2] != len(self.X):
+                raise ProblemError(
+                    f"Z{layer} has {counted(z.shape[-2], 'row')}, but X has {len(self.X)}; give a row for each sample."
+                )
+        return read
+
+    @cached_property
+    def column(self) -> str:
+        """The bias column as it stands in a message, with the comma before it."""
+        return self.bias.column
+
+    def values(self, Z: Sequence[Float[Tensor, "*b N _"]]) -> list[Float[Tensor, "... N _"]]:
+        """Return X, sigma(Z_1), ..., sigma(Z_{L-1}): the values that each layer acts on."""
+        return [self.X, *(self.activation(z) for z in Z[:-1])]
+
+    def weights(
+        self, Z: Sequence[Float[Tensor, "*b N _"]], rule: RankRule
+    ) -> tuple[list[Float[Tensor, "*b _ _"]], list[Float[Tensor, "*b N _"]]]:
+        """Return the lightest weights of each layer, and what of Z_l they miss, R_l = Z_l - Zs_{l-1} W_l^T."""
+        W, R = [], []
+        for S, z in zip(self.values(Z), Z, strict=True):
+            W.append(self.bias.weights(S, z, rule))
+            R.append(z - with_weights(self.bias, S, W[-1]))
+        return W, R
+
+    def check_range(self, Z: Sequence[Float[Tensor, "*b N _"]], R: Sequence[Float[Tensor, "*b N _"]]) -> None:
+        """Raise a ProblemError unless each Z_l lies in the range of Zs_{l-1}, R_l what lies outside.
+
+        Raises:
+            ProblemError: the first layer that does not, and by how much.
+        """
+        for layer, (z, r) in enumerate(zip(Z, R, strict=True), start=1):
+            sizes = z.detach().norm(dim=(-2, -1))
+            outside = r.detach().norm(dim=(-2, -1)) / torch.where(sizes > 0.0, sizes, 1.0)
+            worst = float(outside.max()) if outside.numel() else 0.0
+            if worst > OUT_OF_RANGE[z.dtype]:
+                below = "X" if layer == 1 else f"sigma(Z{layer - 1})"
+                raise ProblemError(
+                    f"Z{layer} cannot be computed from the layer below: {worst:.2g} of its norm lies outside the range"
+                    f" of [{below}{self.column}]; project it with covopt.project_to_range, or give a tikhonov above 0."
+                )
+
+    def result(self, value: Tensor) -> Tensor | NDArray[np.float64]:
+        """Return a tensor where tensors came in, else an array."""
+        return value if self.tensors else value.detach().numpy()
+
+
+def real_array(value: object) -> NDArray[np.float64]:
+    """Return a copy of an array in float64.
+
+    Raises:
+        ValueError: it holds no real numbers.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"numbers of the kind {array.dtype.kind}")
+    return np.array(array, dtype=np.float64)
+
+
+def with_weights(bias: Bias, S: Float[Tensor, "... N d"], W: Float[Tensor, "*b n k"]) -> Float[Tensor, "... N n"]:
+    """Return Z = [S, beta 1] W^T."""
+    return S @ W[..., :-1].mT + bias.amount * W[..., -1:].mT
+
+
+def read_bias(bias: object) -> Bias:
+    """Read an amount of bias >= 0, or "free".
+
+    Raises:
+        ProblemError: it is neither.
+    """
+    if isinstance(bias, str) and bias == FREE:
+        return FreeBias()
+    amount = as_number(bias, "bias")
+    if amount < 0.0:
+        raise ProblemError(f"The bias is {amount:g}; give 0 (none), 1 (the usual amount) or 'free'.")
+    return PenalisedBias(amount)
+
+
+def read_tikhonov(tikhonov: object) -> RankRule:
+    """Read t >= 0 as the rank rule with it.
+
+    Raises:
+        ProblemError: t is not a finite number of at least 0.
+    """
+    t = as_number(tikhonov, "tikhonov")
+    if not 0.0 <= t < math.inf:
+        raise ProblemError(f"tikhonov is {t:g}; give 0 for the pseudo-inverse, or a number above 0.")
+    return RankRule(tikhonov=t)
+
+
+@dataclass(frozen=True)
+class Question:
+    """The regularised loss of one data set: the setting, the fit C, lam, and the rows that count.
+
+    Attributes:
+        setting: inputs, biases and activation, of the rows that count.
+        problem: data, loss and lam, which evaluate the fit.
+        rows: True at rows of positive weight (N,); None where all are.
+    """
+
+    setting: Setting
+    problem: Problem
+    rows: Tensor | None
+
+    @classmethod
+    def read(
+        cls,
+        X: object,
+        Y: object,
+        variables: object,
+        *,
+        lam: float | None,
+        loss: str | Loss | None,
+        bias: float | str,
+        activation: str | Activation,
+        sample_weight: object,
+    ) -> Question:
+        """Check the data and the options, as `covopt.solve` does.
+
+        Raises:
+            ProblemError: one sentence for what is wrong.
+        """
+        setting = Setting.read(X, bias, activation, variables)
+        where, dtype = setting.X.device, setting.X.dtype
+        options = {"lam": lam, "loss": loss, "activation": activation, "bias": bias, "sample_weight": sample_weight}
+        problem = make_problem(X, Y, device=where, free=True, **options).to(dtype)
+        if len(problem.X) == len(setting.X):
+            return cls(setting, problem, None)
+        weight = as_matrix(sample_weight, "sample_weight", where)[:, 0]
+        return cls(Setting(problem.X, setting.bias, setting.activation, setting.tensors), problem, weight > 0.0)
+
+    def rows_of(self, Z: Sequence[Float[Tensor, "*b N _"]]) -> list[Float[Tensor, "*b M _"]]:
+        """Return the rows of Z_1, ..., Z_L that count."""
+        return list(Z) if self.rows is None else [z[..., self.rows, :] for z in Z]
+
+    def value(self, ZL: Float[Tensor, "*b N nL"], norm: Float[Tensor, "*b"]) -> LossValue:
+        """Return the loss of outputs Z_L and a penalty.
+
+        Raises:
+            ProblemError: Z_L has other columns than Y.
+        """
+        Y = self.problem.Y
+        if ZL.shape[-1] != Y.shape[1]:
+            raise ProblemError(
+                f"The outputs have {counted(ZL.shape[-1], 'column')}, but Y has {Y.shape[1]}; they must agree."
+            )
+        fit = self.problem.loss_at(ZL)
+        residual = (ZL - Y).abs().amax(dim=(-2, -1))
+        return LossValue(*(self._number(v) for v in (fit + self.problem.lam * norm, fit, norm, residual)))
+
+    def _number(self, value: Tensor) -> Tensor | float | NDArray[np.float64]:
+        if self.setting.tensors:
+            return value
+        return float(value) if value.ndim == 0 else value.numpy()
