@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from instances import DEVICES
+from random_networks import ACTIVATIONS, BIASES, LOSSES, condition, network, on_segment
 from torch import Tensor
 
 import covopt
-
-LOSSES = ("mse", "cross_entropy", "huber:0.7", "logistic", None)
-BIASES = (0.0, 1.0, "free")
-ACTIVATIONS = ("relu", "leaky:0.2")
-
-
-def network(seed: int, depth: int, loss: str | None = "mse", samples: int = 6, widths: Sequence[int] | None = None):
-    """X, Y, W and the weights of the samples, at random."""
-    rng = np.random.default_rng(seed)
-    outputs = {"logistic": 1, "cross_entropy": 3}.get(str(loss), 2)
-    dims = [3, *(rng.integers(1, 2 * samples, size=depth - 1) if widths is None else widths), outputs]
-    X, Y = rng.normal(size=(samples, 3)), rng.normal(size=(samples, outputs))
-    Y = np.sign(Y) if loss == "logistic" else np.eye(3)[rng.integers(3, size=samples)] if outputs == 3 else Y
-    W = [rng.normal(size=(n, m + 1)) for m, n in pairwise(dims)]
-    return X, Y, W, rng.uniform(0.2, 2.0, size=samples)
-
-
-def condition(X: np.ndarray, Z: Sequence[np.ndarray], beta: float, slope: float) -> float:
-    """The largest condition number of [sigma(Z_l), beta 1], without singular values that are rounding."""
-    worst = 1.0
-    for z in Z[:-1]:
-        S = np.hstack([np.where(z > 0, z, slope * z), np.full((len(z), 1), beta)])
-        S = S - S.mean(axis=0) if beta == 1.0 else S
-        s = np.linalg.svd(S, compute_uv=False)
-        s = s[s > 1e-12 * s[0]] if s[0] > 0.0 else s[:0]
-        worst = max(worst, s[0] / s[-1] if len(s) else 1.0)
-    return float(worst)
-
 
 # ------------------------------------------------------------------------------------------------------------- values
 
@@ -168,15 +140,18 @@ def smooth_network(widths: list[int], loss: str | None, bias: float | str):
 
 
 def check_gradient(f: Callable[[list[Tensor]], Tensor], at: list[Tensor], along: list[Tensor], h: float) -> None:
-    """Compare a directional derivative with the central difference of fourth order, to 1e-6."""
+    """Compare a directional derivative with the central difference of fourth order, to 1e-6 of its largest value."""
     leaves = [A.clone().requires_grad_() for A in at]
-    by_gradient = sum((g * d).sum() for g, d in zip(torch.autograd.grad(f(leaves), leaves), along, strict=True))
+    gradient = torch.autograd.grad(f(leaves), leaves)
+    by_gradient = sum(float((g * d).sum()) for g, d in zip(gradient, along, strict=True))
+    largest = sum(float(g.norm() * d.norm()) for g, d in zip(gradient, along, strict=True))
 
     def value(t: float) -> float:
         return float(f([A + t * D for A, D in zip(at, along, strict=True)]))
 
     by_difference = (8 * (value(h) - value(-h)) - value(2 * h) + value(-2 * h)) / (12 * h)
-    assert float(by_gradient) == pytest.approx(by_difference, rel=1e-6, abs=1e-6 * (1 + abs(value(0.0))))
+    assert largest > 0.0
+    assert by_gradient == pytest.approx(by_difference, rel=1e-6, abs=1e-6 * largest)
 
 
 @pytest.mark.parametrize("bias", BIASES)
@@ -217,7 +192,6 @@ def test_gradients_against_differences(widths: list[int], loss: str | None, bias
 def test_gradients_in_covariances_against_differences(widths: list[int], tikhonov: float, bias: float | str) -> None:
     """Along representations that move, which keeps every rank; the chain rule through `covariances_of` is exact."""
     X, Y, W, s = smooth_network(widths, "mse", bias)
-    Z = [torch.as_tensor(z) for z in covopt.preactivations(X, [torch.tensor(w) for w in W], bias=bias)]
     rng = torch.Generator().manual_seed(0)
     moves = [torch.randn(w.shape, generator=rng, dtype=torch.float64) for w in W]
 
@@ -228,19 +202,33 @@ def test_gradients_in_covariances_against_differences(widths: list[int], tikhono
         return covopt.loss_of_covariances(X, Y, pairs, layers[-1], **ask).total
 
     check_gradient(value, [torch.tensor(w) for w in W], moves, 1e-5)
-    assert len(Z) == 3
+
+
+@pytest.mark.parametrize("bias", BIASES)
+def test_gradients_in_each_covariance_against_differences(bias: float | str) -> None:
+    """The matrices themselves as leaves, at full rank, where every symmetric change is allowed."""
+    X, Y, W, s = smooth_network([9, 8], "mse", bias)
+    Z = covopt.preactivations(X, [torch.tensor(w) for w in W], bias=bias)
+    leaves = [A for z in Z[:-1] for A in covopt.covariances_of(z, bias=bias)] + [Z[-1]]
+    rng = torch.Generator().manual_seed(0)
+
+    def symmetric(A: Tensor) -> Tensor:
+        D = torch.randn(A.shape, generator=rng, dtype=A.dtype)
+        return torch.linalg.eigvalsh(A)[0].abs() * (D + D.T) / (D + D.T).norm()
+
+    for t in (0.0, 0.1):
+        # Without Tikhonov the range of K^sigma is checked: the first pre-activations stay in the range of [X, beta 1].
+        moves = [torch.zeros_like(leaves[0]) if t == 0.0 else symmetric(leaves[0]), *map(symmetric, leaves[1:-1])]
+        moves += [torch.zeros_like(Z[-1])]
+        check_gradient(
+            lambda A, t=t: covopt.loss_of_covariances(
+                X, Y, [(A[0], A[1]), (A[2], A[3])], A[4], lam=0.1, bias=bias, sample_weight=s, tikhonov=t
+            ).total,
+            leaves, moves, 1e-3,
+        )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------- what the paper says
-
-
-def on_segment(X: Any, Y: Any, pairs: list, ZL: Any, layer: int, ends: Sequence[Any], t: float) -> float:
-    """L_k with the pair of one hidden layer, or Z_L after the last, at t on a segment."""
-    if layer == len(pairs):
-        return covopt.loss_of_covariances(X, Y, pairs, (1 - t) * ends[0] + t * ends[1], lam=0.1).total
-    mixed = tuple((1 - t) * A + t * B for A, B in zip(*ends, strict=True))
-    K = [*pairs[:layer], mixed, *pairs[layer + 1 :]]
-    return covopt.loss_of_covariances(X, Y, K, ZL, lam=0.1).total
 
 
 def test_the_loss_of_covariances_is_convex_in_each_pair() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 import covopt
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
-from tests.test_three_faces import ACTIVATIONS, BIASES, LOSSES, condition, network, on_segment
+from tests.random_networks import ACTIVATIONS, BIASES, LOSSES, condition, network, on_segment
 
 NETWORKS, SEGMENTS, PAIRS, BATCH = 1000, 1000, 500, 1000
 CONDITIONED = 1e3
