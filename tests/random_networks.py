@@ -26,15 +26,20 @@ def network(seed: int, depth: int, loss: str | None = "mse", samples: int = 6, w
     return X, Y, W, rng.uniform(0.2, 2.0, size=samples)
 
 
-def condition(X: np.ndarray, Z: Sequence[np.ndarray], beta: float, slope: float) -> float:
-    """The largest condition number of [sigma(Z_l), beta 1], without singular values that are rounding."""
+def condition(Z: Sequence[np.ndarray], bias: float | str, slope: float = 0.0) -> float:
+    """What a dense covariance loses: the largest over the smallest singular value of a layer, but for rounding.
+
+    The largest is that of [sigma(Z_l), beta 1], the smallest that of what the penalised weights act on: with free
+    biases, the part of sigma(Z_l) that is not constant.
+    """
     worst = 1.0
     for z in Z[:-1]:
-        S = np.hstack([np.where(z > 0, z, slope * z), np.full((len(z), 1), beta)])
-        S = S - S.mean(axis=0) if beta == 1.0 else S
-        s = np.linalg.svd(S, compute_uv=False)
-        s = s[s > 1e-12 * s[0]] if s[0] > 0.0 else s[:0]
-        worst = max(worst, s[0] / s[-1] if len(s) else 1.0)
+        S = np.where(z > 0, z, slope * z)
+        whole = np.hstack([S, np.full((len(z), 1), 1.0 if bias == "free" else float(bias))])
+        s = np.linalg.svd(S - S.mean(axis=0) if bias == "free" else whole, compute_uv=False)
+        largest = np.linalg.norm(whole, 2)
+        s = s[s > 1e-12 * largest]
+        worst = max(worst, largest / s[-1] if len(s) else 1.0)
     return float(worst)
 
 

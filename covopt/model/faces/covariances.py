@@ -97,7 +97,9 @@ def loss_of_covariances(
     outputs = [*(first for first, _ in reduced), _gram(question.setting.bias.reduce(ZL))]
     inputs = [Ks for _, Ks in reduced]
     if rule.tikhonov == 0.0:
-        _check_range(question.setting, outputs, inputs, sizes)
+        given_outputs = [*(first.detach() for first, _ in pairs), _gram(ZL.detach())]
+        norms = [A.norm(dim=(-2, -1)) for A in given_outputs]
+        _check_range(question.setting, list(zip(outputs, norms, strict=True)), inputs, sizes)
     inverses = [_inverse_of_inputs(question.setting, rule)]
     inverses += [pseudo_inverse(B, size, rule.tikhonov) for B, size in zip(inputs, sizes, strict=True)]
     traces = [(A * inverse).sum(dim=(-2, -1)) for A, inverse in zip(outputs, inverses, strict=True)]
@@ -183,18 +185,27 @@ def _inverse_of_inputs(setting: Setting, rule: RankRule) -> Covariance:
 
 
 def _check_range(
-    setting: Setting, outputs: Sequence[Covariance], inputs: Sequence[Covariance], sizes: Sequence[Tensor]
+    setting: Setting,
+    outputs: Sequence[tuple[Covariance, Tensor]],
+    inputs: Sequence[Covariance],
+    sizes: Sequence[Tensor],
 ) -> None:
-    """Raise a ProblemError unless Im K_l lies inside Im Ks_{l-1} for every layer."""
+    """Raise a ProblemError unless Im K_l lies inside Im Ks_{l-1} for every layer.
+
+    Args:
+        setting: inputs and bias.
+        outputs: what is left of each K_l by the bias, with the norm of the K_l that was given: where free biases carry
+            a layer that is constant, what is left is rounding, which must not be held against itself.
+        inputs, sizes: what is left of each Ks_l by the bias, and the largest entry of the Ks_l that was given.
+    """
     first = factorize(setting.bias.inputs(setting.X))
-    rejected = [first.reject(outputs[0].detach())]
-    for A, B, size in zip(outputs[1:], inputs, sizes, strict=True):
+    rejected = [first.reject(outputs[0][0].detach())]
+    for (A, _), B, size in zip(outputs[1:], inputs, sizes, strict=True):
         U = eigenvectors_of_range(B.detach(), size)[1]
         rejected.append(A.detach() - U @ (U.mT @ A.detach()))
-    for layer, (A, outside) in enumerate(zip(outputs, rejected, strict=True), start=1):
-        size = A.detach().norm(dim=(-2, -1))
-        worst = float((outside.norm(dim=(-2, -1)) / torch.where(size > 0.0, size, 1.0)).max())
-        if worst > OUT_OF_RANGE[A.dtype]:
+    for layer, ((_, norm), outside) in enumerate(zip(outputs, rejected, strict=True), start=1):
+        worst = float((outside.norm(dim=(-2, -1)) / torch.where(norm > 0.0, norm, 1.0)).max())
+        if worst > OUT_OF_RANGE[outside.dtype]:
             name = "Z_L" if layer == len(outputs) else f"K{layer}"
             below = "the inputs" if layer == 1 else f"Ks{layer - 1}"
             raise ProblemError(
