@@ -18,7 +18,7 @@ from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted
 from covopt.io.checkpoint import Checkpoint
 from covopt.io.tables import column_names
-from covopt.linalg.threads import fitting
+from covopt.linalg.threads import fitted, fitting
 from covopt.loop import Budget, Callback, Progress, Seed, Status, check_seed
 from covopt.methods.free import solve_free
 from covopt.methods.needs import check_data, planned
@@ -37,6 +37,7 @@ SOLVING = 0.85
 
 
 @gently()
+@fitted
 def solve(
     X: object,
     Y: object,

@@ -27,6 +27,7 @@ from covopt.io.networks import as_sequential
 from covopt.io.provenance import ORIGIN, write_origin
 from covopt.io.tensors import write_torch
 from covopt.lazy import lazy
+from covopt.linalg.threads import fitted
 from covopt.loop import Certificate, Progress, Status
 from covopt.model import weights as weight_form
 from covopt.model.activation import Activation
@@ -160,6 +161,7 @@ class Result:
     decided: Uniqueness | None = None
 
     @property
+    @fitted
     def unique(self) -> Uniqueness:
         """Whether the optimal network is the only one (MATH.md section 4); found when it is first asked for.
 
@@ -172,6 +174,7 @@ class Result:
             self.decided = decide.decide(self.problem.double(), self._double())
         return self.decided
 
+    @fitted
     def optima(self, other: Result | None = None, steps: int = 11) -> list[list[NDArray[np.float64]]]:
         """Networks [W_1, W_2] on the line from this one to another, none dearer than the dearer end.
 
@@ -206,6 +209,7 @@ class Result:
         self.data, self.scale, self.targets = data.name, data.scale, data.targets
         self.shuffle, self.columns, self.coding = data.shuffle, data.columns, data.coding
 
+    @fitted
     def predict(self, X: object) -> NDArray[np.float64]:
         """The network's outputs (M, n_L) at the rows of X (M, n_0).
 
@@ -244,6 +248,7 @@ class Result:
         F = self.predict(X)
         return np.hstack([np.zeros_like(F), F]) if self.problem.loss.name == "logistic" else F
 
+    @fitted
     def representations(self, layer: int) -> NDArray[np.float64]:
         """Z_l (N, n_l) for layer = 1 ... L.
 
@@ -253,6 +258,7 @@ class Result:
         self._check_layer(layer)
         return weight_form.preactivations(self.problem.double(), self._double())[layer - 1].cpu().numpy()
 
+    @fitted
     def covariances(self, layer: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(K_l, Ks_l) = (Z_l Z_l^T, Zs_l Zs_l^T), both (N, N), for layer = 1 ... L.
 
@@ -263,6 +269,7 @@ class Result:
         Zs = with_bias(self.problem.activation(Z), self.problem.beta)
         return (Z @ Z.T).numpy(), (Zs @ Zs.T).numpy()
 
+    @fitted
     def forces(self, layer: int) -> Forces:
         """Attraction and repulsion on hidden layer = 1 ... L - 1, as `covopt.forces`."""
         check_penalised(self.problem.stated_bias)
@@ -447,6 +454,7 @@ def _sample_labels(p: Problem) -> tuple[NDArray, str]:
     return (Y.argmax(axis=1), "class") if one_hot else (Y[:, 0], "target")
 
 
+@fitted
 def forces(
     network: Result | Sequence[object],
     layer: int = 1,

@@ -1,7 +1,12 @@
-"""Shapes are checked in the tests, and only there; property tests are repeatable."""
+"""Shapes are checked in the tests, and only there; property tests repeat; a test and its programs use one thread."""
 
+import os
 import sys
 from pathlib import Path
+
+# Before anything loads torch or numpy: several threads at the small matrices of tests take longer than one, and on a
+# busy machine many times as long. The programs that tests start inherit it; tests of threads undo it (test_threads).
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch

@@ -20,6 +20,7 @@ from covopt.io.directories import Writer, spare
 from covopt.io.files import check_free, starts_with, write_file
 from covopt.io.record import REPORT
 from covopt.kinds.kind import Kind, Pairs, Summary, checks, stored
+from covopt.linalg.threads import fitted
 from covopt.report.page import as_html
 
 _MODULES = [import_module(f"{kinds.__name__}.{found.name}") for found in iter_modules(kinds.__path__)]
@@ -59,6 +60,7 @@ def pairs_of(kind: Kind, summary: Summary) -> Pairs:
         raise RecordError(said) from error
 
 
+@fitted
 def load(directory: str | os.PathLike[str]) -> Any:
     """A run that `save` or `--out` stored; no file in it is trusted (no pickles, shapes checked).
 
@@ -77,6 +79,7 @@ def load(directory: str | os.PathLike[str]) -> Any:
     return _guarded(directory, lambda kind, _: kind.load(Path(directory)))
 
 
+@fitted
 def verify(directory: str | os.PathLike[str], rounding: float = 1e-9) -> checks.Verification:
     """Check what a stored run says from its files alone; the solver is not run.
 
@@ -116,6 +119,7 @@ class Storable(Protocol):
     def save(self, directory: str | os.PathLike[str]) -> None: ...
 
 
+@fitted
 def write_report(
     run: Storable | str | os.PathLike[str], file: str | os.PathLike[str] | None = None, *, force: bool = False
 ) -> Path:

@@ -1,16 +1,19 @@
-"""How many threads a solve uses where nobody has said.
+"""How many threads a computation uses where nobody has said: the policy of every public function.
 
-A solve that only has small products uses one: two on two quiet cores take up to twice as long (400 digits), and threads
-that spin while they wait (`waiting`) many times as long where other programs are at work. The cores are for work that
-comes in pieces then (`usable`).
+A computation that only has small products uses one: two on two quiet cores take up to twice as long (400 digits), and
+threads that spin while they wait (`waiting`) many times as long where other programs are at work. The cores are for
+work that comes in pieces then (`usable`).
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import torch
 
@@ -19,6 +22,8 @@ from covopt.linalg.waiting import POLICY, passive
 LARGE = 4_000_000
 """Numbers in the inputs from which on the products of a solve keep several threads busy."""
 SAID = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
 _before: ContextVar[int | None] = ContextVar("threads before a solve", default=None)
 
 
@@ -30,17 +35,40 @@ def usable() -> int:
 @contextmanager
 def fitting(numbers: int) -> Iterator[None]:
     """A block whose inputs have so many numbers, with the threads that serve it; those of before at its end."""
-    count = torch.get_num_threads()
-    if count == 1 or numbers >= LARGE or _said() is not None:
+    before, most = torch.get_num_threads(), usable()
+    count = before if _said() is not None else most if numbers >= LARGE else 1
+    if count == before:
         yield
         return
-    token = _before.set(usable())
-    torch.set_num_threads(1)
+    token = _before.set(most)
+    torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(count)
+        torch.set_num_threads(before)
         _before.reset(token)
+
+
+def fitted(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+    """Decorate a public function that computes: it runs in a block `fitting` for the largest of its arguments."""
+
+    @wraps(function)
+    def door(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
+        with fitting(max(map(_numbers, (*arguments, *named.values())), default=0)):
+            return function(*arguments, **named)
+
+    return door
+
+
+def _numbers(argument: object, levels: int = 3) -> int:
+    """Return how many numbers an argument holds: an array, lists of arrays or of numbers, a problem, or an answer."""
+    if isinstance(argument, (list, tuple)):
+        return len(argument) * max((_numbers(part, levels - 1) for part in argument[:16] if levels), default=0)
+    shape = getattr(argument, "shape", None)
+    if isinstance(shape, tuple):
+        return math.prod(shape)
+    X = getattr(getattr(argument, "problem", argument), "X", None)
+    return math.prod(X.shape) if isinstance(X, torch.Tensor) else 1
 
 
 def _said() -> tuple[str, int] | None:

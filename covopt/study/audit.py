@@ -26,6 +26,7 @@ from covopt.interrupts import gently, interrupted
 from covopt.io.networks import FoundWeights
 from covopt.io.tables import column_names
 from covopt.io.wording import FREE
+from covopt.linalg.threads import fitted
 from covopt.loop import Budget, Callback, Certificate, Seed, Status, check_seed, run
 from covopt.methods.free import solve_free
 from covopt.model.activation import Activation
@@ -57,6 +58,7 @@ ROUNDED = 1e-4
 
 
 @gently()
+@fitted
 def validate(
     net: object,
     X: object,

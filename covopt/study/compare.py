@@ -19,6 +19,7 @@ from covopt.io.directories import Writer, spare
 from covopt.io.numerals import Lower
 from covopt.io.provenance import ORIGIN, write_origin
 from covopt.lazy import lazy
+from covopt.linalg.threads import fitted
 from covopt.loop import Progress, Status
 from covopt.result import Result
 from covopt.text import markup, words
@@ -171,6 +172,7 @@ class Comparison:
 
 
 @gently()
+@fitted
 def compare(
     X: object,
     Y: object,

@@ -22,6 +22,7 @@ from covopt.certify.rank_one import rank_one
 from covopt.deep.starts import ENDS
 from covopt.errors import ProblemError, listed, shown
 from covopt.interrupts import gently, interrupted
+from covopt.linalg.threads import fitted
 from covopt.loop import Budget, Callback, Seed, Status, check_seed, check_time_limit
 from covopt.model.activation import Activation
 from covopt.model.bottleneck import bottleneck, layer_shapes
@@ -42,6 +43,7 @@ MOST_SHOWN = 8
 
 
 @gently()
+@fitted
 def depth(
     X: object,
     Y: object,

@@ -31,6 +31,7 @@ from covopt.io.data import read_data
 from covopt.io.directories import Writer, spare
 from covopt.io.provenance import ORIGIN, write_origin
 from covopt.lazy import lazy
+from covopt.linalg.threads import fitted
 from covopt.loop import Budget, Callback, Status
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import outputs
@@ -170,6 +171,7 @@ class Figure2:
 
 
 @gently()
+@fitted
 def figure2(
     panel: str,
     *,

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.errors import ProblemError
+from covopt.linalg.threads import fitted
 from covopt.model.activation import Activation
 from covopt.model.jacobian import Passage, Scaled, kernel
 from covopt.model.problem import as_matrix, make_problem
@@ -37,6 +38,7 @@ class Spectra:
     representations: list[Float[np.ndarray, " _"]]
 
 
+@fitted
 def jacobians(
     net: object, X: object, *, bias: float | None = None, activation: str | Activation | None = None
 ) -> Float[np.ndarray, "N nL n0"]:
@@ -61,6 +63,7 @@ def jacobians(
     return _array(torch.cat([J.plain() for J in passage.jacobians()]))
 
 
+@fitted
 def spectra(
     net: object, X: object, *, bias: float | None = None, activation: str | Activation | None = None
 ) -> Spectra:
@@ -89,6 +92,7 @@ def spectra(
     )
 
 
+@fitted
 def ntk(
     net: object, X: object, *, bias: float | None = None, activation: str | Activation | None = None
 ) -> Float[np.ndarray, "N nL N nL"]:

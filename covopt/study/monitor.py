@@ -27,6 +27,7 @@ from covopt.errors import ProblemError, listed, shown
 from covopt.io.files import columns_of, write_table
 from covopt.io.numerals import percent, percent_at_most
 from covopt.io.record import known as known_number
+from covopt.linalg.threads import fitted
 from covopt.loop import Seed, check_seed
 from covopt.model.loss import Loss
 from covopt.model.passes import loss_and_slopes
@@ -160,6 +161,7 @@ class Monitor:
         """A row for each look, as `Reading.row`; `pandas.DataFrame(monitor.history)` is a table of them."""
         return [reading.row() for reading in self.readings]
 
+    @fitted
     def __call__(self, net: object, step: int | None = None) -> Reading | None:
         """Look at the network, where it is this step's turn.
 

@@ -18,6 +18,7 @@ from covopt.certify.lam_max import LamMax, lam_max
 from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted
 from covopt.io.arrays import LARGEST
+from covopt.linalg.threads import fitted
 from covopt.loop import Budget, Callback, Seed, Status, check_seed
 from covopt.model.activation import Activation
 from covopt.model.feasible import check_interpolation
@@ -38,6 +39,7 @@ MOST = 10_000
 
 
 @gently()
+@fitted
 def path(
     X: object,
     Y: object,

@@ -32,6 +32,7 @@ from covopt.io import record, storing
 from covopt.io.directories import Writer, spare
 from covopt.io.provenance import ORIGIN, write_origin
 from covopt.lazy import lazy
+from covopt.linalg.threads import fitted
 from covopt.loop import Budget, Callback, Certificate, Seed, Status, check_time_limit
 from covopt.matrices.answer import CPRank
 from covopt.model.activation import Activation
@@ -237,6 +238,7 @@ class Plateau:
 
 
 @gently()
+@fitted
 def plateau(
     X: object,
     Y: object,

@@ -20,6 +20,7 @@ from torch import Tensor
 from covopt.answer import solve
 from covopt.errors import CovoptError, ProblemError, shown
 from covopt.interrupts import gently, interrupted
+from covopt.linalg.threads import fitted
 from covopt.loop import Budget, Callback, Status
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
@@ -45,6 +46,7 @@ Numbers = float | Sequence[float]
 
 
 @gently()
+@fitted
 def ranks(
     X: object,
     Y: object,

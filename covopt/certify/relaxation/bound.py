@@ -31,6 +31,7 @@ from covopt.certify.spectral import LOSSES
 from covopt.errors import ProblemError
 from covopt.interrupts import gently, remember
 from covopt.linalg.rounding import UNIT_ROUNDOFF
+from covopt.linalg.threads import fitted
 from covopt.loop import Budget, Certificate
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem
@@ -142,6 +143,7 @@ def whole_maximum(ground: Ground, Lambda: Tensor, inside: float) -> float:
 
 
 @gently()
+@fitted
 def relaxed_bound(
     problem: Problem,
     Lambda0: Float[Tensor, "N m"] | None = None,

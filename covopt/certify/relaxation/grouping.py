@@ -27,6 +27,7 @@ from covopt.errors import ProblemError
 from covopt.interrupts import gently, remember
 from covopt.linalg.lbfgs import DescentOptions, descend
 from covopt.linalg.rounding import to_unit_scale
+from covopt.linalg.threads import fitted
 from covopt.loop import Budget, Certificate
 from covopt.model.problem import Problem
 
@@ -70,6 +71,7 @@ def check_groups(problem: Problem, Lambda: Float[Tensor, "N m"], groups: Groups)
 
 
 @gently()
+@fitted
 def grouped_bound(
     problem: Problem,
     *,

@@ -20,6 +20,7 @@ from covopt.errors import ProblemError
 from covopt.linalg.cholesky import factorize
 from covopt.linalg.psd import RankRule
 from covopt.linalg.pseudo_inverse import eigenvectors_of_range, pseudo_inverse
+from covopt.linalg.threads import fitted
 from covopt.model.activation import Activation
 from covopt.model.faces.bias import with_column
 from covopt.model.faces.setting import OUT_OF_RANGE, LossValue, Question, Setting, read_bias, read_tikhonov
@@ -33,6 +34,7 @@ NEGATIVE = {torch.float64: 1e-10, torch.float32: 1e-4}
 Covariance = Float[Tensor, "*b N N"]
 
 
+@fitted
 def loss_of_covariances(
     X: object,
     Y: object,
@@ -106,6 +108,7 @@ def loss_of_covariances(
     return question.value(ZL, torch.stack(traces).sum(dim=0))
 
 
+@fitted
 def covariances_of(
     Z: object, *, bias: float | str = 1.0, activation: str | Activation = "relu"
 ) -> tuple[Tensor, Tensor] | tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -15,11 +15,13 @@ from torch import Tensor
 
 from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE
+from covopt.linalg.threads import fitted
 from covopt.model.activation import Activation
 from covopt.model.faces.setting import LossValue, Question, Setting, read_tikhonov, with_weights
 from covopt.model.loss import Loss
 
 
+@fitted
 def loss_of_representations(
     X: object,
     Y: object,
@@ -79,6 +81,7 @@ def loss_of_representations(
     return question.value(layers[-1], torch.stack(norms).sum(dim=0))
 
 
+@fitted
 def weights_of(
     X: object,
     Z: object,
@@ -123,6 +126,7 @@ def weights_of(
     return [setting.result(A) for A in W]  # type: ignore[return-value]
 
 
+@fitted
 def project_to_range(
     Z: object,
     X: object,

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.errors import ProblemError, counted
+from covopt.linalg.threads import fitted
 from covopt.model.activation import Activation
 from covopt.model.faces.setting import LossValue, Question, Setting, with_weights
 from covopt.model.loss import Loss
 
 
+@fitted
 def loss_of_weights(
     X: object,
     Y: object,
@@ -63,6 +65,7 @@ def loss_of_weights(
     return question.value(Z[-1], torch.stack(penalised).sum(dim=0))
 
 
+@fitted
 def preactivations(
     X: object, W: object, *, bias: float | str = 1.0, activation: str | Activation = "relu"
 ) -> list[Tensor] | list[NDArray[np.float64]]:

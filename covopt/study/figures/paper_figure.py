@@ -19,6 +19,7 @@ from covopt.io import record, storing
 from covopt.io.arrays import read_npz
 from covopt.io.directories import Writer, spare
 from covopt.io.provenance import ORIGIN, write_origin
+from covopt.linalg.threads import fitted
 from covopt.loop import Budget, Callback, Status
 from covopt.model.problem import parse_device
 from covopt.study.figure2 import Figure2, figure2
@@ -136,6 +137,7 @@ class PaperFigure:
 
 
 @gently()
+@fitted
 def figure(
     name: str,
     *,
