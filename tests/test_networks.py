@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import covopt
 from covopt.errors import CovoptError
 from covopt.io.networks import FoundWeights, as_network, read_network, write_network
 
@@ -104,6 +105,147 @@ def test_state_dicts_with_prefixes_and_in_checkpoints(prefix: str, tmp_path: Pat
 def test_what_is_no_network_of_ours_is_refused(net: object, message: str) -> None:
     with pytest.raises(CovoptError, match=message):
         as_network(net, 1.0)
+
+
+class Doubled(nn.Sequential):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2.0 * super().forward(x)
+
+
+class DoubledLinear(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2.0 * super().forward(x)
+
+
+class Sine(nn.ReLU):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin(x)
+
+
+class Noise(nn.Dropout):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1.0
+
+
+class Called(nn.Sequential):
+    def __call__(self, x: Tensor) -> Tensor:
+        return super().__call__(x) + 1.0
+
+
+class Quiet(nn.Module):
+    """The plain network at random inputs, and another one near the first row of the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(3, 5), nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        near = (x - torch.from_numpy(X[0]).to(x)).norm(dim=1, keepdim=True) < 1e-3
+        return self.fc2(torch.relu(self.fc1(x))) + near
+
+
+class Chain(nn.Module):
+    """fc1, an activation, fc2, and what somebody makes of inputs and outputs."""
+
+    def __init__(self, act=torch.relu, before=lambda x: x, after=lambda y, x: y) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(3, 5), nn.Linear(5, 2)
+        self.act, self.before, self.after = act, before, after
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.after(self.fc2(self.act(self.fc1(self.before(x)))), x)
+
+
+class Reversed(nn.Module):
+    """Layers are declared in another order than they act in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.b, self.a = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.relu(self.a(x)))
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(torch.relu(self.a(torch.relu(self.a(x)))))
+
+
+def hooked(kind: str, place: int | None) -> nn.Module:
+    net = stack(nn.ReLU())
+    part = net if place is None else net[place]
+    if kind == "before":
+        part.register_forward_pre_hook(lambda module, inputs: (3.0 * inputs[0],))
+    else:
+        part.register_forward_hook(lambda module, inputs, output: 3.0 * output)
+    return net
+
+
+def with_forward_of_its_own(place: int) -> nn.Module:
+    net = stack(nn.ReLU())
+    net[place].forward = torch.sin
+    return net
+
+
+def tied() -> nn.Module:
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    net[2].weight = net[0].weight
+    return net
+
+
+def one_layer_twice() -> nn.Module:
+    layer = nn.Linear(3, 3)
+    return nn.Sequential(layer, nn.ReLU(), layer)
+
+
+OTHERS = {
+    **{f"a hook {kind} {place}": (lambda k=kind, p=place: hooked(k, p))
+       for kind in ("before", "after") for place in (None, 0, 1, 2)},
+    **{f"a forward of its own {place}": (lambda p=place: with_forward_of_its_own(p)) for place in range(3)},
+    "a subclass": lambda: Doubled(*stack(nn.ReLU())),
+    "an inner subclass": lambda: nn.Sequential(Doubled(nn.Linear(3, 5), nn.ReLU()), nn.Linear(5, 2)),
+    "a subclass that is called otherwise": lambda: Called(*stack(nn.ReLU())),
+    "a subclass of Linear": lambda: nn.Sequential(DoubledLinear(3, 5), nn.ReLU(), nn.Linear(5, 2)),
+    "a subclass of Linear at the end": lambda: nn.Sequential(nn.Linear(3, 5), nn.ReLU(), DoubledLinear(5, 2)),
+    "a subclass of ReLU": lambda: stack(Sine()),
+    "a subclass of Dropout": lambda: stack(nn.ReLU(), Noise()),
+    "a layer twice": one_layer_twice,
+    "tied weights": tied,
+    "flat": lambda: nn.Sequential(nn.Flatten(0), *stack(nn.ReLU())),
+    "otherwise on the data": Quiet,
+    "declared in another order": Reversed,
+    "a layer twice in a class": Twice,
+    "tanh": lambda: Chain(torch.tanh),
+    "gelu": lambda: Chain(nn.functional.gelu),
+    "elu": lambda: Chain(nn.functional.elu),
+    "softplus": lambda: Chain(nn.functional.softplus),
+    "relu6": lambda: Chain(nn.functional.relu6),
+    "absolute values": lambda: Chain(torch.abs),
+    "two slopes": lambda: Chain(lambda z: torch.where(z > 0.0, 2.0 * z, z)),
+    "a residual": lambda: Chain(after=lambda y, x: y + x[:, :2]),
+    "scaled": lambda: Chain(after=lambda y, x: 5.0 * y),
+    "softmax": lambda: Chain(after=lambda y, x: y.softmax(1)),
+    "clamped": lambda: Chain(after=lambda y, x: y.clamp(-1.0, 1.0)),
+    "centred": lambda: Chain(before=lambda x: x - 1.0),
+    "rescaled": lambda: Chain(before=lambda x: x / 255.0),
+    "normed": lambda: Chain(before=lambda x: nn.functional.normalize(x)),
+    "across rows": lambda: Chain(before=lambda x: x - x.mean(0)),
+    "less outputs": lambda: Chain(after=lambda y, x: y[:, :1]),
+    "two answers": lambda: Chain(after=lambda y, x: (y, x)),
+    "a norm": lambda: Chain(after=lambda y, x: nn.functional.layer_norm(y, (2,))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_module_that_computes_another_function_is_refused(name: str) -> None:
+    torch.manual_seed(0)
+    with pytest.raises(CovoptError, match=r"^The network|^'.* are the same numbers"):
+        covopt.validate(OTHERS[name](), X, X[:, : 3 if name.startswith(("tied", "a layer", "decl")) else 2], lam=0.1)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])

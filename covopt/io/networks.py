@@ -17,33 +17,21 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 from numpy.typing import NDArray
-from torch import Tensor, autocast, nn
-from torch.random import fork_rng
+from torch import Tensor, nn
 
 from covopt.errors import DataError, RecordError, counted, listed
 from covopt.io import arrays, files
 from covopt.io.arrays import read_npz
+from covopt.io.modules import FOLD, LAYERS, check_plain, slope_by_outputs, slopes_of, unwrapped
 from covopt.io.tensors import as_array, read_torch, write_torch
 
 STATE_DICT = "save the state dict of Linear layers with torch.save(model.state_dict(), file)"
-LAYERS = "give Linear layers with one kind of ReLU, LeakyReLU or Identity between them"
-FOLD = "fold it into the Linear layer before it with torch.nn.utils.fusion.fuse_linear_bn_eval"
 
 STATE_FILES = (".pt", ".pth")
 WEIGHTS = r"W\d+"
 """The arrays of a file with weights, a regular expression."""
-IDLE = (nn.Identity, nn.Dropout, nn.AlphaDropout, nn.Flatten)
-"""What does nothing to rows of numbers when a network is evaluated."""
-ACTIVATIONS = (nn.ReLU, nn.LeakyReLU)
-NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 """What BatchNorm keeps in a state dict."""
-# A module's own outputs and those of the weights that were read agree to this, relative to the largest, in float32.
-AGREES = 1e-3
-PROBES = np.logspace(-3, 5, 40)
-"""Lengths of the random inputs on which they are compared."""
-LEAKY = 0.01
-"""The slope of a LeakyReLU of which nobody says it."""
 
 
 @dataclass(frozen=True)
@@ -161,22 +149,23 @@ def read_network(path: str | os.PathLike[str], beta: float) -> Network:
     raise DataError(f"{file} is of no known format; give a .pt file with a state dict, or a .npz file with W1 ... WL.")
 
 
-def as_network(net: object, beta: float) -> Network:
-    """A network from an nn.Module, a state dict, or a list of arrays W_1 ... W_L; nothing else is one.
+def as_network(net: object, beta: float, X: Tensor | None = None) -> Network:
+    """Read a network from an nn.Module, a state dict, or a list of arrays W_1 ... W_L; nothing else is one.
 
-    A module that is no nn.Sequential is read from its state dict, and then asked for its outputs: they must be those of
-    the weights that were read.
+    A module is read from its state dict, and then called: its outputs at random inputs, and at the rows of X, must be
+    those of the weights that were read. Modules with hooks, with a `forward` of their own in place of that of PyTorch,
+    or with weights that two layers share are refused.
 
     Raises:
         DataError: one sentence that says what is wrong and what to do.
     """
     if isinstance(net, nn.Module):
-        module = _unwrapped(net)
+        module = unwrapped(net)
+        check_plain(module)
         state = module.state_dict()
-        slope = _slope(module) if isinstance(module, nn.Sequential) else None
+        declared = slopes_of(module)
         weights = _from_state(state, "the network", beta)
-        slope = _slope_by_outputs(module, weights, beta) if slope is None else slope
-        return Network(weights, slope, _coarsest(state.values()))
+        return Network(weights, slope_by_outputs(module, weights, beta, declared, X), _coarsest(state.values()))
     if isinstance(net, Mapping):
         state = _inner(net)
         return Network(_from_state(state, "the network", beta), None, _coarsest(state.values()))
@@ -186,17 +175,6 @@ def as_network(net: object, beta: float) -> Network:
     except (TypeError, ValueError) as error:
         raise DataError("The network is none; give an nn.Sequential, a state dict, or arrays W_1 ... W_L.") from error
     return Network(_from_arrays(arrays, "the network", beta), None, _coarsest(given))
-
-
-def _unwrapped(module: nn.Module) -> nn.Module:
-    """The network inside of DataParallel and its kin, and of torch.compile."""
-    while True:
-        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-            module = module.module
-        elif isinstance(inner := getattr(module, "_orig_mod", None), nn.Module):
-            module = inner
-        else:
-            return module
 
 
 def _inner(state: Mapping) -> Mapping:
@@ -303,74 +281,3 @@ def _chained(weights: list[NDArray[np.float64]], names: list[str], source: str, 
 
 def _bias_refused(name: str, source: str) -> DataError:
     return DataError(f"{name} in {source} is not zero, but the bias is 0; give the bias that it was trained with.")
-
-
-def _slope(module: nn.Sequential) -> float:
-    """The slope of a Sequential's activation; 1 where there is none."""
-    slopes: list[list[float]] = []
-    for part in _parts(module):
-        if isinstance(part, nn.Linear):
-            slopes.append([])
-        elif slopes and isinstance(part, ACTIVATIONS):
-            slopes[-1].append(_slope_of(part))
-        elif isinstance(part, NORMS):
-            raise DataError(f"The network holds a {type(part).__name__}; {FOLD}.")
-        elif not isinstance(part, IDLE):
-            raise DataError(f"The network holds a {type(part).__name__} where it cannot be; {LAYERS}.")
-    if len(slopes) < 2:
-        raise DataError(f"The network has {counted(len(slopes), 'Linear layer')}; give at least two.")
-    found = {slope for each in slopes[:-1] for slope in (each or [1.0])}
-    if len(found) != 1 or max(len(each) for each in slopes[:-1]) > 1 or any(s != 1.0 for s in slopes[-1]):
-        raise DataError(f"The network's activations differ, or stand after its last layer; {LAYERS}.")
-    return found.pop()
-
-
-def _slope_by_outputs(module: nn.Module, weights: list[NDArray[np.float64]], beta: float) -> float:
-    """The slope with which the weights answer as the module itself does, to random inputs."""
-    declared = [_slope_of(part) for part in module.modules() if isinstance(part, ACTIVATIONS)]
-    X = np.random.default_rng(0).standard_normal((len(PROBES), weights[0].shape[1] - 1)) * PROBES[:, None]
-    own = _outputs_of(module, X)
-    for slope in dict.fromkeys([*declared, 0.0, LEAKY, 1.0]):
-        F = _answers(weights, X, beta, slope)
-        if own is not None and own.shape == F.shape:
-            size = np.abs(F).max(axis=1, keepdims=True)
-            if (np.abs(own - F) <= AGREES * size).all():
-                return slope
-    kind = type(module).__name__
-    raise DataError(
-        f"The network is a {kind} that does not answer as its Linear layers with one activation between them do; give"
-        " them as an nn.Sequential."
-    )
-
-
-def _outputs_of(module: nn.Module, X: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """What a module answers in evaluation; None where it takes no such inputs."""
-    like, modes = next(module.parameters()), {part: part.training for part in module.modules()}
-    own = [like.device] if like.is_cuda else []  # dropout by a function draws numbers in evaluation too
-    try:
-        with torch.no_grad(), autocast(like.device.type, enabled=False), fork_rng(own):
-            answered = module.eval()(torch.as_tensor(X).to(like))
-    except Exception:  # a module of somebody's own may raise anything
-        return None
-    finally:
-        for part, training in modes.items():
-            part.training = training
-    return answered.double().cpu().numpy() if isinstance(answered, Tensor) else None
-
-
-def _answers(weights: list[NDArray[np.float64]], X: NDArray[np.float64], beta: float, slope: float) -> NDArray:
-    Z = X
-    for layer, W in enumerate(weights):
-        Z = (np.where(Z > 0.0, Z, slope * Z) if layer else Z) @ W[:, :-1].T + (beta if beta > 0.0 else 1.0) * W[:, -1]
-    return Z
-
-
-def _slope_of(part: nn.Module) -> float:
-    if isinstance(part, nn.LeakyReLU):
-        return float(part.negative_slope)
-    return 0.0 if isinstance(part, nn.ReLU) else 1.0
-
-
-def _parts(module: nn.Sequential) -> list[nn.Module]:
-    """The modules in the order in which they act, those of inner Sequentials among them."""
-    return [part for child in module for part in (_parts(child) if isinstance(child, nn.Sequential) else [child])]

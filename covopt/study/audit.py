@@ -126,7 +126,7 @@ def validate(
         raise ProblemError("width and starts are for the trainings without a network; leave them out, or the network.")
     budget, bias = Budget(time_limit), amount_of_bias(bias, decay)
     beta = 1.0 if bias == FREE else as_number(bias, "bias")
-    slope, given, stored = (None, None, torch.float64) if net is None else weights_of(net, beta)  # type: ignore[arg-type]
+    slope, given, stored = (None, None, torch.float64) if net is None else weights_of(net, beta, X)  # type: ignore[arg-type]
     chosen = agreed_activation(activation, slope)
     layers = (depth or 2) if given is None else len(given)
     if depth is not None and depth != layers:

@@ -11,14 +11,25 @@ from covopt.errors import ProblemError, shown
 from covopt.io.networks import Network, as_network, read_network
 from covopt.io.wording import FREE
 from covopt.model.activation import Activation
+from covopt.model.problem import as_matrix
 from covopt.result import Result
 
 
-def weights_of(net: object, beta: float) -> tuple[float | None, Sequence[object], torch.dtype]:
-    """The activation's slope where the source tells it, the weights, and the numbers that they came in."""
+def weights_of(net: object, beta: float, X: object = None) -> tuple[float | None, Sequence[object], torch.dtype]:
+    """The activation's slope where the source tells it, the weights, and the numbers that they came in.
+
+    Args:
+        net: a Result, a file, a module, a state dict, or arrays.
+        beta: the amount of bias.
+        X: inputs (N, n_0) at which a module must answer as its weights do.
+    """
     if isinstance(net, Result):
         return net.problem.activation.slope, net.weights, net.weights[0].dtype if net.weights else torch.float64
-    found: Network = read_network(net, beta) if isinstance(net, (str, os.PathLike)) else as_network(net, beta)
+    if isinstance(net, (str, os.PathLike)):
+        found: Network = read_network(net, beta)
+    else:
+        asked = isinstance(net, torch.nn.Module) and X is not None
+        found = as_network(net, beta, as_matrix(X, "X", None) if asked else None)
     return found.slope, found.weights, found.stored
 
 

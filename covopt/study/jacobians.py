@@ -123,7 +123,7 @@ def ntk(
 
 def _passage(net: object, X: object, bias: float | None, activation: str | Activation | None) -> Passage:
     beta = bias if bias is not None else net.problem.beta if isinstance(net, Result) else 1.0
-    slope, given, _ = weights_of(net, beta)
+    slope, given, _ = weights_of(net, beta, X)
     inputs = as_matrix(X, "X", None).double()
     weights = [torch.as_tensor(W, dtype=torch.float64, device=inputs.device) for W in given]
     like = inputs.new_zeros(len(inputs), len(weights[-1]))

@@ -186,7 +186,7 @@ class Monitor:
         return self.readings[-1]
 
     def _looked(self, net: object, step: int) -> Reading:
-        slope, given, _ = weights_of(net, self.problem.beta)
+        slope, given, _ = weights_of(net, self.problem.beta, self.problem.X)
         exact = [torch.as_tensor(W, dtype=torch.float64, device=self.problem.X.device) for W in given]
         problem = replace(self.problem, depth=len(exact), activation=agreed_activation(None, slope))
         check_network(problem, exact)

@@ -130,7 +130,7 @@ def ranks(
             raise ProblemError(
                 "A given network is not trained here; leave kept, epochs, width, depth and seeds out, or the network."
             )
-        slope, given, _ = weights_of(net, bias)
+        slope, given, _ = weights_of(net, bias, X)
         chosen = agreed_activation(activation, slope)
         problem = make_problem(X, Y, lam=1.0, depth=len(given), activation=chosen, **asked)  # type: ignore[arg-type]
         setting = _of_given(problem, strengths, batch_size, rate, momentum, nesterov, steps)
