@@ -58,7 +58,7 @@ def _gap(cost: float | None, lower: float | None) -> float | None:
 def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
     names = [name for name in methods.METHODS if (directory / name).is_dir()]
     runs = checks.inside(directory, names, rounding)
-    said = studies.comparison(s, {name: record.read_summary(directory / name) for name in names})
+    said = studies.comparison(s, directory, names, rounding)
     return checks.of_study(directory, KIND.file, s, runs, said, studies.COMPARISON)
 
 

@@ -32,7 +32,7 @@ from covopt.study.batches import Batches, batches_of
 from covopt.study.examination import dead, is_constant, unbalanced
 from covopt.study.layer_audit import LayerAudit
 from covopt.study.verdicts import Losses
-from covopt.verification import functions
+from covopt.verification import functions, questions
 from covopt.verification.studies import equal, evaluated, same, weights_of
 
 Summary = Mapping[str, Any]
@@ -89,6 +89,7 @@ def audit(s: Summary, directory: Path, inner: Summary, result: Result, rounding:
             yield "audit.json states wrongly whether its samples are so many that it took passes."
     known = [s["loss"], inner["cost"], s["escape"], None if _earlier(s) else s["descended"]["loss"]]
     best = min(value for value in known if value is not None)
+    yield from questions.crossed({"a network of the audit": best}, {"its solution": inner["lower"]}, rounding)
     excess = (s["loss"] - best) / best if best > 0.0 else 0.0
     if not (equal(s["best"], best) and equal(s["excess"], excess)):
         yield "audit.json states another best loss than the lowest of its networks, or another excess."

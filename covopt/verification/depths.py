@@ -29,6 +29,7 @@ from covopt.result import Result
 from covopt.study.depth_answer import FILE, Depths, Family
 from covopt.study.depth_search import Member
 from covopt.study.width_search import cost_of
+from covopt.verification import questions
 from covopt.verification.stored import load as load_run
 from covopt.verification.studies import alike
 
@@ -89,6 +90,10 @@ def load(directory: Path) -> Depths:
 def complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[str]:
     """Sentences on what depth.json and the other files say that does not follow from the networks and the proofs."""
     found = load(directory)
+    yield from questions.others({f"of depth {L}": found.results[L].problem for L in found.results}, {"depth"})
+    for L, result in found.results.items():
+        costs = {f"the network of rank {f.rank}": f.members[L].cost for f in found.families if L in f.members}
+        yield from questions.crossed(costs, {f"depth {L}": result.lower}, rounding)
     summary = json.loads(record.as_json(found.summary()))
     for name in summary:
         if name != "version" and not alike(stated.get(name, ...), summary[name], rounding):

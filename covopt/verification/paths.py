@@ -31,6 +31,7 @@ from covopt.result import DualPoint
 from covopt.study.folds import HeldOut
 from covopt.study.path_answer import FILE, Path
 from covopt.study.path_search import Point, at
+from covopt.verification import questions
 from covopt.verification.stored import load as load_run
 from covopt.verification.studies import alike, weights_of
 
@@ -93,6 +94,9 @@ def complaints(directory: File, stated: Summary, rounding: float) -> Iterator[st
             return
         points.append(anew)
     found = replace(found, points=points)
+    if found.end is not None:
+        of_end = {"the path": found.problem, "end": found.end.problem}
+        yield from questions.others(of_end, {"loss", "lam"})
     summary = found.summary()
     if stated.keys() - {record.KIND, "files"} != summary.keys():
         yield f"{FILE} does not hold what covopt stores in it."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from covopt.model.problem import Problem, make_problem
 from covopt.study.rank_answer import FILE, TABLE, Ranks, lines_of, name_of_start
 from covopt.study.rank_cells import RankCell, Setting, cell_of, reference_of
 from covopt.training.sgd import Course, Descended
+from covopt.verification import questions
 from covopt.verification.stored import load as load_run
 from covopt.verification.studies import alike, weights_of
 
@@ -91,13 +93,11 @@ def complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[st
     arrays = found.networks()
     if arrays.keys() != read_npz(directory / "networks.npz").keys():
         yield f"networks.npz holds other networks than {FILE} lists."
-    p = found.problem
     for lam, reference in found.references.items():
-        q = reference.result.problem.double()
-        same = torch.equal(p.X, q.X) and torch.equal(p.Y, q.Y) and q.lam == lam
-        options = [(each.loss.name, each.depth, each.beta, each.activation) for each in (p, q)]
-        if not same or options[0] != options[1]:
-            yield f"The solver's run for lam {lam:g} answers another question."
+        question = replace(found.problem, lam=lam)
+        yield from questions.others({"the networks": question, f"for lam {lam:g}": reference.result.problem})
+        costs = {f"network {k}": cell.cost.total for k, cell in enumerate(found.cells, 1) if cell.setting.lam == lam}
+        yield from questions.crossed(costs, {f"the solver for lam {lam:g}": reference.result.lower}, rounding)
     for place, cell in enumerate(found.cells, start=1):
         if not _records_fit(cell):
             yield f"spectra.npz holds other singular values than network {place} has."

@@ -8,7 +8,7 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Cost, check_network, evaluate
 from covopt.result import Result
 from covopt.study.width_search import widths_at
+from covopt.verification import questions
 from covopt.verification.runs import SAME
 
 Summary = Mapping[str, Any]
@@ -69,8 +70,12 @@ def plateau(s: Summary, directory: Path, inner: Summary, result: Result, roundin
             yield "plateau.json states a start whose ends are the wrong way round."
 
 
-def comparison(s: Summary, runs: Mapping[str, Summary]) -> Sentences:
-    """Each method's entry from its run; the best of them, and the highest bound."""
+def comparison(s: Summary, directory: Path, names: Sequence[str], rounding: float) -> Sentences:
+    """Each method's entry from its run, of one question; the best of them, and the highest bound."""
+    yield from questions.others(questions.asked(directory, names))
+    runs: dict[str, dict[str, Any]] = {name: {**record.read_summary(directory / name)} for name in names}
+    costs = {name: run["cost"] for name, run in runs.items() if run["cost"] is not None}
+    yield from questions.crossed(costs, {name: run["lower"] for name, run in runs.items()}, rounding)
     entries = {m["method"]: m for m in s["methods"] if m.keys() != {"method", "reason"}}
     if entries.keys() != runs.keys() or len({m["method"] for m in s["methods"]}) < len(s["methods"]):
         yield "comparison.json and its directories hold different methods."
