@@ -5,7 +5,7 @@ Proofs are made of integers and fractions, with roots, exp and ln rounded outwar
 theorems are those of docs/MATH.md. The cost is C(F) + lam |W|^2 of the stored weights. The bound is D(t Lambda), t <= T
 about the least that gives what is stated; h(w) = |Lambda^T sigma(Xt w)| <= 1 / t for unit w proves it.
 Exit codes: 0 proved, 1 refused, 2 cannot be read, 3 something is not checked."""
-import argparse, hashlib, json, math, sys, time
+import argparse, hashlib, json, math, os, sys, time
 from decimal import Context, Decimal; from fractions import Fraction; from operator import mul; from pathlib import Path
 from itertools import combinations, combinations_with_replacement, product; from typing import Any; import numpy as np
 TOLERANCE, T = Fraction(1, 10**9), 1 - Fraction(1, 2**30)  # of stated numbers, relative to the cost; above
@@ -14,7 +14,11 @@ DECIMAL, MARGIN = Context(prec=60, Emax=999999999, Emin=-999999999), Fraction(1,
 VERDICTS = ("proved: {}, nothing besides", "refused", "cannot be read", "not checked")
 ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3; Rows = list[list[Any]]
 STRICT, KINK, SIDES = 2, 3, {0: (1, -1), 1: (2, 3)}  # of pieces: z > 0, z = 0; what z unknown and z >= 0 split into
-DUAL, ASKED = "groups exact branch-and-bound relaxation sign-branching spectral", "loss activation depth bias lam"
+PIECES, SEARCHED = ["relaxation", "sign-branching"], ["exact", "branch-and-bound"]  # certificates with a dual point
+KINDS = [*PIECES, *SEARCHED, *"groups spectral laplacian convexity angle loop linear none".split()]
+STATUSES = "unsolved optimal converged tolerance memory_limit time_limit iteration_limit interrupted".split()
+ASKED = {"loss": "U", "activation": "U", "depth": "iu", "bias": "fiuU", "lam": "fiu"}  # and the kinds of numpy
+NUMBERS, COUNTS = "cost fit norm residual lower gap target".split(), "order atoms lower upper".split()
 CP, NOT, OTHERS = "completely positive", "not completely positive", ("ByMoments", "ByCover", "ByEdgeWeights", "ByZeros")
 ABOVE = "the stored dual point is not feasible: a neuron is above the maximum that the bound needs"
 class Stop(Exception): """A verdict other than proved: its exit code, and a sentence."""
@@ -115,6 +119,14 @@ def array(arrays: Any, name: str, dimensions: int, columns: int | None = None, k
     good = a.ndim == dimensions and a.dtype.kind in kinds and np.isfinite(a).all() and columns in (None, a.shape[-1])
     need(good, f"there is no finite array {name} of the right shape", UNREAD)
     return a.tolist() if kinds == "iu" else a.astype(np.float64).tolist()
+def single(arrays: Any, name: str, kinds: str) -> Any:  # the one entry of an array as a Python number or text
+    a: Any = arrays.get(name, np.empty(0))
+    need(a.size == 1 and a.dtype.kind in kinds, f"there is no single {name} of the right type", UNREAD)
+    return a.item()
+def number(x: object, types: Any = (int, float)) -> bool: return x is None or type(x) in types  # true is no number
+def agree(a: Any, b: Any) -> bool:  # the same, and of the same type but for 1 and 1.0
+    if isinstance(a, list): return isinstance(b, list) and len(a) == len(b) and all(map(agree, a, b))
+    return a == b and (type(a) is type(b) or {type(a), type(b)} == {int, float})
 def opened(p: Path) -> Any: return need(p.is_file(), "no such file", UNREAD) or dict(np.load(p, allow_pickle=False))
 class Run:  # the files of a solve: result.json as `stated`, the question and the network in Python numbers
     def __init__(self, directory: Path) -> None:
@@ -122,9 +134,11 @@ class Run:  # the files of a solve: result.json as `stated`, the question and th
         problem, network, self.certificate = (opened(directory / f"{k}.npz") for k in FILES.split())
         self.X, self.Y = array(problem, "X", 2), array(problem, "Y", 2)
         self.N, self.m, n = len(self.X), len(self.Y[0]), len(self.X[0])
-        self.loss, self.activation, self.depth, self.bias, lam = (problem[k].item() for k in ASKED.split())
+        self.loss, self.activation, self.depth, self.bias, lam = (single(problem, k, t) for k, t in ASKED.items())
         self.fits, self.free, name = self.loss == "interpolate", self.bias == "free", str(self.activation)
-        self.skip = self.free and "skip" in problem and bool(problem["skip"].item())
+        self.skip = "skip" in problem and single(problem, "skip", "b")
+        need(self.free or not (self.skip or isinstance(self.bias, str)), "the bias or the skip is unknown", UNREAD)
+        need(name in ("relu", "linear") or name.startswith("leaky:"), f"the activation {name} is unknown", UNREAD)
         self.lam, self.beta = Fraction(1 if self.fits else lam), Fraction(1 if self.free else self.bias)
         self.slope = Fraction(float({"relu": "0", "linear": "1"}.get(name) or name.removeprefix("leaky:")))
         good = len(self.Y) == self.N and self.depth >= 2 and self.lam > 0 and self.beta >= 0 and -1 < self.slope <= 1
@@ -134,7 +148,9 @@ class Run:  # the files of a solve: result.json as `stated`, the question and th
         if self.loss == "cross_entropy": good &= all(min(row) >= 0 and abs(sum(row) - 1) < 1e-5 for row in self.Y)
         if self.loss == "cross_entropy": self.Y = [[Fraction(y) / sum(map(Fraction, r)) for y in r] for r in self.Y]
         if self.loss == "logistic": good &= all(row in ([1.0], [-1.0]) for row in self.Y)
-        if self.loss.startswith("huber"): self.delta = Fraction(float(self.loss.partition(":")[2] or 1))
+        huber = "1" if self.loss == "huber" else self.loss.removeprefix("huber:")
+        if huber != self.loss: self.delta = Fraction(float(huber))
+        good &= self.delta is None or self.delta > 0
         need(good and len(weights) == self.N and min(weights) > 0, "problem.npz asks no question of covopt", UNREAD)
         self.W: list[Any] = []
         for k in range(self.depth):
@@ -360,6 +376,10 @@ def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int: 
 def completely_positive(directory: Path, s: Any, end: float) -> str:  # docs/completely-positive.md; why
     A, proof = array(opened(directory / "matrix.npz"), "A", 2), opened(directory / "proof.npz")
     (M, _), n, empty = scaled(A), s["order"], [s[name] is None for name in ("lower", "upper", "atoms", "residual")]
+    typed = all(number(s[name], (int,)) for name in COUNTS) and number(s["residual"]) and number(s["separation"])
+    typed &= type(s["exact"]) is bool and type(s["tolerance"]) is float and s["verdict"] in (CP, NOT, "undecided")
+    need(typed, "an entry of cprank.json is of another type, or its verdict is unknown")
+    need(None in (s["lower"], s["upper"]) or s["lower"] <= s["upper"], "no rank lies between the stated ends")
     need(len(A) == n == len(A[0]) and [*map(list, turned(A))] == A, "matrix.npz holds no symmetric matrix", UNREAD)
     if s["verdict"] == NOT:
         C = scaled(array(proof, "witness.C", 2, n))[0]
@@ -400,12 +420,14 @@ def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[F
     point, t, how = run.point(), T, "max h over cones of directions, cut at the kinks (MATH.md 4)"
     for width in (T / 2**bit for bit in range(1, 36)): t -= width * (run.dual(point, t - width) >= least)
     (X, e), C = scaled([row if run.free else [*row, run.beta] for row in run.X]), turned(point)
-    bound, goal = run.dual(point, t), 1 / t; need(kind in DUAL, f"no certificate {kind} of two layers has a dual point")
+    bound, goal, pieced = run.dual(point, t), 1 / t, not run.free and "splits" in run.certificate
     need(kind != "groups", "multipliers that groups of samples share are not known to it", UNCHECKED)
+    own = ["spectral", *SEARCHED] if run.free else PIECES if pieced else SEARCHED
+    need(kind in own, f"a certificate {kind} of two layers does not come with these arrays")
     if run.slope == 1:
         need(top(gram(gram(C, turned(X)), gram(C, turned(X)))) <= goal**2 * 4**e, ABOVE)
         return bound, "|Lambda^T Xt|_op of a linear network (MATH.md 4)"
-    if not run.free and "splits" in run.certificate:
+    if pieced:
         pieces = relaxation(run, Frame(X, e, point), goal, deadline)
         return bound, f"the doubly non-negative relaxation, in {pieces} pieces that cover all directions (MATH.md 4)"
     if run.free and kind == "spectral":
@@ -449,8 +471,13 @@ def stated(run: Run) -> Fraction:  # the exact cost, from above, once result.jso
     s, lam = {"weighted": False, "skip": False} | run.stated, None if run.fits else float(run.lam)
     follows = {"loss": run.loss, "lam": lam, "depth": run.depth, "bias": run.bias, "activation": run.activation}
     follows |= {"rows": run.N, "widths": [len(W) for W in run.W[:-1]], "weighted": run.weighted, "skip": run.skip}
-    follows |= {name: run.certificate[name].item() for name in ("lower", "certificate") if name in run.certificate}
-    for name, value in follows.items(): need(s[name] == value, f"the {name} is {value}, result.json states {s[name]}")
+    copies = (("lower", "f"), ("certificate", "U"))
+    follows |= {name: single(run.certificate, name, t) for name, t in copies if name in run.certificate}
+    for name, value in follows.items():
+        need(agree(s[name], value), f"the {name} is {value}, result.json states {s[name]}")
+    wrong = [name for name in NUMBERS if not number(s.get(name))]
+    need(not wrong, f"{' and '.join(wrong)} in result.json should be numbers")
+    need(s["certificate"] in KINDS and s["status"] in STATUSES, "the certificate or the status is unknown")
     found, cost, lower = run.cost(), s["cost"], s["lower"]
     fits = not run.fits or found["residual"][1] <= run.misfit * (1 + TOLERANCE)
     need(fits == (cost is not None), f"the network misses the targets by {float(found['residual'][1]):.3g}")
@@ -459,11 +486,13 @@ def stated(run: Run) -> Fraction:  # the exact cost, from above, once result.jso
         good = low - slack <= Fraction(s[name]) <= high + slack
         need(good, f"the stored network has the {name} {float(low):.12g}, result.json states {s[name]}")
     need((lower is None) == (s["certificate"] == "none"), "result.json states one of bound and certificate only")
-    good = s["gap"] is None
+    optimal, good = s["status"] == "optimal", s["gap"] is None
+    need(s["status"] != "unsolved" or cost is None, f"unsolved, though a network costs {cost}")
+    need(not optimal or None not in (cost, lower, s.get("target")), "optimal, without a cost, a bound and a target")
     if cost is not None and lower is not None:
         good = 0 <= lower <= cost and abs(s["gap"] - (cost - lower) / (cost or 1)) <= 1e-12
         aimed = s.get("target") is not None and s["status"] != "interrupted"
-        good &= not aimed or (s["status"] == "optimal") == (s["gap"] <= s["target"])
+        good &= not aimed or optimal == (s["gap"] <= s["target"])
     need(good, f"cost {cost}, bound {lower}, gap {s['gap']} and status {s['status']} contradict each other")
     return found["cost"][1]
 def solve(directory: Path, end: float, told: dict[str, Any]) -> None:
@@ -495,6 +524,11 @@ def main() -> None:  # a line for each thing found, or one JSON object; the exit
     asked.add_argument("--time-limit", type=float, default=600.0, help="seconds for the bound (600)")
     asked.add_argument("--json", action="store_true", help="one JSON object")
     code, told = check((options := asked.parse_args()).run, options.time_limit)
-    print(json.dumps(told) if options.json else "\n".join(f"{name:<12} {value}" for name, value in told.items()))
+    try:
+        print(json.dumps(told) if options.json else "\n".join(f"{name:<12} {value}" for name, value in told.items()))
+        sys.stdout.flush()
+    except OSError as error:  # a full disk or a closed pipe: nobody has read the verdict
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python still wants to write at its end
+        print(f"the verdict cannot be written: {error.strerror}", file=sys.stderr); code = UNREAD
     sys.exit(code)
 if __name__ == "__main__": main()

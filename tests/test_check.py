@@ -21,6 +21,7 @@ from tampering import forgeries, tamperings
 
 import covopt
 from covopt.io import directories
+from covopt.loop import Status
 
 FILE = Path(covopt.__file__).parent / "check.py"
 PROVED, REFUSED, UNREAD, UNCHECKED = range(4)
@@ -95,7 +96,7 @@ def test_it_runs_alone_and_without_covopt(stored: Path, tmp_path: Path) -> None:
     }
     modules = {node.module for node in ast.walk(ast.parse(FILE.read_text())) if isinstance(node, ast.ImportFrom)}
     assert imported | modules <= sys.stdlib_module_names | {"numpy"}
-    assert len(FILE.read_text(encoding="utf-8").splitlines()) <= 500
+    assert len(FILE.read_text(encoding="utf-8").splitlines()) <= 540
 
 
 def test_it_proves_what_verify_passes(checker: ModuleType, stored: Path) -> None:
@@ -150,6 +151,25 @@ def states(**values: object) -> Callable[[Path], None]:
         np.savez(run / "certificate.npz", **(kept | copies))
 
     return forged(change)
+
+
+def both(problem: dict[str, np.ndarray], **values: object) -> Callable[[Path], None]:
+    """Entries in problem.npz and in result.json that agree, the status that such a bound allows among them."""
+
+    def change(run: Path) -> None:
+        arrays("problem.npz", **{name: lambda _, a=a: a for name, a in problem.items()})(run)
+        states(**({"target": None, "status": "converged"} | values))(run)
+
+    return change
+
+
+def dropped(name: str) -> Callable[[Path], None]:
+    def change(run: Path) -> None:
+        told = json.loads((run / "result.json").read_text())
+        told.pop(name)
+        (run / "result.json").write_text(json.dumps(told))
+
+    return change
 
 
 def raised(part: float) -> Callable[[Path], None]:
@@ -216,6 +236,36 @@ TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
     ("skip fit", arrays("certificate.npz", Lambda=lambda L: L[::-1])),
     ("skip spectral", arrays("problem.npz", activation=lambda name: np.array("leaky:-0.5"))),
     ("skip spectral", raised(1e-2)),
+    ("exact", arrays("problem.npz", bias=lambda bias: np.array("1.0"))),
+    ("exact", both({"bias": np.array("0.5")}, bias="0.5")),
+    ("exact", both({"bias": np.array("3/5")}, bias="3/5")),
+    ("exact", arrays("problem.npz", bias=lambda bias: np.array(True))),
+    ("exact", arrays("problem.npz", bias=lambda bias: np.array([1.0, 1.0]))),
+    ("exact", arrays("problem.npz", lam=lambda lam: np.array(f"{lam}"))),
+    ("exact", arrays("problem.npz", lam=lambda lam: lam + 0j)),
+    ("exact", arrays("problem.npz", depth=lambda depth: np.array(2.0))),
+    ("exact", both({"activation": np.array("0.0")}, activation="0.0")),
+    ("exact", both({"loss": np.array("huber:-1")}, loss="huber:-1")),
+    ("exact", both({}, certificate="act")),
+    ("exact", both({}, certificate="")),
+    ("exact", both({}, certificate="exact branch-and-bound")),
+    ("exact", both({}, certificate="sign-branching")),
+    ("exact", both({}, certificate="relaxation")),
+    ("exact", both({}, certificate="spectral")),
+    ("sign-branching", both({}, certificate="exact")),
+    ("sign-branching", both({}, certificate="branch-and-bound")),
+    ("exact", both({}, lower=False, gap=1.0, status="converged")),
+    ("exact", states(status="optimal", target=None)),
+    ("exact", dropped("target")),
+    ("exact", states(status="unsolved", target=None)),
+    ("exact", states(status="perfect", target=None)),
+    ("exact", states(target=True)),
+    ("exact", states(rows=10.0)),
+    ("exact", states(depth=True)),
+    ("exact", states(cost=True)),
+    ("exact", states(gap="0")),
+    ("exact", states(weighted=0)),
+    ("interpolate", states(status="unsolved")),
     ("exact", lambda run: shutil.copy(run.parent / "other" / "network.npz", run / "network.npz")),
     ("exact", lambda run: (run / "history.csv").write_text("")),
     ("exact", lambda run: (run / "certificate.npz").write_bytes(b"PK")),
@@ -286,12 +336,20 @@ def test_copositivity_is_decided_exactly(checker: ModuleType) -> None:
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy", "huber:0.5"])
 def test_costs_are_exact(checker: ModuleType, tmp_path: Path, loss: str) -> None:
     """Of a network that nobody optimised; covopt's own number comes from another program."""
-    result = toy_result(loss=loss, proved=False)
+    result = toy_result(loss=loss, proved=False, status=Status.CONVERGED)
     result.save(tmp_path / "run")
     assert checker.check(tmp_path / "run", DEADLINE)[0] == PROVED  # which states no bound
     low, high = checker.Run(tmp_path / "run").cost()["cost"]
     assert 0 <= high - low <= Fraction(1, 10**30)
     assert float(low) == pytest.approx(result.cost, rel=1e-14)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_verdict_that_cannot_be_written_is_not_refused(stored: Path) -> None:
+    with open("/dev/full", "w") as full:
+        told = subprocess.run([sys.executable, FILE, stored / "exact"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert told.returncode == UNREAD
+    assert told.stderr.splitlines() == ["the verdict cannot be written: No space left on device"]
 
 
 def test_what_is_no_solve_is_said_to_be_unchecked_or_unread(checker: ModuleType, tmp_path: Path) -> None:

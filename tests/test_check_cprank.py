@@ -74,6 +74,19 @@ def states(**values: object) -> Callable[[Path], None]:
     return change
 
 
+def nearly(**values: object) -> Callable[[Path], None]:
+    """A matrix of rank 2 within the tolerance of one of rank 1, with one atom."""
+
+    def change(run: Path) -> None:
+        np.savez(run / "matrix.npz", A=np.diag([1.0, 1e-12]))
+        np.savez(run / "proof.npz", B=np.array([[1.0, 0.0]]))
+        told = json.loads((run / "cprank.json").read_text())
+        told |= {"order": 2, "exact": False, "atoms": 1, "residual": 1e-12} | values
+        (run / "cprank.json").write_text(json.dumps(told))
+
+    return change
+
+
 def array(file: str, name: str, made: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], None]:
     def change(run: Path) -> None:
         with np.load(run / file) as held:
@@ -111,6 +124,12 @@ TAMPERED: list[tuple[str, Callable[[Path], object]]] = [
     ("cycle", states(verdict="undecided", upper=None)),
     ("cycle", states(verdict="not completely positive")),
     ("cycle", states(verdict="completely positive, of course")),
+    ("cycle", states(lower=True)),
+    ("cycle", states(lower=4.0)),
+    ("cycle", states(upper="4")),
+    ("cycle", states(exact=1)),
+    ("three", states(lower=3, upper=2)),
+    ("diagonal", nearly(lower=2, upper=1)),
     ("cycle", states(residual=0.5)),
     ("cycle", states(residual=float("nan"))),
     ("cycle", states(atoms=3)),
