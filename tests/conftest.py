@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1]))  # for `tests.benchmarks`, after what is installed
 
 # Before anything imports covopt.
+import typecheck  # noqa: F401
+
 install_import_hook("covopt", "typecheck.check")
 
 from runs import Run  # noqa: E402

@@ -1,5 +1,43 @@
-"""The type checker of the tests: beartype, with whole numbers welcome where a float is asked for (PEP 484)."""
+"""The type checker of the tests: beartype, with whole numbers welcome where a float is asked for (PEP 484).
 
+A check costs as much as a small product, and solvers call some functions a hundred thousand times: each function is
+checked at its first calls and at some of the later ones, which halves the time of the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial, wraps
+from itertools import count
+from types import FunctionType
+from typing import Any
+
+import jaxtyping
 from beartype import BeartypeConf, beartype
 
+FIRST, EVERY = 20, 50
+"""Calls of a function in a process that are checked: so many, and then one in so many."""
+
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
+_always = jaxtyping.jaxtyped
+
+
+def checked_at_times(target: Any = None, *, typechecker: Any) -> Any:
+    """Stand in for `jaxtyping.jaxtyped`, which jaxtyping's import hook decorates every function and class with."""
+    if target is None:
+        return partial(checked_at_times, typechecker=typechecker)
+    if not isinstance(target, FunctionType):
+        return _always(target, typechecker=typechecker)
+    calls = count()
+    checked: Callable[[], Callable[..., Any]] = cache(lambda: _always(target, typechecker=typechecker))
+
+    @wraps(target)
+    def call(*arguments: Any, **named: Any) -> Any:
+        __tracebackhide__ = True
+        number = next(calls)
+        return (checked() if number < FIRST or number % EVERY == 0 else target)(*arguments, **named)
+
+    return call
+
+
+jaxtyping.jaxtyped = checked_at_times
