@@ -244,7 +244,7 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_module_that_computes_another_function_is_refused(name: str) -> None:
     torch.manual_seed(0)
-    with pytest.raises(CovoptError, match=r"^The network|^'.* are the same numbers"):
+    with pytest.raises(CovoptError, match=r"^The network"):
         covopt.validate(OTHERS[name](), X, X[:, : 3 if name.startswith(("tied", "a layer", "decl")) else 2], lam=0.1)
 
 

@@ -67,7 +67,7 @@ def check_plain(module: nn.Module) -> None:
     for name, weight in module.named_parameters(remove_duplicate=False):
         if (other := first.setdefault(id(weight), name)) != name:
             raise DataError(
-                f"'{other}' and '{name}' of the network are the same numbers, which the penalty would count twice;"
+                f"The network's '{other}' and '{name}' are the same numbers, which the penalty would count twice;"
                 " give each layer its own."
             )
 

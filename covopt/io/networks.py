@@ -161,10 +161,9 @@ def as_network(net: object, beta: float, X: Tensor | None = None) -> Network:
     """
     if isinstance(net, nn.Module):
         module = unwrapped(net)
-        check_plain(module)
-        state = module.state_dict()
-        declared = slopes_of(module)
+        state, declared = module.state_dict(), slopes_of(module)
         weights = _from_state(state, "the network", beta)
+        check_plain(module)
         return Network(weights, slope_by_outputs(module, weights, beta, declared, X), _coarsest(state.values()))
     if isinstance(net, Mapping):
         state = _inner(net)

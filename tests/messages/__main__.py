@@ -12,6 +12,7 @@ from covopt.commands.cli import main
 from covopt.errors import CovoptError, printable
 from messages import Row, command, prepare
 from messages.commands import ROWS as COMMANDS
+from messages.faces import ROWS as FACES
 from messages.files import ROWS as FILES
 from messages.further import ROWS as FURTHER
 from messages.model import ROWS as MODEL
@@ -22,7 +23,7 @@ from messages.spread import ROWS as SPREAD
 from messages.stored import ROWS as STORED
 from messages.studies import ROWS as STUDIES
 
-ROWS: list[Row] = [*COMMANDS, *FILES, *FURTHER, *MODEL, *PATHS, *PROOFS, *RANKS, *SPREAD, *STORED, *STUDIES]
+ROWS: list[Row] = [*COMMANDS, *FACES, *FILES, *FURTHER, *MODEL, *PATHS, *PROOFS, *RANKS, *SPREAD, *STORED, *STUDIES]
 _made: list[tuple[str, int, str]] = []
 
 

@@ -436,7 +436,7 @@ ROWS = [
     ),
     Row("the network has 1 layer of weights; give at least two.", lambda _: as_network(Linear(2, 1), 1.0)),
     Row(
-        "The network is a Squared that does not answer as its Linear layers with one activation between them do; give them as an nn.Sequential.",
+        "The network is a Squared that does not answer as its Linear layers with one activation between them do; give them as an nn.Sequential, without anything that changes its inputs or outputs.",
         lambda _: as_network(Squared(), 1.0),
     ),
     Row(

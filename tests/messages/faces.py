@@ -1,0 +1,137 @@
+"""Messages about the three faces of the loss, the cone of covariances, and modules that are not what their weights tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+
+import covopt
+from messages import Row
+
+X = np.arange(12.0).reshape(6, 2) % 5
+Y = np.arange(6.0)[:, None] % 2
+W = [np.ones((4, 3)), np.ones((1, 5))]
+Z = [np.asarray(z) for z in covopt.preactivations(X, W)]
+PAIR = covopt.covariances_of(Z[0])
+I6 = np.eye(6)
+MANY = covopt.covariances_of(np.random.default_rng(0).standard_normal((8, 30)))
+
+
+def by_Z(Z: object, **options: object) -> object:
+    return covopt.loss_of_representations(X, Y, Z, **({"lam": 0.1} | options))  # type: ignore[arg-type]
+
+
+def by_K(K: object, Z_L: object = Z[1], **options: object) -> object:
+    return covopt.loss_of_covariances(X, Y, K, Z_L, **({"lam": 0.1} | options))  # type: ignore[arg-type]
+
+
+def net(*between: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(2, 4), *(between or (nn.ReLU(),)), nn.Linear(4, 1)).double()
+
+
+class Cube(nn.ReLU):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return input**3
+
+
+def hooked() -> nn.Module:
+    module = net()
+    module[0].register_forward_hook(lambda module, inputs, output: 2.0 * output)
+    return module
+
+
+def tied() -> nn.Module:
+    module = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2)).double()
+    module[2].weight = module[0].weight
+    return module
+
+
+def audit(make: Callable[[], nn.Module]) -> Callable[[object], object]:
+    return lambda here: covopt.validate(make(), X, Y, lam=0.1)
+
+
+ROWS = [
+    Row("W is 5; give a list of matrices, one for each layer.", lambda here: covopt.preactivations(X, 5)),
+    Row("W is empty; give one matrix of weights for each layer.", lambda here: covopt.preactivations(X, [])),
+    Row(
+        "W2 has 4 columns, but it must have 5: 4 inputs and the bias.",
+        lambda here: covopt.preactivations(X, [W[0], W[1][:, 1:]]),
+    ),
+    Row(
+        "The layers of W are batches of different sizes; give one size for all.",
+        lambda here: covopt.preactivations(X, [np.stack([W[0]] * 2), np.stack([W[1]] * 3)]),
+    ),
+    Row(
+        "W1 is 'a', not an array of numbers; give a numeric matrix.", lambda here: covopt.preactivations(X, ["a", W[1]])
+    ),
+    Row(
+        "W1 is complex or sparse; give a dense matrix of real numbers.",
+        lambda here: covopt.preactivations(X, [torch.ones(4, 3) + 0j, W[1]]),
+    ),
+    Row(
+        "W1 has 1 dimensions; give a matrix, or a batch of matrices with three dimensions.",
+        lambda here: covopt.preactivations(X, [np.ones(3), W[1]]),
+    ),
+    Row("W1 has NaN or infinite entries; remove them.", lambda here: covopt.preactivations(X, [np.nan * W[0], W[1]])),
+    Row(
+        "The bias is -1; give 0 (none), 1 (the usual amount) or 'free'.",
+        lambda here: covopt.preactivations(X, W, bias=-1.0),
+    ),
+    Row("tikhonov is -1; give 0 for the pseudo-inverse, or a number above 0.", lambda here: by_Z(Z, tikhonov=-1.0)),
+    Row("Z is empty; give one matrix of representations for each layer.", lambda here: by_Z([])),
+    Row("Z1 has 1 row, but X has 6; give a row for each sample.", lambda here: by_Z([Z[0][:1], Z[1]])),
+    Row(
+        "Z1 cannot be computed from the layer below: ... of its norm lies outside the range of [X, 1]; project it with covopt.project_to_range, or give a tikhonov above 0.",
+        lambda here: by_Z([I6, Z[1]]),
+    ),
+    Row("The outputs have 2 columns, but Y has 1; they must agree.", lambda here: by_Z([Z[0], np.hstack([Z[1]] * 2)])),
+    Row(
+        "K is not a list of pairs; give a list with one pair (K_l, Ks_l) for each hidden layer.",
+        lambda here: by_K([I6]),
+    ),
+    Row(
+        "K1 has shape (5, 5), but it must have a row and a column for each of the 6 samples.",
+        lambda here: by_K([(np.eye(5), I6)]),
+    ),
+    Row(
+        "K1 is not symmetric; give (A + A^T) / 2 if that is what you mean.",
+        lambda here: by_K([(np.triu(np.ones((6, 6))), I6)]),
+    ),
+    Row(
+        "Ks1 is not positive semi-definite (smallest eigenvalue -1); a covariance has no negative eigenvalue.",
+        lambda here: by_K([(PAIR[0], np.diag([-1.0, 1, 1, 1, 1, 1]))]),
+    ),
+    Row(
+        "K1 cannot be computed from the layer below: ... of its covariance lies outside the range of the inputs; give covariances of one network, or a tikhonov above 0.",
+        lambda here: by_K([(I6, I6)]),
+    ),
+    Row("Z_L has 5 rows, but X has 6; give a row for each sample.", lambda here: by_K([PAIR], Z[1][1:])),
+    Row(
+        "K has shape (6, 6) and Ks has (5, 5); give both for the same samples.",
+        lambda here: covopt.in_cone(I6, np.eye(5)),
+    ),
+    Row(
+        "The bias must be at least 0 or 'free', the tolerance from 0 to below 0.1, and the time limit positive.",
+        lambda here: covopt.in_cone(I6, I6, tolerance=0.5),
+    ),
+    Row(
+        "No neurons have these covariances, which is proved; see covopt.in_cone for the witness.",
+        lambda here: covopt.representations_of(np.eye(2), np.diag([2.0, 0.0]), bias=0.0),
+    ),
+    Row(
+        "No neurons with these covariances were found in 1e-09 seconds; give a longer time limit.",
+        lambda here: covopt.representations_of(*MANY, time_limit=1e-9),
+    ),
+    Row("The network has a forward hook (at '0'), which can change its outputs; remove it.", audit(hooked)),
+    Row(
+        "The network has a Cube (at '1') with a forward of its own in place of that of ReLU; give Linear layers with one kind of ReLU, LeakyReLU or Identity between them.",
+        audit(lambda: net(Cube())),
+    ),
+    Row(
+        "The network's '0.weight' and '2.weight' are the same numbers, which the penalty would count twice; give each layer its own.",
+        audit(tied),
+    ),
+]
