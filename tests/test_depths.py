@@ -426,7 +426,7 @@ def test_the_shape_of_a_layer() -> None:
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("depths") / "run"
-    covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4, 5], ranks=[1], time_limit=2).save(here)
+    covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4, 5], ranks=[1], time_limit=4).save(here)
     return here
 
 
@@ -479,7 +479,7 @@ def test_what_is_not_proved_by_the_files_is_refused(stored: Path, tmp_path: Path
 
 def test_going_on_from_an_answer_is_never_worse(stored: Path) -> None:
     first = covopt.load(stored)
-    more = covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4, 5, 6], ranks=[1], time_limit=2, init=first)
+    more = covopt.depth(LINE, np.abs(LINE), depths=[2, 3, 4, 5, 6], ranks=[1], time_limit=4, init=first)
     assert more.depths == [2, 3, 4, 5, 6]
     for depth, result in first.results.items():
         assert more.results[depth].cost <= result.cost * (1 + 1e-12)
