@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from covopt.model import hidden
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, objective
 from covopt.model.weights import gradient as gradient_of
+from covopt.training import trainer
 from covopt.training.batch import Batch, buckets, work
 from covopt.training.descent import Adam, AdamOptions, BatchedLBFGS
 from covopt.training.trainer import TrainerOptions, initial, train, train_best
@@ -230,6 +232,38 @@ def test_the_best_of_several_starts_and_a_given_one() -> None:
     assert len(more) == 2
     assert evaluate(problem, again).total <= min(costs) * (1 + 1e-12)
     assert len(train_best(problem, Budget(0.5))[0][0]) == 40
+
+
+def test_starts_come_in_batches_that_fit_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, seen = small(), []
+    monkeypatch.setattr(trainer, "fitting", lambda *_: 2)
+    weights, status, history, costs = train_best(problem, Budget(1e4), width=6, starts=5, seed=3, callback=seen.append)
+    assert costs == [cost for seeds in ([3, 4], [5, 6], [7]) for cost in train(problem, [6], seeds=seeds).costs]
+    assert evaluate(problem, weights).total == min(costs)
+    assert status is Status.CONVERGED
+    assert history == seen
+    assert [line.iteration for line in history] == list(range(len(history)))
+    assert all(after.cost <= before.cost for before, after in pairwise(history))
+    monkeypatch.setattr(Budget, "spent", lambda self: True)
+    assert len(train_best(problem, Budget(1e4), width=6, starts=10**6)[3]) == 2
+
+
+def test_fewer_trainings_fit_into_less_time_and_at_least_one() -> None:
+    problem = small()
+    several = [trainer.fitting(problem, [50], Budget(seconds)) for seconds in (1e-6, 1.0, 10.0, 100.0)]
+    assert several == sorted(several)
+    assert several[0] == 1
+    assert 10 < several[1] <= 500
+    assert trainer.fitting(problem, [5000], Budget(100.0)) < several[-1]
+
+
+def test_a_batch_that_is_interrupted_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(line: Progress) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer, "fitting", lambda *_: 2)
+    found = train_best(small(), Budget(1e4), width=6, starts=100, callback=interrupt)
+    assert (found[1], len(found[3])) == (Status.INTERRUPTED, 2)
 
 
 def test_what_cannot_be_trained_is_refused() -> None:

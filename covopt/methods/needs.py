@@ -38,7 +38,7 @@ from covopt.shallow.alternation import prover_for
 from covopt.shallow.solver import EFFORTS, NEW_ATOMS
 from covopt.shallow.starts import first_neurons
 from covopt.shallow.stream import FEWEST_BATCHES, StreamOptions, descent_is_long, suits_streaming
-from covopt.training.trainer import default_width
+from covopt.training.trainer import default_width, fitting
 
 LOG = logging.getLogger("covopt")
 """Hears, at the level INFO, what a solve will need."""
@@ -187,6 +187,7 @@ def _training(problem: Problem, options: SolveOptions) -> dict[str, float]:
     """Activations forward and back of all networks, and what L-BFGS remembers of their parameters."""
     (N, d), m, starts = problem.X.shape, problem.Y.shape[1], options.starts or TRAININGS
     width = options.width or default_width(problem, starts, options.budget.time_limit)
+    starts = min(starts, fitting(problem, [width] * (problem.depth - 1), options.budget))
     sizes = [d, *[width] * (problem.depth - 1), m]
     parameters = sum((below + 1) * n for below, n in pairwise(sizes))
     activations = 3 * N * width * (problem.depth - 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -34,6 +34,8 @@ WORK = 4e8
 same number of rounds is the same training on any machine."""
 TURNS, RATE_OF_TURNS = 200, 5e9
 """Turns without which a training is not worth beginning, and the multiplications in a second of them, roughly."""
+APART = 2e-3
+"""Seconds that a training takes beside its turns: the draw, its place in the batch, its cost in float64."""
 NARROWEST, WIDEST = 40, 500
 """Neurons of each hidden layer, where nobody says how many."""
 LARGEST = 10_000_000
@@ -160,7 +162,10 @@ def train_best(
     init: Weights | None = None,
     callback: Callback | None = None,
 ) -> tuple[list[Tensor], Status, list[Progress], list[float]]:
-    """The best of several trainings at one width: its weights, why it ended, the history, the costs of all starts.
+    """Return the best of several trainings at one width: its weights, why it ended, the history, the costs of all.
+
+    The trainings come in batches that fit into the time that is left; where it ends before the last batch, so do they,
+    and there are fewer costs than starts.
 
     Args:
         width: None takes `default_width`.
@@ -168,16 +173,52 @@ def train_best(
         init: takes the place of the first start.
     """
     width = default_width(problem, starts, budget.time_limit) if width is None else width
-    first = 0 if init is None else 1
-    found = train(
-        problem,
-        [width],
-        seeds=range(seed + first, seed + starts),
-        budget=budget,
-        init=[] if init is None else [init],
-        callback=callback,
-    )
-    return found.best.weights, found.status, found.history, found.costs
+    history: list[Progress] = []
+    costs: list[float] = []
+    best, taken, status = None, 0, Status.TIME_LIMIT
+    while taken < starts and status is not Status.INTERRUPTED and not (taken and budget.spent()):
+        first = 1 if init is not None and taken == 0 else 0
+        size = min(starts - taken, fitting(problem, _widths(problem, width), budget))
+        found = train(
+            problem,
+            [width],
+            seeds=range(seed + taken + first, seed + taken + size),
+            budget=budget,
+            init=[init] if first and init is not None else [],
+            callback=_after(history, callback),
+        )
+        costs, taken, status = costs + found.costs, taken + size, found.status
+        if best is None or found.best.cost.total < best.cost.total:
+            best = found.best
+    assert best is not None
+    if taken < starts and status is Status.CONVERGED:
+        status = Status.TIME_LIMIT
+    return best.weights, status, history, costs
+
+
+def _after(history: list[Progress], callback: Callback | None) -> Callback:
+    """Return what goes on with a history, to which a later batch of trainings adds what is best of all so far."""
+    begun = len(history)
+
+    def add(line: Progress) -> None:
+        if begun:
+            known = history[begun - 1]
+            line = replace(line, iteration=line.iteration + known.iteration + 1)
+            if known.cost < line.cost:
+                line = replace(line, cost=known.cost, width=known.width)
+        history.append(line)
+        if callback is not None:
+            callback(line)
+
+    return add
+
+
+def fitting(problem: Problem, widths: Widths, budget: Budget) -> int:
+    """Return how many trainings fit into the time that is left: TURNS turns of each, and what each takes besides."""
+    seconds = TURNS * work(problem, widths) / RATE_OF_TURNS
+    if problem.X.is_cuda:
+        seconds = 0.0
+    return max(1, int(budget.remaining() / (seconds + APART)))
 
 
 def default_width(problem: Problem, starts: int, seconds: float) -> int:
