@@ -76,8 +76,10 @@ def test_the_table_holds_best_and_median_and_what_cannot_be_done(solvers: Solver
     X, Y = data()
     found = study.compare(X, Y, methods=("cone", "hidden", "train"), width=6, starts=3, lam=0.1, seed=4)
     assert [asked["method"] for asked in solvers.asked] == ["cone", "hidden", "train"]
-    assert solvers.asked[0] == {"method": "cone", "lam": 0.1, "seed": 4, "certify": "fast"}
+    assert solvers.asked[0] == {"method": "cone", "lam": 0.1, "seed": 4, "certify": "auto"}
     assert solvers.asked[2] == {"method": "train", "lam": 0.1, "seed": 4, "width": 6, "starts": 3, "certify": "fast"}
+    study.compare(X, Y, methods=("cone", "train"), lam=0.1, certify="full")
+    assert [asked["certify"] for asked in solvers.asked[3:]] == ["full", "full"]
     cone, hidden, train = found.rows()
     cost = found.results["train"].cost
     assert cone[1] == cone[2] == found.results["cone"].cost

@@ -23,7 +23,7 @@ Width = Annotated[int | None, typer.Option(help="Hidden neurons, for the methods
 Starts = Annotated[int | None, typer.Option(help="Random starts, for the methods that use them.", metavar="N")]
 
 
-@options.flat(certify="fast", time_limit=60.0)
+@options.flat(time_limit=60.0)
 def compare_command(
     *,
     method: Methods = None,

@@ -180,6 +180,7 @@ def compare(
     methods: Sequence[str] | None = None,
     width: object = None,
     starts: int | None = None,
+    certify: str = "auto",
     callback: Callable[[str, Progress], None] | None = None,
     **options: object,
 ) -> Comparison:
@@ -191,9 +192,10 @@ def compare(
         methods: which; None takes all of them.
         width: hidden neurons for the methods that need to be told; the cone finds its own.
         starts: random starts for the methods that make them.
+        certify: as for `covopt.solve`. With auto, hidden and train take fast: they have no proofs of their own, and the
+            whole time goes into their search.
+        options: as for `covopt.solve`; `time_limit` is for each method.
         callback: gets the method and a `Progress` after each round.
-        options: as for `covopt.solve`; `time_limit` is for each method. `certify` is fast unless you say otherwise, so
-            that the whole time goes into the search, as with the methods that have no proofs of their own.
 
     Returns:
         Each method's result, or why it cannot solve a problem of this kind.
@@ -209,14 +211,14 @@ def compare(
     if asked and set(methods) == {"cone"}:
         own = " and ".join(asked)
         raise ProblemError(f"The method cone finds its own {own}; leave that out, or compare others too.")
-    options = {"certify": "fast", **options}
     contenders: list[Contender] = []
     refused: list[ProblemError] = []
     for method in methods:
         follow = None if callback is None else _following(method, callback)
         own = {} if method == "cone" else asked
+        level = "fast" if method != "cone" and certify == "auto" else certify
         try:
-            result = solve(X, Y, method=method, callback=follow, **own, **options)  # type: ignore[arg-type]
+            result = solve(X, Y, method=method, certify=level, callback=follow, **own, **options)  # type: ignore[arg-type]
         except ProblemError as error:
             refused.append(error)
             contenders.append(Contender(method, None, str(error)))
