@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from covopt.attempt import Attempt, SolveOptions
+from covopt.attempt import WIDEST, Attempt, SolveOptions, as_count
 from covopt.certify import proofs
 from covopt.certify.cores import crew
 from covopt.certify.dual import Proof
@@ -151,16 +151,21 @@ def solve(
     )
     if method not in METHODS:
         raise ProblemError(f"The method '{method}' is unknown; use {' or '.join(METHODS)}.")
+    if callback is not None and not callable(callback):
+        raise ProblemError(f"callback is {shown(callback)}; give a function that takes a Progress.")
+    if checkpoint is not None and not isinstance(checkpoint, (str, os.PathLike)):
+        raise ProblemError(f"checkpoint is {shown(checkpoint)}; give the name of a file.")
+    rounds = as_count(max_iterations, "max_iterations")
     options = SolveOptions(
-        Budget(time_limit) if max_iterations is None else Budget(time_limit, max_iterations),
+        Budget(time_limit) if rounds is None else Budget(time_limit, rounds),
         method=method,
         certify=certify,
         gap=gap,
         tol=tol,
         seed=check_seed(seed),
-        width=width,
-        max_width=max_width,
-        starts=starts,
+        width=as_count(width, "width", WIDEST),
+        max_width=as_count(max_width, "max_width", WIDEST),
+        starts=as_count(starts, "starts"),
         callback=callback,
         memory_limit=memory_limit,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from numbers import Integral
 
 from jaxtyping import Float
 from torch import Tensor
@@ -18,6 +19,8 @@ from covopt.oracles.search import ENTRIES
 CERTIFY = ("none", "fast", "full", "auto")
 DRAWS_TOGETHER = 24
 """Networks of three layers and more that are explored together."""
+WIDEST = 1_000_000
+"""Neurons of a hidden layer that somebody may ask for."""
 _USES = {
     "width": "the methods hidden and train",
     "max_width": "the method cone at depth 3 and more",
@@ -94,9 +97,9 @@ class SolveOptions:
         if tol is not None and not (isinstance(tol, (int, float)) and not isinstance(tol, bool) and 0 < tol < 1):
             raise ProblemError(f"The tolerance is {shown(tol)}; give a number between 0 and 1, or leave it out.")
         check_memory_limit(self.memory_limit)
-        for name in ("width", "max_width", "starts"):
-            _check_count(name, getattr(self, name))
-        _check_count("max_iterations", self.budget.max_iterations)
+        for name, most in (("width", WIDEST), ("max_width", WIDEST), ("starts", None)):
+            as_count(getattr(self, name), name, most)
+        as_count(self.budget.max_iterations, "max_iterations")
         descends, deep = self.method != "cone", depth > 2
         used = {"width": descends, "max_width": deep and not descends, "starts": deep or descends, "tol": not descends}
         for name, use in _USES.items():
@@ -112,9 +115,20 @@ def check_memory_limit(limit: object) -> None:
         raise ProblemError(f"The memory limit is {shown(limit)}; give GB above 0, or leave it out.")
 
 
-def _check_count(name: str, count: int | None) -> None:
-    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+def as_count(count: object, name: str, most: int | None = None) -> int | None:
+    """Return a whole number of at least 1, NumPy's among them, or None.
+
+    Raises:
+        ProblemError: it is none, or beyond `most`.
+    """
+    if count is None:
+        return None
+    number = int(count) if isinstance(count, Integral) and not isinstance(count, bool) else 0
+    if number < 1:
         raise ProblemError(f"{name} is {shown(count)}; give a whole number, at least 1, or leave it out.")
+    if most is not None and number > most:
+        raise ProblemError(f"{name} is {number}; give at most {most:,}.")
+    return number
 
 
 @dataclass

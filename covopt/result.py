@@ -33,7 +33,7 @@ from covopt.model import weights as weight_form
 from covopt.model.activation import Activation
 from covopt.model.affine import skip_as_neurons
 from covopt.model.forces import Forces, forces_on
-from covopt.model.problem import Problem, check_penalised, make_problem, with_bias
+from covopt.model.problem import Problem, as_numbers, check_penalised, make_problem, with_bias
 from covopt.optima.uniqueness import Uniqueness
 from covopt.text import words
 
@@ -214,9 +214,9 @@ class Result:
         """The network's outputs (M, n_L) at the rows of X (M, n_0).
 
         Raises:
-            ProblemError: when X has another number of columns than the data.
+            ProblemError: X is no array of numbers, or has another number of columns than the data.
         """
-        inputs = torch.as_tensor(np.array(X, dtype=np.float64), device=self.problem.X.device)
+        inputs = as_numbers(X, "X").to(self.problem.X.device, torch.float64)
         if inputs.ndim != 2 or inputs.shape[1] != self.problem.X.shape[1]:
             raise ProblemError(
                 f"X has shape {tuple(inputs.shape)}, but the network takes"

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from instances import Instance, gaussian, instances
 
+import covopt
 from covopt.errors import ProblemError
 from covopt.model.problem import make_problem, with_bias
 from covopt.model.weights import evaluate
@@ -127,3 +128,28 @@ def test_a_mask_without_masked_entries_and_half_precision_are_read() -> None:
     plain = np.ma.array([[1.0], [2.0]], mask=[[0], [0]])
     for X in (plain, np.array([[1.0], [2.0]], dtype=np.float16), torch.tensor([[1.0], [2.0]], dtype=torch.bfloat16)):
         assert make_problem(X, [1.0, 2.0], lam=1.0).X.tolist() == [[1.0], [2.0]]
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
+def test_numpy_s_whole_numbers_are_whole_numbers(kind: type) -> None:
+    X, Y = np.arange(6.0)[:, None], np.ones((6, 1))
+    result = covopt.solve(
+        X,
+        Y,
+        lam=0.1,
+        method="train",
+        width=kind(3),
+        starts=kind(2),
+        max_iterations=kind(1),
+        seed=kind(1),
+        depth=kind(2),
+    )
+    assert (result.widths, len(result.starts)) == ([3], 2)
+    assert covopt.plateau(X, Y, lam=0.1, widths=np.array([1]), starts=kind(1), time_limit=0.5).curve[0].width == 1
+
+
+def test_predict_takes_a_tensor_with_a_gradient() -> None:
+    X, Y = np.arange(6.0)[:, None], np.ones((6, 1))
+    result = covopt.solve(X, Y, lam=0.1, max_iterations=1)
+    assert np.array_equal(result.predict(torch.tensor(X, requires_grad=True)), result.predict(X))
+    assert result.predict(X[:0]).shape == (0, 1)

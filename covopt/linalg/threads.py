@@ -64,6 +64,8 @@ def _numbers(argument: object, levels: int = 3) -> int:
     """Return how many numbers an argument holds: an array, lists of arrays or of numbers, a problem, or an answer."""
     if isinstance(argument, (list, tuple)):
         return len(argument) * max((_numbers(part, levels - 1) for part in argument[:16] if levels), default=0)
+    if isinstance(argument, torch.Tensor):
+        return argument.numel()
     shape = getattr(argument, "shape", None)
     if isinstance(shape, tuple):
         return math.prod(shape)

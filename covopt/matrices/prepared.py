@@ -26,7 +26,10 @@ def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
     Raises:
         DataError: see `cp_rank`.
     """
-    values = np.asarray(A.detach().cpu() if isinstance(A, torch.Tensor) else A)
+    try:
+        values = np.asarray(A.detach().cpu() if isinstance(A, torch.Tensor) else A)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError("The matrix is no dense array of numbers; give one.") from error
     if values.dtype.kind not in "buif":
         raise DataError(f"The matrix does not hold real numbers (its type is {values.dtype}); give numbers.")
     if values.ndim != 2 or values.shape[0] != values.shape[1]:

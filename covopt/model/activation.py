@@ -70,15 +70,15 @@ class Activation:
         """
         if isinstance(name, Activation):
             return name
-        kind, _, slope = str(name).partition(":")
+        kind, colon, slope = str(name).partition(":")
         if kind == "leaky":
             try:
-                value = float(slope or 0.01)
+                value = float(slope if colon else 0.01)
             except ValueError:
                 value = float("nan")
             if -1.0 < value < 1.0:
                 return cls(value)
-        elif not slope and kind in ("relu", "linear"):
+        elif not colon and kind in ("relu", "linear"):
             return cls(0.0 if kind == "relu" else 1.0)
         raise ProblemError(f"The activation {shown(name)} is unknown; use relu, linear, or leaky:A with -1 < A < 1.")
 

@@ -304,14 +304,16 @@ def parse_device(device: str | torch.device) -> torch.device:
     return found
 
 
-def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
-    """A finite, non-empty floating (N, n) tensor; a vector becomes a column; float32 tensors stay float32.
+def as_numbers(values: object, name: str) -> Tensor:
+    """Return a dense tensor of real floating numbers; float32 and float64 tensors keep their type and share memory.
 
     Raises:
         ProblemError: one sentence for each thing that is wrong; `name` says of what.
     """
     if isinstance(values, Tensor):
         tensor = values.detach()
+        if tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
+            raise ProblemError(f"{name} is a sparse, nested, quantized or meta tensor; give a dense one.")
     else:
         try:
             _check_real(values, name)
@@ -323,6 +325,16 @@ def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
         raise ProblemError(f"{name} holds complex numbers; give real ones.")
     if tensor.dtype not in (torch.float32, torch.float64):
         tensor = tensor.to(torch.float64)
+    return tensor
+
+
+def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
+    """A finite, non-empty floating (N, n) tensor; a vector becomes a column; float32 tensors stay float32.
+
+    Raises:
+        ProblemError: one sentence for each thing that is wrong; `name` says of what.
+    """
+    tensor = as_numbers(values, name)
     if device is not None:
         tensor = tensor.to(device)
     if tensor.ndim == 1:
@@ -451,6 +463,8 @@ def check_penalised(bias: object) -> None:
 
 
 def _check_skip(skip: object, bias: object, loss: Loss) -> None:
+    if not isinstance(skip, (bool, np.bool_)):
+        raise ProblemError(f"skip is {shown(skip)}; give true or false.")
     if skip and not (isinstance(bias, str) and bias == FREE):
         raise ProblemError("A free linear skip comes with free biases; set the bias to 'free', or leave the skip out.")
     if skip and loss.name not in ("mse", "interpolate"):
@@ -480,6 +494,8 @@ def as_number(value: object, name: str) -> float:
         ProblemError: for anything else.
     """
     try:
+        if isinstance(value, (bool, np.bool_, str, bytes)):
+            raise TypeError("no number")
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError) as error:
         raise ProblemError(f"{name} is {shown(value)}; give a number.") from error

@@ -368,7 +368,7 @@ def _check(depth: int, layer: int | None, widths: Sequence[int] | None, starts: 
     check_time_limit(time_limit)
     if layer is not None and not (isinstance(layer, int) and 1 <= layer < depth):
         raise ProblemError(f"There is no hidden layer {shown(layer)}; give one from 1 to {depth - 1}.")
-    if widths is not None and not (widths and all(isinstance(n, int | np.integer) and n >= 1 for n in widths)):
+    if widths is not None and not (len(widths) and all(isinstance(n, int | np.integer) and n >= 1 for n in widths)):
         raise ProblemError(f"The widths are {listed(widths)}; give whole numbers of at least 1.")
-    if isinstance(starts, bool) or not isinstance(starts, int) or starts < 0:
+    if isinstance(starts, bool) or not isinstance(starts, int | np.integer) or starts < 0:
         raise ProblemError(f"starts is {shown(starts)}; give a whole number of at least 0.")

@@ -1,4 +1,4 @@
-"""Messages about the three faces of the loss, the cone of covariances, and modules that are not what their weights tell."""
+"""Messages about the three faces of the loss, modules that are not what their weights tell, and arguments of wrong types."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ def tied() -> nn.Module:
 def audit(make: Callable[[], nn.Module]) -> Callable[[object], object]:
     return lambda here: covopt.validate(make(), X, Y, lam=0.1)
 
+
+SOLVED = covopt.solve(X, Y, lam=0.1, certify="none", max_iterations=1)
 
 ROWS = [
     Row("W is 5; give a list of matrices, one for each layer.", lambda here: covopt.preactivations(X, 5)),
@@ -134,4 +136,30 @@ ROWS = [
         "The network's '0.weight' and '2.weight' are the same numbers, which the penalty would count twice; give each layer its own.",
         audit(tied),
     ),
+    Row(
+        "X is a sparse, nested, quantized or meta tensor; give a dense one.",
+        lambda here: covopt.solve(torch.tensor(X).to_sparse(), Y, lam=0.1),
+    ),
+    Row(
+        "Y is a sparse, nested, quantized or meta tensor; give a dense one.",
+        lambda here: covopt.solve(X, torch.ones(6, 1, device="meta"), lam=0.1),
+    ),
+    Row("skip is 'no'; give true or false.", lambda here: covopt.solve(X, Y, lam=0.1, skip="no")),
+    Row("lam is true; give a number.", lambda here: covopt.solve(X, Y, lam=True)),
+    Row("lam is '0.1'; give a number.", lambda here: covopt.solve(X, Y, lam="0.1")),
+    Row("bias is '1'; give a number.", lambda here: covopt.solve(X, Y, lam=0.1, bias="1")),
+    Row(
+        "The activation 'leaky:' is unknown; use relu, linear, or leaky:A with -1 < A < 1.",
+        lambda here: covopt.solve(X, Y, lam=0.1, activation="leaky:"),
+    ),
+    Row(
+        "width is 1000000000; give at most 1,000,000.",
+        lambda here: covopt.solve(X, Y, lam=0.1, method="train", width=10**9),
+    ),
+    Row("callback is 3; give a function that takes a Progress.", lambda here: covopt.solve(X, Y, lam=0.1, callback=3)),
+    Row("checkpoint is 3; give the name of a file.", lambda here: covopt.solve(X, Y, lam=0.1, checkpoint=3)),
+    Row(
+        "X is a list, not an array of numbers; give a numeric matrix.", lambda here: SOLVED.predict([[1.0, 2.0], [3.0]])
+    ),
+    Row("The matrix is no dense array of numbers; give one.", lambda here: covopt.cp_rank([[1.0, 2.0], [3.0]])),
 ]
