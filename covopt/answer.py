@@ -19,7 +19,7 @@ from covopt.interrupts import gently, interrupted
 from covopt.io.checkpoint import Checkpoint
 from covopt.io.tables import column_names
 from covopt.linalg.threads import fitted, fitting
-from covopt.loop import Budget, Callback, Progress, Seed, Status, check_seed
+from covopt.loop import Budget, Callback, Progress, Seed, Status, Whole, check_seed
 from covopt.methods.free import solve_free
 from covopt.methods.needs import check_data, planned
 from covopt.methods.penalised import METHODS
@@ -44,7 +44,7 @@ def solve(
     *,
     lam: float | None = None,
     loss: str | Loss | None = None,
-    depth: int = 2,
+    depth: Whole = 2,
     bias: float | str = 1.0,
     skip: bool = False,
     activation: str | Activation = "relu",
@@ -53,13 +53,13 @@ def solve(
     gap: float = 1e-4,
     tol: float | None = None,
     time_limit: float = 300.0,
-    max_iterations: int | None = None,
+    max_iterations: Whole | None = None,
     seed: Seed = 0,
     device: str | torch.device | None = None,
     init: Result | Sequence[object] | None = None,
-    width: int | None = None,
-    max_width: int | None = None,
-    starts: int | None = None,
+    width: Whole | None = None,
+    max_width: Whole | None = None,
+    starts: Whole | None = None,
     callback: Callback | None = None,
     sample_weight: object = None,
     spread: bool = False,

@@ -204,7 +204,9 @@ def check_time_limit(limit: object) -> None:
         raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
 
 
-Seed = int | Integral
+Whole = int | Integral
+"""A whole number, NumPy's among them."""
+Seed = Whole
 """What `check_seed` takes."""
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from covopt.errors import ProblemError, counted, shown
 from covopt.io.arrays import LARGEST
 from covopt.io.wording import FREE
+from covopt.loop import Whole
 from covopt.model.activation import Activation
 from covopt.model.loss import LOSSES, Logistic, Loss, ManyOutputs, Weight, mean_gradient, mean_loss, parse_loss
 from covopt.model.spread import ALONE, Alone
@@ -227,7 +228,7 @@ def make_problem(
     *,
     lam: float | None = None,
     loss: str | Loss | None = None,
-    depth: int = 2,
+    depth: Whole = 2,
     bias: float | str = 1.0,
     activation: str | Activation = "relu",
     device: str | torch.device | None = None,

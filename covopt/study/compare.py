@@ -20,7 +20,7 @@ from covopt.io.numerals import Lower
 from covopt.io.provenance import ORIGIN, write_origin
 from covopt.lazy import lazy
 from covopt.linalg.threads import fitted
-from covopt.loop import Progress, Status
+from covopt.loop import Progress, Status, Whole
 from covopt.result import Result
 from covopt.text import markup, words
 
@@ -179,7 +179,7 @@ def compare(
     *,
     methods: Sequence[str] | None = None,
     width: object = None,
-    starts: int | None = None,
+    starts: Whole | None = None,
     certify: str = "auto",
     callback: Callable[[str, Progress], None] | None = None,
     **options: object,
