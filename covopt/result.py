@@ -25,6 +25,7 @@ from covopt.io.data import Dataset
 from covopt.io.directories import Writer, spare
 from covopt.io.networks import as_sequential
 from covopt.io.provenance import ORIGIN, write_origin
+from covopt.io.tables import order_of
 from covopt.io.tensors import write_torch
 from covopt.lazy import lazy
 from covopt.linalg.threads import fitted
@@ -211,17 +212,21 @@ class Result:
 
     @fitted
     def predict(self, X: object) -> NDArray[np.float64]:
-        """The network's outputs (M, n_L) at the rows of X (M, n_0).
+        """Return the network's outputs (M, n_L) at the rows of X (M, n_0).
+
+        If the data had names of columns, the columns of a data frame are taken by their names, in any order.
 
         Raises:
-            ProblemError: X is no array of numbers, or has another number of columns than the data.
+            ProblemError: X is no array of numbers, or its columns are not those of the data.
         """
+        order = order_of(X, self.columns)
         inputs = as_numbers(X, "X").to(self.problem.X.device, torch.float64)
         if inputs.ndim != 2 or inputs.shape[1] != self.problem.X.shape[1]:
             raise ProblemError(
                 f"X has shape {tuple(inputs.shape)}, but the network takes"
                 f" {counted(self.problem.X.shape[1], 'column')}."
             )
+        inputs = inputs if order is None else inputs[:, order]
         return weight_form.outputs(self.problem, self._double(), inputs).cpu().numpy()
 
     def predict_proba(self, X: object) -> NDArray[np.float64]:
@@ -436,12 +441,14 @@ def _to_stored(result: Result) -> record.Stored:
         certificate |= result.evidence
     if result.lower is not None and result.dual is not None:
         certificate |= {"Lambda": result.dual.Lambda, "maximum": np.array(result.dual.maximum)} | result.dual.evidence
+    named = None if result.columns is None else Coding.unscaled(p.X.shape[1], result.columns)
+    coding = result.coding or named
     return record.Stored(
         summary=result.summary(),
         network={f"W{i}": W.detach().double().cpu().numpy() for i, W in enumerate(result.weights, start=1)},
         problem={"X": p.X.cpu().numpy(), "Y": p.Y.cpu().numpy(), **weights}
         | {k: np.array(v) for k, v in options.items()}
-        | ({} if result.coding is None else result.coding.arrays()),
+        | ({} if coding is None else coding.arrays()),
         certificate=certificate,
         history=result.history,
     )

@@ -13,6 +13,7 @@ from covopt.answer import solve
 from covopt.errors import ProblemError
 from covopt.io import record
 from covopt.result import Result
+from covopt.verification.stored import load
 
 
 def test_a_result_says_itself_in_five_lines() -> None:
@@ -56,3 +57,19 @@ def test_the_names_of_a_data_frame_are_kept(tmp_path: Path) -> None:
     result.save(tmp_path / "run")
     assert json.loads((tmp_path / "run" / "origin.json").read_text())["columns"] == ["age", "height"]
     assert solve(frame.to_numpy(), [0.0, 1.0, 0.5], lam=0.1, time_limit=5).columns is None
+
+
+def test_predict_follows_the_names_of_a_data_frame(tmp_path: Path) -> None:
+    frame = pandas.DataFrame({"age": [1.0, 2.0, 3.0], "height": [0.0, 1.0, 0.5]})
+    result = solve(frame, [0.0, 1.0, 0.5], lam=0.01, max_iterations=2)
+    result.save(tmp_path / "run")
+    turned = frame[["height", "age"]]
+    for network in (result, load(tmp_path / "run")):
+        outputs = network.predict(frame.to_numpy())
+        np.testing.assert_array_equal(network.predict(frame), outputs)
+        np.testing.assert_array_equal(network.predict(turned), outputs)
+        assert np.abs(network.predict(turned.to_numpy()) - outputs).max() > 0.1
+        with pytest.raises(ProblemError, match="X has no column age; give the columns that"):
+            network.predict(turned.rename(columns={"age": "years"}))
+        with pytest.raises(ProblemError, match="X has an unknown column, weight; give"):
+            network.predict(frame.assign(weight=1.0))

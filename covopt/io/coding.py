@@ -36,6 +36,11 @@ class Coding:
     labels: tuple[str, ...] | None = None
     target: str | None = None
 
+    @classmethod
+    def unscaled(cls, inputs: int, columns: tuple[str, ...] | None) -> Coding:
+        """Return the coding of inputs that are used as they are."""
+        return cls(np.zeros(inputs), np.ones(inputs), columns)
+
     def arrays(self) -> dict[str, NDArray]:
         """For `problem.npz`; what is unknown is left out."""
         target = None if self.target is None else (self.target,)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from covopt.errors import DataError, counted, listed, shown
+from covopt.errors import DataError, ProblemError, counted, listed, shown
 from covopt.io.arrays import check_readable
 from covopt.io.cells import Column, check_inputs, codes_of, floats, is_number, target_of
 from covopt.io.row_groups import GroupedRows, ParquetColumns
@@ -143,6 +143,27 @@ def column_names(X: object) -> tuple[str, ...] | None:
     """The names of the columns of a data frame, pandas's or polars's; None of anything else."""
     names = getattr(X, "columns", None)
     return None if names is None or callable(names) else tuple(str(name) for name in names)
+
+
+def order_of(X: object, columns: tuple[str, ...] | None) -> list[int] | None:
+    """Return the places of the named columns in a data frame; None if X or the columns have no names.
+
+    Raises:
+        ProblemError: X lacks a column, has one more, or two of one name in another order.
+    """
+    names = column_names(X)
+    if names is None or columns is None:
+        return None
+    if names == columns:
+        return list(range(len(columns)))
+    missing = [name for name in columns if name not in names]
+    unknown = [name for name in names if name not in columns]
+    if missing or unknown:
+        lacks = f"has no column {listed(missing)}" if missing else f"has an unknown column, {listed(unknown)}"
+        raise ProblemError(f"X {lacks}; give the columns that the network was solved with: {listed(columns)}.")
+    if len({*names}) < len(names):
+        raise ProblemError("X has two columns of one name; give the columns in the order of the data.")
+    return [names.index(name) for name in columns]
 
 
 # ---- files

@@ -52,8 +52,7 @@ def further(
             " stored it; solve again with --out."
         )
     if coding is None:
-        inputs = p.X.shape[1]
-        coding = Coding(np.zeros(inputs), np.ones(inputs), columns=result.columns)
+        coding = Coding.unscaled(p.X.shape[1], result.columns)
     outputs = p.Y.shape[1] if coding.classes is None else len(coding.classes)
     return read_further(source, coding, outputs, targets=targets, data_dir=data_dir)
 

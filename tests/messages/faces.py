@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import nn
 
@@ -54,6 +55,10 @@ def audit(make: Callable[[], nn.Module]) -> Callable[[object], object]:
 
 
 SOLVED = covopt.solve(X, Y, lam=0.1, certify="none", max_iterations=1)
+NAMED = covopt.solve(pd.DataFrame(X, columns=["a", "b"]), Y, lam=0.1, certify="none", max_iterations=1)
+TWINS = covopt.solve(
+    pd.DataFrame(np.hstack([X, Y]), columns=["a", "a", "b"]), Y, lam=0.1, certify="none", max_iterations=1
+)
 
 ROWS = [
     Row("W is 5; give a list of matrices, one for each layer.", lambda here: covopt.preactivations(X, 5)),
@@ -160,6 +165,18 @@ ROWS = [
     Row("checkpoint is 3; give the name of a file.", lambda here: covopt.solve(X, Y, lam=0.1, checkpoint=3)),
     Row(
         "X is a list, not an array of numbers; give a numeric matrix.", lambda here: SOLVED.predict([[1.0, 2.0], [3.0]])
+    ),
+    Row(
+        "X has no column b; give the columns that the network was solved with: a, b.",
+        lambda here: NAMED.predict(pd.DataFrame(X, columns=["a", "c"])),
+    ),
+    Row(
+        "X has an unknown column, c; give the columns that the network was solved with: a, b.",
+        lambda here: NAMED.predict(pd.DataFrame(np.hstack([X, Y]), columns=["a", "b", "c"])),
+    ),
+    Row(
+        "X has two columns of one name; give the columns in the order of the data.",
+        lambda here: TWINS.predict(pd.DataFrame(np.hstack([X, Y]), columns=["b", "a", "a"])),
     ),
     Row("The matrix is no dense array of numbers; give one.", lambda here: covopt.cp_rank([[1.0, 2.0], [3.0]])),
 ]
