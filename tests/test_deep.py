@@ -19,7 +19,7 @@ from covopt.deep.blocks import block_problem, solve_block, with_block
 from covopt.deep.layers import examine
 from covopt.deep.missing_neuron import find_missing_neuron
 from covopt.deep.pruning import balanced, mergeable, reduced, with_parts
-from covopt.deep.solver import DeepOptions, DeepSolver
+from covopt.deep.solver import DeepOptions, DeepSolver, State
 from covopt.loop import Budget, run
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
@@ -242,6 +242,23 @@ def test_the_same_seed_gives_the_same_answer_and_the_width_is_limited() -> None:
 
     assert cost(0) == cost(0)
     assert max(cost(0, 3)[1]) <= 3
+
+
+def test_a_batch_of_draws_comes_near_plain_adam_at_a_large_penalty() -> None:
+    """Draws of scale 0.2 to 0.5 alone end at 2.04403 after as many steps; Adam is the best of 144 starts."""
+    rng = np.random.default_rng(5)
+    problem = make_problem(rng.normal(size=(12, 4)), rng.normal(size=(12, 3)), lam=0.1, bias=1.0, depth=4)
+    adam = 1.99761  # width 24, 4,000 steps, a rate of 3e-3 that falls along a cosine
+    assert run(DeepSolver(problem), Budget(600.0, max_iterations=2)).state.cost <= 1.01 * adam
+
+
+def test_draws_that_lower_no_cost_are_not_followed_by_a_pass_over_the_blocks() -> None:
+    problem = small()
+    solver, budget = DeepSolver(problem, FEW), Budget(600.0)
+    state = State(initial(problem, [4, 4], 0), 0.0)  # no draw costs less than 0
+    while len(state.costs) < FEW.starts or state.pool:
+        state = solver.step(state, budget)
+    assert not state.due
 
 
 def test_a_start_is_never_made_worse_and_time_may_be_up_at_once() -> None:

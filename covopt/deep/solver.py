@@ -47,8 +47,9 @@ SIGNALS, AT_FIRST, SHARE, RATE_OF_TURNS, TURNS = 9, 6, 0.3, 3e9, 900
 DEEPENED, BUILT = 3, 3
 # Ranks that are built ends first in one step.
 RANKS = 6
-# Widths of the draws relative to the usual one, and scales of the draws, in turns.
-SPREAD, SCALES = (1.0, 1.5, 2.0), (0.5, 0.35, 0.2)
+# Relative widths of the draws, and scales of the draws at depth 3 and beyond: there, small draws often
+# descend to zero or to too low a rank where lam is large (docs/notes/2026-11-deep-penalties.md).
+SPREAD, SCALES, DEEPER_SCALES = (1.0, 1.5, 2.0), (0.5, 0.35, 0.2), (0.5, 0.7, 0.35, 1.0)
 # Networks of a batch that are refined, at most, and only those whose cost is at most this much above the best one's.
 ELITE, PROMISING = 6, 0.03
 # Rounds of the shallow solver on one block.
@@ -231,7 +232,7 @@ class DeepSolver:
     # -- steps --------------------------------------------------------------------------------------------------
 
     def _explore(self, state: State, budget: Budget, batch: int) -> None:
-        first = len(state.costs)
+        first, before = len(state.costs), state.cost
         numbers = range(first, min(first + batch, self.options.starts))
         draws = [self._draw(k) for k in numbers]
         found = descend(self._smooth, draws, EXPLORING, budget.pace())
@@ -244,7 +245,8 @@ class DeepSolver:
         worst = (1.0 + PROMISING) * self._lowest
         ranked = sorted(numbers, key=lambda k: value[k])[:ELITE]
         state.pool = [k for k in ranked if value[k] <= worst]
-        state.networks, state.due = {k: found[k - first] for k in state.pool}, True
+        state.networks = {k: found[k - first] for k in state.pool}
+        state.due = state.due or self.options.tol is not None or state.cost < before
 
     def _begin(self, state: State, budget: Budget) -> None:
         """The answer of two layers, deepened; and short descents, of small problems: the clock may leave no more."""
@@ -285,10 +287,12 @@ class DeepSolver:
 
     def _refine(self, state: State, budget: Budget) -> None:
         """The pool's networks, down to the kinks."""
+        before = state.cost
         found = self._descend([state.networks[k] for k in state.pool], REFINING, budget)
         for k, weights in zip(state.pool, found, strict=True):
             state.costs[k] = min(state.costs[k], self._cost(weights))
             self._keep(state, weights)
+        state.due = state.due or state.cost < before
         state.pool, state.networks = [], {}
 
     def _improve(self, state: State, budget: Budget) -> None:
@@ -365,7 +369,8 @@ class DeepSolver:
         width = round(usual_width(self.problem.samples, self.problem.Y.shape[1]) * SPREAD[place % len(SPREAD)])
         widths = [min(width, self._max_width or width)] * (self.problem.depth - 1)
         # What a signal is worth behind L layers is as at depth 3, at which the scales were chosen.
-        scale = SCALES[number % len(SCALES)] ** (3.0 / self.problem.depth)
+        scales = SCALES if self.problem.depth == 3 else DEEPER_SCALES
+        scale = scales[number % len(scales)] ** (3.0 / self.problem.depth)
         return initial(self._smooth, widths, _mixed(self._seed, number), scale)
 
     def _widened(self, weights: list[Tensor], part: float, strength: float) -> list[Tensor]:

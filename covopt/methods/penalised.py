@@ -29,7 +29,7 @@ from covopt.training.simple import simple_networks
 from covopt.training.trainer import train_best
 
 # Trainings, descents on Z and draws of a deep solve, where nobody says how many.
-TRAININGS, DESCENTS, DRAWS = 10, 3, 48
+TRAININGS, DESCENTS, DRAWS = 10, 3, 96
 # What checkpoints call the cycles, and the rounds that begin once more.
 CYCLES, AGAIN = "cycles", "rounds from a simple network"
 # A cost that is lower by less than this, relative, is the same.
