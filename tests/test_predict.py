@@ -13,6 +13,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.metrics import r2_score
 
 import covopt
+from covopt.errors import CovoptWarning
 from covopt.verification import stored
 
 RNG = np.random.default_rng(5)
@@ -85,13 +86,37 @@ def test_numbers_in_archives(tmp_path: Path, run: Run, monkeypatch: pytest.Monke
     assert second["rows"] == 6
 
 
+@pytest.mark.parametrize("command", ["solve", "path", "compare"])
+def test_held_out_rows_that_were_trained_on_are_counted(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Of six held-out rows two are training rows as they are; one has another target, one other inputs."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(9, 2)), rng.normal(size=(9, 1))
+    Y[0, 0] = 0.0
+    np.savez("a.npz", X=X[:6], Y=Y[:6])
+    options = ["--lam", "0.1", "--scale", "standard", "--time-limit", "0.3"]
+    mixed, targets = np.vstack([X[:2], X[2:4], X[6:8]]), np.vstack([Y[:2], Y[2:3] + 1.0, Y[3:4], Y[6:8]])
+    targets[0, 0], mixed[3, 1] = -0.0, 9.0
+    np.savez("mixed.npz", X=mixed, Y=targets)
+    np.savez("new.npz", X=X[6:], Y=Y[6:])
+    words = "The network is trained on 2 of the 6 rows of mixed.npz; leave them out of --test."
+    _, _, told = run(command, "a.npz", *options, "--test", "mixed.npz")
+    assert words in told
+    assert "trained on" not in run(command, "a.npz", *options, "--test", "new.npz")[2]
+
+
 def test_a_sweep_tests_each_cell(tmp_path: Path) -> None:
     """Labels of iris are numbers in the source and names in the answer; both are understood."""
     X, y = np.array(covopt.read_data("iris").X), covopt.read_data("iris").Y.argmax(axis=1)
     np.savez(tmp_path / "t.npz", X=X[::7], y=y[::7].astype(float))
     spec: dict[str, object] = {"data": "iris", "rows": 60, "shuffle": 0, "scale": "max", "lam": [0.1, 1e-3],
         "loss": "cross_entropy", "certify": "none", "tol": 0.01, "test": str(tmp_path / "t.npz")}  # fmt: skip
-    swept = covopt.sweep(spec, tmp_path / "s.sqlite")
+    seen = covopt.read_data("iris", rows=60, shuffle=0).X
+    repeated = sum((seen == x).all(axis=1).any() for x in X[::7])
+    with pytest.warns(CovoptWarning, match=f"The network is trained on {repeated} of the 22 rows"):
+        swept = covopt.sweep(spec, tmp_path / "s.sqlite")
     data = covopt.read_data("iris", rows=60, shuffle=0, scale="max")
     alone = covopt.solve(data.X, data.Y, lam=1e-3, loss="cross_entropy", certify="none", tol=0.01)
     F = alone.predict(X[::7] / X.max())

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import os
+import warnings
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from jaxtyping import Float64, Shaped
+from numpy.typing import NDArray
 
-from covopt.errors import CovoptError, DataError, RecordError
+from covopt.errors import CovoptError, CovoptWarning, DataError, RecordError, counted
 from covopt.io.coding import Coding
 from covopt.io.data import Dataset
 from covopt.io.further import Further, read_further
@@ -58,14 +62,33 @@ def further(
 
 
 def tested(source: str | os.PathLike[str], data: Dataset) -> Further:
-    """Held-out data with targets, scaled and coded as those that a network is to be solved with.
+    """Read held-out data with targets, scaled and coded as the data that a network is to be solved with.
 
     Raises:
         DataError: as `read_further`.
+
+    Warns:
+        CovoptWarning: some of their rows equal rows of the data, inputs and targets.
     """
     if data.coding is None:
         raise ValueError("a data set that was read says how")
-    return read_further(source, data.coding, data.Y.shape[1])
+    test = read_further(source, data.coding, data.Y.shape[1])
+    if test.Y is not None:
+        training = set(_digests(data.X, data.Y))
+        repeated = sum(digest in training for digest in _digests(test.X, test.Y))
+        if repeated:
+            warnings.warn(
+                f"The network is trained on {repeated} of the {counted(len(test.X), 'row')} of {test.name};"
+                " leave them out of --test.",
+                CovoptWarning,
+                stacklevel=2,
+            )
+    return test
+
+
+def _digests(X: NDArray[np.float64], Y: NDArray[np.float64]) -> Iterator[bytes]:
+    """Yield a digest of each row; adding 0.0 turns -0.0 into 0.0, so that equal rows have equal digests."""
+    return (hashlib.sha256((x + 0.0).tobytes() + (y + 0.0).tobytes()).digest() for x, y in zip(X, Y, strict=True))
 
 
 def score(result: Result, data: Further) -> dict[str, object]:
