@@ -113,6 +113,60 @@ def test_what_is_the_users_is_never_replaced(tmp_path: Path, kind: str, earlier:
         assert os.path.lexists(file)
 
 
+def run_that_meets_another(path: Path, other: Callable[[], None], force: bool = False) -> None:
+    """A run at whose last file another program has written the same directory."""
+
+    def last(file: Path) -> None:
+        file.write_text("mine")
+        other()
+
+    toy_result().save(path, force=force, others={"later.txt": last})
+
+
+@pytest.mark.parametrize("other", ["run", "file", "directory", "link"])
+def test_two_programs_with_one_directory_lose_no_run(tmp_path: Path, other: str) -> None:
+    path = tmp_path / "run"
+    made = {
+        "run": lambda: save_run(path),
+        "file": lambda: path.write_text("theirs"),
+        "directory": lambda: (path / "theirs").mkdir(parents=True),
+        "link": lambda: path.symlink_to("nowhere"),
+    }
+    with pytest.raises(RecordError, match=f"Another program has written {path} meanwhile; this run is in ") as told:
+        run_that_meets_another(path, made[other])
+    kept = Path(str(told.value).removesuffix(".").rpartition(" ")[2])
+    assert directories.foreign(kept, storing.listing(kept) or {}) is None  # it is whole
+    assert (kept / "later.txt").read_text() == "mine"
+    assert os.path.lexists(path)
+    assert not (path / "later.txt").exists()
+    assert {file.name for file in tmp_path.iterdir()} == {"run", kept.name}
+
+
+def test_force_replaces_what_another_program_wrote_meanwhile(tmp_path: Path) -> None:
+    run_that_meets_another(tmp_path / "run", lambda: save_run(tmp_path / "run"), force=True)
+    assert (tmp_path / "run" / "later.txt").read_text() == "mine"
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+
+
+def test_drafts_of_killed_programs_are_removed_and_no_others(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    here = f".run.{directories._machine()}"
+    stale = tmp_path / f"{here}.{ended.pid}.abc.part"
+    others = [
+        tmp_path / f"{here}.{os.getpid()}.abc.part",  # of a program that runs
+        tmp_path / f".run.elsewhere.{ended.pid}.abc.part",  # of another machine
+        tmp_path / f".run2.{directories._machine()}.{ended.pid}.abc.part",  # of another run
+        tmp_path / ".run.notes.part",
+    ]
+    for directory in (stale, *others):
+        directory.mkdir()
+        (directory / "file").touch()
+    save_run(tmp_path / "run")
+    assert not stale.exists()
+    assert all((directory / "file").exists() for directory in others)
+
+
 @pytest.mark.parametrize("name", ["network.npz", "history.csv", "figure.png", "origin.json"])
 def test_a_file_that_the_user_changed_is_not_replaced(tmp_path: Path, name: str) -> None:
     save_run(tmp_path / "run")

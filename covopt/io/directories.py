@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
+import re
+import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from covopt.errors import CovoptWarning
@@ -19,6 +23,8 @@ Writer = Callable[[Path], object]
 Listing = Mapping[str, str | None]
 """The files that covopt wrote, each with its digest; None where that is not known."""
 
+DRAFT = ".part"
+"""How the names of drafts end."""
 LONGEST = 120
 """The most characters of what a library says of its failure that a sentence holds."""
 
@@ -65,14 +71,54 @@ def foreign(directory: Path, listed: Listing) -> str | None:
     return None
 
 
-def move_in(draft: Path, path: Path, check: Callable[[Path], Listing]) -> None:
+def begin(path: Path) -> Path:
+    """Make a new directory beside `path` for a draft of it, and remove the drafts that killed programs have left.
+
+    Its name holds the machine and the process, so that a draft is known to be left: nobody else's is touched.
+    """
+    pattern = re.compile(re.escape(f".{path.name}.{_machine()}.") + r"(\d+)\..+" + re.escape(DRAFT))
+    for left in path.parent.iterdir():
+        if (named := pattern.fullmatch(left.name)) and left.is_dir() and not _runs(int(named[1])):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f".{path.name}.{_machine()}.{os.getpid()}.", suffix=DRAFT, dir=path.parent))
+
+
+def _machine() -> str:
+    return re.sub(r"\W", "", platform.node()) or "here"
+
+
+def _runs(process: int) -> bool:
+    """Whether a process of this number runs here; where that cannot be asked, it does."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def move_in(draft: Path, path: Path, check: Callable[[Path], Listing] | None) -> None:
     """Rename a complete draft; what stood there steps aside first, and comes back where that fails.
 
     Args:
         draft: a sibling of `path`.
         path: where it is to be.
-        check: what may be deleted of the directory it is given, or an exception where that may not be replaced.
+        check: what may be deleted of the directory it is given, or an exception where that may not be replaced; None:
+            nothing may be.
+
+    Raises:
+        FileExistsError: something is there that may not be replaced; the draft has another name then, which is told.
     """
+    if check is None:
+        with suppress(OSError):  # of a directory that is not empty
+            draft.rename(path)
+            return
+        kept = Path(tempfile.mkdtemp(prefix=f"{path.name}.kept.", dir=path.parent))
+        draft.rename(kept)
+        raise FileExistsError(kept)
     if not os.path.lexists(path):
         draft.rename(path)
         return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Container, Mapping
 from pathlib import Path
 
@@ -65,12 +64,13 @@ def put(
         spared: files that are left out after Ctrl-C, because who pressed it waits for the end.
 
     Raises:
-        RecordError: as `check_free`, or the disk refuses.
+        RecordError: as `check_free`; the disk refuses; or, without `force`, another program has made the directory in
+            the meantime: then the run is complete beside it, under a name that is told.
     """
     path = check_free(directory, force)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+        draft = directories.begin(path)
         try:
             for name, writer in writers.items():
                 if not (interrupted() and name in spared):
@@ -78,9 +78,12 @@ def put(
             _seal(draft / kind, directories.digests(draft))
             draft.chmod(0o777 & ~umask())
             with shielded():
-                directories.move_in(draft, path, lambda earlier: _replaceable(earlier, directory))
+                check = (lambda earlier: _replaceable(earlier, directory)) if force else None
+                directories.move_in(draft, path, check)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+    except FileExistsError as error:
+        raise RecordError(f"Another program has written {directory} meanwhile; this run is in {error}.") from error
     except OSError as error:
         raise RecordError(f"{directory} cannot be written ({reason_of(error)}); choose another directory.") from error
 

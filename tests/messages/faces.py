@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -59,6 +60,12 @@ NAMED = covopt.solve(pd.DataFrame(X, columns=["a", "b"]), Y, lam=0.1, certify="n
 TWINS = covopt.solve(
     pd.DataFrame(np.hstack([X, Y]), columns=["a", "a", "b"]), Y, lam=0.1, certify="none", max_iterations=1
 )
+
+
+def met_another(here: Path) -> object:
+    others = {"later.txt": lambda file: (file.touch(), (here / "run" / "theirs").mkdir(parents=True))}
+    return SOLVED.save(here / "run", others=others)
+
 
 ROWS = [
     Row("W is 5; give a list of matrices, one for each layer.", lambda here: covopt.preactivations(X, 5)),
@@ -179,4 +186,5 @@ ROWS = [
         lambda here: TWINS.predict(pd.DataFrame(np.hstack([X, Y]), columns=["b", "a", "a"])),
     ),
     Row("The matrix is no dense array of numbers; give one.", lambda here: covopt.cp_rank([[1.0, 2.0], [3.0]])),
+    Row("Another program has written HERE/run meanwhile; this run is in ....", met_another),
 ]
