@@ -92,7 +92,7 @@ def solve(
             else the spectral one; full: also branch and bound over cones of directions up to rank 6 (8 with one
             output), in turns with the solver until the gap or the time limit is reached, and beyond that the doubly
             non-negative relaxation with branches on signs; auto: the same with the time that the search leaves, and no
-            longer than it pays. Depth >= 3 has the spectral bound alone, and auto is fast there.
+            longer than it pays. Depth >= 3 has bounds from the data alone, and auto is fast there.
         gap: stop at this proved relative gap.
         tol: end the method cone once rounds gain little, with the status `tolerance`: two layers when two rounds in a
             row each lowered the cost by less than tol of it, where no exact oracle knows the gap; more layers when a

@@ -48,7 +48,7 @@ def test_it_says_how_to_install_what_is_missing(
     monkeypatch.setattr(metadata, "version", version)
     found = json.loads(told(capsys, "--json"))
     assert found["pyarrow"] is None
-    assert found["missing"] == "pip install 'covopt[parquet]'; pip install 'covopt[sweep]'"
+    assert found["missing"] == "pip install '.[parquet]' in the checkout; pip install '.[sweep]' in the checkout"
 
 
 def test_the_shell_completes_commands_without_loading_torch() -> None:

@@ -68,7 +68,8 @@ EVERY = 60.0
 How = Annotated[
     options.Method,
     typer.Option(
-        help="cone: Frank-Wolfe over covariances; hidden: descent on representations; train: ordinary training.",
+        help="cone: Frank-Wolfe over covariances for two layers, beyond that descent from many starts and Frank-Wolfe"
+        " layer by layer; hidden: descent on representations; train: ordinary training.",
         rich_help_panel="Solving",
     ),
 ]

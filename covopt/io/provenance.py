@@ -109,7 +109,7 @@ def examine() -> dict[str, object]:
     """Versions (None: not installed), threads, devices, and in `missing` what to install for what is not there."""
     versions: dict[str, object] = {package: _version(package) for package in [*NEEDED, *EXTRAS]}
     lacking = [package for package, known in versions.items() if known is None]
-    remedies = [f"pip install 'covopt[{EXTRAS[p]}]'" if p in EXTRAS else f"pip install {p}" for p in lacking]
+    remedies = [f"pip install '.[{EXTRAS[p]}]' in the checkout" if p in EXTRAS else f"pip install {p}" for p in lacking]
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "covopt": __version__,

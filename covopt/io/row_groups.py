@@ -39,7 +39,7 @@ class ParquetColumns:
         try:  # with the first such file, for it takes 30 MiB
             parquet = importlib.import_module("pyarrow.parquet")
         except ImportError as error:
-            missing = "Reading .parquet needs pyarrow; install it with: pip install 'covopt[parquet]'."
+            missing = "Reading .parquet needs pyarrow; install it with: pip install '.[parquet]' in the checkout."
             raise DataError(missing) from error
         self.path, self._errors = path, (importlib.import_module("pyarrow").ArrowException, OSError, ValueError)
         try:

@@ -183,7 +183,7 @@ def _round(store: Store, grid: Grid, jobs: int, tell: Callable[[Counts], None]) 
 def check_parquet() -> None:
     """Raise RecordError where pyarrow is missing."""
     if parquet is None:
-        raise RecordError("Writing .parquet needs pyarrow; pip install 'covopt[parquet]', or write .csv.")
+        raise RecordError("Writing .parquet needs pyarrow; pip install '.[parquet]' in the checkout, or write .csv.")
 
 
 def is_csv(path: Path) -> bool:
@@ -209,7 +209,7 @@ def _backend(scheduler: str | None) -> AbstractContextManager[object]:
     if scheduler is None:
         return nullcontext()
     if find_spec("distributed") is None:
-        raise ProblemError("--scheduler needs dask; pip install 'covopt[sweep]'.")
+        raise ProblemError("--scheduler needs dask; pip install '.[sweep]' in the checkout.")
     try:
         return joblib.parallel_config(backend="dask", scheduler_host=scheduler)
     except (OSError, ValueError) as error:

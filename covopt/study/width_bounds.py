@@ -9,8 +9,9 @@ the minimum equals that over all widths. From above, in any network of any width
   t >= 0; a basic solution has at most N(N+1)/2. With Ks_l, the range and the cost of layer l + 1 stay.
 
 Neither touches the other layers: n_l <= min(N(N+1)/2, N n_{l+1}) for all l at once (docs/notes/2026-11-plateau.md).
-N(N+1) is [JGHG22, Prop. 7], 4N for one input and one output [JGHG22, Prop. 15], and for inputs with orthonormal rows
-(no bias, ReLU, interpolate) n_1 is the cp-rank of (Y Y^T)^(1/2), where that is completely positive [JGHG22, Prop. 14].
+N(N+1) is [JGHG22, Prop. 7, by Lemma 10], 4N for one input and one output [JGHG22, Prop. 15], and for inputs with
+orthonormal rows (no bias, ReLU, interpolate) n_1 is the cp-rank of (Y Y^T)^(1/2), where that is completely positive
+[JGHG22, Prop. 14].
 """
 
 from __future__ import annotations

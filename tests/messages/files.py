@@ -268,7 +268,7 @@ ROWS = [
     ),
     Row("The target 'y' of HERE/a.csv has missing values; remove those rows.", TABLE, table("a,y\n1,\n")),
     Row(
-        "Reading .parquet needs pyarrow; install it with: pip install 'covopt[parquet]'.",
+        "Reading .parquet needs pyarrow; install it with: pip install '.[parquet]' in the checkout.",
         without_pyarrow,
         {"a.parquet": b""},
     ),

@@ -342,11 +342,11 @@ ROWS = [
         without_workers,
     ),
     Row(
-        "--scheduler needs dask; pip install 'covopt[sweep]'.",
+        "--scheduler needs dask; pip install '.[sweep]' in the checkout.",
         without_dask,
     ),
     Row("No dask scheduler answers at tcp://10.0.0.1:8786; start one, or correct the address.", no_scheduler),
-    Row("Writing .parquet needs pyarrow; pip install 'covopt[parquet]', or write .csv.", without_parquet),
+    Row("Writing .parquet needs pyarrow; pip install '.[parquet]' in the checkout, or write .csv.", without_parquet),
     Row("HERE/t.csv cannot be written (No space left on device); choose another name.", full_disk),
     Row(
         "HERE/t.csv exists already; choose another name, or replace it with --force.",
