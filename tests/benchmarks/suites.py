@@ -33,6 +33,7 @@ from tests.benchmarks.hostile import HOSTILE
 from tests.benchmarks.kernels import KERNELS
 from tests.benchmarks.limits import LIMITED
 from tests.benchmarks.memory import MEMORY
+from tests.benchmarks.mutants import MUTATIONS
 from tests.benchmarks.oracle import ORACLE
 from tests.benchmarks.paths import PATHS
 from tests.benchmarks.peers import PEERS
@@ -275,6 +276,7 @@ BENCHMARKS = {
     **HOSTILE,
     **COPOSITIVITY,
     **FACES,
+    **MUTATIONS,
     **PLATEAU,
     **AUDIT,
     **SWEEP,
