@@ -17,7 +17,16 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from covopt.answer import solve
-    from covopt.errors import CovoptError, DataError, InfeasibleError, InternalError, ProblemError, RecordError
+    from covopt.errors import (
+        CovoptError,
+        CovoptWarning,
+        DataError,
+        InfeasibleError,
+        InternalError,
+        ProblemError,
+        ProcessError,
+        RecordError,
+    )
     from covopt.estimators import CovoptClassifier, CovoptRegressor
     from covopt.estimators_cv import CovoptClassifierCV, CovoptRegressorCV
     from covopt.io.data import Dataset, read_data
@@ -89,6 +98,8 @@ _HOMES = {
     "DataError": "errors",
     "InfeasibleError": "errors",
     "InternalError": "errors",
+    "ProcessError": "errors",
+    "CovoptWarning": "errors",
     "ProblemError": "errors",
     "RecordError": "errors",
     "Certificate": "loop",
@@ -123,6 +134,7 @@ __all__ = [
     "CovoptError",
     "CovoptRegressor",
     "CovoptRegressorCV",
+    "CovoptWarning",
     "DataError",
     "Dataset",
     "Depths",
@@ -136,6 +148,7 @@ __all__ = [
     "Path",
     "Plateau",
     "ProblemError",
+    "ProcessError",
     "Progress",
     "Ranks",
     "Reading",

@@ -34,7 +34,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         facts=parts.facts(best | {"lower": s["lower"], "gap": _gap(s["best"], s["lower"])}),
         asked=[pair for pair in parts.asked(best, origin) if pair[0] != "method"],
         proof=parts.proof(proving),
-        check=parts.check(f"{name}/{proving['method']}"),
+        check=parts.check(name),
         sections=sections,
         command=origin.quoted,
         python=parts.in_python(best, f"{name}/{s['method']}", "compare"),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from covopt.errors import RecordError
 from covopt.io import record
 from covopt.lazy import lazy
 from covopt.report.page import Page, Pairs
@@ -58,7 +59,9 @@ Summary = Mapping[str, Any]
 
 
 def _result(directory: Path) -> object:
-    return stored.load(directory)
+    inner = [path.parent.relative_to(directory) for path in sorted(directory.rglob(record.SUMMARY))]
+    named = f"; load one of them, such as {directory / inner[0]}" if inner else "; run the command again with --out"
+    raise RecordError(f"{directory} holds a study, whose solves do not come back as one answer{named}.")
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         facts=[*parts.facts(inner)[:3], ("level", parts.number(level, 8)), ("time", f"{s['seconds']:.3g} s")],
         asked=parts.asked(s, origin),
         proof=parts.proof(inner),
-        check=parts.check(f"{name}/{record.SOLUTION}"),
+        check=parts.check(name),
         sections=sections,
         command=origin.quoted,
         python=parts.in_python(inner, f"{name}/{record.SOLUTION}", "plateau"),

@@ -68,8 +68,9 @@ def load(directory: str | os.PathLike[str]) -> Any:
         directory: of the run.
 
     Returns:
-        Of `solve` the `Result`, its cost evaluated anew from the stored weights; of `cprank` the `CPRank`; of
-        `figure2` the `Figure2`.
+        Of `solve` the `Result`, its cost evaluated anew from the stored weights; of `cprank`, `depth`, `path`, `ranks`,
+        `figure` and `figure2` their answers. Plateaus, comparisons and audits do not come back as one: load the solves
+        in them, `DIR/solution` or `DIR/METHOD`.
 
     Raises:
         RecordError: no run there, one of another kind, or an incomplete or damaged one.

@@ -105,7 +105,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         ],
         asked=parts.asked(inner, origin),
         proof=parts.proof(inner),
-        check=parts.check(f"{name}/{record.SOLUTION}"),
+        check=parts.check(name),
         sections=sections,
         command=origin.quoted,
         python=parts.in_python(inner, f"{name}/{record.SOLUTION}", "validate", f"{name}/{record.NETWORK}"),

@@ -67,6 +67,17 @@ def met_another(here: Path) -> object:
     return SOLVED.save(here / "run", others=others)
 
 
+def of_study(here: Path) -> object:
+    covopt.compare(X, Y, lam=0.1, methods=["train"], starts=1, max_iterations=1).save(here / "study")
+    return covopt.load(here / "study")
+
+
+def emptied_study(here: Path) -> object:
+    covopt.compare(X, Y, lam=0.1, methods=["train"], starts=1, max_iterations=1).save(here / "study")
+    (here / "study" / "train" / "result.json").unlink()
+    return covopt.load(here / "study")
+
+
 ROWS = [
     Row("W is 5; give a list of matrices, one for each layer.", lambda here: covopt.preactivations(X, 5)),
     Row("W is empty; give one matrix of weights for each layer.", lambda here: covopt.preactivations(X, [])),
@@ -187,4 +198,12 @@ ROWS = [
     ),
     Row("The matrix is no dense array of numbers; give one.", lambda here: covopt.cp_rank([[1.0, 2.0], [3.0]])),
     Row("Another program has written HERE/run meanwhile; this run is in ....", met_another),
+    Row(
+        "HERE/study holds a study, whose solves do not come back as one answer; load one of them, such as HERE/study/train.",
+        of_study,
+    ),
+    Row(
+        "HERE/study holds a study, whose solves do not come back as one answer; run the command again with --out.",
+        emptied_study,
+    ),
 ]
