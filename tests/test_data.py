@@ -136,7 +136,7 @@ def test_parquet_reads_as_csv_does(tmp_path: Path) -> None:
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)  # importing it fails
-    refused(r"pip install 'covopt\[parquet\]'", tmp_path / "a.parquet", target="a")
+    refused(r"pip install '.\[parquet\]'", tmp_path / "a.parquet", target="a")
 
 
 @pytest.mark.parametrize(
