@@ -385,3 +385,12 @@ def test_the_command_prints_and_goes_on(run: Run, tmp_path: Path) -> None:
     assert (code, len(json.loads(out)["points"])) == (0, 4)
     assert run("verify", tmp_path / "run")[0] == 0
     assert "lam_max" in run("show", tmp_path / "run")[1]
+
+
+def test_an_honest_path_with_trees_over_cones_is_verified(tmp_path: Path) -> None:
+    """A stated bound lies a little below the one that its tree proves again: it pays for rounding."""
+    rng = np.random.default_rng(0)
+    answer = covopt.path(rng.standard_normal((8, 3)), rng.standard_normal((8, 1)), points=2, ratio=0.3, time_limit=1e6)
+    assert {point.certificate for point in answer.points} == {"branch-and-bound"}
+    answer.save(tmp_path / "run")
+    assert covopt.verify(tmp_path / "run").passed

@@ -83,17 +83,10 @@ def load(directory: File) -> Path:
 def complaints(directory: File, stated: Summary, rounding: float) -> Iterator[str]:
     """Sentences on what path.json and the other files say that does not follow from the networks and the proofs."""
     found = load(directory)
-    points: list[Point] = []
     for place, point in enumerate(found.points, start=1):
-        if point.lower is None:
-            points.append(point)
-            continue
-        anew = _proved_anew(found.problem, point)
-        if not (math.isfinite(point.lower) and 0.0 < point.lower <= anew.lower * (1.0 + rounding)):  # type: ignore[operator]
+        if point.lower is not None and not _is_proved(found.problem, point, rounding):
             yield f"The stored certificate of point {place} does not prove the bound {point.lower:.12g} that it states."
             return
-        points.append(anew)
-    found = replace(found, points=points)
     if found.end is not None:
         of_end = {"the path": found.problem, "end": found.end.problem}
         yield from questions.others(of_end, {"loss", "lam"})
@@ -113,7 +106,7 @@ def complaints(directory: File, stated: Summary, rounding: float) -> Iterator[st
     if low is not None and high is not None and not 0.0 <= low <= high:
         yield f"{FILE} states ends of lam_max that are the wrong way round."
     if found.held_out is not None:
-        scores = [found.held_out.score(at(found.problem, p.lam), p.weights) for p in points]
+        scores = [found.held_out.score(at(found.problem, p.lam), p.weights) for p in found.points]
         if stated["scored_by"] != "test" or not alike([p["test"] for p in stated["points"]], scores, rounding):
             yield f"{FILE} states other losses on the held-out data than its networks have."
     elif stated["scored_by"] == "test":
@@ -129,16 +122,17 @@ def _curve(directory: File, stated: Summary) -> Iterator[str]:
         yield f"curve.csv and {FILE} state different points."
 
 
-def _proved_anew(problem: Problem, point: Point) -> Point:
-    """The point with what its stored arrays prove, the maximum of its dual point included."""
-    dual, question = point.dual, at(problem, point.lam)
+def _is_proved(problem: Problem, point: Point, rounding: float) -> bool:
+    """True if the point's stored arrays prove its bound, and the maximum of h at its dual point, or better ones."""
+    dual, at_lam, lower = point.dual, at(problem, point.lam), point.lower or 0.0
+    if not (math.isfinite(lower) and lower > 0.0):
+        return False
     if dual is None:
-        proof = Proof(point.lower or 0.0, point.certificate, evidence=dict(point.evidence))
-        return replace(point, lower=proofs.recheck(question, proof))
-    Lambda = torch.from_numpy(dual.Lambda)
-    proof = Proof(point.lower or 0.0, point.certificate, Lambda, dual.maximum, dual.evidence)
-    maximum, lower = (free.maximum_at if question.free else maximum_at)(question, proof)
-    return replace(point, lower=lower, dual=DualPoint(dual.Lambda, maximum, dual.evidence))
+        proof = Proof(lower, point.certificate, evidence=dict(point.evidence))
+        return lower <= proofs.recheck(at_lam, proof) * (1.0 + rounding)
+    proof = Proof(lower, point.certificate, torch.from_numpy(dual.Lambda), dual.maximum, dual.evidence)
+    maximum, proved = (free.maximum_at if at_lam.free else maximum_at)(at_lam, proof)
+    return lower <= proved * (1.0 + rounding) and maximum <= dual.maximum * (1.0 + rounding)
 
 
 def _point(
