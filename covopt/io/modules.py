@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,12 +23,12 @@ ACTIVATIONS = (nn.ReLU, nn.LeakyReLU)
 PLAIN = (nn.Linear, nn.Sequential, *ACTIVATIONS, *IDLE)
 """What must act as PyTorch wrote it, since the weights alone are read."""
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-# A module's own outputs and those of the weights that were read agree to this, relative to the largest, in float32.
-AGREES = 1e-3
+ROUNDING = 32.0
+"""By how many unit roundoffs of its largest sum a module's own outputs may miss those of the weights that were read."""
 PROBES = np.logspace(-3, 5, 40)
-"""Lengths of the random inputs on which they are compared."""
-ROWS = 256
-"""Rows of the data on which they are compared, too."""
+"""Lengths of the random inputs on which they are compared, besides all rows of the data."""
+ROWS = 4096
+"""Rows of the data that a module is called with at once."""
 LEAKY = 0.01
 """The slope of a LeakyReLU of which nobody says it."""
 
@@ -37,12 +39,13 @@ def unwrapped(module: nn.Module) -> nn.Module:
     Raises:
         DataError: one of them has a hook.
     """
+    dynamo = sys.modules.get("torch._dynamo")  # loads slowly, and has been loaded where something was compiled
     while True:
         _check_hooks(module, "itself")
-        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        if type(module) in (nn.DataParallel, nn.parallel.DistributedDataParallel):
             module = module.module
-        elif isinstance(inner := getattr(module, "_orig_mod", None), nn.Module):
-            module = inner
+        elif dynamo is not None and type(module) is dynamo.OptimizedModule:
+            module = module._orig_mod
         else:
             return module
 
@@ -58,14 +61,14 @@ def check_plain(module: nn.Module) -> None:
         place = f"'{name}'" if name else "itself"
         _check_hooks(part, place)
         kind = next((kind for kind in PLAIN if isinstance(part, kind)), None)
-        if "forward" in vars(part) or (kind is not None and type(part).forward is not kind.forward):
+        if kind is not None and ("forward" in vars(part) or type(part).forward is not kind.forward):
             raise DataError(
                 f"The network has a {type(part).__name__} (at {place}) with a forward of its own in place of that of"
-                f" {type(part).__name__ if kind is None else kind.__name__}; {LAYERS}."
+                f" {kind.__name__}; {LAYERS}."
             )
     first: dict[int, str] = {}
     for name, weight in module.named_parameters(remove_duplicate=False):
-        if (other := first.setdefault(id(weight), name)) != name:
+        if weight.numel() and (other := first.setdefault(weight.data_ptr(), name)) != name:
             raise DataError(
                 f"The network's '{other}' and '{name}' are the same numbers, which the penalty would count twice;"
                 " give each layer its own."
@@ -107,33 +110,52 @@ def slopes_of(module: nn.Module) -> list[float]:
 def slope_by_outputs(
     module: nn.Module, weights: list[NDArray[np.float64]], beta: float, slopes: Sequence[float], given: Tensor | None
 ) -> float:
-    """Return the slope with which the weights answer as the module itself does, to random inputs and to rows given."""
-    X = np.random.default_rng(0).standard_normal((len(PROBES), weights[0].shape[1] - 1)) * PROBES[:, None]
-    if given is not None and given.shape[1] == X.shape[1]:
-        X = np.vstack([X, given[:ROWS].double().cpu().numpy()])
-    eps = max(torch.finfo(W.dtype).eps for W in module.parameters())
-    own = _outputs_of(module, X)
-    largest = _answers([np.abs(W) for W in weights], np.abs(X), beta, 1.0).max(axis=1, keepdims=True)
-    for slope in slopes:
-        F = _answers(weights, X, beta, slope)
-        if own is not None and own.shape == F.shape:
-            known = np.isfinite(own.sum(axis=1))  # half precision overflows at large inputs
-            allowed = max(AGREES, 16.0 * eps) * np.abs(F).max(axis=1, keepdims=True) + 4.0 * eps * largest
-            if known[: len(PROBES) // 2].all() and np.less_equal(np.abs(own - F), allowed)[known].all():
-                return slope
+    """Return the slope with which the weights answer as the module does, to random inputs and to all rows given.
+
+    A copy of the module in float64 is called, so that nothing but rounding is forgiven; the module itself, at its own
+    precision, where it has no such copy.
+    """
+    probes = np.random.default_rng(0).standard_normal((len(PROBES), weights[0].shape[1] - 1)) * PROBES[:, None]
+    batches = [torch.from_numpy(probes)]
+    if given is not None and given.shape[1] == probes.shape[1]:
+        batches += given.split(ROWS)
+    called = _in_float64(module, batches[0]) or module
+    eps = max(torch.finfo(W.dtype).eps for W in called.parameters())
+    for X in batches:
+        inputs, own = X.double().cpu().numpy(), _outputs_of(called, X)
+        largest = _answers([np.abs(W) for W in weights], np.abs(inputs), beta, 1.0).max(axis=1, keepdims=True)
+        slopes = [s for s in slopes if _agree(own, _answers(weights, inputs, beta, s), ROUNDING * eps * largest)]
+    if slopes:
+        return slopes[0]
     raise DataError(
         f"The network is a {type(module).__name__} that does not answer as its Linear layers with one activation"
         " between them do; give them as an nn.Sequential, without anything that changes its inputs or outputs."
     )
 
 
-def _outputs_of(module: nn.Module, X: NDArray[np.float64]) -> NDArray[np.float64] | None:
+def _agree(own: NDArray[np.float64] | None, expected: NDArray[np.float64], allowed: NDArray[np.float64]) -> bool:
+    if own is None or own.shape != expected.shape:
+        return False
+    known = np.isfinite(own.sum(axis=1))  # half precision overflows at large inputs
+    return 2 * known.sum() >= len(known) and bool(np.less_equal(np.abs(own - expected), allowed)[known].all())
+
+
+def _in_float64(module: nn.Module, X: Tensor) -> nn.Module | None:
+    """Return a copy of a module in float64 that can be called; None where there is none."""
+    try:
+        copied = copy.deepcopy(module).double()
+    except Exception:  # a module of somebody's own may raise anything
+        return None
+    return None if _outputs_of(copied, X) is None else copied
+
+
+def _outputs_of(module: nn.Module, X: Tensor) -> NDArray[np.float64] | None:
     """What a module answers in evaluation; None where it takes no such inputs."""
     like, modes = next(module.parameters()), {part: part.training for part in module.modules()}
     own = [like.device] if like.is_cuda else []  # dropout by a function draws numbers in evaluation too
     try:
         with torch.no_grad(), autocast(like.device.type, enabled=False), fork_rng(own):
-            answered = module.eval()(torch.as_tensor(X).to(like))
+            answered = module.eval()(X.to(like))
     except Exception:  # a module of somebody's own may raise anything
         return None
     finally:

@@ -33,6 +33,7 @@ from tests.benchmarks.hostile import HOSTILE
 from tests.benchmarks.kernels import KERNELS
 from tests.benchmarks.limits import LIMITED
 from tests.benchmarks.memory import MEMORY
+from tests.benchmarks.modules import MODULES
 from tests.benchmarks.mutants import MUTATIONS
 from tests.benchmarks.oracle import ORACLE
 from tests.benchmarks.paths import PATHS
@@ -276,6 +277,7 @@ BENCHMARKS = {
     **HOSTILE,
     **COPOSITIVITY,
     **FACES,
+    **MODULES,
     **MUTATIONS,
     **PLATEAU,
     **AUDIT,
