@@ -43,11 +43,13 @@ def unwrapped(module: nn.Module) -> nn.Module:
     while True:
         _check_hooks(module, "itself")
         if type(module) in (nn.DataParallel, nn.parallel.DistributedDataParallel):
-            module = module.module
+            inner = module.module
         elif dynamo is not None and type(module) is dynamo.OptimizedModule:
-            module = module._orig_mod
+            inner = module._orig_mod
         else:
             return module
+        assert isinstance(inner, nn.Module)
+        module = inner
 
 
 def _check_hooks(part: nn.Module, place: str) -> None:
