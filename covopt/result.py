@@ -275,16 +275,21 @@ class Result:
         return (Z @ Z.T).numpy(), (Zs @ Zs.T).numpy()
 
     @fitted
-    def forces(self, layer: int) -> Forces:
-        """Attraction and repulsion on hidden layer = 1 ... L - 1, as `covopt.forces`."""
-        check_penalised(self.problem.stated_bias)
-        return forces_on(self.problem.double(), self._double(), layer)
+    def forces(self, layer: int, tikhonov: float | None = None) -> Forces:
+        """Return attraction and repulsion on hidden layer = 1 ... L - 1; layer and tikhonov as in `covopt.forces`.
 
-    def forces_picture(self, layer: int) -> forces_figures.ForcesPicture:
-        """What `draw_forces` (figures/forces.py) draws of a hidden layer."""
-        found = self.forces(layer)
+        Raises:
+            ProblemError: there is no such hidden layer, t is negative, or the biases are free.
+        """
+        check_penalised(self.problem.stated_bias)
+        return forces_on(self.problem.double(), self._double(), layer, tikhonov)
+
+    def forces_picture(self, layer: int, tikhonov: float | None = None) -> forces_figures.ForcesPicture:
+        """Return what `draw_forces` (figures/forces.py) draws of a hidden layer; tikhonov as in `forces`."""
+        found = self.forces(layer, tikhonov)
         labels, name = _sample_labels(self.problem)
-        title = f"{record.headline(self.summary())}: layer {layer}, imbalance {found.imbalance:.2g}"
+        inverse = f", Tikhonov {found.tikhonov:.2g}" if found.tikhonov > 0.0 else ""
+        title = f"{record.headline(self.summary())}: layer {layer}, imbalance {found.imbalance:.2g}{inverse}"
         Z = self.representations(layer)
         return forces_figures.ForcesPicture(
             title, Z, found.attraction, found.feasible_repulsion, labels, name == "class"
@@ -469,6 +474,7 @@ def forces(
     X: object = None,
     bias: float = 1.0,
     activation: str | Activation = "relu",
+    tikhonov: float | None = None,
 ) -> Forces:
     """The forces on hidden layer l = `layer` of a Result, or of weights [W_1, ..., W_L] on inputs X.
 
@@ -479,15 +485,18 @@ def forces(
         layer: from 1 to L - 1.
         X: inputs (N, n_0) for weights.
         bias, activation: of the network, for weights.
+        tikhonov: t >= 0 of the (Ks + t I)^{-1} that take the place of Ks^+; 0 takes Ks^+. None: 0 where all singular
+            values of Zs_{l-1} and Zs_l that count are above 1e-3 of the largest, else 1e-4 times the largest
+            eigenvalue of Ks_l. Layers of trained networks have smaller ones, and without t their forces are noise.
 
     Returns:
-        Attraction and repulsion, (N, n_l) each, and how far they are from balance.
+        Attraction and repulsion, (N, n_l) each, how far they are from balance, and the t that was taken.
 
     Raises:
-        ProblemError: no such hidden layer, no X, or weights that do not fit it.
+        ProblemError: no such hidden layer, no X, weights that do not fit it, or a negative t.
     """
     if isinstance(network, Result):
-        return network.forces(layer)
+        return network.forces(layer, tikhonov)
     if X is None:
         raise ProblemError("Weights alone do not say on which inputs; give X.")
     weights = [torch.as_tensor(W, dtype=torch.float64) for W in network]
@@ -497,4 +506,4 @@ def forces(
         )
     Y = np.zeros((len(np.asarray(X)), len(weights[-1])))
     problem = make_problem(X, Y, lam=1.0, depth=len(weights), bias=bias, activation=activation, device="cpu")
-    return forces_on(problem.double(), weights, layer)
+    return forces_on(problem.double(), weights, layer, tikhonov)

@@ -1,5 +1,6 @@
 """The forces on hidden layers: against autograd, dense pseudo-inverses and what holds at minima; and their picture."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import assume, given
 from instances import Instance, condition, gaussian, instances
 from matplotlib.image import imread
 from runs import toy_result
+from sklearn.datasets import load_digits
 
 import covopt
 from covopt.commands.cli import main
@@ -53,6 +55,74 @@ def test_they_cancel_at_a_minimum_of_full_row_rank() -> None:
         assert float(found.attraction.norm()) > 0.1
     moved = [1.2 * Z[0], *Z[1:]]
     assert layer_forces(problem, moved, 1).imbalance > 0.1
+
+
+def trained_on_digits(samples: int, width: int, steps: int, lam: float) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Digits 7, 8, 9 and the weights that Adam finds for them at depth 3, plain PyTorch."""
+    data = load_digits()
+    rows = np.flatnonzero(np.isin(data.target, (7, 8, 9)))[:samples]
+    X = torch.as_tensor(data.data[rows] / 16.0)
+    Y = torch.nn.functional.one_hot(torch.as_tensor(data.target[rows] - 7), 3).double()
+    draw = torch.Generator().manual_seed(0)
+    sizes = (X.shape[1], width, width, 3)
+    W = [
+        ((2.0 / n) ** 0.5 * torch.randn(m, n + 1, generator=draw, dtype=torch.float64)).requires_grad_()
+        for n, m in pairwise(sizes)
+    ]
+    adam = torch.optim.Adam(W, lr=5e-3)
+    ones = torch.ones(samples, 1, dtype=torch.float64)
+    for _ in range(steps):
+        Z = torch.cat([X, ones], 1) @ W[0].T
+        for layer in W[1:]:
+            Z = torch.cat([Z.relu(), ones], 1) @ layer.T
+        adam.zero_grad()
+        ((Z - Y).square().sum() / samples + lam * sum(layer.square().sum() for layer in W)).backward()
+        adam.step()
+    return X.numpy(), [layer.detach().numpy() for layer in W]
+
+
+def test_forces_of_a_trained_network_are_shown_with_tikhonov() -> None:
+    X, W = trained_on_digits(samples=21, width=20, steps=1500, lam=1e-2)
+    for layer in (1, 2):
+        plain, shown = covopt.forces(W, layer, X=X, tikhonov=0.0), covopt.forces(W, layer, X=X)
+        cosines = [
+            -float((f.attraction * f.repulsion).sum() / np.linalg.norm(f.attraction) / np.linalg.norm(f.repulsion))
+            for f in (plain, shown)
+        ]
+        assert plain.tikhonov == 0.0
+        assert shown.tikhonov > 0.0
+        assert cosines[0] < 0.3 < 0.5 < cosines[1]
+        assert shown.imbalance < plain.imbalance
+
+
+@pytest.mark.parametrize("t", [1e-3, 0.1])
+def test_with_tikhonov_they_are_the_derivatives_of_the_loss_with_it(t: float) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6, 3))
+    W = [rng.normal(size=(4, 4)), rng.normal(size=(5, 5)), rng.normal(size=(2, 6))]
+    Z = [torch.as_tensor(z).requires_grad_() for z in network_representations(X, W)]
+    covopt.loss_of_representations(torch.as_tensor(X), Z[-1].detach(), Z, lam=1.0, tikhonov=t).norm.backward()
+    for layer in (1, 2):
+        found = covopt.forces(W, layer, X=X, tikhonov=t)
+        assert found.tikhonov == t
+        np.testing.assert_allclose(found.attraction + found.repulsion, Z[layer - 1].grad.numpy(), rtol=1e-8, atol=1e-8)
+
+
+def network_representations(X: np.ndarray, W: list[np.ndarray]) -> list[np.ndarray]:
+    """Z_1, ..., Z_L of a network with biases, in NumPy."""
+    inputs, Z = X, []
+    for layer in W:
+        Z.append(np.c_[inputs, np.ones(len(X))] @ layer.T)
+        inputs = np.maximum(Z[-1], 0.0)
+    return Z
+
+
+def test_the_layers_of_a_solve_need_no_tikhonov() -> None:
+    result = toy_result()
+    assert result.forces(1).tikhonov == 0.0
+    assert result.forces(1, tikhonov=0.5).tikhonov == 0.5
+    with pytest.raises(ProblemError, match="tikhonov is -1; give 0"):
+        result.forces(1, tikhonov=-1.0)
 
 
 def test_public_name_takes_results_and_weights() -> None:

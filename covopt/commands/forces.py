@@ -16,6 +16,14 @@ def forces_command(
     run: options.Run,
     out: Annotated[Path, typer.Option(help="The picture, a PNG.", metavar="FILE")] = Path("forces.png"),
     layer: Annotated[int, typer.Option(help="Hidden layer, from 1.", metavar="l")] = 1,
+    tikhonov: Annotated[
+        float | None,
+        typer.Option(
+            help="t of the (Ks + t I)^-1 that take the place of pseudo-inverses; default: 0, or 1e-4 of the largest"
+            " eigenvalue where singular values below 1e-3 of the largest count.",
+            metavar="t",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
 ) -> None:
     """Draw samples and neurons of a hidden layer of a stored run, with the forces on them."""
@@ -25,7 +33,7 @@ def forces_command(
     from covopt.verification import stored
 
     files.check_free(out, force, figures.is_picture)
-    picture = stored.load(run).forces_picture(layer)
+    picture = stored.load(run).forces_picture(layer, tikhonov)
 
     def draw() -> None:
         files.write_file(out, lambda draft: draw_forces(picture, draft), force, figures.is_picture)

@@ -22,6 +22,15 @@ MEANING = (
     " covopt plateau says what is proved about widths."
 )
 
+DIFFERS = {
+    "digits": "The paper's panel has 1,000 images of MNIST, 28 x 28; without --data-dir these are scikit-learn's"
+    " digits, 8 x 8, tested on the other 797. Depth 3, the loss and both values of lam are the paper's; the widths"
+    " and the trainer are chosen here.",
+    "teacher": "Depth 3, the teacher's widths, 1,000 samples and lam are the paper's; the widths and the trainer are"
+    " chosen here.",
+}
+"""What a panel takes from the paper, and what it does not."""
+
 ENDED = {
     "time_limit": "Some trainings were stopped by the time limit; longer ones may reach lower losses.",
     "interrupted": "The trainings were interrupted; longer ones may reach lower losses.",
@@ -94,7 +103,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         data=f"Figure 2, {figure.data}",
         question="Where do the losses of trained networks stop falling, as the networks are made wider?",
         answer=f"{said[:1].upper()}{said[1:]}.",
-        notes=[ENDED[s["status"]]] if s["status"] in ENDED else [],
+        notes=[text for text in (DIFFERS.get(figure.panel), ENDED.get(s["status"])) if text],
         facts=[
             ("trained networks", str(len(figure.trials))),
             ("widths", str(len({t.width for t in figure.trials}))),

@@ -1,9 +1,9 @@
 """Ends of an interval for the cp-rank, each with what proves it: every proof can be checked again, from it and A alone.
 
 A is a component of the support graph as `completely_positive` prepares it: non-negative, connected, its diagonal
-between 1/2 and 2. A lower end holds for A as it is given, to its last digit (and, unless it is the rank of exact data,
-for every matrix within the tolerance that has A's zeros). An upper end holds for A itself where the answer is exact,
-else for B^T B, B the factor, which is within the tolerance.
+between 1/2 and 2. A lower end holds for A as it is given, to its last digit; the matrix B^T B of a factor within the
+tolerance may have a lower cp-rank, also where A's own rank is meant. An upper end holds for A itself where the answer
+is exact, else for B^T B, B the factor, which is within the tolerance.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class ByTheorem:
 
 
 def rank(A: Matrix, tolerance: float) -> int:
-    """The rank of exact data; of rounded data, the eigenvalues that no matrix within the tolerance can be without."""
+    """Return the rank of exact data; of rounded data, the eigenvalues of A that are above the tolerance."""
     exact = exact_rank(A)
     return certain_rank(A, tolerance * float(np.linalg.norm(A))) if exact is None else exact
 

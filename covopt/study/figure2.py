@@ -1,7 +1,7 @@
 """Figure 2 of [JGHG22]: train and test loss of trained networks against their width, and the plateau that they show.
 
 * `digits`: cross-entropy on 1,000 images, MNIST where its files are at hand, else scikit-learn's digits, with two
-  strengths of the penalty; depth 2.
+  strengths of the penalty; depth 3.
 * `teacher`: mean squared error on the outputs of a random network with widths (50, 10, 10, 10); depth 3.
 
 The train loss is the cost, penalty included; the test loss is C alone, on other samples. Networks are trained the
@@ -260,7 +260,7 @@ EXPERIMENTS = {
     "digits": Experiment(
         _images,
         "cross_entropy",
-        2,
+        3,
         (1e-3, 1e-4),
         (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 25, 30, 40, 50, 70, 100),
     ),
