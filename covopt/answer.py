@@ -86,8 +86,9 @@ def solve(
         skip: a linear function of the inputs is free as well, f(x) + S x, with free biases, mse and exact fits; W_L is
             [A_L, S, b_L].
         activation: relu, leaky:A or linear.
-        method: cone, Frank-Wolfe over S (fully corrective for depth 2, layer by layer beyond); hidden, projected
-            gradient on the representations Z; train, ordinary training of several starts as one batch.
+        method: cone, fully corrective Frank-Wolfe over S for depth 2, and beyond that descents in the weights from many
+            starts, then Frank-Wolfe layer by layer; hidden, projected gradient on the
+            representations Z; train, ordinary training of several starts as one batch.
         certify: none; fast: the exact bound where the oracle knows the maximum (rank(Xt) <= 3, linear networks),
             else the spectral one; full: also branch and bound over cones of directions up to rank 6 (8 with one
             output), in turns with the solver until the gap or the time limit is reached, and beyond that the doubly

@@ -44,7 +44,7 @@ DATA_SHARE, DEEP_SHARE = 0.05, 0.1
 
 
 def solve_by_cone(problem: Problem, options: SolveOptions) -> Attempt:
-    """Frank-Wolfe over S: fully corrective for two layers, layer by layer beyond."""
+    """Frank-Wolfe over S, fully corrective, for two layers; descents from many starts and layer by layer beyond."""
     if problem.depth == 2:
         return _shallow(problem, options)
     return _deep(problem, options) if problem.spread is ALONE else _deep_together(problem, options)
