@@ -17,6 +17,8 @@ X = np.arange(12.0).reshape(6, 2) % 5
 Y = np.arange(6.0)[:, None] % 2
 W = [np.ones((4, 3)), np.ones((1, 5))]
 Z = [np.asarray(z) for z in covopt.preactivations(X, W)]
+RANDOM = [np.random.default_rng(0).normal(size=A.shape) for A in W]
+FLAT = [np.asarray(z) for z in covopt.preactivations(1e-9 * X, RANDOM)]
 PAIR = covopt.covariances_of(Z[0])
 I6 = np.eye(6)
 MANY = covopt.covariances_of(np.random.default_rng(0).standard_normal((8, 30)))
@@ -106,6 +108,11 @@ ROWS = [
         lambda here: covopt.preactivations(X, W, bias=-1.0),
     ),
     Row("tikhonov is -1; give 0 for the pseudo-inverse, or a number above 0.", lambda here: by_Z(Z, tikhonov=-1.0)),
+    Row(
+        "K1 holds too few digits for the inverse of the covariance of the inputs, which is nearly singular; take"
+        " loss_of_representations, which squares nothing, or give a tikhonov above 0.",
+        lambda here: covopt.loss_of_covariances(1e-9 * X, Y, [covopt.covariances_of(FLAT[0])], FLAT[1]),
+    ),
     Row("Z is empty; give one matrix of representations for each layer.", lambda here: by_Z([])),
     Row("Z1 has 1 row, but X has 6; give a row for each sample.", lambda here: by_Z([Z[0][:1], Z[1]])),
     Row(

@@ -30,6 +30,8 @@ ASYMMETRY = {torch.float64: 1e-10, torch.float32: 1e-4}
 """Largest |K_ij - K_ji|, relative to the largest entry."""
 NEGATIVE = {torch.float64: 1e-10, torch.float32: 1e-4}
 """Most negative eigenvalue of a covariance, relative to the largest."""
+LOST = {torch.float64: 1e-3, torch.float32: 1e-1}
+"""Share of the sum of traces that rounding of the covariances may amount to before the sum is refused."""
 
 Covariance = Float[Tensor, "*b N N"]
 
@@ -72,7 +74,8 @@ def loss_of_covariances(
 
     Raises:
         ProblemError: data, covariances or options do not fit together; a matrix is not symmetric or not positive
-            semi-definite; or, without Tikhonov, a K_l is not in the range of Ks_{l-1}.
+            semi-definite; a Ks_{l-1} is too close to singular for the digits of K_l; or, without Tikhonov, a K_l is not
+            in the range of Ks_{l-1}.
 
     Example:
         >>> import covopt
@@ -105,6 +108,7 @@ def loss_of_covariances(
     inverses = [_inverse_of_inputs(question.setting, rule)]
     inverses += [pseudo_inverse(B, size, rule.tikhonov) for B, size in zip(inputs, sizes, strict=True)]
     traces = [(A * inverse).sum(dim=(-2, -1)) for A, inverse in zip(outputs, inverses, strict=True)]
+    _check_digits(outputs, inverses, torch.stack(traces).sum(dim=0))
     return question.value(ZL, torch.stack(traces).sum(dim=0))
 
 
@@ -185,6 +189,22 @@ def _inverse_of_inputs(setting: Setting, rule: RankRule) -> Covariance:
     """(Ks_0)^+ by the thin factor, which keeps all digits."""
     eye = torch.eye(len(setting.X), dtype=setting.X.dtype, device=setting.X.device)
     return factorize(setting.bias.inputs(setting.X), rule).solve_gram(eye)
+
+
+def _check_digits(outputs: Sequence[Covariance], inverses: Sequence[Covariance], total: Tensor) -> None:
+    """Raise a ProblemError where the rounding of a K_l alone could change the sum of traces by a share of LOST.
+
+    An entry of K_l holds eps |K_l|; the inverse of Ks_{l-1} multiplies that by up to its largest eigenvalue.
+    """
+    for layer, (A, inverse) in enumerate(zip(outputs, inverses, strict=True), start=1):
+        rounding = torch.finfo(A.dtype).eps * A.detach().norm(dim=(-2, -1)) * inverse.detach().norm(dim=(-2, -1))
+        if bool((rounding > LOST[A.dtype] * total.detach().abs()).any()):
+            name = "The covariance of Z_L" if layer == len(outputs) else f"K{layer}"
+            below = "the covariance of the inputs" if layer == 1 else f"Ks{layer - 1}"
+            raise ProblemError(
+                f"{name} holds too few digits for the inverse of {below}, which is nearly singular; take"
+                " loss_of_representations, which squares nothing, or give a tikhonov above 0."
+            )
 
 
 def _check_range(
