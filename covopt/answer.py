@@ -17,6 +17,7 @@ from covopt.deep.layers import examine
 from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted
 from covopt.io.checkpoint import Checkpoint
+from covopt.io.coding import Coding, targets_in_words
 from covopt.io.tables import column_names
 from covopt.linalg.threads import fitted, fitting
 from covopt.loop import Budget, Callback, Progress, Seed, Status, Whole, check_seed
@@ -67,6 +68,7 @@ def solve(
     checkpoint_every: float = 60.0,
     resume: bool = False,
     memory_limit: float | None = None,
+    task: str | None = None,
 ) -> Result:
     """What the data cost a network of depth L: min C + lam |W|^2, or R(X, Y) = min |W|^2 with F = Y.
 
@@ -77,10 +79,13 @@ def solve(
 
     Args:
         X: inputs (N, n_0).
-        Y: targets (N, n_L) or (N,).
+        Y: targets (N, n_L), numbers or labels (N,).
         lam: strength of the penalty; None asks for the representation cost.
         loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate, or a `Loss` of one's own; None means
             interpolate without lam and mse with it.
+        task: classification makes one-hot rows of Y (N,), regression takes its numbers. None: texts, booleans, and
+            integers of at most 20 values on five times as many rows are classes; for cross_entropy and logistic all
+            whole numbers are.
         depth: L >= 2.
         bias: beta >= 0; "free" for biases that the penalty is not on (beta is 1 in the network; MATH.md section 4).
         skip: a linear function of the inputs is free as well, f(x) + S x, with free biases, mse and exact fits; W_L is
@@ -131,6 +136,7 @@ def solve(
 
     Raises:
         ProblemError: an option out of range, data of the wrong shape, or more memory needed than the limit.
+        DataError: labels that are none.
         InfeasibleError: `interpolate` on data that no network of that kind fits; the rows are named.
         ProcessError: of processes that solve together another one has ended.
         RecordError: of `checkpoint`: without `resume` there is such a file; with it none, or it is damaged or the state
@@ -149,6 +155,7 @@ def solve(
         sample_weight=sample_weight,
         free=True,
         skip=skip,
+        task=task,
     )
     if method not in METHODS:
         raise ProblemError(f"The method '{method}' is unknown; use {' or '.join(METHODS)}.")
@@ -274,6 +281,9 @@ def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | 
         starts=attempt.starts,
         columns=columns,
     )
+    if problem.classes is not None:
+        result.coding = Coding.unscaled(problem.X.shape[1], columns, problem.classes)
+        result.targets = targets_in_words(problem.Y.double().cpu().numpy(), problem.classes)
     if problem.spread is ALONE:
         result.attainable = proofs.attainable(problem)
     if interrupted():
@@ -314,6 +324,8 @@ def spread_problem(problem: Problem, method: str, certify: str) -> Problem:
             "Processes with rows of their own solve together by the method cone, with lam, a number as the bias, and"
             " ReLU or leaky ReLU; ask for these, or let one process solve."
         )
+    if problem.classes is not None:
+        raise ProblemError("Each process would know the labels of its own rows alone; give one-hot rows as Y.")
     if certify != "none":
         raise ProblemError(
             "A bound is proved by a process that holds all rows; set certify to none where they are spread."

@@ -25,6 +25,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from covopt.answer import solve
+from covopt.io.coding import labels_of
 from covopt.loop import Status
 
 _BETWEEN = ("covopt", "sklearn", "joblib")
@@ -299,10 +300,17 @@ class CovoptClassifier(ClassifierMixin, _Network):
         checked: Any = validate_data(self, X, y, dtype=np.float64)
         inputs, labels = checked
         check_classification_targets(labels)
-        self.classes_, codes = np.unique(labels, return_inverse=True)
-        weight = self._weights(codes, _checked(sample_weight, inputs))
-        self._solve(inputs, np.eye(len(self.classes_))[codes], self._loss(), weight)
+        one_hot = self._one_hot(labels)
+        weight = self._weights(one_hot.argmax(axis=1), _checked(sample_weight, inputs))
+        self._solve(inputs, one_hot, self._loss(), weight)
         return self
+
+    def _one_hot(self, labels: NDArray) -> NDArray[np.float64]:
+        """The targets, and their labels as `classes_`."""
+        self.classes_, known = np.unique(labels), labels_of(labels, "y", "classification")
+        if known is None:
+            raise ValueError("scikit-learn passed targets that are no labels")
+        return known.one_hot
 
     def _weights(self, codes: NDArray, weight: NDArray | None) -> NDArray | None:
         """The weights of the rows times those of their classes."""

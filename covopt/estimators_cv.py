@@ -163,8 +163,7 @@ class CovoptClassifierCV(_Chosen, CovoptClassifier):
         checked: Any = validate_data(self, X, y, dtype=np.float64)
         inputs, labels = checked
         check_classification_targets(labels)
-        self.classes_, codes = np.unique(labels, return_inverse=True)
-        self.score_path_ = -self._losses(inputs, np.eye(len(self.classes_))[codes], labels, self._seed())
+        self.score_path_ = -self._losses(inputs, self._one_hot(labels), labels, self._seed())
         self._refit(CovoptClassifier(), inputs, labels)
         return self
 

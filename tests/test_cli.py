@@ -446,8 +446,8 @@ def test_a_warning_is_one_sentence_without_source(tmp_path: Path) -> None:
 def test_the_question_tells_what_the_targets_are(run: Run, solver: FakeSolver, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b,y\n1,u,3\n2,v,5\n3,u,3\n")
     options = ["solve", tmp_path / "a.csv", "--target", "y", "--one-hot", "b"]
-    assert "3 rows, 2 classes, one-hot: " in run(*options)[1]
-    assert "3 rows, targets read as numbers: " in run(*options, "--task", "regression")[1]
+    assert "3 rows, 2 classes, one-hot: " in run(*options, "--task", "classification")[1]
+    assert "3 rows, targets read as numbers: " in run(*options)[1]
     code, out, _ = run(*options, "--rows", 2, "--shuffle", 4, "--out", tmp_path / "run")
     assert code == 0
     assert "2 rows drawn with seed 4" in out

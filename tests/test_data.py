@@ -37,16 +37,18 @@ def test_npz_holds_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("targets", "classes"),
     [
-        (np.array([7, -1, 7, 3]), ("-1", "3", "7")),
-        (np.array([[7], [3], [7], [3]], dtype=np.uint8), ("3", "7")),
+        (np.array([7, -1, 7, 3] * 5), ("-1", "3", "7")),
+        (np.array([7, 3, 7, 3] * 5, dtype=np.uint8), ("3", "7")),
         (np.array([True, False, True, True]), ("False", "True")),
         (np.array(["b", "a", "c", "a"]), ("a", "b", "c")),
+        (np.array([["b"], ["a"], ["c"], ["a"]]), ("a", "b", "c")),
     ],
 )
 def test_classes_become_one_hot_with_the_columns_of_the_whole_set(
     tmp_path: Path, targets: np.ndarray, classes: tuple[str, ...]
 ) -> None:
-    got = read_data(stored(tmp_path / "a.npz", X=X, y=targets), rows=2)
+    inputs = np.arange(float(len(targets)))[:, None]
+    got = read_data(stored(tmp_path / "a.npz", X=inputs, y=targets), rows=2)
     assert got.classes == classes
     assert got.Y.shape == (2, len(classes))
     assert [classes[i] for i in got.Y.argmax(axis=1)] == [str(t) for t in targets.ravel()[:2]]
@@ -108,13 +110,13 @@ def test_csv(tmp_path: Path) -> None:
     refused("'kind' of .* not numeric", file, target="weight")
 
 
-def test_csv_whole_numbers_are_classes_and_decimals_are_not(tmp_path: Path) -> None:
+def test_csv_few_whole_numbers_are_classes_and_decimals_are_not(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
-    file.write_text("a,b,c\n1,10,1.0\n2,9,2\n")
+    file.write_text("a,b,c\n" + "1,10,1.0\n2,9,2\n" * 5)
     assert read_data(file, target="b").classes == ("9", "10")
     got = read_data(file, target="c")
     assert got.classes is None
-    np.testing.assert_array_equal(got.Y, [[1.0], [2.0]])
+    np.testing.assert_array_equal(got.Y, [[1.0], [2.0]] * 5)
 
 
 def test_parquet_reads_as_csv_does(tmp_path: Path) -> None:
@@ -126,7 +128,7 @@ def test_parquet_reads_as_csv_does(tmp_path: Path) -> None:
     np.testing.assert_array_equal(got.X, [[1.5, 1.0], [2.5, 2.0]])
     assert got.classes == ("u", "v")
     parquet.write_table(table.select(["a", "flag"]), tmp_path / "b.parquet")
-    assert read_data(tmp_path / "b.parquet", target="flag").Y.shape == (2, 2)
+    assert read_data(tmp_path / "b.parquet", target="flag").classes == ("False", "True")
     parquet.write_table(table.select(["hole", "flag"]), tmp_path / "c.parquet")
     refused("'hole' .* missing value in row 1", tmp_path / "c.parquet", target="flag")
     (tmp_path / "d.parquet").write_bytes(b"PAR1 and then nothing")
@@ -173,7 +175,7 @@ def test_binary_file_is_no_csv(tmp_path: Path) -> None:
 def test_torch_tensors(tmp_path: Path) -> None:
     tensors = {"X": torch.tensor(X, dtype=torch.bfloat16, requires_grad=True), "Y": torch.tensor([1, 0, 1, 2])}
     torch.save(tensors, tmp_path / "a.pt")
-    got = read_data(tmp_path / "a.pt")
+    got = read_data(tmp_path / "a.pt", task="classification")
     np.testing.assert_array_equal(got.X, X)
     assert got.classes == ("0", "1", "2")
 
@@ -330,7 +332,7 @@ def table(path: Path, text: str) -> Path:
 
 def test_the_task_chooses_between_numbers_and_classes(tmp_path: Path) -> None:
     file = table(tmp_path / "a.csv", "a,y\n1,3\n2,5\n3,3\n")
-    assert read_data(file, target="y").targets == "2 classes, one-hot"
+    assert read_data(file, target="y", task="classification").targets == "2 classes, one-hot"
     numbers = read_data(file, target="y", task="regression")
     np.testing.assert_array_equal(numbers.Y, [[3.0], [5.0], [3.0]])
     assert (numbers.classes, numbers.targets) == (None, "targets read as numbers")

@@ -45,7 +45,7 @@ def compare_command(
 
         output.check()
         check_device(solving.device)
-        dataset = data.read()
+        dataset = data.read(question.loss)
         tested = None if test is None else held_out.tested(test, dataset)
         chosen = {} if not method else {"methods": [each.value for each in method]}
         with output.following(solving.time_limit) as show:

@@ -75,7 +75,7 @@ def depth_command(
             output.check()
             start = None if init is None else runs.load(init)
         check_device(solving.device)
-        dataset = data.read()
+        dataset = data.read(loss)
         with output.following(solving.time_limit) as show:
             found = study.depth(
                 dataset.X,

@@ -91,7 +91,10 @@ class Data:
     target: Annotated[str | None, _data(help="Table column with the targets.", metavar="COLUMN")] = None
     task: Annotated[
         Literal["regression", "classification"] | None,
-        _data(help="Treat targets as numbers or as classes; by default, integers and texts are classes."),
+        _data(
+            help="Treat targets as numbers or as classes. Default: texts, booleans, and integers of at most 20 values"
+            " on five times as many rows are classes."
+        ),
     ] = None
     drop: Annotated[
         list[str] | None, _data("--drop", help="Table column to leave out; repeatable.", metavar="COLUMN")
@@ -114,12 +117,12 @@ class Data:
         None
     )
 
-    def read(self, share: tuple[int, int] | None = None) -> "Dataset":
-        """Read it, or its rows of one process of several."""
+    def read(self, loss: str | None, share: tuple[int, int] | None = None) -> "Dataset":
+        """Read it for a loss, or its rows of one process of several."""
         from covopt.io.data import read_data
 
         given = dict(vars(self), drop=self.drop or (), one_hot=self.one_hot or ())
-        return read_data(given.pop("data"), **given, share=share)
+        return read_data(given.pop("data"), **given, loss=loss, share=share)
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ def path_command(
         else:
             output.check()
         check_device(solving.device)
-        dataset = data.read()
+        dataset = data.read(loss)
         if dataset.weights is not None:
             raise ProblemError("covopt path counts all rows the same; leave the weights out, or repeat rows instead.")
         held = None

@@ -46,7 +46,7 @@ def plateau_command(
 
         output.check()
         check_device(solving.device)
-        dataset = data.read()
+        dataset = data.read(question.loss)
         with output.following(solving.time_limit) as show:
             found = study.plateau(
                 dataset.X,

@@ -98,7 +98,7 @@ def ranks_command(
 
         output.check()
         check_device(device)
-        dataset = data.read()
+        dataset = data.read(loss)
         if dataset.weights is not None:
             raise ProblemError("covopt ranks counts all rows the same; leave the weights out, or repeat rows instead.")
         with output.following(time_limit) as show:

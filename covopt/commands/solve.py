@@ -108,7 +108,7 @@ def solve_command(
         kept = _state_beside(output, checkpoint, resume, place.tells)
         check_device(place.device)
         began = time.perf_counter()
-        dataset = data.read(place.share)
+        dataset = data.read(question.loss, place.share)
         tested = None if test is None else held_out.tested(test, dataset)
         start = None if init is None else stored.load(init)
         reading = time.perf_counter() - began
@@ -139,7 +139,7 @@ def solve_command(
     if not place.tells:
         return
     if place.share is not None and output.out is not None:  # what is stored is proved again from its data
-        dataset = data.read()
+        dataset = data.read(question.loss)
         result = answer.on_all_rows(result, dataset.X, dataset.Y)
     result.describe_data(dataset)
     if tested is not None:

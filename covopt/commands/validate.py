@@ -119,7 +119,7 @@ def validate_command(
         output.check(escape)
         check_device(solving.device)
         elsewhere, transformed = (None if file is None else arrays.read_matrix(file, "X") for file in (at, orbits))
-        dataset = data.read()
+        dataset = data.read(question.loss)
         with output.following(solving.time_limit) as callback:
             audit = study.validate(
                 net,
@@ -135,7 +135,7 @@ def validate_command(
                 at=elsewhere,
                 orbits=transformed,
                 scalings=lambda: {
-                    other: replace(data, scale=other).read().X for other in SCALES if other != data.scale
+                    other: replace(data, scale=other).read(question.loss).X for other in SCALES if other != data.scale
                 },
             )
     audit.reference.describe_data(dataset)

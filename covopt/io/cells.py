@@ -67,7 +67,7 @@ def codes_of(values: Column, name: str, path: Path) -> tuple[NDArray[np.int64], 
 
 
 def target_of(values: Column, name: str, path: Path, task: str | None) -> NDArray:
-    """Whole numbers as integers, booleans and texts as they are, other numbers as floats.
+    """Return whole numbers as integers, booleans and texts as they are, other numbers as floats.
 
     Numbers with texts among them are classes only where `task` says so: one mistyped cell must not make classes of a
     column of numbers.
@@ -76,6 +76,8 @@ def target_of(values: Column, name: str, path: Path, task: str | None) -> NDArra
         raise DataError(f"The target '{name}' of {path} has missing values; remove those rows.")
     if not all(isinstance(value, (str, *_KINDS)) for value in values):
         raise DataError(f"The target '{name}' of {path} holds neither numbers nor classes; give one of the two.")
+    if all(isinstance(value, bool) for value in values):
+        return np.array(values)
     if all(isinstance(v, (bool, int)) or (isinstance(v, str) and _INTEGER.fullmatch(v)) for v in values):
         return np.array([int(v) for v in values])  # type: ignore[arg-type]
     numbers = [is_number(value) for value in values]

@@ -1,7 +1,7 @@
 """Where arrays come from: files, the data sets that scikit-learn ships, and MNIST; all checked, none trusted.
 
-Integer, boolean and string targets are classes and become one-hot, unless `task` says that they are numbers; the
-columns are taken from the whole set, before `rows` takes N rows. Other targets are numbers and stay as they are.
+Classes become one-hot (`labels_of` in coding.py says which targets are classes); the columns are taken from the whole
+set, before `rows` takes N rows. Other targets are numbers and stay as they are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from covopt.errors import CovoptWarning, DataError, counted, listed, shown
 from covopt.io.arrays import LARGEST, read_npz
-from covopt.io.coding import Coding
+from covopt.io.coding import Coding, labels_of, targets_in_words
 from covopt.io.mnist import fetch_mnist, read_mnist
 from covopt.io.row_groups import GroupedRows
 from covopt.io.scaling import scaling
@@ -37,11 +37,8 @@ else:
 SHIPPED = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
 """Data sets that scikit-learn ships; its `load_NAME` reads them."""
 SCALES = ("none", "max", "standard")
-TASKS = ("regression", "classification")
 NAMES = ("X", "Y", "y", "weights")
 """The arrays that an archive may hold."""
-CLASSES = 1000
-"""So many classes, or more, need two rows of each on average; else they are numbers, whose one-hot rows are huge."""
 
 
 @dataclass(frozen=True)
@@ -75,22 +72,19 @@ class Dataset:
     @property
     def targets(self) -> str | None:
         """What the targets are taken for, in a few words; None for numbers that nobody would take for classes."""
-        if self.classes is None:
-            return "targets read as numbers" if not (self.Y % 1.0).any() else None
-        missing = int((self.Y.sum(axis=0) == 0.0).sum())
-        told = f"{len(self.classes)} class{'' if len(self.classes) == 1 else 'es'}, one-hot"
-        return f"{told} ({missing} not among the rows)" if missing else told
+        return targets_in_words(self.Y, self.classes)
 
 
 @dataclass(frozen=True)
 class Raw:
-    """Inputs and targets as a source gives them, and what else it has: names of inputs and of classes, weights."""
+    """Inputs and targets as a source gives them, and what else it has: names, weights, and what the targets are."""
 
     X: NDArray | GroupedRows
     Y: NDArray | None
     columns: tuple[str, ...] | None = None
     names: tuple[str, ...] | None = None
     weights: NDArray | None = None
+    task: str | None = None
 
 
 def read_data(
@@ -101,6 +95,7 @@ def read_data(
     scale: str = "none",
     data_dir: str | os.PathLike[str] | None = None,
     task: str | None = None,
+    loss: str | None = None,
     shuffle: int | None = None,
     drop: Sequence[str] = (),
     one_hot: Sequence[str] = (),
@@ -117,8 +112,9 @@ def read_data(
         scale: none; max divides X by max|X|; standard gives every column mean 0 and standard deviation 1 (a constant
             column becomes 0). Both measure the whole set, each row as often as its weight says.
         data_dir: where the files of mnist lie; None asks OpenML.
-        task: regression, the targets are numbers; classification, they are classes; None: classes where they are
-            integers, booleans or strings in one column.
+        task: regression, the targets are numbers; classification, they are classes; None: classes if they are texts,
+            booleans, or integers of at most 20 values on five times as many rows.
+        loss: what the data are for; cross_entropy and logistic read whole numbers as classes if there is no task.
         shuffle: seed with which `rows` are drawn from the whole set, without repetition.
         drop: columns of a table that are no inputs.
         one_hot: columns of a table of which each text becomes a column of 0 and 1, named COLUMN=TEXT.
@@ -135,12 +131,10 @@ def read_data(
         DataError: one sentence that says what is wrong and what to do.
 
     Warns:
-        CovoptWarning: a class is missing among the rows that are taken.
+        CovoptWarning: a class is missing among the rows that are taken, or integers were read without a task.
     """
     if scale not in SCALES:
         raise DataError(f"The scale '{scale}' is unknown; use one of {', '.join(SCALES)}.")
-    if task is not None and task not in TASKS:
-        raise DataError(f"The task {shown(task)} is unknown; use {' or '.join(TASKS)}.")
     name = os.fspath(source)
     drop, one_hot = (((each,) if isinstance(each, str) else tuple(each)) for each in (drop, one_hot))
     raw = _read(name, target, data_dir, task, drop, one_hot, weights, mapped=share is not None)
@@ -159,7 +153,7 @@ def read_data(
     weighed = None if raw.weights is None else _weights(raw.weights, len(X), name)
     mine = numeric_matrix(X[taken], "X", name) if share else X[taken]
     shift, factor = scaling(X, scale, weighed)
-    targets, labels = _targets(Y, name, task, taken)
+    targets, labels = _targets(Y, name, raw.task if task is None else task, loss, taken)
     inputs = (mine.astype(np.float64) - shift) * factor
     if weighed is not None:
         inputs, targets, weighed = _without_zeros(inputs, targets, weighed[taken], name)
@@ -222,7 +216,7 @@ def read_source(
     if os.path.exists(name) and name not in (*SHIPPED, "mnist"):  # unlike Path.exists, never raises
         raise DataError(f"{name} is of no known format; give a .npz, .csv, .parquet or .pt file.")
     if name == "mnist":
-        return Raw(*(fetch_mnist() if data_dir is None else read_mnist(Path(data_dir), mapped)))
+        return Raw(*(fetch_mnist() if data_dir is None else read_mnist(Path(data_dir), mapped)), task="classification")
     if name in SHIPPED:
         return _load_shipped(name)
     known = suggestion(name.lower(), (*SHIPPED, "mnist")).replace("give one of", "give a file, or one of")
@@ -239,7 +233,8 @@ def _load_shipped(name: str) -> Raw:
     found = getattr(datasets, f"load_{name}")()
     columns = None if name == "digits" else tuple(str(n) for n in found.feature_names)
     names = tuple(str(n) for n in found.target_names) if hasattr(found, "target_names") else None
-    return Raw(np.asarray(found.data), np.asarray(found.target), columns, names)
+    task = "classification" if found.target.dtype.kind == "i" else "regression"
+    return Raw(np.asarray(found.data), np.asarray(found.target), columns, names, task=task)
 
 
 # ---- from a source to X and Y
@@ -269,29 +264,13 @@ def numeric_matrix(values: NDArray, name: str, source: str) -> NDArray:
 
 
 def _targets(
-    Y: NDArray, source: str, task: str | None, taken: slice | NDArray[np.int64]
+    Y: NDArray, source: str, task: str | None, loss: str | None, taken: slice | NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
-    """Targets (N, n_L) of the rows taken: one-hot for one column of classes of all rows, else the numbers as they are.
-
-    Where `task` does not say, integers, booleans and strings are classes.
-    """
-    column = Y[:, 0] if Y.ndim == 2 and Y.shape[1] == 1 else Y
-    if task == "classification" and column.ndim == 2:
-        raise DataError(f"Y in {source} has {Y.shape[1]} columns; give one column of classes, or leave --task out.")
-    if task == "regression" and column.dtype.kind in "SU":
-        raise DataError(f"Y in {source} holds texts, not numbers; give numbers, or --task classification.")
-    automatic = column.ndim == 1 and column.dtype.kind in "biuU"
-    if not (automatic if task is None else task == "classification"):
+    """Targets (N, n_L) of the rows taken: one-hot if all rows hold classes, else the numbers as they are."""
+    labels = labels_of(Y, f"Y in {source}", task, loss)
+    if labels is None:
         return numeric_matrix(Y, "Y", source)[taken].astype(np.float64), None
-    if column.dtype.kind != "U":  # numbers that are no classes either: NaN, say
-        numeric_matrix(column, "Y", source)
-    classes, codes = np.unique(column, return_inverse=True)
-    if len(classes) > CLASSES and 2 * len(classes) > len(column):
-        raise DataError(
-            f"Y in {source} has {len(classes)} classes on {len(column)} rows; if these are numbers, say so with --task"
-            " regression."
-        )
-    return np.eye(len(classes))[codes[taken]], tuple(str(c) for c in classes)
+    return np.eye(len(labels.classes))[labels.codes[taken]], labels.classes
 
 
 def _warn_of_missing_classes(found: Dataset) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from covopt.errors import ProblemError, counted, shown
 from covopt.io.arrays import LARGEST
+from covopt.io.coding import Coding, labels_of
 from covopt.io.wording import FREE
 from covopt.loop import Whole
 from covopt.model.activation import Activation
@@ -61,6 +62,7 @@ class Problem:
             Zs_{L-1} = [sigma(Z_{L-1}), X, 1].
         spread: of processes that each hold rows of X and Y of their own; then N is that of all rows here, C is their
             loss, and what has a row for each sample has those of this process.
+        classes: what the outputs stand for, in the order of the labels that Y was made of; None where Y was numbers.
     """
 
     X: Float[Tensor, "N n0"]
@@ -76,6 +78,7 @@ class Problem:
     free: bool = False
     skip: bool = False
     spread: Alone = ALONE
+    classes: tuple[str, ...] | None = None
 
     @property
     def samples(self) -> int:
@@ -235,12 +238,14 @@ def make_problem(
     sample_weight: object = None,
     free: bool = False,
     skip: bool = False,
+    task: str | None = None,
+    classes: tuple[str, ...] | None = None,
 ) -> Problem:
     """Check the data and the options, and make a `Problem` of them.
 
     Args:
         X: inputs (N, n_0), NumPy or torch; anything `numpy.asarray` reads.
-        Y: targets (N, n_L) or (N,).
+        Y: targets (N, n_L), numbers or labels (N,).
         lam: strength of the penalty; None asks for the representation cost.
         loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate, or a `Loss` of one's own; None means
             interpolate without lam and mse with it.
@@ -252,12 +257,17 @@ def make_problem(
             are left out, here and now; None: all are equal.
         free: whether the caller can answer questions with free biases.
         skip: whether a linear function of the inputs is free too; for mse and exact fits, with free biases.
+        task: regression or classification decides whether Y is numbers or labels; None: `labels_of` says which.
+        classes: of other data, whose labels these are too; None: those of Y.
 
     Raises:
         ProblemError: one sentence for each thing that is wrong.
+        DataError: labels that are none.
     """
     inputs = as_matrix(X, "X", None if device is None else parse_device(device))
-    targets = as_matrix(Y, "Y", inputs.device).to(inputs.dtype)
+    chosen = parse_loss(loss if loss is not None else ("interpolate" if lam is None else "mse"))
+    labelled, classes = _coded(Y, chosen.name, task, classes)
+    targets = as_matrix(labelled, "Y", inputs.device).to(inputs.dtype)
     if len(inputs) != len(targets):
         raise ProblemError(
             f"X has {len(inputs)} rows and Y has {len(targets)}; give one row of targets for each row of inputs."
@@ -266,7 +276,6 @@ def make_problem(
     if weight is not None and not bool((weight > 0).all()):
         kept = weight > 0
         inputs, targets, weight = inputs[kept], targets[kept], weight[kept]
-    chosen = parse_loss(loss if loss is not None else ("interpolate" if lam is None else "mse"))
     if chosen.name == "cross_entropy":
         _check_simplex(targets)
         targets = targets / targets.sum(dim=1, keepdim=True)
@@ -285,7 +294,30 @@ def make_problem(
         weight=None if weight is None or chosen.name == "interpolate" else _of_mean_one(weight),
         free=isinstance(bias, str) and bias == FREE,
         skip=bool(skip),
+        classes=classes,
     )
+
+
+def _coded(
+    Y: object, loss: str, task: str | None, classes: tuple[str, ...] | None
+) -> tuple[object, tuple[str, ...] | None]:
+    """One-hot rows and their classes if Y holds labels; else Y as it is, for `as_matrix` to check."""
+    if isinstance(Y, Tensor):
+        special = Y.is_nested or Y.is_quantized or Y.is_meta or Y.is_complex() or Y.layout != torch.strided
+        if special or (Y.is_floating_point() and task is None and classes is None and loss != "cross_entropy"):
+            return Y, None
+        array = (Y.detach().double() if Y.is_floating_point() else Y).cpu().numpy()
+    else:
+        try:
+            array = np.asarray(Y)
+        except (TypeError, ValueError, OverflowError):  # a ragged list, say
+            return Y, None
+        if np.ma.is_masked(Y):
+            return Y, None
+    if classes is not None and array.ndim == 1:
+        return Coding.unscaled(0, None, classes).one_hot(array, "Y"), classes
+    labels = labels_of(array, "Y", task, loss)
+    return (Y, None) if labels is None else (labels.one_hot, labels.classes)
 
 
 def parse_device(device: str | torch.device) -> torch.device:
@@ -413,7 +445,7 @@ def _check_simplex(Y: Tensor) -> None:
     if len(bad):
         raise ProblemError(
             f"The loss cross_entropy needs classes or rows of probabilities, but row {int(bad[0, 0])} of Y is neither;"
-            " give one-hot rows, or use the loss mse."
+            " give labels (N,) or one-hot rows, or use the loss mse."
         )
 
 
@@ -427,8 +459,8 @@ def _signs(Y: Tensor) -> Float[Tensor, "N 1"]:
     if Y.shape[1] == 1 and bool((ones | (Y == -1.0)).all()):
         return Y
     raise ProblemError(
-        "The loss logistic needs two classes: one column of 0 and 1 or of -1 and 1, or one-hot rows of two; give such"
-        " targets, or use the loss cross_entropy."
+        "The loss logistic needs two classes: labels, one column of 0 and 1 or of -1 and 1, or one-hot rows of two;"
+        " give such targets, or use the loss cross_entropy."
     )
 
 

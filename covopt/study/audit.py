@@ -86,6 +86,7 @@ def validate(
     steps: int | None = None,
     momentum: float = 0.0,
     sample_weight: object = None,
+    task: str | None = None,
 ) -> Audit:
     """Whether a trained network is at the minimum of C + lam |W|^2 (or of |W|^2 at F = Y), and what it lacks.
 
@@ -94,14 +95,14 @@ def validate(
             that answers as one; its state dict; weights [W_1, ..., W_L] with the bias column last; a Result; a file
             (.pt with a state dict, .npz with W1 ... WL); None trains networks the ordinary way and takes the best.
         X: inputs (N, n_0).
-        Y: targets (N, n_L) or (N,).
+        Y: targets (N, n_L), numbers or labels (N,).
         lam: strength of the penalty; None means the representation cost.
         loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate.
         depth: L, that of the network; 2 without one.
         bias: beta; PyTorch's bias is beta W[:, -1]; "free" for biases that the penalty is not on.
         decay: what the penalty is on: all, or weights, which is the bias "free".
         activation: relu, leaky:A or linear; None takes the network's own, relu where it does not tell.
-        certify, gap, seed, device, callback, sample_weight: as for `solve`.
+        certify, gap, seed, device, callback, sample_weight, task: as for `solve`.
         time_limit: seconds for everything.
         width, starts: of the trainings without a network.
         scalings: hands out X in other scales by name, for the hint where another one fits better; None tries X /
@@ -133,14 +134,15 @@ def validate(
         raise ProblemError(f"The network has depth {layers}, not {depth}; leave the depth out.")
     question = {"lam": lam, "loss": loss, "depth": layers, "bias": bias, "activation": chosen, "device": device}
     question["sample_weight"] = sample_weight
-    problem = make_problem(X, Y, free=True, **question).double()  # type: ignore[arg-type]
+    problem = make_problem(X, Y, free=True, task=task, **question).double()  # type: ignore[arg-type]
     seed = check_seed(seed)
     SolveOptions(budget, certify=certify, gap=gap, seed=seed).check(layers)
     training = training_of(problem, batch_size, rate, steps, momentum, given=given is not None)
     trained = None
     if given is None:
         effort = {"method": "train", "certify": "none", "time_limit": TRAINED * time_limit, "seed": seed}
-        trained = solve(X, Y, width=width, starts=starts or TRAININGS, **effort, **question)  # type: ignore[arg-type]
+        effort |= {"width": width, "starts": starts or TRAININGS, **question, "sample_weight": problem.weight}
+        trained = solve(problem.X, problem.Y, **effort)  # type: ignore[arg-type]
         given = trained.weights
     weights = [torch.as_tensor(W, dtype=torch.float64, device=problem.X.device) for W in given]
     weights, cost = _checked(problem, weights, stored)

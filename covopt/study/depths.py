@@ -62,6 +62,7 @@ def depth(
     init: Depths | Result | Sequence[object] | None = None,
     callback: Callback | None = None,
     sample_weight: object = None,
+    task: str | None = None,
 ) -> Depths:
     """What depth changes: the least cost found at each depth, what is proved of it, and what passes its layers.
 
@@ -70,14 +71,14 @@ def depth(
 
     Args:
         X: inputs (N, n_0).
-        Y: targets (N, n_L) or (N,).
+        Y: targets (N, n_L), numbers or labels (N,).
         depths: numbers of weight matrices, each at least 2.
         ranks: families of networks with a hidden layer of at most so many neurons; None: 1, 2, 3 and what the answers
             of two and three layers show; an empty one: none.
         lam: strength of the penalty; None asks for the representation cost.
         time_limit: seconds for all depths together.
         init: a `Depths` of the same question to go on from; or a Result, or weights, to start from.
-        loss, bias, activation, certify, gap, seed, device, callback, sample_weight: as for `covopt.solve`.
+        loss, bias, activation, certify, gap, seed, device, callback, sample_weight, task: as for `covopt.solve`.
 
     Returns:
         The curve with its bounds, the families, and what is proved, or fitted, of large depths.
@@ -98,6 +99,7 @@ def depth(
         depth=chosen[0],
         device=device,
         sample_weight=sample_weight,
+        task=task,
         **asked,  # type: ignore[arg-type]
     ).double()
     asked_again = {**asked, "sample_weight": first.weight}

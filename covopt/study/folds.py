@@ -30,7 +30,10 @@ class HeldOut:
         """
         loss = None if problem.interpolates else problem.loss
         lam = None if problem.interpolates else problem.lam
-        checked = make_problem(X, Y, lam=lam, loss=loss, depth=problem.depth, device=problem.X.device).double()
+        task = "regression" if problem.classes is None else None
+        checked = make_problem(
+            X, Y, lam=lam, loss=loss, depth=problem.depth, device=problem.X.device, task=task, classes=problem.classes
+        ).double()
         for name, mine, theirs in (("inputs", checked.X, problem.X), ("targets", checked.Y, problem.Y)):
             if mine.shape[1] != theirs.shape[1]:
                 raise ProblemError(

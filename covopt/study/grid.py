@@ -17,7 +17,8 @@ import numpy as np
 
 from covopt.attempt import CERTIFY
 from covopt.errors import DataError, ProblemError, shown
-from covopt.io.data import SCALES, TASKS, Dataset, read_data
+from covopt.io.coding import TASKS
+from covopt.io.data import SCALES, Dataset, read_data
 from covopt.io.further import Further
 from covopt.methods.penalised import METHODS
 from covopt.model.loss import parse_loss

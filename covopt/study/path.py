@@ -63,6 +63,7 @@ def path(
     device: str | torch.device | None = None,
     init: Path | None = None,
     callback: Callback | None = None,
+    task: str | None = None,
 ) -> Path:
     """The minimum L*(lam) = min C + lam |W|^2 for all lam of a range: its networks, and bounds between them too.
 
@@ -71,7 +72,7 @@ def path(
 
     Args:
         X: inputs (N, n_0).
-        Y: targets (N, n_L) or (N,).
+        Y: targets (N, n_L), numbers or labels (N,).
         lams: the values of lam; None: `points` of them from lam_max down to `ratio` times it, the first ones even in
             log lam, the others where the curve is known least.
         ratio, points: see lams.
@@ -84,7 +85,7 @@ def path(
         max_iterations: rounds of the solve of each value, which is then solved once; None: until it is proved where an
             oracle is exact, else a few, and again while its neighbours help it.
         init: an earlier answer to the same question, to go on from.
-        depth, bias, skip, activation, certify, seed, device, callback: as for `covopt.solve`.
+        depth, bias, skip, activation, certify, seed, device, callback, task: as for `covopt.solve`.
 
     Returns:
         The points from the largest lam down, the interval for lam_max, and the largest proved gap of the whole range.
@@ -101,7 +102,8 @@ def path(
             "A path is of the loss mse, with interpolate for its end, or of cross_entropy; use one of them."
         )
     problem = make_problem(
-        X, Y, lam=1.0, loss=loss, depth=depth, bias=bias, activation=activation, device=device, free=True, skip=skip
+        X, Y, lam=1.0, loss=loss, depth=depth, bias=bias, activation=activation, device=device, free=True, skip=skip,
+        task=task,
     ).double()  # fmt: skip
     budget = Budget(time_limit)
     limited = budget if max_iterations is None else replace(budget, max_iterations=max_iterations)

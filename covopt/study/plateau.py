@@ -259,6 +259,7 @@ def plateau(
     init: Result | Sequence[object] | None = None,
     callback: Callback | None = None,
     sample_weight: object = None,
+    task: str | None = None,
 ) -> Plateau:
     """How wide a network must be: the least cost for each width, and where it stops falling.
 
@@ -269,13 +270,13 @@ def plateau(
 
     Args:
         X: inputs (N, n_0).
-        Y: targets (N, n_L) or (N,).
+        Y: targets (N, n_L), numbers or labels (N,).
         layer: vary the width of this hidden layer only, 1 ... L - 1; None: of all of them together.
         widths: at which widths; None chooses, from 1 to the width of the solver's network.
         starts: random starts for each width in the first round; four times as many of one neuron.
         time_limit: seconds in all; the solver takes two fifths of them at most.
-        lam, loss, depth, bias, activation, certify, gap, seed, device, init, callback, sample_weight: as for
-            `covopt.solve`.
+        lam, loss, depth, bias, activation, certify, gap, seed, device, init, callback, sample_weight, task: as
+            for `covopt.solve`.
 
     Returns:
         The curve, its level with what is proved of it, and the intervals for n(eps).
@@ -291,7 +292,7 @@ def plateau(
     result = solve(
         X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation, certify=certify, gap=gap,
         time_limit=SOLVING * time_limit, seed=seed, device=device, init=init, callback=callback,
-        sample_weight=sample_weight,
+        sample_weight=sample_weight, task=task,
     )  # fmt: skip
     narrow: list[NarrowBound] = []
     if result.status is not Status.INTERRUPTED:

@@ -73,12 +73,13 @@ def ranks(
     seed: int = 0,
     device: str | torch.device | None = None,
     callback: Callback | None = None,
+    task: str | None = None,
 ) -> Ranks:
     """The ranks of networks trained by SGD with weight decay, or of a given one, beside those of the solver's.
 
     Args:
         X: inputs (N, n_0).
-        Y: targets (N, n_L) or (N,).
+        Y: targets (N, n_L), numbers or labels (N,).
         lam: strength of the penalty lam |W|^2, half of PyTorch's weight_decay; a list is varied; 0 is allowed.
         batch_size: B; a list is varied. Default: 4, 16 and 64.
         rate: the constant learning rate mu; a list is varied. Default: 0.1.
@@ -90,7 +91,7 @@ def ranks(
         start: the first weights of that network, in any of these forms.
         loss: mse or cross_entropy; None: mse.
         depth: L. width: of every hidden layer. Default: 3 and 100.
-        bias, activation, device: as for `solve`.
+        bias, activation, device, task: as for `solve`.
         tolerance: of the threshold ranks #{s_i > tolerance |W|}; a list gives each.
         reference: seconds for the solver, shared by the values of lam; None: a third of the limit, 0: no solver.
         seeds: networks of each setting, from starts `seed`, `seed` + 1, ... Default: 3.
@@ -110,7 +111,7 @@ def ranks(
     budget = Budget(_positive(time_limit, "time limit"))
     seed = _whole(seed, "seed", 0)
     tolerances, strengths = _tolerances(tolerance), _strengths(lam, loss)
-    asked = {"loss": loss, "bias": bias, "device": device}
+    asked = {"loss": loss, "bias": bias, "device": device, "task": task}
     told = [each for each in (("kept", kept), ("epochs", epochs), ("steps", steps)) if each[1] is not None]
     if len(told) > 1:
         raise ProblemError(f"{told[0][0]} and {told[1][0]} each say how long to train; give one of them.")

@@ -149,7 +149,7 @@ ROWS = [
     ),
     Row("The seed of the shuffle is -1; give a whole number, at least 0.", "solve iris --rows 9 --shuffle -1"),
     Row(
-        "Y in linnerud has 3 columns; give one column of classes, or leave --task out.",
+        "Y in linnerud has 3 columns; give one column of classes, or leave the task out.",
         "solve linnerud --task classification",
     ),
     Row("rows is 1.5; give a whole number.", lambda _: covopt.read_data("iris", rows=1.5)),  # type: ignore[arg-type]
@@ -191,9 +191,9 @@ ROWS = [
     ),
     Row("X in HERE/a.npz has entries beyond 1e+75; divide it by its largest entry.", SOLVE, npz(X=X * 1e80, Y=Y)),
     Row(
-        "Y in HERE/a.npz has 2000 classes on 2000 rows; if these are numbers, say so with --task regression.",
+        "Y in HERE/a.npz has 2000 classes on 2000 rows; give fewer classes, or numbers and the task regression.",
         SOLVE,
-        npz(X=np.zeros((2000, 1)), Y=np.arange(2000)),
+        npz(X=np.zeros((2000, 1)), Y=np.arange(2000).astype(str)),
     ),
     # Tables.
     Row(
@@ -262,7 +262,7 @@ ROWS = [
         "The target 'y' of HERE/a.csv is not finite (row 0 holds '1e400'); correct it.", TABLE, table("a,y\n1,1e400\n")
     ),
     Row(
-        "Y in HERE/a.csv holds texts, not numbers; give numbers, or --task classification.",
+        "Y in HERE/a.csv holds texts, not numbers; give numbers, or the task classification.",
         f"{TABLE} --task regression",
         table("a,y\n1,red\n"),
     ),

@@ -93,6 +93,10 @@ ROWS = [
     Row("X holds complex numbers; give real ones.", lambda _: solve(np.ones((6, 2), dtype=complex), Y)),
     Row("X holds texts or times, not an array of numbers; give a numeric matrix.", lambda _: solve([["1"]] * 6, Y)),
     Row(
+        "Y holds texts and none; give texts alone, without missing ones.",
+        lambda _: solve(X, np.array([*"aabba", None], dtype=object)),
+    ),
+    Row(
         "X has masked entries; fill them, or remove their rows.",
         lambda _: solve(np.ma.masked_greater(np.arange(12.0).reshape(6, 2), 5.0), Y),
     ),
@@ -118,7 +122,7 @@ ROWS = [
         lambda _: solve(bias=1e300),
     ),
     Row(
-        "The loss cross_entropy needs classes or rows of probabilities, but row 0 of Y is neither; give one-hot rows, or use the loss mse.",
+        "The loss cross_entropy needs classes or rows of probabilities, but row 0 of Y is neither; give labels (N,) or one-hot rows, or use the loss mse.",
         lambda _: solve(X, Y, loss="cross_entropy"),
     ),
     Row(
@@ -137,7 +141,7 @@ ROWS = [
         "A loss of one's own is called 'mse', like one of covopt's; rename it.", lambda _: solve(X, Y, loss=Own("mse"))
     ),
     Row(
-        "The loss logistic needs two classes: one column of 0 and 1 or of -1 and 1, or one-hot rows of two; give such targets, or use the loss cross_entropy.",
+        "The loss logistic needs two classes: labels, one column of 0 and 1 or of -1 and 1, or one-hot rows of two; give such targets, or use the loss cross_entropy.",
         lambda _: solve(X, 3.0 * Y, loss="logistic"),
     ),
     Row("The loss 'interpolate' has no curvature; use the loss mse.", lambda _: LOSS.curvatures(Z[1], SHALLOW.Y)),

@@ -61,6 +61,10 @@ def one_of_two(command: str) -> object:
 ROWS = [
     Row("covopt plateau is not shared by processes; start it without torchrun.", lambda _: one_of_two("plateau")),
     Row(
+        "Each process would know the labels of its own rows alone; give one-hot rows as Y.",
+        lambda _: covopt.solve(X, list("aabbab"), lam=0.1, certify="none", spread=True),
+    ),
+    Row(
         "This process does not find the others that torchrun started; start all of them by one torchrun, or unset"
         " TORCHELASTIC_RUN_ID.",
         lambda _: alone_in_a_group(),
