@@ -16,6 +16,7 @@ from covopt.attempt import SolveOptions
 from covopt.certify.proofs import spectral_proof
 from covopt.deep import layers as deep_layers
 from covopt.deep.blocks import block_problem, solve_block, with_block
+from covopt.deep.exploration import Exploration
 from covopt.deep.layers import examine
 from covopt.deep.missing_neuron import find_missing_neuron
 from covopt.deep.pruning import balanced, mergeable, reduced, with_parts
@@ -244,12 +245,41 @@ def test_the_same_seed_gives_the_same_answer_and_the_width_is_limited() -> None:
     assert max(cost(0, 3)[1]) <= 3
 
 
-def test_a_batch_of_draws_comes_near_plain_adam_at_a_large_penalty() -> None:
-    """Draws of scale 0.2 to 0.5 alone end at 2.04403 after as many steps; Adam is the best of 144 starts."""
-    rng = np.random.default_rng(5)
-    problem = make_problem(rng.normal(size=(12, 4)), rng.normal(size=(12, 3)), lam=0.1, bias=1.0, depth=4)
-    adam = 1.99761  # width 24, 4,000 steps, a rate of 3e-3 that falls along a cosine
-    assert run(DeepSolver(problem), Budget(600.0, max_iterations=2)).state.cost <= 1.01 * adam
+@pytest.mark.parametrize(("number", "depth", "adam"), [(5, 4, 1.99761), (4, 5, 2.555706)])
+def test_a_batch_of_random_starts_ends_at_plain_adams_cost_at_a_large_penalty(
+    number: int, depth: int, adam: float
+) -> None:
+    """Starts that descend through smoothed kinks end 1.2 % and 4.6 % above; Adam is the best of 144 starts."""
+    rng = np.random.default_rng(number)
+    problem = make_problem(rng.normal(size=(12, 4)), rng.normal(size=(12, 3)), lam=0.1, bias=1.0, depth=depth)
+    assert run(DeepSolver(problem), Budget(600.0, max_iterations=2)).state.cost <= (1.0 + 1e-3) * adam
+
+
+def test_as_many_random_starts_are_trained_as_fit_the_time() -> None:
+    problem, exploration = small(depth=4), Exploration()
+    counts = [exploration.count(problem, seconds, 96) for seconds in (0.1, 2.0, 1e7)]
+    assert counts[0] == 0
+    assert exploration.fewest[0] <= counts[1] < counts[2] == exploration.together
+    assert exploration.count(problem, 1e7, 5) == 5
+    assert exploration.count(make_problem(problem.X, problem.Y, depth=4), 1e7, 96) == 0
+
+
+def test_training_random_starts_takes_a_part_of_the_time_and_never_raises_a_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, exploration, now = small(depth=4), Exploration(), [0.0]
+    starts = [exploration.starts.draw(problem, number, 0) for number in range(6)]
+
+    def seconds() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    monkeypatch.setattr("time.perf_counter", seconds)
+    found = exploration.train(problem, starts, Budget(300.0, started=0.0))
+    assert now[0] <= 0.5 * 300.0
+    for before, after in zip(starts, found, strict=True):
+        assert [W.shape for W in after] == [W.shape for W in before]
+        assert evaluate(problem, after).total < evaluate(problem, before).total
 
 
 def test_draws_that_lower_no_cost_are_not_followed_by_a_pass_over_the_blocks() -> None:
@@ -345,7 +375,7 @@ def test_progress_says_what_a_deep_solve_does_next() -> None:
     X, Y = rng.standard_normal((6, 1)), rng.standard_normal((6, 1))
     phases: list[str] = []
     covopt.solve(X, Y, lam=3e-2, depth=3, starts=3, time_limit=100, callback=lambda line: phases.append(line.phase))
-    assert phases[0] == "starts 1 to 3 of 3"
+    assert phases[0] == "random starts from number 1 of 3 on"
     assert "descending from deepened networks" in phases
     assert "refining the best of 3 starts" in phases
     assert "improving the best network" in phases

@@ -2,8 +2,9 @@
 
 The objective is not convex across layers, and its local minima differ by percents (they differ in the ranks of their
 middle layers), so the solver has many starts (starts.py): the answer of two layers with identity layers inserted; at a
-large depth networks whose ends descend first, one for each rank; and draws, a batch of which descends through smoothed
-kinks (homotopy.py), the best of each being refined. Between batches, and at the end until it gains nothing, the best
+large depth networks whose ends descend first, one for each rank; and random starts, a batch of which is trained by Adam
+(exploration.py) or, for exact fits and where that would take too long, descends through smoothed kinks (homotopy.py);
+the best of each batch are refined. Between batches, and at the end until it gains nothing, the best
 network of all is improved: its layer blocks, from the last one down, are shallow problems (blocks.py), whose oracle
 grows and drops neurons, and all weights move together between them. Every step is confirmed by evaluating the loss.
 
@@ -22,6 +23,7 @@ from torch import Tensor
 from covopt.attempt import DRAWS_TOGETHER, SolveOptions
 from covopt.deep.blocks import solve_block
 from covopt.deep.exact_fits import ExactOptions, descend_exactly
+from covopt.deep.exploration import Exploration, RandomStarts, usual_width
 from covopt.deep.insertion import in_balance
 from covopt.deep.pruning import reduced
 from covopt.deep.starts import ENDS, ends_first, from_two_layers
@@ -33,7 +35,6 @@ from covopt.training.batch import work
 from covopt.training.exact_fit import explored_problem, fit_exactly, nearest_fit
 from covopt.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
 from covopt.training.simple import short_descents, simple_networks
-from covopt.training.trainer import initial
 
 # What a misfit, relative to the largest target, may have saved of the cost, relative: a generous multiple of it, so
 # that of two exact fits the looser one never wins by its looseness.
@@ -47,9 +48,9 @@ SIGNALS, AT_FIRST, SHARE, RATE_OF_TURNS, TURNS = 9, 6, 0.3, 3e9, 900
 DEEPENED, BUILT = 3, 3
 # Ranks that are built ends first in one step.
 RANKS = 6
-# Relative widths of the draws, and scales of the draws at depth 3 and beyond: there, small draws often
-# descend to zero or to too low a rank where lam is large (docs/notes/2026-11-deep-penalties.md).
-SPREAD, SCALES, DEEPER_SCALES = (1.0, 1.5, 2.0), (0.5, 0.35, 0.2), (0.5, 0.7, 0.35, 1.0)
+# Scales of the starts that descend through smoothed kinks at depth 3: from larger ones they meet the lowest minima, of
+# low rank, less often.
+SCALES = (0.5, 0.35, 0.2)
 # Networks of a batch that are refined, at most, and only those whose cost is at most this much above the best one's.
 ELITE, PROMISING = 6, 0.03
 # Rounds of the shallow solver on one block.
@@ -90,6 +91,7 @@ class State:
         ranks: the next ranks to be built ends first; none where that is over.
         settled: how many of those that waited have descended.
         pool: starts explored but not refined yet.
+        trained: whether the last batch of starts was trained by Adam.
         stalled: whether the last pass over the blocks gained nothing.
         slow: whether that pass gained less than the tolerance.
         due: whether the best network is improved before the next batch.
@@ -103,6 +105,7 @@ class State:
     settled: int = 0
     pool: list[int] = field(default_factory=list)
     networks: dict[int, list[Tensor]] = field(default_factory=dict)
+    trained: bool = False
     stalled: bool = False
     slow: bool = False
     due: bool = False
@@ -132,6 +135,7 @@ class DeepSolver:
         self.problem, self.options = problem, options or DeepOptions()
         self._seed, self._init, self._max_width, self._enough = seed, init, max_width, enough
         self._smooth, self._lowest = explored_problem(problem), math.inf
+        self._exploration = Exploration()
         self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
 
     # -- what loop.run asks for ---------------------------------------------------------------------------------
@@ -206,7 +210,7 @@ class DeepSolver:
         if self._settling(state):
             return "descending from deepened networks"
         if not state.due and self._drawing(state):
-            return f"starts {first + 1} to {min(first + options.batch, options.starts)} of {options.starts}"
+            return f"random starts from number {first + 1} of {options.starts} on"
         return "improving the best network"
 
     def _drawing_few(self, state: State) -> bool:
@@ -216,37 +220,52 @@ class DeepSolver:
         return self.problem.depth < SIGNALS or state.settled > 0 or not (state.ranks or state.waiting)
 
     def _few(self, budget: Budget) -> int:
-        width = round(usual_width(self.problem.samples, self.problem.Y.shape[1]) * max(SPREAD))
+        starts = self._exploration.starts
+        width = round(usual_width(self.problem.samples, self.problem.Y.shape[1]) * max(starts.widths))
         turns = TURNS * work(self.problem, [width] * (self.problem.depth - 1))
         return max(1, min(AT_FIRST, round(SHARE * RATE_OF_TURNS * budget.time_limit / turns)))
 
     def _building(self, state: State) -> bool:
         first = state.ranks.start == 1 and not self.problem.interpolates
-        return bool(state.ranks) and (first or not state.waiting)
+        return bool(state.ranks) and (first or not state.waiting) and not (state.trained and state.due)
 
     def _settling(self, state: State) -> bool:
-        """At few layers draws are worth more than the answer of two, and come first; they seldom fit exactly."""
-        first = self.problem.interpolates or self.problem.depth > ENDS
+        """Trained starts, and at few layers all, are worth more than the answer of two; they seldom fit exactly."""
+        first = self.problem.interpolates or (self.problem.depth > ENDS and not state.trained)
         return bool(state.waiting) and (first or (bool(state.costs) and not state.due))
 
     # -- steps --------------------------------------------------------------------------------------------------
 
     def _explore(self, state: State, budget: Budget, batch: int) -> None:
-        first, before = len(state.costs), state.cost
-        numbers = range(first, min(first + batch, self.options.starts))
-        draws = [self._draw(k) for k in numbers]
-        found = descend(self._smooth, draws, EXPLORING, budget.pace())
+        first, before, exploration = len(state.costs), state.cost, self._exploration
+        together = self._together(budget, first)
+        state.trained = together > 0
+        numbers = range(first, first + together if together else min(first + batch, self.options.starts))
+        draws = [self._draw(k, state.trained) for k in numbers]
+        if state.trained:
+            found = exploration.train(self._smooth, draws, budget)
+            elite, promising = exploration.elite, exploration.promising
+        else:
+            found, elite, promising = descend(self._smooth, draws, EXPLORING, budget.pace()), ELITE, PROMISING
         value = {k: evaluate(self._smooth, weights).total for k, weights in zip(numbers, found, strict=True)}
         for weights in found:
             fitted = fit_exactly(self.problem, weights) if self.problem.interpolates else weights
             state.costs.append(self._cost(fitted))
             self._keep(state, fitted)
         self._lowest = min(self._lowest, *value.values())
-        worst = (1.0 + PROMISING) * self._lowest
-        ranked = sorted(numbers, key=lambda k: value[k])[:ELITE]
+        worst = (1.0 + promising) * self._lowest
+        ranked = sorted(numbers, key=lambda k: value[k])[:elite]
         state.pool = [k for k in ranked if value[k] <= worst]
         state.networks = {k: found[k - first] for k in state.pool}
+        if state.trained:
+            state.networks = {k: reduced(self.problem, state.networks[k], budget.pace()) for k in state.pool}
         state.due = state.due or self.options.tol is not None or state.cost < before
+
+    def _together(self, budget: Budget, first: int) -> int:
+        """How many starts are trained by Adam in the batch that begins with number `first`; 0: none are."""
+        # A batch is smaller than it could be to stay within a limit of memory.
+        most = min(2 * self.options.batch, self.options.starts - first)
+        return self._exploration.count(self.problem, budget.time_limit, most)
 
     def _begin(self, state: State, budget: Budget) -> None:
         """The answer of two layers, deepened; and short descents, of small problems: the clock may leave no more."""
@@ -256,6 +275,8 @@ class DeepSolver:
         state.waiting = found[:DEEPENED][::-1]
         if self.problem.depth > ENDS and not self.problem.activation.is_linear:
             state.ranks = range(1, min(RANKS, self._most_ranks()) + 1)
+        if self._together(budget, 0):
+            return  # random starts that are trained end lower, in less time
         simple = list(filter(self._narrow, simple_networks(self.problem)))
         generator = torch.Generator().manual_seed(self._seed)
         for weights in short_descents(self.problem, simple, generator, budget.pace(), self._max_width):
@@ -362,28 +383,16 @@ class DeepSolver:
         """No more dimensions than of the inputs or of the outputs, and one for their mean."""
         return min(self.problem.samples, self.problem.X.shape[1], self.problem.Y.shape[1]) + 1
 
-    def _draw(self, number: int) -> list[Tensor]:
-        """A start: narrow and small, since the lowest minima, of low rank, are met more often from there."""
-        # Of the few that come first, at a large depth, the first is not the narrowest.
-        place = number + (self.problem.depth > ENDS)
-        width = round(usual_width(self.problem.samples, self.problem.Y.shape[1]) * SPREAD[place % len(SPREAD)])
-        widths = [min(width, self._max_width or width)] * (self.problem.depth - 1)
-        # What a signal is worth behind L layers is as at depth 3, at which the scales were chosen.
-        scales = SCALES if self.problem.depth == 3 else DEEPER_SCALES
-        scale = scales[number % len(scales)] ** (3.0 / self.problem.depth)
-        return initial(self._smooth, widths, _mixed(self._seed, number), scale)
+    def _draw(self, number: int, trained: bool) -> list[Tensor]:
+        """Return random start `number`, for the training by Adam or for a descent through smoothed kinks."""
+        starts = self._exploration.starts
+        if not trained:
+            # Of the few that come first, at a large depth, the first is not the narrowest.
+            starts = RandomStarts(first=int(self.problem.depth > ENDS))
+            starts = replace(starts, scales=SCALES) if self.problem.depth == 3 else starts
+        return starts.draw(self._smooth, number, self._seed, self._max_width)
 
     def _widened(self, weights: list[Tensor], part: float, strength: float) -> list[Tensor]:
         """A copy with more neurons in each hidden layer, relative to its width."""
         more = [math.ceil(part * len(W)) for W in weights[:-1]]
         return widened(weights, more, strength, self._generator, self._max_width)
-
-
-def usual_width(samples: int, outputs: int) -> int:
-    """Neurons of a hidden layer of a draw, for N samples of n_L outputs."""
-    return round(max(10.0, 2.0 * outputs, 3.0 * math.sqrt(samples)))
-
-
-def _mixed(seed: int, number: int) -> int:
-    """A seed for start `number`, different for each pair."""
-    return (seed * 1_000_003 + number) % 2**63

@@ -20,8 +20,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from covopt.attempt import DRAWS_TOGETHER
+from covopt.deep.exploration import usual_width
 from covopt.deep.pruning import reduced, reduced_on_few
-from covopt.deep.solver import DeepOptions, DeepSolver, usual_width
+from covopt.deep.solver import DeepOptions, DeepSolver
 from covopt.loop import Budget, Progress, Status, run
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE

@@ -22,8 +22,9 @@ import torch
 from covopt.attempt import DRAWS_TOGETHER, SolveOptions, check_memory_limit
 from covopt.certify.certifiers import CONES, GROUPED, RELAXATION
 from covopt.certify.spectral import PAIRS as PAIRED
+from covopt.deep.exploration import Exploration, usual_width
 from covopt.deep.representations import POOL
-from covopt.deep.solver import ELITE, DeepOptions, usual_width
+from covopt.deep.solver import ELITE, DeepOptions
 from covopt.deep.stream import SHARE as DRAWN_SHARE
 from covopt.deep.stream import few_count, suits_few_samples
 from covopt.errors import CovoptWarning, ProblemError
@@ -174,12 +175,16 @@ def _deep(problem: Problem, options: SolveOptions) -> dict[str, float]:
     width = usual_width(rows, m)
     neurons = (problem.depth - 1) * 2 * min(width, options.max_width or width)
     copies = _in_units(problem) + 3.5 * DOUBLE * N * (d + 1)
-    draws = min(effort.batch, effort.starts)
+    exploration = Exploration()
+    draws, part = min(effort.batch, effort.starts), replace(problem, X=problem.X[:rows], Y=problem.Y[:rows])
+    trained = exploration.count(replace(part, spread=ALONE), seconds, 2 * effort.batch) > 0
+    elite = exploration.elite if trained else ELITE
     phases = {
+        # Adam trains twice as many, with less than half the memory for each.
         "draws": copies + 9 * SINGLE * draws * neurons * rows,
-        "networks": copies + 6 * DOUBLE * neurons * max(ELITE * rows, N * (1 if few else 3)),
+        "networks": copies + 6 * DOUBLE * neurons * max(elite * rows, N * (1 if few else 3)),
     }
-    block = replace(problem, depth=2, loss=LOSSES["mse"], X=problem.X[:rows], Y=problem.Y[:rows])
+    block = replace(part, depth=2, loss=LOSSES["mse"])
     return phases | {"blocks": copies + max(_rounds(block, replace(options, certify="none")).values())}
 
 

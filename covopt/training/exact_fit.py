@@ -45,11 +45,15 @@ def explored_problem(problem: Problem) -> Problem:
     """The problem itself, or for `interpolate` a penalised mean squared error whose minima are near its own."""
     if not problem.interpolates:
         return problem
+    return replace(problem, loss=parse_loss("mse"), lam=usual_penalty(problem))
+
+
+def usual_penalty(problem: Problem) -> float:
+    """Return the lam at which a network that fits pays about PENALTY of |Y|^2 / N, by a rough guess of its |W|^2."""
     inputs = float(torch.linalg.matrix_norm(problem.X, 2))
     targets = float(torch.linalg.matrix_norm(problem.Y, "nuc"))
     guess = problem.depth * (targets / inputs) ** (2.0 / problem.depth) if inputs * targets > 0.0 else 1.0
-    lam = PENALTY * max(float(problem.Y.square().sum()), 1e-300) / problem.samples / guess
-    return replace(problem, loss=parse_loss("mse"), lam=lam)
+    return PENALTY * max(float(problem.Y.square().sum()), 1e-300) / problem.samples / guess
 
 
 def fit_exactly(problem: Problem, weights: Weights) -> list[Tensor]:

@@ -71,13 +71,13 @@ def descend(
     found = [[W.clone() for W in weights] for weights in networks]
     costs = [evaluate(problem, weights).total for weights in found]
     current = [list(weights) for weights in found]
-    single = problem.to(torch.float32)
+    single = in_single(problem) if options.single else problem
     for factor in (0.0,) if problem.activation.is_linear else options.factors:
         if stop():
             break
         mu = factor * size_of_preactivations(problem, current)
-        if options.single and _survives(problem):
-            rounded = [[W.float() for W in weights] for weights in current]
+        if options.single:
+            rounded = [[W.to(single.X) for W in weights] for weights in current]
             current = [[W.to(problem.X) for W in weights] for weights in _descent(single, rounded, mu, options, stop)]
         else:
             current = _descent(problem, current, mu, options, stop)
@@ -88,10 +88,11 @@ def descend(
     return found
 
 
-def _survives(problem: Problem) -> bool:
-    """Whether float32 can hold squares of the data."""
+def in_single(problem: Problem) -> Problem:
+    """Return the problem in float32, or the problem itself where float32 cannot hold squares of the data."""
     sizes = [problem.spread.largest(float(A.abs().max())) for A in (problem.X, problem.Y)]
-    return all(size == 0.0 or 1.0 / SINGLE < size < SINGLE for size in sizes)
+    holds = all(size == 0.0 or 1.0 / SINGLE < size < SINGLE for size in sizes)
+    return problem.to(torch.float32) if holds else problem
 
 
 def size_of_preactivations(problem: Problem, networks: Sequence[Weights]) -> float:
