@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import resource
 import statistics
 import sys
@@ -28,6 +30,8 @@ LONGEST = 600.0  # for one row of each depth: more would take hours
 TURNS, GROWING = 3, 20.0  # of each tree with one core and with two; seconds of each
 LATE = 0.03, 0.5
 """How late a solve may end: the larger of this part of its time limit and of these seconds."""
+START_LIMITS, STARTS, START_LATE = (1.0, 4.0), (1, 100, 10_000, 1_000_000), (0.05, 0.5)
+"""Time limits, starts and lateness of the grid of starts."""
 
 
 def limited() -> Iterator[tuple[DeepWork, dict]]:
@@ -91,6 +95,47 @@ def _limits(settings: Settings, limits: tuple[float, ...], chosen: Callable[[str
         columns=("work", "time limit", "seconds", "late", "status", "cost", "in time"),
         rows=rows,
         runs=runs,
+    )
+
+
+def _with_starts() -> Iterator[dict]:
+    """The options of each solve: methods, kinds of proof, depths and starts; two layers by cones take no starts."""
+    for depth in (2, 3, 5):
+        for options in ({"certify": "auto"}, {"certify": "fast"}, {"method": "hidden"}, {"method": "train"}):
+            if depth == 2 and "certify" in options:
+                yield {"depth": depth, **options}
+                continue
+            for starts in STARTS:
+                yield {"depth": depth, **options, "starts": starts}
+
+
+def run_start_limits(settings: Settings) -> Outcome:
+    """A solve for each limit and set of options, one after the other in this process."""
+    rng, (pixels, classes) = np.random.default_rng(0), load_digits(return_X_y=True)
+    works = {
+        "12 normal points": (rng.normal(size=(12, 4)), rng.normal(size=(12, 3))),
+        "200 digits": (np.asarray(pixels)[:200] / 16.0, np.eye(10)[classes[:200]]),
+    }
+    torch.set_num_threads(settings.threads)
+    rows = []
+    for (name, (X, Y)), options in itertools.product(works.items(), _with_starts()):
+        for limit in START_LIMITS[:1] if settings.quick else START_LIMITS:
+            began = time.perf_counter()
+            found = solve(X, Y, lam=1e-2, time_limit=limit, **options)
+            late = time.perf_counter() - began - limit
+            kept = late <= max(START_LATE[0] * limit, START_LATE[1]) and math.isfinite(found.cost)
+            method = options.get("method", f"cone, {options.get('certify')}")
+            told = (method, options["depth"], options.get("starts"), limit)
+            rows.append((name, *told, rounded(max(0.0, late)), str(found.status), found.cost, kept))
+            print(f"  {name}, {told}: {late:+.2f} s", file=sys.stderr, flush=True)
+    punctual, latest = sum(bool(row[-1]) for row in rows), max(row[5] for row in rows)
+    return Outcome(
+        target="ended at most 5 % or 0.5 s late, with a network, every one",
+        reached=f"{punctual} of {len(rows)}, the latest by {latest:.2f} s",
+        met=punctual == len(rows),
+        columns=("work", "method", "depth", "starts", "time limit", "late", "status", "cost", "in time"),
+        rows=rows,
+        runs=[],
     )
 
 
@@ -158,5 +203,6 @@ def _busy() -> tuple[float, float]:
 LIMITED = {
     "proof-cores": Benchmark(run_proof_cores, "nodes of both trees with one core and with two (4 min)"),
     "time-limits": Benchmark(run_time_limits, "time limits of 1 to 60 s, 1 to 60,000 samples: how late (20 min)"),
+    "start-limits": Benchmark(run_start_limits, "time limits over 1 to 1,000,000 starts, methods, depths (8 min)"),
     "long-limits": Benchmark(run_long_limits, "time limits of 600 s: how late (80 min)"),
 }

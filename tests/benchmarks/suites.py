@@ -12,6 +12,7 @@ from tests.benchmarks.copositivity import COPOSITIVITY
 from tests.benchmarks.cores import CORES
 from tests.benchmarks.costs import COSTS
 from tests.benchmarks.deep import DEEP
+from tests.benchmarks.deep_penalties import DEEP_PENALTIES
 from tests.benchmarks.faces import FACES
 from tests.benchmarks.free import FREE
 from tests.benchmarks.harness import (
@@ -271,6 +272,7 @@ BENCHMARKS = {
     **SCALES,
     **SPREAD,
     **DEEP,
+    **DEEP_PENALTIES,
     **FREE,
     **TEACHERS,
     **WIDTH,

@@ -1,0 +1,83 @@
+"""Sixty races of depth 3 to 8 against plain Adam of the same time, from lam_max / 2 to lam_max / 100.
+
+Both contenders have one thread and count processor seconds, so that other programs on the machine slow both alike.
+Races that have ended lie in a file of lines until all have: a benchmark that was cut short goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from covopt.certify.lam_max import lam_max
+from covopt.model.problem import make_problem
+from tests.benchmarks import machine
+from tests.benchmarks.deep import DeepWork, spawn
+from tests.benchmarks.harness import Benchmark, Outcome, Run, Settings, rounded
+
+SETS, DEPTHS = 10, (3, 4, 5, 6, 7, 8)
+SECONDS = 8.0  # of each contender
+ABOVE = 1e-4  # relative: a cost that is higher by more is a race lost
+ADAM = {"starts": 48, "width": 24, "rate": 3e-3}
+"""He starts in float32, trained in one batch. The rate falls along a cosine over the time: 3,000 to 6,000 steps."""
+
+
+def races() -> Iterator[DeepWork]:
+    """Twelve normal points in 4 dimensions with 3 normal targets; each depth meets ten data sets and ten penalties."""
+    for number in range(SETS):
+        rng = np.random.default_rng(number)
+        X, Y = rng.normal(size=(12, 4)), rng.normal(size=(12, 3))
+        # That of two layers: deeper networks have none that is known.
+        largest = lam_max(make_problem(X, Y, lam=1.0, bias=1.0), 0.0).lower
+        assert largest is not None
+        for place, depth in enumerate(DEPTHS):
+            part = 2.0 * 50.0 ** ((number + place) % SETS / (SETS - 1))
+            yield DeepWork(f"set {number}, L = {depth}, lam_max / {part:.3g}", X, Y, largest / part, 1.0, depth)
+
+
+def run_deep_penalties(settings: Settings) -> Outcome:
+    """A solve and a training for each race, one after the other."""
+    path = machine.ROOT / "runs" / f"deep-penalties{'-quick' * settings.quick}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = path.read_text().splitlines() if path.exists() else []
+    known = {line["work"]: [Run(**run) for run in line["runs"]] for line in map(json.loads, lines)}
+    rows, runs = [], []
+    for work in list(races())[: len(DEPTHS) if settings.quick else None]:
+        if work.name not in known:
+            known[work.name] = _raced(work, settings)
+            with path.open("a") as file:
+                print(json.dumps({"work": work.name, "runs": [run.stored() for run in known[work.name]]}), file=file)
+        ours, theirs = known[work.name]
+        off = ours.cost / theirs.cost - 1.0
+        rows.append((work.name, work.lam, ours.cost, theirs.cost, off, rounded(ours.seconds), rounded(theirs.seconds)))
+        runs += [ours, theirs]
+        print(f"  {work.name}: {100.0 * off:+.3f} %", file=sys.stderr, flush=True)
+    path.unlink()
+    differences = [row[4] for row in rows]
+    lost, middle = sum(off > ABOVE for off in differences), statistics.median(differences)
+    return Outcome(
+        target=f"{len(rows)} races of {SECONDS:g} processor seconds each: 0 above plain Adam by more than 1e-4, and the"
+        " median below",
+        reached=f"{lost} above, the worst by {100.0 * max(differences):.2f} %; median {100.0 * middle:+.2f} %",
+        met=lost == 0 and middle < 0.0,
+        columns=("work", "lam", "covopt", "Adam", "difference", "seconds", "Adam's seconds"),
+        rows=rows,
+        runs=runs,
+    )
+
+
+def _raced(work: DeepWork, settings: Settings) -> list[Run]:
+    alone, seconds = replace(settings, threads=1), settings.limit(SECONDS)
+    ours = {"contender": "covopt", "seeds": [0], "options": {"time_limit": seconds, "certify": "none"}}
+    theirs = {"contender": "adam", "seconds": seconds, "options": ADAM}
+    return [spawn(work, job | {"clock": "processor"}, alone)[0] for job in (ours, theirs)]
+
+
+DEEP_PENALTIES = {
+    "deep-penalties": Benchmark(run_deep_penalties, "depth 3 to 8, 60 races against plain Adam of equal time (20 min)"),
+}
