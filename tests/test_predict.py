@@ -14,6 +14,7 @@ from sklearn.metrics import r2_score
 
 import covopt
 from covopt.errors import CovoptWarning
+from covopt.study.grid import make_grid
 from covopt.verification import stored
 
 RNG = np.random.default_rng(5)
@@ -105,6 +106,47 @@ def test_held_out_rows_that_were_trained_on_are_counted(
     _, _, told = run(command, "a.npz", *options, "--test", "mixed.npz")
     assert words in told
     assert "trained on" not in run(command, "a.npz", *options, "--test", "new.npz")[2]
+
+
+@pytest.mark.parametrize("drawn", [{"rows": 6}, {"rows": 6, "shuffle": 3}])
+def test_the_rest_scores_as_a_file_with_its_rows(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, drawn: dict[str, int]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    np.savez("a.npz", X=rng.normal(size=(9, 2)), Y=rng.normal(size=9))
+    rest = covopt.read_data("a.npz", **drawn, rest=True)  # type: ignore[arg-type]
+    every = np.vstack([covopt.read_data("a.npz", **drawn).X, rest.X])  # type: ignore[arg-type]
+    assert sorted(every.tolist()) == sorted(covopt.read_data("a.npz").X.tolist())
+    np.savez("t.npz", X=rest.X, Y=rest.Y)
+    options = [word for name, value in drawn.items() for word in (f"--{name}", str(value))]
+    options += ["--lam", "0.1", "--scale", "max", "--certify", "none", "--tol", "0.01", "--json"]
+    scores = [json.loads(run("solve", "a.npz", *options, "--test", test)[1])["test"] for test in ("rest", "t.npz")]
+    assert [score.pop("data") for score in scores] == ["the rest of a.npz", "t.npz"]
+    assert scores[0] == scores[1]
+
+
+def test_compare_path_and_sweep_take_the_rest(run: Run) -> None:
+    options = [
+        "iris",
+        "--rows",
+        "140",
+        "--shuffle",
+        "0",
+        "--lam",
+        "1",
+        "--time-limit",
+        "0.3",
+        "--test",
+        "rest",
+        "--json",
+    ]
+    (method,) = json.loads(run("compare", *options, "--method", "cone")[1])["methods"]
+    assert (method["test"]["data"], method["test"]["rows"]) == ("the rest of iris", 10)
+    assert json.loads(run("path", *options)[1])["points"][0]["test"] > 0.0
+    (test,) = make_grid({"data": "iris", "rows": 140, "shuffle": 0, "test": "rest"}).tests.values()
+    assert test is not None
+    assert len(test.X) == 10
 
 
 def test_a_sweep_tests_each_cell(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def compare_command(
         output.check()
         check_device(solving.device)
         dataset = data.read(question.loss)
-        tested = None if test is None else held_out.tested(test, dataset)
+        tested = held_out.tested(test, dataset, lambda: data.read(question.loss, rest=True))
         chosen = {} if not method else {"methods": [each.value for each in method]}
         with output.following(solving.time_limit) as show:
             comparison = study.compare(

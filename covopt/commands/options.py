@@ -70,7 +70,11 @@ Activation = Annotated[str, _question(help="relu, leaky:A with -1 < A < 1, or li
 Init = Annotated[Path | None, _solving(help="Start from a stored run.", metavar="RUN")]
 Test = Annotated[
     str | None,
-    _data("--test", help="Held-out data, on which the network is tested; they are scaled as DATA.", metavar="FILE"),
+    _data(
+        "--test",
+        help="Held-out data to test on, scaled as DATA; rest: the rows of DATA that --rows leaves.",
+        metavar="FILE",
+    ),
 ]
 Json = Annotated[bool, _output("--json", help="Print one JSON object.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A directory written by --out.")]
@@ -117,12 +121,12 @@ class Data:
         None
     )
 
-    def read(self, loss: str | None, share: tuple[int, int] | None = None) -> "Dataset":
-        """Read it for a loss, or its rows of one process of several."""
+    def read(self, loss: str | None, share: tuple[int, int] | None = None, rest: bool = False) -> "Dataset":
+        """Read it for a loss, or its rows of one process of several, or the rows that --rows leaves."""
         from covopt.io.data import read_data
 
         given = dict(vars(self), drop=self.drop or (), one_hot=self.one_hot or ())
-        return read_data(given.pop("data"), **given, loss=loss, share=share)
+        return read_data(given.pop("data"), **given, loss=loss, share=share, rest=rest)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -19,10 +18,6 @@ Ratio = Annotated[float, typer.Option(help="Without --lam: the smallest lam over
 Points = Annotated[int, typer.Option(help="Without --lam: how many values.", metavar="N")]
 Interpolate = Annotated[
     bool, typer.Option("--interpolate", help="Also the representation cost, the end of the path at lam = 0.")
-]
-Test = Annotated[
-    Path | None,
-    typer.Option("--test", help="Score each network on the held-out rows of a file of the same kind.", metavar="FILE"),
 ]
 Folds = Annotated[int | None, typer.Option("--folds", help="Score by K folds of the data instead.", metavar="K")]
 PathLoss = Annotated[
@@ -43,7 +38,7 @@ def path_command(
     ratio: Ratio = 1e-4,
     points: Points = 50,
     interpolate: Interpolate = False,
-    test: Test = None,
+    test: options.Test = None,
     folds: Folds = None,
     data: options.Data,
     depth: Depth = 2,
@@ -81,10 +76,7 @@ def path_command(
         dataset = data.read(loss)
         if dataset.weights is not None:
             raise ProblemError("covopt path counts all rows the same; leave the weights out, or repeat rows instead.")
-        held = None
-        if test is not None:
-            further = held_out.tested(test, dataset)
-            held = further.X, further.Y
+        held = held_out.tested(test, dataset, lambda: data.read(loss, rest=True))
         with output.following(solving.time_limit) as show:
             found = study.path(
                 dataset.X,
@@ -93,7 +85,7 @@ def path_command(
                 ratio=ratio,
                 points=points,
                 interpolate=interpolate,
-                test=held,
+                test=None if held is None else (held.X, held.Y),
                 folds=folds,
                 loss=loss,
                 depth=depth,

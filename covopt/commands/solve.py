@@ -109,7 +109,7 @@ def solve_command(
         check_device(place.device)
         began = time.perf_counter()
         dataset = data.read(question.loss, place.share)
-        tested = None if test is None else held_out.tested(test, dataset)
+        tested = held_out.tested(test, dataset, lambda: data.read(question.loss, rest=True))
         start = None if init is None else stored.load(init)
         reading = time.perf_counter() - began
         with (

@@ -101,6 +101,7 @@ def read_data(
     one_hot: Sequence[str] = (),
     weights: str | None = None,
     share: tuple[int, int] | None = None,
+    rest: bool = False,
 ) -> Dataset:
     """Read a data set.
 
@@ -122,6 +123,7 @@ def read_data(
         share: (k, K): of the rows that are taken, in K about equal parts, those of part k = 0 ... K - 1. The others of
             X are not read from a .npz file that is not compressed, nor from such files of mnist, and from a .parquet
             file no row groups without such rows, but to measure a scale.
+        rest: read the rows that `rows` and `shuffle` leave instead of those that they take.
 
     Returns:
         Inputs X (N, n_0) and targets Y (N, n_L), one-hot for classes, with their name, classes and scale; rows of
@@ -147,7 +149,7 @@ def read_data(
         raise DataError(
             f"In {name} X has {counted(len(X), 'row')} and Y has {len(Y)}; give one row of targets for each input."
         )
-    taken = _taken(rows, shuffle, len(X), name)
+    taken = _taken(rows, shuffle, len(X), name, rest)
     if share is not None:
         taken = _part(taken, len(X), share, name)
     weighed = None if raw.weights is None else _weights(raw.weights, len(X), name)
@@ -164,7 +166,7 @@ def read_data(
     found = Dataset(
         inputs, targets, name, classes, scale, len(inputs), raw.columns, shuffle, weights=weighed, coding=coding
     )
-    if share is None:
+    if share is None and not rest:
         _warn_of_missing_classes(found)
     return found
 
@@ -283,8 +285,10 @@ def _warn_of_missing_classes(found: Dataset) -> None:
         warnings.warn(f"{told}; {remedy}.", CovoptWarning, stacklevel=3)
 
 
-def _taken(rows: int | None, shuffle: int | None, available: int, source: str) -> slice | NDArray[np.int64]:
-    """Which rows are taken: all, the first ones, or those that a seed draws."""
+def _taken(rows: int | None, shuffle: int | None, available: int, source: str, rest: bool) -> slice | NDArray[np.int64]:
+    """Which rows are taken: all, the first ones, or those that a seed draws; or the rest of them."""
+    if rest and (rows is None or rows == available):
+        raise DataError(f"All rows of {source} are taken, and no rest is left to test on; take fewer with --rows.")
     if rows is None:
         if shuffle is not None:
             raise DataError("Shuffling draws the rows that --rows takes; give --rows too, or leave --shuffle out.")
@@ -296,10 +300,11 @@ def _taken(rows: int | None, shuffle: int | None, available: int, source: str) -
             f"rows is {rows}, but {source} has {counted(available, 'row')}; give a number from 1 to {available}."
         )
     if shuffle is None:
-        return slice(int(rows))
+        return slice(int(rows), None) if rest else slice(int(rows))
     if isinstance(shuffle, bool) or not isinstance(shuffle, (int, np.integer)) or shuffle < 0:
         raise DataError(f"The seed of the shuffle is {shown(shuffle)}; give a whole number, at least 0.")
-    return np.random.default_rng(int(shuffle)).permutation(available)[: int(rows)]
+    order = np.random.default_rng(int(shuffle)).permutation(available)
+    return order[int(rows) :] if rest else order[: int(rows)]
 
 
 def _part(

@@ -11,6 +11,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +101,7 @@ class Grid:
     datasets: dict[str, Dataset]
     varied: tuple[str, ...]
     task: str = SOLVE
-    tests: dict[tuple[str, object], Further] = field(default_factory=dict)
+    tests: dict[tuple[str, object], Further | None] = field(default_factory=dict)
 
     def problem(self, options: Options) -> tuple[np.ndarray, np.ndarray, Options]:
         """X, Y and what else the task is asked for a cell."""
@@ -153,9 +154,9 @@ def make_grid(spec: dict[str, object]) -> Grid:
     cells, datasets, prints, tests = {}, {}, {}, {}
     for values in itertools.product(*axes):
         options: Options = dict(zip(spec, values, strict=True))
-        source = source_of(options)
+        source, reading = source_of(options), {_renamed(k): v for k, v in _of_data(options).items()}
         if source not in datasets:
-            datasets[source] = read_data(**{_renamed(k): v for k, v in _of_data(options).items()})  # type: ignore[arg-type]
+            datasets[source] = read_data(**reading)  # type: ignore[arg-type]
             if datasets[source].weights is not None:
                 raise ProblemError(
                     "covopt sweep counts all rows the same; leave the weights out, or repeat rows instead."
@@ -164,7 +165,7 @@ def make_grid(spec: dict[str, object]) -> Grid:
         identity = json.dumps(options, sort_keys=True) + prints[source]
         if (name := options.get("test")) is not None:
             if (source, name) not in tests:
-                tests[source, name] = tested(str(name), datasets[source])
+                tests[source, name] = tested(str(name), datasets[source], partial(read_data, **reading, rest=True))
             identity += _fingerprint(tests[source, name].X, tests[source, name].Y)
         cells[hashlib.sha256(identity.encode()).hexdigest()] = options
     varied = tuple(name for name, axis in zip(spec, axes, strict=True) if len(axis) > 1)

@@ -7,7 +7,7 @@ import hashlib
 import os
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,8 @@ else:
     metrics = lazy("sklearn.metrics")
 
 FORMATS = (".csv", ".npz")
+REST = "rest"
+"""Names the rows that a data set leaves, in the place of a file."""
 _FIRST = "outputs.npy"
 
 
@@ -61,15 +63,25 @@ def further(
     return read_further(source, coding, outputs, targets=targets, data_dir=data_dir)
 
 
-def tested(source: str | os.PathLike[str], data: Dataset) -> Further:
+def tested(source: str | os.PathLike[str] | None, data: Dataset, rest: Callable[[], Dataset]) -> Further | None:
     """Read held-out data with targets, scaled and coded as the data that a network is to be solved with.
 
+    Args:
+        source: as for `read_data`; `rest`, the rows that the data leave; None: there are no held-out data.
+        data: those of the network.
+        rest: reads the rows that the data leave.
+
     Raises:
-        DataError: as `read_further`.
+        DataError: as `read_further`, or the data leave no rows.
 
     Warns:
         CovoptWarning: some of their rows equal rows of the data, inputs and targets.
     """
+    if source is None:
+        return None
+    if source == REST:
+        left = rest()
+        return Further(left.X, f"the rest of {left.name}", left.Y, left.classes)
     if data.coding is None:
         raise ValueError("a data set that was read says how")
     test = read_further(source, data.coding, data.Y.shape[1])

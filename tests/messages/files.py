@@ -152,6 +152,14 @@ ROWS = [
         "Y in linnerud has 3 columns; give one column of classes, or leave the task out.",
         "solve linnerud --task classification",
     ),
+    Row(
+        "All rows of iris are taken, and no rest is left to test on; take fewer with --rows.",
+        "solve iris --lam 1 --rows 150 --test rest",
+    ),
+    Row(
+        "All rows of iris are taken, and no rest is left to test on; take fewer with --rows.",
+        "path iris --test rest",
+    ),
     Row("rows is 1.5; give a whole number.", lambda _: covopt.read_data("iris", rows=1.5)),  # type: ignore[arg-type]
     Row("The scale 'log' is unknown; use one of none, max, standard.", lambda _: covopt.read_data("iris", scale="log")),
     # Archives.

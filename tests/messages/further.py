@@ -69,22 +69,22 @@ ROWS = [
     ),
     Row(
         "HERE/t.npz has 3 inputs and the network takes 4; give the columns that it was solved with.",
-        lambda here: held_out.tested(here / "t.npz", data(here)),
+        lambda here: held_out.tested(here / "t.npz", data(here), lambda: data(here)),
         {"a.csv": TRAINING, "t.npz": archive(X=np.eye(3), Y=np.eye(3))},
     ),
     Row(
         "In HERE/t.npz X has 4 rows and Y has 2; give one row of targets for each input.",
-        lambda here: held_out.tested(here / "t.npz", data(here)),
+        lambda here: held_out.tested(here / "t.npz", data(here), lambda: data(here)),
         {"a.csv": TRAINING, "t.npz": archive(X=np.eye(4), Y=np.eye(2))},
     ),
     Row(
         "HERE/t.npz has 4 targets in each row and the network 2 outputs; give targets like those that it was solved with.",
-        lambda here: held_out.tested(here / "t.npz", data(here)),
+        lambda here: held_out.tested(here / "t.npz", data(here), lambda: data(here)),
         {"a.csv": TRAINING, "t.npz": archive(X=np.eye(4), Y=np.eye(4))},
     ),
     Row(
         "The inputs of iris are sepal length (cm), sepal width (cm), petal length (cm), and those of the network's data a, b, kind=u; give data with the same columns.",
-        lambda here: held_out.tested("iris", data(here)),
+        lambda here: held_out.tested("iris", data(here), lambda: data(here)),
         {"a.csv": TRAINING},
     ),
     Row(
