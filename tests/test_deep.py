@@ -282,6 +282,20 @@ def test_training_random_starts_takes_a_part_of_the_time_and_never_raises_a_cost
         assert evaluate(problem, after).total < evaluate(problem, before).total
 
 
+@pytest.mark.parametrize(
+    ("starts", "given", "short"), [(96, False, False), (96, True, False), (4, False, True), (1, True, True)]
+)
+def test_short_descents_stay_where_few_random_starts_are_trained(
+    starts: int, given: bool, short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, begun = small(depth=4), []
+    monkeypatch.setattr("covopt.deep.solver.short_descents", lambda *_: begun.append(True) or ())
+    monkeypatch.setattr("covopt.deep.solver.from_two_layers", lambda *_: [])
+    init = initial(problem, [3, 3, 3], 0) if given else None
+    DeepSolver(problem, DeepOptions(starts=starts), init=init).init(Budget(600.0))
+    assert bool(begun) == short
+
+
 def test_draws_that_lower_no_cost_are_not_followed_by_a_pass_over_the_blocks() -> None:
     problem = small()
     solver, budget = DeepSolver(problem, FEW), Budget(600.0)

@@ -275,7 +275,7 @@ class DeepSolver:
         state.waiting = found[:DEEPENED][::-1]
         if self.problem.depth > ENDS and not self.problem.activation.is_linear:
             state.ranks = range(1, min(RANKS, self._most_ranks()) + 1)
-        if self._together(budget, 0):
+        if self._together(budget, len(state.costs)) >= self._exploration.fewest[0]:
             return  # random starts that are trained end lower, in less time
         simple = list(filter(self._narrow, simple_networks(self.problem)))
         generator = torch.Generator().manual_seed(self._seed)
