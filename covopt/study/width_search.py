@@ -2,9 +2,11 @@
 
 A round makes starts for each width n (neighbours.py): the best network of the next larger width with neurons taken out,
 that of the next smaller one with neurons split or added, its own with a neuron exchanged, and networks drawn anew. All
-widths of a group descend together as batches (homotopy.py); what a width gains is handed on in the next round. The
-search ends when PATIENCE rounds in a row, each with more draws than the one before, gained nothing at any width, or
-when what is proved leaves nothing to gain. Nothing is proved here; `plateau` says what the networks found prove.
+widths of a group descend together as batches (homotopy.py); what a width gains is handed on in the next round. Small
+networks of two layers start from sets of kinks instead (kinks.py), and descend by Newton's method (newton.py). The
+search ends when PATIENCE rounds in a row, each with more draws than the one before, gained nothing at any width, and
+every width from the least that is not excluded to the start of the plateau was tried; or when what is proved leaves
+nothing to gain. Nothing is proved here; `plateau` says what the networks found prove.
 """
 
 from __future__ import annotations
@@ -14,16 +16,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from covopt.loop import Budget, Callback, Progress, Status
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate
 from covopt.result import Result
+from covopt.study.kinks import draw_kinks, fit_kinks, vary_kinks
 from covopt.study.neighbours import chosen, exchanged, fits, narrowed, widened
 from covopt.training.batch import buckets, work
 from covopt.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly
 from covopt.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
+from covopt.training.newton import (
+    KINKS_EXPLORING,
+    KINKS_POLISHING,
+    NewtonOptions,
+    descend_by_newton,
+    has_newton,
+)
 from covopt.training.trainer import initial
 
 # How far above the level counts as on the plateau.
@@ -43,6 +54,8 @@ KEPT, POLISHED = 4, 3
 EXPLORE, REFINE = replace(EXPLORING, iterations=60), replace(REFINING, iterations=150)
 # Widths descend together up to so many starts and multiplications a turn; activations in a batch at most.
 MOST_STARTS, MOST_WORK, MOST_ACTIVATIONS = 160, 1e8, 10_000_000
+# Networks of one width that others are made of, and starts of Newton's method at a time, at most.
+POOL, MOST_KINKS = 8, 192
 # Widths that are tried where the solver's network has no neuron, which is not proved to be the minimum.
 FEW_WIDTHS = 3
 
@@ -107,7 +120,7 @@ class WidthSearch:
         self.points = {self.top: Point(self.top, solved, result.weights, "solver")}
         # What neighbours start from, at the cost that descents lower: for `interpolate` not the networks that fit.
         start = _Candidate(self.top, "solver", list(result.weights))
-        self._best = {self.top: _at(self._smooth, start)}
+        self._pools = {self.top: [self._judged(start)]}
         self._used: dict[tuple[int, str], _Candidate] = {}
 
     def run(self, widths: Sequence[int] | None) -> Status:
@@ -127,16 +140,23 @@ class WidthSearch:
                 grid, gained = sorted({*grid, *closer}), True
             stalled = 0 if gained else stalled + 1
             number += 1
+            if widths is None and stalled == PATIENCE and (untried := self._untried(grid)):
+                grid, stalled = sorted({*grid, *untried}), 0
         return Status.TIME_LIMIT if self._budget.spent() else Status.CONVERGED
 
     def _round(self, grid: Sequence[int], number: int) -> bool:
-        """Every width of the grid once, from the narrowest up or from the widest down; whether any gained."""
+        """Every width of the grid once, from the widest down or from the narrowest up; whether any gained."""
         gained = False
-        open_widths = [n for n in grid if not self._proved(n) and n >= self._first]
-        for group in self._groups(open_widths[::-1] if number % 2 else open_widths, number):
+        # Where no network fits and none of the next width does, more starts are in vain.
+        fitting = min(n for n, pool in self._pools.items() if pool) - 1 if number and self.problem.interpolates else 0
+        open_widths = [n for n in grid if not self._proved(n) and n >= max(self._first, fitting)]
+        for group in self._groups(open_widths if number % 2 else open_widths[::-1], number):
             if self._budget.spent():
                 break
-            gained = self._advance(group, number) or gained
+            if has_newton(self.problem, group[0]) and self._layer in (None, 1):
+                gained = self._advance_small(group[0], number) or gained
+            else:
+                gained = self._advance(group, number) or gained
         return gained
 
     def _groups(self, widths: Sequence[int], number: int) -> Iterator[list[int]]:
@@ -145,7 +165,8 @@ class WidthSearch:
         for n in widths:
             count = self._draws(n, number)
             each = count * work(self.problem, self._widths(n))
-            if group and (load + each > MOST_WORK or crowd + count > MOST_STARTS):
+            full = load + each > MOST_WORK or crowd + count > MOST_STARTS or has_newton(self.problem, n)
+            if group and full:
                 yield group
                 group, load, crowd = [], 0.0, 0
             group, load, crowd = [*group, n], load + each, crowd + count
@@ -163,10 +184,50 @@ class WidthSearch:
         gains = [self._offer(n, polished) for n in group]
         return any(gains)
 
+    def _advance_small(self, n: int, number: int) -> bool:
+        """Sets of kinks descend by Newton's method, and what they end at is offered; whether the curve gained."""
+        explored = self._descended_by_newton(self._kinks(n, number), KINKS_EXPLORING)
+        found = _cheapest(explored, n, POOL) or explored
+        for options in KINKS_POLISHING:
+            found = [*found, *self._descended_by_newton(_cheapest(found, n, POOL) or found, options)]
+        return self._offer(n, found)
+
+    def _descended_by_newton(self, starts: Sequence[_Candidate], options: NewtonOptions) -> list[_Candidate]:
+        networks = [start.weights for start in starts]
+        down = descend_by_newton(self.problem, networks, starts[0].width, options, self._budget.pace())
+        return [self._judged(replace(starts[i], weights=weights)) for i, weights in down]
+
+    def _kinks(self, n: int, number: int) -> list[_Candidate]:
+        """Half of the starts drawn; the others made of the pools of this width and of the next ones, in turns."""
+        generator = torch.Generator().manual_seed((self._result.seed + 7919 * n + 104729 * number) % 2**63)
+        count = min(4 * self._draws(n, number), MOST_KINKS)
+        above = min((k for k, pool in self._pools.items() if k > n and pool), default=None)
+        below = max((k for k, pool in self._pools.items() if k < n and pool), default=None)
+        places = (("wider", above), ("exchange", n), ("narrower", below))
+        near = [(source, pool) for source, k in places if k is not None and (pool := self._pools.get(k))]
+        sources, directions = [], []
+        for k in range(count):
+            if k % 2 and near:
+                source, pool = near[k // 2 % len(near)]
+                weights = pool[int(torch.randint(len(pool), (1,), generator=generator))].weights
+                made = vary_kinks(self.problem, weights, n, generator)
+            else:
+                source, made = "draw", draw_kinks(self.problem, n, generator)
+            sources.append(source)
+            directions.append(made)
+        fitted = fit_kinks(self.problem, torch.stack(directions))
+        return [_Candidate(n, source, weights) for source, weights in zip(sources, fitted, strict=True)]
+
+    def _judged(self, candidate: _Candidate) -> _Candidate:
+        """The candidate with the cost that its pool is ordered by."""
+        small = has_newton(self.problem, candidate.width)
+        cost = cost_of(self.problem if small else self._smooth, candidate.weights)
+        return replace(candidate, cost=cost)
+
     def _drawn(self, n: int, number: int) -> list[_Candidate]:
         """Networks drawn anew; one of EVERY_CHOSEN has neurons of the widest network known, chosen at random."""
         count, seed = self._draws(n, number), self._result.seed + sum(self._draws(n, k) for k in range(number))
-        widest, found = self._best[max(self._best)].weights, []
+        widest, found = self._pools[max(self._pools)][0].weights, []
         for k in range(count):
             seed = (seed + 1) % 2**63
             if k % EVERY_CHOSEN == 0 and not fits(widest, self._widths(n)):
@@ -183,16 +244,17 @@ class WidthSearch:
     def _neighbours(self, n: int, number: int) -> list[_Candidate]:
         """Starts made of the best networks of the next widths and of its own, where these are new."""
         problem, widths, found = self._smooth, self._widths(n), []
-        above = min((k for k in self._best if k > n), default=None)
-        below = max((k for k in self._best if k < n), default=None)
+        above = min((k for k in self._pools if k > n), default=None)
+        below = max((k for k in self._pools if k < n), default=None)
         if above is not None and self._is_new(n, "wider", above):
-            found += [_Candidate(n, "wider", each) for each in narrowed(problem, self._best[above].weights, widths)]
-        if below is not None and self._is_new(n, "narrower", below) and fits(self._best[below].weights, widths):
+            made = narrowed(problem, self._pools[above][0].weights, widths)
+            found += [_Candidate(n, "wider", each) for each in made]
+        if below is not None and self._is_new(n, "narrower", below) and fits(self._pools[below][0].weights, widths):
             seed = self._result.seed + number
-            made = widened(problem, self._best[below].weights, widths, seed, self._layer)
+            made = widened(problem, self._pools[below][0].weights, widths, seed, self._layer)
             found += [_Candidate(n, "narrower", each) for each in made]
-        if n in self._best:
-            own = self._best[n].weights
+        if n in self._pools:
+            own = self._pools[n][0].weights
             made = exchanged(problem, own, widths, self._result.seed + number, self._layer)
             made += [own] if self._is_new(n, "exchange", n) else []
             found += [_Candidate(n, "exchange", each) for each in made if fits(each, widths)]
@@ -200,8 +262,8 @@ class WidthSearch:
 
     def _is_new(self, n: int, source: str, place: int) -> bool:
         """Whether the best network of width `place` has not been this source of width n."""
-        old, self._used[n, source] = self._used.get((n, source)), self._best[place]
-        return old is not self._best[place]
+        old, self._used[n, source] = self._used.get((n, source)), self._pools[place][0]
+        return old is not self._pools[place][0]
 
     def _descended(self, starts: Sequence[_Candidate], options: HomotopyOptions) -> list[_Candidate]:
         found: list[_Candidate] = []
@@ -209,18 +271,21 @@ class WidthSearch:
         for members in buckets(self.problem, sizes, MOST_ACTIVATIONS) if starts else []:
             down = descend(self._smooth, [starts[i].weights for i in members], options, self._budget.pace())
             for i, weights in zip(members, down, strict=True):
-                found.append(_at(self._smooth, _Candidate(starts[i].width, starts[i].source, weights)))
+                found.append(self._judged(replace(starts[i], weights=weights)))
         return found
 
     def _offer(self, n: int, candidates: Sequence[_Candidate]) -> bool:
-        """Take the cheapest of these for width n, if it is cheaper than what is known; whether the curve gained."""
-        gained = False
-        for best in _cheapest(candidates, n, 1):
-            known = self._best.get(n)
-            if known is None or best.cost < known.cost:
-                self._best[n] = best
-                fitted = self._fitted(best.weights) if self.problem.interpolates else best.weights
-                gained = self._keep(Point(n, cost_of(self.problem, fitted), fitted, best.source))
+        """Take what is cheaper than the best of width n into its pool, and onto the curve; whether the curve gained."""
+        pool, gained = self._pools.get(n, []), False
+        fitting = self.problem.interpolates and not has_newton(self.problem, n)
+        for best in _cheapest(candidates, n, POLISHED):
+            if not math.isfinite(best.cost) or (pool and not best.cost < pool[0].cost and not fitting):
+                break
+            fitted = self._fitted(best.weights) if fitting else best.weights
+            gained = self._keep(Point(n, cost_of(self.problem, fitted), fitted, best.source)) or gained
+        kept = _cheapest([*pool, *candidates], n, POOL)
+        if kept:
+            self._pools[n] = kept
         if self._callback is not None:
             least = min(point.cost for point in self.points.values())
             self._callback(Progress(len(self.points), self._budget.seconds(), least, self._result.lower, n))
@@ -252,6 +317,12 @@ class WidthSearch:
                 middles.add((inside + below) // 2)
         return sorted(middles)
 
+    def _untried(self, grid: Sequence[int]) -> list[int]:
+        """The widths that nothing excludes up to the narrowest on the plateau that are not in the grid."""
+        level = min(point.cost for point in self.points.values())
+        narrowest = min(n for n, point in self.points.items() if point.cost <= (1.0 + EPS[-1]) * level)
+        return sorted({*range(self._first, narrowest)} - {*grid})
+
     def _proved(self, n: int) -> bool:
         """Whether no network of width n can be cheaper than the best known of at most n, up to the target gap."""
         bounds = [0.0 if self._result.lower is None else self._result.lower]
@@ -276,15 +347,10 @@ def widths_at(solved: list[int], layer: int | None, n: int) -> list[int]:
     return [*solved[: layer - 1], n, *solved[layer:]]
 
 
-def _at(problem: Problem, candidate: _Candidate) -> _Candidate:
-    cost = evaluate(problem, candidate.weights).total
-    return _Candidate(candidate.width, candidate.source, candidate.weights, cost if math.isfinite(cost) else math.inf)
-
-
 def _cheapest(candidates: Sequence[_Candidate], n: int, count: int) -> list[_Candidate]:
     """The best few of width n, of those that descents brought to different costs."""
     found: list[_Candidate] = []
-    for each in sorted((c for c in candidates if c.width == n), key=lambda c: c.cost):
+    for each in sorted((c for c in candidates if c.width == n and c.cost < math.inf), key=lambda c: c.cost):
         if len(found) < count and (not found or each.cost > found[-1].cost * (1.0 + GAIN)):
             found.append(each)
     return found
