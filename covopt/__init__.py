@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from covopt.study.compare import Comparison, compare
     from covopt.study.depth_answer import Depths
     from covopt.study.depths import depth
-    from covopt.study.figures.paper_figure import PaperFigure, figure
     from covopt.study.jacobians import Spectra, jacobians, ntk, spectra
     from covopt.study.monitor import Monitor, Reading
     from covopt.study.path import path
@@ -62,8 +61,6 @@ _HOMES = {
     "Audit": "study.audit",
     "validate": "study.audit",
     "compare": "study.compare",
-    "PaperFigure": "study.figures.paper_figure",
-    "figure": "study.figures.paper_figure",
     "Monitor": "study.monitor",
     "Reading": "study.monitor",
     "Spectra": "study.jacobians",
@@ -144,7 +141,6 @@ __all__ = [
     "LossValue",
     "Membership",
     "Monitor",
-    "PaperFigure",
     "Path",
     "Plateau",
     "ProblemError",
@@ -164,7 +160,6 @@ __all__ = [
     "covariances_of",
     "cp_rank",
     "depth",
-    "figure",
     "forces",
     "in_cone",
     "jacobians",

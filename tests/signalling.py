@@ -47,7 +47,6 @@ COMMANDS = {
     "cprank": "cprank matrix.npy --out OUT.npz",
     "large cprank": "cprank large.npy --out OUT.npz",
     "stored cprank": "cprank large.npy --out OUT",
-    "figure2": "figure2 digits --out OUT",
     "sweep": "sweep grid.toml --database OUT.sqlite",
     "sweep of two": "sweep grid.toml --database OUT.sqlite --jobs 2",
 }

@@ -6,16 +6,20 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
+import denoising
+import depth_rank
+import known_teachers as teachers
 import numpy as np
 import pytest
+import rank_recovery
+import symmetry
 import torch
+from figure_design import Arrays, Asked, Design, Numbers, network
 from sklearn.kernel_ridge import KernelRidge
 
-import covopt
 from covopt.deep import starts
-from covopt.study.figures import depth_rank, rank_recovery, symmetry, teachers
-from covopt.study.figures.design import network
-from covopt.study.figures.paper_figure import PaperFigure
+from covopt.figures.panels import draw_panels
+from covopt.loop import Budget
 from covopt.training.descent import AdamOptions
 from covopt.training.homotopy import HomotopyOptions
 from covopt.training.trainer import TrainerOptions
@@ -26,10 +30,10 @@ ROUGHLY = HomotopyOptions(factors=(0.05, 0.0), slow=5e-3)
 """Shorter descents."""
 
 
-def made(name: str, **options: object) -> PaperFigure:
-    found = covopt.figure(name, **{"time_limit": 600.0, **options})  # type: ignore[arg-type]
-    assert isinstance(found, PaperFigure)
-    return found
+def made(design: Design, device: str = "cpu", seconds: float = 600.0) -> tuple[Arrays, Numbers]:
+    """The arrays and the numbers of a figure."""
+    arrays = design.make(Asked(device=device, budget=Budget(seconds))).arrays
+    return arrays, design.numbers(arrays)
 
 
 def layer_values(layers: list[np.ndarray]) -> list[np.ndarray]:
@@ -37,17 +41,10 @@ def layer_values(layers: list[np.ndarray]) -> list[np.ndarray]:
     return [torch.linalg.svdvals(torch.from_numpy(W[:, :-1].copy())).numpy() for W in layers]
 
 
-def checked_from_its_files(found: PaperFigure, path: Path) -> None:
-    """Its numbers follow from its arrays; a weight that is changed changes them."""
-    found.save(path)
-    checked = covopt.verify(path)
-    assert checked.passed, checked.message
-    assert "that the networks were trained as the settings say" in checked.unchecked
-    assert covopt.load(path).rows() == found.rows()
-    assert (path / "figure.png").stat().st_size > 0
-    last = max(key for key in found.arrays if key.endswith("_W2"))
-    np.savez(path / "arrays.npz", **(found.arrays | {last: 1.01 * found.arrays[last]}))
-    assert "other numbers" in covopt.verify(path).message
+def has_a_picture(design: Design, arrays: Arrays, numbers: Numbers, path: Path) -> None:
+    draw_panels(design.panels(arrays, numbers), path)
+    assert path.stat().st_size > 0
+    assert all(len(row) == len(design.columns) for row in design.rows(numbers))
 
 
 # ---- teachers
@@ -83,7 +80,7 @@ def test_kernel_ridge_regression_is_that_of_scikit_learn() -> None:
 
 
 @pytest.fixture(scope="module")
-def recovered() -> PaperFigure:
+def recovered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Arrays, Numbers]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank_recovery, "TEACHER", SMALL_TEACHER)
         patch.setattr(rank_recovery, "SMALL", (50, 8))
@@ -91,22 +88,23 @@ def recovered() -> PaperFigure:
         patch.setattr(rank_recovery, "MIDDLE", range(3, 7))
         patch.setattr(rank_recovery, "START", 5)
         patch.setattr(rank_recovery, "REFINING", replace(ROUGHLY, slow=1e-3))
-        found = made("rank-recovery")
-        assert found.numbers  # computed for this teacher
+        found = made(rank_recovery.DESIGN)
+        has_a_picture(rank_recovery.DESIGN, *found, tmp_path_factory.mktemp("recovered") / "figure.png")
         return found
 
 
-def test_few_dimensions_pass_the_network_and_all_pass_the_kernel(recovered: PaperFigure) -> None:
-    layers, fresh = network(recovered.arrays, "network"), recovered.arrays["fresh"]
+def test_few_dimensions_pass_the_network_and_all_pass_the_kernel(recovered: tuple[Arrays, Numbers]) -> None:
+    arrays, numbers = recovered
+    layers, fresh = network(arrays, "network"), arrays["fresh"]
     assert len(layers) == 9
     dimensions = [int((s > 0.5).sum()) for s in layer_values(layers)[2:6]]
     assert set(dimensions) <= {2, 3}
-    assert [layer["dimension"] for layer in recovered.numbers["layers"]][2:6] == dimensions
+    assert [layer["dimension"] for layer in numbers["layers"]][2:6] == dimensions
     values = np.linalg.svd(np.stack([_autograd(layers, x) for x in fresh[:20]]), compute_uv=False)
     assert (values > 0.15 * values[:, :1]).sum(axis=1).max() <= 3
-    assert recovered.numbers["network"]["ranks"][1] < 5
-    assert recovered.numbers["kernel"]["ranks"] == [8, 8]
-    assert recovered.numbers["network"]["train"] < recovered.numbers["network"]["test"]
+    assert numbers["network"]["ranks"][1] < 5
+    assert numbers["kernel"]["ranks"] == [8, 8]
+    assert numbers["network"]["train"] < numbers["network"]["test"]
 
 
 def _autograd(layers: list[np.ndarray], x: np.ndarray) -> np.ndarray:
@@ -118,15 +116,6 @@ def _autograd(layers: list[np.ndarray], x: np.ndarray) -> np.ndarray:
         return point
 
     return torch.autograd.functional.jacobian(outputs, torch.from_numpy(x)).numpy()  # type: ignore[union-attr]
-
-
-def test_rank_recovery_is_checked_from_its_files(
-    recovered: PaperFigure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rank_recovery, "TEACHER", SMALL_TEACHER)
-    monkeypatch.setattr(rank_recovery, "DEPTH", 9)
-    monkeypatch.setattr(rank_recovery, "MIDDLE", range(3, 7))
-    checked_from_its_files(recovered, tmp_path / "run")
 
 
 # ---- symmetry
@@ -173,9 +162,9 @@ def test_a_network_learns_to_forget_how_samples_are_turned(tmp_path: Path, monke
     monkeypatch.setattr(symmetry, "START", 3)
     monkeypatch.setattr(symmetry, "MIDDLE", range(4, 7))
     monkeypatch.setattr(symmetry, "REFINING", ROUGHLY)
-    found = made("symmetry")
-    layers, told = network(found.arrays, "network"), found.numbers["layers"]
-    S, T = found.arrays["fresh"], found.arrays["turned"]
+    arrays, numbers = made(symmetry.DESIGN)
+    layers, told = network(arrays, "network"), numbers["layers"]
+    S, T = arrays["fresh"], arrays["turned"]
     for number, (W, layer) in enumerate(zip(layers, told, strict=True), start=1):
         S, T = (points @ W[:, :-1].T + W[:, -1] for points in (S, T))
         if number < len(layers):
@@ -185,8 +174,8 @@ def test_a_network_learns_to_forget_how_samples_are_turned(tmp_path: Path, monke
     assert told[0]["collapse"] > 0.5
     assert max(layer["collapse"] for layer in told[4:]) < 0.35
     assert {int((s > 0.5).sum()) for s in layer_values(layers)[3:6]} <= {2, 3}
-    assert found.numbers["test"] < 0.2 * found.numbers["variance"]
-    checked_from_its_files(found, tmp_path / "run")
+    assert numbers["test"] < 0.2 * numbers["variance"]
+    has_a_picture(symmetry.DESIGN, arrays, numbers, tmp_path / "figure.png")
 
 
 # ---- depth-rank
@@ -220,12 +209,12 @@ def test_depth_against_rank_is_that_of_the_networks(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(starts, "EXPLORING", ROUGHLY)
     monkeypatch.setattr(starts, "REFINING", ROUGHLY)
     monkeypatch.setattr(depth_rank, "TRAINING", TrainerOptions(AdamOptions(steps=30), iterations=30))
-    found = made("depth-rank")
-    told = {(line["depth"], line["name"]): line for line in found.numbers["networks"]}
+    arrays, numbers = made(depth_rank.DESIGN)
+    told = {(line["depth"], line["name"]): line for line in numbers["networks"]}
     names = {"family 1": "k1", "family 3": "k3", "draw 1": "draw0", "draw 2": "draw1"}
     assert set(told) == {(L, name) for L in (4, 7) for name in names}
     for (depth, name), line in told.items():
-        layers = network(found.arrays, f"{names[name]}_L{depth}")
+        layers = network(arrays, f"{names[name]}_L{depth}")
         assert len(layers) == depth
         middle = layer_values(layers)[1 if depth == 4 else 3]
         assert line["rank"] == int((middle > 0.1).sum())
@@ -236,14 +225,13 @@ def test_depth_against_rank_is_that_of_the_networks(tmp_path: Path, monkeypatch:
         assert shallow["rank"] <= rank
         assert deep["slope"] == pytest.approx((deep["norm"] - shallow["norm"]) / 3.0, rel=1e-12)
         assert deep["cost"] <= shallow["cost"] + 3.0 * 1e-3 * 2.0 * rank
-    assert found.status == "iteration_limit"
-    checked_from_its_files(found, tmp_path / "run")
+    has_a_picture(depth_rank.DESIGN, arrays, numbers, tmp_path / "figure.png")
 
 
 # ---- elsewhere
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["denoising", "rank-recovery", "symmetry", "depth-rank"])
-def test_figures_are_made_on_a_gpu(name: str) -> None:
-    assert made(name, time_limit=5.0, device="cuda").numbers
+@pytest.mark.parametrize("module", [denoising, rank_recovery, symmetry, depth_rank])
+def test_figures_are_made_on_a_gpu(module: object) -> None:
+    assert made(module.DESIGN, "cuda", 5.0)[1]  # type: ignore[attr-defined]

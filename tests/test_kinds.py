@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -20,13 +19,12 @@ from covopt.commands.cli import app
 from covopt.errors import CovoptError, RecordError
 from covopt.io import directories, record
 from covopt.kinds import cprank
-from covopt.kinds.runs import KINDS, find
+from covopt.kinds.runs import KINDS
 from covopt.matrices import factorization
 from covopt.matrices.answer import CPRank
 from covopt.matrices.completely_positive import cp_rank
 from covopt.matrices.connected import Part, Verdict
 from covopt.matrices.ends import ByRank, ByTheorem, End
-from covopt.study.figure2 import figure2
 
 CASES = {
     case["name"]: np.array(case["A"], dtype=float)
@@ -221,60 +219,3 @@ def test_damaged_proofs_are_told_in_one_sentence(tmp_path: Path, text: str, run:
         assert (code, err.count("\n")) == (2, 1)
     with pytest.raises(RecordError):
         covopt.load(tmp_path / "run")
-
-
-# ---- figure 2
-
-
-@pytest.fixture(scope="module")
-def figure(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("figures") / "new"
-    figure2("teacher", widths=[1, 2], trials=2, time_limit=2.0).save(place)
-    return place
-
-
-def as_it_was(figure: Path, path: Path) -> None:
-    """A figure 2 as covopt stored it before it was a kind of its own: plateau.json, and no origin."""
-    path.mkdir()
-    for name in ("trials.csv", "figure.png"):
-        (path / name).write_bytes((figure / name).read_bytes())
-    told = json.loads((figure / "figure2.json").read_text())
-    del told["kind"]
-    told["files"] = directories.digests(path)
-    (path / "plateau.json").write_text(json.dumps(told, indent=2) + "\n")
-
-
-@pytest.mark.parametrize("earlier", [False, True])
-def test_figure_2_is_a_kind_of_its_own_and_was_a_plateau(figure: Path, tmp_path: Path, earlier: bool, run: Run) -> None:
-    path = figure
-    if earlier:
-        path = tmp_path / "run"
-        as_it_was(figure, path)
-    kind, summary = find(path)
-    assert kind.name == "figure2"
-    assert covopt.load(path).summary().items() <= summary.items()
-    assert covopt.verify(path).passed
-    code, out, _ = run("show", path, "--report", tmp_path / "a.html")
-    assert code == 0
-    assert "(trained, not proved)" in out
-    page = (tmp_path / "a.html").read_text(encoding="utf-8")
-    assert "Nothing is proved here" in page
-    assert "least train loss is" in page
-    changed = json.loads((path / kind.file).read_text()) if not earlier else None
-    if changed is None:
-        (path / "trials.csv").write_text((path / "trials.csv").read_text().replace("1e-06,0,", "1e-06,0,0", 1))
-        assert is_refused(path)
-
-
-def test_a_plateau_is_none_of_figure_2(tmp_path: Path) -> None:
-    (tmp_path / "plateau.json").write_text("{}")
-    assert find(tmp_path)[0].name == "plateau"
-
-
-@pytest.mark.parametrize("trials", ["", "width,lam,seed,train,test\n", f"width\n{'1' * 200_000}\n", "width\n\0\n"])
-def test_damaged_trials_are_a_sentence(figure: Path, tmp_path: Path, run: Run, trials: str) -> None:
-    shutil.copytree(figure, tmp_path / "run")
-    (tmp_path / "run" / "trials.csv").write_text(trials)
-    for command in (("verify", tmp_path / "run"), ("show", tmp_path / "run", "--report", tmp_path / "a.html")):
-        code, _, err = run(*command)
-        assert (code, err.count("\n")) == (2, 1)

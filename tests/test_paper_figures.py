@@ -1,28 +1,34 @@
-"""The figures of the papers on depth: their numbers against closed forms, and figures as stored runs."""
+"""The figures of the papers (examples/papers): their numbers against closed forms, and their programs."""
 
 from __future__ import annotations
 
-import csv
-import json
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
+import counterexample
+import denoising
+import depth_rank
 import numpy as np
 import pytest
+import rank_recovery
+import symmetry
 import torch
-from runs import Run
-from tampering import judge, tamperings
+import tripoints
+import width_digits
+import width_teacher
+from figure_design import Arrays, Asked, Design, Numbers, applied, network
+from matplotlib.image import imread
 
 import covopt
-from covopt.commands.figure import Name
-from covopt.errors import ProblemError
-from covopt.io import directories
-from covopt.kinds.runs import find
 from covopt.loop import Budget
 from covopt.model.problem import make_problem
-from covopt.study.figure2 import Figure2
-from covopt.study.figures import counterexample, denoising, tripoints
-from covopt.study.figures.design import applied, network
-from covopt.study.figures.paper_figure import DESIGNS, NAMES, PaperFigure
+
+PAPERS = Path(__file__).parents[1] / "examples" / "papers"
+MODULES = (
+    counterexample, denoising, depth_rank, rank_recovery, symmetry, tripoints, width_digits, width_teacher
+)  # fmt: skip
 
 TABLE = {
     4: (0.1155, 2.5420, 0.4375, 1.12),
@@ -37,25 +43,39 @@ TABLE = {
 """Of each depth: the best e, |W|^2 - 3 L, the bound of the Jacobian, the Lipschitz constant; computed elsewhere."""
 
 
-def made(name: str, **options: object) -> PaperFigure:
-    found = covopt.figure(name, **options)  # type: ignore[arg-type]
-    assert isinstance(found, PaperFigure)
-    return found
+def made(design: Design, seconds: float) -> tuple[Arrays, Numbers]:
+    """The arrays and the numbers of a figure."""
+    arrays = design.make(Asked(budget=Budget(seconds))).arrays
+    return arrays, design.numbers(arrays)
 
 
-def test_the_names_are_the_same_everywhere() -> None:
-    assert tuple(Name) == NAMES
-    page = (Path(__file__).parents[1] / "docs" / "figures.md").read_text()
-    for name in NAMES:
+def test_every_program_stands_on_the_page_of_figures() -> None:
+    page = (PAPERS.parents[1] / "docs" / "figures.md").read_text(encoding="utf-8")
+    programs = {path.stem for path in PAPERS.glob("*.py") if "DESIGN.run()" in path.read_text(encoding="utf-8")}
+    assert programs == {module.__name__ for module in MODULES}
+    for name in programs:
         assert f"\n## {name}\n" in page
-        assert f"\n| `{name}` |" in page
+        assert f"\n| `{name}.py` |" in page
+
+
+def test_a_program_prints_what_is_seen_and_draws_it(tmp_path: Path) -> None:
+    """As a person runs it, from another directory."""
+    out = subprocess.run(
+        [sys.executable, PAPERS / "counterexample.py", "--seed", "3"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert "NOT SEEN" not in out
+    assert out.count("\nseen: ") == 5
+    assert "0.043449" in out
+    assert "(of the paper)" in out
+    assert imread(tmp_path / "counterexample.png").std() > 0.01
 
 
 # ---- counterexample
 
 
 def test_the_table_of_the_counterexample() -> None:
-    lines = {line["depth"]: line for line in made("counterexample").numbers["depths"]}
+    lines = {line["depth"]: line for line in made(counterexample.DESIGN, 60.0)[1]["depths"]}
     for depth, (e, beyond, lower, lipschitz) in TABLE.items():
         line = lines[depth]
         assert line["e"] == pytest.approx(e, abs=5.1e-5)
@@ -78,7 +98,7 @@ def test_its_bound_is_that_of_the_networks_own_jacobians() -> None:
     layers = counterexample.ridge_network(20, counterexample.best_stretch(20))
     J = covopt.jacobians([np.column_stack([A, np.zeros(len(A))]) for A in layers], X)
     s = np.linalg.svd(J, compute_uv=False)
-    line = next(line for line in made("counterexample").numbers["depths"] if line["depth"] == 20)
+    line = next(line for line in made(counterexample.DESIGN, 60.0)[1]["depths"] if line["depth"] == 20)
     assert 20 * (s ** (2.0 / 20)).sum(axis=1).max() - 60.0 == pytest.approx(line["lower"], abs=1e-10)
 
 
@@ -101,23 +121,24 @@ def test_tripoints_of_pictures_whose_tripoints_are_known() -> None:
 
 
 @pytest.fixture(scope="module")
-def boundaries() -> PaperFigure:
-    return made("tripoints", time_limit=6.0)
+def boundaries() -> tuple[Arrays, Numbers]:
+    return made(tripoints.DESIGN, 6.0)
 
 
-def test_deep_boundaries_have_no_tripoints(boundaries: PaperFigure) -> None:
-    shallow, deep = boundaries.numbers["depths"]
+def test_deep_boundaries_have_no_tripoints(boundaries: tuple[Arrays, Numbers]) -> None:
+    shallow, deep = boundaries[1]["depths"]
     assert (shallow["depth"], deep["depth"]) == (2, 9)
     assert shallow["tripoints"] > 0
     assert (deep["tripoints"], deep["adjacent"]) == (0, [[0, 1], [1, 2], [2, 3]])
-    assert all(claim.seen for claim in boundaries.claims)
+    assert all(claim.seen for claim in tripoints.DESIGN.claims(boundaries[1]))
 
 
-def test_its_numbers_are_those_of_the_networks(boundaries: PaperFigure) -> None:
+def test_its_numbers_are_those_of_the_networks(boundaries: tuple[Arrays, Numbers]) -> None:
     """The loss is that of `validate`'s reading of the same weights, by torch."""
-    X, labels = boundaries.arrays["X"], boundaries.arrays["labels"]
-    for line in boundaries.numbers["depths"]:
-        layers = [torch.from_numpy(W) for W in network(boundaries.arrays, f"L{line['depth']}")]
+    arrays, numbers = boundaries
+    X, labels = arrays["X"], arrays["labels"]
+    for line in numbers["depths"]:
+        layers = [torch.from_numpy(W) for W in network(arrays, f"L{line['depth']}")]
         F = torch.from_numpy(X)
         for W in layers[:-1]:
             F = torch.relu(F @ W[:, :-1].T + W[:, -1])
@@ -157,91 +178,35 @@ def test_the_family_of_rank_1_takes_out_noise(monkeypatch: pytest.MonkeyPatch) -
     assert after <= 0.5 * before
 
 
-@pytest.mark.parametrize("name", ["tripoints", "denoising"])
-def test_trained_figures_are_checked_from_their_networks(name: str, tmp_path: Path, boundaries: PaperFigure) -> None:
-    """Of a training that was cut short too; and a weight that is changed changes the numbers."""
-    found = boundaries if name == "tripoints" else made("denoising", time_limit=2.0)
-    found.save(tmp_path / "run")
-    checked = covopt.verify(tmp_path / "run")
-    assert checked.passed, checked.message
-    assert "that the networks were trained as the settings say" in checked.unchecked
-    assert covopt.load(tmp_path / "run").rows() == found.rows()
-    with np.load(tmp_path / "run" / "arrays.npz") as held:
-        arrays = dict(held)
-    last = max(key for key in arrays if key.endswith("_W2"))
-    np.savez(tmp_path / "run" / "arrays.npz", **(arrays | {last: 1.01 * arrays[last]}))
-    assert "other numbers" in covopt.verify(tmp_path / "run").message
+# ---- losses against the width
 
 
-# ---- what every figure is
+@pytest.mark.parametrize("module", [width_digits, width_teacher])
+def test_losses_against_the_width(module: object) -> None:
+    """The lowest of the trials of each width, with the test loss of that network, at every strength of the penalty."""
+    panel = replace(module.PANEL, small=(1, 3), trials=2)  # type: ignore[attr-defined]
+    arrays = panel.make(Asked(budget=Budget(3.0))).arrays
+    trials, curves = arrays["trials"], panel.numbers(arrays)["curves"]
+    assert len(trials) == 4 * len(panel.strengths)
+    assert [curve["lam"] for curve in curves] == list(panel.strengths)
+    for curve in curves:
+        assert [n for n, _, _ in curve["curve"]] == [1, 3]
+        for n, train, test in curve["curve"]:
+            mine = trials[(trials[:, 0] == curve["lam"]) & (trials[:, 1] == n)]
+            assert train == mine[:, 3].min()
+            assert test == mine[mine[:, 3].argmin(), 4]
+        assert curve["level"] == min(train for _, train, _ in curve["curve"])
+        assert curve["start"]["0.1"] in (1, 3)
+    assert len(panel.panels(arrays, {"curves": curves})) == len(curves)
 
 
-@pytest.mark.parametrize("name", ["counterexample"])
-def test_a_figure_is_stored_shown_checked_and_reported(name: str, tmp_path: Path, run: Run) -> None:
-    code, out, _ = run("figure", name, "--seed", "3", "--out", tmp_path / "run")
-    assert code == 0
-    files = {"figure.json", "table.csv", "arrays.npz", "figure.png", "origin.json", "report.html"}
-    assert {path.name for path in (tmp_path / "run").iterdir()} == files
-    kind, summary = find(tmp_path / "run")
-    assert (kind.name, summary["name"], summary["seed"]) == ("figure", name, 3)
-    loaded = covopt.load(tmp_path / "run")
-    assert loaded.summary().items() <= summary.items()
-    checked = covopt.verify(tmp_path / "run")
-    assert checked.passed, checked.message
-    assert "settings" in checked.unchecked
-    told = run("show", tmp_path / "run")[1]
-    assert told == out[: out.index("\n\n") + 1]
-    assert "chosen here" in told
-    assert "the paper's" in told
-    with (tmp_path / "run" / "table.csv").open(newline="") as stream:
-        table = list(csv.reader(stream))
-    assert table[0] == list(DESIGNS[name].columns)
-    assert len(table) == len(loaded.rows()) + 1
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert page.count("<img") == len(loaded.panels())
-    assert DESIGNS[name].source in page
-    for claim in loaded.claims:
-        assert claim.text in page
+def test_a_plateau_is_seen_where_there_is_one() -> None:
+    def seen(losses: list[float]) -> list[bool]:
+        trials = np.array([[1e-6, n, 0.0, loss, 1.0] for n, loss in enumerate(losses, start=1)])
+        panel = width_teacher.PANEL
+        return [claim.seen for claim in panel.claims(panel.numbers({"trials": trials}))]
 
-
-def test_tampering_with_a_figure_is_noticed_or_named(tmp_path: Path) -> None:
-    made("counterexample").save(tmp_path / "stored")
-    assert covopt.verify(tmp_path / "stored").passed
-    found = list(tamperings(tmp_path / "stored"))
-    assert len(found) > 100
-    judged = {each.name: judge(tmp_path / "stored", tmp_path / "run", each) for each in found[::23]}
-    assert {name: said for name, said in judged.items() if said not in ("noticed", "named", "the same")} == {}
-
-
-@pytest.mark.parametrize("what", ["table", "number", "claim"])
-def test_what_does_not_follow_from_the_arrays_is_refused(what: str, tmp_path: Path) -> None:
-    """Also where the list of files fits."""
-    path = tmp_path / "run"
-    made("counterexample").save(path)
-    summary = json.loads((path / "figure.json").read_text())
-    if what == "table":
-        text = (path / "table.csv").read_text()
-        (path / "table.csv").write_text(text.replace("\n4,0.11", "\n4,0.12", 1))
-    elif what == "number":
-        summary["numbers"]["depths"][0]["excess"] *= 1.001
-    else:
-        summary["claims"][0]["seen"] = False
-    summary["files"] = {name: digest for name, digest in directories.digests(path).items() if name != "figure.json"}
-    (path / "figure.json").write_text(json.dumps(summary))
-    checked = covopt.verify(path)
-    assert not checked.passed
-    assert {"table": "another table", "number": "other numbers", "claim": "another claims"}[what] in checked.message
-
-
-def test_width_is_figure_2() -> None:
-    found = covopt.figure("width", time_limit=0.5)
-    assert isinstance(found, Figure2)
-    assert found.panel == "teacher"
-    assert {trial.width for trial in found.trials} == {1, 2, 4, 6, 8, 10, 12, 16, 20}
-
-
-def test_what_no_figure_takes() -> None:
-    with pytest.raises(ProblemError, match="no figure 'height'"):
-        covopt.figure("height")
-    with pytest.raises(ProblemError, match="compute on meta"):
-        covopt.figure("counterexample", device="meta")
+    assert seen([3.0, 2.0, 1.0, 1.005, 1.0]) == [True, True, True]
+    assert seen([3.0, 2.0, 1.0, 1.1, 1.0]) == [True, False, True]
+    assert seen([3.0, 2.0, 1.5, 1.2, 1.0]) == [False, True, True]
+    assert seen([1.0, 1.0, 1.0, 1.0, 1.0]) == [True, True, False]

@@ -19,7 +19,6 @@ from covopt.commands.cli import main
 from covopt.matrices.graphs import bipartite_gram, gram_data
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate
-from covopt.study.figure2 import figure2
 from covopt.study.narrow_bounds import NarrowBound, needed
 from covopt.study.width_bounds import covariance_rank, upper_bounds
 from covopt.training.exact_fit import fit_exactly
@@ -219,45 +218,6 @@ def test_the_command_line(tmp_path, capsys) -> None:
 def test_wrong_input(options: dict, message: str) -> None:
     with pytest.raises(covopt.CovoptError, match=message):
         covopt.plateau(np.eye(2), np.eye(2), lam=0.1, **options)
-
-
-def test_figure_2_of_a_teacher(tmp_path) -> None:
-    found = figure2("teacher", widths=[1, 3], trials=2, time_limit=2.0)
-    assert [(t.width, t.seed) for t in found.trials] == [(1, 0), (1, 1), (3, 0), (3, 1)]
-    (lam,) = found.strengths
-    assert [n for n, _, _ in found.lowest(lam)] == [1, 3]
-    assert found.level(lam) == min(t.train for t in found.trials)
-    assert found.start(lam, 0.1) in (1, 3)
-    found.save(tmp_path / "figure")
-    assert {path.name for path in (tmp_path / "figure").iterdir()} == {
-        "figure2.json",
-        "trials.csv",
-        "figure.png",
-        "origin.json",
-    }
-
-
-def test_figure_2_of_digits(capsys) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["figure2", "digits", "--width", "2", "--trials", "1", "--time-limit", "2", "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert ended.value.code == 0
-    assert [curve["lam"] for curve in told["curves"]] == [1e-3, 1e-4]
-    for curve in told["curves"]:
-        (point,) = curve["curve"]
-        assert point["width"] == 2
-        assert 0.0 < point["cost"] < math.log(10.0)  # better than guessing
-        assert 0.0 < point["test"] < 3.0 * math.log(10.0)
-
-
-def test_figure_2_refuses_what_it_does_not_know(capsys) -> None:
-    with pytest.raises(covopt.ProblemError, match="unknown"):
-        figure2("other")
-    with pytest.raises(covopt.ProblemError, match="at least one trial"):
-        figure2("teacher", trials=0)
-    with pytest.raises(SystemExit) as ended:
-        main(["figure2", "other"])
-    assert ended.value.code == 2
 
 
 @pytest.mark.slow

@@ -37,8 +37,8 @@ from covopt.report import parts
 from covopt.report.page import Page, Table
 from covopt.text import words
 
-KINDS = ("solve", "plateau", "compare", "validate", "cprank", "figure2")
-FIGURES = {"cprank": 2, "figure2": 1}
+KINDS = ("solve", "plateau", "compare", "validate", "cprank")
+FIGURES = {"cprank": 2}
 """The fewest figures of a page, where they are fewer than five."""
 COLUMNS = [
     "<script>document.title = 'run'</script>",
@@ -103,9 +103,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         command("compare", "digits", "--rows", 12, "--scale", "max", *methods, *question, "compare")
         np.save(place / "matrix.npy", np.eye(3) + 1.0)
         command("cprank", "matrix.npy", "--out", "cprank")
-        command(
-            "figure2", "teacher", "--width", 1, "--width", 3, "--trials", 2, "--time-limit", 2, *question, "figure2"
-        )
         command(
             "validate", "wave.npz", "--depth", 3, "--width", 4, "--starts", 2, "--time-limit", 3, *question, "validate"
         )

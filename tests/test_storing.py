@@ -330,8 +330,6 @@ COMMANDS = {
     "validate": f"{DATA.replace('solve', 'validate')} --out out/run --escape out/better.npz",
     "cprank": "cprank A.npy --time-limit 2 --out out/b.npz",
     "sweep": "sweep s.toml --csv out/t.csv",
-    "figure": "figure counterexample --out out/run",
-    "figure2": "figure2 teacher --width 1 --trials 1 --time-limit 2 --out out/run",
 }
 
 
@@ -375,12 +373,12 @@ def test_a_directory_that_vanishes_costs_no_answer(data: Path, command: str, as_
     Path("out").mkdir()
     vanish = """
         import os, covopt.commands.common as common
-        from covopt.commands import compare, cprank, figure, figure2, plateau, solve, sweep, validate
+        from covopt.commands import compare, cprank, plateau, solve, sweep, validate
         def late(show, *writings, deliver=common.deliver):
             os.rmdir("out")
             open("out", "w").close()
             deliver(show, *writings)
-        for module in (compare, cprank, figure, figure2, plateau, solve, sweep, validate):
+        for module in (compare, cprank, plateau, solve, sweep, validate):
             module.deliver = late
     """
     ended = in_process(COMMANDS[command] + (" --json" if as_json else ""), vanish)
@@ -392,7 +390,7 @@ def test_a_directory_that_vanishes_costs_no_answer(data: Path, command: str, as_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["solve", "plateau", "compare", "validate", "cprank", "figure", "figure2", "sweep"])
+@pytest.mark.parametrize("command", ["solve", "plateau", "compare", "validate", "cprank", "sweep"])
 def test_a_name_that_is_not_utf_8_costs_no_answer(data: Path, command: str) -> None:
     Path("out").mkdir()
     words = [word.encode().replace(b"out/", b"out/\xff") for word in COMMANDS[command].split()]

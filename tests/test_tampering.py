@@ -15,7 +15,6 @@ from tampering import Tampering, forgeries, judge, tamperings
 import covopt
 from covopt.io import record
 from covopt.io.directories import digests
-from covopt.study.figure2 import figure2
 
 X = np.linspace(-1.0, 1.0, 6)[:, None]
 Y = np.abs(X)
@@ -110,12 +109,6 @@ def test_tampering_with_a_study_is_noticed_or_named(tmp_path: Path, kind: str) -
     found = list(tamperings(tmp_path / "stored"))
     assert any(name in each.name for each in found for name in (record.SOLUTION, "cone", "spectra.npz"))
     assert missed(tmp_path / "stored", tmp_path / "run", found[::SAMPLED]) == []
-
-
-def test_tampering_with_figure_2_is_noticed_or_named(tmp_path: Path) -> None:
-    figure2("teacher", widths=[1, 2], trials=2, time_limit=4).save(tmp_path / "stored")
-    assert covopt.verify(tmp_path / "stored").passed
-    assert missed(tmp_path / "stored", tmp_path / "run", list(tamperings(tmp_path / "stored"))) == []
 
 
 @pytest.mark.parametrize("A", [np.eye(3) + 1.0, 2.0 - np.eye(3), np.diag([1.0, 0.0, 2.0])], ids=["in", "out", "apart"])

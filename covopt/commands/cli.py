@@ -32,8 +32,6 @@ from covopt.commands.compare import compare_command
 from covopt.commands.cprank import cprank_command
 from covopt.commands.depth import depth_command
 from covopt.commands.doctor import doctor_command
-from covopt.commands.figure import figure_command
-from covopt.commands.figure2 import figure2_command
 from covopt.commands.forces import forces_command
 from covopt.commands.path import path_command
 from covopt.commands.plateau import plateau_command
@@ -60,8 +58,6 @@ app.command("depth")(depth_command)
 app.command("path")(path_command)
 app.command("ranks")(ranks_command)
 app.command("sweep")(sweep_command)
-app.command("figure")(figure_command)
-app.command("figure2")(figure2_command)
 app.command("predict")(predict_command)
 app.command("show")(show_command)
 app.command("verify")(verify_command)

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from covopt.methods import penalised as methods
     from covopt.report import function as function_figures
     from covopt.report import parts, pictures, svg
-    from covopt.study import figure2 as study_figure2
-    from covopt.study.figures import paper_figure as study_figures
     from covopt.verification import audits, stored, studies
     from covopt.verification import depths as depth_runs
     from covopt.verification import paths as path_runs
@@ -45,14 +43,12 @@ else:
     path_figures = lazy("covopt.figures.paths")
     audits, checks = lazy("covopt.verification.audits"), lazy("covopt.verification.verify")
     matrices = lazy("covopt.matrices.answer")
-    study_figure2 = lazy("covopt.study.figure2")
-    study_figures = lazy("covopt.study.figures.paper_figure")
     stored, studies = lazy("covopt.verification.stored"), lazy("covopt.verification.studies")
 
 __all__ = [
     "Kind", "Pairs", "Summary", "audits", "checks", "depth_figures", "depth_runs", "drawing", "function_figures",
     "matrices", "methods", "parts", "path_figures", "path_runs", "pictures", "provenance", "rank_runs", "stored",
-    "studies", "study_figure2", "study_figures", "svg", "torch", "widths",
+    "studies", "svg", "torch", "widths",
 ]  # fmt: skip
 
 Summary = Mapping[str, Any]
@@ -76,7 +72,6 @@ class Kind:
         verify: from its directory, its summary and a tolerance to what its files prove, and what is not checked.
         load: from its directory to the answer, where that comes back; else what a solve takes it for.
         read: its summary, from that file.
-        formerly: a file, and an entry in it, by which runs that earlier versions stored are known.
     """
 
     name: str
@@ -86,4 +81,3 @@ class Kind:
     verify: Callable[[Path, Summary, float], checks.Verification]
     load: Callable[[Path], object] = _result
     read: Callable[[Path], Summary] = record.read_object
-    formerly: tuple[str, str] = ("", "")

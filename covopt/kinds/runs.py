@@ -41,10 +41,9 @@ def find(directory: str | os.PathLike[str]) -> tuple[Kind, Summary]:
     path = Path(directory) / file
     own = next((kind for kind in KINDS if kind.file == file), None)
     summary = record.read_object(path) if own is None else own.read(path)
-    former = next((kind for kind in KINDS if kind.formerly[0] == file and kind.formerly[1] in summary), own)
-    if former is None:
+    if own is None:
         raise RecordError(f"{path} is of a kind that this version of covopt does not know; use the one that stored it.")
-    return former, summary
+    return own, summary
 
 
 def pairs_of(kind: Kind, summary: Summary) -> Pairs:
@@ -68,8 +67,8 @@ def load(directory: str | os.PathLike[str]) -> Any:
         directory: of the run.
 
     Returns:
-        Of `solve` the `Result`, its cost evaluated anew from the stored weights; of `cprank`, `depth`, `path`, `ranks`,
-        `figure` and `figure2` their answers. Plateaus, comparisons and audits do not come back as one: load the solves
+        Of `solve` the `Result`, its cost evaluated anew from the stored weights; of `cprank`, `depth`, `path` and
+        `ranks` their answers. Plateaus, comparisons and audits do not come back as one: load the solves
         in them, `DIR/solution` or `DIR/METHOD`.
 
     Raises:
@@ -87,7 +86,7 @@ def verify(directory: str | os.PathLike[str], rounding: float = 1e-9) -> checks.
     Of a solve: the cost and its parts from the stored weights, the bound from the dual point and its evidence, and all
     that follows from these and from the problem; that the files are those that `result.json` lists. Of a plateau, a
     comparison or an audit: the same of the runs in it, and that the summary agrees with them. Of a cp-rank: the verdict
-    and both ends, from the stored proofs. Of figure 2: its curves, from the trials.
+    and both ends, from the stored proofs.
 
     Args:
         directory: of the run.

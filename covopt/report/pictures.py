@@ -133,19 +133,8 @@ def matrix(A: Float[np.ndarray, "r n"], name: str, caption: str, across: str, do
     return picture(draw, alt=f"The matrix {name} as an image.", caption=said, size=(4.6, 3.6))
 
 
-def losses(panel: WidthPanel) -> Picture:
-    """Trained networks of each width, their losses, and where the lowest of them stops falling."""
-    return picture(
-        lambda figure: draw_panel(figure.subplots(), panel),
-        alt="Train and test loss of trained networks against their width.",
-        caption=f"{panel.title}. Dots: all trials; lines: the lowest train loss of each width, and the same network's"
-        " test loss. Vertical lines: the narrowest width within 10 %, 1 % and 0.1 % of the lowest.",
-        size=(7.4, 3.8),
-    )
-
-
 def panel(shown: Panel) -> Picture:
-    """A picture of a paper's figure."""
+    """Lines, dots and coloured regions."""
     return picture(
         lambda figure: draw_lines(figure.subplots(), shown),
         alt=f"{shown.title}: {shown.up} against {shown.across}.",

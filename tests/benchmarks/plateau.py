@@ -11,11 +11,9 @@ from scipy.optimize import minimize
 
 import covopt
 from covopt.matrices.graphs import bipartite_gram, gram_data
-from covopt.study.figure2 import figure2
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
 from tests.benchmarks.objective import Array, deep_objective
 
-PANEL = 240.0  # seconds for each panel of Figure 2
 SETS, SMALL, TRAININGS = 50, 10.0, 8  # small sets, seconds for the plateau of each, trainings of each width
 WORSE = 1e-3  # how far a point of a curve may be above the best training of its width, relative
 
@@ -64,30 +62,6 @@ def run_digits(settings: Settings) -> Outcome:
         met=found.seconds <= 1.05 * limit,
         columns=("width", "cost", "above the level"),
         rows=found.rows(),
-        runs=[],
-    )
-
-
-def run_figure2(settings: Settings) -> Outcome:
-    """Both panels, 20 widths and three trials of each."""
-    rows, used = [], []
-    for panel in ("digits", "teacher"):
-        begun, worked = time.perf_counter(), time.process_time()
-        found = figure2(panel, time_limit=settings.limit(PANEL))
-        used.append((time.perf_counter() - begun, time.process_time() - worked))
-        for lam in found.strengths:
-            starts = [found.start(lam, eps) for eps in (0.1, 0.01, 0.001)]
-            rows.append((panel, lam, len(found.trials), found.level(lam), *starts, str(found.status), *used[-1]))
-    wall, cpu = (sum(column) for column in zip(*used, strict=True))
-    return Outcome(
-        target="both panels in 30 minutes on two cores",
-        reached=f"{wall / 60:.1f} minutes of wall time, {cpu / 60:.1f} of processor time",
-        met=wall <= 1800.0,
-        columns=(
-            *("panel", "lam", "networks", "level", "start 10 %", "start 1 %", "start 0.1 %", "status"),
-            *("seconds", "processor seconds"),
-        ),
-        rows=rows,
         runs=[],
     )
 
@@ -180,5 +154,4 @@ PLATEAU = {
     ),
     "plateau-known": Benchmark(run_known_widths, "the plateau of data whose width is known"),
     "plateau-digits": Benchmark(run_digits, "the cost of 30 digits against the width"),
-    "figure2": Benchmark(run_figure2, "Figure 2 of the paper: both panels, 20 widths, three trials"),
 }

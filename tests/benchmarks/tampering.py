@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 import covopt
-from covopt.study.figure2 import figure2
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, rounded
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -83,7 +82,6 @@ def _kinds(settings: Settings) -> dict[str, Callable[[], Any]]:
         "plateau": lambda: covopt.plateau(X, Y, **few),
         "compare": lambda: covopt.compare(X, Y, **few),
         "audit": lambda: covopt.validate(None, X, Y, **few),
-        "figure2": lambda: figure2("teacher", widths=[1, 2], trials=2, time_limit=settings.limit(4)),
     }
 
 

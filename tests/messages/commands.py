@@ -94,7 +94,6 @@ ROWS = [
         "width and starts are for the trainings without a network; leave them out, or the network.",
         "validate iris --net net.npz --width 3",
     ),
-    Row("The panel teacher makes its own data; leave the directory of images out.", "figure2 teacher --data-dir HERE"),
     # What is to be written.
     Row(
         "HERE/run exists already; choose another directory, or replace it with --force.",

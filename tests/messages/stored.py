@@ -31,7 +31,7 @@ def run(change: object) -> dict[str, Given]:
 ROWS = [
     # Stored runs.
     Row(
-        "HERE/none holds no run (comparison.json, cprank.json, depth.json, figure.json, figure2.json, path.json, plateau.json, ranks.json, result.json, audit.json: none is there); give one that --out wrote.",
+        "HERE/none holds no run (comparison.json, cprank.json, depth.json, path.json, plateau.json, ranks.json, result.json, audit.json: none is there); give one that --out wrote.",
         "show HERE/none",
     ),
     Row(

@@ -1,4 +1,4 @@
-"""Messages of validate, compare, plateau, figure2 and sweep."""
+"""Messages of validate, compare, plateau and sweep."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hostile import swept, with_spec
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 import covopt
-from covopt.study import figure2, plateau, sweep
+from covopt.study import plateau, sweep
 from covopt.study.store import Counts
 from messages import Row
 
@@ -180,14 +180,6 @@ ROWS = [
         "Training needs a penalty, and interpolate has none; give lam, or use the method cone.",
         lambda _: covopt.compare(np.eye(6), Y, methods=["train"]),
     ),
-    Row("The panel 'faces' is unknown; use digits or teacher.", lambda _: figure2.figure2("faces")),
-    Row(
-        "There is no figure 'faces'; use one of width, counterexample, tripoints, denoising, rank-recovery,"
-        " depth-rank, symmetry.",
-        lambda _: covopt.figure("faces"),
-    ),
-    Row("The time limit of a figure is 0; give seconds above 0.", lambda _: covopt.figure("width", time_limit=0.0)),
-    Row("There must be at least one trial, and a time limit above 0.", lambda _: figure2.figure2("digits", trials=0)),
     Row("The time limit is 0.0; give seconds above 0.", lambda _: covopt.plateau(X, Y, lam=0.1, time_limit=0.0)),
     Row("There is no hidden layer 2; give one from 1 to 1.", lambda _: covopt.plateau(X, Y, lam=0.1, layer=2)),
     Row(

@@ -19,10 +19,11 @@ import math
 from itertools import pairwise
 
 import numpy as np
+from figure_design import Arrays, Asked, Claim, Design, Made, Numbers, Setting, square
 from jaxtyping import Float
 
+from covopt.figures import panels
 from covopt.loop import Status
-from covopt.study.figures.design import Arrays, Asked, Claim, Design, Made, Numbers, Setting, panels, square
 
 DEPTHS = (4, 6, 10, 20, 50, 100, 200, 500, 1000, 10000)
 POINTS = 200
@@ -159,6 +160,7 @@ DESIGN = Design(
     columns=COLUMNS,
     rows=_rows,
     panels=_panels,
-    trained=False,
 )
-"""The counterexample of [J23b, D.1]."""
+
+if __name__ == "__main__":
+    DESIGN.run()

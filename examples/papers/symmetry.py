@@ -18,11 +18,7 @@ Source: [J23b, section 4 and Fig. 2].
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
-
-from covopt.deep.starts import ends_first
-from covopt.model.problem import make_problem
-from covopt.study.figures.design import (
+from figure_design import (
     Arrays,
     Asked,
     Claim,
@@ -32,12 +28,16 @@ from covopt.study.figures.design import (
     Setting,
     ended,
     network,
-    panels,
     preactivations,
     square,
     stored,
 )
-from covopt.study.figures.layers import Layers, seen_in, spectrum_panel
+from jaxtyping import Float
+from layer_spectra import Layers, seen_in, spectrum_panel
+
+from covopt.deep.starts import ends_first
+from covopt.figures import panels
+from covopt.model.problem import make_problem
 from covopt.training.homotopy import REFINING, descend
 
 D, STEPS, ETA, NOISE = 8, 10, 0.025, 0.001
@@ -106,9 +106,7 @@ def _make(asked: Asked) -> Made:
     problem = make_problem(X, Y, lam=LAM, loss="mse", depth=DEPTH, device=asked.device)
     stop = asked.budget.spent
     built = ends_first(problem, [START], width, asked.seed, stop, of_each=True)[0].weights
-    asked.report(problem, built)
     weights = descend(problem, [built], REFINING, stop)[0]
-    asked.report(problem, weights)
     arrays = {"X": X, "Y": Y, "M": M, "fresh": fresh, "turned": turned(fresh, asked.seed), **stored("network", weights)}
     return Made(_settings(samples, width), arrays, ended(asked.budget))
 
@@ -265,4 +263,6 @@ DESIGN = Design(
     rows=_rows,
     panels=_panels,
 )
-"""Figure 2 of [J23b]."""
+
+if __name__ == "__main__":
+    DESIGN.run()

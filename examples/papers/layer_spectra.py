@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from figure_design import Numbers
 from jaxtyping import Float
 
+from covopt.figures import panels
 from covopt.model.jacobian import Passage
 from covopt.model.problem import make_problem
-from covopt.study.figures.design import Numbers, panels
 from covopt.study.function_layers import layers_of
 
 Layers = Sequence[Float[np.ndarray, "_ _"]]

@@ -1,43 +1,22 @@
-"""What a figure of a paper consists of: its settings, its arrays, and what follows from the arrays alone."""
+"""The parts of a figure of a paper: its settings, its arrays, what follows from the arrays alone, and its program."""
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.lazy import lazy
-from covopt.loop import Budget, Callback, Progress, Status
-from covopt.model.problem import Problem
-from covopt.model.weights import Weights, evaluate
-
-if TYPE_CHECKING:
-    from covopt.figures import panels
-else:
-    panels = lazy("covopt.figures.panels")
-
-__all__ = [
-    "Arrays",
-    "Asked",
-    "Claim",
-    "Design",
-    "Made",
-    "Numbers",
-    "Setting",
-    "applied",
-    "ended",
-    "network",
-    "panels",
-    "preactivations",
-    "square",
-    "stored",
-    "worst",
-]
+from covopt.figures import panels
+from covopt.loop import Budget, Status
+from covopt.model.weights import Weights
 
 Arrays = Mapping[str, Float[np.ndarray, "*shape"]]
 Numbers = dict[str, Any]
@@ -45,27 +24,21 @@ Numbers = dict[str, Any]
 
 @dataclass(frozen=True)
 class Asked:
-    """What a figure is made for.
+    """The options of a figure.
 
     Attributes:
         paper: whether in the sizes that the paper prints.
         seed: of the data and of the training.
         device: where to compute.
         budget: the time for all of it.
-        callback: gets a `Progress` after each round of a training.
+        images: the directory of the files of mnist; None takes scikit-learn's digits.
     """
 
-    paper: bool
-    seed: int
-    device: str
-    budget: Budget
-    callback: Callback | None = None
-
-    def report(self, problem: Problem, weights: Weights, number: int = 0) -> None:
-        """Tell the callback of a network that a descent ended at; number: of the networks before it."""
-        if self.callback is not None:
-            cost = evaluate(problem, weights).total
-            self.callback(Progress(number, self.budget.seconds(), cost, None, max(len(W) for W in weights[:-1])))
+    paper: bool = False
+    seed: int = 0
+    device: str = "cpu"
+    budget: Budget = field(default_factory=lambda: Budget(60.0))
+    images: str | None = None
 
 
 @dataclass(frozen=True)
@@ -108,8 +81,8 @@ class Design:
         claims: what a reader should see.
         columns, rows: of its table.
         panels: its pictures.
-        trained: whether networks were trained for it, which may end elsewhere in another run.
         limit: seconds that it takes by default.
+        images: whether it takes the images of mnist.
     """
 
     title: str
@@ -122,8 +95,53 @@ class Design:
     columns: Sequence[str]
     rows: Callable[[Numbers], list[list[object]]]
     panels: Callable[[Arrays, Numbers], list[panels.Panel]]
-    trained: bool = True
     limit: float = 60.0
+    images: bool = False
+
+    def run(self, arguments: Sequence[str] | None = None) -> Numbers:
+        """Make the figure that the command line asks for, print whether a reader sees what the paper says, draw it."""
+        given = self._read(arguments)
+        limit = (LONGER if given.paper else 1.0) * self.limit if given.time_limit is None else given.time_limit
+        images = given.data_dir if self.images else None
+        made = self.make(Asked(given.paper, given.seed, given.device, Budget(limit), images))
+        numbers = self.numbers(made.arrays)
+        print(f"{self.source}: {self.title}.\n{self.question}\n")
+        for each in made.settings:
+            print(f"{each.name} ({'of the paper' if each.stated else 'chosen here'}): {each.value}")
+        print(f"\n{self.differs}\n")
+        for claim in self.claims(numbers):
+            print(f"{'seen' if claim.seen else 'NOT SEEN'}: {claim.text}")
+        print("\n" + "\n".join("  ".join(row) for row in _aligned([list(self.columns), *self.rows(numbers)])))
+        if made.status is not Status.CONVERGED:
+            print(f"\nSome trainings did not come to a stand ({made.status}); longer ones may reach lower losses.")
+        panels.draw_panels(self.panels(made.arrays, numbers), given.out)
+        print(f"\nIt is drawn in {given.out}.")
+        return numbers
+
+    def _read(self, arguments: Sequence[str] | None) -> argparse.Namespace:
+        parser = argparse.ArgumentParser(description=self.question, epilog=self.differs)
+        parser.add_argument("--paper", action="store_true", help="take the sizes that the paper prints")
+        parser.add_argument("--seed", type=int, default=0, help="of the data and of the training")
+        parser.add_argument("--time-limit", type=float, metavar="SECONDS", help=f"default: {self.limit:g}")
+        parser.add_argument("--device", default="cpu", help="cpu or cuda")
+        name = Path(sys.argv[0]).stem
+        parser.add_argument("--out", type=Path, default=Path(f"{name}.png"), metavar="FILE", help="the picture, a PNG")
+        if self.images:
+            parser.add_argument(
+                "--data-dir", metavar="DIR", help="of the files of mnist; default: scikit-learn's digits"
+            )
+        return parser.parse_args(arguments)
+
+
+LONGER = 15.0
+"""How many times longer a figure takes in the sizes of its paper."""
+
+
+def _aligned(rows: list[list[object]]) -> list[list[str]]:
+    """Return the cells as texts, those of a column of one width."""
+    texts = [[f"{cell:.5g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[place]) for row in texts) for place in range(len(texts[0]))]
+    return [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in texts]
 
 
 def worst(ended: Sequence[Status]) -> Status:

@@ -12,15 +12,9 @@ Source: [J23a, Fig. 1 and App. D, F].
 
 from __future__ import annotations
 
+import known_teachers as teachers
 import numpy as np
-from jaxtyping import Float
-from scipy import linalg
-from scipy.spatial.distance import cdist, pdist
-
-from covopt.deep.starts import ends_first
-from covopt.model.problem import make_problem
-from covopt.study.figures import teachers
-from covopt.study.figures.design import (
+from figure_design import (
     Arrays,
     Asked,
     Claim,
@@ -31,11 +25,17 @@ from covopt.study.figures.design import (
     applied,
     ended,
     network,
-    panels,
     square,
     stored,
 )
-from covopt.study.figures.layers import largest, seen_in, spectrum_panel
+from jaxtyping import Float
+from layer_spectra import largest, seen_in, spectrum_panel
+from scipy import linalg
+from scipy.spatial.distance import cdist, pdist
+
+from covopt.deep.starts import ends_first
+from covopt.figures import panels
+from covopt.model.problem import make_problem
 from covopt.study.jacobians import jacobians
 from covopt.training.homotopy import REFINING, descend
 
@@ -65,9 +65,7 @@ def _make(asked: Asked) -> Made:
     problem = make_problem(X, Y, lam=LAM, loss="mse", depth=DEPTH, device=asked.device)
     stop = asked.budget.spent
     built = ends_first(problem, [START], width, asked.seed, stop, of_each=True)[0].weights
-    asked.report(problem, built)
     weights = descend(problem, [built], REFINING, stop)[0]
-    asked.report(problem, weights)
     arrays = {"X": X, "Y": Y, "fresh": fresh, "truth": truth, **stored("network", weights)}
     return Made(_settings(samples, width), arrays, ended(asked.budget))
 
@@ -221,4 +219,6 @@ DESIGN = Design(
     rows=_rows,
     panels=_panels,
 )
-"""Figure 1 of [J23a]."""
+
+if __name__ == "__main__":
+    DESIGN.run()

@@ -15,17 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+import known_teachers as teachers
 import numpy as np
-from torch import Tensor
-
-from covopt.deep.insertion import at_place
-from covopt.deep.starts import ends_first
-from covopt.loop import Budget
-from covopt.model.bottleneck import bottleneck, layer_shapes
-from covopt.model.problem import Problem, make_problem
-from covopt.model.weights import evaluate
-from covopt.study.figures import teachers
-from covopt.study.figures.design import (
+from figure_design import (
     Arrays,
     Asked,
     Claim,
@@ -36,12 +28,20 @@ from covopt.study.figures.design import (
     applied,
     ended,
     network,
-    panels,
     square,
     stored,
     worst,
 )
-from covopt.study.figures.layers import largest, seen_in, spectrum_panel
+from layer_spectra import largest, seen_in, spectrum_panel
+from torch import Tensor
+
+from covopt.deep.insertion import at_place
+from covopt.deep.starts import ends_first
+from covopt.figures import panels
+from covopt.loop import Budget
+from covopt.model.bottleneck import bottleneck, layer_shapes
+from covopt.model.problem import Problem, make_problem
+from covopt.model.weights import evaluate
 from covopt.training.descent import AdamOptions
 from covopt.training.homotopy import REFINING, descend
 from covopt.training.trainer import TrainerOptions, train
@@ -80,7 +80,7 @@ def _make(asked: Asked) -> Made:
     for place, problem in enumerate(problems):
         share = Budget(max(asked.budget.remaining() / (len(problems) - place), 1e-3))
         seeds = range(asked.seed, asked.seed + trials)
-        trained = train(problem, [width], seeds=seeds, budget=share, options=TRAINING, callback=asked.callback)
+        trained = train(problem, [width], seeds=seeds, budget=share, options=TRAINING)
         for number, each in enumerate(trained.networks):
             found |= stored(_draw(number, problem.depth), each.weights)
         ends.append(trained.status)
@@ -98,7 +98,6 @@ def _families(
             networks = {rank: _inserted(problems[place - 1], W, problem) for rank, W in networks.items()}
         lower = descend(problem, list(networks.values()), REFINING, budget.spent)
         networks = dict(zip(networks, lower, strict=True))
-        asked.report(problem, min(lower, key=lambda W: evaluate(problem, W).total), place)
         yield networks
 
 
@@ -254,4 +253,6 @@ DESIGN = Design(
     rows=_rows,
     panels=_panels,
 )
-"""Figure 1 of [J23b]."""
+
+if __name__ == "__main__":
+    DESIGN.run()

@@ -15,15 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
-
-from covopt.deep.starts import ends_first
-from covopt.deep.widening import widened
-from covopt.loop import Budget
-from covopt.model.problem import Problem, make_problem
-from covopt.model.weights import evaluate
-from covopt.study.figures.design import (
+from figure_design import (
     Arrays,
     Asked,
     Claim,
@@ -34,11 +26,19 @@ from covopt.study.figures.design import (
     applied,
     ended,
     network,
-    panels,
     square,
     stored,
     worst,
 )
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.deep.starts import ends_first
+from covopt.deep.widening import widened
+from covopt.figures import panels
+from covopt.loop import Budget
+from covopt.model.problem import Problem, make_problem
+from covopt.model.weights import evaluate
 from covopt.study.jacobians import jacobians
 from covopt.training.homotopy import REFINING, descend
 from covopt.training.trainer import train
@@ -96,7 +96,7 @@ def _make(asked: Asked) -> Made:
         if name in TRAINED:
             width = SHALLOW_WIDTH if name == "shallow" else DEEP_WIDTH
             seeds = range(asked.seed, asked.seed + STARTS)
-            trained = train(problem, [width], seeds=seeds, budget=budget, callback=asked.callback)
+            trained = train(problem, [width], seeds=seeds, budget=budget)
             weights, status = trained.best.weights, trained.status
         else:
             weights = rank_one(problem, asked.seed, budget)
@@ -203,4 +203,6 @@ DESIGN = Design(
     panels=_panels,
     limit=45.0,
 )
-"""Figure 3 of [J23a], its panels B and C."""
+
+if __name__ == "__main__":
+    DESIGN.run()

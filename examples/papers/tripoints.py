@@ -15,12 +15,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from jaxtyping import Float, Int
-from scipy import ndimage
-
-from covopt.answer import solve
-from covopt.result import Result
-from covopt.study.figures.design import (
+from figure_design import (
     Arrays,
     Asked,
     Claim,
@@ -30,11 +25,16 @@ from covopt.study.figures.design import (
     Setting,
     applied,
     network,
-    panels,
     square,
     stored,
     worst,
 )
+from jaxtyping import Float, Int
+from scipy import ndimage
+
+from covopt.answer import solve
+from covopt.figures import panels
+from covopt.result import Result
 
 CLASSES, EACH = 4, 25
 AMPLITUDE, SPACING = 0.9, 0.55
@@ -128,7 +128,6 @@ def _trained(
         device=asked.device,
         width=width,
         starts=starts,
-        callback=asked.callback,
     )
 
 
@@ -198,4 +197,6 @@ DESIGN = Design(
     panels=_panels,
     limit=30.0,
 )
-"""Figure 2 of [J23a]."""
+
+if __name__ == "__main__":
+    DESIGN.run()
