@@ -26,7 +26,7 @@ from covopt.deep.exact_fits import ExactOptions, descend_exactly
 from covopt.deep.exploration import Exploration, RandomStarts, usual_width
 from covopt.deep.insertion import in_balance
 from covopt.deep.pruning import reduced
-from covopt.deep.starts import ENDS, ends_first, from_two_layers
+from covopt.deep.starts import BRIEFLY, ENDS, ROUGHLY, ends_first, from_two_layers
 from covopt.deep.widening import widened
 from covopt.loop import Budget, Progress, Status
 from covopt.model.problem import Problem
@@ -51,6 +51,7 @@ RANKS = 6
 # Scales of the starts that descend through smoothed kinks at depth 3: from larger ones they meet the lowest minima, of
 # low rank, less often.
 SCALES = (0.5, 0.35, 0.2)
+BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
 # Networks of a batch that are refined, at most, and only those whose cost is at most this much above the best one's.
 ELITE, PROMISING = 6, 0.03
 # Rounds of the shallow solver on one block.
@@ -262,20 +263,21 @@ class DeepSolver:
         state.due = state.due or self.options.tol is not None or state.cost < before
 
     def _together(self, budget: Budget, first: int) -> int:
-        """How many starts are trained by Adam in the batch that begins with number `first`; 0: none are."""
-        # A batch is smaller than it could be to stay within a limit of memory.
-        most = min(2 * self.options.batch, self.options.starts - first)
+        """How many starts are trained in the batch from number `first` on; fewer within a limit of memory."""
+        most = min(BATCHES * self.options.batch, self.options.starts - first)
         return self._exploration.count(self.problem, budget.time_limit, most)
 
     def _begin(self, state: State, budget: Budget) -> None:
         """The answer of two layers, deepened; and short descents, of small problems: the clock may leave no more."""
-        found = list(filter(self._narrow, from_two_layers(self.problem, budget, self._seed)))
+        trained = self._together(budget, len(state.costs)) >= self._exploration.fewest[0]
+        deepened = from_two_layers(self.problem, budget, self._seed, BRIEFLY if trained else ROUGHLY)
+        found = list(filter(self._narrow, deepened))
         for weights in found:
             self._keep(state, weights)
         state.waiting = found[:DEEPENED][::-1]
         if self.problem.depth > ENDS and not self.problem.activation.is_linear:
             state.ranks = range(1, min(RANKS, self._most_ranks()) + 1)
-        if self._together(budget, len(state.costs)) >= self._exploration.fewest[0]:
+        if trained:
             return  # random starts that are trained end lower, in less time
         simple = list(filter(self._narrow, simple_networks(self.problem)))
         generator = torch.Generator().manual_seed(self._seed)

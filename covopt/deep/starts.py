@@ -35,14 +35,17 @@ ENDS, MIDDLE = 4, 2
 # Draws of such networks for each k, and how many of all are refined.
 DRAWN, REFINED = 3, 4
 # The part of the time limit that the answer of two layers may take, and its rounds at most, for an exact fit and with a
-# penalty: there a rough answer serves as well, as all layers descend from it.
-EXACTLY, ROUGHLY = (0.5, 60), (0.25, 6)
+# penalty: there a rough answer serves as well, as all layers descend from it, and a brief one where random starts that
+# are trained follow, which end lower.
+EXACTLY, ROUGHLY, BRIEFLY = (0.5, 60), (0.25, 6), (0.05, 3)
 
 
-def from_two_layers(problem: Problem, budget: Budget, seed: int) -> list[list[Tensor]]:
+def from_two_layers(
+    problem: Problem, budget: Budget, seed: int, rough: tuple[float, int] = ROUGHLY
+) -> list[list[Tensor]]:
     """The answer of two layers, deepened in every way, the cheapest first; none of data that are streamed."""
     shallow = at_depth(problem, 2)
-    share, rounds = EXACTLY if problem.interpolates else ROUGHLY
+    share, rounds = EXACTLY if problem.interpolates else rough
     if suits_streaming(shallow, share * budget.time_limit):
         return []
     limit = budget.seconds() + min(budget.remaining(), share * budget.time_limit)

@@ -24,7 +24,7 @@ from covopt.certify.certifiers import CONES, GROUPED, RELAXATION
 from covopt.certify.spectral import PAIRS as PAIRED
 from covopt.deep.exploration import Exploration, usual_width
 from covopt.deep.representations import POOL
-from covopt.deep.solver import ELITE, DeepOptions
+from covopt.deep.solver import BATCHES, ELITE, DeepOptions
 from covopt.deep.stream import SHARE as DRAWN_SHARE
 from covopt.deep.stream import few_count, suits_few_samples
 from covopt.errors import CovoptWarning, ProblemError
@@ -177,11 +177,10 @@ def _deep(problem: Problem, options: SolveOptions) -> dict[str, float]:
     copies = _in_units(problem) + 3.5 * DOUBLE * N * (d + 1)
     exploration = Exploration()
     draws, part = min(effort.batch, effort.starts), replace(problem, X=problem.X[:rows], Y=problem.Y[:rows])
-    trained = exploration.count(replace(part, spread=ALONE), seconds, 2 * effort.batch) > 0
+    trained = exploration.count(replace(part, spread=ALONE), seconds, BATCHES * effort.batch)
     elite = exploration.elite if trained else ELITE
     phases = {
-        # Adam trains twice as many, with less than half the memory for each.
-        "draws": copies + 9 * SINGLE * draws * neurons * rows,
+        "draws": copies + max(9 * draws, 4 * trained) * SINGLE * neurons * rows,
         "networks": copies + 6 * DOUBLE * neurons * max(elite * rows, N * (1 if few else 3)),
     }
     block = replace(part, depth=2, loss=LOSSES["mse"])
