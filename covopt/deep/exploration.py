@@ -52,8 +52,8 @@ class Exploration:
     """Adam on the loss itself from many random starts, all in one batch in float32.
 
     Attributes:
-        starts: with relative widths 1, 1.5 and 2, scales up to 1, 48 starts and 12 of them refined, five of six solves of
-            depth 4 to 8 end 0.2 to 1.8 % higher, the sixth alike.
+        starts: with relative widths 1, 1.5 and 2, scales up to 1, 48 starts and 12 of them refined, five of six
+            solves of depth 4 to 8 end 0.2 to 1.8 % higher, the sixth alike.
         together: starts of a batch; twice as many cost half as much time again on 12 samples.
         steps: of Adam. 2,000 steps end 0.1 % lower after twice the time.
         rate: the first learning rate, relative to the root mean square of the starts' weights; a cosine takes it down.

@@ -1,7 +1,7 @@
 """Sixty races of depth 3 to 8 against plain Adam of the same time, from lam_max / 2 to lam_max / 100.
 
 Both contenders have one thread and count processor seconds, so that other programs on the machine slow both alike.
-Races that have ended lie in a file of lines until all have: a benchmark that was cut short goes on from there.
+The result is stored after each race: a benchmark that was cut short goes on from there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from covopt.certify.lam_max import lam_max
 from covopt.model.problem import make_problem
 from tests.benchmarks import machine
 from tests.benchmarks.deep import DeepWork, spawn
-from tests.benchmarks.harness import Benchmark, Outcome, Run, Settings, rounded
+from tests.benchmarks.harness import Benchmark, Outcome, Run, Settings, rounded, write
 
+NAME = "deep-penalties"
 SETS, DEPTHS = 10, (3, 4, 5, 6, 7, 8)
 SECONDS = 8.0  # of each contender
 ABOVE = 1e-4  # relative: a cost that is higher by more is a race lost
@@ -42,33 +43,45 @@ def races() -> Iterator[DeepWork]:
 
 def run_deep_penalties(settings: Settings) -> Outcome:
     """A solve and a training for each race, one after the other."""
-    path = machine.ROOT / "runs" / f"deep-penalties{'-quick' * settings.quick}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = path.read_text().splitlines() if path.exists() else []
-    known = {line["work"]: [Run(**run) for run in line["runs"]] for line in map(json.loads, lines)}
-    rows, runs = [], []
-    for work in list(races())[: len(DEPTHS) if settings.quick else None]:
+    works, before = list(races())[: len(DEPTHS) if settings.quick else None], machine.describe(1)
+    known = _stored(settings, len(works))
+    for work in works:
         if work.name not in known:
             known[work.name] = _raced(work, settings)
-            with path.open("a") as file:
-                print(json.dumps({"work": work.name, "runs": [run.stored() for run in known[work.name]]}), file=file)
-        ours, theirs = known[work.name]
-        off = ours.cost / theirs.cost - 1.0
-        rows.append((work.name, work.lam, ours.cost, theirs.cost, off, rounded(ours.seconds), rounded(theirs.seconds)))
-        runs += [ours, theirs]
-        print(f"  {work.name}: {100.0 * off:+.3f} %", file=sys.stderr, flush=True)
-    path.unlink()
-    differences = [row[4] for row in rows]
+            write(NAME, _outcome(known, len(works)), settings, before)
+            print(f"  {work.name}: {100.0 * _difference(*known[work.name]):+.3f} %", file=sys.stderr, flush=True)
+    return _outcome(known, len(works))
+
+
+def _stored(settings: Settings, number: int) -> dict[str, list[Run]]:
+    """The races of a benchmark that was cut short; none of one that came to its end."""
+    path = settings.directory / f"{NAME}.json"
+    runs = [Run(**run) for run in json.loads(path.read_text())["runs"]] if path.exists() else []
+    pairs = {ours.work: [ours, theirs] for ours, theirs in zip(runs[::2], runs[1::2], strict=True)}
+    return pairs if len(pairs) < number else {}
+
+
+def _outcome(known: dict[str, list[Run]], number: int) -> Outcome:
+    differences = [_difference(*pair) for pair in known.values()]
     lost, middle = sum(off > ABOVE for off in differences), statistics.median(differences)
+    rows = [
+        (work, ours.cost, theirs.cost, off, rounded(ours.seconds), rounded(theirs.seconds))
+        for (work, (ours, theirs)), off in zip(known.items(), differences, strict=True)
+    ]
+    raced = "" if len(rows) == number else f"{len(rows)} races so far: "
     return Outcome(
-        target=f"{len(rows)} races of {SECONDS:g} processor seconds each: 0 above plain Adam by more than 1e-4, and the"
+        target=f"{number} races of {SECONDS:g} processor seconds each: 0 above plain Adam by more than 1e-4, and the"
         " median below",
-        reached=f"{lost} above, the worst by {100.0 * max(differences):.2f} %; median {100.0 * middle:+.2f} %",
-        met=lost == 0 and middle < 0.0,
-        columns=("work", "lam", "covopt", "Adam", "difference", "seconds", "Adam's seconds"),
+        reached=f"{raced}{lost} above, the worst by {100.0 * max(differences):.2f} %; median {100.0 * middle:+.2f} %",
+        met=(lost == 0 and middle < 0.0) if not raced or lost else None,
+        columns=("work", "covopt", "Adam", "difference", "seconds", "Adam's seconds"),
         rows=rows,
-        runs=runs,
+        runs=[run for pair in known.values() for run in pair],
     )
+
+
+def _difference(ours: Run, theirs: Run) -> float:
+    return ours.cost / theirs.cost - 1.0
 
 
 def _raced(work: DeepWork, settings: Settings) -> list[Run]:
@@ -79,5 +92,5 @@ def _raced(work: DeepWork, settings: Settings) -> list[Run]:
 
 
 DEEP_PENALTIES = {
-    "deep-penalties": Benchmark(run_deep_penalties, "depth 3 to 8, 60 races against plain Adam of equal time (20 min)"),
+    NAME: Benchmark(run_deep_penalties, "depth 3 to 8, 60 races against plain Adam of equal time (20 min)"),
 }

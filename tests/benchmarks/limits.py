@@ -30,7 +30,7 @@ LONGEST = 600.0  # for one row of each depth: more would take hours
 TURNS, GROWING = 3, 20.0  # of each tree with one core and with two; seconds of each
 LATE = 0.03, 0.5
 """How late a solve may end: the larger of this part of its time limit and of these seconds."""
-START_LIMITS, STARTS, START_LATE = (1.0, 4.0), (1, 100, 10_000, 1_000_000), (0.05, 0.5)
+START_LIMITS, STARTS, START_LATE = (0.5, 2.0), (1, 100, 10_000, 1_000_000), (0.05, 0.5)
 """Time limits, starts and lateness of the grid of starts."""
 
 
@@ -203,6 +203,6 @@ def _busy() -> tuple[float, float]:
 LIMITED = {
     "proof-cores": Benchmark(run_proof_cores, "nodes of both trees with one core and with two (4 min)"),
     "time-limits": Benchmark(run_time_limits, "time limits of 1 to 60 s, 1 to 60,000 samples: how late (20 min)"),
-    "start-limits": Benchmark(run_start_limits, "time limits over 1 to 1,000,000 starts, methods, depths (8 min)"),
+    "start-limits": Benchmark(run_start_limits, "time limits over 1 to 1,000,000 starts, methods, depths (4 min)"),
     "long-limits": Benchmark(run_long_limits, "time limits of 600 s: how late (80 min)"),
 }
