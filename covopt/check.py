@@ -142,6 +142,7 @@ class Run:  # the files of a solve: result.json as `stated`, the question and th
         self.lam, self.beta = Fraction(1 if self.fits else lam), Fraction(1 if self.free else self.bias)
         self.slope = Fraction(float({"relu": "0", "linear": "1"}.get(name) or name.removeprefix("leaky:")))
         good = len(self.Y) == self.N and self.depth >= 2 and self.lam > 0 and self.beta >= 0 and -1 < self.slope <= 1
+        good &= not self.fits or lam == 1  # which stands for none
         self.weighted, self.delta = "weights" in problem, None
         weights = array(problem, "weights", 1) if self.weighted and not self.fits else [1.0] * self.N
         self.q = [Fraction(w) / total for total in [sum(map(Fraction, weights))] for w in weights]
@@ -462,8 +463,9 @@ def spectral(run: Run, centred: bool) -> Any:  # |H D F|_* <= a prod |W_l|_F; du
     part = min(Fraction(1), run.lam / size); return 2 * part * trace - part**2 * sum(KSK[i][i] for i in range(run.m))
 def listed(directory: Path, name: str) -> Any:  # the summary, once the files are those that it lists
     s = json.loads((directory / name).read_text(encoding="utf-8"))
-    need(s.get("files") is not None or (name == "result.json" and "target" not in s), f"{name} lists no files")
-    for file, digest in (s.get("files") or {}).items():
+    files, earlier = s.get("files"), name == "result.json" and "target" not in s
+    need((files is None and earlier) or (type(files) is dict and files), f"{name} lists no files")
+    for file, digest in (files or {}).items():
         found = hashlib.sha256((directory / file).read_bytes()).hexdigest() if (directory / file).is_file() else None
         need(found == digest, f"{file} is not the file that was stored: its SHA-256 is another")
     return s
@@ -477,6 +479,7 @@ def stated(run: Run) -> Fraction:  # the exact cost, from above, once result.jso
         need(agree(s[name], value), f"the {name} is {value}, result.json states {s[name]}")
     wrong = [name for name in NUMBERS if not number(s.get(name))]
     need(not wrong, f"{' and '.join(wrong)} in result.json should be numbers")
+    need(run.fits or s.get("residual") is None, "result.json states a residual, which only exact fits have")
     need(s["certificate"] in KINDS and s["status"] in STATUSES, "the certificate or the status is unknown")
     found, cost, lower = run.cost(), s["cost"], s["lower"]
     fits = not run.fits or found["residual"][1] <= run.misfit * (1 + TOLERANCE)

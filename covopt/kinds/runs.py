@@ -5,6 +5,7 @@ The kinds are the modules of this package that hold a `KIND`.
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Callable
 from importlib import import_module
@@ -108,7 +109,7 @@ def _guarded(directory: str | os.PathLike[str], action: Callable[[Kind, Summary]
         return action(kind, summary)
     except (DataError, ProblemError) as error:
         raise record.broken(directory, error) from error
-    except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
+    except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, csv.Error) as error:
         raise RecordError(f"{directory} is not a complete run ({error}); run the command again with --out.") from error
 
 

@@ -134,6 +134,8 @@ def copies(stated: Summary, certificate: Mapping[str, Any]) -> Sentences:
 def gap(stated: Summary) -> Sentences:
     """The gap from cost and bound, and what the status says of it."""
     cost, lower, part, status = stated["cost"], stated["lower"], stated["gap"], stated["status"]
+    if status == Status.UNSOLVED and cost is not None:
+        yield f"result.json states that the run is unsolved, but a cost of {cost}."
     if cost is None or lower is None:
         if part is not None:
             yield "result.json states a gap without a cost or without a bound."

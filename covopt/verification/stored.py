@@ -78,6 +78,8 @@ def _from_stored(stored: record.Stored) -> Result:
     options = {key: _option(stored.problem, key) for key in OPTIONS}
     options["skip"] = "skip" in stored.problem and _flag(stored.problem, "skip")
     if options["loss"] == "interpolate":
+        if options["lam"] != 1.0:  # which stands for none
+            raise DataError(f"{record.PROBLEM} holds a lam, which the loss interpolate does not have; solve again.")
         options["lam"] = None
     X, Y = (torch.from_numpy(_matrix(stored.problem, name, record.PROBLEM)) for name in ("X", "Y"))
     problem = make_problem(X, Y, sample_weight=stored.problem.get("weights"), **options, free=True)

@@ -91,11 +91,20 @@ def comparison(s: Summary, directory: Path, names: Sequence[str], rounding: floa
         starts = [math.nan if cost is None else cost for cost in entry["starts"]]
         if entry["median"] != record.known(statistics.median(starts) if starts else math.nan):
             yield f"comparison.json states a median of {name} that is not that of its starts."
+    lines = [[name, *row] for name in entries for row in _rows(directory / name / record.HISTORY)]
+    if _rows(directory / record.HISTORY) != lines:
+        yield "history.csv of the comparison holds other lines than those of its runs."
     known = {name: run["cost"] for name, run in runs.items() if run["cost"] is not None}
     if s["best"] != min(known.values(), default=None) or (known and known.get(s["method"]) != s["best"]):
         yield "comparison.json names another best network than its runs."
     if s["lower"] != max((run["lower"] for run in runs.values() if run["lower"] is not None), default=None):
         yield "comparison.json states another bound than the highest of its runs."
+
+
+def _rows(file: Path) -> list[list[str]]:
+    """Return the rows of a table below its head."""
+    with file.open(newline="", encoding="utf-8") as stream:
+        return list(csv.reader(stream))[1:]
 
 
 def _costs(result: Result, directory: Path) -> dict[int, float]:

@@ -133,7 +133,7 @@ def unbound(directory: Path, kind: str, stated: Mapping[str, object]) -> list[st
         return [f"{kind} lists no files, though it is of a version that does."] if "target" in stated else []
     if kind == SUMMARY and "target" not in stated:
         return [f"{kind} states no target, though it is of a version that does."]
-    if not isinstance(bound, dict):
+    if not isinstance(bound, dict) or not bound:
         return [f"{kind} lists no files."]
     found = directories.digests(directory)
     missing = [f"{name} is missing, which {kind} lists." for name in bound if name not in found]

@@ -1,0 +1,143 @@
+"""Forged runs of every kind that covopt stores, given to `verify` and, where they are its kinds, to `covopt-check`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import covopt
+from covopt import check
+from covopt.study.figure2 import figure2
+from tests.benchmarks.harness import Benchmark, Outcome, Settings, rounded
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from forging import Forgery, of_cp_rank, of_solve
+from forging_studies import of_study
+
+CHECKED = 5.0
+"""Seconds that covopt-check has for a forgery; a proof that takes longer is none."""
+
+
+def judge(forgery: Forgery, target: Path, checked: bool) -> str:
+    """refused; or ACCEPTED or CRASHED, and by which program."""
+    shutil.rmtree(target, ignore_errors=True)
+    forgery.write(target)
+    try:
+        if covopt.verify(target).passed:
+            return "ACCEPTED by verify"
+    except covopt.CovoptError:
+        pass
+    except Exception as error:
+        return f"CRASHED in verify: {type(error).__name__} {error}"
+    if checked and forgery.cost_or_bound:
+        code, told = check.check(target, CHECKED)
+        if code == 0:
+            return f"ACCEPTED by covopt-check: {told}"
+    return "refused"
+
+
+def run_forgeries(settings: Settings) -> Outcome:
+    """Forge runs of each kind; count what is accepted, and honest ones that are refused."""
+    rows: list[tuple[object, ...]] = []
+    faults: list[str] = []
+    with tempfile.TemporaryDirectory() as name:
+        here = Path(name)
+        for kind, (make, forge) in kinds(settings).items():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for seed in (0, 1):
+                    make(seed).save(here / f"{kind} {seed}")
+            run, other = here / f"{kind} 0", here / f"{kind} 1"
+            began, passes = time.perf_counter(), all(covopt.verify(each).passed for each in (run, other))
+            found = Counter[str]()
+            for forgery in forge(run, other):
+                verdict = judge(forgery, here / "forged", forge is not of_study)
+                found[verdict.split()[0]] += 1
+                if verdict != "refused":
+                    faults.append(f"{kind}, {forgery.name}: {verdict}")
+                    print(f"  {faults[-1]}", file=sys.stderr, flush=True)
+            print(f"  {kind}: {dict(found)}", file=sys.stderr, flush=True)
+            told = (found.total(), found["refused"], found["ACCEPTED"], found["CRASHED"])
+            rows.append((kind, passes, *told, rounded(time.perf_counter() - began)))
+    forged = sum(int(str(row[2])) for row in rows)
+    return Outcome(
+        target="0 accepted, by verify or covopt-check, of at least 200 forged runs of every kind; honest ones pass",
+        reached=f"{forged} forgeries: {sum('ACCEPTED' in fault for fault in faults)} accepted,"
+        f" {sum('CRASHED' in fault for fault in faults)} in a traceback"
+        + "".join(f"; {fault}" for fault in faults[:5]),
+        met=not faults and all(row[1] for row in rows) and forged >= 200,
+        columns=("run", "honest pass", "forgeries", "refused", "accepted", "crashed", "seconds"),
+        rows=rows,
+        runs=[],
+    )
+
+
+Maker = Callable[[int], Any]
+Forger = Callable[[Path, Path], Iterator[Forgery]]
+
+
+def kinds(settings: Settings) -> dict[str, tuple[Maker, Forger]]:
+    """What makes a run of each kind from data of a seed, and what forges it."""
+    limit = settings.limit(6)
+
+    def solve(rows: int, inputs: int, outputs: int = 1, targets: Any = None, **options: Any) -> tuple[Maker, Forger]:
+        def make(seed: int) -> Any:
+            rng = np.random.default_rng(seed)
+            X, Y = rng.standard_normal((rows, inputs)), rng.standard_normal((rows, outputs))
+            return covopt.solve(X, Y if targets is None else targets(Y), **({"time_limit": limit} | options))
+
+        return make, of_solve
+
+    def study(function: Callable[..., Any], **options: Any) -> tuple[Maker, Forger]:
+        def make(seed: int) -> Any:
+            rng = np.random.default_rng(seed)
+            return function(np.linspace(-1.0, 1.0, 6)[:, None], rng.standard_normal((6, 1)), **options)
+
+        return make, of_study
+
+    few, full = {"lam": 1e-2}, {"lam": 0.1, "certify": "full", "gap": 0.05}
+    small = {"batch_size": 2, "steps": 3, "width": 2, "depth": 2, "seeds": 1, "rate": 0.1}
+    net = [np.array([[1.0, 0.5], [-1.0, 0.25]], np.float32), np.array([[0.3, 0.4, 0.1]], np.float32)]
+    classes = lambda Y: np.eye(2)[(Y[:, 0] > 0).astype(int)]  # noqa: E731
+    return {
+        "exact": solve(8, 1, **few),
+        "without bias": solve(8, 2, bias=0.0, **few),
+        "free biases": solve(8, 1, bias="free", **few),
+        "free biases and skip": solve(8, 1, bias="free", skip=True, **few),
+        "leaky": solve(8, 1, activation="leaky:0.3", **few),
+        "linear": solve(8, 3, 2, activation="linear", **few),
+        "weighted": solve(8, 1, sample_weight=np.arange(1.0, 9.0), **few),
+        "cross-entropy": solve(8, 1, 2, classes, loss="cross_entropy", **few),
+        "huber": solve(8, 1, loss="huber:0.5", **few),
+        "logistic": solve(8, 1, 1, np.sign, loss="logistic", **few),
+        "interpolate": solve(6, 1),
+        "branch-and-bound": solve(10, 3, **full),
+        "relaxation": solve(5, 9, **(full | {"gap": 0.2})),
+        "spectral": solve(12, 8, 2, lam=0.1, certify="fast"),
+        "depth 3": solve(6, 2, depth=3, lam=0.05),
+        "depth 4": solve(6, 2, depth=4, lam=0.05),
+        "depth 3, interpolate": solve(5, 1, depth=3),
+        "cprank": (lambda seed: covopt.cp_rank(np.eye(3) + 1.0 + seed), of_cp_rank),
+        "cprank, not positive": (lambda seed: covopt.cp_rank(2.0 - np.eye(3) * (1.0 + 0.1 * seed)), of_cp_rank),
+        "plateau": study(covopt.plateau, time_limit=limit, **few),
+        "plateau, interpolate": study(covopt.plateau, time_limit=limit),
+        "compare": study(covopt.compare, time_limit=2.0, starts=1, **few),
+        "depth": study(covopt.depth, depths=[2, 3], time_limit=limit, **few),
+        "figure2": (lambda seed: figure2("teacher", widths=[1, 2], trials=2, time_limit=2.0, seed=seed), of_study),
+        "path": study(covopt.path, lams=[0.1, 0.01], interpolate=True, time_limit=limit),
+        "ranks": study(covopt.ranks, time_limit=limit, lam=[0.01], **small),
+        "validate": study(lambda X, Y, **options: covopt.validate(net, X, Y, **options), time_limit=limit, **few),
+    }
+
+
+FORGERIES = {"forgeries": Benchmark(run_forgeries, "forged runs of every kind, for verify and covopt-check (10 min)")}
