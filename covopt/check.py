@@ -463,9 +463,9 @@ def spectral(run: Run, centred: bool) -> Any:  # |H D F|_* <= a prod |W_l|_F; du
     part = min(Fraction(1), run.lam / size); return 2 * part * trace - part**2 * sum(KSK[i][i] for i in range(run.m))
 def listed(directory: Path, name: str) -> Any:  # the summary, once the files are those that it lists
     s = json.loads((directory / name).read_text(encoding="utf-8"))
-    files, earlier = s.get("files"), name == "result.json" and "target" not in s
-    need((files is None and earlier) or (type(files) is dict and files), f"{name} lists no files")
-    for file, digest in (files or {}).items():
+    earlier: Any = {} if name == "result.json" and "target" not in s and s.get("files") is None else None
+    need(earlier is not None or (type(s.get("files")) is dict and s["files"]), f"{name} lists no files")
+    for file, digest in (s["files"] if earlier is None else earlier).items():
         found = hashlib.sha256((directory / file).read_bytes()).hexdigest() if (directory / file).is_file() else None
         need(found == digest, f"{file} is not the file that was stored: its SHA-256 is another")
     return s
@@ -527,11 +527,10 @@ def main() -> None:  # a line for each thing found, or one JSON object; the exit
     asked.add_argument("--time-limit", type=float, default=600.0, help="seconds for the bound (600)")
     asked.add_argument("--json", action="store_true", help="one JSON object")
     code, told = check((options := asked.parse_args()).run, options.time_limit)
+    text = json.dumps(told) if options.json else "\n".join(f"{name:<12} {value}" for name, value in told.items())
     try:
-        print(json.dumps(told) if options.json else "\n".join(f"{name:<12} {value}" for name, value in told.items()))
-        sys.stdout.flush()
-    except OSError as error:  # a full disk or a closed pipe: nobody has read the verdict
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python still wants to write at its end
+        os.write(1, (text + "\n").encode())
+    except OSError as error:  # a full disk, a closed pipe, or no output: nobody has read the verdict
         print(f"the verdict cannot be written: {error.strerror}", file=sys.stderr); code = UNREAD
     sys.exit(code)
 if __name__ == "__main__": main()

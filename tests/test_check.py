@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -46,32 +47,32 @@ def make(where: Path) -> None:
     rng = np.random.default_rng(3)
     X, Y = rng.standard_normal((12, 12)), rng.standard_normal((12, 2))
     classes = np.eye(2)[np.arange(12) % 2]
-    full, long = {"certify": "full", "gap": 3e-3}, {"time_limit": 60.0}  # an exact fit takes long on a busy machine
+    full, fast = {"certify": "full", "gap": 3e-3}, {"certify": "fast", "time_limit": 0.6}
     ask: dict[str, tuple[np.ndarray, np.ndarray, dict[str, object]]] = {
         "exact": (X[:, :1], Y, {"lam": 1e-2}),
         "sphere": (X[:, :2], Y[:, :1], {"lam": 2e-2, "gap": 1e-2}),
-        "interpolate": (X[:6, :1], Y[:6, :1], {**long}),
+        "interpolate": (X[:6, :1], Y[:6, :1], {}),
         "leaky": (X[:, :1], Y[:, :1], {"lam": 1e-2, "activation": "leaky:-0.3", "sample_weight": np.arange(1.0, 13.0)}),
         "linear": (X[:, :4], Y, {"lam": 1e-2, "activation": "linear"}),
         "entropy": (X[:, :1], classes, {"lam": 1e-2, "loss": "cross_entropy"}),
         "huber": (X[:, :1], Y[:, :1], {"lam": 1e-2, "loss": "huber:0.5"}),
         "logistic": (X[:, :1], np.sign(Y[:, :1]), {"lam": 1e-2, "loss": "logistic"}),
-        "spectral": (X, Y, {"lam": 5e-2, "certify": "fast"}),
-        "spectral fit": (X[:6], Y[:6], {"bias": 0.0, "certify": "fast"}),
+        "spectral": (X, Y, {"lam": 5e-2, **fast}),
+        "spectral fit": (X[:6], Y[:6], {"bias": 0.0, "certify": "fast", "max_iterations": 3}),
         "branch-and-bound": (X[:, :4], Y, {"lam": 0.1, "bias": 0.0, "certify": "full", "gap": 1e-2}),
         "sign-branching": (X[:10, :7], Y[:10], {"lam": 0.03, "bias": 0.0, "activation": "leaky:0.1", **full}),
         "stationarity": (X[:10, :7], Y[:10], {"lam": 0.03, "bias": 0.0, "certify": "full", "gap": 3e-4}),
         "free": (X[:, :1], Y[:, :1], {"lam": 1e-2, "bias": "free"}),
-        "free spectral": (X[:, :8], Y[:, :1], {"lam": 5e-2, "bias": "free", "certify": "fast"}),
+        "free spectral": (X[:, :8], Y[:, :1], {"lam": 5e-2, "bias": "free", **fast}),
         "skip": (X[:, :1] + 3.0, Y, {"lam": 1e-2, "bias": "free", "skip": True}),
-        "skip fit": (X[:6, :1], Y[:6, :1], {"bias": "free", "skip": True, "activation": "leaky:0.3", **long}),
-        "skip spectral": (X[:, :6], Y[:, :1], {"lam": 5e-2, "bias": "free", "skip": True, "certify": "fast"}),
-        "deep": (X[:, :2], Y[:, :1], {"lam": 5e-2, "depth": 3}),
+        "skip fit": (X[:6, :1], Y[:6, :1], {"bias": "free", "skip": True, "activation": "leaky:0.3"}),
+        "skip spectral": (X[:, :6], Y[:, :1], {"lam": 5e-2, "bias": "free", "skip": True, **fast}),
+        "deep": (X[:, :2], Y[:, :1], {"lam": 5e-2, "depth": 3, "time_limit": 0.6}),
     }
     plain = {name: lambda path: path.write_bytes(b"") for name in ("figure.png", "report.html")}
     for name, (inputs, targets, options) in ask.items():
-        limit = 60.0 if options.get("certify") == "full" else 0.6  # ends at its gap long before
-        covopt.solve(inputs, targets, **({"time_limit": limit, "gap": 1e-2} | options)).save(where / name, others=plain)  # type: ignore[arg-type]
+        ended = {"time_limit": 60.0, "gap": 1e-2}  # the gap ends them long before, on a busy machine too
+        covopt.solve(inputs, targets, **(ended | options)).save(where / name, others=plain)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -345,11 +346,35 @@ def test_costs_are_exact(checker: ModuleType, tmp_path: Path, loss: str) -> None
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_verdict_that_cannot_be_written_is_not_refused(stored: Path) -> None:
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [("full", "No space left on device"), ("closed", "Bad file descriptor"), ("unread", "Broken pipe")],
+)
+def test_a_verdict_that_cannot_be_written_is_not_refused(stored: Path, output: str, why: str) -> None:
+    reader, unread = os.pipe()
+    os.close(reader)
     with open("/dev/full", "w") as full:
-        told = subprocess.run([sys.executable, FILE, stored / "exact"], stdout=full, stderr=subprocess.PIPE, text=True)
+        told = subprocess.run(
+            [sys.executable, FILE, stored / "exact"],
+            stdout=full if output == "full" else unread,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            preexec_fn=(lambda: os.close(1)) if output == "closed" else None,
+        )
+    os.close(unread)
     assert told.returncode == UNREAD
-    assert told.stderr.splitlines() == ["the verdict cannot be written: No space left on device"]
+    assert told.stderr.splitlines() == [f"the verdict cannot be written: {why}"]
+
+
+def test_a_verdict_on_a_name_beyond_ascii_is_written(tmp_path: Path) -> None:
+    (tmp_path / "Läufe").mkdir()
+    (tmp_path / "Läufe" / "result.json").write_text('{"target": 0.1, "files": {"ä.npz": "0"}}', encoding="utf-8")
+    command = [sys.executable, FILE, tmp_path / "Läufe"]
+    environment = {"PATH": "", "PYTHONIOENCODING": "ascii"}
+    told = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False)
+    assert (told.returncode, told.stderr) == (REFUSED, "")
+    assert "ä.npz is not the file that was stored" in told.stdout
 
 
 def test_what_is_no_solve_is_said_to_be_unchecked_or_unread(checker: ModuleType, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import numpy as np
 
 import covopt
 from covopt import check
-from covopt.study.figure2 import figure2
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, rounded
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -133,7 +132,6 @@ def kinds(settings: Settings) -> dict[str, tuple[Maker, Forger]]:
         "plateau, interpolate": study(covopt.plateau, time_limit=limit),
         "compare": study(covopt.compare, time_limit=2.0, starts=1, **few),
         "depth": study(covopt.depth, depths=[2, 3], time_limit=limit, **few),
-        "figure2": (lambda seed: figure2("teacher", widths=[1, 2], trials=2, time_limit=2.0, seed=seed), of_study),
         "path": study(covopt.path, lams=[0.1, 0.01], interpolate=True, time_limit=limit),
         "ranks": study(covopt.ranks, time_limit=limit, lam=[0.01], **small),
         "validate": study(lambda X, Y, **options: covopt.validate(net, X, Y, **options), time_limit=limit, **few),

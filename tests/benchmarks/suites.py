@@ -14,6 +14,7 @@ from tests.benchmarks.costs import COSTS
 from tests.benchmarks.deep import DEEP
 from tests.benchmarks.deep_penalties import DEEP_PENALTIES
 from tests.benchmarks.faces import FACES
+from tests.benchmarks.forgeries import FORGERIES
 from tests.benchmarks.free import FREE
 from tests.benchmarks.harness import (
     ENDED,
@@ -297,4 +298,5 @@ BENCHMARKS = {
     **TRUTH,
     **INTERRUPTING,
     **TAMPERING,
+    **FORGERIES,
 }
