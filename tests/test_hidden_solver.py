@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import scipy
 import torch
 from hypothesis import assume, given, settings
 from instances import Instance, condition, distance_to_kinks, gaussian, instances, slope
@@ -173,3 +174,15 @@ def test_any_instance_improves_on_its_start(instance: Instance) -> None:
     found = descend_best(problem, Budget(max_iterations=2), starts=1, init=instance.weights)
     assert spectral_bound(problem) <= found.costs[0]
     assert found.costs[0] <= evaluate(problem, instance.weights).total * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(1e7, 40 * 60), (1e-3, 31)])
+def test_starts_choose_from_as_many_neurons_as_the_time_allows(
+    seconds: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A solve of 200 samples at depth 5 with a limit of 0.5 s ended 3.7 s late."""
+    problem = make_problem(gaussian(60, 3, seed=1), gaussian(60, 2, seed=2), lam=0.1, depth=3)
+    columns, qr = [], scipy.linalg.qr
+    monkeypatch.setattr("scipy.linalg.qr", lambda A, **options: columns.append(A.shape[1]) or qr(A, **options))
+    HiddenSolver(problem, width=31).init(Budget(seconds))
+    assert columns == [most, most]

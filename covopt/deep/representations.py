@@ -58,7 +58,9 @@ OUTSIDE_RANGE = 1e-8
 WIDEST = 100
 """The default width, at most; `interpolate` takes N + 1."""
 POOL = 40
-"""Candidates for a hidden layer of a start, for each sample."""
+"""Candidates for a hidden layer of a start, for each sample, where there is time."""
+START_SHARE, RATE = 0.3, 5e8
+"""The part of the remaining time that the layers of a start may take, and the multiplications of QR in a second."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ class HiddenSolver:
 
     def init(self, budget: Budget) -> HiddenState:
         """The start, projected."""
-        Z = self._random_start() if self._start is None else hidden.from_weights(self.problem, self._start)
+        Z = self._random_start(budget) if self._start is None else hidden.from_weights(self.problem, self._start)
         Z = self._with_targets(hidden.project(self.problem, Z))
         self._scale = max(float(Zs.square().sum()) for Zs in hidden.layer_inputs(self.problem, Z)) / len(Z[0])
         if not math.isfinite(self._value(Z, 0).value):
@@ -219,18 +221,20 @@ class HiddenSolver:
 
     # -- starts -------------------------------------------------------------------------------------------------
 
-    def _random_start(self) -> list[Tensor]:
+    def _random_start(self, budget: Budget) -> list[Tensor]:
         """Hidden layers of the largest rank that is found, where every move keeps the rank, and random outputs."""
+        N, layers = self.problem.samples, self.problem.depth - 1
+        affordable = START_SHARE * RATE * budget.remaining() / (layers * N**2)
+        pool = max(self.width, int(min(POOL * N, affordable)))
         Z, Zs = [], self.problem.Xt
         for layer in range(1, self.problem.depth):
-            Z.append(self._spanning_layer(Zs))
+            Z.append(self._spanning_layer(Zs, pool))
             Zs = self.problem.appended(Z[-1], layer)
         return [*Z, Zs @ self._gaussian(Zs.shape[1], self.problem.Y.shape[1]) / math.sqrt(Zs.shape[1])]
 
-    def _spanning_layer(self, Zs: Float[Tensor, "N d"]) -> Float[Tensor, "N n"]:
-        """What pivoted QR takes first out of many neurons, every other one with its kink between two samples."""
+    def _spanning_layer(self, Zs: Float[Tensor, "N d"], pool: int) -> Float[Tensor, "N n"]:
+        """What pivoted QR takes first out of `pool` neurons, every other one with its kink between two samples."""
         N, d = Zs.shape
-        pool = max(POOL * N, self.width)
         i, j = torch.randint(N, (2, pool), generator=self._generator, device=Zs.device)
         middle = torch.nn.functional.normalize(Zs[i] + Zs[j], dim=1)
         middle[::2] = 0.0
