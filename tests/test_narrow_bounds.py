@@ -44,6 +44,14 @@ def test_runs_are_the_best_of_all(pieces: int, columns: int) -> None:
     assert found <= best * (1.0 + 1e-12)
 
 
+@pytest.mark.parametrize("kink", [500.0, 501.0, 502.0])
+def test_runs_that_meet_within_a_block_prove_nothing_of_it(kink: float) -> None:
+    x = np.arange(1000.0)  # more samples than blocks
+    one, two = least_squares(x, np.abs(x - kink)[:, None], 2)
+    assert one > 1.0
+    assert two == 0.0
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 40), st.integers(0, 4), st.sampled_from([1.0, 1e-150, 1e150]))
 @example(seed=0, samples=900, kinks=2, scale=1.0)  # more samples than blocks

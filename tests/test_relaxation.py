@@ -90,6 +90,15 @@ def test_any_multipliers_prove_a_true_bound(seed: int, samples: int, slope: floa
             assert check_maximum(Xt, activation, Lambda, proof.scaled(factor)) >= true * (1 - 1e-12)
 
 
+@pytest.mark.parametrize("samples", [1, 2, 3])
+def test_negative_multipliers_prove_nothing(samples: int) -> None:
+    activation, Xt, Lambda = Activation(0.0), gaussian(samples, 3, seed=samples), gaussian(samples, 2, seed=9)
+    true, proof = attained(Xt, activation, Lambda, 0), garbage(samples, 0)
+    proof.values[:] = -proof.values.abs()
+    for factor in (0.01, 0.1, 0.3, 1.0, 3.0):
+        assert check_maximum(Xt, activation, Lambda, proof.scaled(factor)) >= true * (1 - 1e-12)
+
+
 @pytest.mark.parametrize("slope", [0.0, 0.1])
 @pytest.mark.parametrize("seed", range(10))
 def test_a_split_never_proves_less(seed: int, slope: float) -> None:

@@ -44,7 +44,8 @@ Slip = tuple[str, str, str]
 
 
 def _of(file: str, tests: str, *slips: Slip) -> Iterator[Mutant]:
-    names = " ".join(f"tests/test_{name}.py" for name in tests.split())
+    pairs = (name.partition("::") for name in tests.split())
+    names = " ".join(f"tests/test_{name}.py{colons}{test}" for name, colons, test in pairs)
     for slip, old, new in slips:
         yield Mutant(f"covopt/{file}.py", slip, old, new, names)
 
@@ -170,7 +171,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     *_of(
         "certify/rank_one",
-        "depths",
+        "depths::test_the_path_is_bounded_from_both_sides"
+        " depths::test_no_network_with_a_layer_of_rank_one_is_below_the_bound depths::test_a_grid_has_no_gap",
         (
             "multipliers taken off once",
             "length - 2.0 * float(p.sum()) + float(np.partition(p, 1)[:2].sum()) - charge",
@@ -406,7 +408,9 @@ MUTANTS: tuple[Mutant, ...] = (
     # -- the doubly non-negative relaxation --------------------------------------------------------------------------
     *_of(
         "certify/relaxation/repair",
-        "relaxation span",
+        "relaxation::test_negative_multipliers_prove_nothing relaxation::test_any_multipliers_prove_a_true_bound"
+        " relaxation::test_never_below_the_exact_maximum"
+        " relaxation::test_inputs_or_duals_of_zero relaxation::test_damaged_trees_are_refused",
         ("negative multipliers", "return torch.where(piece.rule == EQUAL, Pi, Pi.clamp_min(0.0))", "return Pi"),
         ("multipliers of pairs that say nothing", "Pi = torch.where(piece.rule == NONE, 0.0, Pi)", "Pi = Pi + 0.0"),
         ("no proof of positivity", "if int(torch.linalg.cholesky_ex(T).info) == 0:", "if True:"),
@@ -809,5 +813,89 @@ MUTANTS: tuple[Mutant, ...] = (
         "cprank",
         ("entries lost for free", "float(np.linalg.norm(A - rest)) + given.lost", "0.0"),
         ("always faithful", "bool((A * np.outer(powers, powers) == matrix).all())", "True"),
+    ),
+    # -- what is proved again of stored runs ----------------------------------------------------------------------------
+    *_of(
+        "check",
+        "check::test_what_was_tampered_with_is_refused check::test_costs_are_exact",
+        ("any bound", "need(bound >= least, f", "need(True, f"),
+        ("any file", "need(found == digest, f", "need(True, f"),
+        ("any entry that follows", "need(agree(s[name], value), f", "need(True, f"),
+        (
+            "any cost",
+            'need(good, f"the stored network has the {name}',
+            'need(True, f"the stored network has the {name}',
+        ),
+        ("any gap", 'need(good, f"cost {cost}, bound', 'need(True, f"cost {cost}, bound'),
+        ("directions above the target", "for v in new): return False  # a dir", "for v in new): return True  # a dir"),
+    ),
+    *_of(
+        "check",
+        "check_cprank",
+        ("every matrix copositive", "if row[r] < 0 and max(column, default=0) <= 0: return False", "pass"),
+        ("one rank too many", "lower, upper = len(J if semi else", "lower, upper = 1 + len(J if semi else"),
+        ("any factor", "need(B and off <= tolerance * norm * (1 + TOLERANCE), ", "need(True, "),
+    ),
+    *_of(
+        "verification/questions",
+        "questions",
+        ("any targets", '"Y": _equal(one.Y, other.Y),', '"Y": True,'),
+        ("any weights", '"sample weights": _equal(one.weight, other.weight),', '"sample weights": True,'),
+        ("any inputs", "return torch.equal(one.double(), other.double())", "return one.shape == other.shape"),
+        ("none but the second", "for name in names[1:]:", "for name in names[2:]:"),
+        ("bounds above costs", "lower > cost * (1.0 + rounding)", "lower > 100.0 * cost * (1.0 + rounding)"),
+    ),
+    *_of(
+        "verification/runs",
+        "tampering::test_tampering_is_noticed_or_named forging",
+        ("any cost", "if not abs(result.cost - cost) <= rounding * abs(result.cost):", "if False:"),
+        ("bounds 10 % too high", "lower <= proved * (1.0 + rounding)", "lower <= 1.1 * proved"),
+        ("any gap", "if part is None or not math.isclose(part, expected, rel_tol=SAME, abs_tol=SAME):", "if False:"),
+        ("optimal at any gap", "if (status == Status.OPTIMAL) != (expected <= target):", "if False:"),
+        ("a network that does not fit", "    if not fits:\n", "    if False:\n"),
+        ("any history", "if ends != (stated", "if False and ends != (stated"),
+    ),
+    *_of(
+        "verification/verify",
+        "tampering::test_tampering_is_noticed_or_named forging",
+        ("any file", "if name in found and found[name] != digest", "if False"),
+        (
+            "a run in a study that does not pass",
+            "for name, run in runs.items() if not run.passed)",
+            "for name, run in ())",
+        ),
+        ("no complaints", "for message in chain(failed, complaints, unbound(", "for message in chain(failed, unbound("),
+    ),
+    *_of(
+        "verification/studies",
+        "forging",
+        ("any method's entry", "if not equal(entry.get(key, ...), value)]", "if False]"),
+        ("another best", 'if s["best"] != min(known', 'if False and s["best"] != min(known'),
+        ("any history", "if _rows(directory / record.HISTORY) != lines:", "if False:"),
+    ),
+    *_of(
+        "verification/audits",
+        "tampering::test_an_audit_follows_from_its_networks tampering::test_a_network_of_an_audit_is_bound_to_its_loss",
+        ("any loss where training ends", "if not (same(found.total, stated, rounding) and", "if not (True and"),
+        ("any dead neurons", 'if not equal(layer["dead"], dead(problem, weights, k)):', "if False:"),
+    ),
+    *_of(
+        "verification/depths",
+        "questions::test_a_study_of_depths_of_other_data_is_refused",
+        ("runs of other data", 'problem for L in found.results}, {"depth"})', 'problem for L in [2]}, {"depth"})'),
+    ),
+    *_of(
+        "verification/paths",
+        "path",
+        ("any proof", "return lower <= proved * (1.0 + rounding) and maximum", "return maximum"),
+    ),
+    *_of(
+        "verification/ranks",
+        "questions::test_ranks_beside_a_solve_with_other_weights_are_refused",
+        (
+            "a solve of another question",
+            'yield from questions.others({"the networks"',
+            'questions.others({"the networks"',
+        ),
     ),
 )
