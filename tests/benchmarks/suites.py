@@ -53,6 +53,7 @@ from tests.benchmarks.tampering import TAMPERING
 from tests.benchmarks.teachers import TEACHERS
 from tests.benchmarks.training import run_batched_training
 from tests.benchmarks.truth import TRUTH
+from tests.benchmarks.two_programs import TWO_PROGRAMS
 from tests.benchmarks.width import WIDTH
 
 FITS = 1e-9  # largest |F - Y| / |Y| at which a network counts as an exact fit
@@ -299,4 +300,5 @@ BENCHMARKS = {
     **INTERRUPTING,
     **TAMPERING,
     **FORGERIES,
+    **TWO_PROGRAMS,
 }
