@@ -37,6 +37,7 @@ from tests.benchmarks.limits import LIMITED
 from tests.benchmarks.memory import MEMORY
 from tests.benchmarks.modules import MODULES
 from tests.benchmarks.mutants import MUTATIONS
+from tests.benchmarks.one_input import ONE_INPUT
 from tests.benchmarks.oracle import ORACLE
 from tests.benchmarks.paths import PATHS
 from tests.benchmarks.peers import PEERS
@@ -284,6 +285,7 @@ BENCHMARKS = {
     **MODULES,
     **MUTATIONS,
     **PLATEAU,
+    **ONE_INPUT,
     **AUDIT,
     **SWEEP,
     **CORES,
