@@ -14,7 +14,14 @@ from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
 from covopt.study.kinks import draw_kinks, fit_kinks, vary_kinks
 from covopt.study.width_search import cost_of
-from covopt.training.newton import KINKS_EXPLORING, KINKS_POLISHING, _Batch, descend_by_newton, has_newton
+from covopt.training.newton import (
+    KINKS_EXPLORING,
+    KINKS_POLISHING,
+    KINKS_REFINING,
+    _Batch,
+    descend_by_newton,
+    has_newton,
+)
 
 CASES = Path(__file__).parent / "cases"
 
@@ -25,13 +32,11 @@ def six_points() -> tuple[np.ndarray, np.ndarray]:
 
 
 def searched(problem: Problem, width: int, count: int) -> list[list[torch.Tensor]]:
-    """What random kinks descend to, and the better half of these by both polishes."""
+    """What random kinks descend to, stage by stage."""
     generator = torch.Generator().manual_seed(0)
-    starts = fit_kinks(problem, torch.stack([draw_kinks(problem, width, generator) for _ in range(count)]))
-    networks = [weights for _, weights in descend_by_newton(problem, starts, width, KINKS_EXPLORING)]
-    for options in KINKS_POLISHING:
-        best = sorted(networks, key=lambda weights: cost_of(problem, weights))[:8]
-        networks += [weights for _, weights in descend_by_newton(problem, best, width, options)]
+    networks = fit_kinks(problem, torch.stack([draw_kinks(problem, width, generator) for _ in range(count)]))
+    for options in (KINKS_EXPLORING, KINKS_POLISHING, KINKS_REFINING):
+        networks = [weights for _, weights in descend_by_newton(problem, networks, width, options)]
     return networks
 
 
@@ -76,6 +81,13 @@ def test_exact_fits_of_six_points_by_fewer_neurons(width: int, cost: float) -> N
     assert len(best[0]) == width
     assert cost_of(problem, best) <= cost
     assert evaluate(problem, best).residual <= problem.allowed_misfit
+
+
+def test_a_search_without_random_starts_has_neighbours_alone() -> None:
+    X, Y = np.linspace(-1.0, 1.0, 4)[:, None], np.array([1.0, 0.0, 0.5, 0.0])
+    found = covopt.plateau(X, Y, lam=0.02, time_limit=600.0, starts=0, widths=[1])
+    assert found.status is covopt.Status.CONVERGED
+    assert "draw" not in {point.source for point in found.points}
 
 
 @pytest.mark.slow

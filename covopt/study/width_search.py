@@ -31,6 +31,7 @@ from covopt.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOpt
 from covopt.training.newton import (
     KINKS_EXPLORING,
     KINKS_POLISHING,
+    KINKS_REFINING,
     NewtonOptions,
     descend_by_newton,
     has_newton,
@@ -56,6 +57,8 @@ EXPLORE, REFINE = replace(EXPLORING, iterations=60), replace(REFINING, iteration
 MOST_STARTS, MOST_WORK, MOST_ACTIVATIONS = 160, 1e8, 10_000_000
 # Networks of one width that others are made of, and starts of Newton's method at a time, at most.
 POOL, MOST_KINKS = 8, 192
+# Only what is this near to the best of its width is refined.
+PROMISING = 1.02
 # Widths that are tried where the solver's network has no neuron, which is not proved to be the minimum.
 FEW_WIDTHS = 3
 
@@ -186,28 +189,33 @@ class WidthSearch:
 
     def _advance_small(self, n: int, number: int) -> bool:
         """Sets of kinks descend by Newton's method, and what they end at is offered; whether the curve gained."""
+        # The solver's network first, which takes little time.
+        own = self._pools.get(n, []) if number == 0 else []
+        gained = self._offer(n, self._descended_by_newton(own, KINKS_REFINING))
         explored = self._descended_by_newton(self._kinks(n, number), KINKS_EXPLORING)
-        found = _cheapest(explored, n, POOL) or explored
-        for options in KINKS_POLISHING:
-            found = [*found, *self._descended_by_newton(_cheapest(found, n, POOL) or found, options)]
-        return self._offer(n, found)
+        found = [*explored, *self._descended_by_newton(explored, KINKS_POLISHING)]
+        best = self._pools[n][0].cost if self._pools.get(n) else math.inf
+        promising = [each for each in _cheapest(found, n, POOL) if each.cost <= PROMISING * best]
+        return self._offer(n, [*found, *self._descended_by_newton(promising, KINKS_REFINING)]) or gained
 
     def _descended_by_newton(self, starts: Sequence[_Candidate], options: NewtonOptions) -> list[_Candidate]:
         networks = [start.weights for start in starts]
+        if not networks:
+            return []
         down = descend_by_newton(self.problem, networks, starts[0].width, options, self._budget.pace())
         return [self._judged(replace(starts[i], weights=weights)) for i, weights in down]
 
     def _kinks(self, n: int, number: int) -> list[_Candidate]:
-        """Half of the starts drawn; the others made of the pools of this width and of the next ones, in turns."""
+        """Half of the starts drawn, where some are; the others of the pools of this and the next widths, in turns."""
         generator = torch.Generator().manual_seed((self._result.seed + 7919 * n + 104729 * number) % 2**63)
-        count = min(4 * self._draws(n, number), MOST_KINKS)
+        draws = min(4 * self._draws(n, number), MOST_KINKS)
         above = min((k for k, pool in self._pools.items() if k > n and pool), default=None)
         below = max((k for k, pool in self._pools.items() if k < n and pool), default=None)
         places = (("wider", above), ("exchange", n), ("narrower", below))
         near = [(source, pool) for source, k in places if k is not None and (pool := self._pools.get(k))]
         sources, directions = [], []
-        for k in range(count):
-            if k % 2 and near:
+        for k in range(draws or POOL * len(near)):
+            if near and (k % 2 or not draws):
                 source, pool = near[k // 2 % len(near)]
                 weights = pool[int(torch.randint(len(pool), (1,), generator=generator))].weights
                 made = vary_kinks(self.problem, weights, n, generator)
@@ -215,6 +223,8 @@ class WidthSearch:
                 source, made = "draw", draw_kinks(self.problem, n, generator)
             sources.append(source)
             directions.append(made)
+        if not directions:
+            return []
         fitted = fit_kinks(self.problem, torch.stack(directions))
         return [_Candidate(n, source, weights) for source, weights in zip(sources, fitted, strict=True)]
 
