@@ -18,6 +18,7 @@ from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted
 from covopt.io.checkpoint import Checkpoint
 from covopt.io.coding import Coding, targets_in_words
+from covopt.io.options import checked
 from covopt.io.tables import column_names
 from covopt.linalg.threads import fitted, fitting
 from covopt.loop import Budget, Callback, Progress, Seed, Status, Whole, check_seed
@@ -37,6 +38,7 @@ from covopt.result import DualPoint, Layer, Result
 SOLVING = 0.85
 
 
+@checked
 @gently()
 @fitted
 def solve(
@@ -159,10 +161,6 @@ def solve(
     )
     if method not in METHODS:
         raise ProblemError(f"The method '{method}' is unknown; use {' or '.join(METHODS)}.")
-    if callback is not None and not callable(callback):
-        raise ProblemError(f"callback is {shown(callback)}; give a function that takes a Progress.")
-    if checkpoint is not None and not isinstance(checkpoint, (str, os.PathLike)):
-        raise ProblemError(f"checkpoint is {shown(checkpoint)}; give the name of a file.")
     rounds = as_count(max_iterations, "max_iterations")
     options = SolveOptions(
         Budget(time_limit) if rounds is None else Budget(time_limit, rounds),

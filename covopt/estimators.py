@@ -25,6 +25,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from covopt.answer import solve
+from covopt.errors import ProblemError, shown
 from covopt.io.coding import labels_of
 from covopt.loop import Status
 
@@ -120,7 +121,11 @@ class _Network(BaseEstimator):
     def _seed(self) -> int:
         if isinstance(self.random_state, Integral):
             return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        try:
+            return int(check_random_state(self.random_state).randint(2**31 - 1))
+        except ValueError as error:
+            said = shown(self.random_state)
+            raise ProblemError(f"random_state is {said}; give a whole number, a RandomState or none.") from error
 
     def _outputs(self, X: Any) -> NDArray[np.float64]:
         """The network's outputs (M, n_L)."""

@@ -11,11 +11,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from covopt.certify.lam_max import lam_max
+from covopt.errors import ProblemError
 from covopt.estimators import CovoptClassifier, CovoptRegressor
 from covopt.interrupts import interrupted
+from covopt.io.options import by_rule
 from covopt.loop import Status
-from covopt.model.problem import make_problem
-from covopt.study.path import path
+from covopt.model.problem import as_number, make_problem
+from covopt.study.path import path, values_of
 
 # The part of the time limit for the folds; the rest is for the fit on all rows.
 FOLDS = 0.7
@@ -65,6 +67,11 @@ class _Chosen:
     def _losses(self, X: NDArray, Y: NDArray, labels: NDArray, seed: int) -> NDArray[np.float64]:
         """(n_lams, n_folds): the mean loss on the rows held out; sets `lams_`, from the largest down, and `lam_`."""
         estimator: Any = self
+        by_rule({"n_lams": self.n_lams, "time_limit": self.time_limit, "skip": self.skip}, {})
+        if not 0.0 < as_number(self.eps, "eps") < 1.0 or self.n_lams < 1:
+            raise ProblemError(
+                f"n_lams is {self.n_lams} and eps {self.eps:g}; give at least 1, and eps between 0 and 1."
+            )
         loss = estimator._penalised()
         question = {"loss": loss, "depth": self.depth, "bias": self.bias, "skip": self.skip}
         question["activation"] = self.activation
@@ -76,7 +83,7 @@ class _Chosen:
             largest = lam_max(make_problem(X, Y, lam=1.0, free=True, **question).double(), 0.0, seed)
             top = largest.lower or 1.0
             lams = np.geomspace(top, self.eps * top, self.n_lams)
-        self.lams_ = np.unique(np.asarray(lams, dtype=np.float64))[::-1]
+        self.lams_ = np.array(values_of(lams))
         found = []
         for kept, out in folds:
             along = path(

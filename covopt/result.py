@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt import __version__
-from covopt.errors import ProblemError, RecordError, counted
+from covopt.errors import ProblemError, RecordError, counted, shown
 from covopt.io import record, storing
 from covopt.io.coding import Coding
 from covopt.io.data import Dataset
 from covopt.io.directories import Writer, spare
 from covopt.io.networks import as_sequential
+from covopt.io.options import checked
 from covopt.io.provenance import ORIGIN, write_origin
 from covopt.io.tables import order_of
 from covopt.io.tensors import write_torch
@@ -34,7 +35,7 @@ from covopt.model import weights as weight_form
 from covopt.model.activation import Activation
 from covopt.model.affine import skip_as_neurons
 from covopt.model.forces import Forces, forces_on
-from covopt.model.problem import Problem, as_numbers, check_penalised, make_problem, with_bias
+from covopt.model.problem import Problem, as_matrix, as_numbers, check_penalised, make_problem, with_bias
 from covopt.optima.uniqueness import Uniqueness
 from covopt.text import words
 
@@ -175,6 +176,7 @@ class Result:
             self.decided = decide.decide(self.problem.double(), self._double())
         return self.decided
 
+    @checked
     @fitted
     def optima(self, other: Result | None = None, steps: int = 11) -> list[list[NDArray[np.float64]]]:
         """Networks [W_1, W_2] on the line from this one to another, none dearer than the dearer end.
@@ -189,6 +191,8 @@ class Result:
         Raises:
             ProblemError: no verdict, no two layers, or a network of another question.
         """
+        if other is not None and not isinstance(other, Result):
+            raise ProblemError(f"other is {shown(other)}; give a Result of the same question.")
         ends = None if other is None else [W.double() for W in other.weights]
         found = segments.segment(self.problem.double(), self._double(), ends, steps)
         return [[W.cpu().numpy() for W in weights] for weights in found]
@@ -253,6 +257,7 @@ class Result:
         F = self.predict(X)
         return np.hstack([np.zeros_like(F), F]) if self.problem.loss.name == "logistic" else F
 
+    @checked
     @fitted
     def representations(self, layer: int) -> NDArray[np.float64]:
         """Z_l (N, n_l) for layer = 1 ... L.
@@ -263,6 +268,7 @@ class Result:
         self._check_layer(layer)
         return weight_form.preactivations(self.problem.double(), self._double())[layer - 1].cpu().numpy()
 
+    @checked
     @fitted
     def covariances(self, layer: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(K_l, Ks_l) = (Z_l Z_l^T, Zs_l Zs_l^T), both (N, N), for layer = 1 ... L.
@@ -274,6 +280,7 @@ class Result:
         Zs = with_bias(self.problem.activation(Z), self.problem.beta)
         return (Z @ Z.T).numpy(), (Zs @ Zs.T).numpy()
 
+    @checked
     @fitted
     def forces(self, layer: int, tikhonov: float | None = None) -> Forces:
         """Return attraction and repulsion on hidden layer = 1 ... L - 1; layer and tikhonov as in `covopt.forces`.
@@ -466,6 +473,7 @@ def _sample_labels(p: Problem) -> tuple[NDArray, str]:
     return (Y.argmax(axis=1), "class") if one_hot else (Y[:, 0], "target")
 
 
+@checked
 @fitted
 def forces(
     network: Result | Sequence[object],
@@ -499,11 +507,14 @@ def forces(
         return network.forces(layer, tikhonov)
     if X is None:
         raise ProblemError("Weights alone do not say on which inputs; give X.")
-    weights = [torch.as_tensor(W, dtype=torch.float64) for W in network]
-    if len(weights) < 2 or weights[-1].ndim != 2:
+    if not isinstance(network, Sequence) or isinstance(network, str):
+        raise ProblemError(f"The network is {shown(network)}; give a Result, or W_1 ... W_L.")
+    weights = [as_matrix(W, f"W_{i}", None).double() for i, W in enumerate(network, start=1)]
+    if len(weights) < 2:
         raise ProblemError(
             f"The network has {counted(len(weights), 'layer')} of weights; give W_1 ... W_L, at least two."
         )
-    Y = np.zeros((len(np.asarray(X)), len(weights[-1])))
-    problem = make_problem(X, Y, lam=1.0, depth=len(weights), bias=bias, activation=activation, device="cpu")
+    inputs = as_matrix(X, "X", None)
+    Y = np.zeros((len(inputs), len(weights[-1])))
+    problem = make_problem(inputs, Y, lam=1.0, depth=len(weights), bias=bias, activation=activation, device="cpu")
     return forces_on(problem.double(), weights, layer, tikhonov)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covopt.errors import CovoptWarning, DataError, ProblemError, RecordError, shown
+from covopt.errors import CovoptWarning, DataError, RecordError
 from covopt.io import files
 from covopt.io.arrays import read_npz
 
@@ -79,8 +79,6 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike[str], every: float = 60.0, writes: bool = True) -> None:
-        if isinstance(every, bool) or not isinstance(every, (int, float)) or not every > 0.0:
-            raise ProblemError(f"The time between checkpoints is {shown(every)}; give seconds above 0.")
         self.path, self._every, self._writes = Path(path), every, writes
         self.saved: Saved | None = None
         self._question: dict[str, object] = {}

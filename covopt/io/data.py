@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from covopt.errors import CovoptWarning, DataError, counted, listed, shown
 from covopt.io.arrays import LARGEST, read_npz
 from covopt.io.coding import Coding, labels_of, targets_in_words
 from covopt.io.mnist import fetch_mnist, read_mnist
+from covopt.io.options import checked
 from covopt.io.row_groups import GroupedRows
 from covopt.io.scaling import scaling
 from covopt.io.shares import share_of
@@ -87,6 +88,7 @@ class Raw:
     task: str | None = None
 
 
+@checked
 def read_data(
     source: str | os.PathLike[str],
     *,
@@ -138,7 +140,7 @@ def read_data(
     if scale not in SCALES:
         raise DataError(f"The scale '{scale}' is unknown; use one of {', '.join(SCALES)}.")
     name = os.fspath(source)
-    drop, one_hot = (((each,) if isinstance(each, str) else tuple(each)) for each in (drop, one_hot))
+    drop, one_hot = (_names(each, what) for each, what in ((drop, "drop"), (one_hot, "one_hot")))
     raw = _read(name, target, data_dir, task, drop, one_hot, weights, mapped=share is not None)
     if raw.Y is None:
         raise ValueError("a source that was to have targets has none")
@@ -169,6 +171,13 @@ def read_data(
     if share is None and not rest:
         _warn_of_missing_classes(found)
     return found
+
+
+def _names(values: Sequence[str], what: str) -> tuple[str, ...]:
+    names: list[object] = [values] if isinstance(values, str) or not isinstance(values, Iterable) else list(values)
+    if not all(isinstance(name, str) for name in names):
+        raise DataError(f"{what} is {shown(values)}; give the names of columns.")
+    return tuple(str(name) for name in names)
 
 
 def _read(

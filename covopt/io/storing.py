@@ -32,7 +32,7 @@ def check_free(directory: str | os.PathLike[str], force: bool = False) -> Path:
     try:
         path = Path(directory).resolve()
         there = path.exists() or path.is_symlink()
-    except (OSError, ValueError, RuntimeError) as error:  # a name too long, with a NUL, links that go in a circle
+    except (OSError, TypeError, ValueError, RuntimeError) as error:  # too long, with a NUL, links that go in a circle
         raise RecordError(f"{directory} is no name of a directory; choose another one.") from error
     if there:
         if not force:

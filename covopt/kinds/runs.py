@@ -15,10 +15,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
 
 from covopt import kinds
-from covopt.errors import CovoptError, DataError, ProblemError, RecordError
+from covopt.errors import CovoptError, DataError, ProblemError, RecordError, shown
 from covopt.io import record, storing
 from covopt.io.directories import Writer, spare
 from covopt.io.files import check_free, starts_with, write_file
+from covopt.io.options import checked
 from covopt.io.record import REPORT
 from covopt.kinds.kind import Kind, Pairs, Summary, checks, stored
 from covopt.linalg.threads import fitted
@@ -60,6 +61,7 @@ def pairs_of(kind: Kind, summary: Summary) -> Pairs:
         raise RecordError(said) from error
 
 
+@checked
 @fitted
 def load(directory: str | os.PathLike[str]) -> Any:
     """A run that `save` or `--out` stored; no file in it is trusted (no pickles, shapes checked).
@@ -80,6 +82,7 @@ def load(directory: str | os.PathLike[str]) -> Any:
     return _guarded(directory, lambda kind, _: kind.load(Path(directory)))
 
 
+@checked
 @fitted
 def verify(directory: str | os.PathLike[str], rounding: float = 1e-9) -> checks.Verification:
     """Check what a stored run says from its files alone; the solver is not run.
@@ -120,6 +123,7 @@ class Storable(Protocol):
     def save(self, directory: str | os.PathLike[str]) -> None: ...
 
 
+@checked
 @fitted
 def write_report(
     run: Storable | str | os.PathLike[str], file: str | os.PathLike[str] | None = None, *, force: bool = False
@@ -146,6 +150,8 @@ def write_report(
         if target.absolute() == (Path(run) / REPORT).absolute():
             storing.adopt(target)
         return target
+    if not isinstance(run, Storable):
+        raise RecordError(f"A report cannot be made of {shown(run)}; give an answer, or the directory of a stored one.")
     if file is None:
         raise RecordError("A report of an answer that is not stored needs a file; name one, such as report.html.")
     check_free(Path(file), force, is_report)

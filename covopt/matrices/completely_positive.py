@@ -30,19 +30,22 @@ from numpy.typing import ArrayLike
 
 from covopt.errors import ProblemError
 from covopt.interrupts import gently
-from covopt.loop import Seed, check_seed, check_time_limit
+from covopt.io.options import checked
+from covopt.loop import Seed
 from covopt.matrices import copositive, factorization
 from covopt.matrices.answer import LEAST, MOST, CPRank
 from covopt.matrices.connected import Part, Search, Verdict, by_moments, decide, lower_of_given
 from covopt.matrices.copositive import Witness
 from covopt.matrices.ends import End
 from covopt.matrices.prepared import Matrix, Prepared, check_matrix, powers_of_two, prepare, unscaled, whole
+from covopt.model.problem import as_number
 
 TOLERANCE = 1e-9
 FIRST = 0.6
 """Part of the time for a matrix without its small entries; what is left of it is for the matrix with them."""
 
 
+@checked
 @gently()
 def cp_rank(
     A: ArrayLike | torch.Tensor,
@@ -75,12 +78,11 @@ def cp_rank(
     (2021); [JGHG22], section 4.
     """
     matrix = check_matrix(A)
-    if not 0.0 <= tolerance < MOST:
+    if not 0.0 <= as_number(tolerance, "tolerance") < MOST:
         raise ProblemError("The tolerance is relative; give a number from 0 to below 0.1.")
-    check_time_limit(time_limit)
-    seed = check_seed(seed)
     if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int | np.integer) or rank < 1):
         raise ProblemError("The number of atoms to look for must be a whole number of at least 1.")
+    seed = int(seed)
     search = Search(max(tolerance, LEAST), seed, time.perf_counter() + time_limit, rank)
     return replace(_answer(matrix, search), A=matrix, rank=None if rank is None else int(rank), seed=seed)
 

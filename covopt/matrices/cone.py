@@ -9,7 +9,6 @@ membership is hard in general, as for completely positive matrices, which are th
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from covopt.errors import DataError, ProblemError
 from covopt.interrupts import gently
+from covopt.io.options import checked
 from covopt.io.wording import FREE
 from covopt.loop import past
 from covopt.matrices import pairs
@@ -31,6 +31,7 @@ from covopt.matrices.prepared import check_matrix, root_of_unit
 from covopt.matrices.separation import SeparatingPair, separate
 from covopt.matrices.sigma_rank import Realisable
 from covopt.model.activation import Activation
+from covopt.model.problem import as_number
 
 Matrix = Float[np.ndarray, "N N"]
 
@@ -60,6 +61,7 @@ class Membership:
         return self.verdict is Realisable.YES
 
 
+@checked
 @gently()
 def in_cone(
     K: ArrayLike | torch.Tensor,
@@ -101,11 +103,9 @@ def in_cone(
     first, second = check_matrix(K), check_matrix(Ks)
     if first.shape != second.shape:
         raise DataError(f"K has shape {first.shape} and Ks has {second.shape}; give both for the same samples.")
-    beta = 1.0 if isinstance(bias, str) and bias == FREE else bias
-    if isinstance(beta, str) or not (0.0 <= beta < math.inf and 0.0 <= tolerance < 0.1 and time_limit > 0.0):
-        raise ProblemError(
-            "The bias must be at least 0 or 'free', the tolerance from 0 to below 0.1, and the time limit positive."
-        )
+    beta = 1.0 if isinstance(bias, str) and bias == FREE else as_number(bias, "bias")
+    if not (beta >= 0.0 and 0.0 <= as_number(tolerance, "tolerance") < 0.1):
+        raise ProblemError("The bias must be at least 0 or 'free', and the tolerance from 0 to below 0.1.")
     slope, S = Activation.parse(activation).slope, second - beta**2
     # Ks = beta^2 11^T + S loses the digits of S that are small beside beta^2.
     known = max(tolerance, 4 * EPS, EPS * beta**2 / max(float(np.abs(S).max()), np.finfo(np.float64).tiny))

@@ -11,7 +11,6 @@ Rank_sigma(K, Ks) is the least n with Z (N, n), Z Z^T = K and sigma(Z) sigma(Z)^
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from numpy.typing import ArrayLike
 
 from covopt.errors import DataError, ProblemError
 from covopt.interrupts import gently
+from covopt.io.options import checked
 from covopt.loop import past
 from covopt.matrices import pairs
 from covopt.matrices.answer import CPRank
@@ -35,6 +35,7 @@ from covopt.matrices.factorization import EPS
 from covopt.matrices.prepared import check_matrix, root_of_unit
 from covopt.matrices.separation import SeparatingPair, separate
 from covopt.model.activation import Activation
+from covopt.model.problem import as_number, as_numbers
 
 Matrix = Float[np.ndarray, "N N"]
 
@@ -80,6 +81,7 @@ class SigmaRank:
     tolerance: float
 
 
+@checked
 @gently()
 def sigma_rank(
     K: ArrayLike | torch.Tensor,
@@ -117,8 +119,9 @@ def sigma_rank(
     first, second = check_matrix(K), check_matrix(Ks)
     if first.shape != second.shape:
         raise DataError(f"K has shape {first.shape} and Ks has {second.shape}; give both for the same samples.")
-    if not (0.0 <= bias < math.inf and 0.0 <= tolerance < 0.1 and time_limit > 0.0):
-        raise ProblemError("The bias must be at least 0, the tolerance from 0 to below 0.1, the time limit positive.")
+    bias = as_number(bias, "bias")
+    if not (bias >= 0.0 and 0.0 <= as_number(tolerance, "tolerance") < 0.1):
+        raise ProblemError("The bias must be at least 0, and the tolerance from 0 to below 0.1.")
     slope, S = Activation.parse(activation).slope, _without_bias(second, bias)
     neurons, root = None if Z is None else _neurons(Z, len(S)), root_of_unit(first, S)
     K, S = first / root / root, S / root / root
@@ -193,7 +196,7 @@ def _without_bias(Ks: Matrix, bias: float) -> Matrix:
 
 def _neurons(Z: ArrayLike | torch.Tensor, samples: int) -> Float[np.ndarray, "N n"]:
     """Z as a float64 matrix."""
-    values = np.asarray(Z.detach().cpu() if isinstance(Z, torch.Tensor) else Z, dtype=np.float64)
+    values = as_numbers(Z, "Z").cpu().numpy().astype(np.float64)
     if values.ndim != 2 or len(values) != samples or not np.isfinite(values).all():
         raise ProblemError(f"Z has shape {values.shape}; give finite pre-activations with {samples} rows.")
     return values

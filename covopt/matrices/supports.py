@@ -42,6 +42,7 @@ from jaxtyping import Float, Int, Shaped
 from numpy.typing import ArrayLike
 
 from covopt.interrupts import gently
+from covopt.io.options import checked
 from covopt.loop import check_time_limit, past
 from covopt.matrices import rational
 from covopt.matrices.prepared import check_matrix
@@ -85,6 +86,7 @@ class Copositivity:
         return self.verdict is Copositive.UNDECIDED or decide(self.C).verdict is Copositive.YES
 
 
+@checked
 @gently()
 def copositivity(C: ArrayLike | torch.Tensor, *, time_limit: float = 60.0) -> Copositivity:
     """Decide in exact arithmetic whether x^T C x >= 0 for all x >= 0.

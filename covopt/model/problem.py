@@ -15,6 +15,7 @@ from torch import Tensor
 from covopt.errors import ProblemError, counted, shown
 from covopt.io.arrays import LARGEST
 from covopt.io.coding import Coding, labels_of
+from covopt.io.options import flag
 from covopt.io.wording import FREE
 from covopt.loop import Whole
 from covopt.model.activation import Activation
@@ -496,8 +497,7 @@ def check_penalised(bias: object) -> None:
 
 
 def _check_skip(skip: object, bias: object, loss: Loss) -> None:
-    if not isinstance(skip, (bool, np.bool_)):
-        raise ProblemError(f"skip is {shown(skip)}; give true or false.")
+    flag(skip, "skip")
     if skip and not (isinstance(bias, str) and bias == FREE):
         raise ProblemError("A free linear skip comes with free biases; set the bias to 'free', or leave the skip out.")
     if skip and loss.name not in ("mse", "interpolate"):

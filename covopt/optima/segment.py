@@ -61,7 +61,7 @@ def segment(problem: Problem, weights: Weights, other: Weights | None, steps: in
         raise ProblemError(
             f"Mixtures are of networks of two layers, and these have {problem.depth}; ask this of depth 2."
         )
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 2:
+    if steps < 2:
         raise ProblemError(f"The number of steps is {steps}; give a whole number of at least 2.")
     if other is None:
         other = inner(problem, weights)

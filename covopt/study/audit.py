@@ -24,6 +24,7 @@ from covopt.deep.solver import DeepOptions, DeepSolver
 from covopt.errors import ProblemError
 from covopt.interrupts import gently, interrupted
 from covopt.io.networks import FoundWeights
+from covopt.io.options import checked
 from covopt.io.tables import column_names
 from covopt.io.wording import FREE
 from covopt.linalg.threads import fitted
@@ -57,6 +58,7 @@ TRAININGS = 5
 ROUNDED = 1e-4
 
 
+@checked
 @gently()
 @fitted
 def validate(

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from covopt.answer import METHODS, solve
-from covopt.errors import ProblemError, listed
+from covopt.attempt import WIDEST, as_count
+from covopt.errors import ProblemError, listed, shown
 from covopt.interrupts import gently, interrupted
 from covopt.io import record, storing
 from covopt.io.directories import Writer, spare
 from covopt.io.numerals import Lower
+from covopt.io.options import checked
 from covopt.io.provenance import ORIGIN, write_origin
 from covopt.lazy import lazy
 from covopt.linalg.threads import fitted
@@ -171,6 +173,7 @@ class Comparison:
                     table.writerow((method, p.iteration, p.seconds, p.cost, lower, p.width))
 
 
+@checked
 @gently()
 @fitted
 def compare(
@@ -204,6 +207,9 @@ def compare(
         ProblemError: an unknown method, or what every method refuses.
     """
     methods = tuple(METHODS) if methods is None else methods
+    if not isinstance(methods, Sequence) or isinstance(methods, str):
+        raise ProblemError(f"The methods to compare are {shown(methods)}; give a list of some of {', '.join(METHODS)}.")
+    width, starts = as_count(width, "width", WIDEST), as_count(starts, "starts")
     unknown = [method for method in methods if method not in METHODS]
     if unknown or not methods:
         raise ProblemError(f"The methods to compare are {listed(methods)}; use some of {', '.join(METHODS)}.")

@@ -11,10 +11,9 @@ The search is in depth_search.py and depth_families.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +21,7 @@ from covopt.certify.rank_one import rank_one
 from covopt.deep.starts import ENDS
 from covopt.errors import ProblemError, listed, shown
 from covopt.interrupts import gently, interrupted
+from covopt.io.options import checked, whole_numbers
 from covopt.linalg.threads import fitted
 from covopt.loop import Budget, Callback, Seed, Status, check_seed, check_time_limit
 from covopt.model.activation import Activation
@@ -42,6 +42,7 @@ RANKS, SHOWING = (1, 2, 3), 2
 MOST_SHOWN = 8
 
 
+@checked
 @gently()
 @fitted
 def depth(
@@ -159,7 +160,7 @@ def _shown_ranks(results: Mapping[int, Result]) -> list[int]:
 
 def _chosen(depths: Sequence[int], time_limit: float) -> list[int]:
     check_time_limit(time_limit)
-    given = _whole(depths, 2)
+    given = whole_numbers(depths, 2)
     if not given:
         said = shown(depths) if given is None else "none"
         raise ProblemError(f"The depths are {said}; give whole numbers of at least 2.")
@@ -169,19 +170,10 @@ def _chosen(depths: Sequence[int], time_limit: float) -> list[int]:
 def _ranks(ranks: Sequence[int] | None) -> list[int] | None:
     if ranks is None:
         return None
-    given = _whole(ranks, 1)
+    given = whole_numbers(ranks, 1)
     if given is None:
         raise ProblemError(f"The ranks are {shown(ranks)}; give whole numbers of at least 1.")
     return given
-
-
-def _whole(numbers: object, least: int) -> list[int] | None:
-    """Whole numbers of at least so much, each once, ascending; None where something else is among them."""
-    if not isinstance(numbers, Iterable):
-        return None
-    given = list(numbers)
-    good = all(isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= least for n in given)
-    return sorted({int(n) for n in given}) if good else None
 
 
 def _known(init: object, problems: Mapping[int, Problem]) -> Depths | None:

@@ -53,7 +53,7 @@ def folds_of(samples: int, folds: int, seed: int) -> list[tuple[Tensor, Tensor]]
     Raises:
         ProblemError: fewer than 2 folds, or more than samples.
     """
-    if isinstance(folds, bool) or not isinstance(folds, int) or not 2 <= folds <= samples:
+    if not 2 <= folds <= samples:
         raise ProblemError(f"folds is {shown(folds)}; give a whole number from 2 to {samples}, the number of rows.")
     order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
     parts = order.tensor_split(folds)

@@ -26,6 +26,7 @@ from torch import Tensor
 from covopt.errors import ProblemError, listed, shown
 from covopt.io.files import columns_of, write_table
 from covopt.io.numerals import percent, percent_at_most
+from covopt.io.options import checked
 from covopt.io.record import known as known_number
 from covopt.linalg.threads import fitted
 from covopt.loop import Seed, check_seed
@@ -127,6 +128,7 @@ class Monitor:
     Source: stationarity is derived in MATH.md, section 5; the rank is that of [GP22], 4.1.
     """
 
+    @checked
     def __init__(
         self,
         X: object,

@@ -18,6 +18,7 @@ from covopt.certify.lam_max import LamMax, lam_max
 from covopt.errors import ProblemError, shown
 from covopt.interrupts import gently, interrupted
 from covopt.io.arrays import LARGEST
+from covopt.io.options import checked
 from covopt.linalg.threads import fitted
 from covopt.loop import Budget, Callback, Seed, Status, check_seed
 from covopt.model.activation import Activation
@@ -38,6 +39,7 @@ SOLVING, PROVING = (0.6, 1.0), (0.2, 0.4)
 MOST = 10_000
 
 
+@checked
 @gently()
 @fitted
 def path(
@@ -110,6 +112,8 @@ def path(
     seed = check_seed(seed)
     SolveOptions(limited, certify=certify, gap=gap, seed=seed).check(depth)
     known = _known(init, problem)
+    if test is not None and not (isinstance(test, (tuple, list)) and len(test) == 2):
+        raise ProblemError(f"test is {shown(test)}; give a pair of held-out inputs and targets.")
     held = None if test is None else HeldOut.of(*test, problem)
     parts = _parts(problem, test, folds, seed)
     if interpolate:
@@ -250,12 +254,17 @@ def _parts(
 
 def _values(lams: Sequence[float] | None, ratio: float, points: int) -> list[float] | None:
     """The values that are given, each once, from the largest down; None where there are none."""
-    if isinstance(points, bool) or not isinstance(points, int | np.integer) or not 1 <= points <= MOST:
+    if not 1 <= points <= MOST:
         raise ProblemError(f"points is {shown(points)}; give a whole number from 1 to {MOST}.")
     if not 0.0 < as_number(ratio, "ratio") < 1.0:
         raise ProblemError(f"ratio is {shown(ratio)}; give a number between 0 and 1.")
     if lams is None:
         return None
+    return values_of(lams)
+
+
+def values_of(lams: object) -> list[float]:
+    """The values, each once, from the largest down."""
     given = [as_number(lam, "lam") for lam in np.atleast_1d(np.asarray(lams, dtype=object)).tolist()]
     if not given or min(given) <= 0.0:
         raise ProblemError("The values of lam are not all above 0, or there are none; give at least one above 0.")

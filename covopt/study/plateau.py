@@ -30,10 +30,11 @@ from covopt.errors import ProblemError, listed, shown
 from covopt.interrupts import gently, interrupted
 from covopt.io import record, storing
 from covopt.io.directories import Writer, spare
+from covopt.io.options import checked, whole_numbers
 from covopt.io.provenance import ORIGIN, write_origin
 from covopt.lazy import lazy
 from covopt.linalg.threads import fitted
-from covopt.loop import Budget, Callback, Certificate, Seed, Status, check_time_limit
+from covopt.loop import Budget, Callback, Certificate, Seed, Status
 from covopt.matrices.answer import CPRank
 from covopt.model.activation import Activation
 from covopt.model.loss import Loss
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 else:
     width_figures = lazy("covopt.figures.widths")
 
+MOST_STARTS = 1_000_000
 # Parts of the time limit: the level; and of what is left, theorems on the exact start.
 SOLVING, PROVING = 0.4, 0.2
 
@@ -237,6 +239,7 @@ class Plateau:
                 table.writerow((point.width, point.cost, lowest, point.source))
 
 
+@checked
 @gently()
 @fitted
 def plateau(
@@ -287,8 +290,9 @@ def plateau(
 
     Source: [JGHG22, Prop. 6, 7, 14 and 15].
     """
-    _check(depth, layer, widths, starts, time_limit)
-    budget = Budget(time_limit=time_limit)
+    _check(depth, layer, widths, starts)
+    budget, starts = Budget(time_limit=time_limit), int(starts)
+    widths = None if widths is None else whole_numbers(widths, 1)
     result = solve(
         X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation, certify=certify, gap=gap,
         time_limit=SOLVING * time_limit, seed=seed, device=device, init=init, callback=callback,
@@ -365,11 +369,11 @@ def _with_reason(lower: WidthBound, narrow: list[NarrowBound], upper: WidthBound
     return lower
 
 
-def _check(depth: int, layer: int | None, widths: Sequence[int] | None, starts: int, time_limit: float) -> None:
-    check_time_limit(time_limit)
-    if layer is not None and not (isinstance(layer, int) and 1 <= layer < depth):
+def _check(depth: int, layer: int | None, widths: Sequence[int] | None, starts: int) -> None:
+    if layer is not None and not 1 <= layer < depth:
         raise ProblemError(f"There is no hidden layer {shown(layer)}; give one from 1 to {depth - 1}.")
-    if widths is not None and not (len(widths) and all(isinstance(n, int | np.integer) and n >= 1 for n in widths)):
-        raise ProblemError(f"The widths are {listed(widths)}; give whole numbers of at least 1.")
-    if isinstance(starts, bool) or not isinstance(starts, int | np.integer) or starts < 0:
-        raise ProblemError(f"starts is {shown(starts)}; give a whole number of at least 0.")
+    if widths is not None and not whole_numbers(widths, 1):
+        said = listed(widths) if isinstance(widths, (list, tuple)) else shown(widths)
+        raise ProblemError(f"The widths are {said}; give whole numbers of at least 1.")
+    if isinstance(starts, bool) or not isinstance(starts, int | np.integer) or not 0 <= starts <= MOST_STARTS:
+        raise ProblemError(f"starts is {shown(starts)}; give a whole number from 0 to {MOST_STARTS:,}.")

@@ -20,6 +20,7 @@ from torch import Tensor
 from covopt.answer import solve
 from covopt.errors import CovoptError, ProblemError, shown
 from covopt.interrupts import gently, interrupted
+from covopt.io.options import checked
 from covopt.linalg.threads import fitted
 from covopt.loop import Budget, Callback, Status
 from covopt.model.activation import Activation
@@ -45,6 +46,7 @@ CELLS, WEIGHTS = 1_000, 100_000_000
 Numbers = float | Sequence[float]
 
 
+@checked
 @gently()
 @fitted
 def ranks(

@@ -19,8 +19,9 @@ from typing import Any
 import joblib
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-from covopt.errors import ProblemError, RecordError
+from covopt.errors import ProblemError, RecordError, shown
 from covopt.io.files import columns_of, write_file, write_table
+from covopt.io.options import checked
 from covopt.loop import Status
 from covopt.study.cells import TASKS, TESTED, do_cell
 from covopt.study.grid import SOLVE, Grid, make_grid, read_grid
@@ -90,6 +91,7 @@ class Sweep:
         write_file(Path(path), write, force, is_parquet)
 
 
+@checked
 def sweep(
     spec: str | os.PathLike[str] | dict[str, object],
     database: str | os.PathLike[str],
@@ -120,8 +122,10 @@ def sweep(
         RecordError: what is wrong with the file; results stored before are kept.
         KeyboardInterrupt: Ctrl-C; the claims are given back.
     """
-    if jobs == 0:
-        raise ProblemError("jobs is 0; give 1 or more, or -1 for all cores.")
+    if jobs < -1 or jobs == 0:
+        raise ProblemError(f"jobs is {jobs}; give 1 or more, or -1 for all cores.")
+    if scheduler is not None and not isinstance(scheduler, str):
+        raise ProblemError(f"scheduler is {shown(scheduler)}; give the address of a dask scheduler.")
     grid = make_grid(spec) if isinstance(spec, dict) else read_grid(spec)
     tell = callback or (lambda counts: None)
     with Store(database, grid.cells, resume=resume, lease=lease) as store, renewing(store):

@@ -146,7 +146,7 @@ ROWS = [
         lambda here: covopt.in_cone(I6, np.eye(5)),
     ),
     Row(
-        "The bias must be at least 0 or 'free', the tolerance from 0 to below 0.1, and the time limit positive.",
+        "The bias must be at least 0 or 'free', and the tolerance from 0 to below 0.1.",
         lambda here: covopt.in_cone(I6, I6, tolerance=0.5),
     ),
     Row(
@@ -186,8 +186,10 @@ ROWS = [
         "width is 1000000000; give at most 1,000,000.",
         lambda here: covopt.solve(X, Y, lam=0.1, method="train", width=10**9),
     ),
-    Row("callback is 3; give a function that takes a Progress.", lambda here: covopt.solve(X, Y, lam=0.1, callback=3)),
-    Row("checkpoint is 3; give the name of a file.", lambda here: covopt.solve(X, Y, lam=0.1, checkpoint=3)),
+    Row("callback is 3; give a function.", lambda here: covopt.solve(X, Y, lam=0.1, callback=3)),
+    Row(
+        "checkpoint is 3; give the name of a file or directory.", lambda here: covopt.solve(X, Y, lam=0.1, checkpoint=3)
+    ),
     Row(
         "X is a list, not an array of numbers; give a numeric matrix.", lambda here: SOLVED.predict([[1.0, 2.0], [3.0]])
     ),
@@ -203,6 +205,35 @@ ROWS = [
         "X has two columns of one name; give the columns in the order of the data.",
         lambda here: TWINS.predict(pd.DataFrame(np.hstack([X, Y]), columns=["b", "a", "a"])),
     ),
+    Row("skip is 'no'; give true or false.", lambda here: covopt.CovoptRegressor(skip="no").fit(X, Y)),
+    Row("jobs is true; give a whole number.", lambda here: covopt.sweep({"data": "iris"}, "a.sqlite", jobs=True)),
+    Row(
+        "scheduler is 3; give the address of a dask scheduler.",
+        lambda here: covopt.sweep({"data": "iris"}, "a.sqlite", scheduler=3),
+    ),
+    Row("other is 3; give a Result of the same question.", lambda here: SOLVED.optima(3)),
+    Row("The network is 3; give a Result, or W_1 ... W_L.", lambda here: covopt.forces(3, X=X)),
+    Row(
+        "test is 3; give a pair of held-out inputs and targets.",
+        lambda here: covopt.path(X, Y, lams=[1.0], test=3),
+    ),
+    Row(
+        "The methods to compare are 3; give a list of some of cone, hidden, train.",
+        lambda here: covopt.compare(X, Y, lam=1.0, methods=3),
+    ),
+    Row(
+        "n_lams is 0 and eps 0.001; give at least 1, and eps between 0 and 1.",
+        lambda here: covopt.CovoptRegressorCV(n_lams=0).fit(X, Y),
+    ),
+    Row(
+        "A report cannot be made of 3; give an answer, or the directory of a stored one.",
+        lambda here: covopt.write_report(3),
+    ),
+    Row(
+        "random_state is 'x'; give a whole number, a RandomState or none.",
+        lambda here: covopt.CovoptRegressor(random_state="x").fit(X, Y),
+    ),
+    Row("drop is 3; give the names of columns.", lambda here: covopt.read_data("iris", drop=3)),
     Row("The matrix is no dense array of numbers; give one.", lambda here: covopt.cp_rank([[1.0, 2.0], [3.0]])),
     Row("Another program has written HERE/run meanwhile; this run is in ....", met_another),
     Row(

@@ -269,7 +269,7 @@ ROWS = [
     Row("Both sides of a bipartite graph need a vertex; give p and q of at least 1.", lambda _: bipartite_gram(0, 1)),
     Row("K has shape (3, 3) and Ks has (2, 2); give both for the same samples.", lambda _: pair(np.eye(3))),
     Row(
-        "The bias must be at least 0, the tolerance from 0 to below 0.1, the time limit positive.",
+        "The bias must be at least 0, and the tolerance from 0 to below 0.1.",
         lambda _: pair(bias=-1.0),
     ),
     Row("Z has shape (3, 1); give finite pre-activations with 2 rows.", lambda _: pair(Z=np.ones((3, 1)))),

@@ -101,7 +101,10 @@ ROWS = [
         lambda here: read_data(here / "data.npz", share=(0, 7)),
         {"data.npz": lambda path: np.savez(path, X=X, Y=Y)},
     ),
-    Row("The time between checkpoints is -1; give seconds above 0.", lambda _: Checkpoint("state.npz", -1)),
+    Row(
+        "checkpoint_every is -1; give seconds above 0.",
+        lambda _: covopt.solve(X, Y, lam=0.1, checkpoint="state.npz", checkpoint_every=-1),
+    ),
     Row(
         "There is nothing to go on from without a checkpoint; give its file, or leave resume out.",
         lambda _: covopt.solve(X, Y, lam=0.1, resume=True),

@@ -185,7 +185,7 @@ ROWS = [
     Row(
         "The widths are 0, 3; give whole numbers of at least 1.", lambda _: covopt.plateau(X, Y, lam=0.1, widths=[0, 3])
     ),
-    Row("starts is -1; give a whole number of at least 0.", lambda _: covopt.plateau(X, Y, lam=0.1, starts=-1)),
+    Row("starts is -1; give a whole number from 0 to 1,000,000.", lambda _: covopt.plateau(X, Y, lam=0.1, starts=-1)),
     Row("No network of width 0 was found; ask for a larger width.", lambda here: found(here).network(0)),
     # Depths.
     Row("The time limit is -1; give seconds above 0.", lambda _: covopt.depth(X, Y, lam=0.1, time_limit=-1)),
