@@ -74,7 +74,7 @@ ROWS = [
     Row("The batch size has a value twice; give each once.", lambda _: ranks(batch_size=[2, 2])),
     Row("The rate is 'fast'; give a number.", lambda _: ranks(rate="fast")),
     Row("The rate is inf; give a finite number.", lambda _: ranks(rate=float("inf"))),
-    Row("The time limit is 0; give a number above 0.", lambda _: ranks(time_limit=0)),
+    Row("The number of epochs is 0; give a number above 0.", lambda _: ranks(epochs=0)),
     Row("The network has more than 100,000,000 weights; give a smaller width.", lambda _: ranks(width=10**5)),
     Row("The width is 0; give a whole number from 1 to 1,000,000,000,000.", lambda _: ranks(width=0)),
     Row(
