@@ -383,7 +383,8 @@ def _bad() -> list[tuple[Callable[[], object], str]]:
         (lambda: K_loss(X, Y, [pairs[0], (pairs[1][0], pairs[1][1][1:])], Z[-1], lam=0.1), "Ks2 has shape"),
         (lambda: K_loss(X, Y, pairs, Z[-1][1:], lam=0.1), "Z_L has 5 rows, but X has 6"),
         (lambda: covopt.covariances_of(np.zeros(3)), "Z has 1 dimensions"),
-        (lambda: covopt.in_cone(*pairs[0], bias="none"), "The bias must be at least 0 or 'free'"),
+        (lambda: covopt.in_cone(*pairs[0], bias="none"), "bias is 'none'"),
+        (lambda: covopt.in_cone(*pairs[0], bias=-1.0), "The bias must be at least 0 or 'free'"),
         (lambda: covopt.in_cone(pairs[0][0], np.eye(2)), "K has shape"),
     ]  # fmt: skip
 

@@ -123,6 +123,11 @@ ROWS = [
         run(replace("problem.npz", lam=None)),
     ),
     Row(
+        "HERE/run is not a complete run (problem.npz holds a lam, which the loss interpolate does not have); solve again with --out.",
+        VERIFY,
+        run(replace("problem.npz", loss=np.array("interpolate"))),
+    ),
+    Row(
         "HERE/run is not a complete run (problem.npz holds a skip of another kind); solve again with --out.",
         VERIFY,
         run(replace("problem.npz", skip=np.array(2))),
