@@ -1,18 +1,32 @@
-# fmt: off
 """covopt-check RUN: a stored solve or cp-rank, proved again by one file that trusts nothing of covopt.
 It imports nothing of covopt, and of NumPy only what opens .npz files; a copy of it runs alone: `python check.py RUN`.
 Proofs are made of integers and fractions, with roots, exp and ln rounded outwards; floats only guess where to look. The
 theorems are those of docs/MATH.md. The cost is C(F) + lam |W|^2 of the stored weights. The bound is D(t Lambda), t <= T
 about the least that gives what is stated; h(w) = |Lambda^T sigma(Xt w)| <= 1 / t for unit w proves it.
 Exit codes: 0 proved, 1 refused, 2 cannot be read, 3 something is not checked."""
-import argparse, hashlib, json, math, os, sys, time
-from decimal import Context, Decimal; from fractions import Fraction; from operator import mul; from pathlib import Path
-from itertools import combinations, combinations_with_replacement, product; from typing import Any; import numpy as np
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import sys
+import time
+from decimal import Context, Decimal
+from fractions import Fraction
+from itertools import combinations, combinations_with_replacement, product
+from operator import mul
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
 TOLERANCE, T = Fraction(1, 10**9), 1 - Fraction(1, 2**30)  # of stated numbers, relative to the cost; above
 RBITS, GBITS, FILES = 52, 60, "problem network certificate"  # bits of the inputs and dual points of a Frame
 DECIMAL, MARGIN = Context(prec=60, Emax=999999999, Emin=-999999999), Fraction(1, 10**40)  # of a few operations in it
 VERDICTS = ("proved: {}, nothing besides", "refused", "cannot be read", "not checked")
-ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3; Rows = list[list[Any]]
+ENTROPIES, REFUSED, UNREAD, UNCHECKED = ("cross_entropy", "logistic"), 1, 2, 3
+Rows = list[list[Any]]
 STRICT, KINK, SIDES = 2, 3, {0: (1, -1), 1: (2, 3)}  # of pieces: z > 0, z = 0; what z unknown and z >= 0 split into
 PIECES, SEARCHED = ["relaxation", "sign-branching"], ["exact", "branch-and-bound"]  # certificates with a dual point
 KINDS = [*PIECES, *SEARCHED, *"groups spectral laplacian convexity angle loop linear none".split()]
@@ -21,68 +35,134 @@ ASKED = {"loss": "U", "activation": "U", "depth": "iu", "bias": "fiuU", "lam": "
 NUMBERS, COUNTS = "cost fit norm residual lower gap target".split(), "order atoms lower upper".split()
 CP, NOT, OTHERS = "completely positive", "not completely positive", ("ByMoments", "ByCover", "ByEdgeWeights", "ByZeros")
 ABOVE = "the stored dual point is not feasible: a neuron is above the maximum that the bound needs"
-class Stop(Exception): """A verdict other than proved: its exit code, and a sentence."""
+
+
+class Stop(Exception):
+    """A verdict other than proved: its exit code, and a sentence."""
+
+
 def need(condition: object, sentence: str, code: int = REFUSED) -> None:
-    if not condition: raise Stop(code, sentence)
-def in_time(end: float) -> None: need(time.monotonic() < end, "the proof takes longer than the time limit", UNCHECKED)
-def dot(a: Any, b: Any) -> Any: return sum(map(mul, a, b))
-def gram(A: Any, B: Any) -> Rows: return [[dot(a, b) for b in B] for a in A]
-def turned(A: Any) -> list[Any]: return list(zip(*A))
-def unit(n: int, t: Any = 1) -> Rows: return [[t if a == b else 0 * t for b in range(n)] for a in range(n)]
-def plus(A: Any, B: Any, t: Any = 1) -> Rows: return [[a + t * b for a, b in zip(*AB)] for AB in zip(A, B)]
-def over(A: Any, t: Any) -> Rows: return [[x / t for x in row] for row in A]
+    if not condition:
+        raise Stop(code, sentence)
+
+
+def in_time(end: float) -> None:
+    need(time.monotonic() < end, "the proof takes longer than the time limit", UNCHECKED)
+
+
+def dot(a: Any, b: Any) -> Any:
+    return sum(map(mul, a, b))
+
+
+def gram(A: Any, B: Any) -> Rows:
+    return [[dot(a, b) for b in B] for a in A]
+
+
+def turned(A: Any) -> list[Any]:
+    return list(zip(*A))
+
+
+def unit(n: int, t: Any = 1) -> Rows:
+    return [[t if a == b else 0 * t for b in range(n)] for a in range(n)]
+
+
+def plus(A: Any, B: Any, t: Any = 1) -> Rows:
+    return [[a + t * b for a, b in zip(*AB)] for AB in zip(A, B)]
+
+
+def over(A: Any, t: Any) -> Rows:
+    return [[x / t for x in row] for row in A]
+
+
 def scaled(rows: Any) -> tuple[Rows, int]:  # floats, or fractions over powers of two, as integers and the e of 2^-e
     ratios = [[x.as_integer_ratio() for x in row] for row in rows]
     e = max((d.bit_length() - 1 for row in ratios for _, d in row), default=0)
     return [[n << (e - d.bit_length() + 1) for n, d in row] for row in ratios], e
+
+
 def root(x: Fraction) -> Fraction:  # sqrt(x) from above, to about 100 bits
     s = max(0, 130 - (x.numerator.bit_length() - x.denominator.bit_length()) // 2)
     return Fraction(math.isqrt((x.numerator << (2 * s)) // x.denominator) + (x > 0), 1 << s)
-def size(rows: Rows) -> Fraction: return root(sum((dot(row, row) for row in rows), Fraction(0)))  # |rows|_F, from above
-def decimal(x: Fraction) -> Decimal: return DECIMAL.divide(Decimal(x.numerator), Decimal(x.denominator))
-def ln(x: Fraction) -> Fraction: return Fraction(DECIMAL.ln(decimal(x)))
-def exp(x: Fraction) -> Fraction: return Fraction(DECIMAL.exp(decimal(x)))
-def power(x: Fraction, n: int) -> Fraction: return exp(ln(x) / n) * (1 - MARGIN) if x > 0 else Fraction(0)  # x^(1/n)
+
+
+def size(rows: Rows) -> Fraction:
+    return root(sum((dot(row, row) for row in rows), Fraction(0)))  # |rows|_F, from above
+
+
+def decimal(x: Fraction) -> Decimal:
+    return DECIMAL.divide(Decimal(x.numerator), Decimal(x.denominator))
+
+
+def ln(x: Fraction) -> Fraction:
+    return Fraction(DECIMAL.ln(decimal(x)))
+
+
+def exp(x: Fraction) -> Fraction:
+    return Fraction(DECIMAL.exp(decimal(x)))
+
+
+def power(x: Fraction, n: int) -> Fraction:
+    return exp(ln(x) / n) * (1 - MARGIN) if x > 0 else Fraction(0)  # x^(1/n)
+
+
 def cholesky(M: Rows) -> tuple[Rows | None, list[float]]:  # (L, []), or (None, v) with v^T M v <= 0, in floats
     L: Rows = []
     for i, row in enumerate(M):
         L.append([])
-        for j in range(i): L[i].append((row[j] - dot(L[i], L[j])) / L[j][j])
+        for j in range(i):
+            L[i].append((row[j] - dot(L[i], L[j])) / L[j][j])
         if not 0.0 < (pivot := row[i] - dot(L[i], L[i])) < math.inf:
             v = [-x for x in L[i]]
             for j in range(i - 1, -1, -1):
-                w = v[j] / L[j][j]; v[: j + 1] = [*(x - y * w for x, y in zip(v[:j], L[j])), w]
+                w = v[j] / L[j][j]
+                v[: j + 1] = [*(x - y * w for x, y in zip(v[:j], L[j])), w]
             return None, [*v, 1.0, *[0.0] * (len(M) - i - 1)]
         L[i].append(math.sqrt(pivot))
     return L, []
+
+
 def shortfall(M: Rows, one: int) -> Fraction | None:  # d with M + d one I >= 0, by the exact M / one - L L^T, or None
-    if (L := cholesky(over(M, one))[0]) is None: return None
+    if (L := cholesky(over(M, one))[0]) is None:
+        return None
     rows = [[round(x * 2.0**60) for x in row] + [0] * (len(L) - len(row)) for row in L]
     off = (sum(abs((x << 120) - one * y) for x, y in zip(*both)) for both in zip(M, gram(rows, rows)))
     return Fraction(max(off, default=0), one << 120)
+
+
 def top(M: Rows) -> Any:  # a bound on the largest eigenvalue of a positive semi-definite M, about 1e-12 above it
     need(len(M) <= 200, "this check takes too long for matrices of more than 200 columns", UNCHECKED)
     common, trace = math.lcm(*(x.denominator for row in M for x in row)), sum(row[i] for i, row in enumerate(M))
-    if not trace: return Fraction(0)
+    if not trace:
+        return Fraction(0)
     guess = Fraction(max(eigen(over(M, trace))[0]) * (1.0 + 1e-12))
     A, one = [[int(x * common) * guess.denominator for x in row] for row in M], int(trace * common)
     lost = shortfall(plus(unit(len(M), one * guess.numerator), A, -1), one * guess.denominator)
     return trace if lost is None else trace * (guess + lost)
+
+
 def eigen(S: Rows) -> tuple[list[float], Rows]:  # eigenvalues, eigenvectors in rows, by Jacobi's rotations in floats
     A, V, n = [[*map(float, row)] for row in S], unit(len(S), 1.0), len(S)
     for p, q in [pair for _ in range(10) for pair in combinations(range(n), 2)]:
-        angle = 0.5 * math.atan2(2.0 * A[p][q], A[q][q] - A[p][p]); c, s = math.cos(angle), math.sin(angle)
+        angle = 0.5 * math.atan2(2.0 * A[p][q], A[q][q] - A[p][p])
+        c, s = math.cos(angle), math.sin(angle)
         for B in (A, V):
             B[p], B[q] = [c * x - s * y for x, y in zip(B[p], B[q])], [s * x + c * y for x, y in zip(B[p], B[q])]
-        for row in A: row[p], row[q] = c * row[p] - s * row[q], s * row[p] + c * row[q]
+        for row in A:
+            row[p], row[q] = c * row[p] - s * row[q], s * row[p] + c * row[q]
     return [A[a][a] for a in range(n)], V
+
+
 def pivots(M: Rows) -> tuple[list[int], bool]:  # J with M_J > 0, and whether M is semi-definite of rank |J| (Bareiss)
     M, left, J, last = [*M], [*range(len(M))], [], 1
     while left and (head := M[k := max(left, key=lambda i: M[i][i])])[k] > 0:
-        J.append(k); left.remove(k)
-        for i in left: M[i] = [(a * head[k] - M[i][k] * b) // last for a, b in zip(M[i], head)]
+        J.append(k)
+        left.remove(k)
+        for i in left:
+            M[i] = [(a * head[k] - M[i][k] * b) // last for a, b in zip(M[i], head)]
         last = head[k]
     return J, not any(M[i][j] for i in left for j in left)
+
+
 def copositive(M: Rows, end: float = math.inf) -> bool:
     """Whether x^T M x >= 0 for all x >= 0, by a tree over the least support S of a violation, all exact: nodes
     have I <= S <= I + R, M_I > 0, P = M_I^-1 M_IR and B = M_RR - M_RI P, times |M_I|; x_I = -P x_R. If B_rr < 0,
@@ -92,42 +172,65 @@ def copositive(M: Rows, end: float = math.inf) -> bool:
     while stack:
         (P, B, last), _ = stack.pop(), in_time(end)
         for r, (row, *column) in enumerate(zip(B, *P)):
-            if row[r] < 0 and max(column, default=0) <= 0: return False
+            if row[r] < 0 and max(column, default=0) <= 0:
+                return False
             for s in [s for s, t in enumerate(row) if t < 0 == row[r]]:
-                if between([(2 * row[s], B[s][s]), *((p[r], p[s]) for p in P)]): return False
+                if between([(2 * row[s], B[s][s]), *((p[r], p[s]) for p in P)]):
+                    return False
         left = [r for r, row in enumerate(B) if row[r] > 0]
-        while (some := [r for r in left if min(B[r][s] for s in left) < 0]) != left: left = some
-        if not left or any(min(p[r] for r in left) >= 0 for p in P): continue
+        while (some := [r for r in left if min(B[r][s] for s in left) < 0]) != left:
+            left = some
+        if not left or any(min(p[r] for r in left) >= 0 for p in P):
+            continue
         bits = [row[r].bit_length() // 2 for r, row in enumerate(B)]
         while left and len(pivots([[min(B[r][s], B[r][r] * (r == s)) for s in left] for r in left])[0]) < len(left):
             left.remove(k := min(left, key=lambda r: sum(B[r][s] / (1 << bits[r] + bits[s]) for s in left)))
             rows = [[(p[s] * B[k][k] - p[k] * B[k][s]) // last for s in left] for p in [*P, *(B[r] for r in left)]]
             stack.append(([*rows[: len(P)], [B[k][s] for s in left]], rows[len(P) :], B[k][k]))
     return True
+
+
 def between(lines: list[tuple[int, int]]) -> bool:  # whether a t + b < 0 for all (a, b) and some t > 0
     low = max([Fraction(0), *(Fraction(-b, a) for a, b in lines if a < 0)])
     high = min((Fraction(-b, a) for a, b in lines if a > 0), default=math.inf)
     return low < high and all(a or b < 0 for a, b in lines)
+
+
 def covariance(rows: Any, shares: list[Fraction], centred: bool) -> Rows:  # sum_i q_i x_i x_i^T, or of x_i - mean
     (X, e), common = scaled(rows), math.lcm(*(q.denominator for q in shares))
     weighed = [[q.numerator * (common // q.denominator) * x for q, x in zip(shares, column)] for column in zip(*X)]
     total, sums = int(sum(shares) * common), [sum(column) * centred for column in weighed]
     unit, both = (common * total) << 2 * e, zip(gram(weighed, turned(X)), sums)
     return [[Fraction(x * total - s * t, unit) for x, t in zip(row, sums)] for row, s in both]
+
+
 def array(arrays: Any, name: str, dimensions: int, columns: int | None = None, kinds: str = "fiu") -> Any:
     a: Any = arrays.get(name, np.empty(()))  # a finite array as lists of Python numbers
     good = a.ndim == dimensions and a.dtype.kind in kinds and np.isfinite(a).all() and columns in (None, a.shape[-1])
     need(good, f"there is no finite array {name} of the right shape", UNREAD)
     return a.tolist() if kinds == "iu" else a.astype(np.float64).tolist()
+
+
 def single(arrays: Any, name: str, kinds: str) -> Any:  # the one entry of an array as a Python number or text
     a: Any = arrays.get(name, np.empty(0))
     need(a.size == 1 and a.dtype.kind in kinds, f"there is no single {name} of the right type", UNREAD)
     return a.item()
-def number(x: object, types: Any = (int, float)) -> bool: return x is None or type(x) in types  # true is no number
+
+
+def number(x: object, types: Any = (int, float)) -> bool:
+    return x is None or type(x) in types  # true is no number
+
+
 def agree(a: Any, b: Any) -> bool:  # the same, and of the same type but for 1 and 1.0
-    if isinstance(a, list): return isinstance(b, list) and len(a) == len(b) and all(map(agree, a, b))
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(map(agree, a, b))
     return a == b and (type(a) is type(b) or {type(a), type(b)} == {int, float})
-def opened(p: Path) -> Any: return need(p.is_file(), "no such file", UNREAD) or dict(np.load(p, allow_pickle=False))
+
+
+def opened(p: Path) -> Any:
+    return need(p.is_file(), "no such file", UNREAD) or dict(np.load(p, allow_pickle=False))
+
+
 class Run:  # the files of a solve: result.json as `stated`, the question and the network in Python numbers
     def __init__(self, directory: Path) -> None:
         self.stated = json.loads((directory / "result.json").read_text(encoding="utf-8"))
@@ -146,11 +249,15 @@ class Run:  # the files of a solve: result.json as `stated`, the question and th
         self.weighted, self.delta = "weights" in problem, None
         weights = array(problem, "weights", 1) if self.weighted and not self.fits else [1.0] * self.N
         self.q = [Fraction(w) / total for total in [sum(map(Fraction, weights))] for w in weights]
-        if self.loss == "cross_entropy": good &= all(min(row) >= 0 and abs(sum(row) - 1) < 1e-5 for row in self.Y)
-        if self.loss == "cross_entropy": self.Y = [[Fraction(y) / sum(map(Fraction, r)) for y in r] for r in self.Y]
-        if self.loss == "logistic": good &= all(row in ([1.0], [-1.0]) for row in self.Y)
+        if self.loss == "cross_entropy":
+            good &= all(min(row) >= 0 and abs(sum(row) - 1) < 1e-5 for row in self.Y)
+        if self.loss == "cross_entropy":
+            self.Y = [[Fraction(y) / sum(map(Fraction, r)) for y in r] for r in self.Y]
+        if self.loss == "logistic":
+            good &= all(row in ([1.0], [-1.0]) for row in self.Y)
         huber = "1" if self.loss == "huber" else self.loss.removeprefix("huber:")
-        if huber != self.loss: self.delta = Fraction(float(huber))
+        if huber != self.loss:
+            self.delta = Fraction(float(huber))
         good &= self.delta is None or self.delta > 0
         need(good and len(weights) == self.N and min(weights) > 0, "problem.npz asks no question of covopt", UNREAD)
         self.W: list[Any] = []
@@ -160,13 +267,16 @@ class Run:  # the files of a solve: result.json as `stated`, the question and th
         need(len(self.W[-1]) == self.m, "the network has another number of outputs than the targets", UNREAD)
         self.largest = max(Fraction(abs(y)) for row in self.Y for y in row)
         self.misfit = self.largest * Fraction(1e-10 if self.depth == 2 else 1e-7) if self.fits else Fraction(0)
+
     def cost(self) -> dict[str, tuple[Fraction, Fraction]]:  # intervals for the fit, norm, cost and residual
         (Z, e), (num, den) = (X, first), _ = scaled(self.X), self.slope.as_integer_ratio()
         for layer, W in enumerate(self.W):
-            if layer: Z, e = [[z * (den if z > 0 else num) for z in row] for row in Z], e + den.bit_length() - 1
+            if layer:
+                Z, e = [[z * (den if z > 0 else num) for z in row] for row in Z], e + den.bit_length() - 1
             (weights, shift), bits = scaled(W), self.beta.denominator.bit_length() - 1
             up, bias = max(0, bits - e), self.beta.numerator << max(0, e - bits)
-            if self.skip and layer == self.depth - 1: Z = [[*z, *(t << e - first for t in x)] for z, x in zip(Z, X)]
+            if self.skip and layer == self.depth - 1:
+                Z = [[*z, *(t << e - first for t in x)] for z, x in zip(Z, X)]
             Z, e = gram([[*(z << up for z in row), bias] for row in Z], weights), e + up + shift
         F = [[Fraction(z, 1 << e) for z in row] for row in Z]
         fit = sum((q * self.loss_of(f, y) for q, f, y in zip(self.q, F, self.Y)), Fraction(0))
@@ -177,57 +287,75 @@ class Run:  # the files of a solve: result.json as `stated`, the question and th
         residual = max(abs(a - Fraction(b)) for f, y in zip(F, self.Y) for a, b in zip(f, y))
         values = ("cost", fit + self.lam * norm), ("fit", fit), ("norm", norm), ("residual", residual)
         return {name: (value - margin, value + margin) for name, value in values}
+
     def loss_of(self, f: list[Fraction], y: Any) -> Any:  # of one sample
         r = [a - Fraction(b) for a, b in zip(f, y)]
-        if self.fits or self.loss == "mse": return dot(r, r) * (not self.fits)
-        if self.delta is not None: return sum(p * (abs(x) - p / 2) for x in r for p in [min(abs(x), self.delta)])
+        if self.fits or self.loss == "mse":
+            return dot(r, r) * (not self.fits)
+        if self.delta is not None:
+            return sum(p * (abs(x) - p / 2) for x in r for p in [min(abs(x), self.delta)])
         need(self.loss in ENTROPIES, f"the loss {self.loss} is not known here", UNCHECKED)
         margins = [Fraction(0), -Fraction(y[0]) * f[0]] if self.loss == "logistic" else [x - dot(f, y) for x in f]
         return max(margins) + ln(sum((exp(x - max(margins)) for x in margins), Fraction(0)))
+
     def dual(self, point: Any, t: Fraction) -> Fraction:  # D(t Lambda) from below, V = 2 lam t Lambda (MATH.md 4)
-        sums = [t * sum(column) for column in zip(*point)]; total = -self.lam * self.beta**2 * dot(sums, sums)
+        sums = [t * sum(column) for column in zip(*point)]
+        total = -self.lam * self.beta**2 * dot(sums, sums)
         need(not self.free or not any(sums), "a bound for free biases needs a Lambda with columns of sum 0")
         for row, y, q in zip(point, self.Y, self.q):
             v = [2 * self.lam * t * x for x in row]
             if self.fits or self.loss == "mse" or self.delta is not None:
                 need(self.delta is None or max(map(abs, v)) <= q * self.delta, "Lambda is outside the domain of C*")
                 total += sum(a * Fraction(b) - self.misfit * abs(a) for a, b in zip(v, y))
-                total -= 0 if self.fits else dot(v, v) / ((4 if self.loss == "mse" else 2) * q); continue
+                total -= 0 if self.fits else dot(v, v) / ((4 if self.loss == "mse" else 2) * q)
+                continue
             p = [Fraction(b) - a / q for a, b in zip(v, y)]
-            if self.loss == "logistic": p = [Fraction(y[0]) * v[0] / q, 1 - Fraction(y[0]) * v[0] / q]
+            if self.loss == "logistic":
+                p = [Fraction(y[0]) * v[0] / q, 1 - Fraction(y[0]) * v[0] / q]
             need(min(p) >= 0 and sum(p) == 1, "Lambda is outside the domain of C*")
             total -= q * (sum(x * ln(x) for x in p if x) + 2 * MARGIN * len(p))
         return total
+
     def point(self) -> Rows:  # Lambda, orthogonal to 1 for free biases and X for a skip; in cross-entropy rows of sum 0
         point: Any = [[Fraction(x) for x in row] for row in array(self.certificate, "Lambda", 2, self.m)]
         need(len(point) == self.N, "Lambda has another shape than Y", UNREAD)
         free = [[1] * self.N] * self.free + turned(self.X) * self.skip
         columns = [list(map(Fraction, column)) for column in [*free, *turned(point)]]
         for k, u in enumerate(columns[: len(free)], start=1):  # Gram and Schmidt, exactly
-            for v in columns[k:] * any(u): v[:] = [x - t * y for t in [dot(u, v) / dot(u, u)] for x, y in zip(v, u)]
+            for v in columns[k:] * any(u):
+                v[:] = [x - t * y for t in [dot(u, v) / dot(u, u)] for x, y in zip(v, u)]
         point = [list(row) for row in turned(columns[len(free) :])]
         for row, y in zip(point, self.Y if self.loss == "cross_entropy" else []):
             row[:] = [min(x, Fraction(0)) if y[c] == 0 else x for c, x in enumerate(row)]
             row[y.index(max(y))] -= sum(row)
         return point
+
+
 def orthonormal(rows: Rows, tiny: float) -> tuple[Rows, Rows]:  # Q = T rows, without those within tiny of others' span
     Q, T = [], []
     for place, row in enumerate(rows):
         v, t, length = row, [float(j == place) for j in range(len(rows))], 1.0
         for again in range(3):
             for u, s in zip(Q, T):
-                part = dot(u, v); v, t = [x - part * y for x, y in zip(v, u)], [x - part * y for x, y in zip(t, s)]
-            if (length := math.hypot(*v)) <= (0.5 if again else tiny): break
+                part = dot(u, v)
+                v, t = [x - part * y for x, y in zip(v, u)], [x - part * y for x, y in zip(t, s)]
+            if (length := math.hypot(*v)) <= (0.5 if again else tiny):
+                break
             v, t = [x / length for x in v], [x / length for x in t]
-        else: Q, T = [*Q, v], [*T, t]
+        else:
+            Q, T = [*Q, v], [*T, t]
     return Q, T
+
+
 class Frame:
     """h(w) <= unity (stretch gauge |Gamma^T sigma(R q)| + rest), |q| <= 1, for |w| = 1, in fixed point. q = Q w in a
     nearly orthonormal basis Q of the rows, x_i = s_i R_i Q + (what is left), Gamma_i = s_i lambda_i. In `rest` is what
     is left out, as sigma is 1-Lipschitz: |Lambda|_F |rest of X|_F, and |rounding of Gamma|_F |R|_F."""
+
     def __init__(self, X: Rows, e: int, point: Any) -> None:
         bits = max(abs(x) for row in X for x in row).bit_length() or 1
-        half, unity = 1 << (bits - 1), Fraction(2) ** (bits - 1 - e); rows = over(X, half)
+        half, unity = 1 << (bits - 1), Fraction(2) ** (bits - 1 - e)
+        rows = over(X, half)
         sizes, lost = [math.hypot(*row) for row in rows], Fraction(0)
         self.Q, self.s = orthonormal(rows, 1e-13 * max(sizes))[0], [s * (s > 1e-12 * max(sizes)) for s in sizes]
         basis = [[round(x * 2.0**GBITS) for x in v] for v in self.Q]
@@ -244,6 +372,8 @@ class Frame:
         self.gamma = [[round(x / self.gauge * 2**GBITS) for x in row] for row in weighed]
         rest = root(lost) * size(point) + self.gauge * (len(X) * len(point[0]) + 1) / 2**GBITS
         self.inside = lambda target: (target / unity - rest) / stretch / self.gauge  # what |Gamma^T sigma(R q)| may be
+
+
 def below(frame: Frame, target: Fraction, slope: Fraction, deadline: float) -> bool:
     """Whether |Gamma^T sigma(R q)| <= target |q| for every q: cones of generators v_j, cut where a sample vanishes.
     In a cone, q = sum theta_j v_j, one of both signs is below its chord by a gap in [0, sum theta_j g_ij]. With c_j the
@@ -251,24 +381,30 @@ def below(frame: Frame, target: Fraction, slope: Fraction, deadline: float) -> b
     most target |q| if target^2 V V^T - (1 + eps) (C C^T + s s^T / eps) is copositive."""
     target, num, den, k = frame.inside(target), slope.numerator, slope.denominator, max(2, len(frame.Q))
     columns, kink, size = turned(frame.gamma), den - num, [math.isqrt(dot(g, g)) + 1 for g in frame.gamma]
-    if target <= 0 or target * 2**GBITS > 2 * sum(size): return target > 0
+    if target <= 0 or target * 2**GBITS > 2 * sum(size):
+        return target > 0
     square = math.floor(target**2 * den**2 * 4 ** (RBITS + GBITS))
+
     def vertex(v: list[int], x: list[int]) -> tuple[Any, ...]:  # v, x = R v, Gamma^T sigma(x), bits, float x, |v|^2
         s, bits = [t * (den if t > 0 else num) for t in x], max(map(abs, v)).bit_length()
         return v, x, [dot(c, s) for c in columns], bits, [t / (1 << bits) for t in x], dot(v, v)
+
     axes = [[vertex(unit(k, t)[a], [t * r[a] if r[a:] else 0 for r in frame.R]) for t in (1, -1)] for a in range(k)]
     stack, new = [list(cone) for cone in product(*axes)], [v for ends in axes for v in ends]
     while stack:
-        if any(dot(v[2], v[2]) > square * v[5] for v in new): return False  # a direction above the target
+        if any(dot(v[2], v[2]) > square * v[5] for v in new):
+            return False  # a direction above the target
         cone, mixed, new, _ = stack.pop(), [], [], in_time(deadline)
         for i, xs in enumerate(zip(*(v[1] for v in cone))):
             if min(xs) < 0 < max(xs):
                 high, low = sum(max(v[4][i], 0.0) for v in cone), -sum(min(v[4][i], 0.0) for v in cone)
                 mixed.append((size[i] * min(high, low), i, high <= low))
-        if decided(cone, mixed, frame.gamma, size, kink, square): continue
+        if decided(cone, mixed, frame.gamma, size, kink, square):
+            continue
         harm, i, _ = max(mixed, default=(0.0, 0, True))
         if harm * kink > 1e-13 * math.sqrt(square):
-            xs = [v[4][i] for v in cone]; j, k = xs.index(max(xs)), xs.index(min(xs))
+            xs = [v[4][i] for v in cone]
+            j, k = xs.index(max(xs)), xs.index(min(xs))
             p, q = -cone[k][1][i], cone[j][1][i]
         else:  # the longest edge
             both = combinations(enumerate(cone), 2)
@@ -279,21 +415,33 @@ def below(frame: Frame, target: Fraction, slope: Fraction, deadline: float) -> b
         new = [vertex(*([p * x + q * y for x, y in zip(cone[j][part], cone[k][part])] for part in (0, 1)))]
         stack += [[new[0] if place == at else v for place, v in enumerate(cone)] for at in (j, k)]
     return True
+
+
 def decided(cone: Any, mixed: Any, gamma: Any, size: Any, kink: int, square: int) -> bool:
     terms, z = [], 0  # for c and s of `below` doubled, and entries rounded down to 100 bits
     for v, x, g, bits, *_ in cone:
         c, s = [2 * t for t in g], 0
         for _, i, positive in mixed:
             gap = (x[i] if positive else -x[i]) * kink
-            if gap > 0: c, s = [a - y * gap for a, y in zip(c, gamma[i])], s + size[i] * gap
+            if gap > 0:
+                c, s = [a - y * gap for a, y in zip(c, gamma[i])], s + size[i] * gap
         terms.append((v, bits, c, s))
     slacks = [s / (1 << bits) for _, bits, _, s in terms if s]
     if slacks:  # eps = 2^-z
         ratio = max(math.isqrt(dot(c, c)) / (1 << bits) for _, bits, c, _ in terms) / max(1e-200, *slacks)
         z = round(math.log2(min(max(ratio, 1.0), 2.0**80)))
     factor, common = (1 << z) + bool(slacks), 2 * (RBITS + GBITS) + z - 100
-    return copositive([[(4 * square * dot(u, v) << z) - factor * (dot(c, d) + (s * t << z)) >> common + a + b
-                        for v, b, d, t in terms] for u, a, c, s in terms])
+    return copositive(
+        [
+            [
+                (4 * square * dot(u, v) << z) - factor * (dot(c, d) + (s * t << z)) >> common + a + b
+                for v, b, d, t in terms
+            ]
+            for u, a, c, s in terms
+        ]
+    )
+
+
 def piece(frame: Frame, tau: Any, slope: Fraction, states: Any, cuts: Any, values: Any, known: Any) -> bool:
     """The doubly non-negative relaxation on the piece of the sphere of these states of samples and walls a^T w >= 0.
     y = (p, n, a^T w) >= 0, p, n = (R w)_+-, p_i n_i = 0. With Pi >= 0 but at the pairs (p_i, n_i), h^2 <= tau |w|^2 if
@@ -304,14 +452,18 @@ def piece(frame: Frame, tau: Any, slope: Fraction, states: Any, cuts: Any, value
     kept = sorted((i for i, s in enumerate(states) if s >= 0 and any(frame.R[i])), key=lambda i: states[i] != KINK)
     span, full, bits, V = [frame.R[i] for i in kept], 1 << 2 * (RBITS + 30), 0, unit(k)
     T = [[round(x * 2.0**30) for x in row] for row in orthonormal(over(span, 2.0**RBITS), 1e-5)[1]]
-    W = gram(T, turned(span)); off = sum(abs(x) for row in plus(gram(W, W), unit(len(T), full), -1) for x in row)
-    if slope == 0 and 0 < len(T) == len(kept) <= k and 100 * off < full: bits, V = RBITS + 30, W
+    W = gram(T, turned(span))
+    off = sum(abs(x) for row in plus(gram(W, W), unit(len(T), full), -1) for x in row)
+    if slope == 0 and 0 < len(T) == len(kept) <= k and 100 * off < full:
+        bits, V = RBITS + 30, W
     states, known = (states, known) if bits else ([min(s, 1) for s in states], 0)
     one, gauge, loose = 1 << RBITS + bits, 2.0**GBITS / float(frame.gauge) ** 2, [i for i in range(N) if not states[i]]
     Z = [row + [0] * len(loose) for row in gram([*frame.R, *cuts], V)]
     P = [[z * (s in (1, STRICT)) for z in row] for row, s in zip(Z, states)]
-    for a, i in enumerate(loose, start=len(V)): P[i][a] = one
-    M = plus(P, Z, -1); H = gram(turned(plus([[den * p for p in row] for row in P], M, -num)), turned(frame.gamma))
+    for a, i in enumerate(loose, start=len(V)):
+        P[i][a] = one
+    M = plus(P, Z, -1)
+    H = gram(turned(plus([[den * p for p in row] for row in P], M, -num)), turned(frame.gamma))
     y = [(t, i, A[i]) for t, A, fit in ((0, P, (0, 1, STRICT)), (1, M, (0, -1))) for i in range(N) if states[i] in fit]
     if known:
         g = [[t << 2 * RBITS for t in row] + [0] * len(loose) for row in turned(T)]
@@ -320,9 +472,11 @@ def piece(frame: Frame, tau: Any, slope: Fraction, states: Any, cuts: Any, value
         y += [(kind, i, [t * x for x in rows[kind - 2]]) for kind in (2, 3) for i, t, *rows in signed]
         ends = ((i, *both) for i, *both in zip(kept, g, dual) if states[i] == STRICT)
         y += [(4, i, [known[1] * t // known[0] - r for t, r in zip(*both)]) for i, *both in ends]
-    y += [(5, j, row) for j, row in enumerate(Z[N:])]; Pi, K = unit(len(y), 0), unit(len(y), 0)
+    y += [(5, j, row) for j, row in enumerate(Z[N:])]
+    Pi, K = unit(len(y), 0), unit(len(y), 0)
     for (a, (p, i, _)), (b, (q, j, _)) in combinations_with_replacement(enumerate(y), 2):
-        pair = (p, q) if i == j and max(p, q) < 5 else None; free = pair in ((0, 1), (1, 2)) and states[i] == 0
+        pair = (p, q) if i == j and max(p, q) < 5 else None
+        free = pair in ((0, 1), (1, 2)) and states[i] == 0
         firm = all(kind in (0, 1, 5) or (kind < 4 and states[s] == KINK) for kind, s in ((p, i), (q, j)))
         if free or firm or pair == (2, 3) or (pair in ((3, 4), (2, 4), (2, 2)) and states[i] == STRICT):
             need((value := next(values, math.nan)) == value, "the stored multipliers are incomplete")
@@ -339,21 +493,33 @@ def piece(frame: Frame, tau: Any, slope: Fraction, states: Any, cuts: Any, value
     lost, most = shortfall(plus(S, K, c << 2 * GBITS - 60), whole), 1 + max(sum(map(abs, row)) for *_, row in y)
     off = Fraction(sum(abs(x) for row in Pi for x in row) * 4 * len(rows) * most << GBITS, whole) if known else 0
     return lost is not None and (lost + off) * (2 + 2 * len(loose)) <= tau / 2**36
+
+
 def without(S: Any, Z: Any, one: int, whole: int, much: float) -> Any:  # the same where Z u = 0: S + Z^T L + L^T Z
-    if not Z: return S
-    (Q, T), half = orthonormal(over(Z, one), 1e-9), 0.5 * float(whole // one); QS = gram(Q, over(S, whole))
+    if not Z:
+        return S
+    (Q, T), half = orthonormal(over(Z, one), 1e-9), 0.5 * float(whole // one)
+    QS = gram(Q, over(S, whole))
     L = gram(turned(T), turned(plus(gram(plus(gram(QS, Q), unit(len(Q), much)), turned(Q)), plus(QS, QS), -1)))
-    Z, L = turned(Z), turned([round(half * x) for x in row] for row in L); return plus(plus(S, gram(Z, L)), gram(L, Z))
+    Z, L = turned(Z), turned([round(half * x) for x in row] for row in L)
+    return plus(plus(S, gram(Z, L)), gram(L, Z))
+
+
 def shift(S: Rows, K: Rows) -> float:  # c with which S + c K seems positive: v tells on which side of a c it lies
     low, high, c = 0.0, math.inf, 0.0
     for _ in range(80):
         L, v = cholesky(plus(S, K, c))
         slope, value = dot(v, [dot(row, v) for row in K]), dot(v, [dot(row, v) for row in S])
-        if slope > 0.0: low = max(low, c, -value / slope)
-        elif v: high = min(high, c, -value / slope if slope < 0.0 else 0.0)
-        if L or not low < high: break
+        if slope > 0.0:
+            low = max(low, c, -value / slope)
+        elif v:
+            high = min(high, c, -value / slope if slope < 0.0 else 0.0)
+        if L or not low < high:
+            break
         c = min(4.0 * low + 1e-9 * abs(S[-1][-1]), max(0.1 * high, 0.5 * (low + high) if low else 0.0))
     return c
+
+
 def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int:  # a stage proves the f1 of the next
     tau, N, stored = frame.inside(goal), run.N, run.certificate
     values, tops = iter(array(stored, "values", 1, None, "f")), array(stored, "heights", 1, None, "f")
@@ -361,6 +527,7 @@ def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int: 
     walls = ([round(dot(a, q) * 2.0**RBITS) for q in frame.Q] for a in array(stored, "walls", 2, len(run.X[0]) + 1))
     f, tau, last = [math.ceil((Fraction(x) / frame.gauge) ** 2 * 2**60) for x in tops], max(tau, 0) ** 2, len(tops)
     need(last and f[1:] == sorted(f[1:], reverse=True) and (last < 2 or 0 < f[0] <= tau * 2**60), "the heights are off")
+
     def leaves(states: list[int], cuts: list[list[int]], made: int) -> int:
         (split, stage), _ = next(nodes, (N, 0)), in_time(deadline)
         good = -2 <= split < N and (stage == last if split == -1 else made <= stage < last)
@@ -370,10 +537,15 @@ def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int: 
         need(good, "the stored multipliers do not prove the maximum that the bound needs")
         if split == -2:
             return sum(leaves(states, [*cuts, a], stage) for w in [next(walls, [])] for a in (w, [-x for x in w]))
-        if split == -1: return 1
+        if split == -1:
+            return 1
         return sum(leaves([*states[:split], t, *states[split + 1 :]], cuts, stage) for t in SIDES[states[split]])
+
     found = leaves([0 if s else 1 for s in frame.s], [], 0)
-    need([*nodes, *values, *walls] == [], "the stored multipliers do not fit their tree"); return found
+    need([*nodes, *values, *walls] == [], "the stored multipliers do not fit their tree")
+    return found
+
+
 def completely_positive(directory: Path, s: Any, end: float) -> str:  # docs/completely-positive.md; why
     A, proof = array(opened(directory / "matrix.npz"), "A", 2), opened(directory / "proof.npz")
     (M, _), n, empty = scaled(A), s["order"], [s[name] is None for name in ("lower", "upper", "atoms", "residual")]
@@ -398,11 +570,13 @@ def completely_positive(directory: Path, s: Any, end: float) -> str:  # docs/com
     S, B = [[A[i][j] / p[i] / p[j] for j in there] for i in there], [[row[j] / p[j] for j in there] for row in B]
     n, (J, semi), near = len(S), pivots(M), [{j for j, x in enumerate(row) if x and j != i} for i, row in enumerate(S)]
     flat, part = not any(near[i] & near[j] for i in range(n) for j in near[i]), {0} & {*range(n)}
-    for _ in S: part |= set().union(*(near[i] for i in part))
+    for _ in S:
+        part |= set().union(*(near[i] for i in part))
     other = len(part) < n or any(word in (directory / "proof.json").read_text(encoding="utf-8") for word in OTHERS)
     certain = plus(S, unit(n, tolerance * size(S)), -1)  # by eigenvalues beyond the tolerance
     lower, upper = len(J if semi else pivots(scaled(certain)[0])[0]), math.inf
-    if flat: lower = max(lower, sum(map(len, near)) // 2)  # no two edges are in one atom
+    if flat:
+        lower = max(lower, sum(map(len, near)) // 2)  # no two edges are in one atom
     if s["exact"]:  # of order at most 4, or no triangles and a semi-definite comparison matrix
         signs = scaled([[x if i == j else -x for j, x in enumerate(row)] for i, row in enumerate(S)])[0]
         ends = [lower] * (flat and len(part) == n and pivots(signs)[1]) + [lower if n < 4 or lower < 3 else n] * (n < 5)
@@ -417,9 +591,12 @@ def completely_positive(directory: Path, s: Any, end: float) -> str:  # docs/com
     good = s["upper"] is None and s["verdict"] == "undecided" if upper == math.inf else s["verdict"] == CP
     need(good and (upper == math.inf or s["upper"] >= upper), f"{upper} atoms are proved to do, not {s['upper']}", code)
     return "the rank, or edges of a graph without triangles; a factor within the tolerance, or a theorem"
+
+
 def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[Fraction, str]:  # D is concave in t
     point, t, how = run.point(), T, "max h over cones of directions, cut at the kinks (MATH.md 4)"
-    for width in (T / 2**bit for bit in range(1, 36)): t -= width * (run.dual(point, t - width) >= least)
+    for width in (T / 2**bit for bit in range(1, 36)):
+        t -= width * (run.dual(point, t - width) >= least)
     (X, e), C = scaled([row if run.free else [*row, run.beta] for row in run.X]), turned(point)
     bound, goal, pieced = run.dual(point, t), 1 / t, not run.free and "splits" in run.certificate
     need(kind != "groups", "multipliers that groups of samples share are not known to it", UNCHECKED)
@@ -439,6 +616,8 @@ def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[F
         need(len(frame.Q) <= 8, f"the rank {len(frame.Q)} of the inputs is too large for cones", UNCHECKED)
         need(below(frame, goal, run.slope, deadline), ABOVE)
     return bound, f"at every sample's breakpoint, {how}" if run.free else how
+
+
 def from_data(run: Run, kind: str, *_: Any) -> tuple[Fraction, str]:  # exact fits, and mse with two layers (MATH.md 5)
     need(kind == "spectral" or run.depth > 2, f"the certificate {kind} comes without its dual point")
     known = kind == "spectral" and not run.free and (run.fits or (run.loss == "mse" and run.depth == 2))
@@ -449,18 +628,27 @@ def from_data(run: Run, kind: str, *_: Any) -> tuple[Fraction, str]:  # exact fi
         for (x, y), (u, v) in combinations(zip(*rows), 2):
             near, far = (sum(((p - q) ** 2 for p, q in zip(*ends)), Fraction(0)) for ends in ((x, u), (y, v)))
             short = max(Fraction(0), far / (root(far) or 1) - 2 * run.misfit * root(Fraction(run.m)))
-            if near: bound = max(bound, Fraction(run.depth) * power(short**2 / near, run.depth))
+            if near:
+                bound = max(bound, Fraction(run.depth) * power(short**2 / near, run.depth))
     return bound, "singular values, and pairs of samples that are to fit (MATH.md 5)"
+
+
 def spectral(run: Run, centred: bool) -> Any:  # |H D F|_* <= a prod |W_l|_F; dual points 2 q_i (y_i - mean) K
     S, a = covariance(run.Y, run.q, centred), root(top(covariance(run.X, run.q, centred)))
     (values, U), theta = eigen(S), float(run.lam / a) if a else math.inf
     sizes = [math.sqrt(x) if x > 1e-14 * max(values) else math.inf for x in values]
     factors = [1.0 / s if run.fits else min(1.0, theta / s if s < math.inf else 1.0) for s in sizes]
     K = [[Fraction(sum(u[i] * u[j] * f for f, u in zip(factors, U))) for j in range(run.m)] for i in range(run.m)]
-    KSK, trace = gram(K, gram(K, S)), sum(dot(s, k) for s, k in zip(S, K)); size = root(top(KSK)) * a
-    if not size: return Fraction(0) if run.fits else 2 * trace - sum(KSK[i][i] for i in range(run.m))
-    if run.fits: return run.depth * power(max(Fraction(0), trace / size - run.m * run.misfit / a) ** 2, run.depth)
-    part = min(Fraction(1), run.lam / size); return 2 * part * trace - part**2 * sum(KSK[i][i] for i in range(run.m))
+    KSK, trace = gram(K, gram(K, S)), sum(dot(s, k) for s, k in zip(S, K))
+    size = root(top(KSK)) * a
+    if not size:
+        return Fraction(0) if run.fits else 2 * trace - sum(KSK[i][i] for i in range(run.m))
+    if run.fits:
+        return run.depth * power(max(Fraction(0), trace / size - run.m * run.misfit / a) ** 2, run.depth)
+    part = min(Fraction(1), run.lam / size)
+    return 2 * part * trace - part**2 * sum(KSK[i][i] for i in range(run.m))
+
+
 def listed(directory: Path, name: str) -> Any:  # the summary, once the files are those that it lists
     s = json.loads((directory / name).read_text(encoding="utf-8"))
     earlier: Any = {} if name == "result.json" and "target" not in s and s.get("files") is None else None
@@ -469,6 +657,8 @@ def listed(directory: Path, name: str) -> Any:  # the summary, once the files ar
         found = hashlib.sha256((directory / file).read_bytes()).hexdigest() if (directory / file).is_file() else None
         need(found == digest, f"{file} is not the file that was stored: its SHA-256 is another")
     return s
+
+
 def stated(run: Run) -> Fraction:  # the exact cost, from above, once result.json states what follows from the files
     s, lam = {"weighted": False, "skip": False} | run.stated, None if run.fits else float(run.lam)
     follows = {"loss": run.loss, "lam": lam, "depth": run.depth, "bias": run.bias, "activation": run.activation}
@@ -498,29 +688,38 @@ def stated(run: Run) -> Fraction:  # the exact cost, from above, once result.jso
         good &= not aimed or optimal == (s["gap"] <= s["target"])
     need(good, f"cost {cost}, bound {lower}, gap {s['gap']} and status {s['status']} contradict each other")
     return found["cost"][1]
+
+
 def solve(directory: Path, end: float, told: dict[str, Any]) -> None:
     _, run = listed(directory, "result.json"), Run(directory)
     cost, lower, kind = stated(run), run.stated["lower"], run.stated["certificate"]
     told |= {"cost": float(cost), "stated": run.stated["cost"]} if run.stated["cost"] is not None else {}
-    if lower is None: return
+    if lower is None:
+        return
     least = Fraction(lower) - TOLERANCE * (cost if "cost" in told else Fraction(lower))
     bound, how = (two_layers if "Lambda" in run.certificate and run.depth == 2 else from_data)(run, kind, least, end)
     told |= {"bound": math.nextafter(float(bound), 0.0), "stated_bound": lower, "how": how}
     told |= {"gap": float(1 - bound / cost)} if told.get("cost") else {}
     need(bound >= least, f"only {float(bound):.12g} is proved, result.json states {lower}")
+
+
 def check(directory: Path, limit: float) -> tuple[int, dict[str, Any]]:  # the exit code, and what was found
     started, told, code, what = time.monotonic(), {}, 0, "cost and bound as stated, to 1e-9 of the cost"
     try:
-        if (directory / "result.json").is_file(): solve(directory, started + limit, told)
+        if (directory / "result.json").is_file():
+            solve(directory, started + limit, told)
         elif (directory / "cprank.json").is_file():
             what, s = "the verdict and both ends", listed(directory, "cprank.json")
             told |= {"how": completely_positive(directory, s, started + limit)} | {k: s[k] for k in ("lower", "upper")}
-        else: raise Stop(UNCHECKED if any(directory.glob("*.json")) else UNREAD, "this is not the run of a solve")
+        else:
+            raise Stop(UNCHECKED if any(directory.glob("*.json")) else UNREAD, "this is not the run of a solve")
     except (Stop, KeyboardInterrupt) as stop:
         code, told["why"] = stop.args or (UNCHECKED, "the check was interrupted")
     except Exception as error:  # untrusted files fail in many ways, and none of them is a proof
         code, told["why"] = UNREAD, f"{type(error).__name__}: {error}"
     return code, {"verdict": VERDICTS[code].format(what), **told, "seconds": round(time.monotonic() - started, 3)}
+
+
 def main() -> None:  # a line for each thing found, or one JSON object; the exit code is the verdict
     asked = argparse.ArgumentParser(prog="covopt-check", description="Prove a stored run again, without covopt.")
     asked.add_argument("run", type=Path, help="the directory of covopt solve --out, or of covopt cprank --out")
@@ -531,6 +730,10 @@ def main() -> None:  # a line for each thing found, or one JSON object; the exit
     try:
         os.write(1, (text + "\n").encode())
     except OSError as error:  # a full disk, a closed pipe, or no output: nobody has read the verdict
-        print(f"the verdict cannot be written: {error.strerror}", file=sys.stderr); code = UNREAD
+        print(f"the verdict cannot be written: {error.strerror}", file=sys.stderr)
+        code = UNREAD
     sys.exit(code)
-if __name__ == "__main__": main()
+
+
+if __name__ == "__main__":
+    main()

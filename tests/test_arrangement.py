@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,20 @@ def test_equals_the_enumeration_of_all_patterns(plane: tuple[torch.Tensor, torch
     assert abs(float(answer.values[0]) - exact) <= 1e-12 * scale
     assert answer.upper_bound >= exact
     claims_hold(X, Lambda, slope, answer, torch.eye(2).double())
+
+
+def test_the_bound_pays_for_sums_that_cancel() -> None:
+    """h at the oracle's own directions in fractions, of copies of samples whose large multipliers cancel."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = np.repeat(rng.standard_normal((12, 2)), 2, axis=0)
+        large = 1e7 * rng.standard_normal(12)
+        Lambda = np.stack([large + rng.standard_normal(12), -large], axis=1).reshape(-1, 1)
+        answer = ArrangementOracle(torch.as_tensor(X), Activation(0.0))(torch.as_tensor(Lambda))
+        for w in answer.directions.tolist():
+            z = [sum(Fraction(x) * Fraction(v) for x, v in zip(row, w, strict=True)) for row in X.tolist()]
+            h = abs(sum(Fraction(a) * max(s, Fraction(0)) for a, s in zip(Lambda[:, 0].tolist(), z, strict=True)))
+            assert h**2 <= Fraction(answer.upper_bound) ** 2 * sum(Fraction(v) ** 2 for v in w)
 
 
 @pytest.mark.parametrize("slope", SLOPES)

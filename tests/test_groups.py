@@ -68,6 +68,15 @@ def test_the_small_matrices_prove_what_the_large_one_does(seed: int, slope: floa
     assert found == math.inf or dense >= 0.9 * found
 
 
+@pytest.mark.parametrize("slope", SLOPES)
+def test_negative_shared_multipliers_count_as_none(slope: float) -> None:
+    X, Lambda = data(12, 4, 2, seed=3)
+    ground, groups = make_ground(X, Activation(slope)), some(12, 3, Lambda, 3)
+    without = prove_groups(ground, Lambda, Groups(groups.diagonal, groups.labels, 0.0 * groups.shared))
+    assert prove_groups(ground, Lambda, Groups(groups.diagonal, groups.labels, -0.1 * groups.shared)) == without
+    assert math.isfinite(without)
+
+
 @given(st.integers(0, 10**6), st.sampled_from(SLOPES), st.sampled_from((1e-70, 1.0, 1e70)), st.booleans())
 @settings(max_examples=12)
 def test_no_multipliers_prove_less_than_the_maximum(seed: int, slope: float, scale: float, spoilt: bool) -> None:

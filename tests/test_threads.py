@@ -128,7 +128,7 @@ DOORS = {
     "Result.predict": lambda run: run.predict(X),
 }
 # What computes without products of tensors, with NumPy say, or by the functions above.
-OTHERS = {"cp_rank", "copositivity", "figure", "in_cone", "load", "read_data", "representations_of", "sigma_rank"}
+OTHERS = {"cp_rank", "copositivity", "in_cone", "load", "read_data", "representations_of", "sigma_rank"}
 OTHERS |= {"sweep", "verify", "write_report"}
 
 
