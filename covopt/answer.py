@@ -138,7 +138,7 @@ def solve(
 
     Raises:
         ProblemError: an option out of range, data of the wrong shape, or more memory needed than the limit.
-        DataError: labels that are none.
+        DataError: the targets are not what `task` says, or texts with missing ones among them.
         InfeasibleError: `interpolate` on data that no network of that kind fits; the rows are named.
         ProcessError: of processes that solve together another one has ended.
         RecordError: of `checkpoint`: without `resume` there is such a file; with it none, or it is damaged or the state

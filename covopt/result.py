@@ -493,9 +493,9 @@ def forces(
         layer: from 1 to L - 1.
         X: inputs (N, n_0) for weights.
         bias, activation: of the network, for weights.
-        tikhonov: t >= 0 of the (Ks + t I)^{-1} that take the place of Ks^+; 0 takes Ks^+. None: 0 where all singular
-            values of Zs_{l-1} and Zs_l that count are above 1e-3 of the largest, else 1e-4 times the largest
-            eigenvalue of Ks_l. Layers of trained networks have smaller ones, and without t their forces are noise.
+        tikhonov: t >= 0; above 0, (Ks + t I)^{-1} is used in place of Ks^+. None chooses t: 0 if all nonzero singular
+            values of Zs_{l-1} and Zs_l are above 1e-3 of the largest, else 1e-4 times the largest eigenvalue of Ks_l.
+            Layers of trained networks have smaller singular values, and their forces are noise at t = 0.
 
     Returns:
         Attraction and repulsion, (N, n_l) each, how far they are from balance, and the t that was taken.

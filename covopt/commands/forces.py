@@ -19,8 +19,8 @@ def forces_command(
     tikhonov: Annotated[
         float | None,
         typer.Option(
-            help="t of the (Ks + t I)^-1 that take the place of pseudo-inverses; default: 0, or 1e-4 of the largest"
-            " eigenvalue where singular values below 1e-3 of the largest count.",
+            help="Use (Ks + t I)^-1 in place of the pseudo-inverse of Ks; 0: the pseudo-inverse. Default: 0, or 1e-4"
+            " of the largest eigenvalue if a nonzero singular value is below 1e-3 of the largest.",
             metavar="t",
         ),
     ] = None,

@@ -52,17 +52,17 @@ class Exploration:
     """Adam on the loss itself from many random starts, all in one batch in float32.
 
     Attributes:
-        starts: with relative widths 1, 1.5 and 2, scales up to 1, 48 starts and 12 of them refined, five of six
-            solves of depth 4 to 8 end 0.2 to 1.8 % higher, the sixth alike.
+        starts: their widths and scales. With widths 1, 1.5 and 2, scales up to 1, 48 starts and 12 refined, five of six
+            solves of depth 4 to 8 ended 0.2 to 1.8 % higher, and the sixth did not change.
         together: starts of a batch; twice as many cost half as much time again on 12 samples.
         steps: of Adam. 2,000 steps end 0.1 % lower after twice the time.
         rate: the first learning rate, relative to the root mean square of the starts' weights; a cosine takes it down.
         share: the part of the time limit that a batch may take.
-        shallowest: depth from which on Adam explores. At depth 3 it ends 0.3 % lower to 0.3 % higher than L-BFGS.
-        least: lam from which on Adam explores, relative to `usual_penalty`. With smaller ones its steps end far from
+        shallowest: the least depth at which Adam explores. At depth 3 it ends 0.3 % lower to 0.3 % higher than L-BFGS.
+        least: the least lam at which Adam explores, relative to `usual_penalty`. At smaller ones its steps end far from
             minima: 2 % higher at depth 4 and 0.6 of that lam, 4 % on 100 digits and 0.4; but 0.7 % lower at depth 5
             and 1.1, and 5.6 % lower on 30 digits at depth 4 and 4.
-        fewest: starts and steps without which L-BFGS through smoothed kinks explores instead.
+        fewest: starts and steps; with fewer, L-BFGS through smoothed kinks explores instead.
         elite: starts that are refined, at most; promising: only those whose cost is at most this much above the best.
         call: what a step costs beside its products, in multiplications; speed: multiplications in a second.
         probe: steps that measure the time of a step.

@@ -233,7 +233,7 @@ class HiddenSolver:
         return [*Z, Zs @ self._gaussian(Zs.shape[1], self.problem.Y.shape[1]) / math.sqrt(Zs.shape[1])]
 
     def _spanning_layer(self, Zs: Float[Tensor, "N d"], pool: int) -> Float[Tensor, "N n"]:
-        """What pivoted QR takes first out of `pool` neurons, every other one with its kink between two samples."""
+        """Return the first neurons that pivoted QR takes of `pool` random ones, half with a kink between samples."""
         N, d = Zs.shape
         i, j = torch.randint(N, (2, pool), generator=self._generator, device=Zs.device)
         middle = torch.nn.functional.normalize(Zs[i] + Zs[j], dim=1)

@@ -263,7 +263,7 @@ class DeepSolver:
         state.due = state.due or self.options.tol is not None or state.cost < before
 
     def _together(self, budget: Budget, first: int) -> int:
-        """How many starts are trained in the batch from number `first` on; fewer within a limit of memory."""
+        """Return how many starts Adam trains in the batch that begins with number `first`; 0 if L-BFGS explores."""
         most = min(BATCHES * self.options.batch, self.options.starts - first)
         return self._exploration.count(self.problem, budget.time_limit, most)
 

@@ -1,9 +1,9 @@
 """Ends of an interval for the cp-rank, each with what proves it: every proof can be checked again, from it and A alone.
 
 A is a component of the support graph as `completely_positive` prepares it: non-negative, connected, its diagonal
-between 1/2 and 2. A lower end holds for A as it is given, to its last digit; the matrix B^T B of a factor within the
-tolerance may have a lower cp-rank, also where A's own rank is meant. An upper end holds for A itself where the answer
-is exact, else for B^T B, B the factor, which is within the tolerance.
+between 1/2 and 2. A lower end holds for A as it is given, to its last digit; other matrices within the tolerance, such
+as B^T B of a factor B, may have a lower cp-rank. An upper end holds for A itself where the answer is exact, else for
+B^T B.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ def make_problem(
 
     Raises:
         ProblemError: one sentence for each thing that is wrong.
-        DataError: labels that are none.
+        DataError: the targets are not what `task` says, or texts with missing ones among them.
     """
     inputs = as_matrix(X, "X", None if device is None else parse_device(device))
     chosen = parse_loss(loss if loss is not None else ("interpolate" if lam is None else "mse"))

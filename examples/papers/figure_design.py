@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.errors import CovoptError
 from covopt.figures import panels
 from covopt.loop import Budget, Status
 from covopt.model.weights import Weights
@@ -98,13 +99,23 @@ class Design:
     limit: float = 60.0
     images: bool = False
 
-    def run(self, arguments: Sequence[str] | None = None) -> Numbers:
+    def run(self, arguments: Sequence[str] | None = None) -> None:
         """Make the figure that the command line asks for, print whether a reader sees what the paper says, draw it."""
-        given = self._read(arguments)
+        parser = self._parser()
+        given = parser.parse_args(arguments)
         limit = (LONGER if given.paper else 1.0) * self.limit if given.time_limit is None else given.time_limit
-        images = given.data_dir if self.images else None
-        made = self.make(Asked(given.paper, given.seed, given.device, Budget(limit), images))
-        numbers = self.numbers(made.arrays)
+        if given.seed < 0 or not limit > 0.0:
+            parser.error("give a seed of at least 0 and a time limit above 0")
+        try:
+            made = self.make(Asked(given.paper, given.seed, given.device, Budget(limit), given.data_dir))
+            numbers = self.numbers(made.arrays)
+            self._print(made, numbers)
+            panels.draw_panels(self.panels(made.arrays, numbers), given.out)
+        except (CovoptError, OSError) as error:
+            parser.error(str(error))
+        print(f"\nThe picture is {given.out}.")
+
+    def _print(self, made: Made, numbers: Numbers) -> None:
         print(f"{self.source}: {self.title}.\n{self.question}\n")
         for each in made.settings:
             print(f"{each.name} ({'of the paper' if each.stated else 'chosen here'}): {each.value}")
@@ -113,12 +124,9 @@ class Design:
             print(f"{'seen' if claim.seen else 'NOT SEEN'}: {claim.text}")
         print("\n" + "\n".join("  ".join(row) for row in _aligned([list(self.columns), *self.rows(numbers)])))
         if made.status is not Status.CONVERGED:
-            print(f"\nSome trainings did not come to a stand ({made.status}); longer ones may reach lower losses.")
-        panels.draw_panels(self.panels(made.arrays, numbers), given.out)
-        print(f"\nIt is drawn in {given.out}.")
-        return numbers
+            print("\nSome trainings ended by a limit of time or steps; longer ones may reach lower losses.")
 
-    def _read(self, arguments: Sequence[str] | None) -> argparse.Namespace:
+    def _parser(self) -> argparse.ArgumentParser:
         parser = argparse.ArgumentParser(description=self.question, epilog=self.differs)
         parser.add_argument("--paper", action="store_true", help="take the sizes that the paper prints")
         parser.add_argument("--seed", type=int, default=0, help="of the data and of the training")
@@ -126,11 +134,10 @@ class Design:
         parser.add_argument("--device", default="cpu", help="cpu or cuda")
         name = Path(sys.argv[0]).stem
         parser.add_argument("--out", type=Path, default=Path(f"{name}.png"), metavar="FILE", help="the picture, a PNG")
+        parser.set_defaults(data_dir=None)
         if self.images:
-            parser.add_argument(
-                "--data-dir", metavar="DIR", help="of the files of mnist; default: scikit-learn's digits"
-            )
-        return parser.parse_args(arguments)
+            parser.add_argument("--data-dir", metavar="DIR", help="of the files of mnist; else scikit-learn's digits")
+        return parser
 
 
 LONGER = 15.0

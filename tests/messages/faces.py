@@ -110,7 +110,7 @@ ROWS = [
     Row("tikhonov is -1; give 0 for the pseudo-inverse, or a number above 0.", lambda here: by_Z(Z, tikhonov=-1.0)),
     Row(
         "K1 holds too few digits for the inverse of the covariance of the inputs, which is nearly singular; take"
-        " loss_of_representations, which squares nothing, or give a tikhonov above 0.",
+        " loss_of_representations, which squares nothing, or give a larger tikhonov.",
         lambda here: covopt.loss_of_covariances(1e-9 * X, Y, [covopt.covariances_of(FLAT[0])], FLAT[1]),
     ),
     Row("Z is empty; give one matrix of representations for each layer.", lambda here: by_Z([])),

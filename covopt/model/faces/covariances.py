@@ -203,7 +203,7 @@ def _check_digits(outputs: Sequence[Covariance], inverses: Sequence[Covariance],
             below = "the covariance of the inputs" if layer == 1 else f"Ks{layer - 1}"
             raise ProblemError(
                 f"{name} holds too few digits for the inverse of {below}, which is nearly singular; take"
-                " loss_of_representations, which squares nothing, or give a tikhonov above 0."
+                " loss_of_representations, which squares nothing, or give a larger tikhonov."
             )
 
 
