@@ -189,7 +189,6 @@ WRONG_ARRAYS: dict[str, dict[str, object]] = {
     "Y a number": {"X": X, "Y": 1.0},
     "Y of 3 dimensions": {"X": X, "Y": Y[:, :, None]},
     "fewer rows of Y": {"X": X, "Y": Y[:-1]},
-    "a million classes": {"X": np.zeros((10**6, 1), dtype=np.int8), "y": np.arange(10**6)},
     "no X": {"x": X, "y": Y},
     "no Y": {"X": X},
     "nothing": {},
@@ -208,6 +207,8 @@ def npz_cases() -> Iterator[Case]:
         yield Case(f"an array with {name}", "a.npz", write(zipped(X=content, y=array_bytes(Y))), SOLVE)
     for name, arrays in WRONG_ARRAYS.items():
         yield Case(name, "a.npz", write(archive(**arrays)), SOLVE)
+    many = archive(X=np.zeros((10**6, 1), dtype=np.int8), y=np.arange(10**6))
+    yield Case("a million classes", "a.npz", write(many), f"{SOLVE} --task classification")
     yield Case("pickled X", "a.npz", pickled, SOLVE)
     yield Case("pickled Y", "a.npz", lambda path: pickled(path, "y"), SOLVE)
     yield Case("another pickled array", "a.npz", lambda path: pickled(path, "other"), SOLVE)

@@ -210,7 +210,7 @@ def test_the_command_line(tmp_path, capsys) -> None:
         ({"layer": 2}, "no hidden layer 2"),
         ({"widths": [0, 3]}, "at least 1"),
         ({"widths": []}, "at least 1"),
-        ({"starts": -1}, "at least 0"),
+        ({"starts": -1}, "from 0 to"),
         ({"time_limit": 0.0}, "above 0"),
         ({"depth": 1}, "depth"),
     ],
