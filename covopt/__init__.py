@@ -9,15 +9,29 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from covopt.linalg.waiting import wait_passively
+from covopt.runtime.waiting import wait_passively
 
 wait_passively()
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from covopt.answer import solve
-    from covopt.errors import (
+    from covopt.answer.result import Result, forces
+    from covopt.answer.solve import solve
+    from covopt.completely_positive.answer import CPRank
+    from covopt.completely_positive.completely_positive import cp_rank
+    from covopt.completely_positive.cone import Membership, in_cone, representations_of
+    from covopt.completely_positive.sigma_rank import SigmaRank, sigma_rank
+    from covopt.completely_positive.supports import Copositivity, copositivity
+    from covopt.data.data import Dataset, read_data
+    from covopt.estimators import CovoptClassifier, CovoptRegressor
+    from covopt.estimators_cv import CovoptClassifierCV, CovoptRegressorCV
+    from covopt.model.faces.covariances import covariances_of, loss_of_covariances
+    from covopt.model.faces.representations import loss_of_representations, project_to_range, weights_of
+    from covopt.model.faces.setting import LossValue
+    from covopt.model.faces.weights import loss_of_weights, preactivations
+    from covopt.model.forces import Forces
+    from covopt.runtime.errors import (
         CovoptError,
         CovoptWarning,
         DataError,
@@ -27,82 +41,68 @@ if TYPE_CHECKING:
         ProcessError,
         RecordError,
     )
-    from covopt.estimators import CovoptClassifier, CovoptRegressor
-    from covopt.estimators_cv import CovoptClassifierCV, CovoptRegressorCV
-    from covopt.io.data import Dataset, read_data
-    from covopt.kinds.runs import load, verify, write_report
-    from covopt.loop import Certificate, Progress, Status
-    from covopt.matrices.answer import CPRank
-    from covopt.matrices.completely_positive import cp_rank
-    from covopt.matrices.cone import Membership, in_cone, representations_of
-    from covopt.matrices.sigma_rank import SigmaRank, sigma_rank
-    from covopt.matrices.supports import Copositivity, copositivity
-    from covopt.model.faces.covariances import covariances_of, loss_of_covariances
-    from covopt.model.faces.representations import loss_of_representations, project_to_range, weights_of
-    from covopt.model.faces.setting import LossValue
-    from covopt.model.faces.weights import loss_of_weights, preactivations
-    from covopt.model.forces import Forces
-    from covopt.result import Result, forces
-    from covopt.study.audit import Audit, validate
-    from covopt.study.compare import Comparison, compare
-    from covopt.study.depth_answer import Depths
-    from covopt.study.depths import depth
-    from covopt.study.jacobians import Spectra, jacobians, ntk, spectra
-    from covopt.study.monitor import Monitor, Reading
-    from covopt.study.path import path
-    from covopt.study.path_answer import Path
-    from covopt.study.plateau import Plateau, plateau
-    from covopt.study.rank_answer import Ranks
-    from covopt.study.ranks import ranks
-    from covopt.study.sweep import Sweep, sweep
+    from covopt.runtime.loop import Certificate, Progress, Status
+    from covopt.studies.audit.audit import Audit, validate
+    from covopt.studies.audit.jacobians import Spectra, jacobians, ntk, spectra
+    from covopt.studies.compare.compare import Comparison, compare
+    from covopt.studies.depth.depth_answer import Depths
+    from covopt.studies.depth.depths import depth
+    from covopt.studies.monitor.monitor import Monitor, Reading
+    from covopt.studies.path.path import path
+    from covopt.studies.path.path_answer import Path
+    from covopt.studies.ranks.rank_answer import Ranks
+    from covopt.studies.ranks.ranks import ranks
+    from covopt.studies.runs import load, verify, write_report
+    from covopt.studies.sweep.sweep import Sweep, sweep
+    from covopt.studies.width.plateau import Plateau, plateau
 
 _HOMES = {
-    "solve": "answer",
-    "Audit": "study.audit",
-    "validate": "study.audit",
-    "compare": "study.compare",
-    "Monitor": "study.monitor",
-    "Reading": "study.monitor",
-    "Spectra": "study.jacobians",
-    "jacobians": "study.jacobians",
-    "ntk": "study.jacobians",
-    "spectra": "study.jacobians",
-    "Ranks": "study.rank_answer",
-    "ranks": "study.ranks",
-    "Sweep": "study.sweep",
-    "sweep": "study.sweep",
-    "Comparison": "study.compare",
-    "Depths": "study.depth_answer",
-    "depth": "study.depths",
-    "Path": "study.path_answer",
-    "path": "study.path",
-    "plateau": "study.plateau",
-    "Plateau": "study.plateau",
-    "verify": "kinds.runs",
-    "CPRank": "matrices.answer",
-    "cp_rank": "matrices.completely_positive",
-    "SigmaRank": "matrices.sigma_rank",
-    "sigma_rank": "matrices.sigma_rank",
-    "Copositivity": "matrices.supports",
-    "copositivity": "matrices.supports",
-    "Dataset": "io.data",
-    "read_data": "io.data",
+    "solve": "answer.solve",
+    "Audit": "studies.audit.audit",
+    "validate": "studies.audit.audit",
+    "compare": "studies.compare.compare",
+    "Monitor": "studies.monitor.monitor",
+    "Reading": "studies.monitor.monitor",
+    "Spectra": "studies.audit.jacobians",
+    "jacobians": "studies.audit.jacobians",
+    "ntk": "studies.audit.jacobians",
+    "spectra": "studies.audit.jacobians",
+    "Ranks": "studies.ranks.rank_answer",
+    "ranks": "studies.ranks.ranks",
+    "Sweep": "studies.sweep.sweep",
+    "sweep": "studies.sweep.sweep",
+    "Comparison": "studies.compare.compare",
+    "Depths": "studies.depth.depth_answer",
+    "depth": "studies.depth.depths",
+    "Path": "studies.path.path_answer",
+    "path": "studies.path.path",
+    "plateau": "studies.width.plateau",
+    "Plateau": "studies.width.plateau",
+    "verify": "studies.runs",
+    "CPRank": "completely_positive.answer",
+    "cp_rank": "completely_positive.completely_positive",
+    "SigmaRank": "completely_positive.sigma_rank",
+    "sigma_rank": "completely_positive.sigma_rank",
+    "Copositivity": "completely_positive.supports",
+    "copositivity": "completely_positive.supports",
+    "Dataset": "data.data",
+    "read_data": "data.data",
     "CovoptClassifier": "estimators",
     "CovoptRegressor": "estimators",
     "CovoptClassifierCV": "estimators_cv",
     "CovoptRegressorCV": "estimators_cv",
-    "CovoptError": "errors",
-    "DataError": "errors",
-    "InfeasibleError": "errors",
-    "InternalError": "errors",
-    "ProcessError": "errors",
-    "CovoptWarning": "errors",
-    "ProblemError": "errors",
-    "RecordError": "errors",
-    "Certificate": "loop",
-    "Progress": "loop",
-    "Status": "loop",
-    "write_report": "kinds.runs",
+    "CovoptError": "runtime.errors",
+    "DataError": "runtime.errors",
+    "InfeasibleError": "runtime.errors",
+    "InternalError": "runtime.errors",
+    "ProcessError": "runtime.errors",
+    "CovoptWarning": "runtime.errors",
+    "ProblemError": "runtime.errors",
+    "RecordError": "runtime.errors",
+    "Certificate": "runtime.loop",
+    "Progress": "runtime.loop",
+    "Status": "runtime.loop",
+    "write_report": "studies.runs",
     "LossValue": "model.faces.setting",
     "loss_of_weights": "model.faces.weights",
     "preactivations": "model.faces.weights",
@@ -111,13 +111,13 @@ _HOMES = {
     "project_to_range": "model.faces.representations",
     "loss_of_covariances": "model.faces.covariances",
     "covariances_of": "model.faces.covariances",
-    "in_cone": "matrices.cone",
-    "representations_of": "matrices.cone",
-    "Membership": "matrices.cone",
+    "in_cone": "completely_positive.cone",
+    "representations_of": "completely_positive.cone",
+    "Membership": "completely_positive.cone",
     "Forces": "model.forces",
-    "Result": "result",
-    "forces": "result",
-    "load": "kinds.runs",
+    "Result": "answer.result",
+    "forces": "answer.result",
+    "load": "studies.runs",
 }
 
 __all__ = [

@@ -1,6 +1,6 @@
 """`python -m covopt`, and the script `covopt`: the command line, which answers Ctrl-C from its first moment."""
 
-from covopt.interrupts import ending, ignore
+from covopt.runtime.interrupts import ending, ignore
 
 with ending():
     import atexit
@@ -9,7 +9,7 @@ with ending():
     import threading
     from contextlib import suppress
 
-    from covopt.commands.cli import main as command_line
+    from covopt.app.cli import main as command_line
 
 
 def main() -> None:

@@ -24,10 +24,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from covopt.answer import solve
-from covopt.errors import ProblemError, shown
-from covopt.io.coding import labels_of
-from covopt.loop import Status
+from covopt.answer.solve import solve
+from covopt.data.coding import labels_of
+from covopt.runtime.errors import ProblemError, shown
+from covopt.runtime.loop import Status
 
 _BETWEEN = ("covopt", "sklearn", "joblib")
 _warned: set[tuple[str, int, str]] = set()

@@ -10,14 +10,14 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from covopt.certify.lam_max import lam_max
-from covopt.errors import ProblemError
 from covopt.estimators import CovoptClassifier, CovoptRegressor
-from covopt.interrupts import interrupted
-from covopt.io.options import by_rule
-from covopt.loop import Status
 from covopt.model.problem import as_number, make_problem
-from covopt.study.path import path, values_of
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.interrupts import interrupted
+from covopt.runtime.loop import Status
+from covopt.runtime.options import by_rule
+from covopt.studies.path.lam_max import lam_max
+from covopt.studies.path.path import path, values_of
 
 # The part of the time limit for the folds; the rest is for the fit on all rows.
 FOLDS = 0.7

@@ -18,20 +18,20 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax, xlogy
 
 import covopt
+from covopt.answer.result import Result
 from covopt.certify import proofs
 from covopt.certify.certifiers import RELAXATION
 from covopt.certify.deep.certifiers import DEEP
 from covopt.certify.dual import Proof
-from covopt.certify.lam_max import lam_max
 from covopt.certify.rank_one import rank_one
 from covopt.certify.relaxation.bound import relaxed_bound
 from covopt.certify.spectral import spectral_bound
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import rounding_of
-from covopt.result import Result
-from covopt.study.depth_limit import limit_of
-from covopt.study.narrow_bounds import narrow_bounds, needed
-from covopt.study.width_bounds import upper_bounds
+from covopt.studies.depth.depth_limit import limit_of
+from covopt.studies.path.lam_max import lam_max
+from covopt.studies.width.narrow_bounds import narrow_bounds, needed
+from covopt.studies.width.width_bounds import upper_bounds
 from tests.adversary import Array, Attack, Question, attack, least
 
 SECONDS, RIVAL, LONG = 0.4, 0.15, 1.0

@@ -24,7 +24,7 @@ install_import_hook("covopt", "typecheck.check")
 
 from runs import Run  # noqa: E402
 
-from covopt.commands.cli import main  # noqa: E402
+from covopt.app.cli import main  # noqa: E402
 
 settings.register_profile(
     "covopt",

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from covopt.commands.cli import main
+from covopt.app.cli import main
 
 COMMENT = re.compile(r"<!-- (file|ci|not run): (.+) -->")
 COMPARISON = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -19,15 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import covopt
-from covopt.io import directories, record
-from covopt.io.arrays import read_npz
-from covopt.kinds.runs import KINDS
-from covopt.loop import Certificate, Progress, Status
+from covopt.answer.result import Result
+from covopt.data.arrays import read_npz
 from covopt.model.activation import Activation
 from covopt.model.loss import parse_loss
 from covopt.model.problem import Problem
 from covopt.model.weights import evaluate
-from covopt.result import Result
+from covopt.records import directories, record
+from covopt.runtime.loop import Certificate, Progress, Status
+from covopt.studies.runs import KINDS
 
 SUMMARIES = {kind.file for kind in KINDS}
 PLAIN = {"figure.png": lambda path: path.write_bytes(b"")}

@@ -13,8 +13,8 @@ from pathlib import Path
 from forging import Forgery, changed, false_bounds, sealed, swapped_files
 
 import covopt
-from covopt.io import record
-from covopt.kinds import runs
+from covopt.records import record
+from covopt.studies import runs
 
 
 def other_numbers(run: Path) -> Iterator[Forgery]:

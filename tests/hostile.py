@@ -24,8 +24,8 @@ import torch
 from pyarrow import parquet
 from runs import toy_result
 
-from covopt.study.grid import read_grid
-from covopt.study.store import Store
+from covopt.studies.sweep.grid import read_grid
+from covopt.studies.sweep.store import Store
 
 RAN = "ran"
 """What the code in a hostile file would make, beside the file, if it were run."""

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from covopt.loop import Certificate, Progress, Status
+from covopt.answer.result import DualPoint, Result
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate
-from covopt.result import DualPoint, Result
+from covopt.runtime.loop import Certificate, Progress, Status
 
 Run = Callable[..., tuple[int, str, str]]
 """A command line to its exit code, standard output and standard error: the fixture `run`."""

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 import covopt
-from covopt.io import record
-from covopt.kinds.runs import find
+from covopt.records import record
+from covopt.studies.runs import find
 
 # Every kind of work that takes long: losses, depths, methods, proofs and studies. OUT is where the answer goes.
 COMMANDS = {

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import covopt.study.cells as doing
-import covopt.study.sweep as study
-from covopt.errors import CovoptError
+import covopt.studies.sweep.cells as doing
+import covopt.studies.sweep.sweep as study
+from covopt.runtime.errors import CovoptError
 
 
 class HandMade:

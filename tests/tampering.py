@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 import covopt
-from covopt.io import directories
-from covopt.io.wording import CERTIFICATES, STATUSES
-from covopt.kinds.runs import KINDS
+from covopt.model.wording import CERTIFICATES, STATUSES
+from covopt.records import directories
+from covopt.studies.runs import KINDS
 
 SUMMARIES = {kind.file for kind in KINDS}
 Change = Callable[[Path], object]

@@ -21,8 +21,8 @@ from runs import toy_result
 from tampering import forgeries, tamperings
 
 import covopt
-from covopt.io import directories
-from covopt.loop import Status
+from covopt.records import directories
+from covopt.runtime.loop import Status
 
 FILE = Path(covopt.__file__).parent / "check.py"
 PROVED, REFUSED, UNREAD, UNCHECKED = range(4)

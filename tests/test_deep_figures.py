@@ -17,12 +17,12 @@ import torch
 from figure_design import Arrays, Asked, Design, Numbers, network
 from sklearn.kernel_ridge import KernelRidge
 
-from covopt.deep import starts
-from covopt.figures.panels import draw_panels
-from covopt.loop import Budget
-from covopt.training.descent import AdamOptions
-from covopt.training.homotopy import HomotopyOptions
-from covopt.training.trainer import TrainerOptions
+from covopt.answer.panels import draw_panels
+from covopt.runtime.loop import Budget
+from covopt.solvers.deep import starts
+from covopt.solvers.training.descent import AdamOptions
+from covopt.solvers.training.homotopy import HomotopyOptions
+from covopt.solvers.training.trainer import TrainerOptions
 
 SMALL_TEACHER = teachers.Teacher(latent=5, rank=2, inputs=10, outputs=8, neurons=30)
 

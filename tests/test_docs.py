@@ -14,7 +14,7 @@ from fences import SHOWN, Runner, fences
 from markdown_it import MarkdownIt
 from typer.main import get_command
 
-from covopt.commands.cli import app
+from covopt.app.cli import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "notes").glob("*.md")])
@@ -105,4 +105,4 @@ def test_the_tests_that_show_the_papers_statements_exist() -> None:
     named = re.findall(r"`(test_\w+\.py)::(\w+)`", (ROOT / "docs" / "paper.md").read_text())
     assert len(named) > 20
     for file, test in named:
-        assert f"\ndef {test}(" in (ROOT / "tests" / file).read_text(), f"{file}::{test}"
+        assert f"\ndef {test}(" in next((ROOT / "tests").rglob(file)).read_text(), f"{file}::{test}"

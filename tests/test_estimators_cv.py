@@ -9,8 +9,8 @@ from sklearn.model_selection import KFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from covopt import CovoptClassifierCV, CovoptRegressor, CovoptRegressorCV, ProblemError
-from covopt.certify.lam_max import lam_max
 from covopt.model.problem import make_problem
+from covopt.studies.path.lam_max import lam_max
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 SMALL = {"lams": (0.1, 0.01), "cv": 2, "max_iter": 1, "certify": "none", "activation": "linear"}

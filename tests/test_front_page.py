@@ -9,7 +9,7 @@ import pytest
 from fences import fences
 from runs import toy_result
 
-from covopt.text import words
+from covopt.answer import words
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "docs" / "index.md"]

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import covopt
-from covopt.kinds.runs import KINDS
+from covopt.studies.runs import PAGES
 
 PACKAGE = Path(covopt.__file__).parent
 MAP = PACKAGE.parent / "docs" / "architecture.md"
@@ -47,17 +47,31 @@ def imported(path: Path) -> set[str]:
 
 
 def test_every_module_is_used_by_another() -> None:
-    """What the tests alone use belongs to the tests (tests/references); kinds are found by the package they are in."""
+    """What the tests alone use belongs to the tests (tests/references); pages of kinds are found by their folders."""
     files = [path for path in PACKAGE.rglob("*.py") if path.name not in ("__init__.py", "__main__.py")]
     used = set().union(*(imported(path) for path in PACKAGE.rglob("*.py")))
     names = {path: ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in files}
-    found = {f"covopt.kinds.{kind.name}" for kind in KINDS} | {"covopt.check"}  # a program of its own (pyproject.toml)
+    found = {f"covopt.{place}.page" for place in PAGES} | {"covopt.check"}  # a program of its own (pyproject.toml)
     assert [name for name in names.values() if name not in used | found] == []
 
 
 def test_few_modules_lie_loose_at_the_top() -> None:
     loose = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py", "__main__.py"}
-    assert len(loose) <= 10
+    assert len(loose) <= 6
+
+
+def test_the_rooms_are_few_and_know_few_others() -> None:
+    """That no import goes up the list of rooms is checked by import-linter (pyproject.toml)."""
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    modules = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE]
+    arrows = set()
+    for path in modules:
+        room = path.relative_to(PACKAGE).parts[0]
+        named = {name.split(".")[1] for name in imported(path) if re.match(r"covopt\.\w", name)}
+        arrows |= {(room, other) for other in named & rooms - {room}}
+    assert len(rooms) <= 15
+    assert len(arrows) <= 75
+    assert ("solvers", "model") in arrows  # they are found at all
 
 
 def test_a_solve_loads_nothing_heavy_that_it_does_not_use() -> None:

@@ -13,7 +13,7 @@ import pytest
 from messages.__main__ import ROWS
 
 import covopt
-from covopt import errors
+from covopt.runtime import errors
 
 SOURCE = Path(covopt.__file__).parent
 RAISED = {name for name, value in vars(errors).items() if isinstance(value, type)}

@@ -22,8 +22,8 @@ from figure_design import Arrays, Asked, Design, Numbers, applied, network
 from matplotlib.image import imread
 
 import covopt
-from covopt.loop import Budget
 from covopt.model.problem import make_problem
+from covopt.runtime.loop import Budget
 
 PAPERS = Path(__file__).parents[1] / "examples" / "papers"
 MODULES = (

@@ -6,7 +6,7 @@ exact oracle; from branch and bound over cones of directions where the rank is s
 relaxation, with branches on the signs of samples where the samples are few, with shared multipliers where they are
 many.
 
-A new kind is one class here, a name in `loop.Certificate`, and its words in `io/wording.py`.
+A new kind is one class here, a name in `loop.Certificate`, and its words in `model/wording.py`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from covopt.certify.relaxation.grouping import GroupedBound, check_groups, group
 from covopt.certify.relaxation.groups import ARRAYS, Groups
 from covopt.certify.relaxation.multipliers import Multipliers
 from covopt.certify.spectral import LOSSES, spectral_bound
-from covopt.errors import ProblemError
-from covopt.loop import Certificate
 from covopt.model.problem import Problem
 from covopt.oracles.exact import exact_oracle, inputs_have_rank_at_most, problem_has_exact_oracle
 from covopt.oracles.linear import LinearOracle
 from covopt.oracles.oracle import Answer, Oracle
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Certificate
 
 # Trees over cones of directions close in seconds up to rank 5. With one output, where gaps of chords count, they prove
 # a few per cent in minutes at rank 7 and 8; with several, no tree was closed at rank 7.

@@ -33,10 +33,10 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.errors import ProblemError
-from covopt.loop import Certificate
 from covopt.model.loss import ENTROPY, CrossEntropy, Interpolation, MeanSquaredError, Provable
 from covopt.model.problem import Problem
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Certificate
 
 # One rounding, relative; sums of n terms are charged (n + 8) of them.
 ROUNDING = 2.0**-52

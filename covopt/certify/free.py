@@ -37,13 +37,13 @@ from torch import Tensor
 from covopt.certify.cones.branch import BranchOptions, branch_and_bound, replay
 from covopt.certify.cones.tree import Tree
 from covopt.certify.dual import MISSING, ROUNDING, Proof, dual_bound
-from covopt.errors import ProblemError
-from covopt.loop import Certificate
 from covopt.model.problem import Problem
 from covopt.oracles.arrangement import has_rank_at_most
 from covopt.oracles.exact import exact_oracle
 from covopt.oracles.linear import LinearOracle
 from covopt.oracles.oracle import Answer
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Certificate
 
 # Samples from which each of the N questions of rank 3 takes too long: their circles cross N^2 times each.
 MOST_SPHERES = 200

@@ -13,11 +13,11 @@ from covopt.certify.certifiers import CERTIFIERS, certifier_of, oracle_of
 from covopt.certify.deep.certifiers import deep_proof
 from covopt.certify.dual import Proof, dual_bound
 from covopt.certify.spectral import LOSSES, spectral_bound
-from covopt.errors import InternalError
-from covopt.interrupts import interrupted
-from covopt.loop import Certificate
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations, rounding_of
+from covopt.runtime.errors import InternalError
+from covopt.runtime.interrupts import interrupted
+from covopt.runtime.loop import Certificate
 
 # Seconds that the spectral bound gets at least.
 ROUGHLY = 0.05

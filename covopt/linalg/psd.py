@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from covopt.errors import ProblemError
+from covopt.runtime.errors import ProblemError
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError, shown
+from covopt.runtime.errors import ProblemError, shown
 
 
 @dataclass(frozen=True)

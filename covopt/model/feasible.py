@@ -35,9 +35,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from covopt.errors import InfeasibleError
 from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
+from covopt.runtime.errors import InfeasibleError
 
 # Unit rows are equal when no entry differs by more than this: 64 roundings of float64.
 APART = 64.0 * torch.finfo(torch.float64).eps

@@ -30,13 +30,13 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.errors import ProblemError
 from covopt.linalg.cholesky import factorize
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.model.faces.setting import read_tikhonov
 from covopt.model.hidden import Representations, layer_inputs
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations
+from covopt.runtime.errors import ProblemError
 
 SMALL = 1e-3
 """Tikhonov's inverse is used where a singular value that the rank rule keeps is below this share of the largest. Layers

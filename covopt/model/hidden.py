@@ -17,12 +17,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError
 from covopt.linalg.cholesky import AnyFactor, factorize
 from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin
 from covopt.linalg.trace import trace_gradients, trace_quotient, trace_value
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights, inputs_from, preactivations
+from covopt.runtime.errors import ProblemError
 
 Representations = Sequence[Float[Tensor, "N _"]]
 

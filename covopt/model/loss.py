@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError, shown
+from covopt.runtime.errors import ProblemError, shown
 
 Targets = Float[Tensor, "N m"]
 Outputs = Float[Tensor, "N m"]

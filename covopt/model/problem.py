@@ -12,15 +12,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from covopt.errors import ProblemError, counted, shown
-from covopt.io.arrays import LARGEST
-from covopt.io.coding import Coding, labels_of
-from covopt.io.options import flag
-from covopt.io.wording import FREE
-from covopt.loop import Whole
+from covopt.data.arrays import LARGEST
+from covopt.data.coding import Coding, labels_of
 from covopt.model.activation import Activation
 from covopt.model.loss import LOSSES, Logistic, Loss, ManyOutputs, Weight, mean_gradient, mean_loss, parse_loss
 from covopt.model.spread import ALONE, Alone
+from covopt.model.wording import FREE
+from covopt.runtime.errors import ProblemError, counted, shown
+from covopt.runtime.loop import Whole
+from covopt.runtime.options import flag
 
 DEEPEST = 1000
 """The largest depth."""

@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, inputs_from, outputs_above, preactivations
+from covopt.runtime.errors import ProblemError
 
 Values = Float[Tensor, " r"]
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 
-from covopt.errors import ProblemError
+from covopt.runtime.errors import ProblemError
 
 Matrix = tuple[Decimal, Decimal, Decimal, Decimal]
 

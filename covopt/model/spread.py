@@ -22,8 +22,8 @@ import torch.distributed as dist
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from covopt.errors import ProblemError, ProcessError, counted
-from covopt.io.shares import share_of
+from covopt.data.shares import share_of
+from covopt.runtime.errors import ProblemError, ProcessError, counted
 
 PARTS = 6
 """Of the rows, whose sums are taken one by one where the number of processes divides it."""

@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, carried, preactivations, pulled_back
+from covopt.runtime.errors import ProblemError
 
 
 def duals(

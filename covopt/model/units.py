@@ -24,10 +24,10 @@ from dataclasses import dataclass, replace
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError
-from covopt.loop import Progress
 from covopt.model.loss import Scalable
 from covopt.model.problem import Problem
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Progress
 
 FAINT = 1e-3
 """Inputs below this part of the bias stay small in these units, in which the bias would be huge."""

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError, counted
 from covopt.model.problem import Problem, with_bias
+from covopt.runtime.errors import ProblemError, counted
 
 ROUNDING = 2.0**-53
 """One rounding of float64, relative."""

@@ -31,12 +31,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE, RankRule, row_space
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.linalg.row_space import RowSpace
 from covopt.model.activation import Activation
 from covopt.oracles.oracle import Answer, oracle_values
+from covopt.runtime.errors import ProblemError
 
 # Where rounding is taken for equality; none of these touches the proof.
 ONE_LINE = 2e-15  # lines closer than this (radians) are one line in the search for local maxima

@@ -40,7 +40,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.linalg.row_space import RowSpace
@@ -48,6 +47,7 @@ from covopt.model.activation import Activation
 from covopt.oracles.arrangement import prefix_sums
 from covopt.oracles.circles import Arcs, Circles, Points, leaders
 from covopt.oracles.oracle import Answer, oracle_values
+from covopt.runtime.errors import ProblemError
 
 # What a computed e_j^T q is uncertain by: eps in the module's text.
 EPSILON = 50 * UNIT_ROUNDOFF

@@ -7,7 +7,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from covopt.commands.cli import app as program
+from covopt.app.cli import app as program
 
 COLUMNS = (("option", 34), ("default", 12), ("", 54))
 

@@ -22,8 +22,8 @@ import numpy as np
 from figure_design import Arrays, Asked, Claim, Design, Made, Numbers, Setting, square
 from jaxtyping import Float
 
-from covopt.figures import panels
-from covopt.loop import Status
+from covopt.answer import panels
+from covopt.runtime.loop import Status
 
 DEPTHS = (4, 6, 10, 20, 50, 100, 200, 500, 1000, 10000)
 POINTS = 200

@@ -33,15 +33,15 @@ from figure_design import (
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.deep.starts import ends_first
-from covopt.deep.widening import widened
-from covopt.figures import panels
-from covopt.loop import Budget
+from covopt.answer import panels
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
-from covopt.study.jacobians import jacobians
-from covopt.training.homotopy import REFINING, descend
-from covopt.training.trainer import train
+from covopt.runtime.loop import Budget
+from covopt.solvers.deep.starts import ends_first
+from covopt.solvers.deep.widening import widened
+from covopt.solvers.training.homotopy import REFINING, descend
+from covopt.solvers.training.trainer import train
+from covopt.studies.audit.jacobians import jacobians
 
 SAMPLES, NEURONS = 60, 6
 NOISE = 0.2

@@ -35,16 +35,16 @@ from figure_design import (
 from layer_spectra import largest, seen_in, spectrum_panel
 from torch import Tensor
 
-from covopt.deep.insertion import at_place
-from covopt.deep.starts import ends_first
-from covopt.figures import panels
-from covopt.loop import Budget
+from covopt.answer import panels
 from covopt.model.bottleneck import bottleneck, layer_shapes
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
-from covopt.training.descent import AdamOptions
-from covopt.training.homotopy import REFINING, descend
-from covopt.training.trainer import TrainerOptions, train
+from covopt.runtime.loop import Budget
+from covopt.solvers.deep.insertion import at_place
+from covopt.solvers.deep.starts import ends_first
+from covopt.solvers.training.descent import AdamOptions
+from covopt.solvers.training.homotopy import REFINING, descend
+from covopt.solvers.training.trainer import TrainerOptions, train
 
 TEACHER = teachers.Teacher(latent=8, rank=2, inputs=20, outputs=20, neurons=50)
 LAM = 1e-3

@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import CovoptError
-from covopt.figures import panels
-from covopt.loop import Budget, Status
+from covopt.answer import panels
 from covopt.model.weights import Weights
+from covopt.runtime.errors import CovoptError
+from covopt.runtime.loop import Budget, Status
 
 Arrays = Mapping[str, Float[np.ndarray, "*shape"]]
 Numbers = dict[str, Any]

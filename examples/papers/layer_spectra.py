@@ -9,10 +9,10 @@ import torch
 from figure_design import Numbers
 from jaxtyping import Float
 
-from covopt.figures import panels
+from covopt.answer import panels
 from covopt.model.jacobian import Passage
 from covopt.model.problem import make_problem
-from covopt.study.function_layers import layers_of
+from covopt.studies.audit.function_layers import layers_of
 
 Layers = Sequence[Float[np.ndarray, "_ _"]]
 SMALL = 1e-6

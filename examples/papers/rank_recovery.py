@@ -33,11 +33,11 @@ from layer_spectra import largest, seen_in, spectrum_panel
 from scipy import linalg
 from scipy.spatial.distance import cdist, pdist
 
-from covopt.deep.starts import ends_first
-from covopt.figures import panels
+from covopt.answer import panels
 from covopt.model.problem import make_problem
-from covopt.study.jacobians import jacobians
-from covopt.training.homotopy import REFINING, descend
+from covopt.solvers.deep.starts import ends_first
+from covopt.solvers.training.homotopy import REFINING, descend
+from covopt.studies.audit.jacobians import jacobians
 
 TEACHER = teachers.Teacher(latent=15, rank=4, inputs=50, outputs=50, neurons=100)
 DEPTH = 13

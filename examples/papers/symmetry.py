@@ -35,10 +35,10 @@ from figure_design import (
 from jaxtyping import Float
 from layer_spectra import Layers, seen_in, spectrum_panel
 
-from covopt.deep.starts import ends_first
-from covopt.figures import panels
+from covopt.answer import panels
 from covopt.model.problem import make_problem
-from covopt.training.homotopy import REFINING, descend
+from covopt.solvers.deep.starts import ends_first
+from covopt.solvers.training.homotopy import REFINING, descend
 
 D, STEPS, ETA, NOISE = 8, 10, 0.025, 0.001
 """Entries of v; steps of gradient descent; their size; deviation of the entries of E."""

@@ -16,11 +16,11 @@ import torch
 from figure_design import Arrays, Asked, Claim, Made, Numbers, Setting, worst
 from jaxtyping import Float
 
-from covopt.figures import panels
-from covopt.loop import Budget
+from covopt.answer import panels
 from covopt.model.problem import make_problem
 from covopt.model.weights import outputs
-from covopt.training.trainer import train
+from covopt.runtime.loop import Budget
+from covopt.solvers.training.trainer import train
 
 SAMPLES, DEPTH = 1000, 3
 CLOSE = (0.1, 0.01, 0.001)

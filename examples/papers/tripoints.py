@@ -32,9 +32,9 @@ from figure_design import (
 from jaxtyping import Float, Int
 from scipy import ndimage
 
-from covopt.answer import solve
-from covopt.figures import panels
-from covopt.result import Result
+from covopt.answer import panels
+from covopt.answer.result import Result
+from covopt.answer.solve import solve
 
 CLASSES, EACH = 4, 25
 AMPLITUDE, SPACING = 0.9, 0.55

@@ -57,7 +57,7 @@ LAM, WIDTH, TRAINING = 1e-4, 512, 60.0
 LIMIT, MOST, MEMORY = 50.0, 60.0, 2e9
 COMMAND = """
 import atexit, pathlib, sys
-from covopt.commands.cli import main
+from covopt.app.cli import main
 status = pathlib.Path("/proc/self/status")
 atexit.register(lambda: pathlib.Path(sys.argv[1]).write_text(status.read_text()))
 main(sys.argv[2:])

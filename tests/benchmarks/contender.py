@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import covopt
-from covopt.answer import solve
+from covopt.answer.solve import solve
 from tests.benchmarks.trainer import TrainerOptions, train, warm_up
 
 

@@ -18,11 +18,11 @@ from covopt.model.activation import Activation
 from covopt.model.chunks import Samples
 from covopt.model.problem import Problem, make_problem
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
-from covopt.shallow.master import Master
-from covopt.shallow.stream import Parts, TwoLayerLoss
-from covopt.training.batch import Batch
-from covopt.training.descent import BatchedLBFGS
-from covopt.training.trainer import initial
+from covopt.solvers.shallow.master import Master
+from covopt.solvers.shallow.stream import Parts, TwoLayerLoss
+from covopt.solvers.training.batch import Batch
+from covopt.solvers.training.descent import BatchedLBFGS
+from covopt.solvers.training.trainer import initial
 from tests.benchmarks import works
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, covopt
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from covopt.answer import solve
-from covopt.loop import Budget
+from covopt.answer.solve import solve
 from covopt.model.problem import make_problem
-from covopt.training.batch import Batch
-from covopt.training.trainer import train
+from covopt.runtime.loop import Budget
+from covopt.solvers.training.batch import Batch
+from covopt.solvers.training.trainer import train
 from tests.benchmarks.contender import peak_mib
 
 

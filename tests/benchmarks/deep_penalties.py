@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from covopt.certify.lam_max import lam_max
 from covopt.model.problem import make_problem
+from covopt.studies.path.lam_max import lam_max
 from tests.benchmarks import machine
 from tests.benchmarks.deep import DeepWork, spawn
 from tests.benchmarks.harness import Benchmark, Outcome, Run, Settings, rounded, write

@@ -29,7 +29,7 @@ import torch
 from joblib import Parallel, delayed
 
 import covopt
-from covopt.commands.cli import main
+from covopt.app.cli import main
 
 STORED = Path(__file__).parent / "results" / "frozen.json"
 TOLERANCE = 1e-9

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from covopt.answer import solve
+from covopt.answer.solve import solve
 from covopt.certify.cones.branch import branch_and_bound
 from covopt.certify.relaxation.ground import make_ground
 from covopt.certify.relaxation.signs import SignBranch
-from covopt.loop import Budget
 from covopt.model.problem import Problem
+from covopt.runtime.loop import Budget
 from tests.benchmarks import works
 from tests.benchmarks.deep import DeepWork, spawn
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, rounded, show

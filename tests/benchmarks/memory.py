@@ -13,7 +13,7 @@ SOLVE = """
 import json, sys
 import numpy as np
 import covopt
-from covopt import answer
+from covopt.answer import solve as answer
 
 given = json.loads(sys.argv[1])
 N, d, m = given.pop("sizes")
@@ -25,7 +25,7 @@ if given.get("loss") == "cross_entropy":
 told = []
 
 def plan(problem, options, real=answer.planned):
-    from covopt.methods import needs
+    from covopt.solvers import needs
     options = real(problem, options)
     told.append(needs.estimate(problem, options))
     return options

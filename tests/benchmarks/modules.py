@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from covopt.errors import CovoptError
-from covopt.io.networks import as_network
+from covopt.data.networks import as_network
+from covopt.runtime.errors import CovoptError
 from tests.benchmarks.harness import Benchmark, Outcome, Settings
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

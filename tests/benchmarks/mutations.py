@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -302,7 +305,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
-        "certify/free_lam_max",
+        "studies/path/free_lam_max",
         "free_biases path",
         (
             "a factor on the slope",
@@ -311,7 +314,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
-        "certify/lam_max",
+        "studies/path/lam_max",
         "path",
         ("biases left out of a step", "end = upper * (maximum + kappa) / (1.0 + kappa)", "end = upper * maximum"),
         (
@@ -326,12 +329,12 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
-        "certify/between",
+        "studies/path/between",
         "path",
         ("the smaller of two maxima", "((1.0 - t) * p.maximum + t * q.maximum) *", "min(p.maximum, q.maximum) *"),
     ),
     *_of(
-        "certify/envelope",
+        "studies/path/envelope",
         "path",
         (
             "constant below the first lam",
@@ -537,7 +540,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- which networks are optimal? ---------------------------------------------------------------------------------
     *_of(
-        "optima/plane",
+        "answer/uniqueness/plane",
         "unique",
         (
             "a root rounded down",
@@ -553,7 +556,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
-        "optima/arcs",
+        "answer/uniqueness/arcs",
         "unique",
         ("no maximum inside an arc", "if b < 0 and b * b > a * c:", "if False:"),
         (
@@ -568,7 +571,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
-        "optima/candidates",
+        "answer/uniqueness/candidates",
         "unique",
         (
             "the distance of one point for two",
@@ -584,7 +587,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
-        "optima/columns",
+        "answer/uniqueness/columns",
         "unique",
         ("dependent columns", "return self.smallest > 2.0 * self.off", "return self.smallest >= 0.0"),
         (
@@ -594,7 +597,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
-        "optima/polytope",
+        "answer/uniqueness/polytope",
         "unique",
         ("as many pairs as numbers", "if pairs is None or 2 * m >= J:", "if pairs is None:"),
         ("no room between the ends", "if room <= 2.0 * (wrong + moved):", "if room <= -1.0:"),
@@ -605,19 +608,19 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
-        "optima/narrowest",
+        "answer/uniqueness/narrowest",
         "unique",
         ("signs of all but one", "n @ (M * e), fixed, axis=1)", "n @ M, fixed, axis=1)"),
         ("a combination that may come near", "> tolerance).all())", "> -1.0).all())"),
     ),
     *_of(
-        "optima/continuum",
+        "answer/uniqueness/continuum",
         "unique",
         ("moments at the edge of the cone", "if not inside or gamma <= off:", "if False:"),
         ("neurons that are not certain", "int((c > off).sum())", "int((c >= 0.0).sum())"),
     ),
     *_of(
-        "optima/decide",
+        "answer/uniqueness/decide",
         "unique",
         ("a gap of any size", "if not excess <= POLISHED * cost:", "if False:"),
         ("a dual point that is not feasible", "scale = circle.feasible(Lambda, scale)", "scale = scale + 0"),
@@ -629,7 +632,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     # -- completely positive matrices --------------------------------------------------------------------------------
     *_of(
-        "matrices/answer",
+        "completely_positive/answer",
         "cprank",
         ("any upper end", "if self.upper != sum(math.inf", "if False and self.upper != sum(math.inf"),
         ("exact without its parts", "if self.exact and not all(part.exact for part in self.parts):", "if False:"),
@@ -641,7 +644,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
-        "matrices/ends",
+        "completely_positive/ends",
         "cprank",
         ("trees by their edges", "and value <= edges and edges >= len(A)", "and value <= edges"),
         (
@@ -660,7 +663,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("the bound of rank r less one", "ranked * (ranked + 1) // 2 - 1)", "ranked * (ranked + 1) // 2 - 2)"),
     ),
     *_of(
-        "matrices/moments",
+        "completely_positive/moments",
         "moments",
         ("the residual left out", "inner / (1.0 + (1.0 + 2.0 * slack) ** 4 * max(errors))", "inner"),
         ("negative weights", "and (weights >= 0.0).all()):", "):"),
@@ -673,7 +676,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("entries of atoms halved", "* (1.0 + 4 * EPS)) / 2.0\n    U", "* (1.0 + 4 * EPS)) / 2.2\n    U"),
     ),
     *_of(
-        "matrices/graphs",
+        "completely_positive/graphs",
         "graphs cprank",
         ("cliques that carry two", "heaviest <= 1.0 + rounding", "heaviest <= 2.0 + rounding"),
         ("one more than the sum", "float(self.weights.sum()) - MARGIN", "float(self.weights.sum()) + MARGIN"),
@@ -685,7 +688,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
-        "matrices/zeros",
+        "completely_positive/zeros",
         "zeros",
         ("zeros that are not all", "((products > 0) |", "((products >= 0) |"),
         (
@@ -702,7 +705,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("more than one dependency", "    elif free:\n        return None\n", ""),
     ),
     *_of(
-        "matrices/copositive",
+        "completely_positive/copositive",
         "copositive",
         (
             "graphs with triangles",
@@ -718,7 +721,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
-        "matrices/supports",
+        "completely_positive/supports",
         "copositive",
         (
             "a vertex without its zeros",
@@ -752,7 +755,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
-        "matrices/rational",
+        "completely_positive/rational",
         "copositive",
         ("no margin of a factor", "return 8.0 * n * (n + 1) * EPS", "return -1e-9"),
         (
@@ -763,7 +766,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("a negative diagonal", "if min(M[i][i] for i in left) < 0:", "if False:"),
     ),
     *_of(
-        "matrices/factorization",
+        "completely_positive/factorization",
         "factorization",
         ("pairs that do not meet", "if A[~meeting].any():", "if False:"),
         ("no distance", "needed = 4.0 * max(1.01 * off, (off / smallest) ** 2)", "needed = 0.0"),
@@ -771,7 +774,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("fewer unknowns than equations", "return float(np.linalg.norm(A - B.T @ B)) + rounding", "return 0.0"),
     ),
     *_of(
-        "matrices/separation",
+        "completely_positive/separation",
         "sigma_rank",
         ("what is taken off may be negative", "total or (self.P < 0.0).any():", "total:"),
         (
@@ -783,7 +786,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("a pair that does not separate", "if not inner > 4 * K.size * EPS * total or", "if"),
     ),
     *_of(
-        "matrices/sigma_rank",
+        "completely_positive/sigma_rank",
         "sigma_rank",
         (
             "eigenvalues within the tolerance",
@@ -793,7 +796,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("the bias once for its square", "S = Ks - bias**2", "S = Ks - bias"),
     ),
     *_of(
-        "matrices/connected",
+        "completely_positive/connected",
         "cprank",
         ("ends that are not checked", "if not self.lower.check(A, tolerance):", "if False:"),
         (
@@ -809,7 +812,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     *_of(
-        "matrices/prepared",
+        "completely_positive/prepared",
         "cprank",
         ("entries lost for free", "float(np.linalg.norm(A - rest)) + given.lost", "0.0"),
         ("always faithful", "bool((A * np.outer(powers, powers) == matrix).all())", "True"),
@@ -837,7 +840,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("any factor", "need(B and off <= tolerance * norm * (1 + TOLERANCE), ", "need(True, "),
     ),
     *_of(
-        "verification/questions",
+        "answer/questions",
         "questions",
         ("any targets", '"Y": _equal(one.Y, other.Y),', '"Y": True,'),
         ("any weights", '"sample weights": _equal(one.weight, other.weight),', '"sample weights": True,'),
@@ -846,7 +849,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("bounds above costs", "lower > cost * (1.0 + rounding)", "lower > 100.0 * cost * (1.0 + rounding)"),
     ),
     *_of(
-        "verification/runs",
+        "answer/check",
         "tampering::test_tampering_is_noticed_or_named forging",
         ("any cost", "if not abs(result.cost - cost) <= rounding * abs(result.cost):", "if False:"),
         ("bounds 10 % too high", "lower <= proved * (1.0 + rounding)", "lower <= 1.1 * proved"),
@@ -856,7 +859,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("any history", "if ends != (stated", "if False and ends != (stated"),
     ),
     *_of(
-        "verification/verify",
+        "answer/verify",
         "tampering::test_tampering_is_noticed_or_named forging",
         ("any file", "if name in found and found[name] != digest", "if False"),
         (
@@ -867,30 +870,30 @@ MUTANTS: tuple[Mutant, ...] = (
         ("no complaints", "for message in chain(failed, complaints, unbound(", "for message in chain(failed, unbound("),
     ),
     *_of(
-        "verification/studies",
+        "studies/width/check",
         "forging",
         ("any method's entry", "if not equal(entry.get(key, ...), value)]", "if False]"),
         ("another best", 'if s["best"] != min(known', 'if False and s["best"] != min(known'),
         ("any history", "if _rows(directory / record.HISTORY) != lines:", "if False:"),
     ),
     *_of(
-        "verification/audits",
+        "studies/audit/check",
         "tampering::test_an_audit_follows_from_its_networks tampering::test_a_network_of_an_audit_is_bound_to_its_loss",
         ("any loss where training ends", "if not (same(found.total, stated, rounding) and", "if not (True and"),
         ("any dead neurons", 'if not equal(layer["dead"], dead(problem, weights, k)):', "if False:"),
     ),
     *_of(
-        "verification/depths",
+        "studies/depth/check",
         "questions::test_a_study_of_depths_of_other_data_is_refused",
         ("runs of other data", 'problem for L in found.results}, {"depth"})', 'problem for L in [2]}, {"depth"})'),
     ),
     *_of(
-        "verification/paths",
+        "studies/path/check",
         "path",
         ("any proof", "return lower <= proved * (1.0 + rounding) and maximum", "return maximum"),
     ),
     *_of(
-        "verification/ranks",
+        "studies/ranks/check",
         "questions::test_ranks_beside_a_solve_with_other_weights_are_refused",
         (
             "a solve of another question",

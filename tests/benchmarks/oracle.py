@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy.optimize import lsq_linear
 
-from covopt.answer import solve
+from covopt.answer.solve import solve
 from covopt.model.activation import Activation
 from covopt.oracles.oracle import oracle_values
 from covopt.oracles.search import AscentOptions, ConvexConcaveOracle

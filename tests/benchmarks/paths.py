@@ -12,8 +12,8 @@ import torch
 from sklearn.datasets import load_diabetes
 
 import covopt
-from covopt.certify.lam_max import lam_max
 from covopt.model.problem import make_problem
+from covopt.studies.path.lam_max import lam_max
 from tests.benchmarks import works
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, rounded
 from tests.benchmarks.works import Work

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 import covopt
-from covopt.matrices.graphs import bipartite_gram, gram_data
+from covopt.completely_positive.graphs import bipartite_gram, gram_data
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
 from tests.benchmarks.objective import Array, deep_objective
 

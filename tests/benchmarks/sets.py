@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from references.relaxed import relaxed_maximum
 
-from covopt.answer import solve
+from covopt.answer.solve import solve
 from covopt.certify.dual import dual_bound
 from covopt.model.problem import make_problem
 from tests.benchmarks.contender import peak_mib

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from covopt.io.data import read_data
+from covopt.data.data import read_data
 from tests.benchmarks import machine, works
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
 from tests.benchmarks.spread_part import LAM, Part

@@ -16,7 +16,7 @@ import torch
 import torch.distributed
 
 import covopt
-from covopt.io.data import read_data
+from covopt.data.data import read_data
 from tests.benchmarks.contender import peak_mib
 
 LAM = 1e-4

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from covopt.model.problem import Problem, make_problem
-from covopt.training.batch import Batch, buckets
-from covopt.training.descent import Adam, AdamOptions, BatchedLBFGS
-from covopt.training.trainer import LARGEST, initial
+from covopt.solvers.training.batch import Batch, buckets
+from covopt.solvers.training.descent import Adam, AdamOptions, BatchedLBFGS
+from covopt.solvers.training.trainer import LARGEST, initial
 from tests.benchmarks.harness import Outcome, Settings
 
 SEEDS = 3

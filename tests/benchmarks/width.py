@@ -15,9 +15,9 @@ import networkx as nx
 import numpy as np
 
 import covopt
-from covopt.matrices.factorization import search
-from covopt.matrices.graphs import bipartite_gram, clique_cover, edge_gram, gram_data, support_graph
-from covopt.matrices.moments import moment_bound
+from covopt.completely_positive.factorization import search
+from covopt.completely_positive.graphs import bipartite_gram, clique_cover, edge_gram, gram_data, support_graph
+from covopt.completely_positive.moments import moment_bound
 from tests.benchmarks.factor_contenders import METHODS, STOP, Method
 from tests.benchmarks.harness import Benchmark, Outcome, Settings, show
 

@@ -8,8 +8,8 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from covopt.commands.cli import main
-from covopt.errors import CovoptError, printable
+from covopt.app.cli import main
+from covopt.runtime.errors import CovoptError, printable
 from messages import Row, command, prepare
 from messages.commands import ROWS as COMMANDS
 from messages.faces import ROWS as FACES

@@ -8,8 +8,9 @@ from unittest.mock import patch
 import numpy as np
 from hostile import archive, run_with
 
-from covopt.commands.cli import main
-from covopt.io import arrays, storing
+from covopt.app.cli import main
+from covopt.data import arrays
+from covopt.records import storing
 from messages import Row, command
 
 FULL = OSError(28, "No space left on device")
@@ -25,14 +26,14 @@ def interrupted(words: str, where: str) -> str:
 
 
 def without_memory(error: Exception) -> str:
-    with patch("covopt.io.data.read_data", side_effect=error):
+    with patch("covopt.data.data.read_data", side_effect=error):
         code, _, err = command(main, ["solve", "iris"])
     assert code == 2, (code, err)
     return err.strip().removeprefix("covopt: ")
 
 
 def full_archive(here: Path) -> None:
-    with patch("covopt.io.arrays.np.savez", side_effect=FULL):
+    with patch("covopt.data.arrays.np.savez", side_effect=FULL):
         arrays.write_npz(here / "a.npz", {"A": np.eye(2)})
 
 
@@ -165,18 +166,18 @@ ROWS = [
     ),
     Row(
         "Interrupted before there was an answer; nothing is written.",
-        lambda _: interrupted("solve iris", "covopt.io.data.read_data"),
+        lambda _: interrupted("solve iris", "covopt.data.data.read_data"),
     ),
     Row(
         "Interrupted before there was anything to say; nothing is written.",
-        lambda _: interrupted("validate iris", "covopt.io.data.read_data"),
+        lambda _: interrupted("validate iris", "covopt.data.data.read_data"),
     ),
     Row(
         "Interrupted before there was an answer; nothing is written.",
-        lambda _: interrupted("cprank a.npy", "covopt.io.arrays.read_matrix"),
+        lambda _: interrupted("cprank a.npy", "covopt.data.arrays.read_matrix"),
     ),
     Row(
         "Interrupted; continue with --resume: finished cells are stored in s.sqlite.",
-        lambda _: interrupted("sweep s.toml", "covopt.study.sweep.read_grid"),
+        lambda _: interrupted("sweep s.toml", "covopt.studies.sweep.sweep.read_grid"),
     ),
 ]

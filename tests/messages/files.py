@@ -29,7 +29,7 @@ from hostile import (
 from pyarrow import parquet
 
 import covopt
-from covopt.io.networks import as_network
+from covopt.data.networks import as_network
 from messages import Given, Row
 
 X, Y = np.arange(8.0).reshape(4, 2), np.arange(4.0)[:, None]
@@ -86,7 +86,7 @@ def without_pyarrow(here: Path) -> object:
 
 
 def without_openml(_: Path) -> object:
-    with patch("covopt.io.mnist.datasets.fetch_openml", side_effect=OSError):
+    with patch("covopt.data.mnist.datasets.fetch_openml", side_effect=OSError):
         return covopt.read_data("mnist")
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from hostile import archive
 
 import covopt
-from covopt.io.coding import Coding
-from covopt.io.data import Dataset
-from covopt.io.further import read_further
-from covopt.study import held_out
+from covopt.answer import held_out
+from covopt.data.coding import Coding
+from covopt.data.data import Dataset
+from covopt.data.further import read_further
 from messages import Given, Row
 
 TRAINING = b"a,b,kind,y\n1,2,u,yes\n3,1,v,no\n2,5,u,no\n"

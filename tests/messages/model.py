@@ -10,13 +10,13 @@ import torch
 import covopt
 from covopt.certify import free
 from covopt.certify.dual import Proof
-from covopt.deep import representations as projected_gradient
 from covopt.linalg.psd import RankRule, thin
-from covopt.loop import Budget, Certificate
 from covopt.model import forces, hidden, loss, stationarity, weights
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
-from covopt.training import trainer
+from covopt.runtime.loop import Budget, Certificate
+from covopt.solvers.deep import representations as projected_gradient
+from covopt.solvers.training import trainer
 from messages import Row
 
 X = np.arange(12.0).reshape(6, 2) % 5

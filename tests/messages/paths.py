@@ -10,8 +10,8 @@ import torch
 import covopt
 from covopt.certify.certifiers import maximum_at
 from covopt.certify.dual import Proof
-from covopt.loop import Certificate
 from covopt.model.problem import make_problem
+from covopt.runtime.loop import Certificate
 from messages import Row
 
 X = np.arange(12.0).reshape(6, 2) % 5

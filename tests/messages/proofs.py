@@ -16,12 +16,12 @@ from covopt.certify.proofs import agreed, recheck
 from covopt.certify.relaxation import bound as relaxation
 from covopt.certify.relaxation.grouping import grouped_bound
 from covopt.certify.relaxation.multipliers import LEAF, WALL, Multipliers
-from covopt.loop import Certificate
-from covopt.matrices.graphs import bipartite_gram
+from covopt.completely_positive.graphs import bipartite_gram
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem, make_problem
 from covopt.oracles.arrangement import ArrangementOracle
 from covopt.oracles.sphere import SphereOracle
+from covopt.runtime.loop import Certificate
 from messages import Row
 
 rng = np.random.default_rng(0)

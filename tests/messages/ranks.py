@@ -9,7 +9,7 @@ import covopt
 from covopt.model.problem import make_problem
 from covopt.model.ranks import functional_ranks
 from covopt.model.recursion import Decay
-from covopt.study.rank_audit import audit_ranks
+from covopt.studies.ranks.rank_audit import audit_ranks
 from messages import Row
 
 X = np.arange(12.0).reshape(6, 2) % 5

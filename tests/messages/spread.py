@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 import covopt
-from covopt.commands.cli import check_shared
-from covopt.commands.processes import joined
-from covopt.io.checkpoint import Checkpoint
-from covopt.io.data import read_data
+from covopt.app.cli import check_shared
+from covopt.app.processes import joined
+from covopt.data.data import read_data
 from covopt.model.spread import Alone, Together, check_alike
+from covopt.solvers.checkpoint import Checkpoint
 from messages import Row
 
 X = np.arange(12.0).reshape(6, 2) % 5

@@ -9,7 +9,7 @@ from hostile import archive, array_bytes, entry, pickled_matrix, replace, run_wi
 from runs import toy_result
 
 import covopt
-from covopt.kinds.runs import write_report
+from covopt.studies.runs import write_report
 from messages import Given, Row
 
 X = np.arange(8.0).reshape(4, 2)

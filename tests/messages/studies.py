@@ -13,8 +13,9 @@ from hostile import swept, with_spec
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 import covopt
-from covopt.study import plateau, sweep
-from covopt.study.store import Counts
+from covopt.studies.sweep import sweep
+from covopt.studies.sweep.store import Counts
+from covopt.studies.width import plateau
 from messages import Row
 
 X = np.arange(12.0).reshape(6, 2) % 5
@@ -41,7 +42,7 @@ def spec(text: str) -> dict:
 
 
 def swept_with(target: str, error: object, here: Path, **options: object) -> object:
-    with patch(f"covopt.study.sweep.{target}", **({"side_effect": error} if error else {"new": None})):
+    with patch(f"covopt.studies.sweep.sweep.{target}", **({"side_effect": error} if error else {"new": None})):
         return sweep.sweep(DATA, here / "s.sqlite", **options)  # type: ignore[arg-type]
 
 
@@ -50,22 +51,22 @@ def table(here: Path, name: str = "t.csv") -> sweep.Sweep:
 
 
 def without_parquet(here: Path) -> object:
-    with patch("covopt.study.sweep.parquet", None):
+    with patch("covopt.studies.sweep.sweep.parquet", None):
         return table(here).to_parquet(here / "t.parquet")
 
 
 def full_disk(here: Path) -> object:
-    with patch("covopt.study.sweep.os.replace", side_effect=FULL):
+    with patch("covopt.studies.sweep.sweep.os.replace", side_effect=FULL):
         return table(here).to_csv(here / "t.csv")
 
 
 def without_workers(here: Path) -> object:
-    with patch("covopt.study.sweep._backend", return_value=nullcontext()):
+    with patch("covopt.studies.sweep.sweep._backend", return_value=nullcontext()):
         return swept_with("_round", TimeoutError(), here, scheduler="tcp://10.0.0.1:8786")
 
 
 def without_dask(here: Path) -> object:
-    with patch("covopt.study.sweep.find_spec", return_value=None):
+    with patch("covopt.studies.sweep.sweep.find_spec", return_value=None):
         return sweep.sweep(DATA, here / "s.sqlite", scheduler="tcp://10.0.0.1:8786")
 
 
@@ -75,13 +76,13 @@ def no_scheduler(here: Path) -> object:
 
 def full_file(here: Path) -> object:
     full = sqlite3.OperationalError("database or disk is full")
-    with patch("covopt.study.store.sqlite3.connect", side_effect=full):
+    with patch("covopt.studies.sweep.store.sqlite3.connect", side_effect=full):
         return sweep.sweep(DATA, here / "s.sqlite")
 
 
 def busy(here: Path) -> object:
     """Another process holds the file, longer than we are ready to wait."""
-    with patch("covopt.study.store.PATIENCE", 0.1):
+    with patch("covopt.studies.sweep.store.PATIENCE", 0.1):
         connection = sqlite3.connect(here / "s.sqlite", isolation_level=None)
         connection.execute("BEGIN EXCLUSIVE")
         try:

@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError
 from covopt.model.activation import Activation
 from covopt.model.problem import with_bias
+from covopt.runtime.errors import ProblemError
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,12 +19,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.errors import ProblemError
 from covopt.linalg.cholesky import AnyFactor, factorize
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.linalg.trace import trace_value
 from covopt.model.hidden import Representations, check_representations
 from covopt.model.problem import Problem, with_bias
+from covopt.runtime.errors import ProblemError
 
 
 class Pair(NamedTuple):

@@ -17,8 +17,8 @@ from covopt.certify.relaxation.multipliers import Multipliers
 from covopt.certify.relaxation.nodes import BranchOptions
 from covopt.certify.relaxation.repair import prove
 from covopt.certify.relaxation.signs import SignBranch
-from covopt.loop import Budget
 from covopt.model.activation import Activation
+from covopt.runtime.loop import Budget
 
 
 @dataclass(frozen=True)

@@ -30,15 +30,15 @@ from torch import Tensor
 
 from covopt.certify.cones.bounds import Bounded, ConeBounds
 from covopt.certify.cones.tree import Log, OpenCones, Tree, halves, roots, twice
-from covopt.certify.cores import Cores, cores
-from covopt.certify.pace import FAIR, Pace
-from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.linalg.row_space import RowSpace
-from covopt.loop import Budget
 from covopt.model.activation import Activation
 from covopt.oracles.oracle import Answer, oracle_values
+from covopt.runtime.cores import Cores, cores
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Budget
+from covopt.runtime.pace import FAIR, Pace
 
 LARGEST_RANK = 12  # 2^r orthants to start from, and r (r - 1) / 2 < 255 edges
 DEEPEST = 2000  # cuts above a cone, at most; the rounding of all of them is paid in advance

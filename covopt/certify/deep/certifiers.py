@@ -19,9 +19,9 @@ from covopt.certify.deep.flows import Incidence, best_flows, bound_of
 from covopt.certify.deep.weighing import Stop, weigh
 from covopt.certify.dual import Proof
 from covopt.certify.spectral import LOSSES, spectral_lines
-from covopt.errors import ProblemError
-from covopt.loop import Certificate
 from covopt.model.problem import Problem
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Certificate
 
 
 class DeepCertifier(Protocol):

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from covopt.certify.deep.recursion import growth
 from covopt.certify.spectral import CHARGED, SLACK
-from covopt.lazy import lazy
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
 from covopt.oracles.exact import exact_oracle, has_exact_oracle
+from covopt.runtime.lazy import lazy
 
 if TYPE_CHECKING:
     import cvxpy as cp

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.certify.spectral import CHARGED
-from covopt.errors import ProblemError
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
 from covopt.oracles.exact import exact_oracle
+from covopt.runtime.errors import ProblemError
 
 # The exact maximum over all neurons is asked for where it takes less than a second: samples times edges.
 MOST_CROSSINGS = 40_000

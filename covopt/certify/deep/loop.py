@@ -35,9 +35,9 @@ from torch import Tensor
 
 from covopt.certify.deep.angle import parallelograms
 from covopt.certify.spectral import SLACK
-from covopt.errors import ProblemError
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
+from covopt.runtime.errors import ProblemError
 
 # Principal components of the outputs of which each two span a plane; the corners of a loop at most.
 COMPONENTS, CORNERS = 4, 100

@@ -19,22 +19,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.cores import crew
 from covopt.certify.dual import Proof, dual_bound
-from covopt.certify.pace import FAIR, Pace
 from covopt.certify.relaxation.admm import FREE_RHO, AlternatingDirections, FreeLambda
 from covopt.certify.relaxation.ground import Ground, make_ground
 from covopt.certify.relaxation.lift import make_piece
 from covopt.certify.relaxation.multipliers import Multipliers, proved_maximum
 from covopt.certify.relaxation.signs import SignBranch
 from covopt.certify.spectral import LOSSES
-from covopt.errors import ProblemError
-from covopt.interrupts import gently, remember
 from covopt.linalg.rounding import UNIT_ROUNDOFF
-from covopt.linalg.threads import fitted
-from covopt.loop import Budget, Certificate
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem
+from covopt.runtime.cores import crew
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.interrupts import gently, remember
+from covopt.runtime.loop import Budget, Certificate
+from covopt.runtime.pace import FAIR, Pace
+from covopt.runtime.threads import fitted
 
 Watch = Callable[[float, float], None]
 """Called with the seconds so far and the best proved number so far."""

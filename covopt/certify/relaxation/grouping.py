@@ -23,13 +23,13 @@ from covopt.certify.dual import Proof, dual_bound
 from covopt.certify.relaxation.bound import whole_maximum
 from covopt.certify.relaxation.ground import make_ground
 from covopt.certify.relaxation.groups import Groups, make_quadratic, prove_groups, scaled, scales
-from covopt.errors import ProblemError
-from covopt.interrupts import gently, remember
 from covopt.linalg.lbfgs import DescentOptions, descend
 from covopt.linalg.rounding import to_unit_scale
-from covopt.linalg.threads import fitted
-from covopt.loop import Budget, Certificate
 from covopt.model.problem import Problem
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.interrupts import gently, remember
+from covopt.runtime.loop import Budget, Certificate
+from covopt.runtime.threads import fitted
 
 # None of these touches the proof.
 NORMS = (16.0, 64.0, 256.0)

@@ -41,8 +41,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.certify.relaxation.ground import Ground
-from covopt.errors import ProblemError
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
+from covopt.runtime.errors import ProblemError
 
 ARRAYS: Mapping[str, tuple[str, int]] = {"diagonal": ("f", 1), "labels": ("i", 1), "shared": ("f", 3)}
 """The arrays of `Groups` in a file: the kind of their entries, their dimensions."""

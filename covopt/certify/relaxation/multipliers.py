@@ -26,8 +26,8 @@ from torch import Tensor
 from covopt.certify.relaxation.ground import FREE, KINK, NEGATIVE, POSITIVE, STRICT, Ground
 from covopt.certify.relaxation.lift import NONE, Piece, Stationarity, make_piece
 from covopt.certify.relaxation.repair import prove
-from covopt.errors import ProblemError
 from covopt.linalg.rounding import UNIT_ROUNDOFF
+from covopt.runtime.errors import ProblemError
 
 LEAF, WALL = -1, -2
 # The names of the multipliers in a file.

@@ -20,7 +20,7 @@ from covopt.certify.relaxation.interior import polish
 from covopt.certify.relaxation.lift import ALPHA, BETA, G, P, Piece, Stationarity, make_piece
 from covopt.certify.relaxation.multipliers import LEAF, WALL, make_stationarity, pack, side, unpack
 from covopt.certify.relaxation.repair import prove
-from covopt.loop import Budget
+from covopt.runtime.loop import Budget
 
 # How nodes are worked on; none of these touches the proof.
 DIVIDED = 1e-5  # a sample divides a node if its score is above this

@@ -24,7 +24,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.cores import cores
 from covopt.certify.relaxation.admm import FIXED_RHO
 from covopt.certify.relaxation.directions import rough_maximum
 from covopt.certify.relaxation.ground import Ground
@@ -34,7 +33,8 @@ from covopt.certify.relaxation.multipliers import LEAF, Multipliers, pack
 from covopt.certify.relaxation.nodes import BranchOptions, Node, NodeWork, Split
 from covopt.certify.relaxation.repair import prove
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
-from covopt.loop import Budget
+from covopt.runtime.cores import cores
+from covopt.runtime.loop import Budget
 
 # How the tree is grown; none of these touches the proof.
 CLOSED = 1e-5  # the tree is closed when its bound is above what a direction attains by no more than this, relative

@@ -16,15 +16,15 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.errors import ProblemError
 from covopt.linalg.cholesky import factorize
 from covopt.linalg.psd import RankRule
 from covopt.linalg.pseudo_inverse import eigenvectors_of_range, pseudo_inverse
-from covopt.linalg.threads import fitted
 from covopt.model.activation import Activation
 from covopt.model.faces.bias import with_column
 from covopt.model.faces.setting import OUT_OF_RANGE, LossValue, Question, Setting, read_bias, read_tikhonov
 from covopt.model.loss import Loss
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.threads import fitted
 
 ASYMMETRY = {torch.float64: 1e-10, torch.float32: 1e-4}
 """Largest |K_ij - K_ji|, relative to the largest entry."""

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.errors import ProblemError
 from covopt.linalg.psd import RANK_RULE
-from covopt.linalg.threads import fitted
 from covopt.model.activation import Activation
 from covopt.model.faces.setting import LossValue, Question, Setting, read_tikhonov, with_weights
 from covopt.model.loss import Loss
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.threads import fitted
 
 
 @fitted

@@ -13,13 +13,13 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.errors import ProblemError, counted, shown
-from covopt.io.wording import FREE
 from covopt.linalg.psd import RankRule
 from covopt.model.activation import Activation
 from covopt.model.faces.bias import Bias, FreeBias, PenalisedBias
 from covopt.model.loss import Loss
 from covopt.model.problem import Problem, as_matrix, as_number, make_problem
+from covopt.model.wording import FREE
+from covopt.runtime.errors import ProblemError, counted, shown
 
 OUT_OF_RANGE = {torch.float64: 1e-6, torch.float32: 1e-3}
 """Part of the norm of Z_l that may lie outside the range of Zs_{l-1}: rounding, and steps of finite differences."""

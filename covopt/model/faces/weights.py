@@ -13,11 +13,11 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.errors import ProblemError, counted
-from covopt.linalg.threads import fitted
 from covopt.model.activation import Activation
 from covopt.model.faces.setting import LossValue, Question, Setting, with_weights
 from covopt.model.loss import Loss
+from covopt.runtime.errors import ProblemError, counted
+from covopt.runtime.threads import fitted
 
 
 @fitted

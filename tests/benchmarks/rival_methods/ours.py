@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from covopt.answer import solve
+from covopt.answer.solve import solve
 from tests.benchmarks.rival_methods.common import Question
 from tests.benchmarks.rival_methods.log import Log
 

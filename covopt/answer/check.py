@@ -1,0 +1,242 @@
+"""What the files of a stored solve say, held against what follows from them: its weights, its data and its proof.
+
+Each check yields sentences that say what does not follow. Cheap checks come first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from covopt.answer.result import Result
+from covopt.answer.uniqueness.decide import decide
+from covopt.certify import proofs
+from covopt.certify.dual import Proof
+from covopt.data.networks import read_network
+from covopt.model.affine import skip_as_neurons
+from covopt.records import record
+from covopt.runtime.errors import CovoptError
+from covopt.runtime.loop import Certificate, Status
+from covopt.solvers.deep.layers import report
+from covopt.solvers.penalised import METHODS
+
+NETWORK_PT = "network.pt"
+NEVER = (
+    *("data", "scale", "weighted", "targets", "shuffle", "method", "certify", "attainable", "target", "starts"),
+    *("seconds", "timing", "seed", "version", "test"),
+)
+"""Entries of result.json that nothing in its files tells."""
+# Two numbers that come from one another by a single operation differ by no more than this, relative.
+SAME = 1e-12
+# A singular value that depends on the number of threads in its last digits.
+INDEPENDENCE = 1e-6
+# The data in the state dict went through a product with beta and a division by it.
+STATE = 1e-14
+
+Summary = Mapping[str, Any]
+Sentences = Iterator[str]
+
+
+def numbers(result: Result, stated: Summary, rounding: float) -> Sentences:
+    """Cost, its parts and the misfit, from the stored weights; and that a network that is to fit does."""
+    cost = stated["cost"]
+    fits = result.problem.allows(result.residual)
+    if cost is None:
+        if fits:
+            yield f"The stored network costs {result.cost:.12g}, but result.json states no cost."
+        if not all(stated[name] is None for name in ("fit", "norm", "gap")):
+            yield "result.json states no cost, but parts of it."
+        return
+    if not abs(result.cost - cost) <= rounding * abs(result.cost):
+        yield f"The stored network costs {result.cost:.12g}, but result.json states {cost}."
+    if not fits:
+        yield f"The stored network misses the targets by {result.residual:.3g}, which is no fit."
+    if min(stated[name] or 0.0 for name in ("fit", "norm", "residual")) < 0.0:
+        yield "result.json states a negative fit, norm or residual."
+    for name in ("fit", "norm"):
+        value = getattr(result, name)
+        if stated[name] is None or not abs(value - stated[name]) <= rounding * abs(result.cost):
+            yield f"The stored network has {name} {value:.12g}, but result.json states {stated[name]}."
+    if not result.problem.interpolates:
+        if stated["residual"] is not None:
+            yield "result.json states a residual, which only the loss interpolate has."
+    elif stated["residual"] is None or not abs(result.residual - stated["residual"]) <= rounding * _size(result):
+        residual = stated["residual"]
+        yield f"The stored network misses the targets by {result.residual:.3g}, but result.json states {residual}."
+
+
+def question(result: Result, stated: Summary) -> Sentences:
+    """Options and sizes, from problem.npz and the shapes of the weights."""
+    p = result.problem
+    found = {
+        "loss": p.loss.name,
+        "lam": None if p.interpolates else p.lam,
+        "depth": p.depth,
+        "bias": p.stated_bias,
+        "activation": p.activation.name,
+        "rows": p.samples,
+        "widths": result.widths,
+    }
+    for name, value in found.items():
+        if stated[name] != value:
+            yield f"The stored problem and network have {name} {_shown(value)}, but result.json states another."
+    if stated.get("skip", False) is not p.skip:
+        yield "The stored problem and result.json do not agree on whether a linear function is free."
+    if stated.get("weighted", False) is not (p.weight is not None):
+        yield "The stored problem and result.json do not agree on whether the rows have weights."
+    if stated["method"] not in METHODS:
+        yield "result.json states a method that covopt does not have."
+
+
+def proved_bound(result: Result) -> float | None:
+    """The lower bound that the stored certificate proves; None where none is stated. The solver is not run.
+
+    Raises:
+        ProblemError: the certificate proves nothing.
+    """
+    if result.lower is None:
+        return None
+    dual = result.dual
+    if dual is None:
+        proof = Proof(result.lower, result.certificate, evidence=result.evidence)
+        return proofs.recheck(result.problem.double(), proof)
+    proof = Proof(result.lower, result.certificate, torch.from_numpy(dual.Lambda), dual.maximum, dual.evidence)
+    return proofs.recheck(result.problem.double(), proof)
+
+
+def bound(result: Result, proved: float | None, rounding: float) -> Sentences:
+    """The lower bound against what the stored certificate proves."""
+    lower, kind = result.lower, result.certificate
+    if (lower is None) != (kind is Certificate.NONE):
+        yield "result.json states a bound without a certificate, or a certificate without a bound."
+    if lower is None or proved is None:
+        return
+    if not (math.isfinite(lower) and lower >= 0.0):
+        yield f"result.json states a bound of {lower}, which is none."
+    if not (math.isfinite(proved) and lower <= proved * (1.0 + rounding)):
+        yield f"The stored certificate proves a bound of {proved:.12g} only, but result.json states {lower:.12g}."
+
+
+def copies(stated: Summary, certificate: Mapping[str, Any]) -> Sentences:
+    """What certificate.npz says of the bound besides."""
+    for name in ("lower", "certificate"):
+        if name in certificate and (certificate[name].size != 1 or certificate[name].item() != stated[name]):
+            yield f"certificate.npz and result.json state different values of {name}."
+
+
+def gap(stated: Summary) -> Sentences:
+    """The gap from cost and bound, and what the status says of it."""
+    cost, lower, part, status = stated["cost"], stated["lower"], stated["gap"], stated["status"]
+    if status == Status.UNSOLVED and cost is not None:
+        yield f"result.json states that the run is unsolved, but a cost of {cost}."
+    if cost is None or lower is None:
+        if part is not None:
+            yield "result.json states a gap without a cost or without a bound."
+        if status == Status.OPTIMAL and cost != 0.0:  # nothing costs less than nothing
+            yield "result.json states that the run is optimal, but no gap."
+        return
+    expected = (cost - lower) / cost if cost > 0.0 else 0.0
+    if lower > cost:
+        yield f"result.json states a bound of {lower} above the cost of {cost}."
+    if part is None or not math.isclose(part, expected, rel_tol=SAME, abs_tol=SAME):
+        yield f"The gap between cost and bound is {expected:.6g}, but result.json states {part}."
+    target = stated.get("target")
+    if target is None or status == Status.INTERRUPTED:
+        return
+    if (status == Status.OPTIMAL) != (expected <= target):
+        yield f"The gap is {expected:.6g} and its target {target:g}, which does not fit the status {status}."
+
+
+def history(result: Result, stated: Summary) -> Sentences:
+    """That the search ends at what result.json states, and never goes back in time."""
+    lines = result.history
+    if not lines:
+        yield "history.csv is empty."
+        return
+    last = lines[-1]
+    ends = (record.known(last.cost), record.known(last.lower), last.width)
+    if ends != (stated["cost"], stated["lower"], max(stated["widths"], default=0)):
+        yield "history.csv does not end at the cost, the bound and the width that result.json states."
+    times = [line.seconds for line in lines]
+    if not (all(math.isfinite(t) and t >= 0.0 for t in times) and all(a <= b for a, b in pairwise(times))):
+        yield "history.csv goes back in time."
+    if stated["seconds"] is not None and times[-1] > stated["seconds"]:
+        yield "history.csv goes on after the seconds that result.json states."
+    if not all(a.iteration <= b.iteration for a, b in pairwise(lines)):
+        yield "history.csv counts its rounds backwards."
+    bounds = [line.lower for line in lines if line.lower is not None]
+    if not all(a <= b for a, b in pairwise(bounds)) or any(math.isnan(b) for b in bounds):
+        yield "history.csv holds a bound that falls, though a proved bound stays proved."
+
+
+def layers(result: Result, stated: Summary) -> Sentences:
+    """Each hidden layer's width, ranks and neurons that merge, from the weights."""
+    told = stated["layers"]
+    if told and [layer["layer"] for layer in told] != list(range(1, result.problem.depth)):
+        yield "result.json does not list the hidden layers one by one."
+        return
+    problem, weights = result.problem.double(), [W.double() for W in result.weights]
+    for layer in told:
+        found = report(problem, weights, layer["layer"], None, Certificate.NONE, None)
+        for name in ("width", "rank_K", "rank_Ks", "mergeable"):
+            if layer[name] != getattr(found, name):
+                yield f"Layer {found.layer} has {name} {getattr(found, name)}, but result.json states {layer[name]}."
+        if (layer["gap"] is None) != (layer["gap_certificate"] == Certificate.NONE) or (layer["gap"] or 0.0) < 0.0:
+            yield f"result.json states a gap of layer {found.layer} that is none."
+
+
+def uniqueness(result: Result) -> Sentences:
+    """Whether the optimum is the only one, decided again from the stored weights and data."""
+    told = result.decided
+    if told is None:
+        return
+    found = decide(result.problem.double(), [W.double() for W in result.weights])
+    value = math.inf if found.independence is None else found.independence
+    given = math.inf if told.independence is None else told.independence
+    same = replace(told, independence=None) == replace(found, independence=None)
+    if not (same and math.isclose(value, given, rel_tol=INDEPENDENCE, abs_tol=INDEPENDENCE)):
+        yield "The stored data and network do not prove what result.json states of the set of all optima."
+
+
+def state_dict(result: Result, directory: Path) -> Sentences:
+    """That network.pt holds the weights of network.npz."""
+    beta = result.problem.beta
+    if not (directory / NETWORK_PT).is_file():
+        yield f"{NETWORK_PT} is missing."
+        return
+    if min(result.widths, default=0) == 0:
+        return  # a layer without neurons, of which a state dict tells little
+    try:
+        found = read_network(directory / NETWORK_PT, beta).weights
+    except CovoptError as error:
+        yield f"{NETWORK_PT} is not the stored network: {error}"
+        return
+    stored = skip_as_neurons(result.problem.double(), [W.double() for W in result.weights])
+    if len(found) != len(stored) or any(
+        not _alike(torch.from_numpy(a), W, beta) for a, W in zip(found, stored, strict=True)
+    ):
+        yield f"{NETWORK_PT} and network.npz hold different weights."
+
+
+def _alike(found: Tensor, W: Tensor, beta: float) -> bool:
+    if found.shape != W.shape:
+        return False
+    columns = slice(None) if beta else slice(0, -1)
+    a, b = found[:, columns], W[:, columns]
+    return bool(((a - b).abs() <= STATE * b.abs()).all())
+
+
+def _size(result: Result) -> float:
+    """What misfits are measured by: the largest target."""
+    return max(1e-300, float(result.problem.Y.abs().max()))
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else str(value)

@@ -1,0 +1,290 @@
+"""What a person looks at: one figure for each run, and its parts.
+
+Takes plain arrays, so that whoever has them can draw; uses matplotlib's objects and never its global state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from covopt.records.numerals import down
+from covopt.runtime.files import starts_with
+from covopt.runtime.loop import Progress
+
+COST_COLOR, BOUND_COLOR, NEURON_COLOR = "#1f3b73", "#d9822b", "#4a6fa5"
+CURVE_COLORS = (COST_COLOR, "#2a8f6d", "#a03a6b", "#7a6a2f", "#5b5b5b")
+MADE = {"Software": "covopt"}
+"""What a picture tells of where it comes from; by it --force knows what it may replace."""
+LOG_RANGE = 10.0
+"""An axis is logarithmic when its largest value is more than this many times its smallest."""
+MARGIN = 0.08
+"""A function is drawn so far beyond the samples, in parts of their range."""
+SIGNED = LinearSegmentedColormap.from_list(
+    "signed", [to_rgba("#2f74c0"), to_rgba("#2f74c0", 0.0), to_rgba("#d6492f", 0.0), to_rgba("#d6492f")]
+)
+"""Blue for negative, red for positive, and nothing at zero, so that the page shows through, light or dark."""
+BULK, OUTLYING = 98.0, 2.0
+"""A colour scale ends at this percentile where the largest value is more than so many times that."""
+SAME, TINY = 1e-12, 1e-300
+"""Costs that differ by less than SAME, relative, are the same; TINY keeps a cost of zero from dividing."""
+
+
+class PlainLogFormatter(LogFormatter):
+    """Labels the ticks that matplotlib chooses, as 0.2 and not as 2e-01."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
+@dataclass(frozen=True)
+class RunPicture:
+    """What the figure of a run shows.
+
+    Attributes:
+        title: the question in a few words.
+        history: cost and bound over time.
+        norms: |w_k|^2 + |v_k|^2 of each hidden neuron, incoming and outgoing weights (n,).
+        activations: sigma(Z) (N, n).
+        order: the samples in the order in which to show them (N,).
+        order_name: what that order is, for the axis.
+    """
+
+    title: str
+    history: Sequence[Progress]
+    norms: Float[np.ndarray, " n"]
+    activations: Float[np.ndarray, "N n"]
+    order: NDArray[np.int64]
+    order_name: str
+
+
+def is_picture(path: Path) -> bool:
+    """Whether a file is a picture of covopt."""
+    return starts_with(path, b"Software\0" + MADE["Software"].encode())
+
+
+def draw_run(picture: RunPicture, path: Path) -> None:
+    """Write the figure of a run as a PNG: convergence on the left, the hidden neurons on the right."""
+    figure = Figure(figsize=(11.0, 4.8), layout="constrained", dpi=130)
+    FigureCanvasAgg(figure)
+    columns = figure.add_gridspec(1, 2, width_ratios=(1.0, 1.15), wspace=0.05)
+    figure.suptitle(picture.title, fontsize=11, parse_math=False)
+    draw_convergence(figure.add_subplot(columns[0]), picture.history)
+    if len(picture.norms):
+        rows = columns[1].subgridspec(2, 1, height_ratios=(1.0, 2.2))
+        norms = figure.add_subplot(rows[0])
+        draw_neurons(norms, figure.add_subplot(rows[1], sharex=norms), picture)
+    else:
+        say(figure.add_subplot(columns[1]), "no hidden neurons: the zero function")
+    figure.savefig(path, format="png", metadata=MADE)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method in the figure of a comparison.
+
+    Attributes:
+        name: of the method.
+        history: cost over time.
+        starts: the final costs of all its starts.
+    """
+
+    name: str
+    history: Sequence[Progress]
+    starts: Sequence[float]
+
+
+def draw_curves(title: str, curves: Sequence[Curve], lower: float | None, path: Path) -> None:
+    """Write the figure of a comparison as a PNG: cost against time, and what is above the lowest cost of all.
+
+    The dots at the end of a line are the final costs of the method's starts.
+    """
+    figure = Figure(figsize=(11.0, 4.8), layout="constrained", dpi=130)
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=11, parse_math=False)
+    costs, excess = figure.subplots(1, 2)
+    drawn = colored(curves)
+    if drawn:
+        draw_costs(costs, drawn, lower)
+        draw_excess(excess, drawn)
+    else:
+        say(costs, "no finite cost was reached")
+        excess.axis("off")
+    figure.savefig(path, format="png", metadata=MADE)
+
+
+def colored(curves: Sequence[Curve]) -> list[tuple[Curve, list[Progress], str]]:
+    """The methods that reached a finite cost, each with those lines of its history and a colour."""
+    finite = [(curve, [p for p in curve.history if np.isfinite(p.cost)]) for curve in curves]
+    return [(curve, lines, color) for (curve, lines), color in zip(finite, cycle(CURVE_COLORS)) if lines]
+
+
+def draw_costs(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]], lower: float | None) -> None:
+    """The cost of each of the `colored` methods against time, and the proved bound."""
+    for row, (curve, lines, color) in enumerate(drawn):
+        axes.plot([p.seconds for p in lines], [p.cost for p in lines], color=color, marker=_marker(lines), markersize=4)
+        name_line(axes, f"{curve.name} {min(*curve.starts, lines[-1].cost, np.inf):.7g}", color, row)
+    if lower is not None:
+        axes.axhline(lower, color=BOUND_COLOR, linewidth=1.2, linestyle="--")
+        name_line(axes, f"proved bound {down(lower, 7)}", BOUND_COLOR, len(drawn))
+    points = [p for _, lines, _ in drawn for p in lines]
+    bound = np.array([] if lower is None else [lower])
+    _choose_scales(axes, np.array([p.seconds for p in points]), np.array([p.cost for p in points]), bound)
+    _dress(axes, "cost")
+
+
+def draw_excess(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]]) -> None:
+    """(cost - best) / best, logarithmic; what reaches the best falls out of the picture."""
+    best = min(min(*curve.starts, *(p.cost for p in lines), np.inf) for curve, lines, _ in drawn)
+    shown = False
+    for curve, lines, color in drawn:
+        x, y = np.array([p.seconds for p in lines]), np.array([p.cost for p in lines]) / max(best, TINY) - 1.0
+        above, starts = y > SAME, np.array(curve.starts) / max(best, TINY) - 1.0
+        axes.plot(x[above], y[above], color=color, marker=_marker(lines), markersize=4)
+        if len(starts) > 1:
+            axes.plot(np.full(len(starts), x[-1])[starts > SAME], starts[starts > SAME], ".", color=color, alpha=0.6)
+        shown = shown or bool(above.any())
+    if not shown:
+        say(axes, "every method has the best cost from its start")
+        return
+    axes.set_yscale("log")
+    later = np.array([p.seconds for _, lines, _ in drawn for p in lines if p.seconds > 0])
+    if len(later) > 2 and later.max() > LOG_RANGE * later.min():
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(PlainLogFormatter())
+    _dress(axes, "relative excess over the lowest cost of all")
+
+
+def _dress(axes: Axes, label: str) -> None:
+    axes.set_xlabel("time (seconds)")
+    axes.set_ylabel(label)
+    if axes.get_autoscaley_on():
+        axes.margins(y=0.12)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
+    """Cost and proved bound against time."""
+    lines = [p for p in history if np.isfinite(p.cost)]
+    if not lines:
+        say(axes, "no finite cost was reached")
+        return
+    seconds, cost = np.array([p.seconds for p in lines]), np.array([p.cost for p in lines])
+    axes.plot(seconds, cost, color=COST_COLOR, linewidth=1.6, marker=_marker(lines), markersize=4)
+    name_line(axes, f"cost {cost[-1]:.7g}", COST_COLOR, row=0)
+    proved = [p for p in lines if p.lower is not None and np.isfinite(p.lower)]
+    if proved:
+        bound = np.array([p.lower for p in proved], dtype=float)
+        times = np.array([p.seconds for p in proved])
+        axes.plot(times, bound, color=BOUND_COLOR, linewidth=1.6, marker=_marker(proved), markersize=4)
+        name_line(axes, f"proved bound {down(float(bound[-1]), 7)}", BOUND_COLOR, row=1)
+    _choose_scales(axes, seconds, cost, np.array([p.lower for p in proved], dtype=float))
+    axes.set_title("Convergence" if proved else "Convergence (no bound is proved)", fontsize=10, loc="left")
+    _dress(axes, "cost")
+
+
+def gaps(history: Sequence[Progress]) -> list[tuple[float, float]]:
+    """(seconds, (cost - bound) / cost) where a bound is proved and the gap is open."""
+    proved = [(p.seconds, p.cost, p.lower) for p in history if p.lower is not None]
+    return [(seconds, (cost - lower) / cost) for seconds, cost, lower in proved if 0.0 < lower < cost < np.inf]
+
+
+def draw_gap(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
+    """The `gaps` against time."""
+    axes.plot(*np.transpose(points), color=COST_COLOR, linewidth=1.6, marker=_marker(points), markersize=4)
+    values = [value for _, value in points]
+    if max(values) > LOG_RANGE * min(values):
+        axes.set_yscale("log")
+        axes.minorticks_off()
+    else:
+        axes.set_ylim(0.0, 1.12 * max(values))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100.0 * value:g} %"))
+    _dress(axes, "proved gap")
+
+
+def _choose_scales(axes: Axes, seconds: NDArray, cost: NDArray, bound: NDArray) -> None:
+    """Logarithmic where the values span decades, and the bound does not pin the axis near zero."""
+    values = np.concatenate([cost, bound[bound > 0.1 * cost.min()]])
+    if values.min() > 0 and values.max() > LOG_RANGE * values.min():
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(PlainLogFormatter())
+        axes.yaxis.set_minor_formatter(PlainLogFormatter(minor_thresholds=(2, 0.4)))
+    later = seconds[seconds > 0]
+    if len(later) > 2 and later.max() > LOG_RANGE * later.min():
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(PlainLogFormatter())
+
+
+def draw_neurons(norms: Axes, image: Axes, picture: RunPicture) -> None:
+    """Norms above, activations on each sample below, the neurons in one order."""
+    order = np.argsort(-picture.norms, kind="stable")
+    count = len(order)
+    norms.bar(np.arange(1, count + 1), picture.norms[order], width=0.8 if count < 80 else 1.0, color=NEURON_COLOR)
+    norms.set_ylabel(r"$|w_k|^2+|v_k|^2$")
+    norms.set_title(f"{count} hidden neuron{'s' if count > 1 else ''}, largest first", fontsize=10)
+    norms.spines[["top", "right"]].set_visible(False)
+    shown = picture.activations[np.ix_(picture.order, order)]
+    peak = np.abs(shown).max(axis=0)
+    scaled = shown / np.where(peak > 0, peak, 1.0)
+    extent = (0.5, count + 0.5, len(shown) + 0.5, 0.5)
+    drawn = image.imshow(scaled, aspect="auto", extent=extent, cmap="magma", interpolation="nearest")
+    drawn.set_clim(min(0.0, scaled.min()), 1.0)
+    image.set_xlabel("neuron")
+    image.set_ylabel(f"sample, by {picture.order_name}")
+    count_along(image.xaxis)
+    count_along(image.yaxis)
+    norms.tick_params(labelbottom=False)
+    color_bar(drawn, [norms, image], aspect=40).set_label("activation, as a share of the neuron's largest")
+
+
+def name_line(axes: Axes, text: str, color: str, row: int) -> None:
+    """Say what a line is and where it ends, in its colour, above the picture, where no line runs."""
+    axes.text(1.0, 1.02 + 0.07 * row, text, transform=axes.transAxes, ha="right", va="bottom", color=color)
+
+
+def count_along(axis: Axis) -> None:
+    """Whole numbers along an axis, also where it holds only one."""
+    axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def color_bar(
+    drawn: ScalarMappable, axes: Axes | Sequence[Axes], aspect: float = 30.0, extend: str = "neither"
+) -> Colorbar:
+    """A bar of colours without a frame; as an image, for the seams between shapes show as stripes."""
+    figure = (axes if isinstance(axes, Axes) else axes[0]).figure
+    bar = figure.colorbar(drawn, ax=axes, aspect=aspect, pad=0.02, extend=extend)
+    bar.solids.set_rasterized(True)  # type: ignore[union-attr]
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    return bar
+
+
+def robust_limit(values: Float[np.ndarray, "..."]) -> tuple[float, str]:
+    """Where a scale of colours ends, and which of its ends stand for more: a few outliers do not darken the rest."""
+    sizes = np.abs(values)
+    largest, bulk = float(sizes.max(initial=0.0)), float(np.percentile(sizes, BULK)) if values.size else 0.0
+    if 0.0 < OUTLYING * bulk < largest:
+        return bulk, "both" if values.min() < 0.0 else "max"
+    return largest or 1.0, "neither"
+
+
+def _marker(points: Sequence[object]) -> str:
+    return "o" if len(points) < 15 else ""
+
+
+def say(axes: Axes, text: str) -> None:
+    axes.axis("off")
+    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes)

@@ -1,0 +1,125 @@
+"""What an audit says of a network as a function, in sentences, from its summary alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from covopt.records.numerals import down, up
+from covopt.runtime.errors import counted
+
+Summary = Mapping[str, Any]
+Pairs = list[tuple[str, str]]
+
+
+def pairs(s: Summary) -> Pairs:
+    """The lines of an audit; none where the network was not looked at."""
+    told = s.get("function")
+    if not isinstance(told, Mapping):
+        return []
+    layers = told["layers"]
+    inner = layers[:-1]
+    lines = [
+        ("Jacobian", _ranks(told)),
+        ("its function", _same(told, s)),
+        ("R_1", _first_correction(told)),
+        ("bottleneck", _bottleneck(told)),
+        ("NTK", _kernel(told)),
+        ("dimensions", f"{_list(layers, 'dimension')}  (singular values of A_1 ... A_L above 1/2, in balance)"),
+        ("affine", f"{_list(inner, 'affine_dimension')}  (dimensions of S_1 ... S_(L-1) less their means)"),
+        ("nonlinearity", f"{_list(inner, 'nonlinearity')}  (|Z - sigma(Z)| / |Z| of Z_1 ... Z_(L-1))"),
+        ("orbits", _orbits(layers)),
+    ]
+    return [(label, text) for label, text in lines if text]
+
+
+def sentences(s: Summary) -> list[str]:
+    """The same as sentences, for a report."""
+    told = s["function"]
+    first = _first_correction(told)
+    known = (
+        f"its Jacobian has {_ranks(told)}",
+        _same(told, s),
+        first and f"R_1 is {first}",
+        _bottleneck(told),
+        _kernel(told),
+    )
+    return [f"{text[:1].upper()}{text[1:]}." for text in known if text]
+
+
+def _ranks(told: Summary) -> str:
+    counts = {int(rank): int(count) for rank, count in told["jacobian_rank"].items()}
+    where = "given inputs" if told["elsewhere"] else "samples"
+    rows = told["rows"]
+    if len(counts) == 1:
+        ranks = f"{next(iter(counts))} at {f'all {rows} {where}' if rows > 1 else f'the only one of the {where}'}"
+    else:
+        listed = [f"{rank} at {count}" for rank, count in counts.items()]
+        ranks = f"{', '.join(listed[:-1])} and {listed[-1]} of {rows} {where}"
+    said = f"rank {ranks}"
+    if told["kinks"]:
+        said += f" ({told['kinks']} on a kink, taken beside it)"
+    if told["jacobian_values"]:
+        said += f"; its singular values are {_numbers(told['jacobian_values'])} (medians)"
+    if told["pseudo_determinant"] is not None:
+        low, middle, high = told["pseudo_determinant"]
+        said += f"; at rank {max(counts)} they multiply to {low:.4g} ... {high:.4g}, median {middle:.4g}"
+    return said
+
+
+def _same(told: Summary, s: Summary) -> str:
+    if told["lower"] is None:
+        return ""
+    depth = len(told["layers"])
+    where = "these inputs" if told["elsewhere"] else "these samples"
+    share = "" if told["share"] is None else f", {down(100.0 * told['share'])} % of this network's {s['norm']:.8g}"
+    return (
+        f"every network of {counted(depth, 'layer')} that computes the same function near {where} has |W|^2 of at least"
+        f" {down(told['lower'], 8)}{share}; this bounds no other network that fits the data"
+    )
+
+
+def _first_correction(told: Summary) -> str:
+    if told["R1_lower"] is None:
+        return ""
+    rank = max(int(rank) for rank in told["jacobian_rank"])
+    return f"at least {down(told['R1_lower'])} if R_0 of the function is {rank}, and unknown otherwise"
+
+
+def _bottleneck(told: Summary) -> str:
+    low = told["bottleneck"]
+    if low is None:
+        return ""
+    ones = counted(low["k"], "singular value")
+    return (
+        f"the layers are {low['sum']:.5g} (sum of squares) away from {ones} of 1 each and nothing else, by Theorem 6 at"
+        f" most {up(low['at_most'])}"
+    )
+
+
+def _kernel(told: Summary) -> str:
+    trace, sharp, step = told["ntk_trace"], told["sharpness"], told["stable_step"]
+    said = "its trace is unknown" if trace is None else f"Tr Theta(x, x) / L is {trace:.5g} on average"
+    if sharp is not None:
+        said += f"; sharpness {sharp:.5g} (largest eigenvalue of the Gauss-Newton matrix of the loss on the data)"
+    return said if step is None else f"{said}, stable step of gradient descent {step:.4g}"
+
+
+def _orbits(layers: Sequence[Summary]) -> str:
+    if layers[0]["orbit_collapse"] is None:
+        return ""
+    return f"{_list(layers, 'orbit_collapse')}  (distance to the transform over that of strangers, by layer)"
+
+
+def _list(layers: Sequence[Summary], name: str) -> str:
+    """Numbers layer by layer."""
+    return _numbers([layer[name] for layer in layers])
+
+
+def _numbers(values: Sequence[float | None]) -> str:
+    """Numbers in a row, several equal ones once."""
+    runs = [
+        (text, len(list(run))) for text, run in groupby("-" if value is None else f"{value:.2g}" for value in values)
+    ]
+    return ", ".join(text if count == 1 else f"{text} ({count} times)" for text, count in runs)

@@ -1,0 +1,206 @@
+"""A network on further data: what it predicts there, and how well; nothing of this bounds a cost."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Shaped
+from numpy.typing import NDArray
+
+from covopt.answer.result import Result
+from covopt.data.coding import Coding
+from covopt.data.data import Dataset
+from covopt.data.further import Further, read_further
+from covopt.model.problem import make_problem
+from covopt.records.record import known
+from covopt.runtime.errors import CovoptError, CovoptWarning, DataError, RecordError, counted
+from covopt.runtime.lazy import lazy
+
+if TYPE_CHECKING:
+    from sklearn import metrics
+else:
+    metrics = lazy("sklearn.metrics")
+
+FORMATS = (".csv", ".npz")
+REST = "rest"
+"""Names the rows that a data set leaves, in the place of a file."""
+_FIRST = "outputs.npy"
+
+
+def further(
+    result: Result, source: str | os.PathLike[str], *, targets: bool = True, data_dir: Path | None = None
+) -> Further:
+    """Data scaled and coded as those that a network was solved with.
+
+    Args:
+        result: the network; one that was solved in Python takes inputs as they are.
+        source: as for `read_data`.
+        targets: whether there must be some.
+        data_dir: where the files of mnist lie.
+
+    Raises:
+        DataError: as `read_further`; RecordError: the run does not say how its data were scaled.
+    """
+    p, coding = result.problem, result.coding
+    if coding is None and result.scale not in (None, "none"):
+        raise RecordError(
+            f"The run does not say how its data were scaled ({result.scale}), because an earlier version of covopt"
+            " stored it; solve again with --out."
+        )
+    if coding is None:
+        coding = Coding.unscaled(p.X.shape[1], result.columns)
+    outputs = p.Y.shape[1] if coding.classes is None else len(coding.classes)
+    return read_further(source, coding, outputs, targets=targets, data_dir=data_dir)
+
+
+def tested(source: str | os.PathLike[str] | None, data: Dataset, rest: Callable[[], Dataset]) -> Further | None:
+    """Read held-out data with targets, scaled and coded as the data that a network is to be solved with.
+
+    Args:
+        source: as for `read_data`; `rest`, the rows that the data leave; None: there are no held-out data.
+        data: those of the network.
+        rest: reads the rows that the data leave.
+
+    Raises:
+        DataError: as `read_further`, or the data leave no rows.
+
+    Warns:
+        CovoptWarning: some of their rows equal rows of the data, inputs and targets.
+    """
+    if source is None:
+        return None
+    if source == REST:
+        left = rest()
+        return Further(left.X, f"the rest of {left.name}", left.Y, left.classes)
+    if data.coding is None:
+        raise ValueError("a data set that was read says how")
+    test = read_further(source, data.coding, data.Y.shape[1])
+    if test.Y is not None:
+        training = set(_digests(data.X, data.Y))
+        repeated = sum(digest in training for digest in _digests(test.X, test.Y))
+        if repeated:
+            warnings.warn(
+                f"The network is trained on {repeated} of the {counted(len(test.X), 'row')} of {test.name};"
+                " leave them out of --test.",
+                CovoptWarning,
+                stacklevel=2,
+            )
+    return test
+
+
+def _digests(X: NDArray[np.float64], Y: NDArray[np.float64]) -> Iterator[bytes]:
+    """Yield a digest of each row; adding 0.0 turns -0.0 into 0.0, so that equal rows have equal digests."""
+    return (hashlib.sha256((x + 0.0).tobytes() + (y + 0.0).tobytes()).digest() for x, y in zip(X, Y, strict=True))
+
+
+def score(result: Result, data: Further) -> dict[str, object]:
+    """`test` of a summary: the loss without penalty, and the accuracy where the targets are classes, else R^2.
+
+    R^2 = 1 - sum (F - Y)^2 / sum (Y - mean Y)^2, the mean over outputs; None of fewer than two rows. The loss of an
+    exact fit is mse. A result without a network has None in all of them.
+    """
+    p, X, Y = result.problem, data.X, data.Y
+    told: dict[str, object] = {"data": data.name, "rows": len(X), "loss": None, "accuracy": None, "r2": None}
+    if Y is None or not np.isfinite(result.cost):
+        return told
+    F = result.predict(X)
+    question = make_problem(X, Y, lam=1.0, loss="mse" if p.interpolates else p.loss, device="cpu")
+    told["loss"] = known(float(question.loss_at(torch.as_tensor(F))))
+    if data.classes is not None:
+        told["accuracy"] = float((result.scores(X).argmax(axis=1) == Y.argmax(axis=1)).mean())
+    elif len(X) > 1:
+        told["r2"] = known(float(metrics.r2_score(Y, F)))
+    return told
+
+
+def _has_classes(result: Result) -> bool:
+    return result.problem.loss.name in ("cross_entropy", "logistic") or (
+        result.coding is not None and result.coding.classes is not None
+    )
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a network says of M inputs.
+
+    Attributes:
+        outputs: (M, n_L).
+        classes: the class of each output; None where the targets are numbers.
+        labels: the class with the largest output for each row; None as before.
+        probabilities: the softmax of the outputs; None but for cross_entropy.
+    """
+
+    outputs: Float64[np.ndarray, "M nL"]
+    classes: tuple[str, ...] | None = None
+    labels: Shaped[np.ndarray, " M"] | None = None
+    probabilities: Float64[np.ndarray, "M nL"] | None = None
+
+    def write(self, path: Path, suffix: str) -> None:
+        """Write them as `.csv` or `.npz`."""
+        if suffix == ".npz":
+            arrays = {"outputs": self.outputs, "label": self.labels, "probabilities": self.probabilities}
+            with path.open("wb") as stream:
+                np.savez(stream, allow_pickle=False, **{name: a for name, a in arrays.items() if a is not None})
+            return
+        names = range(1, self.outputs.shape[1] + 1) if self.classes is None else self.classes
+        heads, columns = [f"output {name}" for name in names], [*self.outputs.T.tolist()]
+        if self.labels is not None:
+            heads, columns = [*heads, "label"], [*columns, self.labels.tolist()]
+        if self.probabilities is not None:
+            heads = [*heads, *(f"probability {name}" for name in names)]
+            columns = [*columns, *self.probabilities.T.tolist()]
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            table = csv.writer(stream)
+            table.writerow(heads)
+            table.writerows(zip(*columns, strict=True))
+
+
+def predictions(result: Result, X: Float64[np.ndarray, "M n0"]) -> Predictions:
+    """The network's outputs at X, and what they say of classes.
+
+    Raises:
+        RecordError: the run holds no network that answers its question.
+    """
+    if not np.isfinite(result.cost):
+        raise RecordError("The run holds no network that answers its question; solve again.")
+    F = result.scores(X)
+    if not _has_classes(result):
+        return Predictions(F)
+    named = None if result.coding is None else result.coding.classes
+    classes = named or tuple(map(str, range(F.shape[1])))
+    probabilities = result.predict_proba(X) if result.problem.loss.name in ("cross_entropy", "logistic") else None
+    return Predictions(F, classes, np.array(classes)[F.argmax(axis=1)], probabilities)
+
+
+def format_of(path: Path) -> str:
+    """`.csv` or `.npz`.
+
+    Raises:
+        DataError: another one.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        raise DataError(f"{path} is of no format that predictions have; choose a name that ends in .csv or .npz.")
+    return suffix
+
+
+def is_predictions(path: Path) -> bool:
+    """Whether a file is one that `Predictions.write` wrote."""
+    try:
+        if path.suffix.lower() == ".npz":
+            with zipfile.ZipFile(path) as archive:
+                return _FIRST in archive.namelist()
+        with path.open("rb") as stream:
+            return stream.read(7) == b"output "
+    except (OSError, CovoptError, zipfile.BadZipFile):
+        return False

@@ -1,0 +1,138 @@
+"""The figures of one hidden layer: spectra, covariances, forces."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from covopt.answer.drawing import (
+    BOUND_COLOR,
+    COST_COLOR,
+    SIGNED,
+    PlainLogFormatter,
+    RunPicture,
+    color_bar,
+    count_along,
+    robust_limit,
+)
+from covopt.answer.forces import ForcesPicture, draw_neuron_plane, draw_samples
+from covopt.answer.pictures import short
+from covopt.answer.result import Result
+from covopt.linalg.psd import RANK_RULE
+from covopt.model.problem import with_bias
+from covopt.records.provenance import Origin
+from covopt.records.svg import Picture, picture
+
+
+def spectra(result: Result, layer: int) -> Picture | None:
+    """The eigenvalues of K_l and Ks_l; None where all are zero."""
+    kinds = zip(("K", "Kσ"), (COST_COLOR, BOUND_COLOR), layer_spectra(result, layer), strict=True)
+    drawn = [(name, color, s[: rank_of(s)] ** 2) for name, color, s in kinds if rank_of(s) > 0]
+    if not drawn:
+        return None
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        for name, color, values in drawn:
+            numbers = np.arange(1, len(values) + 1)
+            axes.plot(numbers, values, "o-", color=color, markersize=3.5, linewidth=1.0, label=name)
+        log_scale(axes, np.concatenate([values for _, _, values in drawn]))
+        axes.set_xlabel("index of the eigenvalue, largest first")
+        axes.set_ylabel("eigenvalue")
+        count_along(axes.xaxis)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+
+    return picture(
+        draw,
+        alt=f"Eigenvalues of the covariances of hidden layer {layer}, before and after the activation.",
+        caption=f"Hidden layer {layer}: the eigenvalues of K and Kσ that count by the rank rule.",
+    )
+
+
+def covariance(result: Result, layer: int, run: RunPicture) -> Picture:
+    """Ks_l, the samples sorted as in the figure of the run."""
+    _, Ks = result.covariances(layer)
+    shown = Ks[np.ix_(run.order, run.order)]
+    limit, beyond = robust_limit(shown)
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        extent = (0.5, len(shown) + 0.5, len(shown) + 0.5, 0.5)
+        low = -limit if shown.min() < 0.0 else 0.0
+        cmap = SIGNED if low < 0.0 else "magma"
+        drawn = axes.imshow(shown, cmap=cmap, vmin=low, vmax=limit, extent=extent, interpolation="nearest")
+        axes.set_xlabel(f"sample, by {run.order_name}")
+        axes.set_ylabel(f"sample, by {run.order_name}")
+        for axis in (axes.xaxis, axes.yaxis):
+            count_along(axis)
+        color_bar(drawn, axes, extend=beyond)
+
+    return picture(
+        draw,
+        alt=f"The covariance of hidden layer {layer} after the activation, as an image.",
+        caption=f"Hidden layer {layer}: Kσ, sample against sample, the samples sorted by {run.order_name}."
+        + ("" if beyond == "neither" else " Entries beyond the scale have its last colour."),
+        size=(4.6, 3.6),
+    )
+
+
+def forces(result: Result, layer: int, origin: Origin) -> list[Picture]:
+    """Attraction and repulsion on a hidden layer, on its samples and its neurons; empty where none is active."""
+    shown = result.forces_picture(layer)
+    if shown.Z.size == 0 or not np.abs(shown.Z).max() > 0.0:
+        return []
+    if shown.classes and origin.classes is not None and len(origin.classes) == result.problem.Y.shape[1]:
+        names = np.array([f"\u200b{short(name)}" for name in origin.classes])
+        shown = replace(shown, labels=names[shown.labels.astype(int)])
+    arrows = "Green: attraction; red: repulsion; each arrow points where that force would move the point."
+    return [
+        picture(
+            lambda figure: _draw_plane(figure, draw_samples, shown),
+            alt=f"Samples of hidden layer {layer} in their principal plane with attraction and repulsion as arrows.",
+            caption=f"Hidden layer {layer}: the samples in the plane where they vary most. {arrows}",
+            size=(4.6, 4.0),
+        ),
+        picture(
+            lambda figure: _draw_plane(figure, draw_neuron_plane, shown),
+            alt=f"Neurons of hidden layer {layer} in their principal plane with attraction and repulsion as arrows.",
+            caption=f"Hidden layer {layer}: its neurons in their own plane. Neurons of one direction share a grey ray.",
+            size=(4.6, 4.0),
+        ),
+    ]
+
+
+def layer_spectra(result: Result, layer: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " m"]]:
+    """Singular values of Z_l and Zs_l, descending: square roots of the eigenvalues of K_l and Ks_l."""
+    Z = torch.as_tensor(result.representations(layer))
+    Zs = with_bias(result.problem.activation(Z), result.problem.beta)
+    return torch.linalg.svdvals(Z).numpy(), torch.linalg.svdvals(Zs).numpy()
+
+
+def rank_of(s: Float[np.ndarray, " k"]) -> int:
+    """The numerical rank by the one rule for it."""
+    return int(RANK_RULE.keeps(torch.as_tensor(s)).sum())
+
+
+def _draw_plane(figure: Figure, draw: object, shown: ForcesPicture) -> None:
+    axes = figure.subplots()
+    draw(axes, shown)  # type: ignore[operator]
+    axes.set_title("")
+    if (legend := axes.get_legend()) is not None:
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+
+
+def log_scale(axes: Axes, values: Float[np.ndarray, " k"]) -> None:
+    """A logarithmic axis of values, plain numbers beside it where they span less than two decades."""
+    axes.set_yscale("log")
+    if values.max() > 100.0 * values.min():
+        axes.minorticks_off()
+    else:
+        axes.yaxis.set_major_formatter(PlainLogFormatter())
+        axes.yaxis.set_minor_formatter(PlainLogFormatter(minor_thresholds=(2, 0.4)))

@@ -1,0 +1,190 @@
+"""The parts that the pages of several kinds share, made from a stored run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from covopt.answer import layers as layer_figures
+from covopt.answer import pictures, words
+from covopt.answer.result import Result
+from covopt.answer.uniqueness import words as optima_words
+from covopt.records import record
+from covopt.records.numerals import down, percent_at_most
+from covopt.records.page import Pairs, Section, Table
+from covopt.records.provenance import Origin
+from covopt.records.svg import Picture
+
+# Hidden layers whose figures are drawn, and samples up to which those of every sample are.
+LAYERS, CROWD = 4, 2000
+REPEATED = ("lam", "loss", "depth", "bias", "skip", "activation", "method", "certify", "seed")
+"""The options of a solve that its summary keeps."""
+OTHERS = {"solve": (), "plateau": ("method",), "compare": ("method",), "validate": ("method", "depth")}
+"""Those that are no options of the call."""
+
+
+def asked(s: Mapping[str, object], origin: Origin) -> Pairs:
+    """The options of the question."""
+    penalty = [] if s["lam"] is None else [("λ (lam)", f"{s['lam']:g}")]
+    searched = [("method", str(s["method"])), ("certify", str(s["certify"]))] if "method" in s else []
+    names = [
+        (label, ", ".join(given))
+        for label, given in (("inputs", origin.columns), ("classes", origin.classes))
+        if given is not None
+    ]
+    return [
+        ("data", str(s["data"] or "given in Python")),
+        ("samples", f"{s['rows']}{', weighted' if s.get('weighted') else ''}"),
+        *names,
+        ("scale", str(s["scale"] or "none")),
+        ("loss", str(s["loss"])),
+        *penalty,
+        ("depth", f"{s['depth']}"),
+        ("bias (β)", s["bias"] if isinstance(s["bias"], str) else f"{s['bias']:g}"),
+        *([("skip", "free")] if s.get("skip") else []),
+        ("activation", str(s["activation"])),
+        *searched,
+        ("seed", str(s["seed"])),
+    ]
+
+
+def title(s: Mapping[str, object]) -> str:
+    """The data and how much of them."""
+    return f"{s['data'] or 'Data'}, {s['rows']} row{'' if s['rows'] == 1 else 's'}"
+
+
+def facts(s: Mapping[str, object]) -> Pairs:
+    """The numbers of a solve's answer."""
+    cost, lower, gap = s["cost"], s["lower"], s["gap"]
+    pairs = [
+        ("cost of the network", number(cost, 8)),
+        ("proved lower bound", bound(lower)),
+        ("gap", "unknown" if gap is None else percent_at_most(float(str(gap)))),
+        ("hidden neurons", words.neurons_of(s["widths"]).partition(" neuron")[0].replace("no", "0")),
+        ("|W|²", number(s["norm"], 6)),
+    ]
+    if s["loss"] == "interpolate":
+        pairs.append(("largest deviation from Y", number(s["residual"], 3)))
+    else:
+        pairs.append(("loss without penalty", number(s["fit"], 6)))
+    held_out = words.tested(s)
+    return [*pairs, ("time", f"{number(s['seconds'], 3)} s"), *([("on held-out data", held_out)] if held_out else [])]
+
+
+def notes(s: Mapping[str, object]) -> list[str]:
+    """What ended the search, where that matters; and that its network is a constant, where more is not proved."""
+    return [said for said in (words.status(s), record.ignores_inputs(s)) if said]
+
+
+def proof(s: Mapping[str, object]) -> list[str]:
+    """What proves the bound, what that means, and what a check of it does."""
+    optima = optima_words.verdict(s)
+    said = f"{optima[:1].upper()}{optima[1:]}"
+    return [text for text in (words.proof(s), words.better_bound(s), said, words.checking(s)) if text]
+
+
+def check(directory: str | Path) -> str:
+    """The command that checks a run's files."""
+    return shlex.join(["covopt", "verify", str(directory)])
+
+
+def weights_in_python(s: Mapping[str, object]) -> list[str]:
+    """The argument of a call that gives the rows their stored weights, where they have some."""
+    return ["sample_weight=data.weights"] if s.get("weighted") else []
+
+
+def in_python(s: Mapping[str, object], run: str, call: str = "solve", network: str | None = None) -> str:
+    """The call that repeats a run with the data that it stored, and the network's file where it takes one."""
+    said = {key: s[key] for key in REPEATED if key not in OTHERS[call] and s.get(key) is not None}
+    options = [f"{key}={value!r}" for key, value in said.items() if value is not False]
+    given = [] if network is None else [repr(network)]
+    options += weights_in_python(s)
+    arguments = ", ".join([*given, "data.X", "data.Y", *options])
+    return f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\ncovopt.{call}({arguments})"
+
+
+def origin_pairs(origin: Origin, s: Mapping[str, object]) -> Pairs:
+    """Versions, machine and seed."""
+    machine = origin.machine or {"covopt": str(s["version"])}
+    return [("seed", str(s["seed"])), *machine.items()]
+
+
+def search(result: Result, origin: Origin, audited: float | None = None) -> Section:
+    """How the search went, and the network that it found."""
+    drawn = [pictures.convergence(result.history, audited)] if result.history else []
+    drawn += [shown for shown in [pictures.gap(result.history)] if shown is not None]
+    return Section("The search and its network", pictures=[*drawn, *network(result, origin)])
+
+
+def network(result: Result, origin: Origin) -> list[Picture]:
+    """The network as a function, where that can be drawn, and its neurons."""
+    shown = (
+        *pictures.function(result, origin),
+        pictures.activations(result.run_picture()),
+        pictures.neurons(result, origin),
+    )
+    return [figure for figure in shown if figure is not None]
+
+
+def timing(result: Result) -> Section:
+    """Where the time of a solve went."""
+    rest = result.seconds - sum(seconds for phase, seconds in result.timing.items() if phase != "reading")
+    phases = result.timing | {"everything else": max(0.0, rest)}
+    rows = [[phase, f"{seconds:.2f}"] for phase, seconds in phases.items()]
+    return Section("Time", tables=[Table("Seconds of each phase", ["phase", "seconds"], rows)] if result.timing else [])
+
+
+def layers(result: Result) -> Section:
+    """Each hidden layer: its covariances' spectra, its ranks and what is known of it on its own."""
+    known = {layer.layer: layer for layer in result.layers}
+    rows = []
+    for layer, width in enumerate(result.widths, start=1):
+        s, s_sigma = layer_figures.layer_spectra(result, layer)
+        found = known.get(layer)
+        tested = [None, None, None]
+        if found is not None:
+            tested = [found.stationarity, found.gap, found.mergeable]
+        ranks = (layer_figures.rank_of(s), layer_figures.rank_of(s_sigma))
+        rows.append([layer, width, *ranks, float((s**2).sum()), *(tested if known else [])])
+    columns = ["layer", "neurons", "rank K", "rank Kσ", "trace of K"]
+    text = ["K and Kσ are the covariances of a layer on the samples, before and after the activation."]
+    if known:
+        columns += ["|Mᵀs|", "gap", "merging groups"]
+        text.append(
+            "|Mᵀs| above 1: a neuron is missing, to first order. Gap: solving this layer alone can gain no more, as a"
+            " part of the cost. Merging groups: sets of neurons that could be one each. None of this proves that"
+            " the whole network is at a minimum."
+        )
+    drawn: list[Picture] = []
+    run = result.run_picture()
+    for layer in range(1, min(result.problem.depth - 1, LAYERS) + 1):
+        if (spectra := layer_figures.spectra(result, layer)) is not None:
+            drawn += [
+                spectra,
+                *([layer_figures.covariance(result, layer, run)] if result.problem.samples <= CROWD else []),
+            ]
+    return Section("Layer by layer", text, drawn, [Table("Hidden layers", columns, rows)])
+
+
+def forces(result: Result, origin: Origin) -> Section:
+    """Attraction and repulsion."""
+    if result.problem.samples > CROWD or result.problem.free:
+        return Section("Forces")
+    last = min(result.problem.depth - 1, LAYERS)
+    drawn = [figure for layer in range(1, last + 1) for figure in layer_figures.forces(result, layer, origin)]
+    text = (
+        "The penalty on a layer's own weights pulls its representations together; the penalty on the next layer's"
+        " pushes them apart. Where the network is at a local minimum and the layer has full rank, the two cancel."
+    )
+    return Section("Attraction and repulsion", [text] if drawn else [], drawn)
+
+
+def number(value: object, digits: int) -> str:
+    """A number with so many digits, or that it is unknown."""
+    return f"{value:.{digits}g}" if isinstance(value, int | float) else "unknown"
+
+
+def bound(value: object) -> str:
+    """A proved lower bound, rounded down, or that there is none."""
+    return down(value, 8) if isinstance(value, int | float) else "none"

@@ -1,0 +1,341 @@
+"""The figures of a report: convergence, neurons, activations, spectra, forces, widths, methods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from covopt.answer.drawing import (
+    BOUND_COLOR,
+    COST_COLOR,
+    CURVE_COLORS,
+    SIGNED,
+    Curve,
+    RunPicture,
+    color_bar,
+    colored,
+    count_along,
+    draw_convergence,
+    draw_costs,
+    draw_excess,
+    draw_gap,
+    draw_neurons,
+    gaps,
+    name_line,
+    robust_limit,
+)
+from covopt.answer.forces import RAY_COLOR
+from covopt.answer.look import NEURONS, Look, draw_look, draw_map, draw_shares, legend, look_at, short
+from covopt.answer.panels import Panel
+from covopt.answer.panels import draw_panel as draw_lines
+from covopt.answer.result import Result
+from covopt.answer.widths import WidthPanel, draw_panel
+from covopt.records.provenance import Origin
+from covopt.records.svg import Picture, picture
+from covopt.runtime.errors import counted
+from covopt.runtime.loop import Progress
+
+# Inputs without names whose number is the square of at least this are pixels.
+SMALLEST_IMAGE = 8
+# The largest neurons that are drawn, as images or as columns of weights; the most inputs of such columns.
+IMAGES, COLUMNS, ROWS = 40, 60, 40
+# Curves of a function of one input that are drawn, and points along each.
+OUTPUTS, POINTS = 5, 400
+# Outputs of two inputs that are drawn, each in a map of its own.
+MAPS = 3
+
+
+def convergence(history: Sequence[Progress], audited: float | None = None) -> Picture:
+    """Cost and proved bound against time, and the cost of an audited network."""
+    proved = any(line.lower is not None for line in history)
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        draw_convergence(axes, history)
+        axes.set_title("", loc="left")
+        if audited is not None:
+            axes.axhline(audited, color=CURVE_COLORS[2], linewidth=1.2, linestyle=":")
+            name_line(axes, f"audited network {audited:.7g}", CURVE_COLORS[2], row=2 if proved else 1)
+
+    bound = ", and the best proved bound." if proved else "; no bound is proved."
+    alt = "Cost and proved lower bound against time."
+    return picture(draw, alt=alt, caption=f"The cost of the best network so far{bound}")
+
+
+def gap(history: Sequence[Progress]) -> Picture | None:
+    """The proved gap against time; None where nothing is proved, or the gap is closed from the start."""
+    points = gaps(history)
+    if not points:
+        return None
+    return picture(
+        lambda figure: draw_gap(figure.subplots(), points),
+        alt="The relative gap between cost and proved bound against time.",
+        caption="The proved gap: how far below the cost the minimum could be, as a part of the cost.",
+    )
+
+
+def curves(methods: Sequence[Curve], lower: float | None) -> list[Picture]:
+    """The cost of each method against time, and how far above the lowest it is."""
+    drawn = colored(methods)
+    if not drawn:
+        return []
+    return [
+        picture(
+            lambda figure: draw_costs(figure.subplots(), drawn, lower),
+            alt="Cost of each method against time.",
+            caption="The cost of each method against time; the number is the lowest that it reached.",
+        ),
+        picture(
+            lambda figure: draw_excess(figure.subplots(), drawn),
+            alt="Relative excess of each method over the lowest cost of all, against time.",
+            caption="How far each method is above the lowest cost of all. Dots: where its other starts ended.",
+        ),
+    ]
+
+
+def widths(panel: WidthPanel) -> Picture:
+    """The lowest cost for each width, with the starts of the plateau."""
+    return picture(
+        lambda figure: draw_panel(figure.subplots(), panel),
+        alt="The lowest cost found for each width, its level, and where the plateau starts.",
+        caption=(
+            "The lowest cost found of networks of each width. Vertical lines: the narrowest network found within 10 %,"
+            " 1 % and 0.1 % of the level; the proved intervals are in the table."
+        ),
+        size=(7.4, 3.8),
+    )
+
+
+def matrix(A: Float[np.ndarray, "r n"], name: str, caption: str, across: str, down: str) -> Picture:
+    """Any matrix, entry by entry; zeros are left blank, so that its support is seen."""
+    limit, beyond = robust_limit(A)
+    signed = bool((A < 0.0).any())
+    style = {"cmap": SIGNED if signed else "viridis_r", "vmin": -limit if signed else 0.0, "vmax": limit}
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        extent = (0.5, A.shape[1] + 0.5, len(A) + 0.5, 0.5)
+        shown = np.ma.masked_equal(A, 0.0)
+        drawn = axes.imshow(shown, extent=extent, interpolation="nearest", **style)  # type: ignore[arg-type]
+        axes.set_xlabel(across)
+        axes.set_ylabel(down)
+        for axis in (axes.xaxis, axes.yaxis):
+            count_along(axis)
+        color_bar(drawn, axes, extend=beyond)
+
+    clipped = "" if beyond == "neither" else " Entries beyond the scale have its last colour."
+    said = f"{caption} {'Red: positive; blue: negative; z' if signed else 'Z'}eros are blank.{clipped}"
+    return picture(draw, alt=f"The matrix {name} as an image.", caption=said, size=(4.6, 3.6))
+
+
+def panel(shown: Panel) -> Picture:
+    """Lines, dots and coloured regions."""
+    return picture(
+        lambda figure: draw_lines(figure.subplots(), shown),
+        alt=f"{shown.title}: {shown.up} against {shown.across}.",
+        caption=f"{shown.title}.",
+    )
+
+
+def activations(run: RunPicture) -> Picture | None:
+    """The activation of each hidden neuron on each sample; None without neurons."""
+    if not len(run.norms):
+        return None
+
+    def draw(figure: Figure) -> None:
+        norms, image = figure.subplots(2, 1, height_ratios=(1.0, 2.4), sharex=True)
+        draw_neurons(norms, image, run)
+        norms.set_title("")
+        norms.set_ylabel("norm²")
+
+    return picture(
+        draw,
+        alt="Norm of each neuron of the last hidden layer, and its activation on each sample.",
+        caption=(
+            "The neurons of the last hidden layer, largest first. Above: incoming plus outgoing squared norm. Below:"
+            f" the activation of each on each sample, the samples sorted by {run.order_name}."
+        ),
+        size=(4.6, 4.2),
+    )
+
+
+def neurons(result: Result, origin: Origin) -> Picture | None:
+    """The first hidden layer's incoming weights: as images, or input by input; None where neither can be read."""
+    W = result.weights[0].double().cpu().numpy()
+    inputs = W.shape[1] - 1
+    if not len(W):
+        return None
+    order = np.argsort(-neuron_norms(result), kind="stable")
+    side = math.isqrt(inputs)
+    if side**2 == inputs and side >= SMALLEST_IMAGE and origin.columns is None:
+        return _images(W[order, :-1].reshape(-1, side, side))
+    names = origin.columns if origin.columns is not None and len(origin.columns) == inputs else None
+    return _columns(W[order], names, biased=result.problem.beta > 0.0) if inputs <= ROWS else None
+
+
+def function(result: Result, origin: Origin) -> list[Picture]:
+    """The network as a function, where there are one or two inputs."""
+    columns, classes = (None if names is None else tuple(names) for names in (origin.columns, origin.classes))
+    look = look_at(result.problem, result.weights, columns, classes)
+    if look is None:
+        return []
+    if look.labels is None and look.inputs == 2:
+        return [_map(look, k) for k in range(min(MAPS, len(look.names)))]
+    if look.inputs == 2:
+        shown = (
+            "Regions: the class with the largest output, at each point; dots: the samples by class. Lines: where"
+            f" neurons of the first hidden layer switch{_bent(look)}."
+        )
+        alt = "The class that the network gives to each point of the plane, with the samples."
+    elif look.labels is not None:
+        kind = "probability" if result.problem.loss.name == "cross_entropy" else "output"
+        shown = (
+            f"The {kind} of each class (lines); behind it, the class with the largest one. Dots below: the samples by"
+            " class. Ticks above: the kinks of the outputs, found exactly."
+        )
+        alt = "The network's outputs against its input, with the samples by class."
+    else:
+        share = "; thin: what each neuron of the last hidden layer adds to it" if len(look.names) == 1 else ""
+        shown = f"The network as a function (lines), its kinks, found exactly (circles), and the targets (dots){share}."
+        alt = "The network's output against its input, with the samples."
+    drawn = [picture(lambda figure: draw_look(figure.subplots(), look), alt=alt, caption=shown)]
+    if look.labels is None and look.inputs == 1 and len(look.names) == 1 and look.neurons:
+        drawn.append(_shares(look))
+    return drawn
+
+
+def _map(look: Look, output: int) -> Picture:
+    """One output over the plane."""
+    return picture(
+        lambda figure: draw_map(figure.subplots(), look, output),
+        alt="The network's output over the plane of its two inputs, with the samples.",
+        caption=f"The network as a function of two inputs ({look.names[output]}), and the targets in the same colours"
+        f" (dots). Lines: where neurons of the first hidden layer switch{_bent(look)}.",
+    )
+
+
+def _bent(look: Look) -> str:
+    return "; dotted: those of the layers above" if look.problem.depth > 2 else ""
+
+
+def _shares(look: Look) -> Picture:
+    """What each neuron adds."""
+    which = counted(look.neurons, "neuron") if look.neurons <= NEURONS else f"{NEURONS} largest of {look.neurons}"
+    return picture(
+        lambda figure: draw_shares(figure.subplots(), look),
+        alt="What each neuron of the last hidden layer adds to the output.",
+        caption=f"What each neuron of the last hidden layer adds to the output ({which}); dashed: the output, which is"
+        " their sum and a constant.",
+    )
+
+
+def side_by_side(network: Result, reference: Result, origin: Origin, losses: tuple[float, float]) -> list[Picture]:
+    """The audited network as a function beside the solver's, output by output; empty unless there is one input.
+
+    Args:
+        network: the audited one; reference: the solver's.
+        origin: the names of the inputs and classes.
+        losses: of the two.
+    """
+    p = network.problem
+    if p.X.shape[1] != 1 or not math.isfinite(losses[1]):
+        return []
+    x, Y = p.X[:, 0].double().cpu().numpy(), p.Y.double().cpu().numpy()
+    margin = 0.08 * (x.max() - x.min()) or 1.0
+    grid = np.linspace(x.min() - margin, x.max() + margin, POINTS)
+    trained, solved = (each.predict(grid[:, None]) for each in (network, reference))
+    names = origin.classes if origin.classes is not None and len(origin.classes) == Y.shape[1] else None
+    axis_name = "input" if origin.columns is None else short(origin.columns[0])
+
+    def drawing(k: int) -> Callable[[Figure], None]:
+        def draw(figure: Figure) -> None:
+            axes = figure.subplots()
+            axes.plot(x, Y[:, k], "o", color=CURVE_COLORS[2], markersize=3.5, alpha=0.7, label="targets")
+            for F, loss, name, color, style in (
+                (trained, losses[0], "the network", COST_COLOR, "-"),
+                (solved, losses[1], "the solver's", BOUND_COLOR, "--"),
+            ):
+                axes.plot(grid, F[:, k], style, color=color, linewidth=1.6, label=f"{name}, loss {loss:.5g}")
+            axes.set_xlabel(axis_name, parse_math=False)
+            axes.set_ylabel("output" if names is None else short(names[k]), parse_math=False)
+            axes.spines[["top", "right"]].set_visible(False)
+            legend(axes)
+
+        return draw
+
+    return [
+        picture(
+            drawing(k),
+            alt="The audited network's output and the solver's against the input, with the samples.",
+            caption="The network (solid) beside the one that the solver found (dashed), over the data (dots).",
+        )
+        for k in range(min(OUTPUTS, Y.shape[1]))
+    ]
+
+
+def neuron_norms(result: Result) -> Float[np.ndarray, " n"]:
+    """Incoming and outgoing squared norm of each neuron of the first hidden layer."""
+    incoming, outgoing = result.weights[0].double(), result.weights[1].double()[:, : result.widths[0]]
+    return (incoming.square().sum(dim=1) + outgoing.square().sum(dim=0)).cpu().numpy()
+
+
+def _images(tiles: Float[np.ndarray, "n side side2"]) -> Picture:
+    """Each neuron's weights as an image, scaled by its own largest."""
+    shown = tiles[:IMAGES]
+    peaks = np.abs(shown).max(axis=(1, 2), keepdims=True)
+    shown = shown / np.where(peaks > 0.0, peaks, 1.0)
+    across = min(len(shown), 10)
+    down, side = math.ceil(len(shown) / across), shown.shape[1]
+    board = np.full((down * (side + 1) - 1, across * (side + 1) - 1), np.nan)
+    for k, tile in enumerate(shown):
+        row, column = (k // across) * (side + 1), (k % across) * (side + 1)
+        board[row : row + side, column : column + side] = tile
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        axes.imshow(board, cmap=SIGNED, vmin=-1.0, vmax=1.0, interpolation="nearest")
+        for k in range(len(shown)):
+            corner = ((k % across) * (side + 1) - 0.5, (k // across) * (side + 1) - 0.5)
+            axes.add_patch(Rectangle(corner, side, side, fill=False, edgecolor=RAY_COLOR, linewidth=0.6))
+        axes.axis("off")
+
+    which = counted(len(tiles), "neuron") if len(tiles) <= IMAGES else f"the {IMAGES} largest of {len(tiles)}"
+    return picture(
+        draw,
+        alt="Incoming weights of the first hidden layer's neurons as images.",
+        caption=f"What the neurons of the first hidden layer look at ({which}, largest first): weights of the pixels,"
+        " red positive and blue negative, each neuron on its own scale.",
+        size=(7.4, 7.4 * board.shape[0] / board.shape[1]),
+    )
+
+
+def _columns(W: Float[np.ndarray, "n d"], names: Sequence[str] | None, *, biased: bool) -> Picture:
+    """Incoming weights, one column for each neuron and one row for each input."""
+    table = W[:COLUMNS].T if biased else W[:COLUMNS, :-1].T
+    inputs = W.shape[1] - 1
+    labels = [short(name) for name in names] if names else [f"input {i + 1}" for i in range(inputs)]
+    labels = [*labels, "bias"][: len(table)]
+    limit, beyond = robust_limit(table)
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        extent = (0.5, table.shape[1] + 0.5, len(table) - 0.5, -0.5)
+        style = {"cmap": SIGNED, "vmin": -limit, "vmax": limit, "interpolation": "nearest", "extent": extent}
+        drawn = axes.imshow(table, aspect="auto", **style)  # type: ignore[arg-type]
+        axes.set_yticks(range(len(table)), labels, parse_math=False)
+        axes.set_xlabel("neuron")
+        count_along(axes.xaxis)
+        color_bar(drawn, axes, extend=beyond).set_label("weight")
+
+    which = counted(len(W), "neuron") if len(W) <= COLUMNS else f"the {COLUMNS} largest of {len(W)} neurons"
+    return picture(
+        draw,
+        alt="Incoming weights of the first hidden layer's neurons, input by input.",
+        caption=f"Incoming weights of the first hidden layer ({which}, largest first): red positive, blue negative.",
+        size=(4.6, min(8.0, max(2.6, 1.0 + 0.2 * len(table)))),
+    )

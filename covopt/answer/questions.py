@@ -1,0 +1,59 @@
+"""Whether runs that a study puts together ask the same question: no part of it may come from other data."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from covopt.answer.stored import load
+from covopt.model.problem import Problem
+
+
+def difference(one: Problem, other: Problem, varying: Collection[str] = ()) -> str | None:
+    """Name what two questions differ in, of all that a question is made of; None where they are the same.
+
+    Args:
+        one, other: the questions.
+        varying: names of what may differ: lam along a path, depth in a study of depths.
+    """
+    parts = {
+        "X": _equal(one.X, other.X),
+        "Y": _equal(one.Y, other.Y),
+        "sample weights": _equal(one.weight, other.weight),
+        "loss": one.loss.name == other.loss.name,
+        "lam": one.lam == other.lam,
+        "depth": one.depth == other.depth,
+        "bias": one.stated_bias == other.stated_bias,
+        "skip": one.skip == other.skip,
+        "activation": one.activation == other.activation,
+    }
+    return next((name for name, same in parts.items() if not same and name not in varying), None)
+
+
+def others(questions: Mapping[str, Problem], varying: Collection[str] = ()) -> Iterator[str]:
+    """Yield a sentence for each question, by its name, that is not the first one."""
+    names = list(questions)
+    for name in names[1:]:
+        if (found := difference(questions[names[0]], questions[name], varying)) is not None:
+            yield f"The run {name} in it answers another question than {names[0]}: they differ in {found}."
+
+
+def asked(directory: Path, names: Sequence[str]) -> dict[str, Problem]:
+    """Return the questions of the stored solves in a study, by their directories."""
+    return {name: load(directory / name).problem for name in names}
+
+
+def crossed(costs: Mapping[str, float], bounds: Mapping[str, float | None], rounding: float) -> Iterator[str]:
+    """Yield a sentence where a bound on the minimum of one question is above what a network of this question costs."""
+    for by, lower in bounds.items():
+        for name, cost in costs.items():
+            if lower is not None and lower > cost * (1.0 + rounding):
+                yield f"The bound {lower:.12g} of {by} is above {cost:.12g}, which {name} costs."
+
+
+def _equal(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return torch.equal(one.double(), other.double())

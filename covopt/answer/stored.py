@@ -1,0 +1,142 @@
+"""Runs that come back from their files: the same `Result`, its cost evaluated anew; no file is trusted."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from covopt.answer.result import DualPoint, Result
+from covopt.answer.uniqueness.uniqueness import Uniqueness
+from covopt.certify.certifiers import EVIDENCE
+from covopt.data.coding import Coding
+from covopt.model.problem import make_problem
+from covopt.model.weights import check_network, evaluate
+from covopt.records import record
+from covopt.runtime.errors import DataError, ProblemError
+from covopt.runtime.loop import Certificate, Status
+from covopt.solvers.deep.layer import Layer
+
+
+def load(directory: str | os.PathLike[str]) -> Result:
+    """A run that was stored by `Result.save` or `--out`; no file in it is trusted (no pickles, shapes checked).
+
+    Args:
+        directory: of the run.
+
+    Returns:
+        The result, its cost evaluated anew from the stored weights.
+
+    Raises:
+        RecordError: no run there, or an incomplete or damaged one.
+    """
+    stored = record.read(directory)
+    try:
+        return _from_stored(stored)
+    except (DataError, ProblemError) as error:
+        raise record.broken(directory, error) from error
+
+
+def _matrix(arrays: Mapping[str, NDArray], name: str, file: str) -> NDArray:
+    """A matrix of real numbers, or a DataError."""
+    if name not in arrays or arrays[name].dtype.kind not in "fiu" or arrays[name].ndim != 2:
+        raise DataError(f"{file} holds no real matrix {name}; solve again.")
+    return arrays[name]
+
+
+def _evidence(name: str, array: NDArray) -> NDArray:
+    """A part of the evidence, finite and of its kind, or a DataError."""
+    kind, dimensions = EVIDENCE[name]
+    if array.dtype.kind != kind or array.ndim != dimensions or not np.isfinite(array).all():
+        raise DataError(f"{record.CERTIFICATE} holds a {name} of another kind; solve again.")
+    return array
+
+
+OPTIONS = {"loss": "U", "lam": "fiu", "depth": "iu", "bias": "fiuU", "activation": "U"}
+"""The kinds of the options in problem.npz."""
+
+
+def _option(arrays: Mapping[str, NDArray], name: str) -> Any:
+    """A number or a text, or a DataError."""
+    if name not in arrays or arrays[name].size != 1 or arrays[name].dtype.kind not in OPTIONS[name]:
+        raise DataError(f"{record.PROBLEM} holds no {name}; solve again.")
+    return arrays[name].item()
+
+
+def _flag(arrays: Mapping[str, NDArray], name: str) -> bool:
+    """A truth value, or a DataError."""
+    if arrays[name].size != 1 or arrays[name].dtype.kind != "b":
+        raise DataError(f"{record.PROBLEM} holds a {name} of another kind; solve again.")
+    return bool(arrays[name].item())
+
+
+def _from_stored(stored: record.Stored) -> Result:
+    options = {key: _option(stored.problem, key) for key in OPTIONS}
+    options["skip"] = "skip" in stored.problem and _flag(stored.problem, "skip")
+    if options["loss"] == "interpolate":
+        if options["lam"] != 1.0:  # which stands for none
+            raise DataError(f"{record.PROBLEM} holds a lam, which the loss interpolate does not have; solve again.")
+        options["lam"] = None
+    X, Y = (torch.from_numpy(_matrix(stored.problem, name, record.PROBLEM)) for name in ("X", "Y"))
+    problem = make_problem(X, Y, sample_weight=stored.problem.get("weights"), **options, free=True)
+    if problem.samples < len(X):
+        raise DataError(f"{record.PROBLEM} holds rows of weight 0; solve again.")
+    names = [f"W{i}" for i in range(1, problem.depth + 1)]
+    weights = [torch.from_numpy(_matrix(stored.network, name, record.NETWORK)).double() for name in names]
+    check_network(problem, weights)
+    s, dual = stored.summary, None
+    evidence = {key: _evidence(key, stored.certificate[key]) for key in EVIDENCE if key in stored.certificate}
+    if "Lambda" in stored.certificate:
+        Lambda = _matrix(stored.certificate, "Lambda", record.CERTIFICATE).astype(np.float64)
+        maximum = stored.certificate.get("maximum", np.empty(0))
+        if maximum.size != 1 or maximum.dtype.kind not in "fiu":
+            raise DataError(f"{record.CERTIFICATE} holds no maximum; solve again.")
+        dual = DualPoint(Lambda, float(maximum.item()), evidence)
+    cost = evaluate(problem.double(), weights)
+    coding = Coding.of_arrays(stored.problem, problem.X.shape[1], problem.Y.shape[1])
+    return Result(
+        problem=problem,
+        method=str(s["method"]),
+        certify=str(s["certify"]),
+        seed=int(str(s["seed"])),
+        weights=weights,
+        status=Status(s["status"]),
+        certificate=Certificate(s["certificate"]),
+        attainable=Certificate(s.get("attainable", Certificate.NONE)),
+        cost=cost.total,
+        fit=cost.fit,
+        norm=cost.norm,
+        residual=cost.residual,
+        lower=None if s["lower"] is None else float(str(s["lower"])),
+        target=None if s.get("target") is None else float(str(s["target"])),
+        seconds=math.nan if s["seconds"] is None else float(str(s["seconds"])),
+        timing=_timing(s.get("timing")),
+        history=stored.history,
+        dual=dual,
+        evidence={} if dual is not None else evidence,
+        layers=[Layer.from_summary(layer) for layer in _listed(s["layers"])],
+        starts=[math.nan if start is None else float(start) for start in _listed(s["starts"])],
+        data=None if s["data"] is None else str(s["data"]),
+        scale=None if s["scale"] is None else str(s["scale"]),
+        targets=None if s.get("targets") is None else str(s["targets"]),
+        shuffle=None if s.get("shuffle") is None else int(str(s["shuffle"])),
+        columns=None if coding is None else coding.columns,
+        coding=coding,
+        test=test if isinstance(test := s.get("test"), dict) else None,
+        decided=Uniqueness.from_summary(told) if isinstance(told := s.get("unique"), dict) else None,
+    )
+
+
+def _timing(value: object) -> dict[str, float]:
+    return {str(phase): float(seconds) for phase, seconds in value.items()} if isinstance(value, dict) else {}
+
+
+def _listed(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError("a list is missing in result.json")
+    return value

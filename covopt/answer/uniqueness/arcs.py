@@ -1,0 +1,177 @@
+"""Where a dual point of the plane is active: the directions in which h(w) = |Lambda^T sigma(X' w)| may be 1.
+
+The circle is cut at the normals of all samples. Between two neighbouring ones n_1 and n_2 (units here) the pattern is
+fixed, Lambda^T sigma(X' w) = A w, and for w = x n_1 + y n_2, x, y >= 0,
+
+    |w|^2 - h(w)^2 = a x^2 + 2 b x y + c y^2,   a = 1 - |A n_1|^2,  c = 1 - |A n_2|^2,  b = n_1 n_2 - (A n_1)(A n_2).
+
+So h <= 1 on the arc if and only if a, c >= 0 and b >= -(a c)^(1/2). If b > 0, h < 1 inside the arc; if a, c > 0 and
+b = -(a c)^(1/2), h = 1 in exactly one direction. All of this is decided in whole numbers.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covopt.answer.uniqueness.plane import Plane, Whole
+
+FINE = 1 << 120
+"""Directions that no sample gives are rounded to fractions of this."""
+
+
+@dataclass(frozen=True)
+class Break:
+    """A direction at which the circle is cut: `sample` says whether a sample's sign changes there."""
+
+    w: Whole
+    sample: bool
+
+
+@dataclass(frozen=True)
+class Arc:
+    """What is left below 1 on the arc from `start` to the next break, `end`: a, b and c as floats, and A (m, 2).
+
+    `peaked`: all samples that are active there are multiples of one end, so that h is largest at that end and nowhere
+    inside, whatever Lambda is.
+    """
+
+    start: int
+    end: int
+    a: float
+    b: float
+    c: float
+    A: NDArray[np.float64]
+    peaked: bool
+
+
+def breaks(plane: Plane) -> list[Break]:
+    """The normals of all samples, both ways, in the order of their angles; and more where an arc is too wide."""
+    normals: list[Whole] = []
+    for x, y in plane.X:
+        divisor = math.gcd(int(x), int(y))
+        if divisor:
+            n = np.array([-y // divisor, x // divisor], dtype=object)
+            normals += [n, -n]
+    unique = list({(int(n[0]), int(n[1])): n for n in normals}.values())
+    unique.sort(key=functools.cmp_to_key(_earlier))
+    if not unique:
+        axes = [(1, 0), (0, 1), (-1, 0), (0, -1)]
+        return [Break(np.array(axis, dtype=object), False) for axis in axes]
+    found = []
+    for k, n in enumerate(unique):
+        found.append(Break(n, True))
+        following = unique[(k + 1) % len(unique)]
+        if len(unique) == 2:  # half a turn
+            found += [Break(_between(n, following, part), False) for part in (0.3, 0.7)]
+    return found
+
+
+def _between(n: Whole, following: Whole, part: float) -> Whole:
+    """A direction part of the way, counterclockwise."""
+    start = math.atan2(n[1], n[0])
+    width = (math.atan2(following[1], following[0]) - start) % (2.0 * math.pi)
+    return rounded(start + part * width)
+
+
+def rounded(angle: float) -> Whole:
+    """The direction of an angle, in whole numbers."""
+    return np.array([int(math.ldexp(x, 60)) * (FINE >> 60) for x in (math.cos(angle), math.sin(angle))], dtype=object)
+
+
+def _half(w: Whole) -> int:
+    return 0 if w[1] > 0 or (w[1] == 0 and w[0] > 0) else 1
+
+
+def _earlier(one: Whole, other: Whole) -> int:
+    """Whether one angle in [0, 2 pi) is below the other."""
+    if _half(one) != _half(other):
+        return _half(one) - _half(other)
+    return -1 if cross(one, other) > 0 else 1
+
+
+def cross(one: Whole, other: Whole) -> int:
+    """Above 0 where `other` is less than half a turn ahead, counterclockwise."""
+    return int(one[0] * other[1] - one[1] * other[0])
+
+
+class Circle:
+    """All arcs of one plane, whatever the dual point."""
+
+    def __init__(self, plane: Plane) -> None:
+        self.plane, self.breaks = plane, breaks(plane)
+        count = len(self.breaks)
+        self.ends = [(k, (k + 1) % count) for k in range(count)]
+        self.peaked = [self._is_peaked(k) for k in range(count)]
+
+    def _is_peaked(self, k: int) -> bool:
+        slopes = np.where(self.plane.pattern(self.inside(k)) >= 0, 1, self.plane.steep)
+        rows = [x for slope, x in zip(slopes, self.plane.X, strict=True) if slope != 0]
+        return any(all(cross(x, self.breaks[end].w) == 0 for x in rows) for end in self.ends[k])
+
+    def inside(self, k: int) -> Whole:
+        """A direction inside the arc after break k."""
+        one, other = (self.breaks[j].w for j in self.ends[k])
+        # Ends of very different lengths would leave the sum next to one of them.
+        return one * max(1, math.isqrt(int(other @ other))) + other * max(1, math.isqrt(int(one @ one)))
+
+    def feasible(self, Lambda: Whole, scale: int) -> int:
+        """The least whole number found, at least `scale`, by which Lambda is to be divided for h <= 1."""
+        bits = self.plane.feature_bits
+        for one, other in self.ends:
+            n, m = self.breaks[one].w, self.breaks[other].w
+            A = self.plane.linear(Lambda, self.inside(one))
+            for w in (n, m):
+                scale = max(scale, _root((int((A @ w) @ (A @ w)) // int(w @ w) >> (2 * bits)) + 1))
+            a, b, c = _form(A, n, m, (scale << bits) ** 2)
+            if b < 0 and b * b > a * c:
+                scale = max(scale, _root((_largest_eigenvalue(A) >> (2 * bits)) + 1))
+        return scale
+
+    def bounded(self, Lambda: Whole, scale: int, arcs: list[int]) -> int:
+        """The same for |A|_op <= 1 on these arcs, which is asked of directions outside them, too."""
+        for start in arcs:
+            A = self.plane.linear(Lambda, self.inside(start))
+            scale = max(scale, _root((_largest_eigenvalue(A) >> (2 * self.plane.feature_bits)) + 1))
+        return scale
+
+    def arcs(self, Lambda: Whole, scale: int) -> list[Arc]:
+        """a, b and c of every arc, rounded once."""
+        unit = scale << self.plane.feature_bits
+        found = []
+        for one, other in self.ends:
+            n, m = self.breaks[one].w, self.breaks[other].w
+            A = self.plane.linear(Lambda, self.inside(one))
+            a, b, c = _form(A, n, m, unit * unit)
+            nn, mm = int(n @ n) * unit * unit, int(m @ m) * unit * unit
+            mixed = math.isqrt(nn * mm)
+            entries = np.array([[int(x) / unit for x in row] for row in A])
+            found.append(Arc(one, other, a / nn, b / mixed, c / mm, entries, self.peaked[one]))
+        return found
+
+
+def _form(A: Whole, n: Whole, m: Whole, square: int) -> tuple[int, int, int]:
+    """a, b and c, times `square`."""
+    left, right = A @ n, A @ m
+    return (
+        int(n @ n) * square - int(left @ left),
+        int(n @ m) * square - int(left @ right),
+        int(m @ m) * square - int(right @ right),
+    )
+
+
+def _largest_eigenvalue(A: Whole) -> int:
+    """A whole number that is not below the largest eigenvalue of A^T A."""
+    G = A.T @ A
+    spread = (int(G[0, 0]) - int(G[1, 1])) ** 2 + 4 * int(G[0, 1]) ** 2
+    return (int(G[0, 0]) + int(G[1, 1]) + _root(spread)) // 2 + 1
+
+
+def _root(square: int) -> int:
+    """A whole number whose square is at least this."""
+    root = math.isqrt(square)
+    return root if root * root == square else root + 1

@@ -1,0 +1,190 @@
+"""The directions that the neurons of an optimum can have: all of them, from one dual point and a tiny gap.
+
+The dual optimum Lambda* is within delta of the dual point Lambda that is known, |(Lambda* - Lambda)^T sigma(X' w)| <=
+delta for unit w (`radius`). Neurons of an optimum lie where h* = |Lambda*^T sigma(X' w)| is 1, and a, b and c of every
+arc (`arcs.py`) differ from those of Lambda* by at most p = 2 delta + delta^2. So
+
+* the normal of a sample is such a direction only if a <= p there;
+* inside an arc with b > p there is none, nor where all active samples are multiples of one end;
+* inside an arc with a, c > p there is at most one, and none if (|b| + p)^2 < (a - p)(c - p). It is the eigenvector of
+  A*^T A* for the eigenvalue 1, A* being within delta of A, so that it is within the angle whose sine is p / (1 - mu) of
+  that of A^T A, mu the smaller eigenvalue.
+
+* on an arc with b, a <= p < c the normal at its start or one direction inside is one, but not both: if a* > 0 the zero
+  of a* x^2 + 2 b* x y + c* y^2 is at y / x = -b* / c* <= (p - b) / (c - p), else at y = 0. It stands for both,
+  `blurred`, unless the arc on the other side is of that kind, too. The same with a and c exchanged.
+
+What is left are arcs with a, |b|, c <= p, on which h may be 1 throughout: `whole`, and `continuum.py` says more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covopt.answer.uniqueness.arcs import Arc, Circle
+from covopt.answer.uniqueness.plane import Plane, Whole
+from covopt.answer.uniqueness.polish import Neurons
+
+ROUNDING = 1e-12
+"""What the float64 computations below may be off by, relative: matrices of entries rounded once, of small order."""
+FLAT = 1e-6
+"""Where 1 - mu is below this, h is taken to be constant on the arc."""
+NEXT = 1e-6
+"""A neuron is taken to be a candidate's if they are closer than this."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One direction.
+
+    Attributes:
+        w: the unit direction (2,); d: Lambda^T sigma(X' w), a unit vector (m,).
+        phi: sigma(X' w) (N,).
+        turned: a bound on how far w may be from that of the optimum; pulled: the same of d.
+        inside: whether it lies inside an arc; blurred: whether it may be there, or at the arc's end.
+    """
+
+    w: NDArray[np.float64]
+    d: NDArray[np.float64]
+    phi: NDArray[np.float64]
+    turned: float
+    pulled: float
+    inside: bool = False
+    blurred: bool = False
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """What is known of every optimum.
+
+    Attributes:
+        delta: as in the module's text.
+        outputs: what its hidden neurons add to F' (N m,), up to `off` in norm.
+    """
+
+    delta: float
+    outputs: NDArray[np.float64]
+    off: float
+
+
+def optimum(plane: Plane, Lambda: Whole, scale: int, excess: float) -> Optimum:
+    """What a network that costs at most `excess` (over t^2) above the bound of Lambda / scale says of every optimum.
+
+    The terms sum_i q_i |F*_i - Y'_i + kappa Lambda_i / q_i|^2 and lam |b* - (beta kappa / lam) Lambda^T 1|^2 of its own
+    excess are at most `excess`.
+    """
+    root = math.sqrt(excess) * (1.0 + ROUNDING)
+    X = inputs(plane)
+    q = np.array([float(share) for share in plane.shares])
+    delta = root / float(plane.kappa) * math.sqrt(float(q @ np.square(X).sum(axis=1)))
+    bias = float(plane.beta) * math.sqrt(len(X) / float(plane.lam))
+    outputs = np.array(plane.hidden_outputs(Lambda, scale), dtype=float).ravel()
+    off = root * (1.0 / math.sqrt(q.min()) + bias) + ROUNDING * float(np.linalg.norm(outputs))
+    return Optimum(delta * (1.0 + ROUNDING), outputs, off * (1.0 + ROUNDING))
+
+
+def inputs(plane: Plane) -> NDArray[np.float64]:
+    """X' (N, 2) in float64."""
+    return np.array([[int(x) / (1 << plane.inputs) for x in row] for row in plane.X])
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where the neurons of an optimum can be.
+
+    Attributes:
+        single: directions, one by one, those at the ends of whole arcs left out.
+        whole: arcs on which h may be 1 throughout, no two of them with a common end.
+    """
+
+    single: list[Candidate]
+    whole: list[Arc]
+
+
+def find(circle: Circle, Lambda: Whole, scale: int, delta: float) -> Found | None:
+    """All directions; None where an arc leaves open how many there are."""
+    arcs, X, p = circle.arcs(Lambda, scale), inputs(circle.plane), (2.0 * delta + delta * delta) * (1.0 + ROUNDING)
+    found, whole, blur = [], [], [[0.0] for _ in arcs]
+    for arc in arcs:
+        if arc.b > p or arc.peaked:
+            continue
+        if max(arc.a, arc.c, -arc.b) <= p:
+            whole.append(arc)
+        elif max(arc.a, arc.c) <= p:
+            return None
+        elif min(arc.a, arc.c) <= p:
+            blur[arc.start if arc.a <= p else arc.end].append(2.0 * (p - arc.b) / (max(arc.a, arc.c) - p))
+        elif (abs(arc.b) + p) ** 2 * (1.0 + ROUNDING) >= (arc.a - p) * (arc.c - p):
+            turned = _uncertain_angle(arc, p)
+            if turned is None:
+                return None
+            found.append(_inside(circle, arc, X, delta, turned))
+    ends = [end for arc in whole for end in (arc.start, arc.end)]
+    if len(set(ends)) < len(ends) or any(len(blur[end]) > 1 for end in ends):
+        return None
+    for arc, before, turned in zip(arcs, [arcs[-1], *arcs[:-1]], blur, strict=True):
+        if arc.a > p or arc.start in ends:
+            continue
+        if len(turned) > 2 or max(turned) > 0.5:
+            return None
+        w, steep = unit(circle.breaks[arc.start].w), max(_size(arc.A), _size(before.A))
+        at = _candidate(circle, w, arc, X, (delta, max(turned), steep))
+        found.append(replace(at, blurred=len(turned) > 1))
+    return Found(found, whole)
+
+
+def _uncertain_angle(arc: Arc, p: float) -> float | None:
+    """How far the direction inside an arc can be from the computed one; None where h is nearly constant."""
+    smaller = float(np.linalg.eigvalsh(arc.A.T @ arc.A)[0])
+    return 2.0 * (p + ROUNDING) / (1.0 - smaller) if 1.0 - smaller > FLAT and arc.b < -p else None
+
+
+def _inside(circle: Circle, arc: Arc, X: NDArray[np.float64], delta: float, turned: float) -> Candidate:
+    """The direction inside an arc."""
+    w = np.linalg.eigh(arc.A.T @ arc.A)[1][:, 1]
+    w = w * (1.0 if w @ unit(circle.inside(arc.start)) > 0 else -1.0)
+    return replace(_candidate(circle, w, arc, X, (delta, turned, _size(arc.A))), inside=True)
+
+
+def _candidate(
+    circle: Circle, w: NDArray[np.float64], arc: Arc, X: NDArray[np.float64], off: tuple[float, float, float]
+) -> Candidate:
+    """A direction on the closed arc; `off` is delta, the angle up to which it is known, and |A| around it."""
+    delta, turned, steep = off
+    Z = X @ w
+    phi = np.where(Z >= 0.0, Z, circle.plane.slope * Z)
+    # The entries of A may be large where they cancel.
+    pulled = delta + (1.0 + steep) * (turned + ROUNDING)
+    return Candidate(w, arc.A @ w, phi, turned + ROUNDING, pulled)
+
+
+def _size(A: NDArray[np.float64]) -> float:
+    return float(np.linalg.norm(A))
+
+
+def unit(w: Whole) -> NDArray[np.float64]:
+    """The direction of a whole vector, as floats."""
+    size = math.isqrt(int(w @ w) << 256)
+    return np.array([(int(x) << 128) / size for x in w])
+
+
+def amounts(neurons: Neurons, found: list[Candidate]) -> NDArray[np.float64] | None:
+    """The sizes c_k >= 0 of the neurons at each candidate; None if a neuron is next to none. No proof rests on it."""
+    total = np.zeros(len(found))
+    W = np.stack([k.w for k in found]) if found else np.full((1, 2), np.inf)
+    for w, size in zip(*units(neurons), strict=True):
+        away = np.linalg.norm(W - w, axis=1)
+        if away.min() > NEXT:
+            return None
+        total[away.argmin()] += size
+    return total
+
+
+def units(neurons: Neurons) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The unit directions of neurons (K, 2), and their sizes |w_k| |v_k| (K,)."""
+    W = np.array([unit(w) for w in neurons.directions]).reshape(-1, 2)
+    return W, np.linalg.norm(neurons.amounts, axis=1) if len(W) else np.zeros(0)

@@ -1,0 +1,219 @@
+"""Is an optimal network of two layers the only one? A verdict that is proved, or that says why there is none.
+
+From a dual point whose gap to a polished network is tiny (`polish`, `plane.excess`), the directions that the neurons
+of an optimum can have are listed (`candidates`). Let phi_k d_k^T, d_k = Lambda*^T phi_k, be what a neuron of direction
+k and size 1 adds to the outputs. The outputs F* of all optima are the same, because the squared error is strictly
+convex, and so is the output bias; the optima are {c >= 0 : sum_k c_k phi_k d_k^T = F* - bias}.
+
+**Unique.** The phi_k d_k^T of all candidates are linearly independent: the smallest singular value of the matrix with
+these columns is above what is not known about it.
+
+**Not unique.** The linear part is free (`polytope`), or h is 1 on whole arcs (`continuum`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covopt.answer.uniqueness.arcs import Circle
+from covopt.answer.uniqueness.candidates import ROUNDING, Candidate, Found, Optimum, amounts, find, optimum
+from covopt.answer.uniqueness.columns import Columns, features
+from covopt.answer.uniqueness.continuum import continuum
+from covopt.answer.uniqueness.plane import BITS, Plane, columns_used
+from covopt.answer.uniqueness.polish import Neurons, gather, polish
+from covopt.answer.uniqueness.polytope import polytope
+from covopt.answer.uniqueness.uniqueness import SEVERAL, UNIQUE, Uniqueness, undecided
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights
+from covopt.runtime.errors import counted
+
+WORK = 250_000  # N^2 m: the multiplications of whole numbers on all arcs
+LARGEST = 400  # the order of the matrices of Newton's method: neurons times outputs
+FREE = 1e-20  # |Lambda^T X'| below this part of sum_i |Lambda_i| |x_i| is taken for 0, and then made 0
+TINIEST = 1e-300  # an excess that float64 still knows
+UNCLEAR = (
+    "On an arc of directions the dual point is too close to constant, or its maximum too close to a kink, to tell which"
+    " neurons an optimum can have."
+)
+POLISHED = 1e-18  # a relative gap above this is too wide to list the candidates
+
+
+def decide(problem: Problem, weights: Weights) -> Uniqueness:
+    """Whether the optimal network of a question is the only one.
+
+    Source: derived, MATH.md section 4, "The set of all optima"; the set of optima as a polytope is from Mishkin and
+    Pilanci, Optimal Sets and Solution Paths of ReLU Networks (arXiv 2306.00119), and Kim and Pilanci (arXiv
+    2411.07729).
+
+    Args:
+        problem: of two layers.
+        weights: W_1 (n, n_0 + 1) and W_2 (n_2, n + 1) of a network next to the optimum.
+    """
+    return examine(problem, weights).uniqueness
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A verdict, and where there are several optima, one that is inside the set of them.
+
+    Attributes:
+        uniqueness: the verdict.
+        directions: unit w_k (K, 2), in the coordinates of `two_columns`; outputs: |w_k| v_k for them, in the units of
+            the question (K, m); bias: of the output (m,).
+    """
+
+    uniqueness: Uniqueness
+    directions: NDArray[np.float64] | None = None
+    outputs: NDArray[np.float64] | None = None
+    bias: NDArray[np.float64] | None = None
+
+
+def examine(problem: Problem, weights: Weights) -> Examined:
+    """What `decide` finds, with another optimum where there are several."""
+    beyond = _beyond(problem, weights)
+    if beyond:
+        return Examined(undecided(beyond))
+    plane = Plane.of(problem)
+    circle = Circle(plane)
+    neurons = polish(plane, _neurons(problem, plane, circle, weights))
+    return _examined(circle, neurons)
+
+
+def _beyond(problem: Problem, weights: Weights) -> str:
+    """Why nothing can be said about a question; empty where something can."""
+    if problem.depth != 2:
+        return "Uniqueness is decided for two layers only."
+    if problem.free:
+        return "Uniqueness is not decided for free biases."
+    if problem.loss.name != "mse":
+        return "Uniqueness is decided for the mean squared error only."
+    if problem.activation.is_linear:
+        return "Uniqueness is not decided for linear networks."
+    if len(columns_used(problem)) > 2:
+        return "The inputs and their bias column have more than two columns; uniqueness is decided for at most two."
+    N, m = problem.Y.shape
+    if N * N * m > WORK or len(weights[0]) * m > LARGEST:
+        return "The question is too large to be decided in exact arithmetic."
+    return ""
+
+
+def _neurons(problem: Problem, plane: Plane, circle: Circle, weights: Weights) -> Neurons:
+    """The network's neurons in the plane."""
+    W1, W2 = (W.detach().double().cpu().numpy() for W in weights)
+    used = columns_used(problem)
+    W, V = np.zeros((len(W1), 2)), W2[:, :-1].T
+    W[:, : len(used)] = W1[:, used]
+    # Squares neither overflow nor underflow next to 1.
+    sizes = [2.0 ** math.frexp(float(np.abs(A).max(initial=0.0)))[1] for A in (W, V)]
+    return gather(circle, W / sizes[0], V / sizes[1], plane.units * Fraction(sizes[0]) * Fraction(sizes[1]))
+
+
+def _examined(circle: Circle, neurons: Neurons) -> Examined:
+    plane = circle.plane
+    bias, rest = plane.residuals(neurons.directions, neurons.V)
+    Lambda, scale = plane.dual_point(rest), 1 << BITS
+    free = _is_free(plane, Lambda)
+    if free:
+        Lambda, scale = plane.orthogonal(Lambda, scale)
+    scale = circle.feasible(Lambda, scale)
+    excess = _above(plane.excess(neurons.directions, neurons.V, Lambda, scale))
+    cost = float(plane.cost(neurons.directions, neurons.V, bias, rest))
+    if not excess <= POLISHED * cost:
+        return Examined(undecided("The network could not be brought close enough to an optimum."))
+    known = optimum(plane, Lambda, scale, excess)
+    found = find(circle, Lambda, scale, known.delta)
+    if found is None:
+        return Examined(undecided(UNCLEAR))
+    if found.whole:
+        return _whole(circle, neurons, found, Lambda, scale)
+    return _single(plane, neurons, found.single, known, free)
+
+
+def _above(excess: Fraction) -> float:
+    """A float that is not below it: none underflows."""
+    return max(float(excess) * (1.0 + ROUNDING), TINIEST)
+
+
+def _single(plane: Plane, neurons: Neurons, found: list[Candidate], known: Optimum, free: bool) -> Examined:
+    """The verdict where finitely many directions are possible."""
+    if not found:
+        return Examined(Uniqueness(UNIQUE, "No neuron can be part of an optimum.", 0, (0, 0), (0, 0), 0))
+    c = amounts(neurons, found)
+    if c is None:
+        return Examined(undecided("The network has a neuron that no optimum can have.", candidates=len(found)))
+    matrix = features(plane, found)
+    if (only := _independent(matrix, c, known)) is not None:
+        return Examined(only)
+    several = polytope(plane, found, c, known) if free else None
+    if several is None:
+        return Examined(_dependent(matrix))
+    J, m = several.pairs, plane.outputs
+    verdict = Uniqueness(
+        SEVERAL,
+        f"The linear part of an optimum is free, and {J} pairs of opposite neurons share it: their parts of its"
+        f" {2 * m} numbers can be moved from one to another at no cost.",
+        *(len(found), (several.fewest, J + 2 * m), (2 * J, 2 * J), J - 2 * m, several.independence),
+    )
+    # Lambda^T X' = 0 leaves no output bias.
+    return Examined(verdict, several.directions, several.outputs / float(plane.units), np.zeros(m))
+
+
+def _whole(circle: Circle, neurons: Neurons, found: Found, Lambda: NDArray, scale: int) -> Examined:
+    """The verdict where h may be 1 throughout some arcs."""
+    plane, arcs = circle.plane, [arc.start for arc in found.whole]
+    scale = circle.bounded(Lambda, scale, arcs)
+    excess = _above(plane.excess(neurons.directions, neurons.V, Lambda, scale))
+    known = optimum(plane, Lambda, scale, excess)
+    again = find(circle, Lambda, scale, known.delta)
+    if again is None or [arc.start for arc in again.whole] != arcs or any(k.blurred for k in again.single):
+        return Examined(undecided(UNCLEAR))
+    several = continuum(circle, neurons, again, known)
+    if several is None:
+        return Examined(undecided(UNCLEAR))
+    pairs = 2 * len(arcs)
+    verdict = Uniqueness(
+        SEVERAL,
+        f"On {counted(len(arcs), 'arc')} of directions every neuron can be part of an optimum, and those of an optimum"
+        " are not determined: two or more do the same.",
+        fewest=(several.certain + pairs, several.singles + pairs),
+        independence=several.independence,
+    )
+    bias, _ = plane.residuals(neurons.directions, neurons.V)
+    outer = np.array([float(b * plane.size) for b in bias])
+    return Examined(verdict, several.directions, several.outputs / float(plane.units), outer)
+
+
+def _is_free(plane: Plane, Lambda: NDArray) -> bool:
+    """Whether Lambda^T X' is 0 up to rounding, and X' has rank 2."""
+    if not plane.spans:
+        return False
+    pulled = plane.X.T @ Lambda
+    mass = np.abs(plane.X).T @ np.abs(Lambda)
+    return all(abs(int(p)) <= FREE * int(s) for p, s in zip(pulled.ravel(), mass.ravel(), strict=True))
+
+
+def _independent(matrix: Columns, c: NDArray[np.float64], known: Optimum) -> Uniqueness | None:
+    """That all candidates are linearly independent, with the number of neurons; None where that is not proved."""
+    if not matrix.independent:
+        return None
+    certain = int((c > matrix.distance(c, known.outputs, known.off)).sum())
+    return Uniqueness(
+        UNIQUE,
+        "The neurons that an optimum can have are linearly independent in what they add to the outputs.",
+        *(len(c), (certain, len(c)), (certain, len(c)), 0, matrix.smallest),
+    )
+
+
+def _dependent(matrix: Columns) -> Uniqueness:
+    count = matrix.T.shape[1]
+    return undecided(
+        f"The {count} neurons that an optimum can have are linearly dependent in what they add to the outputs, up to"
+        " what is known of them, and no second optimum is proved.",
+        candidates=count,
+        independence=matrix.smallest,
+    )

@@ -1,0 +1,53 @@
+"""What is known about the set of all optimal networks of one question, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from covopt.records.record import VERDICTS
+
+UNIQUE, SEVERAL, UNDECIDED = VERDICTS
+
+
+@dataclass(frozen=True)
+class Uniqueness:
+    """Whether an optimal network of two layers is the only one, up to the order and the scaling of its neurons.
+
+    Neurons whose incoming weights are positive multiples of each other count as one, since they can be merged at no
+    cost; an optimal network is balanced.
+
+    Attributes:
+        verdict: unique, not unique or undecided; the first two are proved.
+        reason: why, in a sentence.
+        candidates: how many directions the neurons of an optimum can have at most; None where that is not known.
+        fewest: proved ends for the fewest neurons that an optimum has; most: the same for the most.
+        dimension: of the polytope of all optima, 0 where there is only one.
+        independence: the smallest singular value of a matrix whose columns the proof needs to be independent.
+    """
+
+    verdict: str
+    reason: str
+    candidates: int | None = None
+    fewest: tuple[int, int] | None = None
+    most: tuple[int, int] | None = None
+    dimension: int | None = None
+    independence: float | None = None
+
+    def summary(self) -> dict[str, object]:
+        """For JSON."""
+        pairs = {name: None if (ends := getattr(self, name)) is None else list(ends) for name in ("fewest", "most")}
+        return {**vars(self), **pairs}
+
+    @classmethod
+    def from_summary(cls, told: Mapping[str, Any]) -> Uniqueness:
+        """What `summary` told."""
+        pairs = {name: None if told[name] is None else tuple(told[name]) for name in ("fewest", "most")}
+        facts: dict[str, Any] = {**told, **pairs}
+        return cls(**facts)
+
+
+def undecided(reason: str, **known: Any) -> Uniqueness:
+    """That nothing is proved, and why."""
+    return Uniqueness(UNDECIDED, reason, **known)

@@ -1,0 +1,124 @@
+"""The command line: reads options, calls one function, prints.
+
+Standard output holds the answer alone; progress and errors go to standard error. The commands (covopt/app/) import
+what they need, so that `covopt --help` answers before torch is loaded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import Annotated
+
+import typer
+
+from covopt import __version__
+from covopt.app.common import BAD_INPUT, CLOSED, COMMAND, NO_ROOM, complain, flush, is_memory, tell_warning, unwritten
+from covopt.app.compare import compare_command
+from covopt.app.cprank import cprank_command
+from covopt.app.depth import depth_command
+from covopt.app.doctor import doctor_command
+from covopt.app.forces import forces_command
+from covopt.app.path import path_command
+from covopt.app.plateau import plateau_command
+from covopt.app.predict import predict_command
+from covopt.app.ranks import ranks_command
+from covopt.app.runs import show_command, verify_command
+from covopt.app.solve import solve_command
+from covopt.app.streams import reader_left, standard_streams
+from covopt.app.sweep import sweep_command
+from covopt.app.validate import validate_command
+from covopt.runtime.errors import CovoptError, ProblemError
+from covopt.runtime.interrupts import ending, exit_code
+
+app = typer.Typer(
+    help="What data costs a ReLU network: the representation cost, a network that attains it, and a proved bound.",
+    pretty_exceptions_enable=False,
+)
+app.command("solve")(solve_command)
+app.command("validate")(validate_command)
+app.command("cprank")(cprank_command)
+app.command("compare")(compare_command)
+app.command("plateau")(plateau_command)
+app.command("depth")(depth_command)
+app.command("path")(path_command)
+app.command("ranks")(ranks_command)
+app.command("sweep")(sweep_command)
+app.command("predict")(predict_command)
+app.command("show")(show_command)
+app.command("verify")(verify_command)
+app.command("forces")(forces_command)
+app.command("doctor")(doctor_command)
+
+
+def _print_version(asked: bool) -> bool:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Declare the options that need no command."""
+
+
+def check_shared(command: str) -> None:
+    """Raise a ProblemError for a command that each process of torchrun would do again."""
+    together = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+    if together and command != "solve" and not command.startswith("-"):
+        raise ProblemError(f"covopt {command} is not shared by processes; start it without torchrun.")
+
+
+def _meant(error: typer.TyperException) -> str:
+    """The option that a misspelt one is close to."""
+    options = {name.lstrip("-"): name for name in getattr(error, "possibilities", None) or []}
+    close = difflib.get_close_matches(getattr(error, "option_name", "").lstrip("-"), options, n=1)
+    return f"; did you mean {options[close[0]]}" if close else ""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 finished, 2 bad input in one sentence, 130 Ctrl-C, 143 terminated.
+
+    If the reader closes the pipe, the command still runs to its end, and the code is 141.
+
+    Args:
+        arguments: what follows the program's name; None reads it from the process.
+    """
+    with ending(), standard_streams():
+        _run(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _run(given: list[str]) -> None:
+    COMMAND.set(["covopt", *given])
+    warnings.showwarning = tell_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a name that cannot be encoded must not cost an answer
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        check_shared(given[0] if given else "-")
+        code = app(given or ["--help"], prog_name="covopt", standalone_mode=False) or 0
+        flush()
+        sys.exit(exit_code() or code or (CLOSED if reader_left() else 0))
+    except CovoptError as error:
+        complain(str(error), BAD_INPUT)
+    except typer.TyperException as error:
+        message = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
+        message = message.replace("Value error, ", "").replace(". Did", "; did").rstrip(".?")
+        complain(f"{message}{_meant(error)}; see covopt --help.", BAD_INPUT)
+    except OSError as error:  # files are written elsewhere, with errors of their own
+        if error.errno not in NO_ROOM:
+            raise
+        unwritten(error)
+    except (MemoryError, RuntimeError) as error:
+        if not is_memory(error):
+            raise
+        complain("There is not memory enough for this; take fewer rows, smaller widths or fewer starts.", BAD_INPUT)

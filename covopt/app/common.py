@@ -1,0 +1,174 @@
+"""What the commands share: storing and printing an answer, the progress line, Ctrl-C and complaints."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, Protocol, runtime_checkable
+
+from rich.console import Console
+from rich.table import Table
+
+from covopt.app.streams import discard_output
+from covopt.records import numerals
+from covopt.runtime.errors import CovoptError, RecordError, printable
+from covopt.runtime.interrupts import exit_code, gently, interrupted, loading
+
+if TYPE_CHECKING:
+    from covopt.data.data import Dataset
+    from covopt.records.directories import Writer
+
+BAD_INPUT, INTERRUPTED, CLOSED = 2, 130, 141
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+COMMAND: ContextVar[list[str]] = ContextVar("command")
+"""The words of the command line that runs; a stored run records them."""
+
+
+@runtime_checkable
+class Answer(Protocol):
+    """The answer of a command: a Result, a Plateau, and so on."""
+
+    def save(self, directory: Path, *, force: bool, others: Mapping[str, Writer]) -> None: ...
+
+
+def deliver(show: Callable[[], object], *writings: Callable[[], object]) -> None:
+    """Print an answer, then write what is asked for, whatever ended the solve; only a second Ctrl-C ends that.
+
+    What fails costs nothing but itself: an answer is printed before it is stored, and stored where nobody reads it.
+    """
+    failures: list[CovoptError | OSError] = []
+    with gently():
+        for action in (lambda: (show(), sys.stdout.flush()), *writings):
+            try:
+                action()
+            except (CovoptError, OSError) as error:
+                failures.append(error)
+    for error in failures[:-1]:
+        if isinstance(error, CovoptError):
+            say(str(error))
+    if failures:
+        raise failures[-1]
+
+
+def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: bool, data: Dataset | None = None) -> None:
+    """Store an answer with its report, if --out asks for it, and say where; `name` says what it is."""
+    if out is None:
+        return
+    from covopt.records import record
+    from covopt.records.provenance import ORIGIN, write_origin
+
+    names = (None, None) if data is None else (data.columns, data.classes)
+    others: dict[str, Writer] = {ORIGIN: write_origin(COMMAND.get(), *names)}
+    if not interrupted():  # else the report is left out, and what draws it takes a second to load
+        from covopt.studies.runs import report_writer
+
+        others[record.REPORT] = report_writer(out)
+    answer.save(out, force=force, others=others)
+    if not as_json:
+        report = out / record.REPORT
+        later = f"covopt show {out} --report FILE makes its report" if interrupted() else "it has no report"
+        where = f"its report is {report}" if report.is_file() else later
+        print(printable(f"{name} is stored in {out}; {where}."))
+
+
+def print_summary(summary: dict[str, object], as_json: bool) -> None:
+    from covopt.answer import words
+    from covopt.records import record
+
+    if as_json:
+        print(record.as_json(summary))
+        return
+    print_pairs(words.solve_pairs(summary))
+
+
+def print_pairs(pairs: list[tuple[str, str]]) -> None:
+    """A label and its text on each line; on a terminal, long texts folded beside the labels."""
+    pairs = [(label, printable(text)) for label, text in pairs]
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal:  # one line for each entry, whatever its length
+        print("\n".join(f"{label:<13}{text}" for label, text in pairs))
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in pairs:
+        table.add_row(label, text)
+    console.print(table)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Named columns, numbers short; the same plain text on a terminal and in a pipe."""
+    shown = [tuple(columns), *(tuple(_cell(value) for value in row) for row in rows)]
+    widths = [max(len(row[i]) for row in shown) for i in range(len(columns))]
+    for row in shown:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return numerals.shown(value, 7) if isinstance(value, float) else printable(str(value))
+
+
+def check_force(force: bool, *targets: Path | None) -> None:
+    """Refuse a --force that has nothing to replace: who wrote it thinks that something is written."""
+    if force and not any(targets):
+        raise RecordError("There is nothing to replace, because nothing is to be written; leave --force out.")
+
+
+def check_device(device: str) -> None:
+    """Raise a ProblemError unless torch can compute there."""
+    from covopt.model.problem import parse_device
+
+    parse_device(device)
+
+
+@contextmanager
+def interruptible(message: str = "Interrupted before there was an answer; nothing is written.") -> Iterator[None]:
+    """Say so when Ctrl-C comes before the solver has taken over (which answers it with its best network), or twice."""
+    try:
+        with loading():
+            import_module("torch")
+        yield
+    except KeyboardInterrupt:
+        complain(message, exit_code() or INTERRUPTED)
+
+
+def flush() -> None:
+    """Flush standard output, and report a full disk behind it."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        unwritten(error)
+
+
+def unwritten(error: OSError) -> NoReturn:
+    """Say that standard output did not take the answer."""
+    discard_output()
+    complain(f"The answer cannot be written ({error.strerror}); send it elsewhere, or make room.", BAD_INPUT)
+
+
+def is_memory(error: Exception) -> bool:
+    """Whether memory was refused, by Python or by torch (which has no class of its own for the CPU's)."""
+    return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
+
+
+def tell_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Takes the place of `warnings.showwarning`, which prints a line of somebody's source."""
+    print(f"covopt: warning: {printable(str(message))}", file=sys.stderr)
+
+
+def say(message: str) -> None:
+    """A sentence on standard error."""
+    print(f"covopt: {printable(message)}", file=sys.stderr)
+
+
+def complain(message: str, code: int) -> NoReturn:
+    """Say what is wrong, and exit."""
+    say(message)
+    sys.exit(code)

@@ -1,0 +1,74 @@
+"""covopt compare."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from covopt.app import options
+from covopt.app.common import INTERRUPTED, check_device, deliver, interruptible, print_table
+from covopt.runtime.errors import printable
+
+Methods = Annotated[
+    list[options.Method] | None, typer.Option("--method", help="A method to compare; repeatable. Default: all.")
+]
+Width = Annotated[int | None, typer.Option(help="Hidden neurons, for the methods that need a width.", metavar="N")]
+Starts = Annotated[int | None, typer.Option(help="Random starts, for the methods that use them.", metavar="N")]
+
+
+@options.flat(time_limit=60.0)
+def compare_command(
+    *,
+    method: Methods = None,
+    width: Width = None,
+    starts: Starts = None,
+    data: options.Data,
+    test: options.Test = None,
+    question: options.Question,
+    skip: options.Skip = False,
+    solving: options.Solving,
+    output: options.Output,
+) -> None:
+    """Run every method on one problem; each of them gets the time limit."""
+    with interruptible():
+        from covopt.answer import held_out, words
+        from covopt.records import record
+        from covopt.studies.compare import compare as study
+
+        output.check()
+        check_device(solving.device)
+        dataset = data.read(question.loss)
+        tested = held_out.tested(test, dataset, lambda: data.read(question.loss, rest=True))
+        chosen = {} if not method else {"methods": [each.value for each in method]}
+        with output.following(solving.time_limit) as show:
+            comparison = study.compare(
+                dataset.X,
+                dataset.Y,
+                sample_weight=dataset.weights,
+                **chosen,
+                width=width,
+                starts=starts,
+                **vars(question),
+                skip=skip,
+                **vars(solving),
+                callback=None if show is None else lambda _, line: show(line),
+            )
+    for result in comparison.results.values():
+        result.describe_data(dataset)
+        if tested is not None:
+            result.test = held_out.score(result, tested)
+
+    def show_answer() -> None:
+        if output.as_json:
+            print(record.as_json(comparison.summary()))
+            return
+        print(f"{printable(record.headline(comparison.best.summary()))}\n")
+        print_table(study.COLUMNS, comparison.rows())
+        if tested is not None:
+            said = ((name, words.tested(result.summary())) for name, result in comparison.results.items())
+            print("\n" + "\n".join(printable(f"test of {name}: {text}") for name, text in said))
+
+    deliver(show_answer, lambda: output.store(comparison, "The comparison", dataset))
+    if comparison.interrupted:
+        raise typer.Exit(INTERRUPTED)

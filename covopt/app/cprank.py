@@ -1,0 +1,84 @@
+"""covopt cprank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covopt.app import options
+from covopt.app.common import check_force, deliver, interruptible, print_pairs, store
+from covopt.runtime.errors import printable
+
+Matrix = Annotated[
+    Path,
+    typer.Argument(metavar="MATRIX", help="A symmetric matrix: .npy, .csv of numbers, or .npz with A (or one array)."),
+]
+Atoms = Annotated[int | None, typer.Option(help="Look for a factor with R atoms, not for the fewest.", metavar="R")]
+Tolerance = Annotated[float, typer.Option(help="Relative accuracy of the matrix.", metavar="TOL")]
+Target = Annotated[
+    Path | None,
+    typer.Option(
+        help="FILE.npz: write the factor B, A = B^T B, or the witness C. Any other name: a new directory with the"
+        " matrix, all proofs and a report.",
+        metavar="FILE.npz|DIR",
+    ),
+]
+Replace = Annotated[bool, typer.Option("--force", help="Replace FILE.npz, or an earlier run in DIR.")]
+SINGLE = (".npz", ".npy", ".csv", ".txt")
+"""Endings of file names, of which only .npz is written; no directory has such a name."""
+HELD = "B|C"
+"""The arrays of a file that --out wrote, and that --force replaces."""
+
+
+def cprank_command(
+    matrix: Matrix,
+    rank: Atoms = None,
+    tolerance: Tolerance = 1e-9,
+    time_limit: options.TimeLimit = 60.0,
+    seed: options.Seed = 0,
+    out: Target = None,
+    force: Replace = False,
+    as_json: options.Json = False,
+) -> None:
+    """Is a matrix completely positive, A = B^T B with B >= 0, and how few rows does B take (its cp-rank)?
+
+    Both ends of the interval come with the reason for them. A matrix that is not completely positive gets a witness:
+    a copositive C with <A, C> < 0.
+    """
+    with interruptible("Interrupted before there was an answer; nothing is written."):
+        from covopt.completely_positive import completely_positive
+        from covopt.completely_positive import page as kind
+        from covopt.data import arrays
+        from covopt.records import record, storing
+        from covopt.runtime import files
+
+        check_force(force, out)
+        file = out if out is not None and out.suffix.lower() in SINGLE else None
+        if file is not None:
+            arrays.check_free(file, force, HELD)
+            files.check_apart(file, matrix)
+        elif out is not None:
+            storing.check_free(out, force)
+        answer = completely_positive.cp_rank(
+            arrays.read_matrix(matrix), rank=rank, tolerance=tolerance, time_limit=time_limit, seed=seed
+        )
+    parts = {"B": answer.B, "C": None if answer.witness is None else answer.witness.C}
+    found = {name: array for name, array in parts.items() if array is not None}
+
+    def show_answer() -> None:
+        if as_json:
+            print(record.as_json(answer.summary()))
+        else:
+            print_pairs(kind.pairs(answer.summary()))
+
+    def store_arrays() -> None:
+        if file is None:
+            store(answer, "The answer", out, force, as_json)
+            return
+        arrays.write_npz(file, found, force, HELD)
+        if not as_json:
+            print(printable(f"{file} holds {' and '.join(found) or 'no arrays: nothing was found'}."))
+
+    deliver(show_answer, store_arrays)

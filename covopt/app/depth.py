@@ -1,0 +1,128 @@
+"""covopt depth."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from covopt.app import options
+from covopt.app.common import INTERRUPTED, check_device, deliver, interruptible, print_pairs, print_table
+from covopt.runtime.errors import ProblemError, RecordError, shown
+from covopt.runtime.loop import Status
+
+FEWEST, MOST = 2, 1000
+"""Depths that there are."""
+
+DepthList = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--depths", help="Depths: 2:8 from 2 to 8, or a list 2,3,5,9; repeatable. Default: 2:8.", metavar="LIST"
+    ),
+]
+Ranks = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--rank",
+        help="Also the best networks with a hidden layer of at most K neurons; repeatable. Default: 1, 2, 3 and what"
+        " the answers of two and three layers show; 0: none.",
+        metavar="K",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on from the run in DIR of --out, and replace it.", rich_help_panel="Output"),
+]
+
+
+@options.flat()
+def depth_command(
+    *,
+    depths: DepthList = None,
+    rank: Ranks = None,
+    data: options.Data,
+    bias: options.Bias = 1.0,
+    lam: options.Lam = None,
+    loss: options.Loss = None,
+    activation: options.Activation = "relu",
+    solving: options.Solving,
+    init: options.Init = None,
+    resume: Resume = False,
+    output: options.Output,
+) -> None:
+    """What depth changes: the lowest cost at each depth, what is proved of it, and how many dimensions pass.
+
+    The time limit is for all depths together; each depth hands its networks to its neighbours.
+    """
+    chosen = depths_of(depths or ["2:8"])
+    with interruptible():
+        from covopt.records import record, storing
+        from covopt.studies import runs
+        from covopt.studies.depth import depth_answer
+        from covopt.studies.depth import depths as study
+
+        start = None
+        if resume:
+            if output.out is None or output.force or init is not None:
+                said = "--resume goes on from the run in DIR of --out"
+                raise RecordError(f"{said}; give --out DIR, without --force and --init.")
+            storing.check_free(output.out, force=True)
+            start = runs.load(output.out)
+            if not isinstance(start, depth_answer.Depths):  # it would be replaced
+                raise RecordError(f"{output.out} holds no run of depth to go on from; choose another directory.")
+            chosen = sorted({*chosen, *start.depths})
+        else:
+            output.check()
+            start = None if init is None else runs.load(init)
+        check_device(solving.device)
+        dataset = data.read(loss)
+        with output.following(solving.time_limit) as show:
+            found = study.depth(
+                dataset.X,
+                dataset.Y,
+                sample_weight=dataset.weights,
+                depths=chosen,
+                ranks=None if not rank else [k for k in rank if k],
+                lam=lam,
+                loss=loss,
+                bias=bias,
+                activation=activation,
+                **vars(solving),
+                init=start,
+                callback=show,
+            )
+    found.describe_data(dataset)
+
+    def show_answer() -> None:
+        if output.as_json:
+            print(record.as_json(found.summary()))
+            return
+        print_pairs(found.describe(curve=False))
+        print()
+        print_table(depth_answer.COLUMNS, found.rows())
+
+    kept = options.Output(output.out, output.force or resume, output.progress, output.as_json)
+    deliver(show_answer, lambda: kept.store(found, "The answer", dataset))
+    if found.status is Status.INTERRUPTED:
+        raise typer.Exit(INTERRUPTED)
+
+
+def depths_of(texts: list[str]) -> list[int]:
+    """2:5 is 2, 3, 4, 5; 2,3,9 a list; several texts together.
+
+    Raises:
+        ProblemError: a text is neither.
+    """
+    found: set[int] = set()
+    for part in (part for text in texts for part in text.split(",")):
+        first, colon, last = part.partition(":")
+        ends = [end.strip() for end in ((first, last) if colon else (first, first))]
+        if not all(end.isascii() and end.isdigit() and len(end) <= len(str(MOST)) for end in ends):
+            raise ProblemError(f"--depths is {shown(part)}; give depths such as 2:8 or 2,3,5,9.")
+        low, high = (int(end) for end in ends)
+        if not FEWEST <= low <= high <= MOST:
+            raise ProblemError(
+                f"--depths is {shown(part)}; give depths from {FEWEST} to {MOST}, the smaller one first."
+            )
+        found.update(range(low, high + 1))
+    return sorted(found)

@@ -1,0 +1,24 @@
+"""covopt doctor."""
+
+from __future__ import annotations
+
+from covopt.app import options
+from covopt.app.common import print_pairs
+
+
+def doctor_command(as_json: options.Json = False) -> None:
+    """Show what covopt runs on: versions, threads and which of them a solve uses, memory, the GPU, missing packages."""
+    import json
+
+    import torch
+
+    from covopt.records import provenance as origin
+    from covopt.runtime import memory, threads
+
+    left = memory.available(torch.device("cpu"))
+    told = None if left is None else f"{left / 1e9:.1f} GB left"
+    found = origin.examine() | {"solving": threads.chosen(), "memory": told}
+    if as_json:
+        print(json.dumps(found))
+        return
+    print_pairs([(name, "none" if value is None else str(value)) for name, value in found.items()])

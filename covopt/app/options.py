@@ -1,0 +1,223 @@
+"""The options that several commands share, each declared once, in groups that know what is done with them.
+
+Annotations are evaluated as they are read: as texts they would cost `covopt --help` 15 ms.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
+from functools import partial
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+
+import typer
+
+from covopt.app.common import Answer, check_force, store
+from covopt.app.progress import progress_line
+
+if TYPE_CHECKING:
+    from covopt.data.data import Dataset
+    from covopt.runtime.loop import Callback
+
+# The four panels of --help.
+_data, _question, _solving, _output = (
+    partial(typer.Option, rich_help_panel=panel) for panel in ("Data", "Question", "Solving", "Output")
+)
+
+
+class Method(StrEnum):
+    """Ways to solve. Other words are Literals, of which typer takes no list."""
+
+    CONE = "cone"
+    HIDDEN = "hidden"
+    TRAIN = "train"
+
+
+# What commands also take by itself, without the rest of its group.
+TimeLimit = Annotated[float, _solving(help="Time limit; the answer is the best network so far.", metavar="SECONDS")]
+Seed = Annotated[int, _solving(help="Seed of the random starts.", metavar="SEED")]
+Device = Annotated[str, _solving(help="Device: cpu or cuda.", metavar="NAME")]
+
+
+def _amount_of_bias(text: str | float) -> float | str:
+    """A number, or what `make_problem` says more about."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+Bias = Annotated[
+    Any,
+    _question(parser=_amount_of_bias, help="Amount of bias; 0: none; free: biases without a penalty.", metavar="BETA"),
+]
+Skip = Annotated[bool, _question("--skip", help="A linear function of the inputs is free too; with --bias free.")]
+Lam = Annotated[
+    float | None,
+    _question(help="Strength of the penalty; default: none, which gives the representation cost.", metavar="LAM"),
+]
+Loss = Annotated[
+    str | None,
+    _question(
+        help="mse, cross_entropy, huber, huber:D (threshold D), logistic or interpolate. Default: mse with --lam,"
+        " interpolate without.",
+        metavar="NAME",
+    ),
+]
+Activation = Annotated[str, _question(help="relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")]
+Init = Annotated[Path | None, _solving(help="Start from a stored run.", metavar="RUN")]
+Test = Annotated[
+    str | None,
+    _data(
+        "--test",
+        help="Held-out data to test on, scaled as DATA; rest: the rows of DATA that --rows leaves.",
+        metavar="FILE",
+    ),
+]
+Json = Annotated[bool, _output("--json", help="Print one JSON object.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A directory written by --out.")]
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set, and how it is read."""
+
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="A file (.npz with X and Y or y; .csv or .parquet with --target; .pt with tensors X, Y), or a name:"
+            " digits, iris, wine, breast_cancer, diabetes, linnerud, mnist.",
+        ),
+    ]
+    target: Annotated[str | None, _data(help="Table column with the targets.", metavar="COLUMN")] = None
+    task: Annotated[
+        Literal["regression", "classification"] | None,
+        _data(
+            help="Treat targets as numbers or as classes. Default: texts, booleans, and integers of at most 20 values"
+            " on five times as many rows are classes."
+        ),
+    ] = None
+    drop: Annotated[
+        list[str] | None, _data("--drop", help="Table column to leave out; repeatable.", metavar="COLUMN")
+    ] = None
+    one_hot: Annotated[
+        list[str] | None,
+        _data("--one-hot", help="Table column whose texts become 0/1 columns; repeatable.", metavar="COLUMN"),
+    ] = None
+    weights: Annotated[
+        str | None, _data(help="Table column with the rows' weights; 2 is a row given twice.", metavar="COLUMN")
+    ] = None
+    rows: Annotated[
+        int | None, _data(help="Use N rows: the first ones, or with --shuffle random ones.", metavar="N")
+    ] = None
+    shuffle: Annotated[int | None, _data(help="Draw the N rows at random with this seed.", metavar="SEED")] = None
+    scale: Annotated[
+        Literal["none", "max", "standard"], _data(help="max: divide X by max|X|; standard: mean 0, deviation 1.")
+    ] = "none"
+    data_dir: Annotated[Path | None, _data(help="Directory with the mnist files (default: OpenML).", metavar="DIR")] = (
+        None
+    )
+
+    def read(self, loss: str | None, share: tuple[int, int] | None = None, rest: bool = False) -> "Dataset":
+        """Read it for a loss, or its rows of one process of several, or the rows that --rows leaves."""
+        from covopt.data.data import read_data
+
+        given = dict(vars(self), drop=self.drop or (), one_hot=self.one_hot or ())
+        return read_data(given.pop("data"), **given, loss=loss, share=share, rest=rest)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of the data; as keywords, what `covopt.solve` calls them."""
+
+    depth: Annotated[int, _question(help="Layers of weights.", metavar="L")] = 2
+    bias: Bias = 1.0
+    lam: Lam = None
+    loss: Loss = None
+    activation: Activation = "relu"
+
+
+@dataclass(frozen=True)
+class Solving:
+    """How hard to try; as keywords, what `covopt.solve` calls them."""
+
+    certify: Annotated[
+        Literal["none", "fast", "full", "auto"],
+        _solving(
+            help="Work to spend on the proof. fast: what the search provides; full: all the time left; auto: the time"
+            " left, while it pays off."
+        ),
+    ] = "auto"
+    gap: Annotated[float, _solving(help="Stop at this proved relative gap.", metavar="GAP")] = 1e-4
+    time_limit: TimeLimit = 300.0
+    seed: Seed = 0
+    device: Device = "cpu"
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the answer goes, and what is told of it on the way."""
+
+    out: Annotated[Path | None, _output(help="Write the run into a new directory.", metavar="DIR")] = None
+    force: Annotated[bool, _output("--force", help="Replace an earlier run in DIR.")] = False
+    progress: Annotated[bool, _output("--progress", help="Without a terminal: print a progress line every 5 s.")] = (
+        False
+    )
+    as_json: Json = False
+
+    def check(self, *others: Path | None) -> None:
+        """Refuse what could not be written in the end; `others` are targets beside --out that --force replaces."""
+        from covopt.records import storing
+
+        check_force(self.force, *others, self.out)
+        if self.out is not None:
+            storing.check_free(self.out, self.force)
+
+    def following(self, time_limit: float | None) -> "AbstractContextManager[Callback | None]":
+        """The line of progress; none without a time limit."""
+        return nullcontext() if time_limit is None else progress_line(time_limit, self.progress)
+
+    def store(self, answer: Answer, name: str, data: "Dataset | None" = None) -> None:
+        """Store an answer with its report, if --out asks for it, and say where; `name` says what it is."""
+        store(answer, name, self.out, self.force, self.as_json, data)
+
+
+def flat(**defaults: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make of a command that takes groups of options one that takes the options, as typer wants it.
+
+    Args:
+        defaults: of this command, where they are not its groups' own.
+    """
+
+    def flatten(command: Callable[..., None]) -> Callable[..., None]:
+        hints = get_type_hints(command, include_extras=True)
+        groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
+
+        def called(**given: Any) -> None:
+            made = {
+                name: group(**{each.name: given.pop(each.name) for each in fields(group)})
+                for name, group in groups.items()
+            }
+            command(**made, **given)
+
+        asked = [each for name, given in signature(command).parameters.items() for each in _options(hints[name], given)]
+        asked = [each.replace(default=defaults.get(each.name, each.default)) for each in asked]
+        asked.sort(key=lambda each: each.default is not each.empty)  # what must be given comes first, as in Python
+        called.__signature__ = Signature(asked)  # type: ignore[attr-defined]
+        called.__doc__ = command.__doc__
+        return called
+
+    return flatten
+
+
+def _options(hint: Any, given: Parameter) -> Iterator[Parameter]:
+    """A parameter of a command, or in place of a group's its fields."""
+    if not (isinstance(hint, type) and is_dataclass(hint)):
+        yield given.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint)
+        return
+    hints = get_type_hints(hint, include_extras=True)
+    for each in signature(hint).parameters.values():
+        yield each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[each.name])

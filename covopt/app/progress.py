@@ -1,0 +1,108 @@
+"""The progress of a command: one line on a terminal, or with --progress a line every few seconds in a pipe."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from rich.console import Console
+from rich.text import Text
+
+from covopt.records import numerals
+from covopt.runtime.loop import Callback, Progress
+
+EVERY = 5.0
+"""Seconds between the lines in a pipe."""
+
+
+class ProgressLine:
+    """The latest progress as a line of text, in which the clock runs on while a round takes long."""
+
+    def __init__(self, time_limit: float) -> None:
+        self._time_limit, self._since = time_limit, 0.0
+        self._latest: Progress | None = None
+
+    def follow(self, progress: Progress) -> None:
+        """Take over a solver's progress; a callback of `covopt.solve`."""
+        self._latest, self._since = progress, time.perf_counter()
+
+    def __str__(self) -> str:
+        if self._latest is None:
+            return "reading the problem ..."
+        seconds = self._latest.seconds + time.perf_counter() - self._since
+        return progress_text(replace(self._latest, seconds=seconds), self._time_limit)
+
+    def __rich__(self) -> Text:
+        return Text(str(self))
+
+
+@contextmanager
+def progress_line(time_limit: float, in_pipe: bool) -> Iterator[Callback | None]:
+    """Follow a solve on standard error: a line on a terminal; elsewhere, if asked for, a line every few seconds."""
+    console = Console(stderr=True, highlight=False)
+    if not (console.is_terminal or in_pipe):
+        yield None
+        return
+    line = ProgressLine(time_limit)
+    with console.status(line) if console.is_terminal else _telling(line):
+        yield line.follow
+
+
+def progress_text(line: Progress, time_limit: float) -> str:
+    """Cost, bound and width of the best network so far, what the solver does, and the time."""
+    cost = f"{line.cost:.6g}" if math.isfinite(line.cost) else "none yet"
+    bound = "none yet" if line.lower is None else numerals.down(line.lower, 6)
+    parts = [f"cost {cost}", f"bound {bound}", f"width {line.width}", line.phase]
+    return "   ".join([*filter(None, parts), f"{line.seconds:.0f} of {time_limit:g} s"])
+
+
+class _Needs(logging.Handler):
+    """Says what a solve will need as soon as that is known."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError, ValueError):  # nobody reads, or the stream is closed
+            print(f"covopt: {record.getMessage()}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def telling_needs(following: bool) -> Iterator[None]:
+    """Say, where progress is followed, what a solve will need: what the log of covopt is told (solvers/needs.py)."""
+    if not following:
+        yield
+        return
+    log, handler = logging.getLogger("covopt"), _Needs(logging.INFO)
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+
+
+@contextmanager
+def _telling(line: ProgressLine) -> Iterator[None]:
+    """Print the line every few seconds, until nobody reads it any more."""
+    ended = threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(EVERY):
+            try:
+                print(f"covopt: {line}", file=sys.stderr, flush=True)
+            except (OSError, ValueError):  # nobody reads, or the stream is closed
+                return
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join()

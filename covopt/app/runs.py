@@ -1,0 +1,47 @@
+"""covopt show and covopt verify: what a stored run says, its report, and whether it is true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covopt.app import options
+from covopt.app.common import check_force, print_pairs
+from covopt.runtime.errors import printable
+
+Page = Annotated[Path | None, typer.Option(help="Write the run's report, one HTML file.", metavar="FILE")]
+Force = Annotated[bool, typer.Option("--force", help="Replace FILE.")]
+
+
+def show_command(run: options.Run, report: Page = None, force: Force = False, as_json: options.Json = False) -> None:
+    """Print the summary of a stored run, or write its report again."""
+    from covopt.records import record
+    from covopt.studies import runs
+
+    check_force(force, report)
+    kind, summary = runs.find(run)
+    if report is not None:
+        runs.write_report(run, report, force=force)
+    if as_json:
+        print(record.as_json(summary))
+        return
+    print_pairs(runs.pairs_of(kind, summary))
+    if report is not None:
+        print(f"The report is {report}.")
+
+
+def verify_command(run: options.Run, as_json: options.Json = False) -> None:
+    """Check a stored run from its files alone: its network's cost, its bound, and its other statements.
+
+    Exit code 0 if the files prove it, 1 if they do not. Anything that is not checked is named.
+    """
+    from covopt.records import record
+    from covopt.studies import runs
+
+    checked = runs.verify(run)
+    facts = {**vars(checked), "cost": record.known(checked.cost)}
+    print(record.as_json(facts) if as_json else printable(checked.message))
+    if not checked.passed:
+        raise typer.Exit(1)

@@ -1,0 +1,162 @@
+"""covopt solve."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covopt.app import options
+from covopt.app.common import INTERRUPTED, check_device, deliver, interruptible, print_summary
+from covopt.app.processes import joined
+from covopt.app.progress import telling_needs
+from covopt.runtime.errors import RecordError
+from covopt.runtime.loop import Certificate, Status
+
+Width = Annotated[
+    int | None,
+    typer.Option(help="Width of every hidden layer, for hidden and train.", metavar="N", rich_help_panel="Solving"),
+]
+MaxWidth = Annotated[
+    int | None,
+    typer.Option(
+        help="Largest width of a hidden layer, for cone at depth >= 3.", metavar="N", rich_help_panel="Solving"
+    ),
+]
+Starts = Annotated[
+    int | None,
+    typer.Option(help="Number of random draws, descents or trainings.", metavar="N", rich_help_panel="Solving"),
+]
+Tol = Annotated[
+    float | None,
+    typer.Option(
+        help="End cone once rounds gain less than this part of the cost; default: when they find nothing.",
+        metavar="TOL",
+        rich_help_panel="Solving",
+    ),
+]
+Checkpoint = Annotated[
+    float | None,
+    typer.Option(
+        help="Keep the state of the search beside --out, in DIR.checkpoint.npz, every so many seconds.",
+        metavar="SECONDS",
+        rich_help_panel="Solving",
+    ),
+]
+MemoryLimit = Annotated[
+    float | None,
+    typer.Option(
+        help="GB of memory for the solve, in each process: it does without what would take more, or is refused.",
+        metavar="GB",
+        rich_help_panel="Solving",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on from the state that --checkpoint kept.", rich_help_panel="Solving"),
+]
+EVERY = 60.0
+"""Seconds between the states of a solve that goes on, where nothing else is asked for."""
+How = Annotated[
+    options.Method,
+    typer.Option(
+        help="cone: Frank-Wolfe over covariances for two layers, beyond that descent from many starts and Frank-Wolfe"
+        " layer by layer; hidden: descent on representations; train: ordinary training.",
+        rich_help_panel="Solving",
+    ),
+]
+
+
+@options.flat()
+def solve_command(
+    *,
+    data: options.Data,
+    test: options.Test = None,
+    question: options.Question,
+    skip: options.Skip = False,
+    method: How = options.Method.CONE,
+    solving: options.Solving,
+    init: options.Init = None,
+    width: Width = None,
+    max_width: MaxWidth = None,
+    starts: Starts = None,
+    tol: Tol = None,
+    checkpoint: Checkpoint = None,
+    resume: Resume = False,
+    memory_limit: MemoryLimit = None,
+    output: options.Output,
+) -> None:
+    """The minimum over networks of depth L: the best network, and a proved lower bound.
+
+    Without --lam the answer is the representation cost: the least squared norm of a network that fits exactly.
+    With --lam it is the minimum of the regularised loss. Started by torchrun, the processes share the rows.
+    """
+    with interruptible(), joined(solving.device) as place:
+        from covopt.answer import held_out, stored
+        from covopt.answer import solve as answer
+
+        output.check()
+        kept = _state_beside(output, checkpoint, resume, place.tells)
+        check_device(place.device)
+        began = time.perf_counter()
+        dataset = data.read(question.loss, place.share)
+        tested = held_out.tested(test, dataset, lambda: data.read(question.loss, rest=True))
+        start = None if init is None else stored.load(init)
+        reading = time.perf_counter() - began
+        with (
+            output.following(solving.time_limit if place.tells else None) as callback,
+            telling_needs(callback is not None),
+        ):
+            result = answer.solve(
+                dataset.X,
+                dataset.Y,
+                sample_weight=dataset.weights,
+                **vars(question),
+                skip=skip,
+                **{**vars(solving), "device": place.device},
+                method=method.value,
+                init=start,
+                width=width,
+                max_width=max_width,
+                starts=starts,
+                tol=tol,
+                callback=callback,
+                spread=place.share is not None,
+                checkpoint=kept,
+                checkpoint_every=EVERY if checkpoint is None else checkpoint,
+                resume=resume,
+                memory_limit=memory_limit,
+            )
+    if not place.tells:
+        return
+    if place.share is not None and output.out is not None:  # what is stored is proved again from its data
+        dataset = data.read(question.loss)
+        result = answer.on_all_rows(result, dataset.X, dataset.Y)
+    result.describe_data(dataset)
+    if tested is not None:
+        result.test = held_out.score(result, tested)
+    result.timing = {"reading": reading, **result.timing}
+    if result.certificate is Certificate.EXACT and result.status is not Status.INTERRUPTED:
+        result.decided = result.unique
+    deliver(
+        lambda: print_summary(result.summary(), output.as_json),
+        lambda: output.store(result, "The run", dataset),
+    )
+    if result.status is Status.INTERRUPTED:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _state_beside(output: options.Output, checkpoint: float | None, resume: bool, tells: bool) -> Path | None:
+    """The file of the search's state, where one is asked for; --force makes room for it."""
+    from covopt.solvers.checkpoint import is_state
+
+    if checkpoint is None and not resume:
+        return None
+    if output.out is None:
+        raise RecordError("The state of a solve is kept beside the run; say with --out where that is to be.")
+    path = output.out.with_name(f"{output.out.name}.checkpoint.npz")
+    if output.force and tells and not resume and is_state(path):
+        path.unlink()
+    return path

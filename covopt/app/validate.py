@@ -1,0 +1,155 @@
+"""covopt validate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from covopt.app import options
+from covopt.app.common import INTERRUPTED, check_device, deliver, interruptible, print_pairs
+from covopt.runtime.errors import printable
+
+Net = Annotated[
+    Path | None,
+    typer.Option(help="A state dict (.pt) or W1 ... WL (.npz); without it, covopt trains networks.", metavar="FILE"),
+]
+Width = Annotated[int | None, typer.Option(help="Hidden neurons of the networks trained without --net.", metavar="N")]
+Starts = Annotated[int | None, typer.Option(help="Number of networks trained without --net.", metavar="N")]
+Better = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write the better network, if one is found: a state dict (.pt) or W1 ... WL (.npz).", metavar="FILE"
+    ),
+]
+At = Annotated[
+    Path | None,
+    typer.Option(
+        help="Look at the network as a function at these inputs, not at DATA's: .npz (X), .npy, or .csv of numbers;"
+        " as the network takes them, --scale does not change them.",
+        metavar="FILE",
+    ),
+]
+Orbits = Annotated[
+    Path | None,
+    typer.Option(
+        help="The same inputs after a transformation, row by row: how far each layer identifies the two.",
+        metavar="FILE",
+    ),
+]
+
+_training = partial(typer.Option, rich_help_panel="Training")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the network was trained, by SGD at a constant rate."""
+
+    batch_size: Annotated[
+        int | None,
+        _training(help="Samples in a batch: tells a network that its batches move from an untrained one.", metavar="B"),
+    ] = None
+    rate: Annotated[float | None, _training(help="Learning rate; with --batch-size.", metavar="MU")] = None
+    steps: Annotated[int | None, _training(help="Steps of the training; with --batch-size.", metavar="T")] = None
+    momentum: Annotated[float, _training(help="Momentum; with --batch-size.", metavar="BETA")] = 0.0
+
+
+@dataclass(frozen=True)
+class Question(options.Question):
+    """What the network was trained on; depth and activation are its own."""
+
+    depth: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]
+        int | None, typer.Option(help="Layers of weights; default: those of the network, or 2.", metavar="L")
+    ] = None
+    decay: Annotated[
+        Literal["all", "weights"],
+        typer.Option(help="What the penalty is on; weights: biases are free, as by --bias free."),
+    ] = "all"
+    activation: Annotated[
+        str, typer.Option(help="Activation of the network: relu, leaky:A with -1 < A < 1, or linear.", metavar="NAME")
+    ] = "relu"
+
+
+@dataclass(frozen=True)
+class Output(options.Output):
+    """Where the answer goes, beside the better network."""
+
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE, and an earlier run in DIR.")] = False
+
+
+@options.flat(time_limit=60.0)
+def validate_command(
+    *,
+    net: Net = None,
+    data: options.Data,
+    question: Question,
+    width: Width = None,
+    starts: Starts = None,
+    training: Training,
+    solving: options.Solving,
+    at: At = None,
+    orbits: Orbits = None,
+    escape: Better = None,
+    output: Output,
+) -> None:
+    """Is a trained network at the minimum, and if not, what does it lack?
+
+    Compare its loss with the solver's, examine its layers one by one, look for a better network, and describe the
+    network as a function.
+    """
+    with interruptible("Interrupted before there was anything to say; nothing is written."):
+        from covopt.data import arrays, networks
+        from covopt.data.data import SCALES
+        from covopt.records import record
+        from covopt.runtime import files
+        from covopt.studies.audit import audit as study
+
+        if escape is not None:
+            networks.check_free(escape, output.force)
+            for given in (net, at, orbits):
+                if given is not None:
+                    files.check_apart(escape, given)
+        output.check(escape)
+        check_device(solving.device)
+        elsewhere, transformed = (None if file is None else arrays.read_matrix(file, "X") for file in (at, orbits))
+        dataset = data.read(question.loss)
+        with output.following(solving.time_limit) as callback:
+            audit = study.validate(
+                net,
+                dataset.X,
+                dataset.Y,
+                sample_weight=dataset.weights,
+                **vars(question),
+                **vars(solving),
+                **vars(training),
+                width=width,
+                starts=starts,
+                callback=callback,
+                at=elsewhere,
+                orbits=transformed,
+                scalings=lambda: {
+                    other: replace(data, scale=other).read(question.loss).X for other in SCALES if other != data.scale
+                },
+            )
+    audit.reference.describe_data(dataset)
+
+    def show_answer() -> None:
+        if output.as_json:
+            print(record.as_json(audit.summary()))
+        else:
+            print_pairs(audit.describe())
+
+    def store_escape() -> None:
+        if escape is None:
+            return
+        written = audit.save_escape(escape, force=output.force)
+        if not output.as_json:
+            said = f"{escape} holds the better network." if written else "No better network is written: none found."
+            print(printable(said))
+
+    deliver(show_answer, store_escape, lambda: output.store(audit, "The audit", dataset))
+    if audit.interrupted:
+        raise typer.Exit(INTERRUPTED)

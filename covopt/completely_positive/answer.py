@@ -1,0 +1,251 @@
+"""What is known of the cp-rank of a matrix: stored, loaded, and checked again from its proofs alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from covopt import __version__
+from covopt.completely_positive import copositive, factorization
+from covopt.completely_positive.connected import Part, Verdict
+from covopt.completely_positive.copositive import Witness
+from covopt.completely_positive.ends import (
+    ByCover,
+    ByEdges,
+    ByEdgeWeights,
+    ByFactor,
+    ByMoments,
+    ByOrder,
+    ByRank,
+    ByTheorem,
+    End,
+    certain_rank,
+)
+from covopt.completely_positive.factorization import EPS
+from covopt.completely_positive.graphs import EdgeWeights, support_graph
+from covopt.completely_positive.moments import MomentBound
+from covopt.completely_positive.prepared import Matrix, Prepared, check_matrix, prepare, whole
+from covopt.completely_positive.zeros import ByZeros
+from covopt.data.arrays import read_matrix, read_npz
+from covopt.records import record, storing
+from covopt.records.directories import Writer
+from covopt.records.packed import pack, unpack
+from covopt.records.provenance import ORIGIN, write_origin
+from covopt.runtime.errors import ProblemError, RecordError
+
+SUMMARY, MATRIX, PROOF = "cprank.json", "matrix.npz", "proof"
+LEAST, MOST = 4 * EPS, 0.1
+"""Between which tolerances a question is answered."""
+
+
+@dataclass(frozen=True)
+class CPRank:
+    """What is known of the cp-rank of a matrix.
+
+    Attributes:
+        verdict: whether the matrix is completely positive.
+        exact: the verdict and the upper end are proved for the matrix itself; false: within the residual.
+        lower: no factor of the matrix, as it is given, has fewer atoms; None where it is not completely positive.
+        upper: some factor has so many, or a theorem says so; None without a verdict, or with the opposite one.
+        lower_reason, upper_reason: why.
+        B: the factor found (r, n), one atom in each row, or None.
+        residual: |A - B^T B| / |A| of that factor, or None.
+        witness: what separates a matrix that is not completely positive from those that are, or None.
+        tolerance: what the question was asked with; at least a few units of rounding.
+        parts: the answers for the components of the support graph, with the proofs of their ends.
+        least: where entries were too small to count and the parts are those of the matrix without them, the lower end
+            of the matrix with them.
+        A, rank, seed: the question: the matrix (n, n), its rounding asymmetry averaged, and the options of `cp_rank`.
+    """
+
+    verdict: Verdict
+    exact: bool
+    lower: int | None
+    upper: int | None
+    lower_reason: str | None
+    upper_reason: str | None
+    B: Float[np.ndarray, "r n"] | None
+    residual: float | None
+    witness: Witness | None
+    tolerance: float
+    parts: tuple[Part, ...] = ()
+    least: End | None = None
+    A: Matrix | None = None
+    rank: int | None = None
+    seed: int = 0
+
+    def check(self, A: ArrayLike | torch.Tensor | None = None) -> bool:
+        """Whether all that is claimed can be proved again, from what is kept here and the matrix A (n, n) alone.
+
+        The witness, or the factor's residual; and both ends of the interval, component by component. None is the
+        matrix that was asked about.
+
+        Raises:
+            DataError: as `cp_rank`.
+        """
+        if A is None and self.A is None:
+            raise ProblemError("This answer does not hold its matrix; give the one that was asked about.")
+        matrix = check_matrix(self.A if A is None else A)  # type: ignore[arg-type]
+        if not self._is_coherent(len(matrix)):
+            return False
+        if self.verdict is Verdict.NOT:
+            again = None if self.witness is None else copositive.witness(matrix, self.witness.C)
+            return again is not None and self.witness is not None and again.proof == self.witness.proof
+        prepared = given = prepare(matrix)
+        if self.least is not None:
+            prepared = given.without_small(self.tolerance)
+        if [part.vertices for part in self.parts] != prepared.components or (self.exact and not prepared.faithful):
+            return False
+        blocks = [prepared.A[np.ix_(part.vertices, part.vertices)] for part in self.parts]
+        if not all(part.check(block, self.tolerance) for part, block in zip(self.parts, blocks, strict=True)):
+            return False
+        if not self._lower_holds(given, prepared):
+            return False
+        if self.verdict is Verdict.UNDECIDED:
+            return True
+        if self.upper != sum(math.inf if part.upper is None else part.upper.value for part in self.parts):
+            return False
+        if self.exact and not all(part.exact for part in self.parts):
+            return False
+        if self.B is None:
+            return self.exact
+        good = bool((self.B >= 0.0).all()) and factorization.residual(matrix, self.B) <= self.tolerance
+        return good or self.exact
+
+    def _is_coherent(self, order: int) -> bool:
+        """Whether numbers and arrays go with the verdict and the order, which is what the proofs take for granted."""
+        numbers = (self.lower, self.upper, self.B, self.residual, self.least, *self.parts)
+        if self.verdict is Verdict.NOT:
+            C = None if self.witness is None else self.witness.C
+            alone = self.exact and all(number is None for number in numbers)
+            return alone and C is not None and C.shape == (order, order) and bool((C == C.T).all())
+        if self.witness is not None or (self.B is None) != (self.residual is None):
+            return False
+        if self.verdict is Verdict.UNDECIDED and (self.exact or self.upper is not None):
+            return False
+        ends = [(end, len(part.vertices)) for part in self.parts for end in (part.lower, part.upper) if end is not None]
+        ends += [] if self.least is None else [(self.least, order)]
+        factors = [(self.B, order), *((part.B, len(part.vertices)) for part in self.parts)]
+        factors += [(getattr(end.proof, "B", None), size) for end, size in ends]
+        weights = [end.proof.weights for end, _ in ends if isinstance(end.proof, ByEdgeWeights)]
+        if not all(B is None or (B.ndim == 2 and B.shape[1] == size and (B >= 0.0).all()) for B, size in factors):
+            return False
+        bare = [part.upper for part in self.parts if part.upper is not None and not part.exact]
+        if any(isinstance(end.proof, ByTheorem) and end.proof.B is None for end in bare):
+            return False  # a theorem on A, which is not known to be completely positive
+        return all(
+            y.weights.shape == (len(y.edges),) and all(len(set(edge)) == len(edge) in (1, 2) for edge in y.edges)
+            for y in weights
+        )
+
+    def _lower_holds(self, given: Prepared, prepared: Prepared) -> bool:
+        if self.least is None:
+            return self.lower == sum(part.lower.value for part in self.parts)
+        A, rest, distance = whole(given, prepared, self.tolerance)
+        if isinstance(self.least.proof, ByRank):
+            holds = self.least.value <= certain_rank(rest, distance)
+        else:
+            holds = self.least.check(A, self.tolerance)
+        return self.lower == self.least.value and holds
+
+    def summary(self) -> dict[str, object]:
+        """What `covopt cprank --json` prints."""
+        return {
+            "verdict": self.verdict.value,
+            "exact": self.exact,
+            "lower": self.lower,
+            "upper": self.upper,
+            "lower_reason": self.lower_reason,
+            "upper_reason": self.upper_reason,
+            "atoms": None if self.B is None else len(self.B),
+            "residual": self.residual,
+            "witness": None if self.witness is None else self.witness.proof,
+            "separation": None if self.witness is None else self.witness.value,
+        }
+
+    def save(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        others: Mapping[str, Writer] | None = None,
+    ) -> None:
+        """Write cprank.json, matrix.npz (A), proof.json and proof.npz (all that `check` needs, the factor B and the
+        witness C among it) and origin.json; force and others as for `Result.save`.
+
+        Raises:
+            RecordError: the directory exists, or cannot be written.
+        """
+        if self.A is None:
+            raise RecordError("This answer does not hold its matrix; ask for it again before saving.")
+        told, matrix, arrays = self.stated(), self.A, {}
+        tree = pack(replace(self, A=None), arrays)
+        writers: dict[str, Writer] = {
+            SUMMARY: lambda path: record.write_summary(path, told),
+            MATRIX: lambda path: np.savez(path, allow_pickle=False, A=matrix),
+            f"{PROOF}.json": lambda path: path.write_text(json.dumps(tree) + "\n", encoding="utf-8"),
+            f"{PROOF}.npz": lambda path: np.savez(path, allow_pickle=False, **arrays),
+            ORIGIN: write_origin(),
+            **(others or {}),
+        }
+        storing.put(directory, SUMMARY, writers, force=force)
+
+    def stated(self) -> dict[str, object]:
+        """What cprank.json says: the summary, and the question."""
+        asked = {"order": None if self.A is None else len(self.A), "tolerance": self.tolerance, "rank": self.rank}
+        return {**self.summary(), **asked, "seed": self.seed, "version": __version__}
+
+
+def measured(answer: CPRank) -> dict[str, float]:
+    """The residual of the factor and what the witness separates, computed from the arrays of an answer."""
+    found, A = {}, answer.A
+    if A is not None and answer.B is not None:
+        found["residual"] = factorization.residual(A, answer.B)
+    again = None if A is None or answer.witness is None else copositive.witness(A, answer.witness.C)
+    return found if again is None else found | {"separation": again.value}
+
+
+def facts(A: Matrix) -> list[tuple[str, object]]:
+    """What a person wants to know of a matrix and of its support graph."""
+    graph, values = support_graph(A), np.linalg.eigvalsh(A)
+    return [
+        ("least eigenvalue, up to rounding", float(values[0])),
+        ("largest eigenvalue, up to rounding", float(values[-1])),
+        ("negative entries", int((A < 0.0).sum())),
+        ("vertices", len(A)),
+        ("edges (entries off the diagonal that are not zero, in pairs)", graph.number_of_edges()),
+        ("connected components", nx.number_connected_components(graph)),
+        ("triangles", sum(nx.triangles(graph).values()) // 3),  # type: ignore[union-attr]
+    ]
+
+
+PROOFS = (
+    *(CPRank, Part, End, Witness, EdgeWeights, MomentBound),
+    *(ByRank, ByEdges, ByEdgeWeights, ByCover, ByMoments, ByFactor, ByOrder, ByTheorem, ByZeros),
+)
+"""What a stored answer consists of."""
+
+
+def load_cp_rank(directory: str | os.PathLike[str]) -> CPRank:
+    """An answer that `CPRank.save` stored, from its matrix and its proofs; no file is trusted.
+
+    Raises:
+        DataError, RecordError: a file is missing or damaged.
+        KeyError, TypeError, ValueError: the proofs are not what `save` writes.
+    """
+    path = Path(directory)
+    classes = {kind.__name__: kind for kind in PROOFS}
+    answer = unpack(record.read_object(path / f"{PROOF}.json"), read_npz(path / f"{PROOF}.npz"), classes)
+    if not isinstance(answer, CPRank):
+        raise ValueError(f"no answer in {PROOF}.json")
+    return replace(answer, A=check_matrix(read_matrix(path / MATRIX)))

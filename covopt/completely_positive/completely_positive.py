@@ -1,0 +1,173 @@
+"""Is a matrix completely positive, and how few atoms does it take? `cp_rank` answers with proofs of both ends.
+
+A (n, n) is completely positive if A = B^T B = sum_k b_k b_k^T with B (r, n) >= 0; the least r is its cp-rank. The
+questions are taken in this order:
+
+1. A negative entry or eigenvalue: not completely positive.
+2. A is scaled by powers of two (no digit is lost) to a diagonal between 1/2 and 2 and taken apart into the connected
+   components of its support graph, whose cp-ranks add up.
+3. A component without triangles is decided by its comparison matrix (`triangle_free`).
+4. For others the lower end comes from the rank, edge-clique covers (`graphs`) and moments (`moments`), the upper end
+   from a factor (`factorization`) and from theorems. Where no factor is found, a copositive witness is searched for
+   (`copositive`).
+
+**What is meant by exact.** A factor is a floating-point matrix, so that A = B^T B up to a residual. `exact` says that a
+matrix B' >= 0 with B'^T B' = A and no more atoms is proved to exist: by a theorem whose condition holds by a margin or
+in exact arithmetic, or by `factorization.proves`. On the boundary of the cone there is often no such proof, and the
+upper end then holds for a matrix within the residual. A witness is always a proof. The lower end always holds for A
+itself, to its last digit. Entries below the tolerance, which a factor may leave out, therefore count for it twice: they
+need not be covered, but they join vertices (`connected.lower_of_given`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from covopt.completely_positive import copositive, factorization
+from covopt.completely_positive.answer import LEAST, MOST, CPRank
+from covopt.completely_positive.connected import Part, Search, Verdict, by_moments, decide, lower_of_given
+from covopt.completely_positive.copositive import Witness
+from covopt.completely_positive.ends import End
+from covopt.completely_positive.prepared import Matrix, Prepared, check_matrix, powers_of_two, prepare, unscaled, whole
+from covopt.model.problem import as_number
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.interrupts import gently
+from covopt.runtime.loop import Seed
+from covopt.runtime.options import checked
+
+TOLERANCE = 1e-9
+FIRST = 0.6
+"""Part of the time for a matrix without its small entries; what is left of it is for the matrix with them."""
+
+
+@checked
+@gently()
+def cp_rank(
+    A: ArrayLike | torch.Tensor,
+    *,
+    rank: int | None = None,
+    tolerance: float = TOLERANCE,
+    time_limit: float = 60.0,
+    seed: Seed = 0,
+) -> CPRank:
+    """Decide whether A is completely positive, and bound its cp-rank from both sides, each end with its reason.
+
+    Args:
+        A: a symmetric matrix (n, n), n up to about 100. One that is not positive semi-definite, or has negative
+            entries, is a question like any other: it is not completely positive.
+        rank: look for a factor with so many atoms; None: as few as can be found. Where that search fails, the factor
+            has as many as it needs.
+        tolerance: a factor's residual |A - B^T B| may be so large, relative to |A|, and entries below it, relative to
+            sqrt(A_ii A_jj), are first left out (then nothing is exact but the lower end, which holds for A itself).
+        time_limit: seconds after which nothing new is tried; Ctrl-C ends it as well, with what is proved by then.
+        seed: of the random starts.
+
+    Returns:
+        The verdict, both ends of the interval with their reasons, and a factor (r, n) or a witness (n, n).
+
+    Raises:
+        DataError: A is not a finite, symmetric, square matrix of real numbers, or is empty.
+        ProblemError: an option is out of range.
+
+    Source: Berman, Shaked-Monderer, Completely Positive Matrices (2003) and Copositive and Completely Positive Matrices
+    (2021); [JGHG22], section 4.
+    """
+    matrix = check_matrix(A)
+    if not 0.0 <= as_number(tolerance, "tolerance") < MOST:
+        raise ProblemError("The tolerance is relative; give a number from 0 to below 0.1.")
+    if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int | np.integer) or rank < 1):
+        raise ProblemError("The number of atoms to look for must be a whole number of at least 1.")
+    seed = int(seed)
+    search = Search(max(tolerance, LEAST), seed, time.perf_counter() + time_limit, rank)
+    return replace(_answer(matrix, search), A=matrix, rank=None if rank is None else int(rank), seed=seed)
+
+
+def _answer(matrix: Matrix, search: Search) -> CPRank:
+    """The steps of this module's text."""
+    powers = powers_of_two(matrix)
+    scaled = matrix / np.outer(powers, powers)
+    found = copositive.find_cheap(scaled, search.tolerance)
+    witness = None if found is None else copositive.witness(matrix, unscaled(found.C, powers))
+    if witness is not None:
+        return _not_positive(witness, search)
+    given = prepare(matrix)
+    clean = given.without_small(search.tolerance)
+    if clean is given:
+        return _decide(matrix, given, search)
+    first = replace(search, deadline=search.share(FIRST if given.faithful else 1.0))
+    answer = _decide(matrix, clean, first)
+    if answer.verdict is Verdict.UNDECIDED and given.faithful:
+        second = _decide(matrix, given, search)
+        if second.verdict is not Verdict.UNDECIDED:
+            return second
+    return answer if answer.verdict is Verdict.NOT else _with_lower_of_given(answer, given, clean, search)
+
+
+def _decide(matrix: Matrix, prepared: Prepared, search: Search) -> CPRank:
+    """The answer from the components."""
+    parts, components = [], prepared.components
+    for place, component in enumerate(components):
+        atoms = search.rank if len(components) == 1 else None
+        turn = Search(search.tolerance, search.seed, search.share(1.0 / (len(components) - place)), atoms)
+        part = replace(decide(prepared.A[np.ix_(component, component)], turn), vertices=component)
+        if part.witness is not None:
+            C = np.zeros_like(matrix)
+            C[np.ix_(component, component)] = part.witness.C
+            witness = copositive.witness(matrix, unscaled(C, prepared.powers))
+            if witness is not None:
+                return _not_positive(witness, search)
+            part = replace(part, verdict=Verdict.UNDECIDED, exact=False, witness=None)
+        parts.append(part)
+    return _together(matrix, tuple(parts), prepared, search)
+
+
+def _with_lower_of_given(answer: CPRank, given: Prepared, clean: Prepared, search: Search) -> CPRank:
+    """The answer for the clean matrix with a lower end that holds for the one that was given."""
+    A, rest, distance = whole(given, clean, search.tolerance)
+    if not len(A):
+        return replace(answer, lower=0, lower_reason="no atoms")
+    least = lower_of_given(A, rest, distance, search)
+    if answer.upper is None or least.value < answer.upper:
+        least = max([least, *by_moments(A, search)], key=lambda end: end.value)
+    return replace(answer, lower=least.value, lower_reason=least.reason, least=least)
+
+
+def _not_positive(witness: Witness, search: Search) -> CPRank:
+    return CPRank(Verdict.NOT, True, None, None, None, None, None, None, witness, search.tolerance)
+
+
+def _together(A: Matrix, parts: tuple[Part, ...], prepared: Prepared, search: Search) -> CPRank:
+    """One answer from those of the components: ends add up, and factors stand side by side."""
+    lower, told = _sum([part.lower for part in parts])
+    tolerance = search.tolerance
+    undecided = CPRank(Verdict.UNDECIDED, False, lower, None, told, None, None, None, None, tolerance, parts)
+    if any(part.verdict is Verdict.UNDECIDED for part in parts):
+        return undecided
+    upper, why = _sum([part.upper for part in parts if part.upper is not None])
+    B = None
+    if all(part.B is not None for part in parts):
+        rows = []
+        for part in parts:
+            block = np.zeros((len(part.B), len(A)))  # type: ignore[arg-type]
+            block[:, part.vertices] = part.B
+            rows.append(block)
+        B = np.concatenate(rows) * prepared.powers if rows else np.zeros((0, len(A)))
+        B = B if search.rank is None else factorization.split(B, search.rank)
+    residual = None if B is None else factorization.residual(A, B)
+    exact = prepared.faithful and all(part.exact for part in parts)
+    if not exact and (residual is None or residual > tolerance):
+        return replace(undecided, B=B, residual=residual)
+    return CPRank(Verdict.POSITIVE, exact, lower, upper, told, why, B, residual, None, tolerance, parts)
+
+
+def _sum(ends: list[End]) -> tuple[int, str]:
+    if len(ends) == 1:
+        return ends[0].value, ends[0].reason
+    reasons = sorted({end.reason for end in ends})
+    total = sum(end.value for end in ends)
+    return total, f"sum over {len(ends)} components: {'; '.join(reasons) or 'no atoms'}"

@@ -1,0 +1,229 @@
+"""One component of the support graph: whether it is completely positive, and both ends of its cp-rank.
+
+See `completely_positive`, which takes matrices apart and puts the answers together.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import networkx as nx
+import numpy as np
+from jaxtyping import Float
+
+from covopt.completely_positive import copositive, factorization, triangle_free, zeros
+from covopt.completely_positive.copositive import Witness
+from covopt.completely_positive.ends import (
+    COVERING,
+    ByCover,
+    ByEdges,
+    ByEdgeWeights,
+    ByFactor,
+    ByMoments,
+    ByRank,
+    End,
+    by_order,
+    certain_rank,
+    general_bound,
+    is_exact,
+    most_rank,
+    rank,
+)
+from covopt.completely_positive.faces import factor_on_boundary
+from covopt.completely_positive.graphs import clique_cover, is_triangle_free, support_graph
+from covopt.completely_positive.moments import moment_bound
+from covopt.completely_positive.zeros import ByZeros
+
+Matrix = Float[np.ndarray, "n n"]
+
+
+class Verdict(StrEnum):
+    """Whether a matrix is completely positive."""
+
+    POSITIVE = "completely positive"
+    NOT = "not completely positive"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Search:
+    """What the parts of a search share.
+
+    Attributes:
+        tolerance, seed, rank: as in `completely_positive.cp_rank`.
+        deadline: of time.perf_counter().
+    """
+
+    tolerance: float
+    seed: int
+    deadline: float
+    rank: int | None
+
+    def share(self, part: float) -> float:
+        """The time at which so large a part of what is left now will have passed."""
+        now = time.perf_counter()
+        return now + part * max(0.0, self.deadline - now)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The answer for one component; `lower` and `upper` as in CPRank.
+
+    Attributes:
+        vertices: the component's, in the whole matrix.
+    """
+
+    verdict: Verdict
+    exact: bool
+    lower: End
+    upper: End | None = None
+    B: Float[np.ndarray, "r n"] | None = None
+    witness: Witness | None = None
+    vertices: tuple[int, ...] = ()
+
+    def check(self, A: Matrix, tolerance: float) -> bool:
+        """Whether both ends, and `exact`, can be proved again; the verdict is the whole answer's to check."""
+        if not self.lower.check(A, tolerance):
+            return False
+        if self.verdict is not Verdict.POSITIVE or self.upper is None:
+            return self.verdict is Verdict.UNDECIDED and self.upper is None
+        if self.exact and not is_exact(A, self.upper, self.B):
+            return False
+        return self.lower.value <= self.upper.value and self.upper.check(A, tolerance)
+
+
+def decide(A: Matrix, search: Search) -> Part:
+    """The answer for A: non-negative and semi-definite up to rounding, connected, with a diagonal between 1/2 and 2."""
+    graph = support_graph(A)
+    if is_triangle_free(graph):
+        return _without_triangles(A, graph.number_of_edges(), search)
+    lower, known = _lower(A, graph, search), by_order(A)
+    options = factorization.SearchOptions(noise=0.01 * search.tolerance)
+    first, *others = _counts(len(A), lower.value, search.rank)
+    B = factorization.fewest(A, [first], search.seed, search.share(0.2), options)
+    face = None if B is not None else factor_on_boundary(A, search.seed, search.share(0.3), 0.1 * search.tolerance)
+    if face is not None:
+        proved = zeros.prove(A, face.C, search.share(0.3))
+        if proved is not None:
+            return _by_zeros(*proved)
+        B = face.B
+    if B is None:
+        B = factorization.fewest(A, others, search.seed, search.share(0.4), options)
+    if B is None and known is None:
+        witness = copositive.find(A, search.tolerance, search.seed, search.share(0.5))
+        if witness is not None:
+            return Part(Verdict.NOT, True, lower, witness=witness)
+    if known is None and search.rank is None and (B is None or lower.value < len(B)):
+        lower = max([lower, *by_moments(A, search)], key=lambda end: end.value)
+    if B is None and known is None:
+        more = replace(options, iterations=20000, patience=3000)
+        counts = _counts(len(A), lower.value, None)
+        B = factorization.fewest(A, counts, search.seed + 1, search.deadline, more)
+    if B is None:
+        return Part(Verdict.UNDECIDED, False, lower) if known is None else Part(Verdict.POSITIVE, True, lower, known)
+    if search.rank is None:
+        fewer = factorization.fewest(A, range(lower.value, len(B)), search.seed, search.deadline, options)
+        B = B if fewer is None else fewer
+    if known is not None and known.value <= len(B):
+        return Part(Verdict.POSITIVE, True, lower, known, B)
+    proved = factorization.proves(A, B)
+    if not proved and not factorization.residual(A, B) <= search.tolerance:
+        return Part(Verdict.UNDECIDED, False, lower)
+    return Part(Verdict.POSITIVE, proved, lower, _upper(A, B, proved), B)
+
+
+def _by_zeros(B: Float[np.ndarray, "r n"], proof: ByZeros) -> Part:
+    """Both ends are proved at once, by what A must be a sum of."""
+    end = End(len(B), "zeros of a copositive matrix that exposes A: no other atoms are possible", proof)
+    return Part(Verdict.POSITIVE, True, end, end, B)
+
+
+def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:
+    """Drew, Johnson and Loewy: `triangle_free`."""
+    tree, tolerance = edges == len(A) - 1, search.tolerance
+    least, vector = triangle_free.perron(A)
+    ranked = rank(A, tolerance)
+    if tree:
+        lower = End(ranked, "rank, attained by every tree", ByRank())
+    else:
+        lower = End(edges, "edges of a triangle-free support graph", ByEdges())
+    if least < -tolerance * float(np.linalg.norm(A)):
+        witness = copositive.witness(A, copositive.by_comparison(A, vector), 0.0)
+        if witness is not None:
+            return Part(Verdict.NOT, True, lower, witness=witness)
+    B = triangle_free.factor(A, ranked)
+    if tree and factorization.residual(A, B) > tolerance:
+        B = triangle_free.factor(A, len(A))
+    if not factorization.residual(A, B) <= tolerance:
+        return Part(Verdict.UNDECIDED, False, lower)
+    upper = End(len(B), lower.reason, ByFactor(B))
+    return Part(Verdict.POSITIVE, is_exact(A, upper, B), lower, upper, B)
+
+
+def _lower(A: Matrix, graph: nx.Graph, search: Search) -> End:
+    """The best of the rank and the clique bounds; of equal ones, the one that is simplest to check."""
+    ends = [End(rank(A, search.tolerance), "rank", ByRank()), *_by_cliques(graph, graph, search)]
+    return max(ends, key=lambda end: end.value)
+
+
+def lower_of_given(A: Matrix, clean: Matrix, distance: float, search: Search) -> End:
+    """A lower end for a matrix from which entries were left out as too small to count.
+
+    It may rest on nothing that is true of the clean matrix alone. A small entry joins vertices, so that one atom may
+    hold more of them than in the clean graph, but it need not be covered: that leaves every matrix in between in.
+
+    Args:
+        A: the matrix itself, non-negative, with a positive diagonal.
+        clean: the same without the small entries.
+        distance: no matrix in question is further than this from the clean one (Frobenius norm).
+        search: for its deadline and tolerance.
+    """
+    ends = [End(certain_rank(clean, distance), "rank, beyond the tolerance", ByRank())]
+    ends += _by_cliques(support_graph(A), support_graph(clean), search)
+    return max(ends, key=lambda end: end.value)
+
+
+def _by_cliques(graph: nx.Graph, needed: nx.Graph, search: Search) -> list[End]:
+    """Covers of `needed` by cliques of the graph: fooling sets, fractional ones, and integral ones."""
+    ends: list[End] = []
+    cover = clique_cover(graph, min(COVERING, max(1.0, search.share(0.2) - time.perf_counter())), needed)
+    if cover is not None:
+        fooling, fractional = cover.fooling, cover.fractional
+        told = "edges of which no two lie in a clique of the support graph"
+        ends.append(End(fooling.bound, told, ByEdgeWeights(fooling)))
+        told = "fractional edge-clique cover of the support graph"
+        ends.append(End(fractional.bound, told, ByEdgeWeights(fractional)))
+        if cover.cover_number is not None:
+            ends.append(End(cover.cover_number, "edge-clique cover number of the support graph", ByCover()))
+    return ends
+
+
+def by_moments(A: Matrix, search: Search) -> list[End]:
+    """The end that a semidefinite programme proves, if it is solved in time."""
+    bound = moment_bound(A, search.tolerance, search.share(0.7))
+    if bound is None:
+        return []
+    return [End(bound.bound(A, search.tolerance), "moments (semidefinite programming)", ByMoments(bound))]
+
+
+def _upper(A: Matrix, B: Float[np.ndarray, "r n"], proved: bool) -> End:
+    """The factor's atoms, or fewer where a theorem says so."""
+    # Theorems need the rank of the matrix that is known to be completely positive: A, if that is proved, else B^T B.
+    known = general_bound(len(A), most_rank(A)) if proved else general_bound(len(A), min(B.shape), B)
+    ends = [End(len(B), "a factor with so many atoms", ByFactor(B)), known]
+    return min(ends, key=lambda end: end.value)
+
+
+def _counts(n: int, lower: int, rank: int | None) -> Iterator[int]:
+    """Numbers of atoms to try for a first factor."""
+    if rank is not None and rank >= lower:
+        yield rank
+    tried = {rank}
+    for count in (lower, n, n + 1, math.ceil(1.5 * n), 3 * n):
+        if count >= lower and count not in tried:
+            tried.add(count)
+            yield count

@@ -1,0 +1,200 @@
+"""Witnesses that a matrix is not completely positive: C copositive (x^T C x >= 0 for x >= 0) with <A, C> < 0.
+
+What proves that C is copositive (`why_copositive`):
+* no entry is negative, or C is positive definite;
+* **signs**: C >= D (J - 2 T) D entry by entry, D = diag(d) >= 0, J all ones and T the adjacency matrix of a graph
+  without triangles. On the simplex y^T T y <= 1/2 for such a graph (Motzkin, Straus 1965), so that y^T (J - 2 T) y
+  is not negative for y >= 0. The Horn matrix is J - 2 T of the five-cycle (Haynsworth, Hoffman 1969);
+* **enumeration**: exact arithmetic on all supports that a violation could have (`supports`), order at most 25.
+
+How they are searched for: a negative entry, a negative eigenvalue, signs by turns of d and T, and at last cutting
+planes (`cutting_planes`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from covopt.completely_positive import rational, supports
+from covopt.completely_positive.cutting_planes import by_cutting_planes
+from covopt.completely_positive.graphs import is_triangle_free, support_graph
+from covopt.completely_positive.supports import Copositive
+from covopt.runtime.loop import leavable, past
+
+Matrix = Float[np.ndarray, "n n"]
+Vector = Float[np.ndarray, " n"]
+
+EPS = float(np.finfo(np.float64).eps)
+SLACK = 1e-9
+"""What the negative entries of a witness by signs have to spare, relative."""
+ENUMERATED, NODES = 25, 100_000
+"""Largest order, and largest number of nodes, of a proof by enumeration: 10 to 30 seconds."""
+SIGNED = 14
+"""Largest order for which witnesses by signs are searched, their graphs being chosen by an integer programme."""
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A copositive matrix that separates A from the completely positive ones.
+
+    Attributes:
+        C: the matrix (n, n).
+        proof: why it is copositive: `non-negative`, `positive definite`, `signs` or `enumeration`.
+        value: <A, C> / sum_ij |A_ij C_ij|, between -1 and 0; the same however the rows and columns are scaled.
+    """
+
+    C: Matrix
+    proof: str
+    value: float
+
+    def check(self, A: Matrix) -> bool:
+        """Whether C is proved to be copositive, and <A, C> < 0 beyond rounding; from C and A alone."""
+        again = witness(A, self.C)
+        return again is not None
+
+
+def why_copositive(C: Matrix, deadline: float = math.inf) -> str | None:
+    """What proves that C is copositive; None where nothing here does in time, as for one that is not symmetric."""
+    if not (C == C.T).all():
+        return None
+    if (C >= 0.0).all():
+        return "non-negative"
+    kept = np.flatnonzero(np.abs(C).max(axis=0))
+    C = C[np.ix_(kept, kept)]
+    if not (np.diag(C) >= 0.0).all():
+        return None
+    if rational.is_definite(C):
+        return "positive definite"
+    if _holds_by_signs(C):
+        return "signs"
+    if len(C) <= ENUMERATED and supports.decide(C, deadline, NODES).verdict is Copositive.YES:
+        return "enumeration"
+    return None
+
+
+def _holds_by_signs(C: Matrix) -> bool:
+    powers = np.exp2(rational.halves(C))
+    whole, C = C, C / np.outer(powers, powers)
+    if not (C * np.outer(powers, powers) == whole).all():
+        return False  # digits are lost among numbers as far apart as these
+    d = np.sqrt(np.diag(C)) * (1.0 - SLACK)
+    ceiling = np.outer(d, d)
+    below = np.minimum(C - ceiling, 0.0)
+    return bool((C + ceiling >= 0.0).all()) and is_triangle_free(support_graph(below))
+
+
+def witness(A: Matrix, C: Matrix, tolerance: float = 0.0, deadline: float = math.inf) -> Witness | None:
+    """C as a witness against A, if <A, C> < -tolerance |A| |C| beyond rounding and C is proved to be copositive.
+
+    No completely positive matrix then lies within tolerance |A| of A.
+    """
+    inner, total = float((A * C).sum()), float(np.abs(A * C).sum())
+    if not total * EPS >= np.finfo(np.float64).tiny:  # products may have lost digits below the smallest numbers
+        return None
+    if not inner < -max(tolerance * float(np.linalg.norm(A) * np.linalg.norm(C)), A.size * EPS * total):
+        return None
+    proof = why_copositive(C, deadline)
+    return None if proof is None else Witness(C, proof, inner / total)
+
+
+def find_cheap(A: Matrix, tolerance: float) -> Witness | None:
+    """A negative entry or a negative eigenvalue, whichever separates more."""
+    n = len(A)
+    i, j = divmod(int(A.argmin()), n)
+    entry = np.zeros((n, n))
+    entry[i, j] = entry[j, i] = 1.0
+    vector = np.linalg.eigh(A)[1][:, 0]
+    spectral = np.outer(vector, vector) + 32 * n * EPS * np.eye(n)
+    found = [w for w in (witness(A, entry, tolerance), witness(A, spectral, tolerance)) if w is not None]
+    return min(found, key=lambda w: w.value, default=None)
+
+
+def by_comparison(A: Matrix, d: Vector) -> Matrix:
+    """D (J - 2 T) D for the support graph of A, where it has no triangle: <A, C> = d^T M d, M the comparison matrix."""
+    return _signed(d, A != 0.0)
+
+
+def _signed(d: Vector, T: np.ndarray) -> Matrix:
+    return np.outer(d, d) * np.where(T & ~np.eye(len(d), dtype=bool), -1.0 + 4.0 * SLACK, 1.0)
+
+
+def find(A: Matrix, tolerance: float, seed: int, deadline: float) -> Witness | None:
+    """Search by signs, then by cutting planes; None proves nothing.
+
+    Args:
+        A: non-negative and positive semi-definite (`find_cheap` is for the others), with a positive diagonal.
+        tolerance: <A, C> is to be below -tolerance |A| |C|.
+        seed: of the random starts.
+        deadline: of time.perf_counter().
+    """
+    scale = np.sqrt(np.diag(A))
+    unit, back = A / np.outer(scale, scale), 1.0 / np.outer(scale, scale)
+    candidates: list[Iterator[Matrix]] = []
+    if len(A) <= SIGNED:
+        candidates.append(_by_signs(unit, np.random.default_rng(seed), deadline))
+    if len(A) <= ENUMERATED:
+        candidates.append(by_cutting_planes(unit, seed, deadline))
+    for C in itertools.chain(*candidates):
+        found = witness(A, C * back, tolerance, deadline)
+        if found is not None:
+            return found
+    return None
+
+
+def _by_signs(A: Matrix, rng: np.random.Generator, deadline: float, starts: int = 12) -> Iterator[Matrix]:
+    """Negative local minima of sum_ij A_ij d_i d_j (1 - 2 T_ij) over d >= 0, |d| = 1, and T without triangles."""
+    n = len(A)
+    for start in range(starts):
+        d = np.ones(n) if start == 0 else rng.exponential(size=n)
+        T, value = np.zeros((n, n), dtype=bool), np.inf
+        while not past(deadline):
+            T = _heaviest_triangle_free(A * np.outer(d, d), deadline)
+            d = _least_non_negative(A * np.where(T, -1.0, 1.0))
+            now = float(d @ (A * np.where(T, -1.0, 1.0)) @ d)
+            if now >= value - 1e-12:
+                break
+            value = now
+        if value < 0.0:
+            yield _signed(d, T)
+
+
+def _heaviest_triangle_free(weights: Matrix, deadline: float = math.inf) -> np.ndarray:
+    """The graph without triangles whose edges weigh most, as a boolean matrix; HiGHS, not necessarily to the end."""
+    n = len(weights)
+    rows, columns = np.triu_indices(n, 1)
+    place = {pair: k for k, pair in enumerate(zip(rows.tolist(), columns.tolist(), strict=True))}
+    T = np.zeros((n, n), dtype=bool)
+    triangles = list(itertools.combinations(range(n), 3))
+    M = np.zeros((len(triangles), len(place)))
+    for k, (a, b, c) in enumerate(triangles):
+        M[k, [place[a, b], place[a, c], place[b, c]]] = 1.0
+    constraints = LinearConstraint(M, ub=2.0) if triangles else ()
+    seconds = min(2.0, max(1e-3, deadline - time.perf_counter()))
+    question = {"constraints": constraints, "integrality": 1, "bounds": Bounds(0, 1)}
+    options = {"time_limit": seconds, "mip_rel_gap": 1e-3}
+    found = leavable(lambda: milp(-weights[rows, columns], options=options, **question), deadline)
+    if found is not None and found.x is not None:
+        T[rows, columns] = found.x > 0.5
+    return T | T.T
+
+
+def _least_non_negative(M: Matrix) -> Vector:
+    """A non-negative unit vector with a small d^T M d: the lowest eigenvector on a shrinking support."""
+    support = np.arange(len(M))
+    while True:
+        vector = np.linalg.eigh(M[np.ix_(support, support)])[1][:, 0]
+        vector = vector if vector.sum() > 0 else -vector
+        if (vector >= 0.0).all():
+            break
+        support = support[vector > 0.0]
+    d = np.zeros(len(M))
+    d[support] = vector
+    return d

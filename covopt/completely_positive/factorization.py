@@ -1,0 +1,257 @@
+"""Non-negative factors A = B^T B: a search, its polishing, and a proof that an exact factor lies beside a computed one.
+
+Atoms are the rows of B (r, n): A = sum_k b_k b_k^T. A search that fails proves nothing.
+
+**Search.** All B with B^T B = A are Q R, where R^T R = A and Q has orthonormal columns; the nearest one to a given P is
+Q = the polar factor of P R^T. Douglas and Rachford's iteration x <- x + proj(2 x_+ - x) - x_+ between this set and the
+cone B >= 0 finds a common point of random instances in about ten steps, where alternating projections take fifty
+(docs/notes/2026-11-completely-positive.md).
+
+**Polishing.** Where the sets only touch, it converges slowly. Newton steps of least norm on the entries that are
+positive, B^T D + D^T B = A - B^T B, then end it to rounding.
+
+**Proof.** See `proved_radius`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
+
+from covopt.completely_positive import rational
+from covopt.completely_positive.prepared import root_of_unit
+from covopt.runtime.loop import past
+
+Matrix = Float[np.ndarray, "n n"]
+Atoms = Float[np.ndarray, "r n"]
+
+EPS = float(np.finfo(np.float64).eps)
+
+POLISH_AFTER = 25  # iterations before polishing, which costs more than they do where they converge fast
+POLISH_BELOW = 1e-3  # relative residual below which polishing is tried, and again after each further factor of 10
+NEWTON_STEPS = 12  # of one polishing
+POLISHED = 1500  # unknowns of one polishing, at most
+GOAL = 1e-14  # relative residual |A - B^T B| / |A| that ends a search
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How hard a factor is searched for; none of these touches a proof.
+
+    Attributes:
+        iterations: of Douglas and Rachford, from one start.
+        patience: a start ends when the residual has not halved within so many iterations.
+        starts: random starts for each number of atoms.
+        noise: eigenvalues up to this, relative to the largest, are left out before the search.
+    """
+
+    iterations: int = 3000
+    patience: int = 400
+    starts: int = 4
+    noise: float = 1e-11
+
+
+SEARCH = SearchOptions()
+
+
+def residual(A: Matrix, B: Atoms) -> float:
+    """|A - B^T B| / |A| in Frobenius norm; in units in which no square is lost below the smallest numbers."""
+    if not A.any():
+        return float(np.linalg.norm(B))
+    root = root_of_unit(A)
+    A, B = A / root / root, B / root
+    return float(np.linalg.norm(A - B.T @ B) / np.linalg.norm(A))
+
+
+def search(A: Matrix, r: int, seed: int, deadline: float, options: SearchOptions = SEARCH) -> Atoms | None:
+    """B >= 0 (r, n) whose relative residual is at most 10 GOAL, apart from the noise that is left out; or None.
+
+    Args:
+        A: positive semi-definite up to rounding, and non-negative, with a positive diagonal.
+        r: atoms.
+        seed: of the random starts.
+        deadline: of time.perf_counter(); then None.
+        options: how hard to try.
+    """
+    scale = np.sqrt(np.diag(A))
+    unit = A / np.outer(scale, scale)
+    values, vectors = np.linalg.eigh(unit)
+    kept = values > max(len(A) * EPS, options.noise) * values[-1]
+    if kept.sum() > r:
+        return None
+    root = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
+    for start in range(options.starts):
+        B = _from_start(root, r, np.random.default_rng((seed, r, start)), deadline, options)
+        if B is not None:
+            return B * scale
+        if past(deadline):
+            break
+    return None
+
+
+def _from_start(
+    root: Float[np.ndarray, "rank n"], r: int, rng: np.random.Generator, deadline: float, options: SearchOptions
+) -> Atoms | None:
+    """B >= 0 with B^T B = R^T R, R the root."""
+
+    def nearest(P: Atoms) -> Atoms:  # Q R for the polar factor Q of P R^T
+        U, _, Vt = np.linalg.svd(P @ root.T, full_matrices=False)
+        return U @ (Vt @ root)
+
+    A = root.T @ root
+    x = nearest(np.abs(rng.standard_normal((r, len(A)))))
+    mark, marked, polish_at = np.inf, 0, POLISH_BELOW
+    for count in range(options.iterations):
+        B = np.maximum(x, 0.0)
+        error = residual(A, B)
+        if error <= GOAL:
+            return B
+        if error < 0.5 * mark:
+            mark, marked = error, count
+        if error < polish_at and count >= POLISH_AFTER:
+            polish_at = 0.1 * error
+            B = polish(A, B, error)
+            if B is not None:
+                return B
+        if count - marked > options.patience or (count % 16 == 0 and past(deadline)):
+            return None
+        x += nearest(2.0 * np.maximum(x, 0.0) - x) - np.maximum(x, 0.0)
+    return None
+
+
+def polish(A: Matrix, B: Atoms, error: float) -> Atoms | None:
+    """Newton steps on the entries of B above sqrt(error) / 4, others zero; None where they do not end at the goal."""
+    support = B / np.sqrt(np.diag(A)) > 0.25 * min(1.0, np.sqrt(error))
+    if support.sum() > POLISHED or not support.any(axis=0).all():
+        return None
+    B = np.where(support, B, 0.0)
+    last = np.inf
+    for _ in range(NEWTON_STEPS):
+        now = residual(A, B)
+        if now <= GOAL:
+            return B
+        if now > 0.9 * last and now < 1e-8:
+            return None
+        last = now
+        equations = np.argwhere(np.triu(np.ones_like(A)))
+        J = derivative(B, support, equations)
+        missing = (A - B.T @ B)[tuple(equations.T)] * _lengths(equations)
+        step = np.zeros_like(B)
+        step[support] = np.linalg.lstsq(J.T.toarray(), missing, rcond=1e-9)[0]
+        B = np.maximum(B + step, 0.0)
+    return None
+
+
+def _lengths(equations: Int[np.ndarray, "q 2"]) -> Float[np.ndarray, " q"]:
+    """1 on the diagonal and sqrt(2) off it: entries times these have the Frobenius norm of the symmetric matrix."""
+    return np.where(equations[:, 0] == equations[:, 1], 1.0, np.sqrt(2.0))
+
+
+def derivative(B: Atoms, support: Bool[np.ndarray, "r n"], equations: Int[np.ndarray, "q 2"]) -> csr_array:
+    """The transposed derivative of B -> (B^T B)_ij in the coordinates of `_lengths`; rows: the entries in `support`.
+
+    The adjoint takes a symmetric S to 2 B S, so that the row of entry (k, i) holds 2 B_kj / |(i, j)| for each j.
+    """
+    n = B.shape[1]
+    place = np.full((n, n), -1)
+    place[tuple(equations.T)] = np.arange(len(equations))
+    place = np.maximum(place, place.T)
+    lengths = np.where(np.eye(n, dtype=bool), 1.0, np.sqrt(2.0))
+    atoms, entries = np.nonzero(support)
+    coefficients = 2.0 * B[atoms] / lengths[entries]
+    columns = place[entries]
+    used = (coefficients != 0.0) & (columns >= 0)
+    rows = np.broadcast_to(np.arange(len(atoms))[:, None], used.shape)[used]
+    return csr_array((coefficients[used], (rows, columns[used])), shape=(len(atoms), len(equations)))
+
+
+def fewest(A: Matrix, counts: Iterable[int], seed: int, deadline: float, options: SearchOptions) -> Atoms | None:
+    """The factor of the first of these numbers of atoms for which the search finds one."""
+    for r in counts:
+        if past(deadline):
+            break
+        B = search(A, r, seed, deadline, options)
+        if B is not None:
+            return B
+    return None
+
+
+def split(B: Atoms, r: int) -> Float[np.ndarray, "more n"]:
+    """The same matrix from r atoms, no fewer than now: b becomes m times b / sqrt(m)."""
+    if not len(B) or r <= len(B):
+        return B
+    parts = np.full(len(B), r // len(B)) + (np.arange(len(B)) < r % len(B))
+    return np.repeat(B / np.sqrt(parts)[:, None], parts, axis=0)
+
+
+def proves(A: Matrix, B: Atoms) -> bool:
+    """Whether a matrix B' >= 0 of B's shape with B'^T B' = A, exactly, is proved to lie near B.
+
+    Let A = U^T M U with M = A[J, J] positive definite and U = M^{-1} A[J, :], the identity on J: J is everything where
+    A is positive definite by a margin, and comes from exact elimination where A is exact data. With C = B[:, J] and
+    eps = |M - C^T C|, let sigma be the least singular value of D -> C^T D + D^T C on the entries that may move. A
+    right inverse T of it has norm 1 / sigma, and D -> T (M - C^T C - D^T D) maps the ball of radius rho = 2 eps / sigma
+    into itself and contracts it if 4 eps < sigma^2. Its fixed point D makes (C + D)^T (C + D) = M, and B' = (C + D) U
+    has B'^T B' = A. B' >= 0 if the entries that move are at least rho |u_j|, u_j the columns of U.
+
+    For J = everything, the zeros of B are held, provided that entries of A are exactly zero where no two positive
+    entries of B meet, and all others move; sigma^2 is the least eigenvalue of the derivative's Gram matrix. Else all
+    entries move, sigma^2 = 4 lambda_min(C^T C), and B must be positive.
+
+    Rounding is added to eps and taken off sigma^2; floating point, not interval arithmetic.
+
+    Source: the Newton-Kantorovich theorem for a quadratic map.
+    """
+    n = len(A)
+    if not (B >= 0.0).all():
+        return False
+    values = np.linalg.eigvalsh(A)
+    if values[0] > 16 * n * EPS * values[-1]:
+        return _proves_regular(A, B)
+    pivots = rational.elimination(A) if rational.is_exact_data(A) else None
+    if not pivots:
+        return False
+    C, M = B[:, pivots], A[np.ix_(pivots, pivots)]
+    gram = np.linalg.eigvalsh(C.T @ C)
+    square = 4.0 * (gram[0] - 16 * n * EPS * gram[-1])
+    off = _distance(M, C)
+    if square <= 4.0 * off:
+        return False
+    U = np.linalg.solve(M, A[pivots])
+    conditioned = EPS * 16 * n * float(np.linalg.cond(M)) * float(np.linalg.norm(U))
+    room = 2.0 * off / np.sqrt(square) * (np.linalg.norm(U, axis=0) + conditioned)
+    return bool((C @ U - np.linalg.norm(C) * conditioned > room).all())
+
+
+def _proves_regular(A: Matrix, B: Atoms) -> bool:
+    support = B > 0.0
+    meeting = support.T.astype(np.int64) @ support > 0
+    if A[~meeting].any():
+        return False
+    off, smallest = _distance(A, B), float(B[support].min())
+    needed = 4.0 * max(1.01 * off, (off / smallest) ** 2)
+    equations = np.argwhere(np.triu(meeting))
+    if support.sum() < len(equations):
+        return False
+    J = derivative(B, support, equations)
+    gram = (J.T @ J).toarray()
+    # Positive definite after a shift, by a Cholesky factor: cheaper than eigenvalues, and all that is asked. Its
+    # backward error, and that of the Gram matrix, are below (q + 1) eps times the trace (Higham, Theorem 10.3).
+    shift = needed + 4 * (len(gram) + 1) * EPS * float(np.trace(gram))
+    gram[np.diag_indices_from(gram)] -= shift
+    try:
+        scipy.linalg.cholesky(gram, lower=True, overwrite_a=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _distance(A: Matrix, B: Atoms) -> float:
+    """A bound on |A - B^T B|, rounding included."""
+    rounding = (len(B) + 4) * EPS * float(np.linalg.norm(B.T @ B))
+    return float(np.linalg.norm(A - B.T @ B)) + rounding

@@ -1,0 +1,185 @@
+"""Graphs behind completely positive matrices: incidence matrices, clique covers, and what they prove about the cp-rank.
+
+If A = sum_k b_k b_k^T with b_k >= 0, the support of each b_k is a clique of A's support graph, and these cliques cover
+every edge. With the maximal cliques as rows and the edges as columns of a 0-1 matrix M,
+
+    fooling set <= fractional cover <= edge-clique cover number <= cp-rank,
+
+where a fooling set (edges of which no two lie in one clique) is an integral, and the fractional cover any, solution of
+max { 1^T y : M y <= 1, y >= 0 }, and a cover one of min { 1^T x : M^T x >= 1 }, x integral.
+
+Source: Berman, Shaked-Monderer, Completely Positive Matrices (2003), section 3; Fawzi, Parrilo (2016), section 4.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.sparse import csr_array
+
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import leavable
+
+CLIQUES = 4000
+"""Graphs with more maximal cliques than this are left without clique bounds."""
+MARGIN = 1e-7
+"""What a fractional bound loses before it is rounded up."""
+
+Edge = tuple[int, ...]
+
+
+def incidence(graph: nx.Graph) -> Float[np.ndarray, "k n"]:
+    """The edge-vertex matrix E: one row for each of the k edges, with a 1 at both ends."""
+    places = {vertex: i for i, vertex in enumerate(graph)}
+    E = np.zeros((graph.number_of_edges(), len(places)))
+    for row, edge in enumerate(graph.edges):
+        E[row, [places[v] for v in edge]] = 1.0
+    return E
+
+
+def edge_gram(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
+    """A = E^T E: degrees on the diagonal, 1 for each edge.
+
+    Of a triangle-free graph its cp-rank is the number of edges ([JGHG22], Prop. 13, where E is the transpose).
+    """
+    E = incidence(graph)
+    return E.T @ E
+
+
+def bipartite_gram(p: int, q: int) -> Float[np.ndarray, "n n"]:
+    """E^T E of the complete bipartite graph K_{p,q}, cp-rank p q; B_N of [JGHG22] is p = q = N / 2."""
+    if p < 1 or q < 1:
+        raise ProblemError("Both sides of a bipartite graph need a vertex; give p and q of at least 1.")
+    return edge_gram(nx.complete_bipartite_graph(p, q))
+
+
+def gram_data(A: Float[np.ndarray, "n n"]) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, "n n"]]:
+    """The data (X, Y) = (I, A), for which (Y Y^T)^(1/2) = A.
+
+    Where A is completely positive, R(X, Y; L = 2, beta = 0) = 2 tr A, K_1 = Ks_1 = A is the only optimum, and the
+    fewest neurons are the cp-rank of A ([JGHG22], Prop. 14).
+    """
+    return np.eye(len(A)), np.array(A, dtype=np.float64)
+
+
+def support_graph(A: Float[np.ndarray, "n n"]) -> nx.Graph:
+    """The graph on 0 ... n-1 with an edge where an entry off the diagonal is not zero."""
+    graph = nx.Graph()
+    graph.add_nodes_from(range(len(A)))
+    rows, columns = np.nonzero(np.triu(A, 1))
+    graph.add_edges_from(zip(rows.tolist(), columns.tolist(), strict=True))
+    return graph
+
+
+def is_triangle_free(graph: nx.Graph) -> bool:
+    """Whether no three vertices are all joined."""
+    return not any(set(graph[u]) & set(graph[v]) for u, v in graph.edges)
+
+
+@dataclass(frozen=True)
+class EdgeWeights:
+    """y >= 0 on edges and on single vertices with a sum of at most 1 on every clique: cp-rank >= sum(y).
+
+    Attributes:
+        edges: pairs of vertices; a vertex without edges (that are to be covered) stands alone.
+        weights: y (k,). All 1: a fooling set.
+    """
+
+    edges: tuple[Edge, ...]
+    weights: Float[np.ndarray, " k"]
+
+    @property
+    def bound(self) -> int:
+        """The sum of the weights, rounded up."""
+        return math.ceil(float(self.weights.sum()) - MARGIN)
+
+    def check(self, graph: nx.Graph) -> bool:
+        """Whether the edges are the graph's and no maximal clique carries more than 1, up to rounding."""
+        if (self.weights < 0).any() or len(set(self.edges)) < len(self.edges):
+            return False
+        if any(not (graph.has_edge(*e) if len(e) == 2 else graph.has_node(e[0])) for e in self.edges):
+            return False
+        rounding = len(self.edges) * np.finfo(np.float64).eps
+        heaviest = max(
+            (sum(w for e, w in zip(self.edges, self.weights, strict=True) if set(e) <= set(clique)))
+            for clique in nx.find_cliques(graph)
+        )
+        return bool(heaviest <= 1.0 + rounding)
+
+
+@dataclass(frozen=True)
+class CliqueCover:
+    """What covering a graph's edges by cliques takes.
+
+    Attributes:
+        cliques: a cover, the smallest one found.
+        cover_number: the fewest cliques, by HiGHS' branch and bound; None where it ran out of time.
+        fooling: edges of which no two lie in one clique, weight 1 each.
+        fractional: the best weights of edges.
+    """
+
+    cliques: tuple[tuple[int, ...], ...]
+    cover_number: int | None
+    fooling: EdgeWeights
+    fractional: EdgeWeights
+
+
+def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | None = None) -> CliqueCover | None:
+    """Solve the three programmes of the module's text; None for a graph with more than `CLIQUES` maximal cliques.
+
+    Args:
+        graph: whose cliques cover.
+        time_limit: seconds for the three together.
+        needed: what is to be covered, the edges and lone vertices of this subgraph on the same vertices; None: of
+            the graph itself.
+    """
+    cliques = list(itertools.islice(nx.find_cliques(graph), CLIQUES + 1))
+    if len(cliques) > CLIQUES or not cliques:
+        return None
+    needed = graph if needed is None else needed
+    edges: list[Edge] = [*needed.edges, *((v,) for v in nx.isolates(needed))]
+    M = _containment([frozenset(c) for c in cliques], edges)
+    share, fits = {"time_limit": time_limit / 3.0}, {"A_ub": M, "b_ub": np.ones(len(cliques))}
+    solved = leavable(lambda: linprog(-np.ones(len(edges)), options=share, **fits), time.perf_counter() + time_limit)
+    y = np.zeros(len(edges)) if solved is None or solved.x is None else np.maximum(solved.x, 0.0)
+    y = y / max(1.0, float((M @ y).max()))
+    packed = _integral(-np.ones(len(edges)), LinearConstraint(M, ub=1.0), share)
+    fooling = [] if packed is None else [e for e, z in zip(edges, packed[0], strict=True) if z > 0.5]
+    covered = _integral(np.ones(len(cliques)), LinearConstraint(M.T, lb=1.0), share)
+    chosen = cliques if covered is None else [c for c, z in zip(cliques, covered[0], strict=True) if z > 0.5]
+    return CliqueCover(
+        cliques=tuple(tuple(sorted(c)) for c in chosen),
+        cover_number=len(chosen) if covered is not None and covered[1] else None,
+        fooling=EdgeWeights(tuple(fooling), np.ones(len(fooling))),
+        fractional=EdgeWeights(tuple(edges), y),
+    )
+
+
+def _containment(cliques: list[frozenset[int]], edges: list[Edge]) -> csr_array:
+    """M: 1 where the clique of the row holds the edge, or lone vertex, of the column."""
+    place = {frozenset(edge): i for i, edge in enumerate(edges)}
+    entries = [
+        (row, place[frozenset(held)])
+        for row, clique in enumerate(cliques)
+        for held in itertools.chain(itertools.combinations(clique, 1), itertools.combinations(clique, 2))
+        if frozenset(held) in place
+    ]
+    rows, columns = np.array(entries).T
+    return csr_array((np.ones(len(entries)), (rows, columns)), shape=(len(cliques), len(edges)))
+
+
+def _integral(
+    objective: NDArray[np.float64], constraint: LinearConstraint, options: dict[str, float]
+) -> tuple[NDArray[np.float64], bool] | None:
+    """(a binary minimiser, whether it is proved to be one); None without any."""
+    question = {"constraints": constraint, "integrality": 1, "bounds": Bounds(0, 1), "options": options}
+    found = leavable(lambda: milp(objective, **question), time.perf_counter() + options["time_limit"])
+    return None if found is None or found.x is None else (found.x, found.status == 0)

@@ -1,0 +1,207 @@
+"""Neurons that realise a pair of covariances: Z (N, n) with Z Z^T = K and sigma(Z) sigma(Z)^T = S, and fewer of them.
+
+**Search** (`search`). Douglas and Rachford's iteration as in `factorization`, for (Z, V) between
+{Z Z^T = K} x {V V^T = S}, two polar factors, and the graph V = sigma(Z), entry by entry the nearer of two rays. Newton
+steps at fixed signs end it. A search that fails proves nothing.
+
+**Reduction** (`fewer`). Atoms of one direction are merged; Caratheodory's theorem leaves as many as the pairs
+(z z^T, sigma(z) sigma(z)^T) have dimensions, as a vertex of the linear programme would; and for few atoms a
+mixed-integer programme takes the fewest of those given.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from covopt.completely_positive.factorization import EPS
+from covopt.oracles.neurons import caratheodory, merge
+from covopt.runtime.loop import leavable, past
+
+Matrix = Float[np.ndarray, "N N"]
+Neurons = Float[np.ndarray, "N n"]
+
+
+# How hard neurons are searched for; none of these touches a proof.
+ITERATIONS = 3000  # of Douglas and Rachford, from one start
+PATIENCE = 600  # a start ends when the residual has not halved within so many iterations
+STARTS = 6  # random ones, for each number of neurons
+POLISH_BELOW = 1e-2  # relative residual below which polishing is tried, and again after each further factor of 10
+NEWTON_STEPS = 12  # of one polishing
+POLISHED = 1200  # unknowns of one polishing, at most
+GOAL = 1e-13  # relative residual that ends a search
+NOISE = 1e-11  # eigenvalues up to this, relative to the largest, are left out before the search
+CHOSEN = 40  # atoms among which the mixed-integer programme chooses, at most
+
+
+def sigma(Z: Neurons, slope: float) -> Neurons:
+    """z for z >= 0, slope z otherwise."""
+    return np.where(Z >= 0.0, Z, slope * Z)
+
+
+def residual(K: Matrix, S: Matrix, Z: Neurons, slope: float) -> float:
+    """The larger of |K - Z Z^T| / |K| and |S - sigma(Z) sigma(Z)^T| / |K|."""
+    V = sigma(Z, slope)
+    size = max(float(np.linalg.norm(K)), np.finfo(np.float64).tiny)
+    return max(float(np.linalg.norm(K - Z @ Z.T)), float(np.linalg.norm(S - V @ V.T))) / size
+
+
+def search(K: Matrix, S: Matrix, slope: float, n: int, seed: int, deadline: float) -> Neurons | None:
+    """Z (N, n) that realises the pair to GOAL, or None.
+
+    Args:
+        K, S: positive semi-definite up to rounding; S without the bias.
+        slope: of sigma for negative arguments.
+        n: neurons.
+        seed: of the random starts.
+        deadline: of time.perf_counter(); then None.
+    """
+    roots = _root(K), _root(S)
+    if max(root.shape[1] for root in roots) > n:
+        return None
+    for start in range(STARTS):
+        Z = _from_start(roots, slope, n, np.random.default_rng((seed, n, start)), deadline)
+        if Z is not None:
+            return Z
+        if past(deadline):
+            break
+    return None
+
+
+def _root(A: Matrix) -> Float[np.ndarray, "N rank"]:
+    values, vectors = np.linalg.eigh(A)
+    kept = values > max(len(A) * EPS, NOISE) * max(values[-1], 0.0)
+    return vectors[:, kept] * np.sqrt(values[kept])
+
+
+def _rotated(root: Float[np.ndarray, "N rank"], P: Neurons) -> Neurons:
+    """The matrix root Q, Q Q^T = I, that is nearest to P."""
+    U, _, Vt = np.linalg.svd(root.T @ P, full_matrices=False)
+    return root @ (U @ Vt)
+
+
+def _on_graph(Z: Neurons, V: Neurons, slope: float) -> Neurons:
+    """The a whose (a, sigma(a)) is nearest to (z, v), entry by entry."""
+    up, down = np.maximum((Z + V) / 2.0, 0.0), np.minimum((Z + slope * V) / (1.0 + slope**2), 0.0)
+    farther = (Z - up) ** 2 + (V - up) ** 2 > (Z - down) ** 2 + (V - slope * down) ** 2
+    return np.where(farther, down, up)
+
+
+def _from_start(
+    roots: tuple[Float[np.ndarray, "N rank"], Float[np.ndarray, "N other"]],
+    slope: float,
+    n: int,
+    rng: np.random.Generator,
+    deadline: float,
+) -> Neurons | None:
+    K, S = (root @ root.T for root in roots)
+    start = rng.standard_normal((len(K), n))
+    x, y = _rotated(roots[0], start), _rotated(roots[1], sigma(start, slope))
+    mark, marked, polish_at = np.inf, 0, POLISH_BELOW
+    for count in range(ITERATIONS):
+        Z = _on_graph(x, y, slope)
+        error = residual(K, S, Z, slope)
+        if error <= GOAL:
+            return Z
+        if error < 0.5 * mark:
+            mark, marked = error, count
+        if error < polish_at:
+            polish_at = 0.1 * error
+            polished = polish(K, S, slope, Z, error)
+            if polished is not None:
+                return polished
+        if count - marked > PATIENCE or (count % 16 == 0 and past(deadline)):
+            return None
+        V = sigma(Z, slope)
+        x, y = x + _rotated(roots[0], 2.0 * Z - x) - Z, y + _rotated(roots[1], 2.0 * V - y) - V
+    return None
+
+
+def polish(K: Matrix, S: Matrix, slope: float, Z: Neurons, error: float) -> Neurons | None:
+    """Newton steps of least norm that keep every sign, zeros included; None where they do not end at the goal."""
+    scale = np.sqrt(np.maximum(np.diag(K), 0.0))[:, None]
+    support = np.abs(Z) > 0.25 * min(1.0, np.sqrt(error)) * scale
+    if support.sum() > POLISHED:
+        return None
+    signs = np.where(support, np.sign(Z), 0.0)
+    Z = np.where(support, Z, 0.0)
+    rows, columns = np.triu_indices(len(K))
+    lengths = np.where(rows == columns, 1.0, np.sqrt(2.0))
+    samples, neurons = np.nonzero(support)
+    last = np.inf
+    for _ in range(NEWTON_STEPS):
+        now = residual(K, S, Z, slope)
+        if now <= GOAL:
+            return Z
+        if now > 0.9 * last and now < 1e-7:
+            return None
+        last, V = now, sigma(Z, slope)
+        slopes = np.where(Z >= 0.0, 1.0, slope)[support]
+        blocks, missing = [], []
+        for target, values, factor in ((K, Z, np.ones_like(slopes)), (S, V, slopes)):
+            # Moving entry (i, k) by d moves entries (i, j) and (j, i) by d values_jk.
+            hit = (rows[None, :] == samples[:, None]) * values[columns][:, neurons].T
+            hit = hit + (columns[None, :] == samples[:, None]) * values[rows][:, neurons].T
+            blocks.append((hit * lengths * factor[:, None]).T)
+            missing.append(((target - values @ values.T)[rows, columns]) * lengths)
+        step = np.zeros_like(Z)
+        step[support] = np.linalg.lstsq(np.concatenate(blocks), np.concatenate(missing), rcond=1e-9)[0]
+        Z = Z + step
+        Z = np.where(np.sign(Z) == signs, Z, 0.0)
+    return None
+
+
+def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarray, "N less"]:
+    """Neurons with the same K and S, up to rounding, and no more of them."""
+    alive = Z[:, (Z != 0.0).any(axis=0)]
+    if not alive.size:
+        return np.zeros((len(Z), 0))
+    squares = np.sum(alive**2, axis=0)
+    merged = merge(torch.as_tensor((alive / np.sqrt(squares)).T), torch.as_tensor(squares[:, None]), tolerance=1e-13)
+    units, weights = merged.directions.numpy().T, merged.outputs
+    selected = caratheodory(torch.as_tensor(_pairs_of(units, slope)), weights)
+    units, c = units[:, selected.kept.numpy()], selected.outputs.numpy()[:, 0]
+    if len(c) <= CHOSEN:
+        c = _fewest_of(units, c, slope, time_limit)
+        units, c = units[:, c > 0.0], c[c > 0.0]
+    return units * np.sqrt(c)
+
+
+def _pairs_of(units: Neurons, slope: float) -> Float[np.ndarray, "q n"]:
+    """The upper triangles of (z z^T, sigma(z) sigma(z)^T) in columns, with the Frobenius norm of the matrices."""
+    rows, columns = np.triu_indices(len(units))
+    lengths = np.where(rows == columns, 1.0, np.sqrt(2.0))[:, None]
+    V = sigma(units, slope)
+    return np.concatenate([units[rows] * units[columns] * lengths, V[rows] * V[columns] * lengths])
+
+
+def _fewest_of(units: Neurons, c: Float[np.ndarray, " n"], slope: float, time_limit: float) -> Float[np.ndarray, " n"]:
+    """Weights of the fewest of these atoms for the same pair, by HiGHS; the given ones where that finds no better."""
+    A, n = _pairs_of(units, slope), len(c)
+    target, diagonal = A @ c, (units**2) @ c
+    # c_k z_k z_k^T <= K bounds each weight by its diagonal.
+    most = np.min(np.where(units**2 > 1e-12, diagonal[:, None] / np.maximum(units**2, 1e-12), np.inf), axis=0)
+    most = np.minimum(most, 4.0 * c.sum())
+    near = 1e-10 * float(np.linalg.norm(target))
+    constraints = [
+        LinearConstraint(np.hstack([A, np.zeros_like(A)]), target - near, target + near),  # type: ignore[arg-type]
+        LinearConstraint(np.hstack([np.eye(n), -np.diag(most)]), ub=0.0),
+    ]
+    question = {
+        "constraints": constraints,
+        "integrality": np.repeat([0, 1], n),
+        "bounds": Bounds(np.zeros(2 * n), np.concatenate([most, np.ones(n)])),  # type: ignore[arg-type]
+        "options": {"time_limit": time_limit},
+    }
+    found = leavable(lambda: milp(np.repeat([0.0, 1.0], n), **question), time.perf_counter() + time_limit)
+    if found is None or found.x is None or round(found.fun) >= n:
+        return c
+    kept = found.x[n:] > 0.5
+    weights = np.zeros(n)
+    weights[kept] = np.linalg.lstsq(A[:, kept], target)[0]
+    good = (weights >= 0.0).all() and np.linalg.norm(A @ weights - target) <= near
+    return weights if good else c

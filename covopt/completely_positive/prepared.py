@@ -1,0 +1,124 @@
+"""A matrix as it is asked about, and as its components are decided: checked, scaled, taken apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import networkx as nx
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from covopt.completely_positive.graphs import support_graph
+from covopt.data.arrays import LARGEST
+from covopt.runtime.errors import DataError
+
+Matrix = Float[np.ndarray, "n n"]
+
+ASYMMETRY = 1e-12
+"""A_ij and A_ji may differ by so much, relative to themselves or to sqrt(A_ii A_jj): rounding, which is averaged."""
+
+
+def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
+    """A as a float64 matrix, its rounding asymmetry averaged.
+
+    Raises:
+        DataError: see `cp_rank`.
+    """
+    try:
+        values = np.asarray(A.detach().cpu() if isinstance(A, torch.Tensor) else A)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError("The matrix is no dense array of numbers; give one.") from error
+    if values.dtype.kind not in "buif":
+        raise DataError(f"The matrix does not hold real numbers (its type is {values.dtype}); give numbers.")
+    if values.ndim != 2 or values.shape[0] != values.shape[1]:
+        raise DataError(f"The matrix has shape {values.shape}; give a square one.")
+    if values.size == 0:
+        raise DataError("The matrix is empty; give at least one row and one column.")
+    matrix = values.astype(np.float64)
+    if not np.isfinite(matrix).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(matrix))[0])
+        raise DataError(f"The matrix has NaN or infinite entries (first at row {row}, column {column}); remove them.")
+    if np.abs(matrix).max() > LARGEST:
+        raise DataError(f"The matrix has entries beyond {LARGEST:g}; divide it by its largest entry.")
+    size = np.sqrt(np.abs(np.diag(matrix)))
+    off = np.abs(matrix - matrix.T) - ASYMMETRY * np.maximum(
+        np.maximum(np.abs(matrix), np.abs(matrix.T)), np.outer(size, size)
+    )
+    if off.max() > 0.0:
+        row, column = (int(i) for i in np.unravel_index(int(off.argmax()), off.shape))
+        raise DataError(
+            f"The matrix is not symmetric (rows and columns {row} and {column} differ); give (A + A^T) / 2 if that is"
+            " what you mean."
+        )
+    return (matrix + matrix.T) / 2.0
+
+
+def powers_of_two(A: Matrix) -> Float[np.ndarray, " n"]:
+    """Powers of two near the square roots of the diagonal; 1 where that is not positive."""
+    diagonal = np.diag(A)
+    roots = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
+    return np.exp2(np.round(np.log2(roots)))
+
+
+def root_of_unit(*matrices: Matrix) -> float:
+    """A power of two u such that the largest entry is about u^2, at most 1: over u^2, no square of it is lost."""
+    largest = max(float(np.abs(A).max(initial=0.0)) for A in matrices)
+    return float(np.exp2(np.round(np.log2(largest) / 2.0))) if 0.0 < largest < 1.0 else 1.0
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A matrix as its components are decided.
+
+    Attributes:
+        A: non-negative, its diagonal between 1/2 and 2; rows and columns whose diagonal is not positive are zero.
+        powers: A_ij times those of i and j is the entry of the matrix that was given.
+        faithful: whether it is so for every entry, to the last digit.
+        lost: |the matrix that was given, scaled - A| where an entry was not positive, in Frobenius norm.
+    """
+
+    A: Matrix
+    powers: Float[np.ndarray, " n"]
+    faithful: bool
+    lost: float
+
+    @property
+    def components(self) -> list[tuple[int, ...]]:
+        """Of the support graph, without vertices that are zero."""
+        found = (tuple(sorted(c)) for c in nx.connected_components(support_graph(self.A)))
+        return [c for c in found if self.A[c[0], c[0]] > 0.0]
+
+    def without_small(self, tolerance: float) -> Prepared:
+        """With zeros for the entries that are too small to count; itself where none is."""
+        size = np.sqrt(np.diag(self.A))
+        clean = np.where(tolerance * np.outer(size, size) < self.A, self.A, 0.0)
+        return self if (clean == self.A).all() else replace(self, A=clean, faithful=False)
+
+
+def prepare(matrix: Matrix) -> Prepared:
+    """Scaled, with an entry wherever the matrix has one: below zero or the smallest numbers, a tiny one stands for it.
+
+    The support graph is then that of the matrix. Negative entries come here within the tolerance only.
+    """
+    powers = powers_of_two(matrix)
+    scaled = matrix / np.outer(powers, powers)
+    present = (matrix != 0.0) & (np.diag(matrix) > 0.0) & (np.diag(matrix) > 0.0)[:, None]
+    A = np.where(present, np.maximum(scaled, np.finfo(np.float64).tiny), 0.0)
+    faithful = bool((A * np.outer(powers, powers) == matrix).all())
+    return Prepared(A, powers, faithful, float(np.linalg.norm(np.where(present, A - scaled, 0.0))))
+
+
+def whole(given: Prepared, clean: Prepared, tolerance: float) -> tuple[Matrix, Matrix, float]:
+    """(both matrices without the rows that are zero, how far those in question are from the clean one)."""
+    there = np.flatnonzero(np.diag(given.A) > 0.0)
+    A, rest = (matrix[np.ix_(there, there)] for matrix in (given.A, clean.A))
+    return A, rest, tolerance * float(np.linalg.norm(A)) + float(np.linalg.norm(A - rest)) + given.lost
+
+
+def unscaled(C: Matrix, powers: Float[np.ndarray, " n"]) -> Matrix:
+    """A witness against the scaled matrix as one against the matrix itself, its largest entry 1."""
+    with np.errstate(all="ignore"):  # what does not fit into float64 is no witness, and is not taken for one
+        C = C / np.outer(powers, powers)
+        return C / np.abs(C).max()

@@ -1,0 +1,242 @@
+"""Rank_sigma(K, Ks): the fewest neurons that realise a pair of covariances, as an interval with reasons.
+
+Rank_sigma(K, Ks) is the least n with Z (N, n), Z Z^T = K and sigma(Z) sigma(Z)^T + beta^2 11^T = Ks ([JGHG22], eq.
+4.1). With S = Ks - beta^2 11^T:
+
+* n >= rank(K) and n >= rank(S); for the ReLU also n >= cp-rank(S), as sigma(Z) >= 0. Where K = S, every z is
+  non-negative and Rank_sigma is the cp-rank of K itself;
+* n <= N (N + 1) for every pair in the cone ([JGHG22], Prop. 8), and n <= the number of neurons found (`pairs`);
+* a pair outside the cone has a separating pair (`separation`), or S a copositive witness.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fractions import Fraction
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from covopt.completely_positive import pairs
+from covopt.completely_positive.answer import CPRank
+from covopt.completely_positive.completely_positive import TOLERANCE, cp_rank
+from covopt.completely_positive.connected import Search, Verdict
+from covopt.completely_positive.copositive import Witness
+from covopt.completely_positive.factorization import EPS
+from covopt.completely_positive.prepared import check_matrix, root_of_unit
+from covopt.completely_positive.separation import SeparatingPair, separate
+from covopt.model.activation import Activation
+from covopt.model.problem import as_number, as_numbers
+from covopt.runtime.errors import DataError, ProblemError
+from covopt.runtime.interrupts import gently
+from covopt.runtime.loop import past
+from covopt.runtime.options import checked
+
+Matrix = Float[np.ndarray, "N N"]
+
+
+class Realisable(StrEnum):
+    """Whether some neurons have these covariances."""
+
+    YES = "realisable"
+    NO = "not realisable"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of the interval, and why."""
+
+    value: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class SigmaRank:
+    """What is known of Rank_sigma of a pair.
+
+    Attributes:
+        verdict: whether the pair lies in the cone. `realisable` is within the residual; `not realisable` is proved.
+        lower, upper: ends of the interval; None where nothing is known, or the pair is not realisable.
+        lower_reason, upper_reason: why.
+        Z: neurons that realise the pair, one in each column (N, n), or None.
+        residual: the larger of |K - Z Z^T| and |S - sigma(Z) sigma(Z)^T|, over |K|, or None.
+        witness: a separating pair, or a copositive matrix that separates S from the completely positive ones.
+        tolerance: what the question was asked with.
+    """
+
+    verdict: Realisable
+    lower: int | None
+    upper: int | None
+    lower_reason: str | None
+    upper_reason: str | None
+    Z: Float[np.ndarray, "N n"] | None
+    residual: float | None
+    witness: SeparatingPair | Witness | None
+    tolerance: float
+
+
+@checked
+@gently()
+def sigma_rank(
+    K: ArrayLike | torch.Tensor,
+    Ks: ArrayLike | torch.Tensor,
+    *,
+    bias: float = 0.0,
+    activation: str = "relu",
+    Z: ArrayLike | torch.Tensor | None = None,
+    tolerance: float = TOLERANCE,
+    time_limit: float = 60.0,
+    seed: int = 0,
+) -> SigmaRank:
+    """Bound the fewest neurons with pre-activations Z, Z Z^T = K, and sigma(Z) sigma(Z)^T + bias^2 11^T = Ks.
+
+    Args:
+        K, Ks: symmetric (N, N).
+        bias: beta; Ks contains beta^2 11^T.
+        activation: relu, leaky:A or linear.
+        Z: neurons (N, n) that realise the pair, such as `Result.representations(1)`; their number, after merging and
+            Caratheodory's theorem, is an upper end.
+        tolerance: the covariances are taken as known up to this, relative.
+        time_limit: seconds after which nothing new is tried.
+        seed: of the random starts.
+
+    Returns:
+        The verdict, both ends of the interval with their reasons, and neurons (N, n) or a witness.
+
+    Raises:
+        DataError: a matrix is not finite, symmetric and square, or shapes differ.
+        ProblemError: an option is out of range, or Z does not realise the pair.
+
+    Source: [JGHG22, eq. 4.1 and Prop. 8].
+    """
+    deadline = time.perf_counter() + time_limit
+    first, second = check_matrix(K), check_matrix(Ks)
+    if first.shape != second.shape:
+        raise DataError(f"K has shape {first.shape} and Ks has {second.shape}; give both for the same samples.")
+    bias = as_number(bias, "bias")
+    if not (bias >= 0.0 and 0.0 <= as_number(tolerance, "tolerance") < 0.1):
+        raise ProblemError("The bias must be at least 0, and the tolerance from 0 to below 0.1.")
+    slope, S = Activation.parse(activation).slope, _without_bias(second, bias)
+    neurons, root = None if Z is None else _neurons(Z, len(S)), root_of_unit(first, S)
+    K, S = first / root / root, S / root / root
+    search = Search(max(tolerance, 4 * EPS), seed, deadline, None)
+    answer = _rank(K, S, slope, None if neurons is None else neurons / root, search)
+    return answer if answer.Z is None else replace(answer, Z=answer.Z * root)
+
+
+def _rank(K: Matrix, S: Matrix, slope: float, Z: Float[np.ndarray, "N n"] | None, search: Search) -> SigmaRank:
+    """`sigma_rank` of a pair in units in which no square is lost, S without the bias."""
+    tolerance, seed, deadline = search.tolerance, search.seed, search.deadline
+    if Z is not None:
+        _check_neurons(K, S, Z, slope, tolerance)
+    chain = _cp_rank(S, search) if slope == 0.0 else None
+    if chain is not None and chain.verdict is Verdict.NOT:
+        return _answer(Realisable.NO, None, None, None, (K, S, slope), chain.witness, tolerance)
+    lower = _lower(K, S, chain, tolerance)
+    same = float(np.linalg.norm(K - S)) <= tolerance * float(np.linalg.norm(K))
+    if same and chain is not None and chain.B is not None and chain.upper is not None:
+        upper = End(chain.upper, f"K = Ks: the cp-rank, {chain.upper_reason}")
+        return _answer(Realisable.YES, lower, upper, chain.B.T, (K, S, slope), None, tolerance)
+    found = None if Z is None else pairs.fewer(Z, slope)
+    if found is None:
+        found = pairs.search(K, S, slope, max(1, lower.value), seed, deadline)
+    if found is None or pairs.residual(K, S, found, slope) > tolerance:
+        witness = separate(K, S, slope, tolerance, max(1.0, deadline - time.perf_counter()))
+        if witness is not None:
+            return _answer(Realisable.NO, None, None, None, (K, S, slope), witness, tolerance)
+    found = _fewest(K, S, slope, lower.value, found, seed, deadline)
+    if found is None or pairs.residual(K, S, found, slope) > tolerance:
+        return _answer(Realisable.UNDECIDED, lower, None, None, (K, S, slope), None, tolerance)
+    ends = End(found.shape[1], "neurons with these covariances"), End(len(S) * (len(S) + 1), "N (N + 1)")
+    upper = min(ends, key=lambda end: end.value)
+    return _answer(Realisable.YES, lower, upper, found, (K, S, slope), None, tolerance)
+
+
+def _cp_rank(S: Matrix, search: Search) -> CPRank:
+    """With a third of the time."""
+    limit = max(1e-3, 0.3 * (search.deadline - time.perf_counter()))
+    return cp_rank(S, tolerance=search.tolerance, time_limit=limit, seed=search.seed)
+
+
+def _answer(
+    verdict: Realisable,
+    lower: End | None,
+    upper: End | None,
+    Z: Float[np.ndarray, "N n"] | None,
+    pair: tuple[Matrix, Matrix, float],
+    witness: SeparatingPair | Witness | None,
+    tolerance: float,
+) -> SigmaRank:
+    return SigmaRank(
+        verdict=verdict,
+        lower=None if lower is None else lower.value,
+        upper=None if upper is None else upper.value,
+        lower_reason=None if lower is None else lower.reason,
+        upper_reason=None if upper is None else upper.reason,
+        Z=Z,
+        residual=None if Z is None else pairs.residual(pair[0], pair[1], Z, pair[2]),
+        witness=witness,
+        tolerance=tolerance,
+    )
+
+
+def _without_bias(Ks: Matrix, bias: float) -> Matrix:
+    """S = Ks - beta^2 11^T. Where beta^2 is rounded, a zero of it is none that a proof may rest on."""
+    S = Ks - bias**2
+    if Fraction(bias) ** 2 != Fraction(bias**2):
+        S = np.where(S == 0.0, np.finfo(np.float64).tiny, S)
+    return S
+
+
+def _neurons(Z: ArrayLike | torch.Tensor, samples: int) -> Float[np.ndarray, "N n"]:
+    """Z as a float64 matrix."""
+    values = as_numbers(Z, "Z").cpu().numpy().astype(np.float64)
+    if values.ndim != 2 or len(values) != samples or not np.isfinite(values).all():
+        raise ProblemError(f"Z has shape {values.shape}; give finite pre-activations with {samples} rows.")
+    return values
+
+
+def _check_neurons(K: Matrix, S: Matrix, Z: Float[np.ndarray, "N n"], slope: float, tolerance: float) -> None:
+    off = pairs.residual(K, S, Z, slope)
+    if off > max(tolerance, 1e-12):
+        raise ProblemError(
+            f"Z does not realise the pair (relative residual {off:.1e}); leave it out, or raise tolerance."
+        )
+
+
+def _lower(K: Matrix, S: Matrix, chain: CPRank | None, tolerance: float) -> End:
+    """The largest of the ranks, as no matrix within the tolerance can be without them, and the cp-rank's lower end."""
+    ends = []
+    for name, A in (("K", K), ("Ks - beta^2 11^T", S)):
+        least = (tolerance + 16 * len(A) * EPS) * float(np.linalg.norm(A))
+        ends.append(End(int((np.linalg.eigvalsh(A) > least).sum()), f"rank of {name}"))
+    if chain is not None and chain.lower is not None:
+        ends.append(End(chain.lower, f"cp-rank of Ks - beta^2 11^T: {chain.lower_reason}"))
+    return max(ends, key=lambda end: end.value)
+
+
+def _fewest(
+    K: Matrix, S: Matrix, slope: float, lower: int, best: Float[np.ndarray, "N n"] | None, seed: int, deadline: float
+) -> Float[np.ndarray, "N fewest"] | None:
+    """The fewest neurons found, from the lower end upwards; `best` where there are no fewer."""
+    for n in _counts(len(K), lower):
+        if past(deadline) or (best is not None and n >= best.shape[1]):
+            break
+        found = pairs.search(K, S, slope, n, seed, deadline)
+        if found is not None:
+            return found
+    return best
+
+
+def _counts(N: int, lower: int) -> Iterator[int]:
+    """lower, lower + 1, ..., then ever larger steps up to N (N + 1)."""
+    n = max(1, lower)
+    while n <= N * (N + 1):
+        yield n
+        n += 1 + max(0, n - lower - N) // 4

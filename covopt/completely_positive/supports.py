@@ -1,0 +1,265 @@
+"""Is x^T C x >= 0 for all x >= 0? Decided in exact arithmetic, by a tree over the supports of x.
+
+Let C not be copositive, and S a smallest support of an x >= 0 with x^T C x < 0. Every proper principal submatrix of C_S
+is then positive semi-definite: were v^T C v < 0 with a smaller support, x + t v, with t of the sign that does not raise
+the value, would reach a face of the orthant with a negative value. A node of the tree is a pair of sets (I, R), C_I
+positive definite: it stands for all S with I in S and S in I + R. With y = x_R,
+
+    P = C_I^{-1} C_IR,    B = C_RR - C_RI P,
+
+x_I = -P y is the best choice for y, with value y^T B y, and it is positive for the y of a smallest support: the way
+from x to it lowers the value, and would leave the orthant at a smaller support. So of S in this node is known:
+
+1. B_rr < 0 for r in S: S = I + r, and x = (-P_r, 1) if that is not negative. No other S holds r.
+2. B_rr = 0 for r in S: S = I + r + s with B_rs < 0. In a larger S all B_rs would be 0, and r could be left out.
+3. If B_rs >= 0 for all s in R, no S holds r: on the way to y_r = 0 the value does not rise.
+4. If P_ir >= 0 for all r in R, then x_i <= 0, and the node is empty.
+5. If B is positive semi-definite with zeros for its positive entries off the diagonal, then y^T B y >= 0, and the node
+   is empty.
+6. The same if B itself is positive semi-definite.
+
+Otherwise vertices r_1, ..., r_k are chosen such that what is left of R after them is empty by 5, or by 6 if that takes
+half as many at most, and S holds a first of them: the children are (I + r_j, R - r_1 - ... - r_j). Nothing is lost or
+rounded: entries are whole numbers, det(C_I) times P and B, which a pivot step turns into those of the child without
+fractions (Bareiss). Floating point chooses the r_j; it proves that a matrix is semi-definite only by a Cholesky factor
+with more to spare than it can have lost.
+
+Source: the systems that decide are those of Hadeler, On copositive matrices, Linear Algebra Appl. 49 (1983).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Shaped
+from numpy.typing import ArrayLike
+
+from covopt.completely_positive import rational
+from covopt.completely_positive.prepared import check_matrix
+from covopt.runtime.interrupts import gently
+from covopt.runtime.loop import check_time_limit, past
+from covopt.runtime.options import checked
+
+Matrix = Float[np.ndarray, "n n"]
+Numbers = Shaped[np.ndarray, " k"]
+Table = Shaped[np.ndarray, "k m"]
+
+
+class Copositive(StrEnum):
+    """Whether a matrix is copositive."""
+
+    YES = "copositive"
+    NO = "not copositive"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Copositivity:
+    """What is known of the sign of x^T C x for x >= 0.
+
+    Attributes:
+        verdict: proved in exact arithmetic, unless it is `undecided`.
+        x: whole numbers, none of them negative, with x^T C x < 0; None unless the matrix is not copositive.
+        nodes: of the tree over supports.
+        C: the matrix (n, n), its rounding asymmetry averaged.
+    """
+
+    verdict: Copositive
+    x: tuple[int, ...] | None
+    nodes: int
+    C: Matrix
+
+    def check(self) -> bool:
+        """Whether the verdict is proved again from the matrix: x^T C x < 0 in exact arithmetic, or by the tree."""
+        if self.verdict is Copositive.NO:
+            x = self.x
+            return x is not None and len(x) == len(self.C) and min(x) >= 0 and value(self.C, x) < 0
+        if self.x is not None:
+            return False
+        return self.verdict is Copositive.UNDECIDED or decide(self.C).verdict is Copositive.YES
+
+
+@checked
+@gently()
+def copositivity(C: ArrayLike | torch.Tensor, *, time_limit: float = 60.0) -> Copositivity:
+    """Decide in exact arithmetic whether x^T C x >= 0 for all x >= 0.
+
+    Args:
+        C: a symmetric matrix (n, n). The question is hard in n; orders up to 25 take seconds.
+        time_limit: seconds after which the verdict is `undecided`; Ctrl-C ends it as well.
+
+    Returns:
+        The verdict for C to its last digit, and for a matrix that is not copositive an x >= 0 with x^T C x < 0.
+
+    Raises:
+        DataError: C is not a finite, symmetric, square matrix of real numbers, or is empty.
+        ProblemError: the time limit is not positive.
+
+    Source: Hadeler, On copositive matrices, Linear Algebra Appl. 49 (1983), for the systems that decide; the module
+    covopt.completely_positive.supports proves what prunes them.
+    """
+    matrix = check_matrix(C)
+    check_time_limit(time_limit)
+    return decide(matrix, time.perf_counter() + time_limit)
+
+
+@dataclass(frozen=True)
+class Node:
+    """The supports S with I in S and S in I + R; see the module's text.
+
+    Attributes:
+        inside, free: I and R.
+        T: det(C_I) times P (the first rows) and B (the others), whole numbers.
+        determinant: det(C_I) > 0.
+    """
+
+    inside: tuple[int, ...]
+    free: tuple[int, ...]
+    T: Table
+    determinant: int
+
+    def violation(self) -> dict[int, int] | None:
+        """An x >= 0 with x^T C x < 0 by 1 and 2, as the entries that are not zero."""
+        k = len(self.inside)
+        P, B = self.T[:k], self.T[k:]
+        for r in range(len(self.free)):
+            if B[r, r] < 0 and (P[:, r] <= 0).all():
+                return self._point([(r, 1)])
+            if B[r, r] != 0:
+                continue
+            for s in np.flatnonzero(B[r] < 0).tolist():
+                t = _between(P[:, r], P[:, s], Fraction(B[s, s], -2 * B[r, s]))
+                if t is not None:
+                    return self._point([(r, t.numerator), (s, t.denominator)])
+        return None
+
+    def zeros(self) -> Iterator[dict[int, int]]:
+        """The minimal zeros of C whose support is I and one vertex of R, C copositive (`zeros`)."""
+        k = len(self.inside)
+        for r in range(len(self.free)):
+            if self.T[k + r, r] == 0 and (self.T[:k, r] < 0).all():
+                yield self._point([(r, 1)])
+
+    def _point(self, y: list[tuple[int, int]]) -> dict[int, int]:
+        best = {i: -sum(self.T[place, r] * weight for r, weight in y) for place, i in enumerate(self.inside)}
+        return best | {self.free[r]: self.determinant * weight for r, weight in y}
+
+    def reduced(self) -> Node | None:
+        """What is left by 1, 2 and 3, where there is no violation by them; None if nothing is, or by 4."""
+        k = len(self.inside)
+        alive = (np.diag(self.T[k:]) > 0).astype(bool)
+        below = (self.T < 0).astype(bool)
+        while alive.any():
+            needless = alive & ~below[k:, alive].any(axis=1)  # the diagonal is positive
+            if not needless.any():
+                break
+            alive &= ~needless
+        if not alive.any() or not below[:k, alive].any(axis=1).all():
+            return None
+        kept = np.flatnonzero(alive)
+        rows = np.concatenate([np.arange(k), k + kept])
+        return Node(self.inside, tuple(self.free[r] for r in kept), self.T[np.ix_(rows, kept)], self.determinant)
+
+    def children(self, definite: bool = False) -> Iterator[Node]:
+        """The nodes that cover what 5 and 6 leave; none where the node is empty by 5.
+
+        Args:
+            definite: nodes are empty where these matrices are positive definite, not semi-definite only.
+        """
+        left = np.ones(len(self.free), dtype=bool)
+        for r in _first(self.T[len(self.inside) :], definite):
+            left[r] = False
+            if left.any():
+                yield self._pivoted(r, np.flatnonzero(left))
+
+    def _pivoted(self, r: int, left: Int[np.ndarray, " m"]) -> Node:
+        k, m, old = len(self.inside), len(left), self.T
+        pivot, row = old[k + r, r], old[k + r, left]
+        T = np.empty((k + 1 + m, m), dtype=object)
+        T[:k] = (old[:k, left] * pivot - old[:k, r, None] * row) // self.determinant
+        T[k] = row
+        i, j = np.triu_indices(m)  # B is symmetric
+        T[k + 1 + i, j] = T[k + 1 + j, i] = (old[k + left[i], left[j]] * pivot - row[i] * row[j]) // self.determinant
+        return Node((*self.inside, self.free[r]), tuple(self.free[s] for s in left.tolist()), T, pivot)
+
+
+def _between(p: Numbers, q: Numbers, least: Fraction) -> Fraction | None:
+    """Some t > 0, t > least with p t + q < 0 in every entry; None where there is none."""
+    low, high = max(Fraction(0), least), None
+    for a, b in zip(p, q, strict=True):
+        if a == 0 and b >= 0:
+            return None
+        if a > 0:
+            high = Fraction(-b, a) if high is None else min(high, Fraction(-b, a))
+        elif a < 0:
+            low = max(low, Fraction(-b, a))
+    if high is None:
+        return low + 1
+    return (low + high) / 2 if low < high else None
+
+
+def _first(B: Table, definite: bool) -> list[int]:
+    """Vertices r_1, ..., r_k of the module's text: without them, what is left is empty by 5 or 6."""
+    M = np.where((B < 0).astype(bool) | np.eye(len(B), dtype=bool), B, 0)
+    chosen = _removed(M, _heaviest, len(B), definite) or []
+    fewer = _removed(B, _outermost, len(chosen) // 2, definite) if len(chosen) > 1 else None
+    return chosen if fewer is None else fewer
+
+
+def _removed(M: Table, choose: Callable[[Matrix], int], most: int, definite: bool) -> list[int] | None:
+    """At most so many vertices without which M is proved to be (semi-)definite, as they are chosen one by one."""
+    rounded = rational.rounded(M)
+    sizes = np.sqrt(np.diag(rounded))
+    weights = rounded / np.outer(sizes, sizes)
+    removed: list[int] = []
+    left = np.arange(len(M))
+    while not rational.is_semidefinite(M[np.ix_(left, left)], rounded[np.ix_(left, left)], definite):
+        if len(removed) == most:
+            return None
+        place = choose(weights[np.ix_(left, left)])
+        removed.append(int(left[place]))
+        left = np.delete(left, place)
+    return removed
+
+
+def _heaviest(weights: Matrix) -> int:
+    """The row with the least sum."""
+    return int(weights.sum(axis=1).argmin())
+
+
+def _outermost(weights: Matrix) -> int:
+    """The largest entry of the lowest eigenvector."""
+    return int(np.abs(np.linalg.eigh(weights)[1][:, 0]).argmax())
+
+
+def decide(C: Matrix, deadline: float = math.inf, most: float = math.inf) -> Copositivity:
+    """The verdict for a symmetric matrix, unless the deadline (of time.perf_counter()) or so many nodes come first."""
+    exponents = rational.halves(C)
+    stack, nodes = [Node((), tuple(range(len(C))), rational.scaled_integers(C, exponents, exponents), 1)], 0
+    while stack:
+        if nodes >= most or past(deadline):
+            return Copositivity(Copositive.UNDECIDED, None, nodes, C)
+        node, nodes = stack.pop(), nodes + 1
+        found = node.violation()
+        if found is not None:
+            least = max(exponents[i] for i in found)  # x_i / 2^exponent_i, times a power of two
+            x = tuple(found.get(i, 0) << max(0, least - exponents[i]) for i in range(len(C)))
+            return Copositivity(Copositive.NO, x, nodes, C)
+        rest = node.reduced()
+        if rest is not None:
+            stack.extend(reversed(list(rest.children())))
+    return Copositivity(Copositive.YES, None, nodes, C)
+
+
+def value(C: Matrix, x: tuple[int, ...]) -> Fraction:
+    """x^T C x, exactly."""
+    weights = [Fraction(number) for number in x]
+    terms = (weights[i] * weights[j] * Fraction(float(entry)) for (i, j), entry in np.ndenumerate(C))
+    return sum(terms, Fraction(0))

@@ -1,0 +1,116 @@
+"""Matrices whose support graph has no triangle: completely positive or not, the cp-rank, and a factor to match.
+
+Let A be symmetric and non-negative with a connected triangle-free graph, and M its comparison matrix (the diagonal of
+A, minus A elsewhere). A is completely positive exactly when M is positive semi-definite, and its cp-rank is then the
+number of edges, or, for a tree, the rank.
+
+Atoms lie on single edges or vertices: A_ii = sum_j A_ij exp(w_ij) + rest_i with w antisymmetric, an atom
+sqrt(A_ij) (exp(w_ij / 2) e_i + exp(-w_ij / 2) e_j) for each edge, and one sqrt(rest_i) e_i. The Perron vector d > 0 of
+M's smallest eigenvalue gives w_ij = log(d_j / d_i) and rest_i = lambda_min(M). The rests are then moved towards the
+root of a tree by raising w_ij from each vertex to its parent; where there is a cycle, it is the root, and the rests on
+it vanish at one value of w on its first edge, found by bisection.
+
+Source: Drew, Johnson, Loewy, Completely positive matrices associated with M-matrices, Linear Multilinear Algebra 37
+(1994); Berman, Hershkowitz, Combinatorial results on completely positive matrices, Linear Algebra Appl. 95 (1987). The
+construction by rests is ours.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import networkx as nx
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import brentq
+
+from covopt.completely_positive.graphs import support_graph
+
+Matrix = Float[np.ndarray, "n n"]
+
+
+def comparison_matrix(A: Matrix) -> Matrix:
+    """The diagonal of A, minus |A_ij| elsewhere."""
+    return 2.0 * np.diag(np.diag(A)) - np.abs(A)
+
+
+def perron(A: Matrix) -> tuple[float, Float[np.ndarray, " n"]]:
+    """(the smallest eigenvalue of the comparison matrix, its positive eigenvector) for a connected graph."""
+    values, vectors = np.linalg.eigh(comparison_matrix(A))
+    d = np.abs(vectors[:, 0])
+    return float(values[0]), np.maximum(d, np.finfo(np.float64).tiny)
+
+
+def factor(A: Matrix, rank: int) -> Float[np.ndarray, "r n"]:
+    """B >= 0 with A = B^T B; r is the number of edges, or, for a tree, the rank.
+
+    Args:
+        A: with a connected triangle-free graph and a positive semi-definite comparison matrix, up to rounding.
+        rank: of A. That of a tree is n or n - 1; in the second case nothing but rounding is left at the root.
+    """
+    graph = support_graph(A)
+    _, d = perron(A)
+    w = np.log(d)[None, :] - np.log(d)[:, None]
+    cycle = next(iter(nx.cycle_basis(graph)), None)
+    roots = [0] if cycle is None else cycle
+    for vertex, parent in _leaves_first(graph, roots):
+        _settle(A, w, vertex, parent)
+    if cycle is not None:
+        _turn(A, w, cycle)
+    atoms = []
+    for i, j in graph.edges:
+        atom = np.zeros(len(A))
+        atom[i], atom[j] = np.sqrt(A[i, j]) * np.exp(np.array([w[i, j], w[j, i]]) / 2.0)
+        atoms.append(atom)
+    if cycle is None and rank == len(A):
+        atoms.append(np.sqrt(max(0.0, _rest(A, w, 0))) * np.eye(len(A))[0])
+    return np.array(atoms).reshape(len(atoms), len(A))
+
+
+def _leaves_first(graph: nx.Graph, roots: list[int]) -> list[tuple[int, int]]:
+    """(vertex, parent) of a breadth-first tree that hangs from the roots, children before their parents."""
+    parents: list[tuple[int, int]] = []
+    seen, front = set(roots), list(roots)
+    while front:
+        following = []
+        for vertex in front:
+            for child in graph[vertex]:
+                if child not in seen:
+                    seen.add(child)
+                    parents.append((child, vertex))
+                    following.append(child)
+        front = following
+    return parents[::-1]
+
+
+def _rest(A: Matrix, w: Matrix, i: int) -> float:
+    """What the edges leave of A_ii."""
+    near = np.flatnonzero(A[i])
+    near = near[near != i]
+    return float(A[i, i] - A[i, near] @ np.exp(w[i, near]))
+
+
+def _settle(A: Matrix, w: Matrix, i: int, j: int) -> None:
+    """Set w_ij such that nothing is left at i."""
+    share = A[i, j] * np.exp(w[i, j]) + _rest(A, w, i)
+    w[i, j] = np.log(max(share, np.finfo(np.float64).tiny) / A[i, j])
+    w[j, i] = -w[i, j]
+
+
+def _turn(A: Matrix, w: Matrix, cycle: list[int]) -> None:
+    """Choose w on the cycle's first edge such that, all others settled in turn, nothing is left at its first vertex."""
+    steps = list(itertools.pairwise([*cycle, cycle[0]]))
+
+    def left(value: float) -> float:
+        w[cycle[0], cycle[1]], w[cycle[1], cycle[0]] = value, -value
+        for i, j in steps[1:]:
+            _settle(A, w, i, j)
+        return _rest(A, w, cycle[0])
+
+    low = float(w[cycle[0], cycle[1]])
+    if left(low) <= 4 * len(A) * np.finfo(np.float64).eps * A[cycle[0], cycle[0]]:
+        return  # the comparison matrix is singular: nothing but rounding was left anywhere
+    step = 1.0
+    while left(low + step) > 0.0:
+        step *= 2.0
+    left(brentq(left, low, low + step, xtol=1e-15, rtol=4 * np.finfo(np.float64).eps))  # type: ignore[arg-type]

@@ -1,0 +1,200 @@
+"""The cp-rank of a matrix that is a sum over the zeros of a copositive one, exactly.
+
+Let C be copositive and <A, C> = 0. In A = sum_k b_k b_k^T, b_k >= 0, every b_k^T C b_k is 0. Where the zeros of C are
+finitely many rays z_1, ..., z_m, the cp-rank of A is the least number of positive w_i in A = sum_i w_i z_i z_i^T with
+w >= 0. If the z_i z_i^T are linearly independent, w is the only solution; with one dependency among them, the solutions
+are a segment, and one of its ends has the fewest. All of this is decided in whole numbers and fractions.
+
+**Zeros.** C is semi-definite on the support S of a zero, so that the zeros with support in S are the x >= 0 in the
+kernel of C_S, a cone, and each is a sum of zeros whose supports hold no support of another: the minimal ones. C_S is
+singular for these, with a positive vector in its kernel, and C_T is positive definite for every part T of S. The rays
+are all the zeros if z_i^T C z_j > 0 for every two minimal ones: in a sum of them, no product may be positive.
+
+**The tree** is that of `supports`, and its rules hold for the support S of a minimal zero x (I, R, P, B as there; with
+y = x_R, x_I = -P y and (B y)_r = 0 for r in S):
+
+1. B_rr < 0: no S holds r, for C_S is semi-definite. B_rr = 0: S = I + r, and x = (-P_r, 1) if that is positive.
+2. If B_rr > 0 and B_rs >= 0 for all s in R, then (B y)_r > 0, and no S holds r.
+3. If P_ir >= 0 for all r in R, then x_i <= 0, and the node is empty.
+4. If B is positive definite, with or without its positive entries off the diagonal, then y^T B y > 0, and the node is
+   empty.
+
+Source: Bomze, Schachinger, Ullrich, From seven to eleven, Linear Algebra Appl. 459 (2014), for the unique
+factorisation; Hildebrand, Minimal zeros of copositive matrices, Linear Algebra Appl. 459 (2014), for the zeros.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from covopt.completely_positive import rational
+from covopt.completely_positive.supports import Copositive, Node, decide
+from covopt.runtime.loop import past
+
+Matrix = Float[np.ndarray, "n n"]
+Zeros = Shaped[np.ndarray, "m n"]
+
+LARGEST, NODES, MOST = 25, 100_000, 400
+"""Of a proof: its order, its nodes, and its zeros."""
+DENOMINATOR = 10**6
+"""Entries of C that are to be found from their digits have denominators up to this, relative to one of them."""
+DIGITS = 1e-11
+"""How near they are to their digits."""
+BITS = 48
+"""Of the entries of C, at most: float64 holds them exactly, and four times the largest too."""
+
+
+@dataclass(frozen=True)
+class ByZeros:
+    """The cp-rank is the number of zeros of C that A needs.
+
+    Attributes:
+        C: (n, n), copositive, with <A, C> = 0.
+    """
+
+    C: Matrix
+
+    def check(self, A: Matrix, value: int, tolerance: float) -> bool:
+        """By finding the zeros again, and solving for A."""
+        atoms = fewest(A, self.C)
+        return atoms is not None and value == len(atoms)
+
+
+def prove(A: Matrix, C: Matrix, deadline: float = math.inf) -> tuple[Float[np.ndarray, "r n"], ByZeros] | None:
+    """The fewest atoms of A and the proof that they are, from a C that is known to some digits; None: no proof.
+
+    Args:
+        A: non-negative.
+        C: exposes A up to rounding; what it says of pairs where A is zero does not count.
+        deadline: of time.perf_counter().
+    """
+    if not rational.is_exact_data(A):
+        return None
+    whole = _whole(np.where(A > 0.0, C, 0.0))
+    if whole is None:
+        return None
+    # An atom has no two entries where A is zero, and <A, C> says nothing of them: C may be as large there as it likes.
+    whole = np.where(A > 0.0, whole, 4.0 * np.abs(whole).max())
+    atoms = fewest(A, whole, deadline)
+    return None if atoms is None else (atoms, ByZeros(whole))
+
+
+def _whole(C: Matrix) -> Matrix | None:
+    """The least whole multiple of C, if its entries are simple fractions of one of them."""
+    largest = float(np.abs(C).max())
+    if not 0.0 < largest < math.inf:
+        return None
+    relative = C / largest
+    near = [Fraction(entry).limit_denominator(DENOMINATOR) for entry in relative.flat]
+    if max(abs(float(a) - b) for a, b in zip(near, relative.flat, strict=True)) > DIGITS:
+        return None
+    multiple = math.lcm(*(entry.denominator for entry in near))
+    found = [int(entry * multiple) for entry in near]
+    if max(map(abs, found)) >= 2**BITS:
+        return None
+    return np.array(found, dtype=np.float64).reshape(C.shape)
+
+
+def fewest(A: Matrix, C: np.ndarray, deadline: float = math.inf) -> Float[np.ndarray, "r n"] | None:
+    """The fewest atoms of A, rounded, if C proves them (the module's text); None where it does not, or not in time."""
+    if C.shape != A.shape or C.dtype != np.float64 or len(A) > LARGEST:  # C may come from a file
+        return None
+    if not np.isfinite(C).all() or not (C == C.T).all():
+        return None
+    if sum(Fraction(float(a)) * Fraction(float(c)) for a, c in zip(A.flat, C.flat, strict=True)) != 0:
+        return None
+    if decide(C, deadline, NODES).verdict is not Copositive.YES:
+        return None
+    Z = minimal_zeros(C, deadline)
+    if Z is None or not len(Z):
+        return None
+    products = Z @ rational.integers(C) @ Z.T
+    if not ((products > 0) | np.eye(len(Z), dtype=bool)).all():
+        return None
+    weights = _weights(A, Z)
+    if weights is None:
+        return None
+    atoms = [math.sqrt(weight) * z.astype(np.float64) for weight, z in zip(weights, Z, strict=True) if weight > 0]
+    return np.array(atoms).reshape(-1, len(A))
+
+
+def minimal_zeros(C: Matrix, deadline: float = math.inf) -> Zeros | None:
+    """The minimal zeros of a copositive matrix in whole numbers; None where they are too many, or not in time."""
+    exponents = rational.halves(C)
+    stack = [Node((), tuple(range(len(C))), rational.scaled_integers(C, exponents, exponents), 1)]
+    found: dict[tuple[int, ...], dict[int, int]] = {}
+    for _ in range(NODES):
+        if not stack or past(deadline) or len(found) > MOST:
+            break
+        node = stack.pop()
+        found |= {tuple(sorted(zero)): zero for zero in node.zeros()}
+        rest = node.reduced()
+        if rest is not None:
+            stack.extend(rest.children(definite=True))
+    if stack or len(found) > MOST:
+        return None
+    Z = np.zeros((len(found), len(C)), dtype=object)
+    for row, zero in zip(Z, found.values(), strict=True):
+        least = max(exponents[i] for i in zero)
+        for i, entry in zero.items():
+            row[i] = entry << (least - exponents[i])
+        row //= math.gcd(*row)
+    return Z
+
+
+def _weights(A: Matrix, Z: Zeros) -> list[Fraction] | None:
+    """w >= 0 with A = sum_i w_i z_i z_i^T and the fewest positive w_i; None where it is not found.
+
+    The equations times the z_i z_i^T are sum_j (z_i^T z_j)^2 w_j = z_i^T A z_i, and leave nothing open. With one
+    dependency the solutions w >= 0 are a segment, and the positive w_i are fewest at one of its ends.
+    """
+    exact = np.array([Fraction(float(entry)) for entry in A.flat], dtype=object).reshape(A.shape)
+    some, free, along = _solved((Z @ Z.T) ** 2, ((Z @ exact) * Z).sum(axis=1))
+    candidates = [some]
+    if free == 1:
+        low = max((-a / b for a, b in zip(some, along, strict=True) if b > 0), default=None)
+        high = min((-a / b for a, b in zip(some, along, strict=True) if b < 0), default=None)
+        ends = [end for end in (low, high) if end is not None]
+        candidates = [[a + end * b for a, b in zip(some, along, strict=True)] for end in ends]
+    elif free:
+        return None
+    good = [w for w in candidates if min(w) >= 0]
+    fewest = min(good, key=lambda w: sum(weight > 0 for weight in w), default=None)
+    if fewest is None or not ((Z.T * np.array(fewest, dtype=object)) @ Z == exact).all():
+        return None
+    return fewest
+
+
+def _solved(
+    M: Shaped[np.ndarray, "m m"], right: Shaped[np.ndarray, " m"]
+) -> tuple[list[Fraction], int, list[Fraction]]:
+    """A w with M w = right, if there is one, the dimension of the kernel of M, and a vector in it; in fractions."""
+    m = len(M)
+    rows = [[Fraction(entry) for entry in (*row, end)] for row, end in zip(M.tolist(), right.tolist(), strict=True)]
+    pivots: list[int] = []
+    for k in range(m):
+        place = next((i for i in range(len(pivots), m) if rows[i][k] != 0), None)
+        if place is None:
+            continue
+        done = len(pivots)
+        rows[done], rows[place] = rows[place], rows[done]
+        pivot = rows[done] = [entry / rows[done][k] for entry in rows[done]]
+        for row in itertools.chain(rows[:done], rows[done + 1 :]):
+            if row[k] != 0:
+                row[k:] = [a - row[k] * b for a, b in zip(row[k:], pivot[k:], strict=True)]
+        pivots.append(k)
+    some, along = [Fraction(0)] * m, [Fraction(0)] * m
+    free = next((k for k in range(m) if k not in pivots), None)
+    if free is not None:
+        along[free] = Fraction(1)
+    for row, k in zip(rows, pivots, strict=False):
+        some[k] = row[-1]
+        if free is not None:
+            along[k] = -row[free]
+    return some, m - len(pivots), along

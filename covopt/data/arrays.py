@@ -1,0 +1,212 @@
+"""Arrays in files from people we do not know: nothing is unpickled, and sizes are checked before memory is given."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import stat
+import struct
+import zipfile
+from collections.abc import Mapping
+from io import BufferedReader
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from covopt.runtime import files
+from covopt.runtime.errors import DataError, RecordError, listed
+
+DEFLATE_LIMIT = 1032
+"""The most bytes that one compressed byte can unfold to (the limit of the deflate format)."""
+UNFOLDED, RATIO = 2**28, 100
+"""Files may unfold to so many bytes, and beyond that to so many times their own size."""
+
+
+def check_readable(path: Path) -> None:
+    """Raise a DataError unless `path` is a file that can be opened."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise DataError(f"{path} is a directory; give a file.")
+        if not stat.S_ISREG(mode):  # a pipe or a device may never end, and cannot be read twice
+            raise DataError(f"{path} is no ordinary file; copy what it gives into one.")
+        path.open("rb").close()
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # ValueError: a NUL in the name
+        raise DataError(f"There is no file {path}; check the name.") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}); check its name and its permissions.") from error
+
+
+LARGEST = 1e75
+"""The largest magnitude of data: the fourth powers of larger numbers are beyond float64."""
+
+
+def check_unfolding(path: Path, size: int) -> None:
+    """Raise a DataError where a small file declares that its content takes very much memory.
+
+    Args:
+        path: the file.
+        size: bytes that its content takes in memory.
+    """
+    if size > max(UNFOLDED, RATIO * path.stat().st_size):
+        raise DataError(f"{path} would unfold to {size / 2**30:.3g} GiB; store it without compression, or in parts.")
+
+
+def read_npz(path: Path, mapped: bool = False) -> dict[str, NDArray]:
+    """The arrays of a `.npz` file by name, object arrays refused.
+
+    Args:
+        path: the file.
+        mapped: whether arrays that are not compressed stay in the file, from which their rows are read when they are
+            asked for.
+
+    Raises:
+        DataError: no such file, not a zip archive, damaged, an array of Python objects, or a header that declares
+            more than the archive can hold.
+    """
+    check_readable(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [m for m in archive.infolist() if m.filename.endswith(".npy")]
+            check_unfolding(path, sum(m.file_size for m in members))
+            read = _mapped_member if mapped else _read_member
+            return {m.filename.removesuffix(".npy"): read(archive, m, path) for m in members}
+    except DataError:
+        raise
+    # A damaged or hostile archive fails in many ways (BadZipFile, zlib.error, TokenError in a header, ...).
+    except Exception as error:
+        raise DataError(f"{path} is not an .npz archive or is damaged; write it again with numpy.savez.") from error
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> NDArray:
+    """One array, its declared size held against what the archive can hold."""
+    name = member.filename.removesuffix(".npy")
+    shape, dtype = _header(archive, member)
+    if dtype.hasobject:
+        raise DataError(f"The array {name} in {path} holds Python objects, never read; save numbers or strings.")
+    declared = dtype.itemsize * math.prod(int(n) for n in shape)
+    if declared > member.file_size or member.file_size > DEFLATE_LIMIT * (member.compress_size + 1):
+        raise DataError(f"The array {name} in {path} declares more than the file holds; write the file again.")
+    with archive.open(member) as stream:
+        return npy.read_array(stream, allow_pickle=False)
+
+
+def _mapped_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> NDArray:
+    """One array that stays in the file, where it lies there as in memory; else read."""
+    with archive.open(member) as stream:
+        shape, fortran, dtype = _declared(stream)
+        before = stream.tell()
+    with path.open("rb") as file:  # of the member's local header of 30 bytes the last four: what follows, before data
+        file.seek(member.header_offset + 26)
+        before += member.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
+    size = dtype.itemsize * math.prod(shape)
+    plain = member.compress_type == zipfile.ZIP_STORED and not (fortran or dtype.hasobject)
+    inside = 0 < size <= member.file_size == member.compress_size and before + size <= path.stat().st_size
+    return np.memmap(path, dtype, "r", before, shape) if plain and inside else _read_member(archive, member, path)
+
+
+def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type that a member declares."""
+    with archive.open(member) as stream:
+        shape, _, dtype = _declared(stream)
+    return shape, dtype
+
+
+def _declared(stream: IO[bytes] | zipfile.ZipExtFile | BufferedReader) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, whether columns come first, and type, of an array that begins here."""
+    version = npy.read_magic(stream)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    return read(stream)
+
+
+def read_matrix(path: Path, name: str = "A") -> NDArray:
+    """The matrix in a `.npz` file (its array `name`, or the only one), a `.npy` file, or a `.csv` file of numbers.
+
+    Raises:
+        DataError: no such file, of another kind, damaged, or without a matrix.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        arrays = read_npz(path)
+        if name in arrays or len(arrays) == 1:
+            return arrays[name] if name in arrays else next(iter(arrays.values()))
+        raise DataError(f"{path} holds {listed(sorted(arrays))}; name the matrix {name}.")
+    if suffix == ".npy":
+        return _read_npy(path)
+    if suffix == ".csv":
+        return _read_numbers(path)
+    check_readable(path)
+    raise DataError(f"{path} is of no known format; give a .npy, .npz or .csv file.")
+
+
+def _read_npy(path: Path) -> NDArray:
+    check_readable(path)
+    try:
+        with path.open("rb") as stream:
+            shape, _, dtype = _declared(stream)
+            if dtype.hasobject:
+                raise DataError(f"{path} holds Python objects, which are never read; save numbers.")
+            if dtype.itemsize * math.prod(int(n) for n in shape) > path.stat().st_size - stream.tell():
+                raise DataError(f"{path} declares more than it holds; write it again.")
+            stream.seek(0)
+            return npy.read_array(stream, allow_pickle=False)
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"{path} is not an .npy file or is damaged; write it again with numpy.save.") from error
+
+
+def _read_numbers(path: Path) -> NDArray:
+    """Rows of numbers with commas between them, and no line of names."""
+    check_readable(path)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            lines = [line for line in csv.reader(stream) if line]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is not a .csv file in UTF-8; save it as one.") from error
+    if len({len(line) for line in lines}) > 1:
+        raise DataError(f"The rows of {path} have different lengths; give one number for each entry of the matrix.")
+    try:
+        return np.array([[float(entry) for entry in line] for line in lines])
+    except ValueError as error:
+        raise DataError(f"{path} holds more than numbers; give rows of numbers, without names.") from error
+
+
+def check_free(path: Path, force: bool = False, names: str = "") -> None:
+    """Raise a RecordError unless arrays may be written there: none exists, or `force` replaces it.
+
+    Args:
+        path: of the file.
+        force: replace an earlier file.
+        names: of the arrays in it, a regular expression; a file with others is not replaced.
+    """
+    if path.suffix.lower() != ".npz":
+        raise RecordError(f"{path} is to hold arrays; give a name that ends in .npz.")
+    files.check_free(path, force, lambda file: _holds_only(file, names))
+
+
+def _holds_only(path: Path, names: str) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return all(re.fullmatch(rf"({names})\.npy", member) for member in archive.namelist())
+    except Exception:  # what is no archive fails in many ways
+        return False
+
+
+def write_npz(path: Path, arrays: Mapping[str, NDArray], force: bool = False, names: str = "") -> None:
+    """Write arrays by name, the file whole or not at all; the rest as for `check_free`.
+
+    Raises:
+        RecordError: as `check_free`, or the disk refuses.
+    """
+    check_free(path, force, names)
+
+    def write(draft: Path) -> None:
+        with draft.open("wb") as stream:
+            np.savez(stream, allow_pickle=False, **arrays)
+
+    files.write_file(path, write, force)

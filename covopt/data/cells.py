@@ -1,0 +1,112 @@
+"""Cells of tables as they are read from files: columns of numbers, of 0 and 1 for each text, and of targets."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covopt.runtime.errors import DataError, shown
+
+CATEGORIES = 1000
+"""The most texts that a column may hold which becomes a column of 0 and 1 for each."""
+# What Python's float reads besides (1_000, digits of other scripts) is more likely a mistake than a number.
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_MISSING = ("", "nan")
+_KINDS = (bool, int, float, Decimal)
+
+Column = list[object]
+
+
+def check_inputs(inputs: Mapping[str, Column], one_hot: Collection[str], path: Path, first: int = 0) -> None:
+    """Raise one DataError that names every column which is no column of finite numbers; `first` is their first row."""
+    texts, holes = {}, {}
+    for name, values in inputs.items():
+        wrong = [row for row, v in enumerate(values) if is_missing(v) or not (name in one_hot or is_finite(v))]
+        if wrong:
+            (holes if is_missing(values[wrong[0]]) else texts)[name] = wrong[0]
+    bad = ", ".join(map(shown, texts or holes))
+    of, row = next(iter((texts or holes).items()), ("", 0))
+    place = f"row {first + row}" if len(texts or holes) == 1 else f"row {first + row} of {shown(of)}"
+    one = f"Column {bad} of {path}" if len(texts or holes) == 1 else f"Columns {bad} of {path}"
+    if texts and holes:
+        raise DataError(
+            f"In {path} {bad} {'is' if len(texts) == 1 else 'are'} not numeric and {', '.join(map(shown, holes))}"
+            f" {'has' if len(holes) == 1 else 'have'} missing values; encode with --one-hot, impute, or leave out with"
+            " --drop."
+        )
+    if texts:
+        raise DataError(
+            f"{one} {'is' if len(texts) == 1 else 'are'} not numeric ({place} holds {shown(inputs[of][row])}); correct"
+            " the cells, encode with --one-hot, or leave out with --drop."
+        )
+    if holes:
+        told = f"has a missing value in {place}" if len(holes) == 1 else f"have missing values (first in {place})"
+        raise DataError(f"{one} {told}; impute what is missing, or leave out with --drop.")
+
+
+def floats(values: Column) -> NDArray[np.float64]:
+    """The numbers of a column that `check_inputs` has passed (N,)."""
+    return np.array([float(value) for value in values])  # type: ignore[arg-type]
+
+
+def codes_of(values: Column, name: str, path: Path) -> tuple[NDArray[np.int64], list[str]]:
+    """For each row the place of its text among those that the column holds, and these in their order."""
+    texts = [str(value) for value in values]
+    kinds = sorted(set(texts))
+    if len(kinds) > CATEGORIES:
+        raise DataError(f"Column {shown(name)} of {path} holds {len(kinds)} texts, too many for --one-hot; drop it.")
+    codes = {text: code for code, text in enumerate(kinds)}
+    return np.array([codes[text] for text in texts]), kinds
+
+
+def target_of(values: Column, name: str, path: Path, task: str | None) -> NDArray:
+    """Return whole numbers as integers, booleans and texts as they are, other numbers as floats.
+
+    Numbers with texts among them are classes only where `task` says so: one mistyped cell must not make classes of a
+    column of numbers.
+    """
+    if any(is_missing(value) for value in values):
+        raise DataError(f"The target '{name}' of {path} has missing values; remove those rows.")
+    if not all(isinstance(value, (str, *_KINDS)) for value in values):
+        raise DataError(f"The target '{name}' of {path} holds neither numbers nor classes; give one of the two.")
+    if all(isinstance(value, bool) for value in values):
+        return np.array(values)
+    if all(isinstance(v, (bool, int)) or (isinstance(v, str) and _INTEGER.fullmatch(v)) for v in values):
+        return np.array([int(v) for v in values])  # type: ignore[arg-type]
+    numbers = [is_number(value) for value in values]
+    if all(numbers):
+        infinite = next((row for row, value in enumerate(values) if not is_finite(value)), None)
+        if infinite is not None:
+            held = shown(values[infinite])
+            raise DataError(f"The target '{name}' of {path} is not finite (row {infinite} holds {held}); correct it.")
+        return np.array([float(v) for v in values])  # type: ignore[arg-type]
+    if task != "classification" and any(numbers):
+        row = numbers.index(False)
+        raise DataError(
+            f"The target '{name}' of {path} holds numbers, but row {row} holds {shown(values[row])}; correct the cell,"
+            " or choose --task classification."
+        )
+    return np.array([str(v) for v in values])
+
+
+def is_number(value: object) -> bool:
+    """Whether a cell is a number, or a text that is written like one."""
+    return isinstance(value, _KINDS) or (isinstance(value, str) and _NUMBER.fullmatch(value) is not None)
+
+
+def is_finite(value: object) -> bool:
+    """Whether it is a finite one."""
+    return is_number(value) and math.isfinite(float(value))  # type: ignore[arg-type]
+
+
+def is_missing(value: object) -> bool:
+    """Whether it says that there is no value."""
+    missing = isinstance(value, str) and value.lower() in _MISSING
+    return value is None or missing or (isinstance(value, float) and math.isnan(value))

@@ -1,0 +1,228 @@
+"""How a data set became the numbers of a problem, so that further data become numbers in the same way."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Integral
+
+import numpy as np
+from jaxtyping import Float64, Int64
+from numpy.typing import NDArray
+
+from covopt.runtime.errors import CovoptWarning, DataError, counted, listed, shown
+
+SHIFT, FACTOR = "shift", "factor"
+_TEXTS: tuple[str, ...] = ("columns", "classes", "labels", "target")
+_SHOWN = 6
+"""Classes that a message lists, at most."""
+TASKS = ("regression", "classification")
+CLASSIFYING = ("cross_entropy", "logistic")
+"""The losses of classes."""
+MOST_CLASSES, ROWS_OF_EACH = 20, 5
+"""Integers are classes if there are at most so many values, and on average so many rows of each."""
+HUGE = 1000
+"""More classes than this need two rows of each on average: their one-hot rows are huge."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Classes in their order, and the place of each row's class among them."""
+
+    classes: tuple[str, ...]
+    codes: Int64[np.ndarray, " N"]
+
+    @property
+    def one_hot(self) -> Float64[np.ndarray, "N classes"]:
+        """A column of 0 and 1 for each class."""
+        return np.eye(len(self.classes))[self.codes]
+
+
+def labels_of(Y: NDArray, name: str, task: str | None = None, loss: str | None = None) -> Labels | None:
+    """Return the labels if the targets are classes, or None if they are numbers.
+
+    This is the one rule of covopt. Texts and booleans are classes, and so are integers of at most 20 values if there
+    are five times as many rows. Otherwise targets are numbers, as are those of two dimensions, unless they are texts.
+    A task decides against the rule, and without one a loss of classes does: then whole numbers are classes.
+
+    Args:
+        Y: targets of all rows (N,) or (N, n_L).
+        name: of the targets, in messages.
+        task: regression, classification or None.
+        loss: the name of the loss, if it is known.
+
+    Raises:
+        DataError: targets that are not what the task says, or more classes than one-hot rows can hold.
+
+    Warns:
+        CovoptWarning: the rule decided what integers are.
+    """
+    if task is not None and task not in TASKS:
+        raise DataError(f"The task {shown(task)} is unknown; use {' or '.join(TASKS)}.")
+    Y = _plain(Y, name)
+    column = Y[:, 0] if Y.ndim == 2 and Y.shape[1] == 1 else Y
+    if Y.ndim == 2 and column.ndim == 2 and task == "classification":
+        raise DataError(f"{name} has {Y.shape[1]} columns; give one column of classes, or leave the task out.")
+    if column.dtype.kind == "U" and task == "regression":
+        raise DataError(f"{name} holds texts, not numbers; give numbers, or the task classification.")
+    if column.ndim != 1 or column.size == 0 or not _are_classes(column, Y.ndim == 1, name, task, loss):
+        return None
+    classes, codes = np.unique(column, return_inverse=True)
+    if len(classes) > HUGE and 2 * len(classes) > len(column):
+        raise DataError(
+            f"{name} has {len(classes)} classes on {len(column)} rows; give fewer classes, or numbers and the task"
+            " regression."
+        )
+    return Labels(tuple(str(label) for label in classes), codes)
+
+
+def _are_classes(column: NDArray, flat: bool, name: str, task: str | None, loss: str | None) -> bool:
+    """Return True if a column holds classes; `flat` says that it was no matrix."""
+    kind = column.dtype.kind
+    if kind == "U":
+        return True
+    if task is not None:
+        return task == "classification" and kind in "biuf" and bool(np.isfinite(column).all())
+    if loss in CLASSIFYING:
+        whole = kind == "f" and flat and loss == "cross_entropy" and not (column % 1.0).any()
+        return kind in "biu" or whole
+    if not flat or kind not in "biu":
+        return False
+    if kind == "b":
+        return True
+    values = len(np.unique(column))
+    few = values <= MOST_CLASSES and ROWS_OF_EACH * values <= len(column)
+    told = (_counted(values), "regression", "numbers") if few else ("numbers", "classification", "classes")
+    warnings.warn(
+        f"{name} holds integers, which are read as {told[0]}; with the task {told[1]} they are {told[2]}.",
+        CovoptWarning,
+        stacklevel=4,
+    )
+    return few
+
+
+def _counted(classes: int) -> str:
+    return f"{classes} class{'' if classes == 1 else 'es'}"
+
+
+def _plain(Y: NDArray, name: str) -> NDArray:
+    """Objects that are all texts, booleans or integers as an array of these; other arrays as they are."""
+    if Y.dtype.kind == "T":
+        return Y.astype(np.str_)
+    if Y.dtype.kind != "O":
+        return Y
+    values = Y.ravel().tolist()
+    kinds = ((str, np.str_), (bool, np.bool_), (Integral, np.int64))
+    plain = next((dtype for kind, dtype in kinds if all(isinstance(value, kind) for value in values)), None)
+    if plain is None and any(isinstance(value, str) for value in values):
+        odd = next(value for value in values if not isinstance(value, str))
+        raise DataError(f"{name} holds texts and {shown(odd)}; give texts alone, without missing ones.")
+    try:
+        return Y if plain is None else Y.astype(plain)
+    except OverflowError:
+        return Y
+
+
+def targets_in_words(Y: NDArray[np.float64], classes: tuple[str, ...] | None) -> str | None:
+    """Say what targets are read as, in a few words; None for numbers that nobody would take for classes."""
+    if classes is None:
+        return "targets read as numbers" if not (Y % 1.0).any() else None
+    rows = Y.sum(axis=0) if Y.shape[1] == len(classes) else np.array([(Y < 0.0).sum(), (Y > 0.0).sum()])
+    missing = int((rows == 0.0).sum())
+    one_hot = f"{_counted(len(classes))}, one-hot"
+    return f"{one_hot} ({missing} not among the rows)" if missing else one_hot
+
+
+@dataclass(frozen=True)
+class Coding:
+    """Inputs become (X - shift) * factor, and labels one-hot rows.
+
+    Attributes:
+        shift, factor: one for each input.
+        columns: the names of the inputs; None where the source had none.
+        classes: the name of each column of Y; None where the targets are numbers.
+        labels: the classes as the source writes them; the same, but for sets that name their numbers.
+        target: the table's column that held the targets; None for other sources.
+    """
+
+    shift: Float64[np.ndarray, " n0"]
+    factor: Float64[np.ndarray, " n0"]
+    columns: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = None
+    labels: tuple[str, ...] | None = None
+    target: str | None = None
+
+    @classmethod
+    def unscaled(cls, inputs: int, columns: tuple[str, ...] | None, classes: tuple[str, ...] | None = None) -> Coding:
+        """Return the coding of inputs that are used as they are."""
+        return cls(np.zeros(inputs), np.ones(inputs), columns, classes, classes)
+
+    def arrays(self) -> dict[str, NDArray]:
+        """For `problem.npz`; what is unknown is left out."""
+        target = None if self.target is None else (self.target,)
+        texts = zip(_TEXTS, (self.columns, self.classes, self.labels, target), strict=True)
+        named = {name: np.array(value, dtype=np.str_) for name, value in texts if value is not None}
+        return {SHIFT: self.shift, FACTOR: self.factor} | named
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray], inputs: int, outputs: int) -> Coding | None:
+        """What `arrays` returned; None where the run says nothing of it.
+
+        Raises:
+            DataError: the arrays are of other kinds or sizes.
+        """
+        if SHIFT not in arrays and FACTOR not in arrays:
+            return None
+        numbers = [arrays.get(name, np.empty(0)) for name in (SHIFT, FACTOR)]
+        classes = 2 if outputs == 1 and len(arrays.get("classes", ())) == 2 else outputs  # logistic has one output
+        sizes: dict[str, int] = dict(zip(_TEXTS, (inputs, classes, classes, 1), strict=True))
+        texts = {name: arrays[name] for name in _TEXTS if name in arrays}
+        fine = all(each.dtype == np.float64 and each.shape == (inputs,) and np.isfinite(each).all() for each in numbers)
+        fine &= all(each.dtype.kind == "U" and each.shape == (sizes[name],) for name, each in texts.items())
+        if not fine or ("classes" in texts) != ("labels" in texts):
+            raise DataError("problem.npz does not say how its data were coded; solve again.")
+        columns, classes, labels, target = (
+            tuple(str(word) for word in texts[name]) if name in texts else None for name in _TEXTS
+        )
+        return cls(numbers[0], numbers[1], columns, classes, labels, None if target is None else target[0])
+
+    def inputs(self, X: NDArray, source: str) -> Float64[np.ndarray, "M n0"]:
+        """Inputs as the problem has them.
+
+        Raises:
+            DataError: another number of columns.
+        """
+        if X.shape[1] != len(self.shift):
+            raise DataError(
+                f"{source} has {counted(X.shape[1], 'input')} and the network takes {len(self.shift)}; give the columns"
+                " that it was solved with."
+            )
+        return (X.astype(np.float64) - self.shift) * self.factor
+
+    def one_hot(self, y: NDArray, source: str) -> Float64[np.ndarray, "M nL"]:
+        """Labels as one-hot rows, each class in the column that it has in the problem.
+
+        Raises:
+            DataError: a label that is none of the classes.
+        """
+        if self.classes is None or self.labels is None:
+            raise ValueError("the targets are numbers")
+        places = {_key(label): place for place, label in enumerate(self.classes)}
+        places |= {_key(label): place for place, label in enumerate(self.labels)}
+        unknown = next((label for label in y.tolist() if _key(label) not in places), None)
+        if unknown is not None:
+            known = listed(self.classes[:_SHOWN]) + (" ..." if len(self.classes) > _SHOWN else "")
+            raise DataError(
+                f"{source} has the class {shown(unknown)}, which the network does not know; its classes are {known}:"
+                " remove those rows."
+            )
+        return np.eye(len(self.classes))[[places[_key(label)] for label in y.tolist()]]
+
+
+def _key(label: object) -> object:
+    """A label by which files of several formats agree: a number is the same as its text, 1 as 1.0."""
+    try:
+        return float(str(label))
+    except ValueError:
+        return str(label).strip()

@@ -1,0 +1,375 @@
+"""Where arrays come from: files, the data sets that scikit-learn ships, and MNIST; all checked, none trusted.
+
+Classes become one-hot (`labels_of` in coding.py says which targets are classes); the columns are taken from the whole
+set, before `rows` takes N rows. Other targets are numbers and stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from numpy.typing import NDArray
+
+from covopt.data.arrays import LARGEST, read_npz
+from covopt.data.coding import Coding, labels_of, targets_in_words
+from covopt.data.mnist import fetch_mnist, read_mnist
+from covopt.data.row_groups import GroupedRows
+from covopt.data.scaling import scaling
+from covopt.data.shares import share_of
+from covopt.data.tables import SUFFIXES, read_table, suggestion
+from covopt.data.tensors import as_array, read_torch
+from covopt.runtime.errors import CovoptWarning, DataError, counted, listed, shown
+from covopt.runtime.lazy import lazy
+from covopt.runtime.options import checked
+
+if TYPE_CHECKING:
+    from sklearn import datasets
+else:
+    datasets = lazy("sklearn.datasets")
+
+SHIPPED = ("breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine")
+"""Data sets that scikit-learn ships; its `load_NAME` reads them."""
+SCALES = ("none", "max", "standard")
+NAMES = ("X", "Y", "y", "weights")
+"""The arrays that an archive may hold."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Data that a problem can be made of.
+
+    Attributes:
+        X: inputs (N, n_0), scaled.
+        Y: targets (N, n_L), one-hot for classes.
+        name: what was asked for.
+        classes: the class of each column of Y; None where the targets are numbers.
+        scale: none, max or standard.
+        rows: N.
+        columns: the names of the inputs; None where the source has none.
+        shuffle: the seed with which the rows were drawn; None where they are the first ones, or all.
+        weights: of the rows, positive (N,); None where the source has none.
+        coding: how the source became X and Y.
+    """
+
+    X: Float64[np.ndarray, "N n0"]
+    Y: Float64[np.ndarray, "N nL"]
+    name: str
+    classes: tuple[str, ...] | None
+    scale: str
+    rows: int
+    columns: tuple[str, ...] | None = None
+    shuffle: int | None = None
+    weights: Float64[np.ndarray, " N"] | None = None
+    coding: Coding | None = None
+
+    @property
+    def targets(self) -> str | None:
+        """What the targets are taken for, in a few words; None for numbers that nobody would take for classes."""
+        return targets_in_words(self.Y, self.classes)
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Inputs and targets as a source gives them, and what else it has: names, weights, and what the targets are."""
+
+    X: NDArray | GroupedRows
+    Y: NDArray | None
+    columns: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
+    weights: NDArray | None = None
+    task: str | None = None
+
+
+@checked
+def read_data(
+    source: str | os.PathLike[str],
+    *,
+    target: str | None = None,
+    rows: int | None = None,
+    scale: str = "none",
+    data_dir: str | os.PathLike[str] | None = None,
+    task: str | None = None,
+    loss: str | None = None,
+    shuffle: int | None = None,
+    drop: Sequence[str] = (),
+    one_hot: Sequence[str] = (),
+    weights: str | None = None,
+    share: tuple[int, int] | None = None,
+    rest: bool = False,
+) -> Dataset:
+    """Read a data set.
+
+    Args:
+        source: a file (.npz with X and Y or y, and weights where it has some; .csv or .parquet with `target`; .pt with
+            tensors of these names), the name of a set that scikit-learn ships (digits, iris, ...), or mnist.
+        target: the column of a table that holds the targets; all others are inputs.
+        rows: take so many rows, the first ones or those that `shuffle` draws; None takes all.
+        scale: none; max divides X by max|X|; standard gives every column mean 0 and standard deviation 1 (a constant
+            column becomes 0). Both measure the whole set, each row as often as its weight says.
+        data_dir: where the files of mnist lie; None asks OpenML.
+        task: regression, the targets are numbers; classification, they are classes; None: classes if they are texts,
+            booleans, or integers of at most 20 values on five times as many rows.
+        loss: what the data are for; cross_entropy and logistic read whole numbers as classes if there is no task.
+        shuffle: seed with which `rows` are drawn from the whole set, without repetition.
+        drop: columns of a table that are no inputs.
+        one_hot: columns of a table of which each text becomes a column of 0 and 1, named COLUMN=TEXT.
+        weights: the column of a table that holds the weights of the rows, at least 0; it is no input.
+        share: (k, K): of the rows that are taken, in K about equal parts, those of part k = 0 ... K - 1. The others of
+            X are not read from a .npz file that is not compressed, nor from such files of mnist, and from a .parquet
+            file no row groups without such rows, but to measure a scale.
+        rest: read the rows that `rows` and `shuffle` leave instead of those that they take.
+
+    Returns:
+        Inputs X (N, n_0) and targets Y (N, n_L), one-hot for classes, with their name, classes and scale; rows of
+        weight 0 are left out.
+
+    Raises:
+        DataError: one sentence that says what is wrong and what to do.
+
+    Warns:
+        CovoptWarning: a class is missing among the rows that are taken, or integers were read without a task.
+    """
+    if scale not in SCALES:
+        raise DataError(f"The scale '{scale}' is unknown; use one of {', '.join(SCALES)}.")
+    name = os.fspath(source)
+    drop, one_hot = (_names(each, what) for each, what in ((drop, "drop"), (one_hot, "one_hot")))
+    raw = _read(name, target, data_dir, task, drop, one_hot, weights, mapped=share is not None)
+    if raw.Y is None:
+        raise ValueError("a source that was to have targets has none")
+    X, Y = raw.X, np.atleast_1d(raw.Y)
+    if share is None and not isinstance(X, GroupedRows):
+        X = numeric_matrix(X, "X", name)
+    if len(X) != len(Y):
+        raise DataError(
+            f"In {name} X has {counted(len(X), 'row')} and Y has {len(Y)}; give one row of targets for each input."
+        )
+    taken = _taken(rows, shuffle, len(X), name, rest)
+    if share is not None:
+        taken = _part(taken, len(X), share, name)
+    weighed = None if raw.weights is None else _weights(raw.weights, len(X), name)
+    mine = numeric_matrix(X[taken], "X", name) if share else X[taken]
+    shift, factor = scaling(X, scale, weighed)
+    targets, labels = _targets(Y, name, raw.task if task is None else task, loss, taken)
+    inputs = (mine.astype(np.float64) - shift) * factor
+    if weighed is not None:
+        inputs, targets, weighed = _without_zeros(inputs, targets, weighed[taken], name)
+    named = labels is not None and raw.names is not None and len(raw.names) == len(labels)
+    classes = raw.names if named else labels
+    shift, factor = (np.broadcast_to(each, inputs.shape[1:]).copy() for each in (shift, factor))
+    coding = Coding(shift, factor, raw.columns, classes, labels, target)
+    found = Dataset(
+        inputs, targets, name, classes, scale, len(inputs), raw.columns, shuffle, weights=weighed, coding=coding
+    )
+    if share is None and not rest:
+        _warn_of_missing_classes(found)
+    return found
+
+
+def _names(values: Sequence[str], what: str) -> tuple[str, ...]:
+    names: list[object] = [values] if isinstance(values, str) or not isinstance(values, Iterable) else list(values)
+    if not all(isinstance(name, str) for name in names):
+        raise DataError(f"{what} is {shown(values)}; give the names of columns.")
+    return tuple(str(name) for name in names)
+
+
+def _read(
+    name: str,
+    target: str | None,
+    data_dir: str | os.PathLike[str] | None,
+    task: str | None,
+    drop: Sequence[str],
+    one_hot: Sequence[str],
+    weights: str | None,
+    mapped: bool,
+) -> Raw:
+    """Find out what `name` is, and read it."""
+    path = Path(name)
+    suffix = path.suffix.lower()
+    _check_directory(name, data_dir)
+    if suffix in SUFFIXES:
+        table = read_table(path, target, drop=drop, one_hot=one_hot, task=task, weights=weights, mapped=mapped)
+        return Raw(table.X, table.y, table.columns, weights=table.weights)
+    if target is not None:
+        raise DataError(f"A target column is for .csv and .parquet files; leave --target out for {name}.")
+    if weights is not None:
+        raise DataError(
+            f"A column of weights is for .csv and .parquet files; leave --weights out for {name}, and put an array"
+            " weights into a .npz or .pt file."
+        )
+    if drop or one_hot:
+        raise DataError(f"Columns have names in .csv and .parquet files; leave --drop and --one-hot out for {name}.")
+    return read_source(name, data_dir=data_dir, mapped=mapped)
+
+
+def read_source(
+    name: str, *, data_dir: str | os.PathLike[str] | None = None, targets: bool = True, mapped: bool = False
+) -> Raw:
+    """The arrays of anything but a table; without `targets` a file needs none, and `mapped` is of `read_npz`.
+
+    Raises:
+        DataError: there is no such source, or it is of another format.
+    """
+    path = Path(name)
+    suffix = path.suffix.lower()
+    _check_directory(name, data_dir)
+    if suffix == ".npz":
+        return _pick_arrays(read_npz(path, mapped), path, targets)
+    if suffix in (".pt", ".pth"):
+        return _read_torch(path, targets)
+    if os.path.exists(name) and name not in (*SHIPPED, "mnist"):  # unlike Path.exists, never raises
+        raise DataError(f"{name} is of no known format; give a .npz, .csv, .parquet or .pt file.")
+    if name == "mnist":
+        return Raw(*(fetch_mnist() if data_dir is None else read_mnist(Path(data_dir), mapped)), task="classification")
+    if name in SHIPPED:
+        return _load_shipped(name)
+    known = suggestion(name.lower(), (*SHIPPED, "mnist")).replace("give one of", "give a file, or one of")
+    raise DataError(f"There is no file or data set named {shown(name)}; {known}.")
+
+
+def _check_directory(name: str, data_dir: str | os.PathLike[str] | None) -> None:
+    if data_dir is not None and name != "mnist":
+        raise DataError(f"A directory of data is for mnist; leave --data-dir out for {name}.")
+
+
+def _load_shipped(name: str) -> Raw:
+    """A set of scikit-learn's, with its names; the pixels of digits need none."""
+    found = getattr(datasets, f"load_{name}")()
+    columns = None if name == "digits" else tuple(str(n) for n in found.feature_names)
+    names = tuple(str(n) for n in found.target_names) if hasattr(found, "target_names") else None
+    task = "classification" if found.target.dtype.kind == "i" else "regression"
+    return Raw(np.asarray(found.data), np.asarray(found.target), columns, names, task=task)
+
+
+# ---- from a source to X and Y
+
+
+def numeric_matrix(values: NDArray, name: str, source: str) -> NDArray:
+    """A finite, non-empty numeric (N, n) matrix; a vector becomes a column. Keeps the source's type: MNIST is large."""
+    if values.dtype.kind not in "buif":
+        raise DataError(f"{name} in {source} does not hold real numbers (its type is {values.dtype}); give numbers.")
+    matrix = values[:, None] if values.ndim == 1 else values
+    if matrix.ndim != 2:
+        raise DataError(f"{name} in {source} has {values.ndim} dimensions; give a matrix with one row for each sample.")
+    if matrix.size == 0:
+        raise DataError(f"{name} in {source} is empty (shape {values.shape}); give at least one row and one column.")
+    if matrix.dtype.kind == "f" and matrix.dtype.itemsize != 8:  # half and single precision, and longer than double
+        with np.errstate(over="ignore"):
+            matrix = matrix.astype(np.float64)
+    if matrix.dtype.kind == "f" and not np.isfinite(matrix).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(matrix))[0])
+        raise DataError(
+            f"{name} in {source} has NaN or infinite entries (first at row {row}, column {column}); remove or impute"
+            " them."
+        )
+    if matrix.dtype.kind == "f" and max(matrix.max(), -matrix.min()) > LARGEST:
+        raise DataError(f"{name} in {source} has entries beyond {LARGEST:g}; divide it by its largest entry.")
+    return matrix
+
+
+def _targets(
+    Y: NDArray, source: str, task: str | None, loss: str | None, taken: slice | NDArray[np.int64]
+) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
+    """Targets (N, n_L) of the rows taken: one-hot if all rows hold classes, else the numbers as they are."""
+    labels = labels_of(Y, f"Y in {source}", task, loss)
+    if labels is None:
+        return numeric_matrix(Y, "Y", source)[taken].astype(np.float64), None
+    return np.eye(len(labels.classes))[labels.codes[taken]], labels.classes
+
+
+def _warn_of_missing_classes(found: Dataset) -> None:
+    if found.classes is None:
+        return
+    missing = [name for name, present in zip(found.classes, found.Y.sum(axis=0), strict=True) if not present]
+    if missing:
+        told = f"Among the {counted(found.rows, 'row')} of {found.name} there is none of class {listed(missing)}"
+        remedy = "draw them with --shuffle SEED" if found.shuffle is None else "take more of them"
+        warnings.warn(f"{told}; {remedy}.", CovoptWarning, stacklevel=3)
+
+
+def _taken(rows: int | None, shuffle: int | None, available: int, source: str, rest: bool) -> slice | NDArray[np.int64]:
+    """Which rows are taken: all, the first ones, or those that a seed draws; or the rest of them."""
+    if rest and (rows is None or rows == available):
+        raise DataError(f"All rows of {source} are taken, and no rest is left to test on; take fewer with --rows.")
+    if rows is None:
+        if shuffle is not None:
+            raise DataError("Shuffling draws the rows that --rows takes; give --rows too, or leave --shuffle out.")
+        return slice(None)
+    if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)):
+        raise DataError(f"rows is {shown(rows)}; give a whole number.")
+    if not 1 <= rows <= available:
+        raise DataError(
+            f"rows is {rows}, but {source} has {counted(available, 'row')}; give a number from 1 to {available}."
+        )
+    if shuffle is None:
+        return slice(int(rows), None) if rest else slice(int(rows))
+    if isinstance(shuffle, bool) or not isinstance(shuffle, (int, np.integer)) or shuffle < 0:
+        raise DataError(f"The seed of the shuffle is {shown(shuffle)}; give a whole number, at least 0.")
+    order = np.random.default_rng(int(shuffle)).permutation(available)
+    return order[int(rows) :] if rest else order[: int(rows)]
+
+
+def _part(
+    taken: slice | NDArray[np.int64], available: int, share: tuple[int, int], source: str
+) -> slice | NDArray[np.int64]:
+    """Of the rows that are taken those of one part of several."""
+    count = len(range(available)[taken]) if isinstance(taken, slice) else len(taken)
+    k, K = share
+    start, stop = share_of(count, K)[k : k + 2]
+    if start == stop:
+        raise DataError(f"{counted(count, 'row')} of {source} are fewer than the {K} processes; start fewer.")
+    return slice(start, stop) if isinstance(taken, slice) else taken[start:stop]
+
+
+def _weights(values: NDArray, rows: int, source: str) -> NDArray[np.float64]:
+    """Weights of the rows, at least 0 and not all 0."""
+    found = numeric_matrix(values, "weights", source).astype(np.float64)
+    if found.shape != (rows, 1):
+        raise DataError(f"weights in {source} hold {found.size} numbers; give one for each of the {rows} rows of X.")
+    if found.min() < 0.0:
+        row = int(found[:, 0].argmin())
+        raise DataError(f"weights in {source} have {found[row, 0]:g} at row {row}; give weights of at least 0.")
+    if not found.any():
+        raise DataError(f"weights in {source} are all 0; give at least one row a positive weight.")
+    return found[:, 0]
+
+
+def _without_zeros(
+    X: NDArray[np.float64], Y: NDArray[np.float64], weights: NDArray[np.float64], source: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The rows of positive weight."""
+    kept = weights > 0.0
+    if not kept.any():
+        raise DataError(f"All rows of {source} that are taken have weight 0; take more of them.")
+    return (X, Y, weights) if kept.all() else (X[kept], Y[kept], weights[kept])
+
+
+# ---- archives of arrays and tensors
+
+
+def _pick_arrays(arrays: Mapping[str, NDArray], path: Path, targets: bool = True) -> Raw:
+    found = f"it holds {listed(sorted(arrays))}"
+    if "X" not in arrays:
+        raise DataError(f"{path} has no X ({found}); name the inputs X and the targets Y.")
+    if not targets:
+        return Raw(arrays["X"], None)
+    if "Y" not in arrays and "y" not in arrays:
+        raise DataError(f"{path} has no Y or y ({found}); name the inputs X and the targets Y.")
+    return Raw(arrays["X"], arrays["Y"] if "Y" in arrays else arrays["y"], weights=arrays.get("weights"))
+
+
+def _read_torch(path: Path, targets: bool = True) -> Raw:
+    """A file of torch.save that holds a dictionary of tensors; only plain tensors are ever unpickled."""
+    remedy = "save the tensors with torch.save({'X': X, 'Y': Y}, file)"
+    content = read_torch(path, remedy)
+    if not isinstance(content, Mapping):
+        raise DataError(f"{path} holds a {type(content).__name__}, not a dictionary with X and Y; {remedy}.")
+    tensors = {key: value for key, value in content.items() if isinstance(value, torch.Tensor)}
+    return _pick_arrays({str(k): as_array(v, str(k), path) for k, v in tensors.items() if k in NAMES}, path, targets)

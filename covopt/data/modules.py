@@ -1,0 +1,184 @@
+"""What a module computes, compared with what its weights tell: nothing but a plain ReLU network is read as one."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, autocast, nn
+from torch.random import fork_rng
+
+from covopt.runtime.errors import DataError, counted
+
+LAYERS = "give Linear layers with one kind of ReLU, LeakyReLU or Identity between them"
+FOLD = "fold it into the Linear layer before it with torch.nn.utils.fusion.fuse_linear_bn_eval"
+
+IDLE = (nn.Identity, nn.Dropout, nn.AlphaDropout, nn.Flatten)
+"""What does nothing to rows of numbers when a network is evaluated."""
+ACTIVATIONS = (nn.ReLU, nn.LeakyReLU)
+PLAIN = (nn.Linear, nn.Sequential, *ACTIVATIONS, *IDLE)
+"""What must act as PyTorch wrote it, since the weights alone are read."""
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+ROUNDING = 32.0
+"""By how many unit roundoffs of its largest sum a module's own outputs may miss those of the weights that were read."""
+PROBES = np.logspace(-3, 5, 40)
+"""Lengths of the random inputs on which they are compared, besides all rows of the data."""
+ROWS = 4096
+"""Rows of the data that a module is called with at once."""
+LEAKY = 0.01
+"""The slope of a LeakyReLU of which nobody says it."""
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """Return the network inside of DataParallel and its kin, and of torch.compile.
+
+    Raises:
+        DataError: one of them has a hook.
+    """
+    dynamo = sys.modules.get("torch._dynamo")  # loads slowly, and has been loaded where something was compiled
+    while True:
+        _check_hooks(module, "itself")
+        if type(module) in (nn.DataParallel, nn.parallel.DistributedDataParallel):
+            inner = module.module
+        elif dynamo is not None and type(module) is dynamo.OptimizedModule:
+            inner = module._orig_mod
+        else:
+            return module
+        assert isinstance(inner, nn.Module)
+        module = inner
+
+
+def _check_hooks(part: nn.Module, place: str) -> None:
+    if getattr(part, "_forward_hooks", None) or getattr(part, "_forward_pre_hooks", None):
+        raise DataError(f"The network has a forward hook (at {place}), which can change its outputs; remove it.")
+
+
+def check_plain(module: nn.Module) -> None:
+    """Raise a DataError where a module does something that its weights do not tell."""
+    for name, part in module.named_modules():
+        place = f"'{name}'" if name else "itself"
+        _check_hooks(part, place)
+        kind = next((kind for kind in PLAIN if isinstance(part, kind)), None)
+        if kind is not None and ("forward" in vars(part) or type(part).forward is not kind.forward):
+            raise DataError(
+                f"The network has a {type(part).__name__} (at {place}) with a forward of its own in place of that of"
+                f" {kind.__name__}; {LAYERS}."
+            )
+    first: dict[int, str] = {}
+    for name, weight in module.named_parameters(remove_duplicate=False):
+        if weight.numel() and (other := first.setdefault(weight.data_ptr(), name)) != name:
+            raise DataError(
+                f"The network's '{other}' and '{name}' are the same numbers, which the penalty would count twice;"
+                " give each layer its own."
+            )
+
+
+def _slope_of_stack(module: nn.Sequential) -> float:
+    """The slope of a Sequential's activation; 1 where there is none."""
+    slopes: list[list[float]] = []
+    for part in _parts(module):
+        if isinstance(part, nn.Linear):
+            slopes.append([])
+        elif slopes and isinstance(part, ACTIVATIONS):
+            slopes[-1].append(_slope_of(part))
+        elif isinstance(part, NORMS):
+            raise DataError(f"The network holds a {type(part).__name__}; {FOLD}.")
+        elif not isinstance(part, IDLE):
+            raise DataError(f"The network holds a {type(part).__name__} where it cannot be; {LAYERS}.")
+    if len(slopes) < 2:
+        raise DataError(f"The network has {counted(len(slopes), 'Linear layer')}; give at least two.")
+    found = {slope for each in slopes[:-1] for slope in (each or [1.0])}
+    if len(found) != 1 or max(len(each) for each in slopes[:-1]) > 1 or any(s != 1.0 for s in slopes[-1]):
+        raise DataError(f"The network's activations differ, or stand after its last layer; {LAYERS}.")
+    return found.pop()
+
+
+def slopes_of(module: nn.Module) -> list[float]:
+    """Return the slopes that a module can have: one of a Sequential, else those of its activations and of functions.
+
+    Raises:
+        DataError: a Sequential of other layers than ours.
+    """
+    if isinstance(module, nn.Sequential):
+        return [_slope_of_stack(module)]
+    declared = [_slope_of(part) for part in module.modules() if isinstance(part, ACTIVATIONS)]
+    return list(dict.fromkeys([*declared, 0.0, LEAKY, 1.0]))
+
+
+def slope_by_outputs(
+    module: nn.Module, weights: list[NDArray[np.float64]], beta: float, slopes: Sequence[float], given: Tensor | None
+) -> float:
+    """Return the slope with which the weights answer as the module does, to random inputs and to all rows given.
+
+    A copy of the module in float64 is called, so that nothing but rounding is forgiven; the module itself, at its own
+    precision, where it has no such copy.
+    """
+    probes = np.random.default_rng(0).standard_normal((len(PROBES), weights[0].shape[1] - 1)) * PROBES[:, None]
+    batches = [torch.from_numpy(probes)]
+    if given is not None and given.shape[1] == probes.shape[1]:
+        batches += given.split(ROWS)
+    called = _in_float64(module, batches[0]) or module
+    eps = max(torch.finfo(W.dtype).eps for W in called.parameters())
+    for X in batches:
+        inputs, own = X.double().cpu().numpy(), _outputs_of(called, X)
+        largest = _answers([np.abs(W) for W in weights], np.abs(inputs), beta, 1.0).max(axis=1, keepdims=True)
+        slopes = [s for s in slopes if _agree(own, _answers(weights, inputs, beta, s), ROUNDING * eps * largest)]
+    if slopes:
+        return slopes[0]
+    raise DataError(
+        f"The network is a {type(module).__name__} that does not answer as its Linear layers with one activation"
+        " between them do; give them as an nn.Sequential, without anything that changes its inputs or outputs."
+    )
+
+
+def _agree(own: NDArray[np.float64] | None, expected: NDArray[np.float64], allowed: NDArray[np.float64]) -> bool:
+    if own is None or own.shape != expected.shape:
+        return False
+    known = np.isfinite(own.sum(axis=1))  # half precision overflows at large inputs
+    return 2 * known.sum() >= len(known) and bool(np.less_equal(np.abs(own - expected), allowed)[known].all())
+
+
+def _in_float64(module: nn.Module, X: Tensor) -> nn.Module | None:
+    """Return a copy of a module in float64 that can be called; None where there is none."""
+    try:
+        copied = copy.deepcopy(module).double()
+    except Exception:  # a module of somebody's own may raise anything
+        return None
+    return None if _outputs_of(copied, X) is None else copied
+
+
+def _outputs_of(module: nn.Module, X: Tensor) -> NDArray[np.float64] | None:
+    """What a module answers in evaluation; None where it takes no such inputs."""
+    like, modes = next(module.parameters()), {part: part.training for part in module.modules()}
+    own = [like.device] if like.is_cuda else []  # dropout by a function draws numbers in evaluation too
+    try:
+        with torch.no_grad(), autocast(like.device.type, enabled=False), fork_rng(own):
+            answered = module.eval()(X.to(like))
+    except Exception:  # a module of somebody's own may raise anything
+        return None
+    finally:
+        for part, training in modes.items():
+            part.training = training
+    return answered.double().cpu().numpy() if isinstance(answered, Tensor) else None
+
+
+def _answers(weights: list[NDArray[np.float64]], X: NDArray[np.float64], beta: float, slope: float) -> NDArray:
+    Z = X
+    for layer, W in enumerate(weights):
+        Z = (np.where(Z > 0.0, Z, slope * Z) if layer else Z) @ W[:, :-1].T + (beta if beta > 0.0 else 1.0) * W[:, -1]
+    return Z
+
+
+def _slope_of(part: nn.Module) -> float:
+    if isinstance(part, nn.LeakyReLU):
+        return float(part.negative_slope)
+    return 0.0 if isinstance(part, nn.ReLU) else 1.0
+
+
+def _parts(module: nn.Sequential) -> list[nn.Module]:
+    """The modules in the order in which they act, those of inner Sequentials among them."""
+    return [part for child in module for part in (_parts(child) if isinstance(child, nn.Sequential) else [child])]

@@ -1,0 +1,283 @@
+"""Where trained networks come from: files, modules, state dicts and arrays; all checked, none trusted.
+
+Weights are in covopt's convention, W_l (n_l, n_{l-1} + 1) with the bias column last: PyTorch's bias is beta W_l[:, -1].
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from covopt.data import arrays
+from covopt.data.arrays import read_npz
+from covopt.data.modules import FOLD, LAYERS, check_plain, slope_by_outputs, slopes_of, unwrapped
+from covopt.data.tensors import as_array, read_torch, write_torch
+from covopt.runtime import files
+from covopt.runtime.errors import DataError, RecordError, counted, listed
+
+STATE_DICT = "save the state dict of Linear layers with torch.save(model.state_dict(), file)"
+
+STATE_FILES = (".pt", ".pth")
+WEIGHTS = r"W\d+"
+"""The arrays of a file with weights, a regular expression."""
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+"""What BatchNorm keeps in a state dict."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A trained network.
+
+    Attributes:
+        weights: W_1 ... W_L, shapes (n_l, n_{l-1} + 1), finite, L >= 2.
+        slope: the activation's slope a; None where the source does not tell.
+        stored: the coarsest floating numbers that the weights were stored in; float64 for integers.
+    """
+
+    weights: list[Float64[np.ndarray, "_ _"]]
+    slope: float | None = None
+    stored: torch.dtype = torch.float64
+
+
+class FoundWeights(list[Tensor]):
+    """[W_1, ..., W_L], the bias column last, of a network that was found.
+
+    Attributes:
+        beta: the amount of bias; slope: of the activation.
+    """
+
+    def __init__(self, weights: Iterable[Tensor], beta: float, slope: float) -> None:
+        super().__init__(weights)
+        self.beta, self.slope = beta, slope
+
+    def to_torch(self) -> nn.Sequential:
+        """A plain `torch.nn.Sequential` in float64; its bias is beta W[:, -1]."""
+        return as_sequential(self, self.beta, self.slope)
+
+
+def as_sequential(weights: Sequence[Tensor], beta: float, slope: float) -> nn.Sequential:
+    """A plain `torch.nn.Sequential` of Linear and ReLU / LeakyReLU / Identity in float64; its bias is beta W[:, -1]."""
+    modules: list[nn.Module] = []
+    for W in weights:
+        with warnings.catch_warnings():  # torch warns of a layer without neurons, which the zero function has
+            warnings.simplefilter("ignore", UserWarning)
+            linear = nn.Linear(W.shape[1] - 1, W.shape[0], dtype=torch.float64)
+        with torch.no_grad():
+            linear.weight.copy_(W[:, :-1])
+            linear.bias.copy_(beta * W[:, -1])
+        modules += [linear, _activation(slope)]
+    return nn.Sequential(*modules[:-1])
+
+
+def _activation(slope: float) -> nn.Module:
+    if slope == 0.0:
+        return nn.ReLU()
+    return nn.Identity() if slope == 1.0 else nn.LeakyReLU(slope)
+
+
+def check_free(path: Path, force: bool = False) -> None:
+    """Raise a RecordError unless a network may be written there: none exists, or `force` replaces it."""
+    if path.suffix.lower() not in (".npz", *STATE_FILES):
+        raise RecordError(f"{path} is to hold a network; give a name that ends in .pt (a state dict) or .npz.")
+    if path.suffix.lower() in STATE_FILES:
+        files.check_free(path, force, _holds_state)
+    else:
+        arrays.check_free(path, force, WEIGHTS)
+
+
+def _holds_state(path: Path) -> bool:
+    """Whether a file is a state dict, which may be replaced by another."""
+    try:
+        found = read_torch(path, "")
+    except DataError:
+        return False
+    return isinstance(found, Mapping) and all(isinstance(value, Tensor) for value in found.values())
+
+
+def write_network(path: Path, found: FoundWeights, force: bool = False) -> None:
+    """Write a state dict (.pt), or W1 ... WL (.npz); the file whole or not at all.
+
+    Raises:
+        RecordError: as `check_free`, or the disk refuses.
+    """
+    check_free(path, force)
+    if path.suffix.lower() in STATE_FILES:
+        state = found.to_torch().state_dict()
+        files.write_file(path, lambda draft: write_torch(draft, state), force, _holds_state)
+    else:
+        arrays.write_npz(path, named(found), force, WEIGHTS)
+
+
+def named(weights: Sequence[Tensor]) -> dict[str, NDArray]:
+    """W1 ... WL, as files of arrays hold them."""
+    return {f"W{i}": W.cpu().numpy() for i, W in enumerate(weights, start=1)}
+
+
+def read_network(path: str | os.PathLike[str], beta: float) -> Network:
+    """A network from a file: .pt with a state dict, or .npz with W1 ... WL.
+
+    Args:
+        path: the file; nothing in it is run.
+        beta: the amount of bias, by which PyTorch's biases are divided.
+
+    Raises:
+        DataError: one sentence that says what is wrong and what to do.
+    """
+    file = Path(path)
+    suffix = file.suffix.lower()
+    if suffix in STATE_FILES:
+        content = read_torch(file, STATE_DICT)
+        if not isinstance(content, Mapping):
+            raise DataError(f"{file} holds a {type(content).__name__}, not a state dict; {STATE_DICT}.")
+        state = _inner(content)
+        return Network(_from_state(state, str(file), beta), None, _coarsest(state.values()))
+    if suffix == ".npz":
+        arrays = _listed(read_npz(file), file)
+        return Network(_from_arrays(arrays, str(file), beta), None, _coarsest(arrays))
+    if not file.exists():
+        raise DataError(f"There is no file {file}; check the name.")
+    raise DataError(f"{file} is of no known format; give a .pt file with a state dict, or a .npz file with W1 ... WL.")
+
+
+def as_network(net: object, beta: float, X: Tensor | None = None) -> Network:
+    """Read a network from an nn.Module, a state dict, or a list of arrays W_1 ... W_L; nothing else is one.
+
+    A module is read from its state dict, and then called: its outputs at random inputs, and at the rows of X, must be
+    those of the weights that were read. Modules with hooks, with a `forward` of their own in place of that of PyTorch,
+    or with weights that two layers share are refused.
+
+    Raises:
+        DataError: one sentence that says what is wrong and what to do.
+    """
+    if isinstance(net, nn.Module):
+        module = unwrapped(net)
+        state, declared = module.state_dict(), slopes_of(module)
+        weights = _from_state(state, "the network", beta)
+        check_plain(module)
+        return Network(weights, slope_by_outputs(module, weights, beta, declared, X), _coarsest(state.values()))
+    if isinstance(net, Mapping):
+        state = _inner(net)
+        return Network(_from_state(state, "the network", beta), None, _coarsest(state.values()))
+    try:
+        given = list(net)  # type: ignore[call-overload]
+        arrays = [_as_array(W, f"W{i}") for i, W in enumerate(given, start=1)]
+    except (TypeError, ValueError) as error:
+        raise DataError("The network is none; give an nn.Sequential, a state dict, or arrays W_1 ... W_L.") from error
+    return Network(_from_arrays(arrays, "the network", beta), None, _coarsest(given))
+
+
+def _inner(state: Mapping) -> Mapping:
+    """The state dict of a checkpoint, which holds it beside the epoch and the state of the optimiser."""
+    inside = [
+        part
+        for part in state.values()
+        if isinstance(part, Mapping) and part and all(isinstance(value, Tensor) for value in part.values())
+    ]
+    return inside[0] if len(inside) == 1 else state
+
+
+def _coarsest(arrays: Iterable[object]) -> torch.dtype:
+    """The floating type with the largest unit roundoff, float64 at least."""
+    found = [torch.float64]
+    for array in arrays:
+        if isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.dtype.itemsize <= 8:
+            found.append(torch.from_numpy(np.empty(0, array.dtype.newbyteorder("="))).dtype)
+        elif isinstance(array, Tensor) and array.dtype.is_floating_point:
+            found.append(array.dtype)
+    return max(found, key=lambda dtype: torch.finfo(dtype).eps)
+
+
+def _as_array(W: object, name: str) -> NDArray:
+    return as_array(W, name, "the network") if isinstance(W, torch.Tensor) else np.asarray(W)
+
+
+def _listed(arrays: Mapping[str, NDArray], file: Path) -> list[NDArray]:
+    """W1 ... WL in their order."""
+    names = [f"W{i}" for i in range(1, len(arrays) + 1)]
+    if set(names) != set(arrays):
+        held = listed(sorted(arrays))
+        raise DataError(f"{file} holds {held}; name the weights W1 ... WL, the bias column last in each, and no more.")
+    return [arrays[name] for name in names]
+
+
+def _from_arrays(arrays: Sequence[NDArray], source: str, beta: float) -> list[NDArray[np.float64]]:
+    weights = [_checked(W, f"W{i}", source, 2) for i, W in enumerate(arrays, start=1)]
+    return _chained(weights, [f"W{i}" for i in range(1, len(weights) + 1)], source, beta)
+
+
+def _from_state(state: Mapping, source: str, beta: float) -> list[NDArray[np.float64]]:
+    """The weights of a state dict, whose layers are in the order of their numbers (or of the file, without numbers)."""
+    for key in state:
+        if str(key).rpartition(".")[2] in STATISTICS:
+            raise DataError(f"'{key}' in {source} is no weight or bias of a Linear layer but BatchNorm's; {FOLD}.")
+    layers: dict[str, dict[str, NDArray[np.float64]]] = {}
+    for key, value in state.items():
+        layer, _, kind = str(key).rpartition(".")
+        if not isinstance(value, torch.Tensor) or kind not in ("weight", "bias"):
+            raise DataError(f"'{key}' in {source} is no weight or bias of a Linear layer; {LAYERS}.")
+        array = as_array(value, f"'{key}'", source)
+        layers.setdefault(layer, {})[kind] = _checked(array, f"'{key}'", source, 2 if kind == "weight" else 1)
+    if len({re.sub(r"\d+", "#", name) for name in layers}) == 1:
+        layers = dict(sorted(layers.items(), key=lambda item: [int(n) for n in re.findall(r"\d+", item[0])]))
+    weights = [_with_bias(name, parts, source, beta) for name, parts in layers.items()]
+    return _chained(weights, [f"'{name}.weight'" for name in layers], source, beta)
+
+
+def _with_bias(name: str, parts: dict[str, NDArray[np.float64]], source: str, beta: float) -> NDArray[np.float64]:
+    """One W_l of a Linear layer's weight and bias."""
+    if "weight" not in parts:
+        raise DataError(f"'{name}' in {source} has a bias and no weight; {LAYERS}.")
+    weight = parts["weight"]
+    bias = parts.get("bias", np.zeros(len(weight)))
+    if len(bias) != len(weight):
+        raise DataError(
+            f"'{name}' in {source} has {counted(len(weight), 'neuron')} and a bias of {len(bias)}; {LAYERS}."
+        )
+    if beta == 0.0 and bias.any():
+        raise _bias_refused(f"'{name}.bias'", source)
+    return np.column_stack([weight, bias / beta if beta > 0.0 else bias])
+
+
+def _checked(array: NDArray, name: str, source: str, dimensions: int) -> NDArray[np.float64]:
+    """A finite real array of so many dimensions."""
+    if array.dtype.kind not in "fiu":
+        raise DataError(f"{name} in {source} does not hold real numbers (its type is {array.dtype}); give numbers.")
+    if array.ndim != dimensions:
+        kind = " (a convolution, say)" if array.ndim > 2 else ""
+        raise DataError(f"{name} in {source} has {array.ndim} dimensions{kind}, not {dimensions}; {LAYERS}.")
+    if not np.isfinite(array).all():
+        place = ", ".join(str(int(i)) for i in np.argwhere(~np.isfinite(array))[0])
+        raise DataError(f"{name} in {source} has a NaN or infinite entry at ({place}); train the network again.")
+    return array.astype(np.float64)
+
+
+def _chained(weights: list[NDArray[np.float64]], names: list[str], source: str, beta: float) -> list[NDArray]:
+    """The weights, each of which must take what the one before gives."""
+    if len(weights) < 2:
+        raise DataError(f"{source} has {counted(len(weights), 'layer')} of weights; give at least two.")
+    for (below, W), (above, V) in pairwise(zip(names, weights, strict=True)):
+        if V.shape[1] != len(W) + 1:
+            raise DataError(
+                f"In {source} {below} has {len(W)} rows, but {above} takes {V.shape[1] - 1} inputs; give layers that"
+                " fit on each other, in their order."
+            )
+    if beta == 0.0:
+        for name, W in zip(names, weights, strict=True):
+            if W[:, -1].any():
+                raise _bias_refused(f"The last column of {name}", source)
+    return weights
+
+
+def _bias_refused(name: str, source: str) -> DataError:
+    return DataError(f"{name} in {source} is not zero, but the bias is 0; give the bias that it was trained with.")

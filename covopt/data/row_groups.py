@@ -1,0 +1,157 @@
+"""Files of Apache Parquet: their columns one by one, and their rows by row groups, of which only some are read."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covopt.data.arrays import check_unfolding
+from covopt.data.cells import Column, check_inputs, floats
+from covopt.runtime.errors import DataError
+
+if TYPE_CHECKING:
+    from pyarrow import ChunkedArray, Table
+
+NUMBERS = ("halffloat", "float", "double", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+"""Types of columns that hold nothing but numbers."""
+CELL = 40
+"""Bytes that a cell of a table takes while it is read."""
+
+
+class ParquetColumns:
+    """The columns of a .parquet file by their names, each read when it is asked for.
+
+    Attributes:
+        path: of the file.
+        cuts: the rows where its row groups begin, and N.
+
+    Raises:
+        DataError: no such file, damaged, without rows, or pyarrow is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:  # with the first such file, for it takes 30 MiB
+            parquet = importlib.import_module("pyarrow.parquet")
+        except ImportError as error:
+            missing = "Reading .parquet needs pyarrow; install it with: pip install '.[parquet]' in the checkout."
+            raise DataError(missing) from error
+        self.path, self._errors = path, (importlib.import_module("pyarrow").ArrowException, OSError, ValueError)
+        try:
+            self._file = parquet.ParquetFile(path)
+            declared, self._names = self._file.metadata, self._file.schema_arrow.names
+            groups = [declared.row_group(k).num_rows for k in range(declared.num_row_groups)]
+        except self._errors as error:
+            raise self._damaged() from error
+        if len(set(self._names)) < len(self._names):
+            raise DataError(f"{path} has two columns of one name; give each column a name of its own.")
+        self.cuts = list(accumulate(groups, initial=0))
+        if min(groups, default=0) < 0 or self.cuts[-1] != declared.num_rows:
+            raise self._damaged()
+        check_unfolding(path, CELL * declared.num_rows * declared.num_columns)
+        if self.cuts[-1] == 0 or not self._names:
+            raise DataError(f"{path} has no rows or no columns; give at least one of each.")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __getitem__(self, name: str) -> Column:
+        return self.cells(self._read([name])[name])
+
+    def group(self, place: int, names: Sequence[str]) -> dict[str, ChunkedArray]:
+        """Columns of one row group."""
+        return self._read(names, place)
+
+    def cells(self, column: ChunkedArray) -> Column:
+        """The cells of a column as Python has them."""
+        try:
+            return column.to_pylist()
+        except self._errors as error:  # a time that Python does not know, say
+            raise self._damaged() from error
+
+    def _read(self, names: Sequence[str], place: int | None = None) -> dict[str, ChunkedArray]:
+        """Columns of all row groups, or of one."""
+        file = self._file
+        try:
+            table: Table = file.read(names) if place is None else file.read_row_group(place, names)
+            found = {name: table.column(name) for name in names}
+        except (*self._errors, KeyError) as error:
+            raise self._damaged() from error
+        rows = self.cuts[-1] if place is None else self.cuts[place + 1] - self.cuts[place]
+        if table.num_rows != rows:  # its foot says otherwise
+            raise self._damaged()
+        return found
+
+    def _damaged(self) -> DataError:
+        return DataError(f"{self.path} is not a .parquet file or is damaged; write it again.")
+
+
+class GroupedRows:
+    """Inputs (N, n_0) that stay in a .parquet file: a row group is read when rows of it are asked for.
+
+    Args:
+        columns: of the file.
+        names: of those that are inputs, in their order.
+        coded: of some of these what `cells.codes_of` makes of all rows: they become columns of 0 and 1.
+    """
+
+    def __init__(
+        self, columns: ParquetColumns, names: Sequence[str], coded: Mapping[str, tuple[NDArray[np.int64], list[str]]]
+    ) -> None:
+        self._columns, self._names, self._coded = columns, names, coded
+        self._numbers = [name for name in names if name not in coded]
+        width = len(self._numbers) + sum(len(kinds) for _, kinds in coded.values())
+        self.shape = columns.cuts[-1], width
+        self._last: tuple[int, dict[str, NDArray[np.float64]]] | None = None
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> NDArray[np.float64]:
+        places = np.arange(len(self))[rows]
+        found = np.empty((len(places), self.shape[1]))
+        for group, (start, stop) in enumerate(pairwise(self._columns.cuts)):
+            here = (places >= start) & (places < stop)
+            if here.any():
+                self._fill(found, here, places[here], group)
+        return found
+
+    def _fill(self, found: NDArray[np.float64], here: NDArray[np.bool_], places: NDArray[np.int64], group: int) -> None:
+        """Write these places, all of one row group, into the marked rows."""
+        numbers, column = self._group(group), 0
+        for name in self._names:
+            if name not in self._coded:
+                found[here, column] = numbers[name][places - self._columns.cuts[group]]
+                column += 1
+                continue
+            codes, kinds = self._coded[name]
+            found[here, column : column + len(kinds)] = codes[places][:, None] == np.arange(len(kinds))
+            column += len(kinds)
+
+    def _group(self, group: int) -> dict[str, NDArray[np.float64]]:
+        """The columns of numbers of one row group; the last one is kept, since rows are asked for in their order."""
+        if self._last is None or self._last[0] != group:
+            self._last = None  # before the next one takes as much
+            self._last = group, self._checked(group)
+        return self._last[1]
+
+    def _checked(self, group: int) -> dict[str, NDArray[np.float64]]:
+        """Numbers as they are, of other columns cell by cell what is a number."""
+        read = self._columns.group(group, self._numbers) if self._numbers else {}
+        plain = {name: _plain(column) for name, column in read.items()}
+        others = {name: self._columns.cells(read[name]) for name, values in plain.items() if values is None}
+        check_inputs(others, (), self._columns.path, self._columns.cuts[group])
+        return {name: floats(others[name]) if values is None else values for name, values in plain.items()}
+
+
+def _plain(column: ChunkedArray) -> NDArray[np.float64] | None:
+    """A column of finite numbers without holes; None for any other."""
+    if column.null_count or str(column.type) not in NUMBERS:
+        return None
+    values = column.to_numpy().astype(np.float64)
+    return values if np.isfinite(values).all() else None

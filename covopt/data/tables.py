@@ -1,0 +1,196 @@
+"""Tables (.csv and .parquet): their columns as inputs, numbers or 0/1 for each text, and one of them as the target."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covopt.data.arrays import check_readable
+from covopt.data.cells import Column, check_inputs, codes_of, floats, is_number, target_of
+from covopt.data.row_groups import GroupedRows, ParquetColumns
+from covopt.runtime.errors import DataError, ProblemError, counted, listed, shown
+
+SUFFIXES = (".csv", ".parquet")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Inputs X (N, n_0), the target y (N,) as numbers or texts, the names of the inputs, and weights of the rows."""
+
+    X: NDArray[np.float64] | GroupedRows
+    y: NDArray
+    columns: tuple[str, ...]
+    weights: NDArray[np.float64] | None = None
+
+
+def read_table(
+    path: Path,
+    target: str | None,
+    *,
+    drop: Sequence[str] = (),
+    one_hot: Sequence[str] = (),
+    task: str | None = None,
+    weights: str | None = None,
+    mapped: bool = False,
+) -> Table:
+    """The columns of a table as inputs and target.
+
+    Args:
+        path: a .csv or .parquet file.
+        target: the column that holds the targets.
+        drop: columns that are no inputs.
+        one_hot: input columns of which each text (or number) becomes a column of 0 and 1, named COLUMN=TEXT.
+        task: regression, classification, or None for what the target's cells look like.
+        weights: the column that holds the weights of the rows, which is no input; None: there is none.
+        mapped: whether the inputs of a .parquet file stay there, but for columns of texts, and are read by row groups
+            when rows of them are asked for.
+
+    Raises:
+        DataError: one sentence that names the columns and what to do.
+    """
+    columns = _columns(path)
+    if target is None:
+        names = listed(columns)
+        raise DataError(f"{path} is a table, so say which column holds the targets: --target with one of {names}.")
+    weighing = () if weights is None else (weights,)
+    for name in (target, *drop, *one_hot, *weighing):
+        if name not in columns:
+            raise DataError(f"{path} has no column {shown(name)}; {suggestion(name, columns)}.")
+    twice = [name for name in (*drop, *one_hot, *weighing) if name == target]
+    twice += [name for name in drop if name in one_hot] + [name for name in weighing if name in (*drop, *one_hot)]
+    if twice:
+        raise DataError(
+            f"Column {shown(twice[0])} of {path} is asked for in two ways; make it target, weights, dropped or one-hot."
+        )
+    inputs = [name for name in columns if name not in (target, *drop, *weighing)]
+    if not inputs:
+        raise DataError(f"{path} has no column beside the target '{target}'; give at least one input.")
+    by_groups = isinstance(columns, ParquetColumns)
+    coding = [name for name in inputs if name in one_hot]
+    whole = {name: columns[name] for name in (*(coding if by_groups else inputs), *weighing)}
+    check_inputs(whole, one_hot, path)
+    coded = {name: codes_of(whole[name], name, path) for name in coding}
+    if isinstance(columns, ParquetColumns):
+        rows = GroupedRows(columns, inputs, coded)
+        X = rows if mapped else rows[:]
+    else:
+        X = np.column_stack([np.eye(len(coded[n][1]))[coded[n][0]] if n in coded else floats(whole[n]) for n in inputs])
+    texts = {name: [f"{name}={text}" for text in kinds] for name, (_, kinds) in coded.items()}
+    names = [called for name in inputs for called in texts.get(name, [name])]
+    found = None if weights is None else floats(whole[weights])
+    return Table(X, target_of(columns[target], target, path, task), tuple(names), found)
+
+
+def read_like(
+    path: Path, names: Sequence[str] | None, target: str | None, other: str | None, task: str | None
+) -> tuple[NDArray[np.float64], NDArray | None]:
+    """The inputs of these names, in this order, and the target, of a table like one that was read before.
+
+    Args:
+        path: a .csv or .parquet file; it may have further columns.
+        names: of the inputs, COLUMN=TEXT of columns that were one-hot; None takes all columns but `other`.
+        target: the column that holds the targets; None leaves them out.
+        other: a column that is no input.
+        task: as for `read_table`.
+
+    Raises:
+        DataError: one sentence that names the columns and what to do.
+    """
+    columns = _columns(path)
+    if names is None:
+        names = [name for name in columns if name != other]
+    sources = [name if name in columns else name.partition("=")[0] for name in names]
+    lacking = [
+        name for name in dict.fromkeys((*sources, *(() if target is None else (target,)))) if name not in columns
+    ]
+    if lacking or not names:
+        wanted = listed(lacking or ["an input"])
+        raise DataError(f"{path} has no column {wanted}, which the network's data had; give a table with all of them.")
+    coded = {source for name, source in zip(names, sources, strict=True) if name != source}
+    columns = {name: columns[name] for name in dict.fromkeys((*sources, *(() if target is None else (target,))))}
+    check_inputs({name: columns[name] for name in sources}, tuple(coded), path)
+    known = set(names)
+    for source in coded:
+        unknown = next((text for text in map(str, columns[source]) if f"{source}={text}" not in known), None)
+        if unknown is not None:
+            raise DataError(
+                f"Column {shown(source)} of {path} holds {shown(unknown)}, which the network's data did not; remove"
+                " those rows."
+            )
+    blocks = [
+        floats(columns[source])
+        if name == source
+        else np.array([f"{source}={text}" == name for text in map(str, columns[source])], dtype=np.float64)
+        for name, source in zip(names, sources, strict=True)
+    ]
+    return np.column_stack(blocks), None if target is None else target_of(columns[target], target, path, task)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """did you mean ..., or the names there are."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1) or [k for k in names if k.lower() == name.lower()][:1]
+    return f"did you mean {close[0]}" if close else f"give one of {listed(names)}"
+
+
+def column_names(X: object) -> tuple[str, ...] | None:
+    """The names of the columns of a data frame, pandas's or polars's; None of anything else."""
+    names = getattr(X, "columns", None)
+    return None if names is None or callable(names) else tuple(str(name) for name in names)
+
+
+def order_of(X: object, columns: tuple[str, ...] | None) -> list[int] | None:
+    """Return the places of the named columns in a data frame; None if X or the columns have no names.
+
+    Raises:
+        ProblemError: X lacks a column, has one more, or two of one name in another order.
+    """
+    names = column_names(X)
+    if names is None or columns is None:
+        return None
+    if names == columns:
+        return list(range(len(columns)))
+    missing = [name for name in columns if name not in names]
+    unknown = [name for name in names if name not in columns]
+    if missing or unknown:
+        lacks = f"has no column {listed(missing)}" if missing else f"has an unknown column, {listed(unknown)}"
+        raise ProblemError(f"X {lacks}; give the columns that the network was solved with: {listed(columns)}.")
+    if len({*names}) < len(names):
+        raise ProblemError("X has two columns of one name; give the columns in the order of the data.")
+    return [names.index(name) for name in columns]
+
+
+# ---- files
+
+
+def _columns(path: Path) -> dict[str, Column] | ParquetColumns:
+    """The columns by their names; those of a .parquet file are read when they are asked for."""
+    check_readable(path)
+    return _read_csv(path) if path.suffix.lower() == ".csv" else ParquetColumns(path)
+
+
+def _read_csv(path: Path) -> dict[str, Column]:
+    """The columns of a .csv file as text, by the names in its first line."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            lines = [line for line in csv.reader(stream) if line]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is not a .csv file in UTF-8; save it as one.") from error
+    if not lines:
+        raise DataError(f"{path} is empty; give a first line with the names of the columns, and rows.")
+    names, body = [name.strip() for name in lines[0]], lines[1:]
+    if len(set(names)) < len(names) or "" in names or all(is_number(name) for name in names):
+        raise DataError(f"The first line of {path} must give each column a name of its own; add or repair it.")
+    if not body:
+        raise DataError(f"{path} has no rows below the names of its columns; give at least one.")
+    for number, line in enumerate(body):
+        if len(line) != len(names):
+            cells, columns = counted(len(line), "cell"), counted(len(names), "column")
+            raise DataError(f"Row {number} of {path} has {cells} for {columns}; repair the row.")
+    return {name: [line[i].strip() for line in body] for i, name in enumerate(names)}

@@ -1,0 +1,98 @@
+"""Files of torch.save; from people we do not know tensors alone, no code run, sizes checked before memory is given."""
+
+from __future__ import annotations
+
+import io
+import pickletools
+import zipfile
+from pathlib import Path
+from pickle import UnpicklingError
+
+import torch
+from numpy.typing import NDArray
+from torch.nn.parameter import is_lazy
+
+from covopt.data.arrays import check_readable
+from covopt.runtime.errors import DataError
+
+# What a file of tensors names. The restricted unpickler knows more (bytearray, say, which takes any amount of memory).
+NAMED = ("collections OrderedDict", "torch Size", "torch.serialization _get_layout")
+
+
+def write_torch(path: Path, tensors: object) -> None:
+    """torch.save, but a disk that is full raises an OSError, as it does everywhere else."""
+    whole = io.BytesIO()
+    torch.save(tensors, whole)
+    path.write_bytes(whole.getbuffer())
+
+
+def read_torch(path: Path, remedy: str) -> object:
+    """What torch.save stored, if that is plain tensors in lists and dictionaries.
+
+    Args:
+        path: the file.
+        remedy: what to do instead, for the messages.
+
+    Raises:
+        DataError: no such file, of another kind, damaged, or holding more than tensors.
+    """
+    check_readable(path)
+    if not zipfile.is_zipfile(path):
+        raise DataError(f"{path} is not a file of torch.save or is damaged; {remedy}.")
+    _check_members(path, remedy)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise _more_than_tensors(path, remedy) from error
+    # What the restricted unpickler meets in a damaged file raises in many ways.
+    except Exception as error:
+        raise DataError(f"{path} is not a file of torch.save or is damaged; {remedy}.") from error
+
+
+def as_array(tensor: torch.Tensor, name: str, path: object) -> NDArray:
+    """A dense tensor as an array, floating numbers as float64.
+
+    Raises:
+        DataError: a sparse or quantised tensor, one of a lazy module that was never called, or one that declares more
+            entries than it stores.
+    """
+    if is_lazy(tensor):
+        raise DataError(f"{name} in {path} has no numbers yet; call the network once with inputs.")
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
+        raise DataError(f"{name} in {path} is not a dense tensor; save {name}.to_dense().")
+    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise DataError(f"{name} in {path} declares more than it stores; save {name}.contiguous().")
+    plain = tensor.detach().cpu()
+    return (plain.double() if plain.is_floating_point() else plain).numpy()
+
+
+def _check_members(path: Path, remedy: str) -> None:
+    """torch.save stores without compression, so no member is larger than the file; its pickle names tensors alone."""
+    size = path.stat().st_size
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            if any(member.file_size > size for member in members):
+                raise DataError(f"{path} declares more than the file holds; {remedy}.")
+            pickles = [archive.read(m) for m in members if m.filename.rpartition("/")[2] == "data.pkl"]
+        named = [
+            str(name) if operation.name == "GLOBAL" else operation.name
+            for pickle in pickles
+            for operation, name, _ in pickletools.genops(pickle)
+            if operation.name in ("GLOBAL", "STACK_GLOBAL", "INST")
+        ]
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"{path} is not a file of torch.save or is damaged; {remedy}.") from error
+    if not all(_is_of_tensors(name) for name in named):
+        raise _more_than_tensors(path, remedy)
+
+
+def _is_of_tensors(name: str) -> bool:
+    storage = name.startswith("torch ") and name.endswith("Storage")
+    return name in NAMED or storage or name.startswith("torch._utils _rebuild_")
+
+
+def _more_than_tensors(path: Path, remedy: str) -> DataError:
+    return DataError(f"{path} holds more than tensors (a pickled module, say), which is never loaded; {remedy}.")

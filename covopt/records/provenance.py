@@ -1,0 +1,132 @@
+"""Where a run comes from: the command, the names in its data, the versions and the machine.
+
+`origin.json` lies in every run's directory. Nothing in it changes an answer; a report tells it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+from covopt import __version__
+from covopt.runtime.errors import RecordError
+
+ORIGIN = "origin.json"
+NEEDED = "numpy scipy torch cvxpy clarabel networkx scikit-learn matplotlib jinja2 joblib rich typer jaxtyping".split()
+EXTRAS = {"pyarrow": "parquet", "dask": "sweep", "distributed": "sweep"}
+"""Packages that only some features need, and the extra of covopt that installs each."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a run comes from.
+
+    Attributes:
+        command: the words of the command line; None for a run made in Python.
+        columns: names of the inputs; None where the data give none.
+        classes: the class of each output; None where the targets are numbers, or unknown.
+        finished: when it was stored, UTC, to the second.
+        machine: as `machine`.
+    """
+
+    command: list[str] | None = None
+    columns: list[str] | None = None
+    classes: list[str] | None = None
+    finished: str | None = None
+    machine: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def quoted(self) -> str | None:
+        """The command as a shell takes it."""
+        return None if self.command is None else shlex.join(self.command)
+
+
+def write_origin(
+    command: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+) -> Callable[[Path], None]:
+    """What writes `origin.json` of a run that ends now, on this machine."""
+
+    def write(path: Path) -> None:
+        here = Origin(
+            command=None if command is None else list(command),
+            columns=None if columns is None else list(columns),
+            classes=None if classes is None else list(classes),
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+            machine=machine(),
+        )
+        path.write_text(json.dumps(asdict(here), indent=2) + "\n", encoding="utf-8")
+
+    return write
+
+
+def read_origin(directory: Path) -> Origin:
+    """`origin.json` of a run; an empty origin where there is none.
+
+    Raises:
+        RecordError: the file is damaged.
+    """
+    file = directory / ORIGIN
+    if not file.is_file():
+        return Origin()
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        return Origin(
+            command=_words(found["command"]),
+            columns=_words(found["columns"]),
+            classes=_words(found["classes"]),
+            finished=None if found["finished"] is None else str(found["finished"]),
+            machine={str(key): str(value) for key, value in found["machine"].items()},
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecordError(f"{file} is damaged and cannot be read; solve again with --out.") from error
+
+
+def _words(value: object) -> list[str] | None:
+    if value is not None and not (isinstance(value, list) and all(isinstance(word, str) for word in value)):
+        raise ValueError("names that are no text")
+    return value
+
+
+def machine() -> dict[str, str]:
+    """What an answer was computed with: versions of the packages that are there, system, cores, threads, GPU."""
+    found = {key: value for key, value in examine().items() if value is not None and key not in (*EXTRAS, "missing")}
+    return {key: str(value) for key, value in found.items()}
+
+
+def examine() -> dict[str, object]:
+    """Versions (None: not installed), threads, devices, and in `missing` what to install for what is not there."""
+    versions: dict[str, object] = {package: _version(package) for package in [*NEEDED, *EXTRAS]}
+    lacking = [package for package, known in versions.items() if known is None]
+    remedies = [f"pip install '.[{EXTRAS[p]}]' in the checkout" if p in EXTRAS else f"pip install {p}" for p in lacking]
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "covopt": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        **versions,
+        "sqlite": sqlite3.sqlite_version,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": ", ".join(gpus) or None,
+        "cuda": torch.version.cuda,
+        "missing": "; ".join(dict.fromkeys(remedies)) or "nothing",
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,379 @@
+"""Runs on disk: one directory for each run, plain arrays in it; what is in its files, and what it says to a person.
+
+This package knows files, not solvers: `Stored` is what a run consists of, and `Result` (result.py) turns itself into
+one and back. It needs no torch, so that `covopt show` answers at once.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covopt.data.arrays import check_readable, read_npz
+from covopt.model.wording import CERTIFICATES, STATUSES
+from covopt.records import numerals
+from covopt.records.directories import Writer
+from covopt.runtime.errors import CovoptError, DataError, RecordError, printable
+from covopt.runtime.files import starts_with
+from covopt.runtime.loop import Progress
+
+SUMMARY, NETWORK, PROBLEM = "result.json", "network.npz", "problem.npz"
+CERTIFICATE, HISTORY = "certificate.npz", "history.csv"
+COMPARISON, PLATEAU, AUDIT = "comparison.json", "plateau.json", "audit.json"
+REPORT = "report.html"
+PICTURES = ("figure.png", REPORT)
+"""What takes longest to write; `covopt show --report` makes the report at any time."""
+NAMED = (SUMMARY, PLATEAU, COMPARISON, AUDIT)
+"""The summaries that are known by their names; those of later kinds begin with the entry KIND."""
+KIND = "kind"
+SOLUTION = "solution"
+"""The directory of the solver's run inside a plateau or an audit."""
+COLUMNS = ("iteration", "seconds", "cost", "lower", "width")
+
+DIGITS = 8
+"""Of the numbers of an answer as a person reads it."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a run consists of on disk.
+
+    Attributes:
+        summary: `result.json`; None where something is unknown or unproved.
+        network: W1 ... WL, shapes (n_l, n_{l-1} + 1), the bias column last.
+        problem: X (N, n_0), Y (N, n_L) and the options.
+        certificate: what the lower bound rests on; empty without one.
+        history: cost, bound and width over time.
+    """
+
+    summary: dict[str, object]
+    network: dict[str, NDArray]
+    problem: dict[str, NDArray]
+    certificate: dict[str, NDArray]
+    history: list[Progress]
+
+
+def read(directory: str | os.PathLike[str]) -> Stored:
+    """A run as it was written.
+
+    Raises:
+        RecordError: no such directory, a file of the run is missing or damaged.
+    """
+    path, summary = Path(directory), read_summary(directory)
+    try:
+        return Stored(
+            summary=summary,
+            network=read_npz(path / NETWORK),
+            problem=read_npz(path / PROBLEM),
+            certificate=read_npz(path / CERTIFICATE),
+            history=_read_history(path / HISTORY),
+        )
+    except DataError as error:
+        raise broken(directory, error) from error
+
+
+def broken(directory: str | os.PathLike[str], error: CovoptError) -> RecordError:
+    """That a run cannot be used, with what is wrong and without the remedy of its parts."""
+    reason = str(error).partition(";")[0].rstrip(".")
+    return RecordError(f"{directory} is not a complete run ({reason}); solve again with --out.")
+
+
+def read_summary(directory: str | os.PathLike[str]) -> dict[str, object]:
+    """`result.json` of a run.
+
+    Raises:
+        RecordError: no such run, or the file is damaged.
+    """
+    file = Path(directory) / SUMMARY
+    if not file.is_file():
+        raise RecordError(f"{directory} holds no run ({SUMMARY} is missing); give a directory that --out wrote.")
+    return read_checked(file)
+
+
+def kind_of(directory: Path) -> str | None:
+    """The summary that tells what kind of run lies there; None where there is none.
+
+    It has one of NAMED's names, or that of its kind, with which it begins: which kinds there are, files need not know.
+    """
+    others = (path for path in sorted(directory.glob("*.json")) if path.is_file() and is_marked(path))
+    named = (name for name in NAMED if (directory / name).is_file())
+    return next(chain(named, (path.name for path in others)), None)
+
+
+def is_marked(file: Path) -> bool:
+    """Whether a summary begins with the kind of which it has the name."""
+    return starts_with(file, b'"%s": "%s"' % (KIND.encode(), os.fsencode(file.stem)))
+
+
+def read_checked(file: Path) -> dict[str, object]:
+    """`result.json`, its entries of the right kinds.
+
+    Raises:
+        RecordError: it is damaged.
+    """
+    summary = read_object(file)
+    wrong = wrong_entry(summary)
+    if wrong is not None:
+        raise RecordError(f"{file} is not a summary of covopt (its {wrong} is wrong); solve again with --out.")
+    return summary
+
+
+def wrong_entry(summary: dict[str, Any]) -> str | None:
+    """The first entry that is missing or is not of its kind; None where all are well."""
+    wrong = [name for name, kinds in ENTRIES.items() if not _is(summary.get(name, ...), kinds)]
+    wrong += [name for name, kinds in LATER.items() if not _is(summary.get(name), kinds)]
+    wrong += [name for name in ("weighted", "skip") if not isinstance(summary.get(name), bool | NoneType)]
+    if wrong:
+        return wrong[0]
+    for name, words in (("status", STATUSES), ("certificate", CERTIFICATES)):
+        if summary[name] not in words:
+            return name
+    if str(summary.get("attainable", "none")) not in CERTIFICATES:
+        return "attainable"
+    for name, kinds in (("widths", (int,)), ("starts", _NUMBER)):
+        if not all(_is(entry, kinds) for entry in summary[name]):
+            return name
+    if not _is_test(summary.get("test")):
+        return "test"
+    if not _is_verdict(summary.get("unique")):
+        return "unique"
+    if not all(_is(seconds, (int, float)) for seconds in (summary.get("timing") or {}).values()):
+        return "timing"
+    return None if all(_is_layer(layer) for layer in summary["layers"]) else "layers"
+
+
+def _is(value: object, kinds: tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def _is_test(test: Mapping[str, object] | None) -> bool:
+    return test is None or (test.keys() == TEST.keys() and all(_is(test[name], kinds) for name, kinds in TEST.items()))
+
+
+def _is_verdict(told: Mapping[str, Any] | None) -> bool:
+    if told is None:
+        return True
+    if told.keys() != VERDICT.keys() or not all(_is(told[name], kinds) for name, kinds in VERDICT.items()):
+        return False
+    pairs = [told[name] for name in ("fewest", "most") if told[name] is not None]
+    return told["verdict"] in VERDICTS and all(len(p) == 2 and all(_is(n, (int,)) for n in p) for p in pairs)
+
+
+def _is_layer(layer: object) -> bool:
+    if not isinstance(layer, dict) or layer.keys() != LAYER.keys():
+        return False
+    return all(_is(layer[name], kinds) for name, kinds in LAYER.items()) and layer["gap_certificate"] in CERTIFICATES
+
+
+def known(value: float | None) -> float | None:
+    """`value`, or None where it is not a finite number: JSON has no NaN."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def as_json(summary: Mapping[str, object], indent: int | None = None) -> str:
+    """One JSON object, NaN refused."""
+    return json.dumps(summary, allow_nan=False, indent=indent)
+
+
+_NUMBER, _TEXT = (int, float, NoneType), (str, NoneType)
+ENTRIES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("cost", "fit", "norm", "residual", "lower", "gap", "seconds", "lam"), _NUMBER),
+    **dict.fromkeys(("loss", "activation", "status", "certificate", "method", "certify"), (str,)),
+    **dict.fromkeys(("data", "scale"), _TEXT),
+    **dict.fromkeys(("rows", "depth", "seed"), (int,)),
+    "bias": (int, float, str),
+    "version": (str,),
+    **dict.fromkeys(("widths", "starts", "layers"), (list,)),
+}
+"""The kind of each entry of `result.json` that covopt reads again."""
+LATER: dict[str, tuple[type, ...]] = {
+    **{"target": _NUMBER, "targets": _TEXT, "shuffle": (int, NoneType)},
+    **dict.fromkeys(("timing", "test", "unique"), (dict, NoneType)),
+}
+"""The same of entries that earlier versions did not write."""
+TEST: dict[str, tuple[type, ...]] = {
+    "data": (str,),
+    "rows": (int,),
+    **dict.fromkeys(("loss", "accuracy", "r2"), _NUMBER),
+}
+VERDICTS = ("unique", "not unique", "undecided")
+"""What can be said of the set of all optima."""
+VERDICT: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("verdict", "reason"), (str,)),
+    **dict.fromkeys(("candidates", "dimension"), (int, NoneType)),
+    **dict.fromkeys(("fewest", "most"), (list, NoneType)),
+    "independence": _NUMBER,
+}
+LAYER: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("layer", "width", "rank_K", "rank_Ks", "mergeable"), (int,)),
+    **dict.fromkeys(("stationarity", "gap"), _NUMBER),
+    "gap_certificate": (str,),
+}
+
+
+def headline(summary: Mapping[str, object]) -> str:
+    """The question of a run in a few words."""
+    s = summary
+    rows = f"{s['rows']} row{'' if s['rows'] == 1 else 's'}"
+    drawn = "" if s.get("shuffle") is None else f" drawn with seed {s['shuffle']}"
+    targets = "" if s.get("targets") is None else f", {s['targets']}"
+    scale = f", scale {s['scale']}" if s["scale"] not in (None, "none") else ""
+    weighted = ", weighted" if s.get("weighted") else ""
+    data = printable(f"{s['data'] or 'data'}, {rows}{drawn}{weighted}{targets}{scale}")
+    question = "representation cost" if s["loss"] == "interpolate" else f"{s['loss']}, lam {_short(s['lam'])}"
+    bias = s["bias"] if isinstance(s["bias"], str) else _short(s["bias"])
+    skip = ", a free skip" if s.get("skip") else ""
+    return f"{data}: {question}, depth {s['depth']}, bias {bias}{skip}, {s['activation']}"
+
+
+def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
+    """The summary of a run as a person reads it: pairs of a label and its text."""
+    s = summary
+    widths = s["widths"] if isinstance(s["widths"], list) else []
+    pairs = [
+        ("question", headline(s)),
+        ("cost", _short(s["cost"])),
+        ("fit", _short(s["fit"])),
+        ("norm", f"{_short(s['norm'])}  (sum of squared weights)"),
+        ("lower bound", numerals.down(s["lower"], DIGITS) if isinstance(s["lower"], int | float) else "none proved"),
+        ("gap", numerals.up(s["gap"], DIGITS) if isinstance(s["gap"], int | float) else "unknown"),
+        ("certificate", CERTIFICATES[str(s["certificate"])].short),
+        ("status", ended(s)),
+        ("width", " x ".join(str(n) for n in widths) + f" hidden neuron{'' if widths == [1] else 's'}"),
+        ("time", f"{_short(s['seconds'], digits=3)} s"),
+    ]
+    if remark := ignores_inputs(s):
+        pairs.append(("note", remark))
+    if s["residual"] is not None:
+        pairs[2] = ("residual", f"{_short(s['residual'], digits=3)}  (largest deviation from the targets)")
+    listed = s.get("layers")
+    layers = listed if isinstance(listed, list) else []
+    pairs += [(f"layer {layer['layer']}", _layer(layer)) for layer in layers]
+    return pairs
+
+
+def ignores_inputs(s: Mapping[str, object]) -> str:
+    """That the network found is a constant, where this is not proved to be best; else nothing."""
+    widths = s.get("widths")
+    if not isinstance(widths, list) or 0 not in widths or s["status"] == "optimal" or not s.get("cost"):
+        return ""
+    smaller = "" if s["loss"] == "interpolate" else ", or a smaller lam,"
+    return (
+        "This network ignores its inputs. The search found nothing cheaper, which does not prove that nothing is: a"
+        f" longer search{smaller} may find a network that uses them."
+    )
+
+
+def ended(s: Mapping[str, object]) -> str:
+    """What ended a run; no word of a network where none was found."""
+    said = STATUSES[str(s["status"])][0]
+    return said if s["cost"] is not None else f"{said.partition(';')[0]}; no network was found"
+
+
+def _layer(layer: Mapping[str, object]) -> str:
+    """A hidden layer in a line: is a neuron missing, and what its block could still give."""
+    known = layer["gap"] is not None
+    gap = f"gap {numerals.up(float(str(layer['gap'])), 3)} ({layer['gap_certificate']})" if known else "no bound"
+    ranks = f"rank K {layer['rank_K']}, rank Ks {layer['rank_Ks']}"
+    return f"stationarity {_short(layer['stationarity'], digits=5)}, {gap}, {ranks}"
+
+
+def _short(value: object, digits: int = DIGITS) -> str:
+    if isinstance(value, str):  # a range
+        return value
+    return f"{value:.{digits}g}" if isinstance(value, (int, float)) else "unknown"
+
+
+def read_object(file: Path) -> dict[str, object]:
+    """The JSON object in a file.
+
+    Raises:
+        RecordError: there is none.
+    """
+    try:
+        summary = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse, parse_int=_integer)
+    except (OSError, ValueError, RecursionError) as error:
+        raise RecordError(f"{file} is damaged and cannot be read; solve again with --out.") from error
+    if not isinstance(summary, dict):
+        raise RecordError(f"{file} is not a summary of covopt; solve again with --out.")
+    return summary
+
+
+def writers(run: Stored) -> dict[str, Writer]:
+    """What writes each file of a run."""
+    return {
+        SUMMARY: lambda path: write_summary(path, run.summary),
+        NETWORK: lambda path: np.savez(path, allow_pickle=False, **run.network),
+        PROBLEM: lambda path: np.savez(path, allow_pickle=False, **run.problem),
+        CERTIFICATE: lambda path: np.savez(path, allow_pickle=False, **run.certificate),
+        HISTORY: lambda path: _write_history(path, run.history),
+    }
+
+
+def write_summary(path: Path, summary: Mapping[str, object]) -> None:
+    """Write a summary as JSON; one that is not known by its name begins with its kind."""
+    mark = {} if path.name in NAMED or path.suffix != ".json" else {KIND: path.stem}
+    path.write_text(as_json(mark | dict(summary), indent=2) + "\n", encoding="utf-8")
+
+
+def _refuse(constant: str) -> float:
+    """JSON has no NaN and no Infinity, though Python reads them."""
+    raise ValueError(constant)
+
+
+def _integer(digits: str) -> int:
+    """An integer that a float can hold, as every number of a summary must be written and compared."""
+    number = int(digits)
+    if not math.isfinite(float(digits)):
+        raise ValueError(digits)
+    return number
+
+
+def _write_history(path: Path, history: list[Progress]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        table = csv.writer(stream)
+        table.writerow(COLUMNS)
+        for line in history:
+            lower = "" if line.lower is None else line.lower
+            table.writerow([line.iteration, line.seconds, line.cost, lower, line.width])
+
+
+def _read_history(file: Path) -> list[Progress]:
+    """The history of a run.
+
+    Raises:
+        DataError: it is missing or damaged.
+    """
+    check_readable(file)
+    try:
+        return _parse_history(file)
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise DataError(f"{file} is damaged; solve again.") from error
+
+
+def _parse_history(file: Path) -> list[Progress]:
+    with file.open(newline="", encoding="utf-8") as stream:
+        table = csv.DictReader(stream)
+        if table.fieldnames is None or set(table.fieldnames) != set(COLUMNS):
+            raise KeyError(str(table.fieldnames))
+        return [
+            Progress(
+                iteration=int(row["iteration"]),
+                seconds=float(row["seconds"]),
+                cost=float(row["cost"]),
+                lower=float(row["lower"]) if row["lower"] else None,
+                width=int(row["width"]),
+            )
+            for row in table
+        ]

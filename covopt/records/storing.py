@@ -1,0 +1,178 @@
+"""Runs are stored whole or not at all, and replace earlier runs only: nothing that covopt did not write is deleted.
+
+The summary of a run lists its other files with their SHA-256, those of the runs in it included. So the files are bound
+to each other, and `--force` knows what it may replace.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Container, Mapping
+from pathlib import Path
+
+from covopt.records import directories, record
+from covopt.records.directories import Listing, Writer
+from covopt.records.record import AUDIT, COMPARISON, PICTURES, PLATEAU, SUMMARY
+from covopt.runtime.errors import RecordError
+from covopt.runtime.files import reason_of, umask, write_file
+from covopt.runtime.interrupts import interrupted, shielded
+
+FILES = "files"
+"""The entry of a summary that lists the other files of the run, and of the runs in it, each with its SHA-256."""
+
+
+def check_free(directory: str | os.PathLike[str], force: bool = False) -> Path:
+    """The absolute path of `directory`, if a run may be written there.
+
+    Raises:
+        RecordError: it exists and `force` is false; it exists and holds what covopt did not write (never replaced); it
+            cannot be made.
+    """
+    try:
+        path = Path(directory).resolve()
+        there = path.exists() or path.is_symlink()
+    except (OSError, TypeError, ValueError, RuntimeError) as error:  # too long, with a NUL, links that go in a circle
+        raise RecordError(f"{directory} is no name of a directory; choose another one.") from error
+    if there:
+        if not force:
+            raise RecordError(f"{directory} exists already; choose another directory, or replace it with --force.")
+        _replaceable(path, directory)
+    ancestor = next(p for p in path.parents if p.exists())
+    if not ancestor.is_dir() or not os.access(ancestor, os.W_OK):
+        raise RecordError(f"{directory} cannot be written, because {ancestor} is not a writable directory.")
+    return path
+
+
+def put(
+    directory: str | os.PathLike[str],
+    kind: str,
+    writers: Mapping[str, Writer],
+    *,
+    force: bool = False,
+    spared: Container[str] = PICTURES,
+) -> None:
+    """Write a directory whole or not at all: into a sibling first, which is renamed when it is complete.
+
+    Its files are listed in its summary, under FILES, with what binds them to it.
+
+    Args:
+        directory: where; its parents are made.
+        kind: the name of its summary: one of record.NAMED, or a kind's own with .json.
+        writers: for each file the function that writes it into the path that it is handed.
+        force: replace an earlier run.
+        spared: files that are left out after Ctrl-C, because who pressed it waits for the end.
+
+    Raises:
+        RecordError: as `check_free`; the disk refuses; or, without `force`, another program has made the directory in
+            the meantime: then the run is complete beside it, under a name that is told.
+    """
+    path = check_free(directory, force)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = directories.begin(path)
+        try:
+            for name, writer in writers.items():
+                if not (interrupted() and name in spared):
+                    writer(draft / name)
+            _seal(draft / kind, directories.digests(draft))
+            draft.chmod(0o777 & ~umask())
+            with shielded():
+                check = (lambda earlier: _replaceable(earlier, directory)) if force else None
+                directories.move_in(draft, path, check)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    except FileExistsError as error:
+        raise RecordError(f"Another program has written {directory} meanwhile; this run is in {error}.") from error
+    except OSError as error:
+        raise RecordError(f"{directory} cannot be written ({reason_of(error)}); choose another directory.") from error
+
+
+def adopt(file: Path) -> None:
+    """List a file that covopt wrote into a stored run anew, in the run's summary and in those of the runs around it.
+
+    Runs of earlier versions, which list no files, stay as they are.
+
+    Raises:
+        RecordError: a summary is damaged or cannot be written.
+    """
+    changed, directory = [file.resolve()], file.resolve().parent
+    while (kind := record.kind_of(directory)) is not None:
+        summary, own = directory / kind, changed[-1].relative_to(directory).as_posix()
+        listed = record.read_object(summary).get(FILES)
+        if not isinstance(listed, dict) or (len(changed) > 1 and own not in listed):
+            return
+        anew = {path.relative_to(directory).as_posix(): directories.digest(path) for path in changed}
+        files = listed | anew
+        write_file(summary, lambda draft, s=summary, f=files: _seal(draft, f, s), force=True)
+        changed.append(summary)
+        directory = directory.parent
+
+
+def _seal(path: Path, listed: Mapping[str, str], source: Path | None = None) -> None:
+    """Write the summary `source` (that at `path`) with the list of the other files."""
+    others = {name: digest for name, digest in sorted(listed.items()) if name != (source or path).name}
+    record.write_summary(path, record.read_object(source or path) | {FILES: others})
+
+
+def _replaceable(path: Path, shown: str | os.PathLike[str]) -> Listing:
+    """What --force may delete of an existing directory.
+
+    Raises:
+        RecordError: it is no run of covopt, or holds more than covopt wrote there; `shown` is its name.
+    """
+    listed = listing(path) if path.is_dir() else None
+    found = directories.foreign(path, listed or {}) if path.is_dir() else ""
+    if listed is None and found is not None:
+        raise RecordError(f"{shown} is not a run of covopt and is not replaced; choose another directory.")
+    if found is not None:
+        raise RecordError(
+            f"{shown} holds {found}, and is not replaced; move that file away, or choose another directory."
+        )
+    return listed or {}
+
+
+def listing(directory: Path) -> Listing | None:
+    """The files of a stored run that covopt wrote, its summary among them, which binds the others.
+
+    Runs of earlier versions list none; theirs have known names. None where there is no run of covopt.
+    """
+    kind = record.kind_of(directory)
+    if kind is None:
+        return None
+    try:
+        summary = record.read_object(directory / kind)
+    except RecordError:
+        return None
+    if not MARKS.get(kind, {"version"}) <= summary.keys():
+        return None
+    if kind == SUMMARY and record.wrong_entry(summary) is not None:
+        return None
+    listed = summary.get(FILES)
+    if listed is None and kind in EARLIER:
+        return dict.fromkeys(EARLIER[kind])
+    if not isinstance(listed, dict) or not all(isinstance(digest, str) for digest in listed.values()):
+        return None
+    return listed | {kind: None}
+
+
+MARKS: dict[str, set[str]] = {
+    SUMMARY: {"cost", "lower", "certificate", "status", "widths", "version"},
+    PLATEAU: {"status", "seconds", "version"},
+    COMPARISON: {"best", "method", "lower", "methods"},
+    AUDIT: {"loss", "best", "verdict", "solver"},
+}
+"""Entries by which a summary that is known by its name is known as one of covopt."""
+_COMMON = ("figure.png", "origin.json", record.REPORT)
+_RUN = (SUMMARY, record.NETWORK, "network.pt", record.PROBLEM, record.CERTIFICATE, record.HISTORY, *_COMMON)
+_INNER = tuple(f"{record.SOLUTION}/{name}" for name in _RUN)
+EARLIER: dict[str, tuple[str, ...]] = {
+    SUMMARY: _RUN,
+    PLATEAU: (PLATEAU, "curve.csv", "trials.csv", "networks.npz", *_COMMON, *_INNER),
+    COMPARISON: (
+        *(COMPARISON, record.HISTORY, *_COMMON),
+        *(f"{method}/{name}" for method in ("cone", "hidden", "train") for name in _RUN),
+    ),
+    AUDIT: (AUDIT, record.NETWORK, "better.npz", *_COMMON, *_INNER),
+}
+"""The files of a run of each kind, as they were before summaries listed them."""

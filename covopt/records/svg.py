@@ -1,0 +1,83 @@
+"""A figure as an SVG image for a page: it follows the reader's light or dark scheme and has the page's fonts."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from covopt.records.colors import DARK, INK
+
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "covopt",
+    "font.size": 10.0,
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
+}
+RASTER_DPI = 160
+"""Resolution of the parts that are images."""
+# Fewer points than this stay shapes; more of them become an image.
+MOST_SHAPES = 400
+
+Drawing = Callable[[Figure], None]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure on the page.
+
+    Attributes:
+        uri: the image itself, `data:image/svg+xml;base64,...`.
+        alt: what it shows, for who cannot see it.
+        caption: below it.
+        wide: whether it takes the whole width of the page.
+    """
+
+    uri: str
+    alt: str
+    caption: str
+    wide: bool = False
+
+
+def picture(draw: Drawing, *, alt: str, caption: str, size: tuple[float, float] = (4.6, 3.3)) -> Picture:
+    """Draw a figure of this size in inches; wide ones take the whole page."""
+    stream = io.StringIO()
+    with rc_context(STYLE), warnings.catch_warnings():
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasSVG(figure)
+        draw(figure)
+        for axes in figure.axes:
+            for collection in axes.collections:
+                offsets = collection.get_offsets()
+                if len(offsets) > MOST_SHAPES:  # type: ignore[arg-type]
+                    collection.set_rasterized(True)
+        blank = dict.fromkeys(("Date", "Creator"))
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the reader's fonts draw the text
+        figure.savefig(stream, format="svg", dpi=RASTER_DPI, transparent=True, metadata=blank)
+    code = base64.b64encode(_themed(stream.getvalue()).encode()).decode()
+    return Picture(f"data:image/svg+xml;base64,{code}", alt, caption, size[0] > 6.0)
+
+
+def _themed(svg: str) -> str:
+    """The SVG with variables for its colours, which the reader's scheme sets, and with the reader's fonts."""
+    svg = re.sub(r"(?<=: )#[0-9a-f]{6}(?=[;\"])", lambda found: _variable(found.group()), svg)
+    svg = svg.replace("'DejaVu Sans'", "system-ui, sans-serif")
+    light, dark = (
+        "".join(f"--c{color[1:]}:{value};" for color, value in pairs)
+        for pairs in (zip(DARK, DARK, strict=True), DARK.items())
+    )
+    style = f"<style>:root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}</style>"
+    start = svg.index(">", svg.index("<svg")) + 1
+    return svg[:start] + style + svg[start:]
+
+
+def _variable(color: str) -> str:
+    return f"var(--c{color[1:]})" if color in DARK else color

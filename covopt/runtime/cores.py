@@ -1,0 +1,247 @@
+"""Several cores for work that comes in pieces: this process and helpers, each of which computes with one core.
+
+PyTorch's own threads divide one operation; over batches of small matrices they bring nothing, and cost much where the
+machine is busy, as they wait by spinning. Threads of Python hold each other up at its lock between small operations:
+two were 1.18 times as fast as one. So the helpers are processes (`helper`).
+
+They are Python started anew: a fork does not get along with PyTorch's threads, and `multiprocessing` would run a user's
+script again that does not guard against it. As they load PyTorch for seconds, they are started only when pieces have
+taken a while, and get none before they are ready. Where they cannot be started, or end, the pieces are worked on here.
+What comes out is the same, as nobody but the caller decides what the pieces are.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from subprocess import DEVNULL, PIPE, Popen
+from typing import Generic, TypeVar, cast
+
+import torch
+
+from covopt.runtime.helper import HERE, Outcome, attempt, dumped, receive, send
+from covopt.runtime.interrupts import interrupted
+from covopt.runtime.threads import usable
+
+Piece = TypeVar("Piece")
+Done = TypeVar("Done")
+
+WORTH_HELP = 2.0  # seconds of work on pieces before helpers are started
+MOST = 8  # cores
+LOOKING = 0.05  # seconds between looks for Ctrl-C
+STARTING = "import sys; sys.path[:] = eval(sys.argv[1]); from covopt.runtime.helper import serve; serve()"
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class _Gone(Exception):
+    """A helper has ended, or was ended."""
+
+
+class _Helper:
+    """One process."""
+
+    def __init__(self) -> None:
+        environment = os.environ | dict.fromkeys(THREADS, "1")
+        path = [entry for entry in sys.path if isinstance(entry, str)]  # others are skipped when modules are looked for
+        command = [sys.executable, "-c", STARTING, repr(path)]
+        self._process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment)
+        self.ready = False
+
+    def greet(self) -> None:
+        """Wait until it is ready; one that found another covopt, from another directory, say, never is."""
+        with suppress(_Gone):
+            self.ready = self._receive() == HERE
+
+    def ask(self, function: Callable, piece: object) -> Outcome:
+        """What it makes of a piece."""
+        assert self._process.stdin is not None
+        try:
+            send(self._process.stdin, dumped((function, piece)))  # type: ignore[arg-type]
+        except Exception as error:  # also of pickle
+            self.ready = False
+            raise _Gone from error
+        return cast(Outcome, self._receive())
+
+    def _receive(self) -> object:
+        assert self._process.stdout is not None
+        try:
+            return receive(self._process.stdout)  # type: ignore[arg-type]
+        except Exception as error:  # half a message can be read as anything
+            self.ready = False
+            raise _Gone from error
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """Close its pipes, when nobody reads them any more."""
+        for stream in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):
+                if stream is not None:
+                    stream.close()
+
+
+class _Job(Generic[Piece, Done]):
+    """A function and its pieces; whoever is free takes the next one."""
+
+    def __init__(self, function: Callable[[Piece], Done], pieces: Sequence[Piece]) -> None:
+        self._function, self._pieces = function, pieces
+        self._outcomes: list[Outcome] = [Outcome(None)] * len(pieces)
+        self.left = deque(range(len(pieces)))
+
+    def work(self, ask: Callable[[Callable, object], Outcome] = attempt) -> None:
+        """Work on pieces until none is left; what a helper leaves undone is for others."""
+        with suppress(IndexError):
+            while True:
+                place = self.left.popleft()
+                try:
+                    self._outcomes[place] = ask(self._function, self._pieces[place])
+                except _Gone:
+                    self.left.append(place)
+                    return
+
+    def results(self) -> list[Done]:
+        """What the function made of them, in their order; raises what the first raised."""
+        for outcome in self._outcomes:
+            if outcome.error is not None:
+                raise outcome.error
+        return [cast(Done, outcome.value) for outcome in self._outcomes]
+
+
+class Crew:
+    """The helpers of a thread, started when there is enough to do."""
+
+    def __init__(self) -> None:
+        self._helpers: list[_Helper] | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._worked = 0.0
+
+    def map(self, function: Callable[[Piece], Done], pieces: Iterable[Piece], cores: int) -> list[Done]:
+        """`Cores.map`."""
+        job, started = _Job(function, list(pieces)), time.perf_counter()
+        under_way: list[Future[None]] = []
+        if cores > 1 and len(job.left) > 1:
+            if self._helpers is None and self._worked > WORTH_HELP:
+                self._start(cores - 1)
+            for helper in self._helpers or ():
+                under_way += self._handed(job.work, helper.ask) if helper.ready else []
+        try:
+            while job.left or under_way:
+                job.work()
+                done, still = wait(under_way, LOOKING)
+                under_way = list(still)
+                for future in done:
+                    future.result()
+                if interrupted() and under_way:  # the helpers cannot know
+                    self._end()
+        finally:
+            job.left.clear()
+        self._worked += time.perf_counter() - started
+        return job.results()
+
+    def _start(self, count: int) -> None:
+        self._helpers = []
+        with suppress(OSError, TypeError, RuntimeError, NotImplementedError):  # none can be started here
+            for _ in range(count):
+                self._helpers.append(_Helper())
+        self._pool = ThreadPoolExecutor(max(1, count), "covopt")
+        for helper in self._helpers:
+            self._handed(helper.greet)
+
+    def _handed(self, work: Callable[..., None], *given: object) -> list[Future[None]]:
+        """Work that a thread of the pool has taken; nothing where Python is ending, and starts no more of them."""
+        assert self._pool is not None
+        try:
+            return [self._pool.submit(work, *given)]
+        except RuntimeError:
+            return []
+
+    def _end(self) -> None:
+        for helper in self._helpers or ():
+            helper.end()
+
+    def dismiss(self) -> None:
+        """End all helpers."""
+        self._end()
+        if self._pool is not None:
+            self._pool.shutdown()
+        for helper in self._helpers or ():
+            helper.close()
+        self._helpers = self._pool = None
+
+
+class _Local(threading.local):
+    crew: Crew | None = None
+
+
+_local = _Local()
+
+
+@contextmanager
+def crew() -> Iterator[Crew]:
+    """The helpers that are started within this block stay until its end; within another such block, until its end."""
+    if _local.crew is not None:
+        yield _local.crew
+        return
+    _local.crew = Crew()
+    try:
+        yield _local.crew
+    finally:
+        hired, _local.crew = _local.crew, None
+        if hired is not None:
+            hired.dismiss()
+
+
+def _forget() -> None:
+    """In the child of a fork there are no threads to ask helpers, which are its parent's."""
+    _local.crew = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+@dataclass(frozen=True)
+class Cores:
+    """How many cores there are, and who works there; None where there is one.
+
+    Attributes:
+        count: pieces that are worked on at the same time, at most.
+    """
+
+    count: int = 1
+    _crew: Crew | None = None
+
+    def map(self, function: Callable[[Piece], Done], pieces: Iterable[Piece]) -> list[Done]:
+        """What `function` makes of each piece, in their order; raises what it raises.
+
+        Both have to be such that pickle takes them, and the function one that changes nothing.
+        """
+        return list(map(function, pieces)) if self._crew is None else self._crew.map(function, pieces, self.count)
+
+
+@contextmanager
+def cores(device: torch.device) -> Iterator[Cores]:
+    """As many cores as PyTorch has threads (`torch.set_num_threads`, OMP_NUM_THREADS), which has one in the meantime.
+
+    One core, and nothing changed, for work on another device.
+    """
+    count, before = usable(), torch.get_num_threads()
+    if count == 1 or device.type != "cpu":
+        yield Cores()
+        return
+    torch.set_num_threads(1)
+    try:
+        with crew() as helpers:
+            yield Cores(min(count, MOST), helpers)
+    finally:
+        torch.set_num_threads(before)

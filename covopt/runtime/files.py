@@ -1,0 +1,112 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from covopt.runtime.errors import RecordError
+
+
+def check_free(path: Path, force: bool = False, is_own: Callable[[Path], bool] = os.path.isfile) -> None:
+    """Raise a RecordError unless a file may be written there: none exists, or `force` replaces it.
+
+    Args:
+        path: of the file.
+        force: replace an earlier file.
+        is_own: whether a file is of the kind that is to be written; no other is replaced.
+    """
+    if os.path.isdir(path) or (os.path.lexists(path) and not force):  # unlike those of Path, these never raise
+        remedy = "choose another name" if os.path.isdir(path) else "choose another name, or replace it with --force"
+        raise RecordError(f"{path} exists already; {remedy}.")
+    if os.path.lexists(path) and not is_own(path):
+        raise RecordError(f"{path} is not a file that covopt wrote so, and is not replaced; choose another name.")
+    if not os.path.isdir(path.absolute().parent):
+        raise RecordError(f"{path} cannot be written, because there is no directory {path.parent}; make it.")
+
+
+def check_apart(path: Path, source: Path) -> None:
+    """Raise a RecordError where a file that is to be written is one that is read."""
+    if os.path.exists(path) and os.path.exists(source) and os.path.samefile(path, source):
+        raise RecordError(f"{path} is what is read, and is not replaced; choose another name.")
+
+
+def starts_with(path: Path, text: bytes, size: int = 4096) -> bool:
+    """Whether a text is among the first bytes of a file."""
+    try:
+        with path.open("rb") as stream:
+            return text in stream.read(size)
+    except OSError:
+        return False
+
+
+def write_file(
+    path: Path,
+    writer: Callable[[Path], object],
+    force: bool = False,
+    is_own: Callable[[Path], bool] = os.path.isfile,
+) -> None:
+    """Let `writer` write a sibling of `path`, which is renamed when it is complete.
+
+    Raises:
+        RecordError: as `check_free`, or the disk refuses.
+    """
+    check_free(path, force, is_own)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.absolute().parent)
+        os.close(handle)
+        draft = Path(name)
+        try:
+            writer(draft)
+            draft.chmod(0o666 & ~umask())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise RecordError(f"{path} cannot be written ({reason_of(error)}); choose another name.") from error
+
+
+def write_table(
+    path: str | os.PathLike[str],
+    columns: Sequence[str],
+    rows: Iterable[Mapping[str, object]],
+    force: bool,
+    is_own: Callable[[Path], bool],
+) -> None:
+    """Write rows as .csv, whole or not at all; nothing stands for None.
+
+    Raises:
+        RecordError: as `write_file`.
+    """
+
+    def write(draft: Path) -> None:
+        with draft.open("w", newline="", encoding="utf-8") as stream:
+            table = csv.DictWriter(stream, columns)
+            table.writeheader()
+            table.writerows(rows)
+
+    write_file(Path(path), write, force, is_own)
+
+
+def columns_of(path: Path) -> list[str]:
+    """The names in the first row of a .csv file; none where it is no such file."""
+    try:
+        with path.open(newline="", encoding="utf-8") as stream:
+            return next(csv.reader(stream), [])
+    except (OSError, ValueError, csv.Error):
+        return []
+
+
+def reason_of(error: OSError) -> str:
+    """What the system says of a failure, in words."""
+    return error.strerror or " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+def umask() -> int:
+    """The permissions that new files do not get."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

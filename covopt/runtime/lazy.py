@@ -1,0 +1,33 @@
+"""Packages that only some answers need, and that take long to load: each is loaded when it is first used.
+
+The one alternative to an import at the top of a file. cvxpy, matplotlib and scikit-learn together take as long to load
+as torch does, and most solves need none of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from covopt.runtime.interrupts import loading
+
+
+class LazyModule(ModuleType):
+    """Stands for the module of its name, which is loaded when one of its names is first asked for."""
+
+    _loaded: ModuleType | None = None
+
+    def __getattr__(self, name: str) -> object:
+        if self._loaded is None:
+            with loading():
+                self._loaded = import_module(self.__name__)
+        return getattr(self._loaded, name)
+
+
+def lazy(name: str) -> LazyModule:
+    """The module `name`, loaded on first use; beside it, `if TYPE_CHECKING` imports it for the type checker.
+
+    Args:
+        name: as in an import, `covopt.answer.drawing`.
+    """
+    return LazyModule(name)

@@ -1,0 +1,366 @@
+"""The only loop: a solver supplies init, step and finished; budget, status and progress live here.
+
+`run` never judges a point: it stops when the solver says so, when the budget is spent, or on Ctrl-C, and
+hands back the last state, from which the solver re-evaluates its answer.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
+from typing import Generic, Protocol, TypeVar, runtime_checkable
+
+from covopt.runtime.errors import ProblemError, shown
+from covopt.runtime.interrupts import gently, interrupted, remember
+
+
+class Status(enum.StrEnum):
+    """What ended a solve.
+
+    * unsolved: nothing yet, or no network was found.
+    * optimal: the proved gap is within the target.
+    * converged: the search finds no improvement, which is no proof.
+    * tolerance: the last rounds each gained less than was asked for (`tol`), and the search ended before it found none.
+    * memory_limit: training on random batches came to its end, and for rounds on all samples there was no memory.
+    * time_limit, iteration_limit: a limit; the best network so far.
+    * interrupted: Ctrl-C; the best network so far.
+    """
+
+    UNSOLVED = "unsolved"
+    OPTIMAL = "optimal"
+    CONVERGED = "converged"
+    TOLERANCE = "tolerance"
+    MEMORY_LIMIT = "memory_limit"
+    TIME_LIMIT = "time_limit"
+    ITERATION_LIMIT = "iteration_limit"
+    INTERRUPTED = "interrupted"
+
+
+class Certificate(enum.StrEnum):
+    """What kind of proof holds the lower bound.
+
+    * exact: the largest violation over all directions, known itself.
+    * branch-and-bound: a bound on it from a tree over cones of directions.
+    * relaxation: a bound on it from the doubly non-negative relaxation.
+    * sign-branching: the same, with a tree over the signs of samples.
+    * groups: a bound on it from the same relaxation, with multipliers that groups of samples share.
+    * laplacian: edges between samples, for every network of its depth.
+    * convexity: multipliers of one sign, for every ReLU network of its depth.
+    * angle: the angle between two samples, for exact fits without biases.
+    * loop: winding numbers of a loop of samples, for exact fits.
+    * linear: the singular values of the least linear map, for exact fits by linear networks.
+    * spectral: singular values, for every network of every depth.
+    * none: there is no bound.
+    """
+
+    EXACT = "exact"
+    BRANCH_AND_BOUND = "branch-and-bound"
+    RELAXATION = "relaxation"
+    SIGN_BRANCHING = "sign-branching"
+    GROUPS = "groups"
+    LAPLACIAN = "laplacian"
+    CONVEXITY = "convexity"
+    ANGLE = "angle"
+    LOOP = "loop"
+    LINEAR = "linear"
+    SPECTRAL = "spectral"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One line of a run's history: the best network so far and the best proved bound so far.
+
+    Attributes:
+        iteration: the round; seconds: since the start.
+        cost: of the best network so far; width: its widest hidden layer.
+        lower: the best proved bound so far, or None.
+        phase: what the solver does next, in a few words; not stored.
+    """
+
+    iteration: int
+    seconds: float
+    cost: float
+    lower: float | None
+    width: int
+    phase: str = field(default="", compare=False)
+
+
+Callback = Callable[[Progress], None]
+OnIncumbent = Callable[[float, int], None]
+"""Takes the cost and the widest hidden layer of a network that is better than all before, within an iteration."""
+
+
+def ignore_incumbent(cost: float, width: int) -> None:
+    """Report nothing."""
+
+
+GRACE = 0.01
+"""The part of the time limit that tidying the answer may take beyond it."""
+FORGETTING = 0.9
+"""What is left of a long turn in `Budget.pace` after each shorter one."""
+
+
+class Timing:
+    """The seconds that each phase of a solve took, without those of the phases within it."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._within: list[float] = []
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """This block belongs to phase `name`."""
+        started = time.perf_counter()
+        self._within.append(0.0)
+        try:
+            yield
+        finally:
+            took, inner = time.perf_counter() - started, self._within.pop()
+            self.seconds[name] = self.seconds.get(name, 0.0) + took - inner
+            if self._within:
+                self._within[-1] += took
+
+
+def _own(number: float) -> float:
+    """What one process alone agrees on."""
+    return number
+
+
+@dataclass
+class Budget:
+    """Wall-clock seconds and iterations that a solve may use; the clock starts when the budget is made.
+
+    Ctrl-C leaves no time (interrupts.py): whoever looks at a budget now and then ends soon after either. A budget that
+    is made of another by `dataclasses.replace` shares its timing.
+
+    Processes that solve together must end together: `agreed` is then the largest of a number over all of them, so that
+    the clock which is ahead counts, and Ctrl-C in any.
+    """
+
+    time_limit: float = 300.0
+    max_iterations: int = 100_000
+    started: float = field(default_factory=lambda: time.perf_counter())
+    agreed: Callable[[float], float] = _own
+    timing: Timing = field(default_factory=Timing, compare=False, repr=False)
+
+    @property
+    def alone(self) -> bool:
+        """Whether a look at the clock asks no other process."""
+        return self.agreed is _own
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Count the time of a block to phase `name`."""
+        return self.timing.phase(name)
+
+    def seconds(self) -> float:
+        """Seconds since the budget was made."""
+        return self.agreed(time.perf_counter() - self.started)
+
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C came."""
+        return self.agreed(float(interrupted())) > 0.0
+
+    def remaining(self) -> float:
+        """Seconds left, at least 0."""
+        return max(0.0, self.time_limit - self._used())
+
+    def spent(self) -> bool:
+        """Whether the time limit is reached, or Ctrl-C came."""
+        return self._used() >= self.time_limit
+
+    def overdue(self) -> bool:
+        """Whether the time is so far spent that what tidies the answer is to end too."""
+        return self.seconds() > (1.0 + GRACE) * self.time_limit
+
+    def pace(self) -> Callable[[], bool]:
+        """A `spent` for one loop, which also ends it where another of its longest turns would end too late."""
+        asked, turn = math.inf, 0.0
+
+        def ends() -> bool:
+            nonlocal asked, turn
+            now = self._used()
+            if now == math.inf:
+                return True
+            asked, turn = now, max(now - asked, FORGETTING * turn)
+            return now + turn >= self.time_limit
+
+        return ends
+
+    def _used(self) -> float:
+        """Seconds since the budget was made; endless once Ctrl-C came."""
+        return self.agreed(math.inf if interrupted() else time.perf_counter() - self.started)
+
+
+def check_time_limit(limit: object) -> None:
+    """Raise a ProblemError unless these are seconds that a budget can have."""
+    if isinstance(limit, bool) or not isinstance(limit, Real) or not float(limit) > 0.0:
+        raise ProblemError(f"The time limit is {shown(limit)}; give seconds above 0.")
+
+
+Whole = int | Integral
+"""A whole number, NumPy's among them."""
+Seed = Whole
+"""What `check_seed` takes."""
+
+
+def check_seed(seed: object) -> int:
+    """A seed that PyTorch's generators take; NumPy's whole numbers are seeds too.
+
+    Raises:
+        ProblemError: it is none.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= int(seed) < 2**63:
+        raise ProblemError(f"The seed is {shown(seed)}; give a whole number from 0 to 2^63 - 1.")
+    return int(seed)
+
+
+def past(deadline: float) -> bool:
+    """Whether this time of time.perf_counter() has come, or Ctrl-C, which ends all time."""
+    return interrupted() or time.perf_counter() >= deadline
+
+
+T = TypeVar("T")
+# Seconds between looks at the clock while a foreign solver works, and how late it may be by its own clock.
+LOOKING, LATE = 0.02, 0.5
+
+
+def leavable(work: Callable[[], T], deadline: float) -> T | None:
+    """What a foreign solver returns, which has a time limit but cannot be asked to stop; None where it was left.
+
+    It works in a thread of its own, and is left alone there, to end by its own limit, once `deadline` (of
+    time.perf_counter()) is past by more than LATE, or Ctrl-C came.
+    """
+    answers: list[T] = []
+    errors: list[Exception] = []
+
+    def attempt() -> None:
+        try:
+            answers.append(work())
+        except Exception as error:  # the caller's to handle
+            errors.append(error)
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    while thread.is_alive() and not past(deadline + LATE):
+        thread.join(LOOKING)
+    if errors:
+        raise errors[0]
+    return answers[0] if answers else None
+
+
+State = TypeVar("State")
+
+
+@runtime_checkable
+class Iteration(Protocol[State]):
+    """What a solver supplies to `run`."""
+
+    def init(self, budget: Budget) -> State:
+        """The state before the first step."""
+        ...
+
+    def step(self, state: State, budget: Budget) -> State:
+        """One iteration; may look at the budget to end early, but always returns a valid state."""
+        ...
+
+    def finished(self, state: State) -> Status | None:
+        """`OPTIMAL` or `CONVERGED` when there is nothing left to do, else None."""
+        ...
+
+    def progress(self, state: State, iteration: int, seconds: float) -> Progress:
+        """The line of history for this state."""
+        ...
+
+
+@runtime_checkable
+class ReportsIncumbents(Protocol):
+    """A solver that finds better networks within an iteration: `run` sets `on_incumbent`, and each call adds a line."""
+
+    on_incumbent: OnIncumbent
+
+
+@dataclass
+class Outcome(Generic[State]):
+    """The last state of a run, why it ended, and its history."""
+
+    state: State
+    status: Status
+    history: list[Progress]
+
+
+After = Callable[[State, list[Progress], bool], None]
+"""Takes each state, the history up to it, and whether the run ends with it."""
+
+
+def run(
+    iteration: Iteration[State],
+    budget: Budget,
+    callback: Callback | None = None,
+    resume: Outcome[State] | None = None,
+    after: After[State] | None = None,
+) -> Outcome[State]:
+    """Iterate until finished, out of budget, or interrupted by Ctrl-C; the last complete state is kept.
+
+    With `resume`, take the next step from where an earlier run ended, and go on in one history.
+    """
+    with gently():
+        return _iterated(iteration, budget, callback, resume, after)
+
+
+def _iterated(
+    iteration: Iteration[State],
+    budget: Budget,
+    callback: Callback | None,
+    resume: Outcome[State] | None,
+    after: After[State] | None,
+) -> Outcome[State]:
+    state = iteration.init(budget) if resume is None else resume.state
+    history: list[Progress] = [] if resume is None else list(resume.history)
+    status, under_way = Status.ITERATION_LIMIT, history[-1].iteration + 1 if history else 0
+
+    def add(line: Progress) -> None:
+        history.append(line)
+        if callback is not None:
+            callback(line)
+
+    def on_incumbent(cost: float, width: int) -> None:
+        if history and cost < history[-1].cost:
+            add(replace(history[-1], iteration=under_way, seconds=budget.seconds(), cost=cost, width=width))
+
+    if isinstance(iteration, ReportsIncumbents):
+        iteration.on_incumbent = on_incumbent
+    try:
+        if resume is not None:
+            state = iteration.step(state, budget)
+        for count in range(budget.max_iterations + 1):
+            add(iteration.progress(state, under_way, budget.seconds()))
+            under_way += 1
+            ended = _ended(iteration.finished(state), budget)
+            if after is not None:
+                after(state, history, ended is not None or count == budget.max_iterations)
+            if ended is not None:
+                status = ended
+                break
+            if count < budget.max_iterations:
+                state = iteration.step(state, budget)
+    except KeyboardInterrupt:  # a callback's: Ctrl-C itself only leaves no time
+        if not remember():
+            raise
+        status = Status.INTERRUPTED
+    return Outcome(state, status, history)
+
+
+def _ended(finished: Status | None, budget: Budget) -> Status | None:
+    """What ends the run, if anything; a search that was cut short finds nothing, which is no convergence."""
+    if finished is Status.OPTIMAL:
+        return finished
+    if budget.interrupted():
+        return Status.INTERRUPTED
+    return Status.TIME_LIMIT if budget.spent() else finished

@@ -1,0 +1,152 @@
+"""What `solve` hands down to a method, whole, and what every method hands back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from numbers import Integral
+
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.certify.dual import Proof
+from covopt.model.weights import Weights
+from covopt.oracles.search import ENTRIES
+from covopt.runtime.errors import ProblemError, shown
+from covopt.runtime.loop import Budget, Callback, Progress, Status, check_seed, check_time_limit
+from covopt.solvers.checkpoint import Checkpoint
+
+CERTIFY = ("none", "fast", "full", "auto")
+DRAWS_TOGETHER = 24
+"""Networks of three layers and more that are explored together."""
+WIDEST = 1_000_000
+"""Neurons of a hidden layer that somebody may ask for."""
+_USES = {
+    "width": "the methods hidden and train",
+    "max_width": "the method cone at depth 3 and more",
+    "starts": "the methods hidden and train, and for cone at depth 3 and more",
+    "tol": "the method cone",
+}
+
+
+@dataclass(frozen=True)
+class Thrift:
+    """What a solve does without, to stay within a limit of memory.
+
+    Attributes:
+        entries: of the arrays of a search, at most.
+        batches_alone: two layers are trained on random batches, and there are no rounds on all samples.
+        draws: networks of more layers that are explored together, at most.
+    """
+
+    entries: int = ENTRIES
+    batches_alone: bool = False
+    draws: int = DRAWS_TOGETHER
+
+
+@dataclass(frozen=True)
+class SolveOptions:
+    """What the user asked of the solver, besides the problem.
+
+    Attributes:
+        budget: the clock.
+        method: cone, hidden or train.
+        certify: none, fast, full or auto.
+        gap: proved relative gap to stop at.
+        tol: relative gain of the rounds of `cone` below which they end; None: they go on.
+        seed: of every random choice.
+        init: weights to start from.
+        width: hidden width of `hidden` and `train`; None lets them choose.
+        max_width: of the deep solver's hidden layers.
+        starts: how many; None lets the method choose.
+        callback: gets a `Progress` after each round.
+        checkpoint: where the state is kept; None: nowhere.
+        memory_limit: of each process, in GB (1e9 bytes); None: there is none.
+        thrift: what is done without, to stay within it.
+    """
+
+    budget: Budget
+    method: str = "cone"
+    certify: str = "auto"
+    gap: float = 1e-4
+    tol: float | None = None
+    seed: int = 0
+    init: Weights | None = None
+    width: int | None = None
+    max_width: int | None = None
+    starts: int | None = None
+    callback: Callback | None = None
+    checkpoint: Checkpoint | None = None
+    memory_limit: float | None = None
+    thrift: Thrift = Thrift()
+
+    def check(self, depth: int) -> None:
+        """Refuse what no solver of networks of this depth could follow.
+
+        Raises:
+            ProblemError: an option is out of range, or given although the method has no use for it.
+        """
+        limit = self.budget.time_limit
+        if self.certify not in CERTIFY:
+            raise ProblemError(f"'{self.certify}' is no level of certification; use {' or '.join(CERTIFY)}.")
+        if not (isinstance(self.gap, (int, float)) and 0 <= self.gap < 1):
+            raise ProblemError(f"The gap is {shown(self.gap)}; give a number from 0 to below 1.")
+        check_time_limit(limit)
+        check_seed(self.seed)
+        tol = self.tol
+        if tol is not None and not (isinstance(tol, (int, float)) and not isinstance(tol, bool) and 0 < tol < 1):
+            raise ProblemError(f"The tolerance is {shown(tol)}; give a number between 0 and 1, or leave it out.")
+        check_memory_limit(self.memory_limit)
+        for name, most in (("width", WIDEST), ("max_width", WIDEST), ("starts", None)):
+            as_count(getattr(self, name), name, most)
+        as_count(self.budget.max_iterations, "max_iterations")
+        descends, deep = self.method != "cone", depth > 2
+        used = {"width": descends, "max_width": deep and not descends, "starts": deep or descends, "tol": not descends}
+        for name, use in _USES.items():
+            if getattr(self, name) is not None and not used[name]:
+                at = f"The method {self.method} at depth {depth}"
+                raise ProblemError(f"{at} has no use for {name}, which is for {use}; leave it out.")
+
+
+def check_memory_limit(limit: object) -> None:
+    """Raise a ProblemError unless it is a number of GB, or None."""
+    number = isinstance(limit, (int, float)) and not isinstance(limit, bool) and 0 < limit < math.inf
+    if limit is not None and not number:
+        raise ProblemError(f"The memory limit is {shown(limit)}; give GB above 0, or leave it out.")
+
+
+def as_count(count: object, name: str, most: int | None = None) -> int | None:
+    """Return a whole number of at least 1, NumPy's among them, or None.
+
+    Raises:
+        ProblemError: it is none, or beyond `most`.
+    """
+    if count is None:
+        return None
+    number = int(count) if isinstance(count, Integral) and not isinstance(count, bool) else 0
+    if number < 1:
+        raise ProblemError(f"{name} is {shown(count)}; give a whole number, at least 1, or leave it out.")
+    if most is not None and number > most:
+        raise ProblemError(f"{name} is {number}; give at most {most:,}.")
+    return number
+
+
+@dataclass
+class Attempt:
+    """What a method found.
+
+    Attributes:
+        weights: the best network.
+        status: what ended the method.
+        history: cost, bound and width over time.
+        proof: the best bound; None without one.
+        starts: the lowest cost reached from each start.
+        Lambda: the dual point that a search of two layers ended at (N, m).
+    """
+
+    weights: list[Tensor]
+    status: Status
+    history: list[Progress]
+    proof: Proof | None = None
+    starts: list[float] = field(default_factory=list)
+    Lambda: Float[Tensor, "N m"] | None = None

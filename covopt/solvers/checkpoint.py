@@ -1,0 +1,159 @@
+"""The state of a solve in a file, from which another process, or another number of them, goes on.
+
+One .npz file: arrays by name, one text with the rest as JSON, and a digest of both. It is written whole or not at all,
+and nothing in it is unpickled; what it says of a cost is computed again from its network, and it holds no bound.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covopt.data.arrays import read_npz
+from covopt.runtime import files
+from covopt.runtime.errors import CovoptWarning, DataError, RecordError
+
+FACTS, DIGEST = "covopt_state", "digest"
+"""The arrays of texts; by the name of the first, which is written first, a state is known from other files."""
+CLOSE = 1e-9
+"""Sums over the same data agree up to this, relative, in whatever order they were taken."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a file holds.
+
+    Attributes:
+        path: the file.
+        stage: of the solve; seconds: since its start.
+        facts: numbers, and lists of them, by name.
+        arrays: by name.
+    """
+
+    path: Path
+    stage: str
+    seconds: float
+    facts: dict[str, Any]
+    arrays: dict[str, NDArray]
+
+    @contextmanager
+    def understood(self) -> Iterator[None]:
+        """Raise a RecordError where this block does not find what it looks for."""
+        try:
+            yield
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise no_state(self.path) from error
+
+
+def no_state(path: Path) -> RecordError:
+    """What a file is refused with from which nothing can go on."""
+    return RecordError(f"{path} holds no state of a solve to go on from; leave resume out.")
+
+
+def is_state(path: Path) -> bool:
+    """Whether a file is a state that covopt kept."""
+    return files.starts_with(path, f"{FACTS}.npy".encode())
+
+
+class Checkpoint:
+    """Where and when the state of a solve is kept.
+
+    Args:
+        path: the file.
+        every: seconds between two states.
+        writes: whether this process writes the file; one of several does.
+
+    Attributes:
+        saved: the state to go on from.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], every: float = 60.0, writes: bool = True) -> None:
+        self.path, self._every, self._writes = Path(path), every, writes
+        self.saved: Saved | None = None
+        self._question: dict[str, object] = {}
+        self._last = 0.0
+
+    def about(self, question: dict[str, object], resume: bool) -> None:
+        """State the question, and find the state to go on from, if that is asked for.
+
+        Raises:
+            RecordError: there is none, or it is damaged or of another question; or a file cannot be written there; or
+                there is one, and nobody asked to go on from it.
+        """
+        self._question = question
+        if not resume:
+            if self._writes:
+                self._check_new()
+            return
+        self.saved, before = self._read()
+        for name, value in question.items():
+            if not _agrees(before.get(name), value):
+                raise RecordError(
+                    f"{self.path} is the state of a solve with another {name}; ask the same, or give another file."
+                )
+        self._last = self.saved.seconds
+
+    def _check_new(self) -> None:
+        if is_state(self.path):
+            raise RecordError(f"{self.path} is the state of an earlier solve; go on from it with resume, or remove it.")
+        files.check_free(self.path, force=True, is_own=is_state)
+
+    def _read(self) -> tuple[Saved, dict[str, object]]:
+        """What the file holds, and the question that it is about."""
+        try:
+            arrays = read_npz(self.path)
+            digest, text = (str(arrays.pop(name)) for name in (DIGEST, FACTS))
+            told = json.loads(text)
+            saved = Saved(self.path, told["stage"], told["seconds"], told["facts"], arrays)
+            if digest != _digest(text, arrays) or not 0.0 <= saved.seconds < math.inf:
+                raise no_state(self.path)
+            return saved, dict(told["question"])
+        except (DataError, KeyError, TypeError, ValueError) as error:
+            raise no_state(self.path) from error
+
+    def due(self, seconds: float) -> bool:
+        """Whether so many seconds after the start the state is to be kept."""
+        return seconds - self._last >= self._every
+
+    def keep(self, stage: str, seconds: float, facts: Mapping[str, object], arrays: Mapping[str, NDArray]) -> None:
+        """Write the file; where the disk refuses, the solve goes on without."""
+        self._last = seconds
+        if not self._writes:
+            return
+        text = json.dumps({"question": self._question, "stage": stage, "seconds": seconds, "facts": dict(facts)})
+        told = {FACTS: np.array(text), DIGEST: np.array(_digest(text, arrays))}
+
+        def write(draft: Path) -> None:
+            with draft.open("wb") as stream:
+                np.savez(stream, allow_pickle=False, **told, **arrays)
+
+        try:
+            files.write_file(self.path, write, force=True, is_own=is_state)
+        except RecordError as error:
+            warnings.warn(str(error), CovoptWarning, stacklevel=2)
+
+
+def _agrees(before: object, now: object) -> bool:
+    if isinstance(before, float) and isinstance(now, float):
+        return abs(before - now) <= CLOSE * max(abs(before), abs(now))
+    return before == now
+
+
+def _digest(text: str, arrays: Mapping[str, NDArray]) -> str:
+    """Of all that a file holds, so that what was damaged or changed is not gone on from."""
+    found = hashlib.sha256(text.encode())
+    for name, array in sorted(arrays.items()):
+        found.update(f"{name} {array.dtype} {array.shape} ".encode())
+        found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()

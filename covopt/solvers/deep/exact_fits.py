@@ -1,0 +1,76 @@
+"""Exact fits at depth: a penalised fit whose penalty falls, ever widened a little, then made exact (tangent.py).
+
+A start that fits exactly is a corner: descents along the exact fits hardly move from it, and the method of multipliers
+(solvers/training/exact_fit.py) needs many long descents beyond two layers. Wider by some random neurons and with a
+penalty, it moves far; as the penalty falls, tenfold each time, it comes back to a fit that is exact but for a little,
+which Newton steps remove. A penalty leaves no more neurons than it needs, too few for a closer fit: before each descent
+the network is widened again (docs/notes/2026-11-depth.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, evaluate
+from covopt.solvers.deep.pruning import reduced
+from covopt.solvers.deep.widening import widened
+from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
+from covopt.solvers.training.homotopy import SHIFTING, HomotopyOptions, descend
+from covopt.solvers.training.tangent import exact_fit
+
+# The penalties, relative to the explored problem's; and the neurons that each layer gets before the descent with each,
+# with their relative strength.
+FALLING = ((1.0, 12, 0.3), (0.1, 6, 0.1), (1e-2, 6, 0.1), (1e-3, 6, 0.1))
+# The penalty at which it is over, if an exact fit was found.
+ENOUGH = 1e-2
+
+
+@dataclass(frozen=True)
+class ExactOptions:
+    """How a descent to an exact fit is made.
+
+    Attributes:
+        first: the descent with the first penalty; the others start near their ends.
+        generator: of the random neurons.
+        widest: no hidden layer gets wider than this.
+    """
+
+    first: HomotopyOptions
+    generator: torch.Generator
+    widest: int | None = None
+
+
+def descend_exactly(
+    problem: Problem, weights: Weights, options: ExactOptions, stop: Callable[[], bool] = lambda: False
+) -> list[Tensor]:
+    """The cheapest exact fit that a descent with a falling penalty leads to.
+
+    Where it finds none, or the network is too large for Newton steps that hold kinks, its last network as the last
+    layer, and then the least change of all, bring it nearest to a fit.
+
+    Args:
+        problem: its loss is `interpolate`.
+        weights: W_1 ... W_L.
+        options: how.
+        stop: asked before each turn.
+    """
+    smooth, current = explored_problem(problem), list(weights)
+    best: list[Tensor] | None = None
+    for part, more, strength in FALLING:
+        eased = replace(smooth, lam=part * smooth.lam)
+        wider = widened(current, [more] * (problem.depth - 1), strength, options.generator, options.widest)
+        descent = options.first if part == FALLING[0][0] else SHIFTING
+        current = reduced(eased, descend(eased, [wider], descent, stop)[0])
+        found = exact_fit(problem, current, stop) if part < FALLING[0][0] else None
+        if found is not None:
+            found = reduced(problem, found)
+            if best is None or evaluate(problem, found).norm < evaluate(problem, best).norm:
+                best = found
+        if stop() or (best is not None and part <= ENOUGH):
+            break
+    return nearest_fit(problem, fit_exactly(problem, current), stop) if best is None else best

@@ -1,0 +1,128 @@
+"""Random starts of deep networks, and their training by Adam in one batch, which finds where refining is worth it.
+
+A narrow or small random start falls to zero or to a minimum of too low a rank where lam is large or the network deep.
+Adam from starts that are wide enough, of several scales, meets the low minima instead: of 2,000 steps at a falling rate
+the first 1,000 suffice, since the best networks are refined afterwards (docs/notes/2026-11-deep-penalties.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights
+from covopt.runtime.loop import Budget
+from covopt.solvers.training.batch import Batch, work
+from covopt.solvers.training.cycles import CyclePace
+from covopt.solvers.training.descent import Adam, AdamOptions
+from covopt.solvers.training.exact_fit import usual_penalty
+from covopt.solvers.training.homotopy import in_single
+from covopt.solvers.training.trainer import initial
+
+
+@dataclass(frozen=True)
+class RandomStarts:
+    """Networks of several widths and scales, a different one for each number.
+
+    Attributes:
+        widths: of the hidden layers, relative to `usual_width`.
+        scales: of the first layer at depth 3, to the power 3 / L at depth L, so that signals behind L layers compare.
+        first: the number whose width and scale come first.
+    """
+
+    widths: tuple[float, ...] = (1.0, 1.5, 2.0)
+    scales: tuple[float, ...] = (0.5, 0.7, 0.35, 1.0)
+    first: int = 0
+
+    def draw(self, problem: Problem, number: int, seed: int, max_width: int | None = None) -> list[Tensor]:
+        """Return the start of this number, no hidden layer wider than `max_width`."""
+        usual = usual_width(problem.samples, problem.Y.shape[1])
+        width = round(usual * self.widths[(number + self.first) % len(self.widths)])
+        widths = [min(width, max_width or width)] * (problem.depth - 1)
+        scale = self.scales[number % len(self.scales)] ** (3.0 / problem.depth)
+        return initial(problem, widths, _mixed_seed(seed, number), scale)
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """Adam on the loss itself from many random starts, all in one batch in float32.
+
+    Attributes:
+        starts: their widths and scales. With widths 1, 1.5 and 2, scales up to 1, 48 starts and 12 refined, five of six
+            solves of depth 4 to 8 ended 0.2 to 1.8 % higher, and the sixth did not change.
+        together: starts of a batch; twice as many cost half as much time again on 12 samples.
+        steps: of Adam. 2,000 steps end 0.1 % lower after twice the time.
+        rate: the first learning rate, relative to the root mean square of the starts' weights; a cosine takes it down.
+        share: the part of the time limit that a batch may take.
+        shallowest: the least depth at which Adam explores. At depth 3 it ends 0.3 % lower to 0.3 % higher than L-BFGS.
+        least: the least lam at which Adam explores, relative to `usual_penalty`. At smaller ones its steps end far from
+            minima: 2 % higher at depth 4 and 0.6 of that lam, 4 % on 100 digits and 0.4; but 0.7 % lower at depth 5
+            and 1.1, and 5.6 % lower on 30 digits at depth 4 and 4.
+        fewest: starts and steps; with fewer, L-BFGS through smoothed kinks explores instead.
+        elite: starts that are refined, at most; promising: only those whose cost is at most this much above the best.
+        call: what a step costs beside its products, in multiplications; speed: multiplications in a second.
+        probe: steps that measure the time of a step.
+    """
+
+    starts: RandomStarts = RandomStarts((1.5, 2.0), (0.5, 0.7, 0.35))
+    together: int = 72
+    steps: int = 1000
+    rate: float = 0.065
+    share: float = 0.45
+    shallowest: int = 4
+    least: float = 1.0
+    fewest: tuple[int, int] = (24, 400)
+    elite: int = 8
+    promising: float = 0.05
+    call: float = 2e6
+    speed: float = 4e9
+    probe: int = 10
+
+    def count(self, problem: Problem, seconds: float, most: int) -> int:
+        """Return how many starts to train together within a time limit, at most `most`; 0 if too few would fit.
+
+        The estimate comes from the sizes and the limit alone, so that the same question gets the same starts.
+        """
+        small = problem.depth < self.shallowest or problem.lam < self.least * usual_penalty(problem)
+        if small or problem.interpolates or problem.activation.is_linear:
+            return 0
+        width = round(
+            usual_width(problem.samples, problem.Y.shape[1]) * sum(self.starts.widths) / len(self.starts.widths)
+        )
+        products = work(problem, [width] * (problem.depth - 1))
+        least, few = self.fewest
+        fitting = [(self.share * seconds * self.speed / steps - self.call) / products for steps in (few, self.steps)]
+        if fitting[0] < least:
+            return 0
+        return min(most, self.together, max(least, int(fitting[1])))
+
+    def train(self, problem: Problem, starts: Sequence[Weights], budget: Budget) -> list[list[Tensor]]:
+        """Return the networks at the lowest costs that Adam met; the steps get fewer where the time would cut them."""
+        single = in_single(problem)
+        widths = [[len(W) for W in weights[:-1]] for weights in starts]
+        batch = Batch(single, widths)
+        point = batch.pack([[W.to(single.X) for W in weights] for weights in starts])
+        rate = self.rate * float(point[point != 0.0].square().mean().sqrt())
+        limit = min(budget.time_limit, budget.seconds() + self.share * budget.time_limit)
+        within, pace = replace(budget, time_limit=limit), CyclePace()
+        pace.descend(Adam(batch.evaluate, point, AdamOptions(rate=rate)), self.probe, within)
+        steps = min(self.steps, pace.steps(self.steps, within)[0])
+        adam = Adam(batch.evaluate, point, AdamOptions(steps=steps, rate=rate))
+        pace.descend(adam, steps, within)
+        return [
+            [W.to(problem.X) for W in batch.unpack(row, layers)] for row, layers in zip(adam.best, widths, strict=True)
+        ]
+
+
+def usual_width(samples: int, outputs: int) -> int:
+    """Neurons of a hidden layer of a random start, for N samples of n_L outputs."""
+    return round(max(10.0, 2.0 * outputs, 3.0 * math.sqrt(samples)))
+
+
+def _mixed_seed(seed: int, number: int) -> int:
+    """A seed for start `number`, different for each pair."""
+    return (seed * 1_000_003 + number) % 2**63

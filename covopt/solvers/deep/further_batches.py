@@ -1,0 +1,81 @@
+"""Further training on many samples: from given weights on, by Adam on random batches; widths stay.
+
+Where hundreds of passes over the samples take minutes, L-BFGS (further_training.py) hardly begins. Here cycles of Adam
+in float32 take its place, each twice as long as the one before, with a rate that falls along a cosine from a small part
+of the weights' size: they go on from the network, not elsewhere. After each cycle the loss is evaluated over all
+samples in float64, and the lowest network is kept. Steps are taken in the units of units.py, which float32 holds.
+
+Sources: Kingma, Ba, Adam (2015); Loshchilov, Hutter, SGDR (2017), for the cycles.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.units import Units
+from covopt.model.weights import Weights, evaluate, gradient
+from covopt.runtime.loop import Budget
+from covopt.solvers.training.cycles import CyclePace
+from covopt.solvers.training.descent import Adam, AdamOptions
+
+BATCH = 512  # samples of a step
+RATE = 0.03  # Adam's first, relative to the root mean square of the weights
+FAINT = 1e-3  # weights below this part of a drawn network (He) take its size for the rate: theirs would move nothing
+STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
+ENOUGH = 100  # steps of a cycle that can say so: after a few, Adam has not begun
+
+
+def train_on_batches(problem: Problem, weights: Weights, budget: Budget, seed: int = 0) -> tuple[list[Tensor], bool]:
+    """Where training on leads from a network within the time.
+
+    Returns:
+        A network that costs no more (that one itself, bit for bit, where nothing was gained), and whether a cycle
+        gained too little before the time was up.
+    """
+    best, lowest, units = list(weights), evaluate(problem, weights).total, Units.of(problem)
+    current, passes, pace = list(weights), 1, CyclePace()
+    generator = torch.Generator(device=problem.X.device).manual_seed(seed)
+    while not budget.spent():
+        steps, last = pace.steps(math.ceil(passes * problem.samples / BATCH), budget)
+        current = units.outward(_cycle(units.problem, units.inward(current), steps, pace, budget, generator))
+        cost = evaluate(problem, current).total
+        pace.closed(budget)
+        gained, passes = lowest - cost, 2 * passes
+        if cost < lowest:
+            best, lowest = current, cost
+        if last:
+            break
+        if steps >= ENOUGH and gained <= STALL_GAIN * lowest:
+            return best, True
+        if not math.isfinite(cost):
+            current = best
+    return best, False
+
+
+def _cycle(
+    problem: Problem, weights: Weights, steps: int, pace: CyclePace, budget: Budget, generator: torch.Generator
+) -> list[Tensor]:
+    """Where so many steps of Adam end, in the dtype of the weights."""
+    shapes = [W.shape for W in weights]
+    size = min(BATCH, problem.samples)
+
+    def slope(x: Float[Tensor, "1 P"]) -> tuple[Float[Tensor, " 1"], Float[Tensor, "1 P"]]:
+        rows = torch.randint(problem.samples, (size,), generator=generator, device=x.device)
+        slopes = gradient(problem.on(rows).to(torch.float32), _matrices(x[0], shapes))
+        return x.new_zeros(1), torch.cat([each.flatten() for each in slopes])[None]
+
+    start = torch.cat([W.float().flatten() for W in weights])[None]
+    own, drawn = float(start.square().mean().sqrt()), math.sqrt(2.0 * sum(map(len, weights)) / start.numel())
+    adam = Adam(slope, start, AdamOptions(steps=steps, rate=RATE * (own if own > FAINT * drawn else drawn)))
+    pace.descend(adam, steps, budget)
+    return [W.to(like) for W, like in zip(_matrices(adam.x[0], shapes), weights, strict=True)]
+
+
+def _matrices(x: Float[Tensor, " P"], shapes: list[torch.Size]) -> list[Tensor]:
+    parts = x.split([shape.numel() for shape in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]

@@ -1,0 +1,79 @@
+"""Further training: from given weights down to where descents of the loss end, without adding neurons.
+
+Ordinary training ends near kinks, z_i = 0 for some samples, about which Adam hovers: the gradient there is large, and
+yet little is to be gained. So what is left is measured and not read off the gradient: L-BFGS on the loss itself, kinks
+and all, begun again without its memory until that gains nothing. Descents through rounded kinks (homotopy.py) would end
+lower, but elsewhere: they leave local minima, which training does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, evaluate
+from covopt.solvers.deep.pruning import balanced
+from covopt.solvers.training.exact_fit import fit_by_multipliers, fit_exactly
+from covopt.solvers.training.homotopy import POLISHING, HomotopyOptions, descend
+
+PASS = HomotopyOptions(factors=(0.0,), slow=1e-6, window=100, memory=20)
+"""A pass: L-BFGS until 100 turns gain less than 1e-6 of the loss."""
+# Passes that gain less than this, relative, end the descent; so does this many of them.
+STALL_GAIN, PASSES = 1e-4, 10
+
+
+def train_further(
+    problem: Problem,
+    networks: Sequence[Weights],
+    stop: Callable[[], bool] = lambda: False,
+    options: HomotopyOptions = PASS,
+    passes: int = PASSES,
+) -> tuple[list[list[Tensor]], bool]:
+    """Where training on leads from these networks, all of them together; widths stay.
+
+    Args:
+        problem: the question, of any depth and loss; `interpolate` takes networks that fit.
+        networks: weights.
+        stop: asked before each turn.
+        options: the descents of a pass.
+        passes: at most.
+
+    Returns:
+        Networks, none of which costs more than the one that it came from (that one itself, bit for bit, where nothing
+        was gained), and whether the descent stalled before it was stopped.
+    """
+    if problem.interpolates:
+        return [_shorter(problem, list(weights), stop) for weights in networks], not stop()
+    current = [list(weights) for weights in networks]
+    costs = [evaluate(problem, weights).total for weights in current]
+    going, stalled = [*range(len(current))], False
+    for _ in range(passes):
+        if stop() or not going:
+            break
+        starts = [_cheaper(problem, current[k], balanced(current[k])) for k in going]
+        found = descend(problem, starts, options, stop)
+        falling = []
+        for k, weights in zip(going, found, strict=True):
+            cost = evaluate(problem, weights).total
+            if cost < costs[k]:
+                falling += [k] if costs[k] - cost > STALL_GAIN * costs[k] else []
+                current[k], costs[k] = weights, cost
+        going = falling
+        stalled = not going
+    return current, stalled and not stop()
+
+
+def _cheaper(problem: Problem, before: list[Tensor], after: list[Tensor]) -> list[Tensor]:
+    return after if evaluate(problem, after).total < evaluate(problem, before).total else before
+
+
+def _shorter(problem: Problem, weights: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
+    """A network that fits exactly with less |W|^2, by the method of multipliers; the given one where that fails."""
+    lowest, found = evaluate(problem, weights).total, weights
+    for candidate in (fit_exactly(problem, balanced(weights)), fit_by_multipliers(problem, weights, POLISHING, stop)):
+        cost = evaluate(problem, candidate)
+        if problem.allows(cost.residual) and cost.total < lowest:
+            lowest, found = cost.total, candidate
+    return found

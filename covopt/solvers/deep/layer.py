@@ -1,0 +1,51 @@
+"""What is known of one hidden layer of an answer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from covopt.runtime.loop import Certificate
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What is known of one hidden layer on its own (MATH.md sections 3 and 5).
+
+    Attributes:
+        layer: 1 ... L - 1; width: its neurons.
+        stationarity: the largest |M_{l+1}^T sigma(Zs_{l-1} w)| over unit w that a search found; above 1 a neuron is
+            missing (first order; certain for the last hidden layer only). None where the dual is unknown.
+        gap: what the layer's block costs above the proved bound on its minimum, relative to the network's cost; None
+            without a bound. gap_certificate: what kind of bound that is.
+        rank_K, rank_Ks: numerical ranks of K_l and Ks_l.
+        mergeable: groups of neurons that could be one each.
+    """
+
+    layer: int
+    width: int
+    stationarity: float | None
+    gap: float | None
+    gap_certificate: Certificate
+    rank_K: int
+    rank_Ks: int
+    mergeable: int
+
+    def summary(self) -> dict[str, object]:
+        """For JSON: nothing is NaN or infinite."""
+        numbers = {"stationarity": _known(self.stationarity), "gap": _known(self.gap)}
+        facts: dict[str, object] = {**vars(self), **numbers, "gap_certificate": str(self.gap_certificate)}
+        return facts
+
+    @classmethod
+    def from_summary(cls, told: Mapping[str, Any]) -> Layer:
+        """What `summary` told."""
+        facts: dict[str, Any] = {**told, "gap_certificate": Certificate(told["gap_certificate"])}
+        return cls(**facts)
+
+
+def _known(value: float | None) -> float | None:
+    """Return the number, or None where it is not finite."""
+    return None if value is None or not math.isfinite(value) else value

@@ -1,0 +1,185 @@
+"""Each hidden layer of a network on its own: is it stationary, and how far is it from its block's minimum?
+
+The block of layer l is a shallow problem (MATH.md section 3), so `solve`'s turns of solver and certifiers give it a
+minimum and a proved bound. Nothing here proves that the whole network is at a minimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from covopt.certify import proofs
+from covopt.linalg.psd import thin, triangle
+from covopt.model.passes import layer_at, parts_of
+from covopt.model.problem import Problem, with_bias
+from covopt.model.weights import Weights, evaluate
+from covopt.runtime.loop import Budget, Certificate
+from covopt.solvers.attempt import SolveOptions
+from covopt.solvers.deep.blocks import Solved, block_problem, is_problem, solve_block
+from covopt.solvers.deep.layer import Layer
+from covopt.solvers.deep.missing_neuron import strongest_neuron
+from covopt.solvers.deep.pruning import mergeable
+
+IMPROVING_SHARE = 0.7
+"""The part of the time for solving blocks that may be replaced; the rest is for those whose neighbours then changed."""
+BEGINNING = 2.0
+"""Reports of a layer that take as long as what a block's solve does whatever its time limit, until one has shown it."""
+PRODUCTS, RATE = 5.0, 1e10
+"""Multiplications of a report, of N n^2 for n neurons, and those of a second on one core."""
+SPECTRAL_SHARE = 0.1
+"""The part of the time left that a spectral bound may take."""
+LATE, SHORT = 0.4, 0.01
+"""Seconds behind the time limit after which no missing neuron is searched for, where a report takes less than SHORT."""
+SEARCHING = 15.0
+"""Reports that take as long as a search for a missing neuron does at least, elsewhere."""
+
+
+def examine(
+    problem: Problem,
+    weights: list[Tensor],
+    options: SolveOptions,
+    *,
+    improve: bool,
+) -> tuple[list[Layer], list[Tensor]]:
+    """The network, and a report of each of its hidden layers.
+
+    Blocks are solved from the last hidden layer down. A block that is replaced makes other problems of those beside it,
+    so what was proved of them is proved anew before anything is reported.
+
+    Args:
+        problem: the question, of any depth.
+        weights: W_1 ... W_L.
+        options: those of the solve. The layers share its time, and what that does not suffice to prove has no gap;
+            without time for all of them there are no reports. No block is replaced by one with more than `max_width`
+            neurons.
+        improve: whether blocks that come out cheaper are replaced; else the network is returned as it is.
+    """
+    layers = range(problem.depth - 1, 0, -1)
+    if options.budget.remaining() < _guess(problem, weights):
+        return [], weights
+    options, price = _within_reports(problem, weights, options)
+    if options.budget.spent():
+        return [], weights
+    solved: dict[int, Solved] = {}
+    first, over = _share(options, 1.0 / IMPROVING_SHARE) if improve else options, BEGINNING * price
+    for layer in layers:
+        if first.budget.remaining() < over:
+            solved[layer] = Solved(list(weights))
+            continue
+        share, began = _share(first, layer), options.budget.seconds()
+        solved[layer] = solve_block(problem, weights, layer, share)
+        over = max(0.0, options.budget.seconds() - max(began, share.budget.time_limit))
+        better = solved[layer].weights
+        if improve and (options.max_width is None or len(better[layer - 1]) <= options.max_width):
+            weights = better
+    for layer in layers:
+        if not _holds(solved[layer], problem, weights, layer):
+            solved[layer] = _renewed(solved[layer], problem, weights, layer, _share(options, layer))
+    late = LATE if price < SHORT else -SEARCHING * price
+    searching = replace(options, budget=replace(options.budget, time_limit=options.budget.time_limit + late))
+    return [_examined(problem, weights, layer, solved[layer], searching) for layer in reversed(layers)], weights
+
+
+def _guess(problem: Problem, weights: Weights) -> float:
+    """Seconds that the reports of all layers take on one core, roughly: the ranks of their matrices (N, n)."""
+    return PRODUCTS / RATE * problem.samples * sum(len(W) ** 2 for W in weights[:-1])
+
+
+def _within_reports(problem: Problem, weights: Weights, options: SolveOptions) -> tuple[SolveOptions, float]:
+    """The same, ending early enough to report every layer, and the seconds that one report takes: of the widest."""
+    budget, widest = options.budget, max(range(1, problem.depth), key=lambda layer: len(weights[layer - 1]))
+    began = budget.seconds()
+    report(problem, weights, widest, None, Certificate.NONE, None)
+    price = budget.seconds() - began
+    limit = budget.time_limit - (problem.depth - 1) * price
+    return replace(options, budget=replace(budget, time_limit=limit)), price
+
+
+def _share(options: SolveOptions, parts: float) -> SolveOptions:
+    """The same with one of so many parts of the time left, and as many rounds as that allows."""
+    budget = options.budget
+    limit = budget.seconds() + budget.remaining() / parts
+    return replace(options, budget=Budget(limit, started=budget.started, timing=budget.timing))
+
+
+def _holds(solved: Solved, problem: Problem, weights: Weights, layer: int) -> bool:
+    """Whether the block that was solved is still that of the network."""
+    if solved.block is None:
+        return True
+    block = block_problem(problem, weights, layer)
+    return torch.equal(block.X, solved.block.X) and torch.equal(block.Y, solved.block.Y)
+
+
+def _renewed(solved: Solved, problem: Problem, weights: list[Tensor], layer: int, options: SolveOptions) -> Solved:
+    """What is proved of the block as it is now; nothing where the time is up."""
+    if options.budget.spent() or solved.block is None or not is_problem(weights, layer):
+        return Solved(list(weights))
+    block, proof = block_problem(problem, weights, layer), solved.proof
+    if proof is not None and proof.certificate is Certificate.SPECTRAL and solved.Lambda is None:
+        return replace(solved, proof=proofs.spectral_proof(block, SPECTRAL_SHARE * options.budget.remaining()))
+    if torch.equal(block.X, solved.block.X):  # rounding moved the targets
+        return replace(solved, proof=None if proof is None else replace(proof, lower=proofs.recheck(block, proof)))
+    return solve_block(problem, weights, layer, options)
+
+
+def _examined(problem: Problem, weights: Weights, layer: int, solved: Solved, options: SolveOptions) -> Layer:
+    value, budget = None, options.budget
+    if not budget.spent() and (solved.Lambda is not None or not problem.interpolates):
+        stop = budget.pace()
+        found = strongest_neuron(problem, weights, layer, Lambda=solved.Lambda, seed=options.seed, stop=stop)
+        value = 0.0 if found is None else found.value
+    proof = solved.proof
+    lower, certificate = (None, Certificate.NONE) if proof is None else (proof.lower, proof.certificate)
+    lower = None if certificate is Certificate.NONE else lower
+    return report(problem, weights, layer, lower, certificate, value)
+
+
+def report(
+    problem: Problem,
+    weights: Weights,
+    layer: int,
+    lower: float | None,
+    certificate: Certificate,
+    stationarity: float | None,
+) -> Layer:
+    """What is known of one hidden layer, with a bound on its block's cost and the value of `strongest_neuron`."""
+    relative = relative_gap(problem, weights, layer, lower)
+    return Layer(
+        layer=layer,
+        width=len(weights[layer - 1]),
+        stationarity=stationarity,
+        gap=relative,
+        gap_certificate=Certificate.NONE if relative is None else certificate,
+        rank_K=_rank(layer_at(part, weights, layer)[1] for _, part in parts_of(problem))
+        if len(weights[layer - 1])
+        else 0,
+        rank_Ks=_rank(
+            with_bias(part.activation(layer_at(part, weights, layer)[1]), problem.beta) for _, part in parts_of(problem)
+        ),
+        mergeable=len(mergeable(weights, layer)),
+    )
+
+
+def relative_gap(problem: Problem, weights: Weights, layer: int, lower: float | None) -> float | None:
+    """How far the layer's block is from a bound on its cost at most, relative to the loss; None: nothing is known."""
+    if lower is None:
+        return None
+    total = evaluate(problem, weights).total
+    if total > 0.0 and problem.free:  # of two layers, whose only block is the network
+        return (total - proofs.agreed(problem, weights, total, lower)) / total
+    if total > 0.0 and is_problem(weights, layer):
+        block = problem if problem.depth == 2 else block_problem(problem, weights, layer)
+        parts = weights[layer - 1 : layer + 1]
+        cost = evaluate(block, parts).total
+        scale = problem.lam if layer < problem.depth - 1 else 1.0
+        return scale * (cost - proofs.agreed(block, parts, cost, lower)) / total
+    return None
+
+
+def _rank(chunks: Iterable[Tensor]) -> int:
+    """The numerical rank of the matrix that has the rows of all chunks."""
+    return int(thin(triangle(chunks)).rank)

@@ -1,0 +1,145 @@
+"""Fewer neurons in the hidden layers of a deep network at no higher cost: dead ones dropped, aligned ones merged.
+
+Two layers have more to go by (solvers/shallow/networks.py): there, what is left is optimised again after each merge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, evaluate
+from covopt.oracles.neurons import balance, merge
+
+# Angles within which neurons are merged, as 1 - cosine, one after the other; each merge is kept if the cost allows.
+COSINES = (1e-12, 1e-9, 1e-7, 1e-5, 1e-3)
+# Neurons below this part of the largest |u||v| of their layer are tried as dead ones.
+SMALL = (1e-12, 1e-8, 1e-5, 1e-3)
+# What a smaller network may cost more, relative: rounding.
+ROUNDING = 1e-10
+
+
+def parts(weights: Weights, layer: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"]]:
+    """Incoming weights u (n_l, n_{l-1} + 1) and outgoing weights v (n_l, n_{l+1}) of hidden layer l = `layer`."""
+    return weights[layer - 1], weights[layer][:, :-1].T
+
+
+def with_parts(
+    weights: Weights, layer: int, incoming: Float[Tensor, "n d"], outgoing: Float[Tensor, "n m"]
+) -> list[Tensor]:
+    """The network with other neurons in hidden layer `layer`; the bias above it stays."""
+    changed = list(weights)
+    changed[layer - 1] = incoming
+    changed[layer] = torch.cat([outgoing.T, weights[layer][:, -1:]], dim=1)
+    return changed
+
+
+def balanced(weights: Weights) -> list[Tensor]:
+    """Each neuron rescaled to |u| = |v|, from the first layer up, until the layers agree; the outputs stay.
+
+    At a minimum neurons are balanced ([J23a, Prop. 12]); a sweep never raises |W|^2, and a few sweeps suffice.
+    """
+    current, before = list(weights), math.inf
+    for _ in range(20):
+        for layer in range(1, len(current)):
+            incoming, outgoing = parts(current, layer)
+            current = with_parts(current, layer, *balance(incoming, outgoing))
+        size = float(torch.stack([W.square().sum() for W in current]).sum())
+        if not size < before:
+            break
+        before = size
+    return current
+
+
+def reduced(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor]:
+    """The network without dead neurons and with aligned ones merged, wherever the cost does not rise.
+
+    Args:
+        problem: the question.
+        weights: W_1 ... W_L.
+        stop: asked before each try; once it says so, there is no other.
+    """
+    best = _better(problem, list(weights), balanced(weights))
+    for layer in range(1, problem.depth):
+        for smaller in _smaller_layers(layer):
+            if stop():
+                return best
+            best = _smaller(problem, best, smaller(best), layer)
+        best = _without_dead_layer(problem, best, layer)
+    return best
+
+
+def reduced_on_few(
+    problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False, samples: int = 4096
+) -> list[Tensor]:
+    """`reduced`, but a part of the samples tells what the many would; kept where the cost over all of them allows."""
+
+    def evenly(rows: int, count: int) -> Int[Tensor, " k"]:
+        return torch.arange(0, rows, math.ceil(rows / count), device=problem.X.device)
+
+    rows, spread = problem.spread.some(evenly, len(problem.X), samples)
+    found = reduced(replace(problem.on(rows), spread=spread), weights, stop)
+    return list(weights) if stop() else _better(problem, list(weights), found)
+
+
+def _smaller_layers(layer: int) -> Iterator[Callable[[Weights], list[Tensor]]]:
+    """Ways to make hidden layer `layer` smaller, the harmless first."""
+    for cosine in COSINES:
+        yield partial(_merged, layer=layer, cosine=cosine)
+    for part in SMALL:
+        yield partial(_without_small, layer=layer, part=part)
+
+
+def _merged(weights: Weights, layer: int, cosine: float) -> list[Tensor]:
+    incoming, outgoing = parts(weights, layer)
+    if len(incoming) < 2 or not bool((incoming.norm(dim=1) * outgoing.norm(dim=1) > 0).any()):
+        return list(weights)
+    return with_parts(weights, layer, *merge(incoming, outgoing, cosine).balanced())
+
+
+def mergeable(weights: Weights, layer: int, cosine: float = 1e-6) -> list[list[int]]:
+    """Groups of neurons of hidden layer `layer` whose incoming directions agree to 1 - `cosine`."""
+    incoming, outgoing = parts(weights, layer)
+    if not len(incoming) or not bool((incoming.norm(dim=1) * outgoing.norm(dim=1) > 0).any()):
+        return []
+    groups = merge(incoming, outgoing, cosine).group.tolist()
+    members: dict[int, list[int]] = {}
+    for neuron, group in enumerate(groups):
+        if group >= 0:
+            members.setdefault(group, []).append(neuron)
+    return [group for group in members.values() if len(group) > 1]
+
+
+def _without_small(weights: Sequence[Tensor], layer: int, part: float) -> list[Tensor]:
+    incoming, outgoing = parts(weights, layer)
+    sizes = incoming.norm(dim=1) * outgoing.norm(dim=1)
+    kept = sizes > part * sizes.max() if len(sizes) else sizes > 0
+    return with_parts(weights, layer, incoming[kept], outgoing[kept])
+
+
+def _without_dead_layer(problem: Problem, weights: list[Tensor], layer: int) -> list[Tensor]:
+    """No neuron in a layer through which nothing passes but rounding, large beside each other as they may be."""
+    incoming, outgoing = parts(weights, layer)
+    empty = with_parts(weights, layer, incoming[:0], outgoing[:0])
+    old, new = evaluate(problem, weights).total, evaluate(problem, empty).total
+    return _smaller(problem, weights, empty, layer) if abs(new - old) <= ROUNDING * old else weights
+
+
+def _smaller(problem: Problem, before: list[Tensor], after: list[Tensor], layer: int) -> list[Tensor]:
+    """`after` if it has fewer neurons in the layer, and costs and fits as well up to rounding."""
+    if not len(after[layer - 1]) < len(before[layer - 1]):
+        return before
+    return _better(problem, before, after)
+
+
+def _better(problem: Problem, before: list[Tensor], after: list[Tensor]) -> list[Tensor]:
+    old, new = evaluate(problem, before), evaluate(problem, after)
+    fits = problem.fits_as_well(new.residual, old.residual)
+    return after if fits and new.total <= old.total * (1.0 + ROUNDING) else before

@@ -1,0 +1,400 @@
+"""Networks of depth L >= 3: many starts, refined layer by layer over the cones S (MATH.md sections 3 and 5).
+
+The objective is not convex across layers, and its local minima differ by percents (they differ in the ranks of their
+middle layers), so the solver has many starts (starts.py): the answer of two layers with identity layers inserted; at a
+large depth networks whose ends descend first, one for each rank; and random starts, a batch of which is trained by Adam
+(exploration.py) or, for exact fits and where that would take too long, descends through smoothed kinks (homotopy.py);
+the best of each batch are refined. Between batches, and at the end until it gains nothing, the best
+network of all is improved: its layer blocks, from the last one down, are shallow problems (blocks.py), whose oracle
+grows and drops neurons, and all weights move together between them. Every step is confirmed by evaluating the loss.
+
+No bound comes from here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, evaluate
+from covopt.runtime.loop import Budget, Progress, Status
+from covopt.solvers.attempt import DRAWS_TOGETHER, SolveOptions
+from covopt.solvers.deep.blocks import solve_block
+from covopt.solvers.deep.exact_fits import ExactOptions, descend_exactly
+from covopt.solvers.deep.exploration import Exploration, RandomStarts, usual_width
+from covopt.solvers.deep.insertion import in_balance
+from covopt.solvers.deep.pruning import reduced
+from covopt.solvers.deep.starts import BRIEFLY, ENDS, ROUGHLY, ends_first, from_two_layers
+from covopt.solvers.deep.widening import widened
+from covopt.solvers.training.batch import work
+from covopt.solvers.training.exact_fit import explored_problem, fit_exactly, nearest_fit
+from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, HomotopyOptions, descend
+from covopt.solvers.training.simple import short_descents, simple_networks
+
+# What a misfit, relative to the largest target, may have saved of the cost, relative: a generous multiple of it, so
+# that of two exact fits the looser one never wins by its looseness.
+MISFIT_CHARGE = 10.0
+
+# Of the draws of more layers than ENDS some come first, or, from so many layers on, after the best of the networks that
+# were built ends first: as many as explore for a part of the time limit, by their multiplications, of which a CPU makes
+# so many in a second, and a draw so many turns.
+SIGNALS, AT_FIRST, SHARE, RATE_OF_TURNS, TURNS = 9, 6, 0.3, 3e9, 900
+# Of the deepened answers of two layers and of the networks that are built ends first, so many descend.
+DEEPENED, BUILT = 3, 3
+# Ranks that are built ends first in one step.
+RANKS = 6
+# Scales of the starts that descend through smoothed kinks at depth 3: from larger ones they meet the lowest minima, of
+# low rank, less often.
+SCALES = (0.5, 0.35, 0.2)
+BATCHES = 3  # that descend through smoothed kinks; as many starts are trained in one
+# Networks of a batch that are refined, at most, and only those whose cost is at most this much above the best one's.
+ELITE, PROMISING = 6, 0.03
+# Rounds of the shallow solver on one block.
+ROUNDS = 8
+# A pass that gains more than this, relative, stops at the last layer's block and is repeated at once.
+LARGE_GAIN = 1e-3
+# A pass over the blocks that lowers the cost by less than this, relative, is stalled: it is the last, all starts drawn.
+STALL_GAIN = 1e-6
+
+
+@dataclass(frozen=True)
+class DeepOptions:
+    """How the effort is spent.
+
+    Attributes:
+        starts: networks drawn in all; 0: the given network is improved, and there are no others.
+        batch: of them, explored together.
+        widening: neurons added to each hidden layer of copies of the best network, relative to its width, and their
+            strength, relative to the layer's root mean square.
+        tol: draws come in smaller batches, and end with a pass over the blocks that gains less than this, relative;
+            None: all are drawn.
+    """
+
+    starts: int = 48
+    batch: int = DRAWS_TOGETHER
+    widening: tuple[tuple[float, float], ...] = ((0.5, 0.5), (1.0, 1.0))
+    tol: float | None = None
+
+
+@dataclass
+class State:
+    """Where the solve stands.
+
+    Attributes:
+        best: the best network so far; cost: its cost.
+        costs: of each start so far, the lowest that came of it.
+        waiting: networks at full depth that are still to descend, the most promising last.
+        ranks: the next ranks to be built ends first; none where that is over.
+        settled: how many of those that waited have descended.
+        pool: starts explored but not refined yet.
+        trained: whether the last batch of starts was trained by Adam.
+        stalled: whether the last pass over the blocks gained nothing.
+        slow: whether that pass gained less than the tolerance.
+        due: whether the best network is improved before the next batch.
+    """
+
+    best: list[Tensor]
+    cost: float
+    costs: list[float] = field(default_factory=list)
+    waiting: list[list[Tensor]] = field(default_factory=list)
+    ranks: range = range(0)
+    settled: int = 0
+    pool: list[int] = field(default_factory=list)
+    networks: dict[int, list[Tensor]] = field(default_factory=dict)
+    trained: bool = False
+    stalled: bool = False
+    slow: bool = False
+    due: bool = False
+
+
+class DeepSolver:
+    """The steps, for `loop.run`: explore a batch, refine its best, and at the end improve the blocks of the best.
+
+    Args:
+        problem: depth >= 3, any loss.
+        options: the effort.
+        seed: of the draws and searches.
+        init: a network to start from, beside the draws.
+        max_width: of every hidden layer.
+        enough: a cost that is within the gap asked for of a proved bound; the search ends there.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: DeepOptions | None = None,
+        seed: int = 0,
+        init: Weights | None = None,
+        max_width: int | None = None,
+        enough: float = 0.0,
+    ) -> None:
+        self.problem, self.options = problem, options or DeepOptions()
+        self._seed, self._init, self._max_width, self._enough = seed, init, max_width, enough
+        self._smooth, self._lowest = explored_problem(problem), math.inf
+        self._exploration = Exploration()
+        self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
+
+    # -- what loop.run asks for ---------------------------------------------------------------------------------
+
+    def init(self, budget: Budget) -> State:
+        """The best network of those that are there at once (simple.py, starts.py), or the one to start from."""
+        sizes = [self.problem.X.shape[1], *[0] * (self.problem.depth - 1), self.problem.Y.shape[1]]
+        empty = [self.problem.X.new_zeros(n, below + 1) for below, n in pairwise(sizes)]
+        state = State(empty, self._cost(empty))
+        for weights in filter(self._narrow, simple_networks(self.problem)):
+            self._keep(state, weights)
+            self._keep(state, in_balance(weights))
+        if self._init is not None:
+            given = [W.to(self.problem.X) for W in self._init]
+            self._keep(state, given)
+            state.networks[0], state.pool = given, [0]
+            state.costs = [self._cost(given)]
+        if state.cost > self._enough and self.options.starts:
+            with budget.phase("first networks"):
+                self._begin(state, budget)
+        elif self.problem.interpolates:
+            self._keep(state, nearest_fit(self.problem, state.best, budget.pace()))
+        return state
+
+    def step(self, state: State, budget: Budget) -> State:
+        """The next batch, refinement or pass over the blocks; the clock has no say in their order."""
+        if state.pool:
+            with budget.phase("refining"):
+                self._refine(state, budget)
+        elif self._drawing_few(state):
+            with budget.phase("exploring"):
+                self._explore(state, budget, self._few(budget))
+        elif self._building(state):
+            with budget.phase("ends first"):
+                self._build(state, budget)
+        elif self._settling(state):
+            with budget.phase("refining"):
+                self._settle(state, budget)
+        elif not state.due and self._drawing(state):
+            with budget.phase("exploring"):
+                self._explore(state, budget, self.options.batch if self.options.tol is None else AT_FIRST)
+        else:
+            with budget.phase("improving"):
+                self._improve(state, budget)
+        return state
+
+    def finished(self, state: State) -> Status | None:
+        """OPTIMAL at a proved minimum; CONVERGED after a stalled pass over the blocks, when all starts are drawn.
+
+        TOLERANCE after a slow one, whatever starts are left.
+        """
+        if state.cost <= self._enough:
+            return Status.OPTIMAL
+        if state.stalled and not (state.pool or state.waiting or state.ranks or self._drawing(state)):
+            return Status.CONVERGED
+        return Status.TOLERANCE if state.slow else None
+
+    def progress(self, state: State, iteration: int, seconds: float) -> Progress:
+        """Cost and largest width of the best network, and what comes next; there is no bound."""
+        width = max(len(W) for W in state.best[:-1])
+        return Progress(iteration, seconds, state.cost, None, width, self._next(state))
+
+    def _next(self, state: State) -> str:
+        """What `step` does with this state."""
+        first, options = len(state.costs), self.options
+        if state.pool:
+            return f"refining the best of {first} starts"
+        if self._drawing_few(state):
+            return "the first starts"
+        if self._building(state):
+            return f"networks of ranks {state.ranks.start} to {state.ranks.stop - 1}, ends first"
+        if self._settling(state):
+            return "descending from deepened networks"
+        if not state.due and self._drawing(state):
+            return f"random starts from number {first + 1} of {options.starts} on"
+        return "improving the best network"
+
+    def _drawing_few(self, state: State) -> bool:
+        """Few layers hand a signal on, and draws end lowest there; of many the networks built ends first do sooner."""
+        if state.costs or self.problem.depth <= ENDS or self.problem.interpolates or not self._drawing(state):
+            return False
+        return self.problem.depth < SIGNALS or state.settled > 0 or not (state.ranks or state.waiting)
+
+    def _few(self, budget: Budget) -> int:
+        starts = self._exploration.starts
+        width = round(usual_width(self.problem.samples, self.problem.Y.shape[1]) * max(starts.widths))
+        turns = TURNS * work(self.problem, [width] * (self.problem.depth - 1))
+        return max(1, min(AT_FIRST, round(SHARE * RATE_OF_TURNS * budget.time_limit / turns)))
+
+    def _building(self, state: State) -> bool:
+        first = state.ranks.start == 1 and not self.problem.interpolates
+        return bool(state.ranks) and (first or not state.waiting) and not (state.trained and state.due)
+
+    def _settling(self, state: State) -> bool:
+        """Trained starts, and at few layers all, are worth more than the answer of two; they seldom fit exactly."""
+        first = self.problem.interpolates or (self.problem.depth > ENDS and not state.trained)
+        return bool(state.waiting) and (first or (bool(state.costs) and not state.due))
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def _explore(self, state: State, budget: Budget, batch: int) -> None:
+        first, before, exploration = len(state.costs), state.cost, self._exploration
+        together = self._together(budget, first)
+        state.trained = together > 0
+        numbers = range(first, first + together if together else min(first + batch, self.options.starts))
+        draws = [self._draw(k, state.trained) for k in numbers]
+        if state.trained:
+            found = exploration.train(self._smooth, draws, budget)
+            elite, promising = exploration.elite, exploration.promising
+        else:
+            found, elite, promising = descend(self._smooth, draws, EXPLORING, budget.pace()), ELITE, PROMISING
+        value = {k: evaluate(self._smooth, weights).total for k, weights in zip(numbers, found, strict=True)}
+        for weights in found:
+            fitted = fit_exactly(self.problem, weights) if self.problem.interpolates else weights
+            state.costs.append(self._cost(fitted))
+            self._keep(state, fitted)
+        self._lowest = min(self._lowest, *value.values())
+        worst = (1.0 + promising) * self._lowest
+        ranked = sorted(numbers, key=lambda k: value[k])[:elite]
+        state.pool = [k for k in ranked if value[k] <= worst]
+        state.networks = {k: found[k - first] for k in state.pool}
+        if state.trained:
+            state.networks = {k: reduced(self.problem, state.networks[k], budget.pace()) for k in state.pool}
+        state.due = state.due or self.options.tol is not None or state.cost < before
+
+    def _together(self, budget: Budget, first: int) -> int:
+        """Return how many starts Adam trains in the batch that begins with number `first`; 0 if L-BFGS explores."""
+        most = min(BATCHES * self.options.batch, self.options.starts - first)
+        return self._exploration.count(self.problem, budget.time_limit, most)
+
+    def _begin(self, state: State, budget: Budget) -> None:
+        """The answer of two layers, deepened; and short descents, of small problems: the clock may leave no more."""
+        trained = self._together(budget, len(state.costs)) >= self._exploration.fewest[0]
+        deepened = from_two_layers(self.problem, budget, self._seed, BRIEFLY if trained else ROUGHLY)
+        found = list(filter(self._narrow, deepened))
+        for weights in found:
+            self._keep(state, weights)
+        state.waiting = found[:DEEPENED][::-1]
+        if self.problem.depth > ENDS and not self.problem.activation.is_linear:
+            state.ranks = range(1, min(RANKS, self._most_ranks()) + 1)
+        if trained:
+            return  # random starts that are trained end lower, in less time
+        simple = list(filter(self._narrow, simple_networks(self.problem)))
+        generator = torch.Generator().manual_seed(self._seed)
+        for weights in short_descents(self.problem, simple, generator, budget.pace(), self._max_width):
+            self._keep(state, weights)
+
+    def _build(self, state: State, budget: Budget) -> None:
+        """Networks of several ranks, ends first; more of them, should the highest rank promise the most."""
+        width = min(
+            usual_width(self.problem.samples, self.problem.Y.shape[1]),
+            self._max_width or usual_width(self.problem.samples, self.problem.Y.shape[1]),
+        )
+        found = ends_first(self.problem, state.ranks, width, self._seed, budget.pace())
+        found = [each for each in found if self._narrow(each.weights)][:BUILT]
+        for each in found:
+            self._keep(state, each.weights)
+        state.waiting = sorted(
+            [*state.waiting, *(each.weights for each in found)],
+            key=lambda weights: -evaluate(self._smooth, weights).total,
+        )
+        stop = state.ranks.stop
+        more = bool(found) and found[0].rank == stop - 1 and not budget.spent()
+        state.ranks = range(stop, min(stop + RANKS, self._most_ranks() + 1)) if more else range(0)
+
+    def _settle(self, state: State, budget: Budget) -> None:
+        """One of the waiting networks, down to where its descent ends."""
+        for weights in self._descend([state.waiting.pop()], POLISHING, budget):
+            self._keep(state, weights)
+        state.due, state.settled = True, state.settled + 1
+
+    def _refine(self, state: State, budget: Budget) -> None:
+        """The pool's networks, down to the kinks."""
+        before = state.cost
+        found = self._descend([state.networks[k] for k in state.pool], REFINING, budget)
+        for k, weights in zip(state.pool, found, strict=True):
+            state.costs[k] = min(state.costs[k], self._cost(weights))
+            self._keep(state, weights)
+        state.due = state.due or state.cost < before
+        state.pool, state.networks = [], {}
+
+    def _improve(self, state: State, budget: Budget) -> None:
+        """Wider copies of the best network, one pass over its blocks, and all weights moved before and after."""
+        before = state.cost
+        self._keep(state, reduced(self.problem, state.best), at_most=True)
+        # A descent to an exact fit widens by itself.
+        wider = () if self.problem.interpolates else self.options.widening
+        copies = [self._widened(state.best, *each) for each in wider]
+        for weights in self._descend([state.best, *copies], POLISHING, budget):
+            self._keep(state, weights)
+        for layer in range(self.problem.depth - 1, 0, -1):
+            if budget.spent():
+                return
+            self._keep(state, self._block(state, layer, budget))
+            if self._fell(before, state.cost, LARGE_GAIN):
+                break
+        self._keep(state, self._descend([state.best], POLISHING, budget)[0])
+        self._keep(state, reduced(self.problem, state.best), at_most=True)
+        state.due = self._fell(before, state.cost, LARGE_GAIN)
+        state.stalled = math.isfinite(before) and not self._fell(before, state.cost, STALL_GAIN)
+        if self.options.tol is not None:
+            state.slow = math.isfinite(before) and not self._fell(before, state.cost, self.options.tol)
+
+    def _block(self, state: State, layer: int, budget: Budget) -> list[Tensor]:
+        options = SolveOptions(replace(budget, max_iterations=ROUNDS), certify="none", seed=self._seed)
+        changed = solve_block(self.problem, state.best, layer, options).weights
+        return changed if self._narrow(changed) else state.best
+
+    # -- parts of the steps -------------------------------------------------------------------------------------
+
+    def _descend(self, networks: list[list[Tensor]], options: HomotopyOptions, budget: Budget) -> list[list[Tensor]]:
+        """Descents of the loss itself; for `interpolate` with a falling penalty, which end at an exact fit."""
+        if not self.problem.interpolates:
+            return descend(self.problem, networks, options, budget.pace())
+        effort = ExactOptions(options, self._generator, self._max_width)
+        return [descend_exactly(self.problem, weights, effort, budget.pace()) for weights in networks]
+
+    def _cost(self, weights: Weights) -> float:
+        """The cost; for `interpolate` with what the misfit may have saved, and infinite where that is too much."""
+        cost = evaluate(self.problem, weights)
+        if not self.problem.interpolates:
+            return cost.total if math.isfinite(cost.total) else math.inf
+        misfit = cost.residual / max(1e-300, float(self.problem.Y.abs().max()))
+        return cost.total * (1.0 + MISFIT_CHARGE * misfit) if self.problem.allows(cost.residual) else math.inf
+
+    def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
+        """The network becomes the best one if it costs less (with `at_most`, up to rounding)."""
+        cost = self._cost(weights)
+        if cost < state.cost * (1.0 - STALL_GAIN):
+            state.stalled = False
+        if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):
+            state.best, state.cost = [W.clone() for W in weights], cost
+
+    @staticmethod
+    def _fell(before: float, now: float, part: float) -> bool:
+        """Whether the cost fell by more than a part of itself; from no fit to one, it did."""
+        return now < (before if math.isinf(before) else before * (1.0 - part))
+
+    def _drawing(self, state: State) -> bool:
+        return len(state.costs) < self.options.starts
+
+    def _narrow(self, weights: Weights) -> bool:
+        return self._max_width is None or max(len(W) for W in weights[:-1]) <= self._max_width
+
+    def _most_ranks(self) -> int:
+        """No more dimensions than of the inputs or of the outputs, and one for their mean."""
+        return min(self.problem.samples, self.problem.X.shape[1], self.problem.Y.shape[1]) + 1
+
+    def _draw(self, number: int, trained: bool) -> list[Tensor]:
+        """Return random start `number`, for the training by Adam or for a descent through smoothed kinks."""
+        starts = self._exploration.starts
+        if not trained:
+            # Of the few that come first, at a large depth, the first is not the narrowest.
+            starts = RandomStarts(first=int(self.problem.depth > ENDS))
+            starts = replace(starts, scales=SCALES) if self.problem.depth == 3 else starts
+        return starts.draw(self._smooth, number, self._seed, self._max_width)
+
+    def _widened(self, weights: list[Tensor], part: float, strength: float) -> list[Tensor]:
+        """A copy with more neurons in each hidden layer, relative to its width."""
+        more = [math.ceil(part * len(W)) for W in weights[:-1]]
+        return widened(weights, more, strength, self._generator, self._max_width)

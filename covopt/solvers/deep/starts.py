@@ -1,0 +1,105 @@
+"""Where deep solves start, besides random draws: from two layers, and ends first.
+
+* **From two layers.** The answer of two layers, with identity layers between and all layers in balance (insertion.py):
+  there at once, and the representation cost is not above it.
+* **Ends first.** At a large depth the middle of a good network is the identity on a few dimensions, and its two ends
+  are shallow maps into these and out of them. So networks of depth 4 with widths (n, k, n) are drawn, descend, and get
+  identity layers at the layer of k neurons. Draws of all layers at once lose the signal in the depth.
+
+Source: Jacot, Implicit Bias of Large Depth Networks (2023), Theorem 1: the upper bound is this construction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.units import at_depth
+from covopt.model.weights import Weights, evaluate
+from covopt.runtime.loop import Budget
+from covopt.solvers.attempt import SolveOptions
+from covopt.solvers.deep.insertion import at_place, deepened
+from covopt.solvers.shallow.alternation import Alternation
+from covopt.solvers.shallow.stream import suits_streaming
+from covopt.solvers.training.exact_fit import explored_problem
+from covopt.solvers.training.homotopy import EXPLORING, REFINING, descend
+from covopt.solvers.training.trainer import initial
+
+# Layers of the networks whose ends come first, and the hidden layer of k neurons.
+ENDS, MIDDLE = 4, 2
+# Draws of such networks for each k, and how many of all are refined.
+DRAWN, REFINED = 3, 4
+# The part of the time limit that the answer of two layers may take, and its rounds at most, for an exact fit and with a
+# penalty: there a rough answer serves as well, as all layers descend from it, and a brief one where random starts that
+# are trained follow, which end lower.
+EXACTLY, ROUGHLY, BRIEFLY = (0.5, 60), (0.25, 6), (0.05, 3)
+
+
+def from_two_layers(
+    problem: Problem, budget: Budget, seed: int, rough: tuple[float, int] = ROUGHLY
+) -> list[list[Tensor]]:
+    """The answer of two layers, deepened in every way, the cheapest first; none of data that are streamed."""
+    shallow = at_depth(problem, 2)
+    share, rounds = EXACTLY if problem.interpolates else rough
+    if suits_streaming(shallow, share * budget.time_limit):
+        return []
+    limit = budget.seconds() + min(budget.remaining(), share * budget.time_limit)
+    options = SolveOptions(replace(budget, time_limit=limit, max_iterations=rounds), certify="none", seed=seed)
+    return deepened(shallow, Alternation(shallow, options).solve().weights, problem)
+
+
+class Built(NamedTuple):
+    """A network of depth L whose middle layers are the identity on `rank` dimensions."""
+
+    rank: int
+    weights: list[Tensor]
+
+
+def ends_first(
+    problem: Problem,
+    ranks: Sequence[int],
+    width: int,
+    seed: int,
+    stop: Callable[[], bool],
+    *,
+    of_each: bool = False,
+) -> list[Built]:
+    """Networks of these ranks, ends first; the cheapest first, for an exact fit as a penalised one.
+
+    Args:
+        problem: depth L >= 4.
+        ranks: the k of each.
+        width: n, of the hidden layers at both ends.
+        seed: of the draws.
+        stop: asked before each turn of a descent.
+        of_each: refine the most promising draw of each rank, instead of the most promising ones of all.
+    """
+    short = at_depth(problem, ENDS)
+    smooth = explored_problem(short)
+    owners = [k for k in ranks for _ in range(DRAWN)]
+    draws = [initial(smooth, [width, k, width], seed + number, 1.0) for number, k in enumerate(owners)]
+    explored = descend(smooth, draws, EXPLORING, stop)
+    order = sorted(range(len(draws)), key=lambda number: _promise(problem, short, explored[number]))
+    most = [next(n for n in order if owners[n] == k) for k in dict.fromkeys(ranks)] if of_each else order[:REFINED]
+    refined = descend(smooth, [explored[number] for number in most], REFINING, stop)
+    built = [
+        Built(owners[number], network)
+        for number, weights in zip(most, refined, strict=True)
+        for network in at_place(short, weights, problem, MIDDLE)
+    ]
+    judged = explored_problem(problem)
+    costs = [evaluate(judged, each.weights).total for each in built]
+    order = sorted((cost, number) for number, cost in enumerate(costs) if math.isfinite(cost))
+    return [built[number] for _, number in order]
+
+
+def _promise(problem: Problem, short: Problem, weights: Weights) -> float:
+    """What the network costs at full depth, its identity layers included."""
+    deep = at_place(short, weights, problem, MIDDLE)
+    costs = [evaluate(explored_problem(problem), network).total for network in deep]
+    return min((cost for cost in costs if math.isfinite(cost)), default=math.inf)

@@ -1,0 +1,214 @@
+"""Deep networks on more samples than whole passes suit: solved on few of them, then trained on batches of all.
+
+A draw descends for hundreds of turns, each a pass over all samples. Where that takes longer than there is time, the
+whole search (solver.py) is for a random part of the samples, so small that it fits, with widths to match. The network
+that it ends with then descends on all: cycles of Adam over random batches in float32, each twice as long as the one
+before, as for two layers (solvers/shallow/stream.py). What the cycles leave is improved on all samples, should
+time be left.
+
+Where the rows are spread over processes, each of them searches the same few samples from a seed of its own, and the
+cheapest network goes on; the cycles, and the descent after them (`descended`), add the gradients of all rows up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.spread import ALONE
+from covopt.model.weights import Weights, evaluate
+from covopt.runtime.loop import Budget, Progress, Status, run
+from covopt.solvers.attempt import DRAWS_TOGETHER
+from covopt.solvers.deep.exploration import usual_width
+from covopt.solvers.deep.pruning import reduced, reduced_on_few
+from covopt.solvers.deep.solver import DeepOptions, DeepSolver
+from covopt.solvers.training.batch import Batch, work
+from covopt.solvers.training.cycles import CyclePace
+from covopt.solvers.training.descent import AdamOptions
+from covopt.solvers.training.homotopy import POLISHING, descend
+from covopt.solvers.training.local import LocalAdam
+
+TURNS = 200  # turns that a batch of draws descends, roughly
+RATE_OF_TURNS = 3e9  # their multiplications in a second on one core of a CPU, roughly
+SHARE = 0.3  # of the time that the search on few samples may take
+WHOLE = 0.25  # of what is left, within which so many turns on all samples make batches needless
+FEWEST = 200  # samples, of which a part is taken
+BATCH = 512  # samples of a step
+PARTS = 2  # of spread rows, on up to two processes, and as many as there are of more
+FIRST_PASSES = 2  # over the samples, in the first cycle
+SEARCHED = (Status.OPTIMAL, Status.CONVERGED, Status.TOLERANCE)  # of a search that was not cut
+FEWEST_STEPS = 100  # of a cycle
+RATE = 0.3  # Adam's first, relative to the root mean square of the weights
+STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
+
+
+def suits_few_samples(problem: Problem, seconds: float, draws: int) -> bool:
+    """Whether so many draws at once would not descend on all samples in that time, on a CPU."""
+    if problem.interpolates or problem.activation.is_linear or problem.X.is_cuda:
+        return False
+    return problem.samples > FEWEST and not _fits(problem, problem.samples, seconds, draws)
+
+
+def few_samples(problem: Problem, seconds: float, draws: int, seed: int) -> Problem:
+    """The same question of a random part of the samples, so large that so many draws descend in that time.
+
+    Of rows that are spread over processes each gets all that are chosen.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(rows: int, count: int) -> Int[Tensor, " k"]:
+        return torch.randperm(rows, generator=generator)[:count].sort().values.to(problem.X.device)
+
+    rows, spread = problem.spread.some(drawn, len(problem.X), few_count(problem, seconds, draws))
+    few = problem.on(rows)
+    return replace(few, X=spread.stacked(few.X), Y=spread.stacked(few.Y), spread=ALONE)
+
+
+def few_count(problem: Problem, seconds: float, draws: int) -> int:
+    """How many samples that part has."""
+    count = problem.samples
+    while count > FEWEST and not _fits(problem, count, seconds, draws):
+        count = max(FEWEST, int(0.8 * count))
+    return count
+
+
+def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
+    """Whether TURNS turns of so many draws, on so many of the samples, fit into the time."""
+    width = usual_width(samples, problem.Y.shape[1])
+    turn = work(problem, [width] * (problem.depth - 1)) * samples / problem.samples
+    return TURNS * draws * turn <= RATE_OF_TURNS * seconds
+
+
+@dataclass
+class Streamed:
+    """Where the cycles stand.
+
+    Attributes:
+        weights: of the last cycle.
+        best: the best network so far; cost: its loss over all samples.
+        passes: of the next cycle.
+        ended: why no other cycle is to follow; None while one is.
+    """
+
+    weights: list[Tensor]
+    best: list[Tensor]
+    cost: float
+    passes: int
+    ended: Status | None = None
+
+
+class DeepStream:
+    """The search on few samples, and the cycles, for `loop.run`.
+
+    Args:
+        problem: depth >= 3, mse or cross_entropy.
+        options: of the search on few samples.
+        seed: of the part of the samples, of the search and of the batches.
+        max_width: of every hidden layer.
+        init: a network that the cycles begin with, in place of a search.
+
+    Attributes:
+        cut: whether the search on few samples, that of any process, ended before it found no improvement.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: DeepOptions,
+        seed: int = 0,
+        max_width: int | None = None,
+        init: Weights | None = None,
+    ) -> None:
+        self.problem, self._options, self._seed = problem, options, seed
+        self._max_width, self._init = max_width, init
+        self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
+        self._pace, self.cut = CyclePace(), False
+
+    @cached_property
+    def _single(self) -> Problem:
+        """The problem in float32, where batches are needed at all."""
+        return self.problem.to(torch.float32)
+
+    def init(self, budget: Budget) -> Streamed:
+        """The answer for few samples, or the network to begin with."""
+        weights = self._searched(budget) if self._init is None else list(self._init)
+        widths, processes = [len(W) for W in weights[:-1]], self.problem.spread.processes
+        passes = TURNS * work(self.problem, widths) <= RATE_OF_TURNS * WHOLE * budget.remaining() * processes
+        # Through a layer without neurons nothing passes, and no gradient.
+        ended = Status.CONVERGED if passes or not min(widths) else None
+        return Streamed(weights, weights, evaluate(self.problem, weights).total, FIRST_PASSES, ended)
+
+    def step(self, state: Streamed, budget: Budget) -> Streamed:
+        """One cycle, and the loss at its end; a last one takes what is left of the time."""
+        with budget.phase("batches"):
+            return self._cycle(state, budget)
+
+    def finished(self, state: Streamed) -> Status | None:
+        """CONVERGED when a cycle gained too little."""
+        return state.ended
+
+    def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
+        """Cost and width; no bound."""
+        width = max(len(W) for W in state.best[:-1])
+        return Progress(
+            iteration, seconds, state.cost, None, width, f"{state.passes} passes over the samples in batches"
+        )
+
+    def _searched(self, budget: Budget) -> list[Tensor]:
+        """What the search ends with on few samples; each process by its own clock."""
+        limit, spread = SHARE * budget.time_limit, self.problem.spread
+        few = few_samples(self.problem, limit, max(self._options.batch, DRAWS_TOGETHER), self._seed)
+        seed = (self._seed + spread.place) % 2**63
+        solver = DeepSolver(few, self._options, seed, max_width=self._max_width)
+        own = Budget(budget.seconds() + limit, budget.max_iterations, budget.started, timing=budget.timing)
+        found = run(solver, own)
+        self.cut = spread.largest(float(found.status not in SEARCHED)) > 0.0
+        weights = reduced(few, found.state.best)
+        return spread.cheapest(evaluate(few, weights).total, weights)
+
+    def _cycle(self, state: Streamed, budget: Budget) -> Streamed:
+        wanted = max(FEWEST_STEPS, math.ceil(state.passes * self.problem.samples / BATCH))
+        steps, last = self._pace.steps(wanted, budget)
+        found = reduced_on_few(self.problem, self._trained(state.weights, steps, budget))
+        cost = evaluate(self.problem, found).total
+        self._pace.closed(budget)
+        status = Status.CONVERGED if not state.cost - cost > STALL_GAIN * state.cost else None
+        best, lowest = (found, cost) if cost < state.cost else (state.best, state.cost)
+        return Streamed(found, best, lowest, 2 * state.passes, Status.TIME_LIMIT if last else status)
+
+    def _trained(self, weights: Weights, steps: int, budget: Budget) -> list[Tensor]:
+        """Where Adam on random batches ends."""
+        widths, spread = [len(W) for W in weights[:-1]], self.problem.spread
+        spread = spread.in_parts(max(PARTS, spread.processes))
+        size = min(BATCH, self.problem.samples)
+        batch = Batch(self._single, [widths], max(1, size // spread.parts))
+        start = batch.pack([[W.float() for W in weights]])[0]
+        lam = start.new_full((1, 1), self.problem.lam)
+
+        def draw(rows: int, count: int) -> Int[Tensor, " k"]:
+            return torch.randint(rows, (count,), generator=self._generator, device=start.device)
+
+        def slope(x: Tensor) -> tuple[Tensor, Tensor]:
+            rows, of_rows = spread.some(draw, len(self.problem.X), size)
+            found = [batch.slopes(at[None], some, lam) for at, (some,) in zip(x, of_rows.shares(rows), strict=True)]
+            return x.new_zeros(len(x)), torch.cat(found)
+
+        adam = LocalAdam(
+            slope, start, AdamOptions(steps=steps, rate=RATE * float(start.square().mean().sqrt())), spread
+        )
+        self._pace.descend(adam, steps, budget)
+        return [W.to(self.problem.X) for W in batch.unpack(adam.x[0], widths)]
+
+
+def descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tensor]:
+    """Where L-BFGS on all samples ends, through kinks that sharpen, with the neurons that are needed then."""
+    if not min(len(W) for W in weights[:-1]):
+        return list(weights)
+    with budget.phase("descent"):
+        return reduced_on_few(problem, descend(problem, [weights], POLISHING, budget.pace())[0], budget.overdue)

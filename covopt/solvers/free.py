@@ -1,0 +1,230 @@
+"""Free biases: the methods of solve for networks whose biases the penalty is not on.
+
+The minimum with an amount of bias beta falls to that with free biases as beta grows, since the squares of biases cost
+nothing then. Two layers have rounds of their own (solvers/shallow/free.py). Where no exact oracle chooses the neurons,
+these begin with those of the question with an amount of bias of the samples' size. Deeper networks, and trainings, are
+those of that question, and then descend with no penalty on biases.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.certify import free
+from covopt.certify.dual import Proof
+from covopt.linalg.lbfgs import DescentOptions, lbfgs
+from covopt.model.affine import Affine
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, evaluate, gradient, preactivations
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Budget, Outcome, Status, run
+from covopt.solvers.attempt import Attempt, SolveOptions
+from covopt.solvers.penalised import METHODS
+from covopt.solvers.shallow.free import FreeSolver, State
+from covopt.solvers.training.homotopy import EXPLORING, REFINING, descend
+from covopt.solvers.training.trainer import initial
+
+FIRST_SHARE, PROOF_SHARE = 0.4, 0.2
+"""Parts of the time limit: of the question with penalised biases, which comes first; of the proof."""
+LAST = 0.1
+"""No further turn of rounds and proof with less than this part of the time."""
+CHECKED = 0.4
+"""The part of that time for the tree of a proof: as much goes into checking it."""
+SEARCHED, DRAWN = 0.25, 0.85
+"""Of three layers and more: the part for the question with penalised biases, and that until which draws descend."""
+DRAWS, REFINED, POLISHED, WIDTH, SMALL = 16, 5, 2, 40, 0.3
+"""Draws, how many are refined and polished, their width and their scale: larger ones end higher by 5 to 40 %."""
+MOST_ACTIVATIONS = 20_000_000
+"""Of the draws together."""
+SLOW = 1e-7
+"""A descent ends when ten steps gain less than this, relative."""
+
+
+def solve_free(problem: Problem, options: SolveOptions) -> Attempt:
+    """The method of `options`, with free biases.
+
+    A free linear skip is fitted first, and the descents move it with the rest.
+
+    Raises:
+        ProblemError: the method is `hidden`, whose loss is one of representations with penalised biases.
+    """
+    if options.method == "hidden":
+        raise ProblemError("The method hidden penalises biases; with free biases use the method cone or train.")
+    if problem.depth == 2 and options.method == "cone":
+        return _rounds(problem, options)
+    mean = problem.X.mean(dim=0)
+    seen = replace(problem, X=problem.X - mean)
+    init = None if options.init is None else _moved(problem, options.init, mean)
+    first, found = _descents(seen, replace(options, init=init))
+    found = [_moved(problem, weights, -mean) for weights in found]
+    costs = [evaluate(problem, weights).total for weights in found]
+    weights = found[costs.index(min(costs))]
+    history = [line for line in first.history if line.cost >= min(costs)]
+    # What was proved optimal was the other question's answer.
+    status = Status.CONVERGED if first.status is Status.OPTIMAL else first.status
+    proof = _network_proof(problem, weights, options)
+    return replace(first, status=status, weights=weights, history=history, proof=proof, starts=costs)
+
+
+def _descents(problem: Problem, options: SolveOptions) -> tuple[Attempt, list[list[Tensor]]]:
+    """The answer with penalised biases, and where it and other starts descend to; inputs are centred."""
+    searching = options.method == "cone" and not problem.interpolates
+    first = _penalised(problem, options, SEARCHED if searching else 1.0 - FIRST_SHARE)
+    starts = [first.weights]
+    if searching and not problem.skip:  # its descents are of batches, which know no skip
+        starts = _with_draws(problem, starts, options)
+    elif searching:  # in a short time better than the search as often as not
+        training = replace(options, method="train", starts=None, max_width=None, tol=None)
+        starts.append(_penalised(problem, training, SEARCHED).weights)
+    found = []
+    for left, weights in zip(range(len(starts), 0, -1), starts, strict=True):
+        limit = options.budget.seconds() + options.budget.remaining() / left
+        found.append(_descended(problem, weights, replace(options.budget, time_limit=limit)))
+    return first, found
+
+
+def _with_draws(problem: Problem, starts: list[list[Tensor]], options: SolveOptions) -> list[list[Tensor]]:
+    """The best of these networks and of draws, through rounded kinks down, with no penalty on biases."""
+    end = replace(options.budget, time_limit=DRAWN * options.budget.time_limit)
+    width = min(WIDTH, options.max_width or WIDTH)
+    widths = [width] * (problem.depth - 1)
+    count = max(1, min(DRAWS, MOST_ACTIVATIONS // (problem.samples * sum(widths))))
+    draws = [initial(problem, widths, (options.seed + k) % 2**63, SMALL) for k in range(count)]
+    stop = replace(end, time_limit=0.5 * (end.seconds() + end.time_limit)).pace()
+    with options.budget.phase("descent"):
+        draws = sorted(descend(problem, draws, EXPLORING, stop), key=lambda each: evaluate(problem, each).total)
+        refined = descend(problem, [*starts, *draws[:REFINED]], REFINING, end.pace())
+    return sorted(refined, key=lambda each: evaluate(problem, each).total)[:POLISHED]
+
+
+def _moved(problem: Problem, weights: Weights, by: Float[Tensor, " n0"]) -> list[Tensor]:
+    """The network for inputs less `by`."""
+    found = [torch.cat([weights[0][:, :-1], weights[0][:, -1:] + (weights[0][:, :-1] @ by)[:, None]], dim=1)]
+    found += weights[1:]
+    if problem.skip:
+        last, inputs = found[-1], len(by)
+        S = last[:, -1 - inputs : -1]
+        found[-1] = torch.cat([last[:, :-1], last[:, -1:] + (S @ by)[:, None]], dim=1)
+    return found
+
+
+def _rounds(problem: Problem, options: SolveOptions) -> Attempt:
+    """Rounds of two layers, and the best proof at the dual point that they end at."""
+    budget, exact = options.budget, free.has_exact(problem)
+    init = None if options.init is None else options.init[0]
+    if init is None and not exact:
+        init = _penalised(problem, options, FIRST_SHARE).weights[0]
+    gap = options.gap if options.certify != "none" else 0.0
+    solver = FreeSolver(problem, exact, gap, options.seed, options.tol, init)
+    proves = options.certify != "none" and not exact
+    within = replace(budget, time_limit=(1.0 - PROOF_SHARE) * budget.time_limit) if proves else budget
+    outcome = run(solver, within, options.callback)
+    state, proof = outcome.state, None
+    if options.certify != "none" and state.proof is not None:
+        proof = state.proof
+    elif options.certify != "none":
+        outcome, proof = _in_turns(problem, solver, outcome, options)
+        state = outcome.state
+    weights, cost = state.weights, state.cost
+    if not math.isfinite(cost) and problem.interpolates:
+        weights, cost = _fitted(problem, options, weights)
+    return Attempt(weights, outcome.status, outcome.history, proof, [cost])
+
+
+def _in_turns(
+    problem: Problem, solver: FreeSolver, outcome: Outcome[State], options: SolveOptions
+) -> tuple[Outcome[State], Proof | None]:
+    """Proof and rounds in turns: what branch and bound meets above the dual point, the search had missed."""
+    budget, best = options.budget, None
+    repeatable = options.tol is not None or budget.max_iterations < Budget(1.0).max_iterations
+    while True:
+        state = outcome.state
+        seconds = CHECKED * max(0.0, budget.remaining()) * float(options.certify != "fast")
+        with budget.phase("proof"):
+            proof, met = free.prove_and_meet(problem, solver.dual(state), seconds, options.gap)
+        best = proof if best is None or proof.lower > best.lower else best
+        closed = state.cost - best.lower <= options.gap * state.cost
+        if closed or met is None or repeatable or not bool((met[2] > 1.0 + 0.25 * options.gap).any()):
+            break
+        if (
+            outcome.status in (Status.INTERRUPTED, Status.ITERATION_LIMIT)
+            or budget.remaining() < LAST * budget.time_limit
+        ):
+            break
+        known = replace(outcome, state=solver.met(state, *met))
+        within = replace(budget, time_limit=budget.seconds() + 0.5 * budget.remaining())
+        outcome = run(solver, within, options.callback, known)
+    return outcome, best if best.lower > 0.0 else None
+
+
+def _fitted(problem: Problem, options: SolveOptions, weights: list[Tensor]) -> tuple[list[Tensor], float]:
+    """Where no round fitted exactly: the answer with penalised biases, if that does."""
+    other = _penalised(problem, options, 1.0).weights
+    cost = evaluate(problem, other)
+    return (other, cost.total) if problem.allows(cost.residual) else (weights, math.inf)
+
+
+def _penalised(problem: Problem, options: SolveOptions, share: float) -> Attempt:
+    """The answer with an amount of bias of the samples' size, as a network with free biases."""
+    mean = problem.X.mean(dim=0)
+    beta = float((problem.X - mean).norm(dim=1).max()) or 1.0
+    size = float((problem.X - mean).abs().max()) or 1.0
+    affine = Affine((problem.X - mean) / size, problem.weight, True) if problem.skip else None
+    Y = problem.Y if affine is None else affine.rest(problem.Y)
+    inner = replace(problem, X=problem.X - mean, Y=Y, beta=beta, free=False, skip=False)
+    given = None if options.init is None else problem.without_skip(options.init)
+    init = None if given is None else [_shifted(W, 1.0 / beta) for W in given]
+    if init is not None:
+        init = _moved(inner, init, mean / beta)
+    budget = replace(options.budget, time_limit=share * options.budget.time_limit)
+    found = METHODS[options.method](inner, replace(options, budget=budget, certify="none", init=init))
+    weights = [_shifted(W, beta) for W in found.weights]
+    weights = _moved(inner, weights, -mean)
+    if affine is not None:
+        both, last = affine.coefficients(problem.Y), weights[-1]
+        S = both[:-1].T / size
+        weights[-1] = torch.cat([last[:, :-1], S, last[:, -1:] + (both[-1] - S @ mean)[:, None]], dim=1)
+    return replace(found, weights=weights, proof=None)
+
+
+def _shifted(W: Float[Tensor, "n k"], factor: float) -> Float[Tensor, "n k"]:
+    """The bias column times a factor."""
+    return torch.cat([W[:, :-1], factor * W[:, -1:]], dim=1)
+
+
+def _descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tensor]:
+    """Down from these weights, by L-BFGS, with no penalty on biases; exact fits stay where they are."""
+    if problem.interpolates or min(len(W) for W in weights) == 0:
+        return list(weights)
+    shapes = [W.shape for W in weights]
+
+    def parts(x: Tensor) -> list[Tensor]:
+        return [part.view(shape) for part, shape in zip(x.split([s.numel() for s in shapes]), shapes, strict=True)]
+
+    def value(x: Tensor) -> tuple[float, Tensor]:
+        W = parts(x)
+        return evaluate(problem, W).total, torch.cat([slope.flatten() for slope in gradient(problem, W)])
+
+    x = torch.cat([W.flatten() for W in weights])
+    ends = budget.pace()
+    with budget.phase("descent"):
+        for point in lbfgs(value, x, DescentOptions(slow=SLOW)):
+            x = point
+            if ends():
+                break
+    return parts(x)
+
+
+def _network_proof(problem: Problem, weights: Weights, options: SolveOptions) -> Proof | None:
+    """For two layers and a loss with a gradient the bound at the network's own dual point; None for more."""
+    if problem.depth > 2 or problem.interpolates or options.certify == "none":
+        return None
+    Lambda = problem.gradient_at(preactivations(problem, weights)[-1]) / (-2.0 * problem.lam)
+    with options.budget.phase("proof"):
+        found = free.prove(problem, Lambda, max(0.0, options.budget.remaining()), options.gap)
+    return found if found.lower > 0.0 else None

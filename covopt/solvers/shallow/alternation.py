@@ -1,0 +1,218 @@
+"""The solver and the certifiers take turns: what `solve` does for a problem of two layers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.certify.certifiers import PROVERS, REFUTATION_SLACK, RELAXATION, Aim, Prover, oracle_of
+from covopt.certify.dual import Proof, dual_bound
+from covopt.certify.proofs import spectral_proof
+from covopt.model.problem import Problem
+from covopt.oracles.oracle import Answer, Wrap
+from covopt.runtime.interrupts import interrupted
+from covopt.runtime.loop import Budget, Outcome, Status, run
+from covopt.solvers.attempt import Attempt, SolveOptions
+from covopt.solvers.checkpoint import Saved
+from covopt.solvers.shallow.networks import Network
+from covopt.solvers.shallow.saved import going_on, keeping_rounds, rounds_from
+from covopt.solvers.shallow.solver import ShallowOptions, ShallowSolver, State
+
+WORTHWHILE_GAIN = 0.1
+"""`auto` goes on with a proof while as much time again can be expected to take this part off the gap that is open."""
+FAST_DESCENT = 1e-2
+"""With `auto` the solver may use more than half of the time while half of its turn lowers the cost by this part."""
+SPECTRAL_SHARE = 0.1
+"""The part of the time that the spectral bound may take before the first round."""
+ENDED = (Status.CONVERGED, Status.TOLERANCE)
+"""A search that is done, as far as was asked for."""
+MOST_SAMPLES = 5000
+"""`auto` leaves branch and bound out beyond: a hundred megabytes and more for each array over 512 cones."""
+REPORTED_GAP = 0.99
+"""A bound is reported as soon as the gap that it leaves open is at most this times the one reported last."""
+
+
+class Alternation:
+    """The search and the certifiers take turns; the best network and the best bound found.
+
+    Where an oracle is exact, each round of the search brings its bound along. Elsewhere `full` and `auto` let the
+    search converge (or use half of the time left), prove a bound at its dual point, and hand the directions that refute
+    the dual point back to it as new neurons, until the gap or the time limit is reached. Branch and bound over cones
+    does so, and the relaxation, which goes on from what it proved before.
+
+    `auto` differs from `full` in what it pays for a proof. It searches as long as `fast` does, and beyond half of the
+    time while the cost still falls fast. A refuted dual point ends a proof only where that matters for the gap. And it
+    is over before the time is, when neither finds much any more: the search nothing, and the proof less than a tenth
+    of the gap for as much time again. So easy problems take no longer than they need, and a bound that the time would
+    not improve is not waited for.
+
+    Args:
+        problem: depth 2.
+        options: what is asked.
+        init: hidden weights (n, n_0 + 1) of a network to start from.
+        wrap: what to put around the search's oracles.
+        stage: what the checkpoints call these rounds.
+        saved: the state to go on from.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: SolveOptions,
+        init: Float[Tensor, "n d"] | None = None,
+        wrap: Wrap = lambda oracle: oracle,
+        stage: str = "rounds",
+        saved: Saved | None = None,
+    ) -> None:
+        self.problem, self.options, self.budget, self.gap = problem, options, options.budget, options.gap
+        certify = options.certify
+        self.best: Proof | None = None
+        self._oracle = oracle_of(problem) if certify != "none" or problem.activation.is_linear else None
+        proving = certify in ("full", "auto") and self._oracle is None
+        self._prover = prover_for(problem, certify) if proving else None
+        tol = options.tol if self._oracle is None else None  # an exact oracle knows what there is to gain
+        entries = options.thrift.entries
+        rounds = ShallowOptions(gap=options.gap, tol=tol, entries=entries)
+        if self._prover is RELAXATION and certify == "full":  # it falls short of the last digits of the search
+            slack = REFUTATION_SLACK
+            rounds = ShallowOptions(options.gap, stall_tolerance=slack, patience=1, tol=tol, entries=entries)
+        self.solver = ShallowSolver(problem, self._exact_bound, self._oracle, rounds, options.seed, init, wrap)
+        self._stall_tolerance = rounds.stall_tolerance
+        self._worthwhile_gain = WORTHWHILE_GAIN if certify == "auto" else 0.0
+        self._stop_when_refuted = True
+        self._last: Proof | None = None
+        self._reduced: tuple[Network, Network] | None = None
+        checkpoint = options.checkpoint
+        self._after = None if checkpoint is None else keeping_rounds(checkpoint, stage, self.solver, self.budget)
+        self._saved = None if saved is None else rounds_from(saved, self.solver)
+
+    def solve(self) -> Attempt:
+        """Search, prove what the level of certification asks for, and leave out the neurons that are not needed."""
+        if self.options.certify != "none" and self._oracle is None:
+            with self.budget.phase("proof"):
+                self._keep(spectral_proof(self.problem, SPECTRAL_SHARE * self.budget.remaining()))
+        if self._prover is None:
+            outcome = going_on(self.solver, self.budget, self.options.callback, self._saved, self._after)
+        else:
+            outcome = self._alternate(self._prover)
+        network, status = self._network(outcome), outcome.status
+        if status is not Status.INTERRUPTED and self.options.certify == "full" and self.budget.spent():
+            status = Status.TIME_LIMIT
+        dual = self.solver.dual(outcome.state)
+        return Attempt(network.weights(), status, outcome.history, self.best, [network.cost], dual)
+
+    def _alternate(self, prover: Prover) -> Outcome[State]:
+        outcome, ended = self._search(self._saved), False
+        while not (ended or outcome.status is Status.INTERRUPTED or self.budget.spent() or self._gap_reached(outcome)):
+            before = self._open_gap(outcome)
+            self._network(outcome)  # now, while there is time to spare neurons
+            found = self._prove(prover, outcome)
+            if interrupted():
+                return replace(outcome, status=Status.INTERRUPTED)
+            refuted, searched = bool((found.values > 1.0).any()), outcome.status in ENDED
+            missed = bool((found.values > 1.0 + self._stall_tolerance * self.gap).any())
+            if outcome.status is Status.ITERATION_LIMIT or self._gap_reached(outcome) or (searched and not refuted):
+                break
+            if self.budget.spent():
+                return replace(outcome, status=Status.TIME_LIMIT if missed else outcome.status)
+            pays = self._open_gap(outcome) <= (1.0 - self._worthwhile_gain) * before
+            # A proof that was broken off gets a second chance, undisturbed, before nothing more is expected of it.
+            ended, self._stop_when_refuted = searched and not (pays or self._stop_when_refuted), pays
+            state = self.solver.after_proof(outcome.state, found if refuted else None, self._lower())
+            outcome = self._search(replace(outcome, state=state))
+        return outcome
+
+    def _network(self, outcome: Outcome[State]) -> Network:
+        """The best network with fewer neurons, at no higher cost."""
+        best = outcome.state.best
+        if self._reduced is None or self._reduced[0] is not best:
+            self._reduced = best, self.solver.reduced(best, self.budget)
+        return self._reduced[1]
+
+    def _search(self, last: Outcome[State] | None) -> Outcome[State]:
+        """The solver's turn, from the beginning or from its last: until it is done or half of the time left is gone."""
+        started, callback = self.budget.seconds(), self.options.callback
+        outcome = run(self.solver, self._half_budget(last), callback, resume=last, after=self._after)
+        while outcome.status is Status.TIME_LIMIT and not self.budget.spent() and self._falls_fast(outcome, started):
+            started = self.budget.seconds()
+            outcome = run(self.solver, self._half_budget(outcome), callback, resume=outcome, after=self._after)
+        return outcome
+
+    def _half_budget(self, last: Outcome[State] | None) -> Budget:
+        """A budget that ends when half of the remaining time is gone, or all of the rounds."""
+        limit = self.budget.seconds() + 0.5 * self.budget.remaining()
+        taken = 0 if last is None else last.history[-1].iteration + 1
+        return replace(self.budget, time_limit=limit, max_iterations=max(0, self.budget.max_iterations - taken))
+
+    def _falls_fast(self, outcome: Outcome[State], started: float) -> bool:
+        """Whether the second half of a turn that began then lowered the cost so much that the proof can wait."""
+        middle = 0.5 * (started + self.budget.seconds())
+        before = [line.cost for line in outcome.history if line.seconds <= middle]
+        now = self.solver.cost(outcome.state)
+        return self.options.certify == "auto" and (
+            not before or not now < math.inf or before[-1] - now > FAST_DESCENT * now
+        )
+
+    def _prove(self, prover: Prover, outcome: Outcome[State]) -> Answer:
+        """The bound at the solver's dual point; what refutes it comes back in the solver's coordinates."""
+        state, cost = outcome.state, self.solver.cost(outcome.state)
+        # A neuron that violates the dual point by v lowers the bound by about 2 v, relative.
+        matters = self.gap
+        if self.options.certify != "full" and cost > 0.0:  # a cost that underflowed leaves nothing open
+            matters = max(self.gap, self._open_gap(outcome) / cost)
+        aim = Aim(
+            cost,
+            self.gap,
+            max(1e-3, self.budget.remaining()),
+            self.solver.outward(state.directions),
+            refuted=1.0 + REFUTATION_SLACK * matters if self._stop_when_refuted else math.inf,
+            worth=self._worthwhile_gain,
+            on_bound=lambda _, lower: self._report_bound(outcome, lower),
+        )
+        with self.budget.phase("proof"):
+            self._last, found = prover.prove(self.problem, self.solver.dual(state), aim, self._last)
+        self._keep(self._last)
+        # What was reported on the way may be above what the stored arrays prove, by their rounding.
+        for place, line in enumerate(outcome.history):
+            if line.lower is not None and line.lower > (self._lower() or 0.0):
+                outcome.history[place] = replace(line, lower=self._lower())
+        self._report_bound(outcome, self._last.lower)
+        return Answer(self.solver.inward(found.directions), found.values)
+
+    def _report_bound(self, outcome: Outcome[State], lower: float) -> None:
+        """A line of history where the certifiers have brought the bound nearer to the cost."""
+        last = outcome.history[-1]
+        if last.cost < math.inf and last.cost - lower <= REPORTED_GAP * (last.cost - (last.lower or 0.0)):
+            line = replace(last, seconds=self.budget.seconds(), lower=lower)
+            outcome.history.append(line)
+            if self.options.callback is not None:
+                self.options.callback(line)
+
+    def _exact_bound(self, Lambda: Float[Tensor, "N m"], maximum: float) -> float | None:
+        """What the solver calls with each dual point and the maximum that its oracle proves there, or infinity."""
+        if self.options.certify != "none" and math.isfinite(maximum):
+            self._keep(dual_bound(self.problem, Lambda, maximum))
+        return self._lower()
+
+    def _keep(self, proof: Proof) -> None:
+        if math.isfinite(proof.lower) and (self.best is None or proof.lower > self.best.lower):
+            self.best = proof
+
+    def _lower(self) -> float | None:
+        return self.best.lower if self.best is not None else None
+
+    def _open_gap(self, outcome: Outcome[State]) -> float:
+        """The cost above the proved bound."""
+        return self.solver.cost(outcome.state) - (self._lower() or 0.0)
+
+    def _gap_reached(self, outcome: Outcome[State]) -> bool:
+        return self._open_gap(outcome) <= self.gap * self.solver.cost(outcome.state)
+
+
+def prover_for(problem: Problem, certify: str) -> Prover | None:
+    """The certifier that takes turns with the search, with `full` or `auto`; None where none applies."""
+    few = certify == "full" or problem.samples <= MOST_SAMPLES
+    return next((each for each in (PROVERS if few else PROVERS[1:]) if each.applies(problem)), None)

@@ -1,0 +1,156 @@
+"""Networks from mixtures, and fewer neurons at no higher cost."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.spread import ALONE
+from covopt.model.weights import evaluate
+from covopt.oracles.neurons import balance, caratheodory, merge
+from covopt.runtime.interrupts import interrupted
+from covopt.solvers.shallow.datafits import Datafit
+from covopt.solvers.shallow.master import Mixture
+from covopt.solvers.training.exact_fit import PRODUCTS, nearest_fit
+from covopt.solvers.training.tangent import exact_fit
+
+MERGING = (1e-9, 1e-7, 1e-5, 1e-3)  # neurons are merged whose angles have cosines above 1 - these, one after the other
+WEAKEST = 1e-3  # neurons are dropped whose norm is below this part of all weights', where the others can fit exactly
+# One by one, neurons up to this part are tried; the others' exact fit is made lighter if it costs at most so much more
+# and a step takes no more multiplications than this, and in so many steps.
+WEAK, NEARLY, TURNS, LIGHTENED = 1e-1, 1.0 + 1e-5, 50, 2.0**24
+# Dependent neurons are dropped, and a step to an exact fit is made, where that takes about so many multiplications.
+AFFORDABLE = 2.0**31
+HIGHER = 1e-10  # what a smaller network may cost more, relative (rounding)
+TOLERANCE = 1e-12  # of the masters on merged neurons
+
+
+@dataclass
+class Network:
+    """A two-layer network: hidden weights U (n, n_0 + 1), outputs V (n, m), output bias b (m,), and its cost."""
+
+    U: Float[Tensor, "n d"]
+    V: Float[Tensor, "n m"]
+    b: Float[Tensor, " m"]
+    cost: float
+
+    def weights(self) -> list[Tensor]:
+        """[W_1, W_2]."""
+        return [self.U, torch.cat([self.V, self.b[:, None].T], dim=0).T.contiguous()]
+
+
+class NetworkBuilder:
+    """Networks of one problem.
+
+    Args:
+        problem: depth 2.
+        X: its inputs in the row-space basis (N, r).
+        Q: that basis (r, n_0 + 1).
+        fit: the loss as the master sees it.
+    """
+
+    def __init__(self, problem: Problem, X: Float[Tensor, "N r"], Q: Float[Tensor, "r d"], fit: Datafit) -> None:
+        self.problem, self._X, self._Q, self._fit = problem, X, Q, fit
+
+    def of_mixture(self, directions: Float[Tensor, "n r"], Phi: Float[Tensor, "N n"], mixture: Mixture) -> Network:
+        """The balanced network of a mixture; of infinite cost where it does not fit exactly yet but should."""
+        parts = self._fit.network(Phi, mixture)
+        if parts is None:
+            empty = self.of_rows(directions[:0], mixture.outputs[:0], torch.zeros_like(mixture.bias))
+            return replace(empty, cost=torch.inf)
+        return self.of_rows(directions, *parts)
+
+    def of_rows(self, rows: Float[Tensor, "n r"], outputs: Float[Tensor, "n m"], b: Float[Tensor, " m"]) -> Network:
+        """The balanced network of hidden weights in the row-space basis and outputs."""
+        return self._built(rows @ self._Q, outputs, b)
+
+    def reduced(self, network: Network, late: Callable[[], bool]) -> Network:
+        """Fewer neurons at no higher cost: aligned ones merged, tiny and dependent ones dropped; else `network`."""
+        for cosine in MERGING:
+            if len(network.U) and not late():
+                merged = merge(network.U, network.V, cosine)
+                network = self._better(network, self._polished(network, merged.directions, merged.outputs, late))
+                network = self._better(network, self._refitted(network, *merged.balanced(), late))
+        sizes = network.V.norm(dim=1)
+        strong = sizes > WEAKEST * sizes.norm()
+        network = self._better(network, self._refitted(network, network.U[strong], network.V[strong], late))
+        network = self._without_weak(network, late)
+        rows = self.problem.samples * self.problem.Y.shape[1]
+        few = len(network.U) * min(rows, len(network.U)) * rows <= AFFORDABLE
+        if len(network.U) and few and self.problem.spread is ALONE:  # the features of all rows are needed at once
+            lengths = network.U.norm(dim=1, keepdim=True)
+            directions = network.U / lengths
+            selected = caratheodory(self.problem.activation(self.problem.Xt @ directions.T), network.V * lengths)
+            network = self._better(network, self._built(directions[selected.kept], selected.outputs, network.b))
+        return network
+
+    def _polished(self, network: Network, directions: Tensor, outputs: Tensor, late: Callable[[], bool]) -> Network:
+        """The network of the master on these few directions; they may have moved, so the outputs have to follow."""
+        if len(directions) == len(network.U):
+            return network
+        reduced = directions @ self._Q.T
+        Phi = self.problem.activation(self._X @ reduced.T)
+        mixture = self._fit.solve(Phi, outputs.norm(dim=1), TOLERANCE, late)
+        return self.of_mixture(reduced, Phi, mixture)
+
+    def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Callable[[], bool]) -> Network:
+        """For `interpolate` the nearest network that fits, from these fewer neurons; `network` where it is too much.
+
+        Merging and dropping change the fit in the first order, but the nearest fit's cost in the second.
+        """
+        step = 4.0 * PRODUCTS * self.problem.samples * (U.numel() + V.numel())
+        fewer = len(U) < len(network.U)
+        if not (self.problem.interpolates and fewer and step <= AFFORDABLE) or late() or interrupted():
+            return network
+        first, last = nearest_fit(self.problem, replace(network, U=U, V=V).weights(), late)
+        return self._built(first, last[:, :-1].T, last[:, -1])
+
+    def _without_weak(self, network: Network, late: Callable[[], bool]) -> Network:
+        """For `interpolate` without the weakest neurons, one by one, while the others fit exactly at no higher cost.
+
+        The nearest fit costs more in the second order, which is more than what a neuron costs that is nearly needless;
+        so it is moved along the exact fits towards less weight.
+        """
+        step = self.problem.Y.numel() ** 2 * (network.U.numel() + network.V.numel())
+        while self.problem.interpolates and step <= LIGHTENED and len(network.U) > 1 and not (late() or interrupted()):
+            sizes = network.V.norm(dim=1)
+            weakest = int(sizes.argmin())
+            if sizes[weakest] > WEAK * sizes.norm():
+                break
+            kept = torch.arange(len(sizes), device=sizes.device) != weakest
+            smaller = self._refitted(network, network.U[kept], network.V[kept], late)
+            lighter = None
+            if len(smaller.U) < len(network.U) and smaller.cost <= NEARLY * network.cost:
+                turns = itertools.count()
+                lighter = exact_fit(self.problem, smaller.weights(), lambda turns=turns: next(turns) > TURNS or late())
+            if lighter is None:
+                break
+            first, last = nearest_fit(self.problem, lighter, late)  # `exact_fit` may stop 1e-11 away from it
+            smaller = self._better(network, self._built(first, last[:, :-1].T, last[:, -1]))
+            if smaller is network:
+                break
+            network = smaller
+        return network
+
+    def _built(self, directions: Tensor, outputs: Tensor, b: Tensor) -> Network:
+        U, V = balance(directions, outputs)
+        network = Network(U, V, b, torch.inf)
+        network.cost = evaluate(self.problem, network.weights()).total
+        return network
+
+    def _better(self, network: Network, smaller: Network) -> Network:
+        """`smaller`, if it has fewer neurons that are not zero, costs no more and fits as exactly."""
+        alive = (smaller.U != 0).any(dim=1)
+        if not len(smaller.U) < len(network.U) or smaller.cost > network.cost * (1.0 + HIGHER):
+            return network
+        if self.problem.interpolates:
+            before, after = (evaluate(self.problem, n.weights()).residual for n in (network, smaller))
+            if not self.problem.fits_as_well(after, before):
+                return network
+        return Network(smaller.U[alive], smaller.V[alive], smaller.b, smaller.cost)

@@ -1,0 +1,162 @@
+"""The state of a search of two layers as numbers and arrays, to be kept in a file and gone on from.
+
+What has a row for each sample is kept for all of them, in their order, so that other processes can share them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covopt.model.spread import Alone
+from covopt.oracles.oracle import Answer
+from covopt.runtime.loop import After, Budget, Callback, Iteration, Outcome, Progress, Status, run
+from covopt.solvers.checkpoint import Checkpoint, Saved
+from covopt.solvers.shallow.master import Mixture
+from covopt.solvers.shallow.networks import Network
+from covopt.solvers.shallow.solver import ShallowSolver, State
+from covopt.solvers.shallow.stream import Streamed, StreamSolver
+
+ROWS = "rows_"
+"""What the names of arrays begin with that have a row for each sample."""
+LINE = ("iteration", "seconds", "cost", "lower", "width")
+
+
+def keeping_rounds(checkpoint: Checkpoint, stage: str, solver: ShallowSolver, budget: Budget) -> After[State]:
+    """Keeps the state of the rounds when it is time, and when they end."""
+    spread = solver.problem.spread
+
+    def after(state: State, history: list[Progress], ended: bool) -> None:
+        seconds = budget.seconds()
+        if ended or checkpoint.due(seconds):
+            facts, arrays = _of_rounds(solver, state)
+            checkpoint.keep(stage, seconds, facts | _lines(history), _arrays(arrays, spread))
+
+    return after
+
+
+def rounds_from(saved: Saved, solver: ShallowSolver) -> Outcome[State]:
+    """Where the rounds stood; `solver` remembers what it knew then."""
+    with saved.understood():
+        facts, found = saved.facts, _tensors(saved.arrays, solver.problem.X, solver.problem.spread)
+        solver.recall(facts["solver"], found)
+        mixture = Mixture(
+            found["eta"], found["outputs"], found["bias"], found["rows_Lambda"], facts["value"], facts["violation"]
+        )
+        state = State(
+            found["directions"],
+            mixture,
+            Answer(found["answer"], found["values"]),
+            Network(found["U"], found["V"], found["b"], facts["cost"]),
+            effort=facts["effort"],
+            stalled=facts["stalled"],
+            slow=facts["slow"],
+            smoothing_stage=facts["smoothing_stage"],
+        )
+        return Outcome(state, Status.TIME_LIMIT, _history(facts))
+
+
+def keeping_cycles(checkpoint: Checkpoint, stage: str, solver: StreamSolver, budget: Budget) -> After[Streamed]:
+    """Keeps the state of the cycles when it is time, also within one, and when they end."""
+    spread, so_far = solver.problem.spread, list[Progress]()
+
+    def keep(state: Streamed, seconds: float) -> None:
+        facts, arrays = solver.memory(state)
+        checkpoint.keep(stage, seconds, facts | _lines(so_far), _arrays(arrays, spread))
+
+    def after(state: Streamed, history: list[Progress], ended: bool) -> None:
+        so_far[:] = history
+        seconds = budget.seconds()
+        if ended or checkpoint.due(seconds):
+            keep(state, seconds)
+
+    def within(state: Streamed) -> None:
+        if checkpoint.due(seconds := budget.seconds()):
+            keep(state, seconds)
+
+    solver.within = within
+    return after
+
+
+def cycles_from(saved: Saved, solver: StreamSolver) -> Outcome[Streamed]:
+    """Where the cycles stood."""
+    with saved.understood():
+        found = _tensors(saved.arrays, solver.problem.X, solver.problem.spread)
+        return Outcome(solver.recalled(saved.facts, found), Status.TIME_LIMIT, _history(saved.facts))
+
+
+def going_on(
+    iteration: Iteration[Any],
+    budget: Budget,
+    callback: Callback | None,
+    saved: Outcome[Any] | None,
+    after: After[Any] | None,
+) -> Outcome[Any]:
+    """`run`, from a saved state if there is one, and no further than it would have come without a break."""
+    if saved is None:
+        return run(iteration, budget, callback, after=after)
+    done, status = saved.history[-1].iteration, iteration.finished(saved.state)
+    if status is not None or done >= budget.max_iterations:
+        return replace(saved, status=status or Status.ITERATION_LIMIT)
+    left = replace(budget, max_iterations=budget.max_iterations - done - 1)
+    return run(iteration, left, callback, resume=saved, after=after)
+
+
+def _of_rounds(solver: ShallowSolver, state: State) -> tuple[dict[str, object], dict[str, Tensor]]:
+    facts, arrays = solver.memory()
+    mixture, best = state.mixture, state.best
+    return {
+        "solver": facts,
+        "value": mixture.value,
+        "violation": mixture.violation,
+        "cost": best.cost,
+        "effort": state.effort,
+        "stalled": state.stalled,
+        "slow": state.slow,
+        "smoothing_stage": state.smoothing_stage,
+    }, arrays | {
+        "directions": state.directions,
+        "eta": mixture.eta,
+        "outputs": mixture.outputs,
+        "bias": mixture.bias,
+        "rows_Lambda": mixture.Lambda,
+        "answer": state.answer.directions,
+        "values": state.answer.values,
+        "U": best.U,
+        "V": best.V,
+        "b": best.b,
+    }
+
+
+def _arrays(tensors: Mapping[str, Tensor], spread: Alone) -> dict[str, NDArray]:
+    whole = {name: spread.stacked(each) if name.startswith(ROWS) else each for name, each in tensors.items()}
+    return {name: each.cpu().numpy() for name, each in whole.items()}
+
+
+def _tensors(arrays: Mapping[str, NDArray], X: Tensor, spread: Alone) -> dict[str, Tensor]:
+    found = {}
+    for name, array in arrays.items():
+        # What torch reads of a file of ours is writable and its own.
+        tensor = torch.from_numpy(np.array(array))
+        found[name] = tensor if tensor.dtype == torch.uint8 else tensor.to(X.device)
+        if name.startswith(ROWS):
+            found[name] = spread.own(found[name], len(X))
+    return found
+
+
+def _lines(history: list[Progress]) -> dict[str, object]:
+    return {"history": [[asdict(line)[name] for name in LINE] for line in history]}
+
+
+def _history(facts: Mapping[str, Any]) -> list[Progress]:
+    """The lines, without the bounds: they are proved again."""
+    lines = [replace(Progress(*line), lower=None) for line in facts["history"]]
+    if not lines:
+        raise ValueError("A state is kept after a line.")
+    return lines

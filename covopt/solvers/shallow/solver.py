@@ -1,0 +1,469 @@
+"""Fully corrective Frank-Wolfe over the cone S for two-layer networks (MATH.md section 4).
+
+Each round asks the oracle for many distinct local maxima of h at the current dual point, hands them to the master as
+new atoms, and keeps what the master uses. Active atoms move because the oracle's ascents continue from them: their
+improved copies take their place in the master's next mixture. Most new atoms come from ascents that start beside
+active ones: on digits (200 rows) seven in ten of those end above 1, against two in ten from random directions.
+
+The solver works in directions w in the row space of Xt, and in residuals; it forms no matrix larger than
+the features (N, n), and an (N, N) one only where n >= N.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.linalg.lbfgs import WINDOW
+from covopt.linalg.psd import RANK_RULE, RankRule, row_space
+from covopt.model.problem import Problem
+from covopt.model.units import Units
+from covopt.model.weights import evaluate
+from covopt.oracles.oracle import Answer, Oracle, Wrap
+from covopt.oracles.search import ENTRIES, AscentOptions, ConvexConcaveOracle
+from covopt.runtime.loop import Budget, OnIncumbent, Progress, Status, ignore_incumbent
+from covopt.solvers.shallow.datafits import MultiplierDatafit, largest_mu, make_datafit, mixture_outputs
+from covopt.solvers.shallow.master import Mixture
+from covopt.solvers.shallow.networks import Network, NetworkBuilder
+from covopt.solvers.shallow.sliding import Eliminated, Joint, SlideOptions, slide
+from covopt.solvers.shallow.starts import Starts, first_neurons
+
+NEGLIGIBLE = 1e-6
+"""What directions that are left out may add to h."""
+ROUNDING = 2.0**-46
+"""Singular values below this part of the largest are rounding."""
+
+Bound = Callable[[Float[Tensor, "N m"], float], float | None]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard one round's search tries.
+
+    Attributes:
+        starts: ascents, besides those from the active atoms.
+        steps: convex-concave steps of each, at most.
+        inner: projected-gradient steps in each of those.
+    """
+
+    starts: int
+    steps: int
+    inner: int
+
+
+EFFORTS = (
+    Effort(60, 3, 25),
+    Effort(120, 5, 50),
+    Effort(300, 10, 100),
+    Effort(300, 20, 100),
+    Effort(300, 40, 150),
+)
+"""Of the search, from the first rounds to the last."""
+SLOW_FALLS = (1e-1, 2e-2, 5e-3, 1e-3)
+"""Relative falls of the cost in a round below which the effort grows, one for each step of EFFORTS."""
+RANDOM_ATOMS = 200
+"""Random directions that the first master chooses from, besides the oracle's."""
+NEW_ATOMS = 400
+"""Atoms added in a round, at most."""
+FIRST_WEIGHT = 0.5
+"""Of the first master's, what a first descent begins with."""
+DESCENT_SHARE = 0.1
+"""A descent goes on until a window of it gains this part of what the next search and master bring for the same
+multiplications: part of that the descent after them brings anyway."""
+SLOWEST, FASTEST, FASTEST_AT_FIRST = 3e-6, 1e-2, 1e-3
+"""A descent of the weights ends at the latest when ten steps gain less than the first, relative, and never while they
+gain more than the second; the first descent than the third: what the round before it gained, from no network to one, no
+search will bring again."""
+WINDOW_SHARE = 0.03
+"""The part of a tolerance of the rounds that ten steps of a descent must gain: with 1e-3 the solves of 300 rows of 10
+inputs take a third of the time that 0 takes, and cost 0.5 % more at most; with 0.1 some cost 3 % more."""
+SMOOTHING_GAIN = 5e-4
+"""A descent through rounded kinks that gains less than this, relative, is the last with the roundest."""
+SETTLED, SETTLED_EXACTLY = 1e-3, 1.0
+"""No descent once the last violation is below this; the second for `interpolate`, whose multiplier follows a master's
+exact dual point."""
+SLOW_ROUNDS = 2
+"""Rounds in a row that gain less than a given tolerance, after which the search ends: one alone may only be the last of
+an effort that is too small."""
+FAINT = 1e-12
+"""Neurons of a network to start from whose squared norms are below this part of all are directions without weight."""
+RELATIVE_TOLERANCE, LARGEST_TOLERANCE, SMALLEST_TOLERANCE = 0.05, 1e-3, 1e-12
+"""The master's tolerance relative to the last violation, and its bounds."""
+
+
+@dataclass(frozen=True)
+class ShallowOptions:
+    """When the rounds end, and what they begin with.
+
+    Attributes:
+        gap: stop at this proved relative gap.
+        stall_tolerance: without a proof, a round is stalled when the search finds no h above 1 + stall_tolerance * gap
+            and the cost has stopped falling.
+        patience: stalled rounds in a row after which the search ends.
+        tol: rounds that lower the cost by less than this, relative, are slow; None: none are.
+        entries: of the arrays of a search.
+    """
+
+    gap: float = 1e-4
+    stall_tolerance: float = 1e-2
+    patience: int = 3
+    tol: float | None = None
+    entries: int = ENTRIES
+
+
+@dataclass
+class State:
+    """Where the rounds stand.
+
+    Attributes:
+        directions: the atoms' unit directions in the row-space basis (n, r).
+        mixture: the master's answer on them.
+        answer: what the oracle found at the mixture's dual point.
+        best: the best network so far.
+        lower: the best proved bound so far, in the user's units.
+        effort: place in EFFORTS.
+        stalled: rounds in a row without gain: no violating neuron was found, and the cost did not fall.
+        slow: rounds in a row that gained less than the tolerance.
+        smoothing_stage: how many of the roundest kinks descents leave out; for `interpolate` the first from the
+            beginning, because copies of neurons come from it that are merged less often.
+    """
+
+    directions: Float[Tensor, "n r"]
+    mixture: Mixture
+    answer: Answer
+    best: Network
+    lower: float | None = None
+    effort: int = 0
+    stalled: int = 0
+    slow: int = 0
+    smoothing_stage: int = 0
+
+
+class ShallowSolver:
+    """The rounds, for `loop.run`.
+
+    Args:
+        problem: depth 2; solved in its own dtype on its own device, in units of its own (model/units.py), in which
+            `State` is.
+        exact: an oracle that knows the maximum, where there is one; else the convex-concave search is used.
+        bound: turns a dual point and a maximum, proved or infinite, into the best lower bound so far (certify's
+            business).
+        seed: of the search's starts.
+        init: hidden weights (n, n_0 + 1) of a network to start from.
+        wrap: what to put around the oracle and the search.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        bound: Bound,
+        exact: Oracle | None = None,
+        options: ShallowOptions | None = None,
+        seed: int = 0,
+        init: Float[Tensor, "n d"] | None = None,
+        wrap: Wrap = lambda oracle: oracle,
+    ) -> None:
+        self.units = Units.of(problem)
+        self._original, self.problem = problem, self.units.problem
+        problem, self.options = self.problem, options or ShallowOptions()
+        self._bound, self._init = bound, init
+        self._Q = row_space(problem.condensed_Xt, _rank_rule(problem))
+        self._X = problem.Xt @ self._Q.T
+        self._exact = None if exact is None else wrap(exact)
+        search = ConvexConcaveOracle(self._X, problem.activation, None, problem.spread, self.options.entries)
+        self._search = wrap(search)
+        self._random = Starts(self._X, seed, problem.spread)
+        self._fit = make_datafit(problem)
+        self._uses_multipliers = isinstance(self._fit, MultiplierDatafit)
+        self._networks = NetworkBuilder(problem, self._X, self._Q, self._fit)
+        self._incumbent: Network | None = None
+        self._searching = exact is None
+        self.on_incumbent: OnIncumbent = ignore_incumbent
+
+    def inward(self, directions: Float[Tensor, "n d"]) -> Float[Tensor, "n r"]:
+        """Directions in input coordinates, bias last, in the row-space basis that `State` uses."""
+        return directions @ self._Q.T
+
+    def outward(self, directions: Float[Tensor, "n r"]) -> Float[Tensor, "n d"]:
+        """Directions of `State` in input coordinates, bias last."""
+        return directions @ self._Q
+
+    # -- what loop.run asks for ---------------------------------------------------------------------------------
+
+    def init(self, budget: Budget) -> State:
+        """The zero network, or the one to start from, and what the oracle says about it."""
+        rows = self._X.new_zeros(0, self._X.shape[1])
+        if self._init is not None:
+            rows = self.inward(self._init.to(self._X)) / self.units.weights
+            rows = rows[rows.norm(dim=1) > 0]
+        # In a balanced network the weight of an atom is its neuron's squared norm; the master begins there.
+        eta = rows.square().sum(dim=1)
+        eta = torch.where(eta > FAINT * eta.sum(), eta, 0.0)
+        return self._round(torch.nn.functional.normalize(rows, dim=1), eta, None, budget)
+
+    def step(self, state: State, budget: Budget) -> State:
+        """Add the oracle's atoms, solve the master, ask the oracle."""
+        found = self._new_atoms(state)
+        directions = torch.cat([state.directions, found])
+        eta = torch.cat([state.mixture.eta, found.new_zeros(len(found))])
+        return self._round(directions, eta, state, budget)
+
+    def finished(self, state: State) -> Status | None:
+        """OPTIMAL at the gap; CONVERGED when nothing was found for `patience` rounds; TOLERANCE after slow ones."""
+        cost, lower = self.cost(state), state.lower
+        if lower is not None and cost < torch.inf and cost - lower <= self.options.gap * cost:
+            return Status.OPTIMAL
+        if state.stalled >= self.options.patience:
+            return Status.CONVERGED
+        return Status.TOLERANCE if state.slow >= SLOW_ROUNDS else None
+
+    def progress(self, state: State, iteration: int, seconds: float) -> Progress:
+        """Cost, bound and width of the best network."""
+        return Progress(iteration, seconds, self.cost(state), state.lower, len(state.best.U))
+
+    # -- in the user's units --------------------------------------------------------------------------------------
+
+    def cost(self, state: State) -> float:
+        """Of the best network so far."""
+        return self.units.cost * state.best.cost
+
+    def dual(self, state: State) -> Float[Tensor, "N m"]:
+        """The dual point."""
+        return self.units.dual(state.mixture.Lambda)
+
+    def after_proof(self, state: State, refuting: Answer | None, lower: float | None) -> State:
+        """The state after a certifier's turn: neurons that refute the dual point, if any, and the proved bound."""
+        return replace(state, answer=refuting or state.answer, lower=lower, stalled=0, slow=0)
+
+    def reduced(self, network: Network, budget: Budget) -> Network:
+        """Fewer neurons at no higher cost; from the best network seen, were it in a round that was broken off."""
+        if self._incumbent is not None and self._incumbent.cost < network.cost:
+            network = self._incumbent
+        with budget.phase("merging"):
+            found = self._networks.reduced(network, budget.overdue)
+        scale = self.units.weights
+        outward = Network(scale * found.U, scale * found.V, scale * found.b, torch.inf)
+        outward.cost = evaluate(self._original, outward.weights()).total
+        return outward
+
+    def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
+        """What further rounds depend on besides the state: numbers, and arrays."""
+        fit, arrays = self._fit.memory()
+        facts = {"fit": fit, "searching": self._searching, "incumbent": None}
+        if (known := self._incumbent) is not None:
+            facts["incumbent"] = known.cost
+            arrays |= {"known_U": known.U, "known_V": known.V, "known_b": known.b}
+        return facts, arrays | {"generator": self._random.generator.get_state()}
+
+    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
+        """Take over what was remembered."""
+        self._fit.recall(facts["fit"], found)
+        self._random.generator.set_state(found["generator"])
+        self._searching = facts["searching"]
+        if facts["incumbent"] is not None:
+            U, V, b = (found[f"known_{name}"] for name in "UVb")
+            self._incumbent = Network(U, V, b, facts["incumbent"])
+
+    # -- one round ------------------------------------------------------------------------------------------------
+
+    def _round(self, directions: Tensor, eta: Tensor, last: State | None, budget: Budget) -> State:
+        Phi = self.problem.activation(self._X @ directions.T)
+        with budget.phase("master"):
+            mixture = self._fit.solve(Phi, eta, self._tolerance(last), budget.pace())
+        used = mixture.eta > 0
+        mixture = replace(mixture, eta=mixture.eta[used], outputs=mixture.outputs[used])
+        directions, Phi = directions[used], Phi[:, used]
+        best = self._better_of(self._networks.of_mixture(directions, Phi, mixture), last)
+        smoothing_stage = last.smoothing_stage if last is not None else int(self._uses_multipliers)
+        if self._searching and len(directions) and self._unsettled(last):
+            slow, before = self._descent_tolerance(mixture, last), mixture.value
+            if last is not None and not len(last.directions):
+                directions, mixture = self._spread(directions, mixture)
+            with budget.phase("descent"):
+                directions, mixture = self._slide(directions, mixture, slow, smoothing_stage, budget)
+            smoothing_stage += before - mixture.value < SMOOTHING_GAIN * mixture.value
+            Phi = self.problem.activation(self._X @ directions.T)
+            network = self._networks.of_mixture(directions, Phi, mixture)
+            best = network if network.cost < best.cost else best
+        slow = self._slow_rounds(best, last)
+        answer, lower = (
+            Answer(self._X[:0], self._X.new_zeros(0)),
+            self._bound(self.units.dual(mixture.Lambda), math.inf),
+        )
+        if slow < SLOW_ROUNDS:  # else what is found would not be used
+            with budget.phase("search"):
+                answer, lower = self._query_oracle(directions, mixture, last, budget)
+        state = State(directions, mixture, answer, best, lower, slow=slow, smoothing_stage=smoothing_stage)
+        if last is not None:
+            self._adapt_effort(state, last)
+        return state
+
+    def _slow_rounds(self, best: Network, last: State | None) -> int:
+        """How many rounds in a row at full effort gained less than the tolerance, this one included."""
+        tol = self.options.tol
+        if tol is None or last is None or last.effort < self._most_effort() or _fall(last.best.cost, best.cost) >= tol:
+            return 0
+        return last.slow + 1
+
+    def _better_of(self, network: Network, last: State | None) -> Network:
+        return network if last is None or network.cost < last.best.cost else last.best
+
+    def _unsettled(self, last: State | None) -> bool:
+        """Whether neurons still move far: near the end kinks stop the descent, and it would blur the dual point."""
+        still = SETTLED_EXACTLY if self._uses_multipliers else SETTLED
+        return last is None or self._violation(last.answer) > still
+
+    def _descent_tolerance(self, mixture: Mixture, last: State | None) -> float:
+        """The relative fall in one window of the descent below which the next search and master are worth more.
+
+        Both are paid in multiplications, counted and not timed, so that the same seed gives the same answer.
+        """
+        slowest = max(SLOWEST, WINDOW_SHARE * (self.options.tol or 0.0))
+        if last is None:
+            return slowest
+        N, r = self.problem.samples, self._X.shape[1]
+        n, m = len(mixture.eta), mixture.Lambda.shape[1]
+        effort = EFFORTS[last.effort]
+        descent = WINDOW * N * n * (4.0 * (r + m) + min(N, n))
+        # A search's multiplications take about four times as long: its matrices are small and its rest is entrywise.
+        search = 8.0 * (effort.starts + n) * effort.steps * effort.inner * N * r
+        gained = max(0.0, last.mixture.value - mixture.value) / mixture.value
+        if len(last.directions):
+            gained *= DESCENT_SHARE
+        equal = gained * descent / (search + 10.0 * n * n * (N + n))
+        return min(FASTEST if len(last.directions) else FASTEST_AT_FIRST, max(slowest, equal))
+
+    def _spread(self, directions: Tensor, mixture: Mixture) -> tuple[Tensor, Mixture]:
+        """Less weight in all, equal on more atoms: a wide network descends further than the few of a master."""
+        more = self._random.between(max(0, first_neurons(self.problem) - len(directions)))
+        directions = torch.cat([directions, torch.nn.functional.normalize(more, dim=1)])
+        Phi = self.problem.activation(self._X @ directions.T)
+        slopes = self.problem.spread.sum(lambda Phi, Lambda: Phi.T @ Lambda, Phi, mixture.Lambda)
+        eta = torch.full_like(slopes[:, 0], FIRST_WEIGHT * float(mixture.eta.sum()) / len(directions))
+        outputs = eta[:, None] * torch.nn.functional.normalize(slopes, dim=1)
+        return directions, replace(mixture, eta=eta, outputs=outputs)
+
+    def _slide(
+        self, directions: Tensor, mixture: Mixture, slow: float, smoothing_stage: int, budget: Budget
+    ) -> tuple[Tensor, Mixture]:
+        """All neurons moved together, until a window of the descent gains less than `slow`, relative."""
+        options = SlideOptions(kinks=SlideOptions().kinks[smoothing_stage:], slow=slow)
+        unmoved, objective, outputs = (directions, mixture), self._objective(), mixture.outputs
+        descent = slide(objective, directions, outputs, mixture.bias, budget.pace(), options)
+        U, V, b = next(descent)
+        for U, V, b in descent:
+            self._offer_incumbent(U, V, b)
+        lengths = U.norm(dim=1, keepdim=True)
+        alive = lengths[:, 0] > 0
+        directions, outputs = U[alive] / lengths[alive], V[alive] * lengths[alive]
+        F = mixture_outputs(self.problem.activation(self._X @ directions.T), outputs, b, self.problem.bias(1))
+        value, gradient = self._fit.smooth(F)
+        sizes = outputs.norm(dim=1)
+        total = float(value + 2.0 * sizes.sum() + b.square().sum())
+        lost = self.problem.spread.largest(float(not torch.isfinite(gradient).all()))
+        if lost or not math.isfinite(total):  # beyond float64: as if not moved
+            return unmoved
+        moved = Mixture(sizes, outputs, b, -0.5 * gradient, total, 0.0)
+        self._fit.update(F, moved)
+        return directions, moved
+
+    def _objective(self) -> Joint | Eliminated:
+        """What weights descend: with the outputs eliminated where the loss is least squares."""
+        problem, squares = self.problem, self._fit.squares()
+        given = self._X, problem.activation, problem.bias(1)
+        if squares is not None:
+            return Eliminated(*given, *squares, problem.weight, problem.spread)
+        fit, outputs = self._fit, problem.Y.shape[1]
+        return Joint(*given, fit.smooth, fit.curvature, outputs, self._X.dtype, problem.spread)
+
+    def _offer_incumbent(self, U: Tensor, V: Tensor, b: Tensor) -> None:
+        """Report a network within a round that is better than all before."""
+        if self.problem.interpolates:
+            return
+        network = self._networks.of_rows(U, V, b)
+        if self._incumbent is None or network.cost < self._incumbent.cost:
+            self._incumbent = network
+            self.on_incumbent(self.units.cost * network.cost, len(network.U))
+
+    def _query_oracle(
+        self, directions: Tensor, mixture: Mixture, last: State | None, budget: Budget
+    ) -> tuple[Answer, float | None]:
+        """The oracle at the mixture's dual point, and the bound that follows where the oracle's is proved."""
+        answer, bound = Answer(self._X[:0], self._X.new_zeros(0)), torch.inf
+        Lambda = self.units.dual(mixture.Lambda)
+        if self._exact is not None:
+            answer = self._exact(Lambda, self._original.Xt[:0])
+            answer, bound = replace(answer, directions=self.inward(answer.directions)), answer.upper_bound
+            # Its bound is far above what it found: in its coordinates rounding hides something.
+            self._searching = bound > max(1.0, *answer.values.tolist()) * (1.0 + self._stall_threshold())
+        if self._searching:
+            effort = EFFORTS[last.effort if last is not None else 0]
+            # Near the end float32 would leave the atoms too far from their maxima to be merged.
+            finishing = AscentOptions.finishing if self._unsettled(last) else effort.steps
+            options = AscentOptions(effort.steps, effort.inner, finishing=finishing)
+            starts = self._random.around(directions, mixture.Lambda, effort.starts)
+            found = self._search(mixture.Lambda, starts, options=options, stop=budget.pace())
+            values, order = torch.cat([answer.values, found.values]).sort(descending=True)
+            answer = Answer(torch.cat([answer.directions, found.directions])[order], values)
+        lower = self._bound(Lambda, bound)
+        if isinstance(self._fit, MultiplierDatafit):
+            self._fit.update_multiplier(mixture.Lambda, float(answer.values.max()) if len(answer.values) else 0.0)
+        return answer, lower
+
+    def _new_atoms(self, state: State) -> Tensor:
+        """The best of the distinct violators that the oracle found."""
+        answer = state.answer
+        found = answer.directions[answer.values > 1.0]
+        found = found[:NEW_ATOMS]
+        if self._exact is None and not self.problem.interpolates and not len(state.directions):
+            found = torch.cat([found, self._random.between(RANDOM_ATOMS)])
+        return torch.nn.functional.normalize(found, dim=1)
+
+    def _tolerance(self, last: State | None) -> float:
+        violation = self._violation(last.answer) if last is not None else 1.0
+        return min(LARGEST_TOLERANCE, max(SMALLEST_TOLERANCE, RELATIVE_TOLERANCE * violation))
+
+    def _violation(self, answer: Answer) -> float:
+        return max(0.0, float(answer.values.max()) - 1.0) if len(answer.values) else 0.0
+
+    def _stall_threshold(self) -> float:
+        """What counts as no violation and no fall of the cost."""
+        return max(SMALLEST_TOLERANCE, self.options.stall_tolerance * self.options.gap)
+
+    def _most_effort(self) -> int:
+        """The last place in EFFORTS; those for falls below the tolerance are left out."""
+        return sum(slow > (self.options.tol or 0.0) for slow in SLOW_FALLS)
+
+    def _adapt_effort(self, state: State, last: State) -> None:
+        """More effort when a round gains little; a round that finds nothing at full effort is stalled."""
+        fall, most = _fall(last.best.cost, state.best.cost), self._most_effort()
+        state.effort = last.effort
+        while state.effort < most and fall < SLOW_FALLS[state.effort]:
+            state.effort += 1
+        full = not self._searching or last.effort == most
+        small = self._stall_threshold()
+        no_gain = self._violation(state.answer) <= small and fall <= small
+        state.stalled = last.stalled + 1 if full and no_gain and self._fit.settled else 0
+
+
+def _fall(before: float, now: float) -> float:
+    """By how much of itself the cost fell; from no fit to one, or to 0, endlessly."""
+    return (before - now) / now if 0.0 < now < math.inf else math.inf
+
+
+def _rank_rule(problem: Problem) -> RankRule:
+    """A direction of singular value s adds at most s |Lambda| to h, and |Lambda| <= max w |Y| / (N lam) for mse.
+
+    So the smaller lam is, the finer is the rule, as far as rounding tells directions apart.
+    """
+    if problem.loss.name not in ("mse", "interpolate"):
+        return RANK_RULE
+    strength = 0.0 if problem.interpolates else problem.lam * float(problem.inverse_shares.min())
+    part = NEGLIGIBLE * strength / (largest_mu(problem) or 1.0)
+    return RankRule(double=min(RANK_RULE.double, max(part, ROUNDING)))

@@ -1,0 +1,413 @@
+"""Two-layer networks on more samples than whole passes suit: cycles of Adam on random batches, memory of one chunk.
+
+With N samples of d entries a round of Frank-Wolfe costs hundreds of passes of N n d operations, and the first ones need
+no such accuracy. So networks begin here: each cycle is Adam over random batches in float32 with a rate that falls along
+a cosine, twice as long as the cycle before. At its end the outputs of mse become the best ones for the hidden neurons
+(0.7 percent lower than Adam's on 60,000 samples), and the loss of the balanced network is evaluated over all samples in
+the dtype of the data. What the cycles leave is the start of the rounds (solvers/shallow/solver.py).
+
+Where the inputs have many directions, the first cycles see the few that most of them lies in (leading.py): a step there
+takes an eighth of the time on 784 inputs. When a cycle gains little they see all.
+
+Nothing of the size of the features (N, n) is formed. The data enter through `Samples.total` alone. Where the rows are
+spread over processes, each trains on batches of its own, and they meet every few steps (solvers/training/local.py).
+
+Sources: Kingma, Ba, Adam (2015); Loshchilov, Hutter, SGDR (2017), for the cycles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from covopt.linalg.cholesky import lower_gram, solve_lower
+from covopt.model.chunks import Samples
+from covopt.model.loss import Weight, mean_gradient, mean_loss
+from covopt.model.problem import Problem
+from covopt.oracles.exact import problem_has_exact_oracle
+from covopt.oracles.neurons import balance
+from covopt.runtime.loop import Budget, Progress, Status
+from covopt.solvers.shallow.leading import Basis, View, leading_directions
+from covopt.solvers.shallow.sliding import Parts, pulled_back
+from covopt.solvers.shallow.starts import first_neurons, turned_to_kinks
+from covopt.solvers.training.cycles import CyclePace
+from covopt.solvers.training.descent import AdamOptions
+from covopt.solvers.training.local import LocalAdam
+
+PARTS = 2  # of the rows, on up to two processes, and as many as there are of more: each trains on batches of its own
+RATE = 0.2  # Adam's first, relative to the root mean square of the hidden weights
+FIRST_OUTPUTS = 0.3  # size of the first outputs, relative to that of the targets
+STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, relative
+LITTLE_GAIN = 5e-2  # in few directions a cycle that lowers the loss by less than this is the last
+MOST_PASSES = 32  # of a cycle in few directions
+TRIED, TRIAL = 4096, 15  # samples that tell the directions, and steps on them that tell whether these are enough
+SMALLER = 4  # times smaller batches, which tell it as well
+ENOUGH = 1.25  # times the loss that steps in all directions lead to, which take much longer
+FEW_DIRECTIONS = 0.25  # the part of all directions that is few enough for cycles of their own
+CHUNK, CHUNK_OF_GPU = 1024, 4096  # rows at once: more take no less time on a CPU, and more memory
+JUDGED = 1024  # samples whose loss tells how long that of all takes
+FEWEST_BATCHES = 4  # of the samples, fewer than which are no reason for batches
+TURNS = 40  # turns of a round's descent, fewer than which are not worth beginning
+TIDYING = 8.0  # losses over all samples that take as long as what follows the cycles: fewer neurons, the result
+FINISHING = 2.0  # losses over all samples that take as long as the best outputs
+STRONGEST = 1e30  # lam in float32, whose sums hold no more: of a larger one the network is all but zero as well
+RATE_OF_TURNS = 1e10  # multiplications in a second of those turns, and of products, on one core of a CPU, roughly
+
+
+Outward = tuple[Float[Tensor, "n d"], Float[Tensor, "n m"], Float[Tensor, " m"]]
+"""`Parts` for all directions of the inputs."""
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """When data are streamed, and how.
+
+    Attributes:
+        entries: of Xt, above which they are.
+        neurons: of the network.
+        batch: samples of a step; where rows are spread so many of each part.
+        first: passes over the samples in the first cycle; each cycle has twice as many as the one before.
+        directions: of the inputs that the first cycles see, where that is few enough.
+    """
+
+    entries: int = 2**22
+    neurons: int = 500
+    batch: int = 512
+    first: int = 2
+    directions: int = 64
+
+
+def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | None = None) -> bool:
+    """Whether the data are too many for rounds of so many seconds; `interpolate` has no loss to descend.
+
+    Where an oracle is exact, rounds have no descent and are short.
+    """
+    if problem.interpolates or problem.activation.is_linear:
+        return False
+    options = options or StreamOptions()
+    many = problem.samples >= FEWEST_BATCHES * options.batch
+    long = many and descent_is_long(problem, first_neurons(problem), seconds) and not problem_has_exact_oracle(problem)
+    return long or problem.samples * (problem.X.shape[1] + 1) > options.entries
+
+
+def descent_is_long(problem: Problem, neurons: int, seconds: float) -> bool:
+    """Whether TURNS turns of a round's descent take longer on a CPU of each process, by their multiplications."""
+    each = problem.samples / problem.spread.processes
+    turn = each * neurons * (0.5 * neurons + 2.0 * (problem.X.shape[1] + 1))
+    return not problem.X.is_cuda and TURNS * turn > RATE_OF_TURNS * seconds
+
+
+def products_are_long(problem: Problem, seconds: float) -> bool:
+    """Whether the inputs' products with one another take longer on a CPU: their singular values, the linear network."""
+    each, d = problem.samples / problem.spread.processes, problem.X.shape[1]
+    return not problem.X.is_cuda and each * d * min(each, d) > RATE_OF_TURNS * seconds
+
+
+class TwoLayerLoss:
+    """L(U, V, b) = C(F) + lam (|U|^2 + |V|^2 + |b|^2) over samples, and its gradient.
+
+    Args:
+        problem: loss, lam, activation and beta; its data are not used.
+        samples: the data.
+    """
+
+    def __init__(self, problem: Problem, samples: Samples) -> None:
+        self.problem, self.samples, self.count = problem, samples, samples.count()
+        self.lam = problem.lam if samples.Xt.dtype == torch.float64 else min(problem.lam, STRONGEST)
+
+    def value(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, ""]:
+        """L, one pass forward."""
+
+        def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor]:
+            F = torch.addmm(self.problem.bias(1) * b, self.problem.activation(Xt @ U.T), V)
+            return ((len(Y) / self.count) * mean_loss(self.problem.loss, F, Y, weight),)
+
+        return self.samples.total(part)[0] + self._penalty(U, V, b)
+
+    def gradient(self, U: Tensor, V: Tensor, b: Tensor) -> tuple[Float[Tensor, ""], Parts]:
+        """L and its gradient in U, V and b, one pass forward and one back."""
+        problem = self.problem
+
+        def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor, ...]:
+            def loss(F: Tensor) -> tuple[Tensor, Tensor]:
+                share, given = len(Y) / self.count, (problem.loss, F, Y, weight)
+                return share * mean_loss(*given), share * mean_gradient(*given)
+
+            value, slopes = pulled_back(Xt, problem.activation, problem.bias(1), (U, V, b), loss)
+            return value, *slopes
+
+        fit, *slopes = self.samples.total(part)
+        for slope, x in zip(slopes, (U, V, b), strict=True):
+            slope.add_(x, alpha=2.0 * self.lam)
+        return fit + self._penalty(U, V, b), (slopes[0], slopes[1], slopes[2])
+
+    def best_outputs(self, U: Tensor) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]]:
+        """For mse, V and b of least L: (P^T Q P + N lam I)^-1 P^T Q Y with P = [Phi, beta 1] and Q the weights, on the
+        diagonal; NaN where rounding fails.
+        """
+        problem = self.problem
+
+        def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor, Tensor]:
+            P = torch.cat([problem.activation(Xt @ U.T), Xt.new_full((len(Xt), 1), problem.bias(1))], dim=1)
+            if weight is not None:
+                root = weight.sqrt()[:, None]
+                P, Y = root * P, root * Y
+            return lower_gram(P.T), P.T @ Y
+
+        inner, right = self.samples.total(part)
+        inner.diagonal().add_(self.count * self.lam)
+        both = solve_lower(inner, right)
+        return both[:-1], both[-1]
+
+    def _penalty(self, U: Tensor, V: Tensor, b: Tensor) -> Tensor:
+        return self.lam * (U.square().sum() + V.square().sum() + b.square().sum())
+
+
+@dataclass
+class Streamed:
+    """Where the cycles stand.
+
+    Attributes:
+        parts: U, V, b of the last cycle, in float32; U in the directions of `basis`.
+        best: the best network so far, in the dtype of the data; cost: its loss over all samples.
+        passes: of the next cycle.
+        ended: why no other cycle is to follow; None while one is.
+        cycle: of one under way how many steps it has, its first rate, and what Adam depends on; None between two.
+        basis: of the directions that the next cycle sees (k, d); None for all.
+        opening: whether the next cycle is the first that sees all after some that did not.
+    """
+
+    parts: Parts
+    best: Outward
+    cost: float
+    passes: int
+    ended: Status | None = None
+    cycle: tuple[int, float, dict[str, Tensor]] | None = None
+    basis: Basis | None = None
+    opening: bool = False
+
+    def weights(self) -> list[Tensor]:
+        """[W_1, W_2] of the best network."""
+        U, V, b = self.best
+        return [U, torch.cat([V, b[None]]).T.contiguous()]
+
+
+class StreamSolver:
+    """The cycles, for `loop.run`.
+
+    Args:
+        problem: depth 2, mse or cross_entropy; its data are the rows of this process.
+        seed: of the start and of the batches.
+
+    Attributes:
+        judging: seconds that a loss over all samples takes.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: StreamOptions | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.problem, self.options = problem, options or StreamOptions()
+        spread = problem.spread.in_parts(max(PARTS, problem.spread.processes))
+        chunk = CHUNK_OF_GPU if problem.X.is_cuda else CHUNK
+        self._all = Samples(problem.X, problem.Y, problem.weight, chunk, spread, problem.beta)
+        self._batch = self.options.batch * spread.parts
+        self._view: View | None = None
+        self._generator = torch.Generator(device=problem.X.device).manual_seed(seed)
+        self._pace, self.judging, self._tidying = CyclePace(), 0.0, 0.0
+        self.within: Callable[[Streamed], None] = lambda state: None
+        """Takes the state after each step of a cycle."""
+
+    def init(self, budget: Budget) -> Streamed:
+        """Where a balanced draw leads in a few steps, or the draw itself, its outputs of the size of the targets."""
+        basis, parts = self._begun()
+        view = self._seen(basis)
+        best, cost = self._judged(parts, view)
+        judged, started = self._all.some(self._first, JUDGED), budget.seconds()
+        TwoLayerLoss(self.problem, judged).value(*best)
+        self.judging = (budget.seconds() - started) * max(1.0, self._all.count() / JUDGED)
+        self._tidying = min(TIDYING * self.judging, 0.5 * budget.remaining())
+        return Streamed(parts, best, cost, self.options.first, basis=basis)
+
+    def _begun(self) -> tuple[Basis | None, Parts]:
+        """The directions to begin in, and a network for them: where some steps on a part of the samples lead.
+
+        The leading directions, where so many are few and the steps lead about as far down in them as in all.
+        """
+        d, k = self.problem.X.shape[1] + 1, self.options.directions
+        if k > FEW_DIRECTIONS * d:
+            return None, self._drawn(self._seen(None).rough)
+        some = self._all.some(self._draw, TRIED)
+        every = View.of(some, None)
+        few = View.of(some, leading_directions(every.rough, self._normal(d, k).to(self.problem.X)))
+        (far, there), (lowest, elsewhere) = self._trial(few.rough), self._trial(every.rough)
+        view, parts = (few, there) if not far > ENOUGH * lowest else (every, elsewhere)
+        return view.basis, self._finished(parts, view)
+
+    def _trial(self, samples: Samples) -> tuple[float, Parts]:
+        """The loss after some steps of training, and where they led, or began where that is no number."""
+        drawn = self._drawn(samples)
+        adam = self._adam(drawn, samples, TRIAL, batch=max(1, self._batch // SMALLER))
+        while adam.steps_taken < TRIAL:
+            adam.iterate()
+        parts = _parts(adam.x[0], [part.shape for part in drawn])
+        loss = float(TwoLayerLoss(self.problem, samples).value(*parts))
+        return (loss, parts) if math.isfinite(loss) else (math.inf, drawn)
+
+    def _drawn(self, samples: Samples) -> Parts:
+        """A balanced network, its outputs of the size of the targets."""
+        few, m, n = samples.some(self._first, JUDGED), samples.Y.shape[1], self.options.neurons
+        U = turned_to_kinks(self._normal(n, samples.Xt.shape[1]), few.Xt, self._generator, few.spread)
+        U, V = balance(U, self._normal(n, m))
+        F = self.problem.activation(few.Xt @ U.T) @ V
+        sizes = few.spread.sums(lambda Y, F: (Y.square().sum(), F.square().sum()), few.Y, F)
+        size = float(FIRST_OUTPUTS**2 * sizes[0] / sizes[1].clamp_min(torch.finfo(F.dtype).tiny)) ** 0.25
+        return size * U, size * V, V.new_zeros(m)
+
+    def _adam(
+        self, parts: Parts, samples: Samples, steps: int, rate: float | None = None, batch: int | None = None
+    ) -> LocalAdam:
+        """From these parts, on random batches."""
+        shapes = [part.shape for part in parts]
+        start = torch.cat([part.flatten() for part in parts])
+        options = AdamOptions(steps=steps, rate=_rate(parts) if rate is None else rate)
+        size = batch or self._batch
+        return LocalAdam(lambda x: self._slope(x, shapes, samples, size), start, options, samples.spread)
+
+    def step(self, state: Streamed, budget: Budget) -> Streamed:
+        """One cycle of Adam, and the loss at its end; a last one takes what is left, but for the tidying."""
+        budget = replace(budget, time_limit=budget.time_limit - self._tidying)
+        view = self._seen(state.basis)
+        if state.opening and state.cycle is None:
+            self._pace = self._pace_of(state.parts, view, budget)
+        steps, last = self._pace.steps(math.ceil(state.passes * self._all.count() / self._batch), budget)
+        rate = _rate(state.parts)
+        if state.cycle is not None:
+            steps, rate, _ = state.cycle
+        adam = self._adam(state.parts, view.rough, steps, rate)
+        if state.cycle is not None:
+            adam.recall(state.cycle[2])
+
+        def each() -> None:
+            if adam.met:
+                self.within(replace(state, cycle=(steps, rate, adam.memory())))
+
+        self._pace.descend(adam, steps, budget, each)
+        parts = _parts(adam.x[0], [part.shape for part in state.parts])
+        if budget.remaining() > FINISHING * self.judging:
+            parts = self._finished(parts, view)
+        best, cost = self._judged(parts, view)
+        self._pace.closed(budget)
+        if not math.isfinite(cost):
+            parts, cost = state.parts, state.cost
+        gain = state.cost - cost
+        if gain <= 0.0:
+            best, cost = state.best, state.cost
+        following = Streamed(parts, best, cost, 2 * state.passes, basis=state.basis)
+        if last or budget.spent():
+            following.ended = Status.TIME_LIMIT
+        elif view.basis is None and not state.opening and gain <= STALL_GAIN * state.cost:
+            following.ended = Status.CONVERGED
+        elif view.basis is not None and (gain <= LITTLE_GAIN * state.cost or following.passes > MOST_PASSES):
+            following = self._opened(following, view)
+        return following
+
+    def _opened(self, state: Streamed, view: View) -> Streamed:
+        """The same network for a cycle that sees all directions and takes as long as one of the few would."""
+        U, V, b = state.parts
+        parts = view.outward(U), V, b
+        passes = max(self.options.first, math.ceil(state.passes * U.shape[1] / parts[0].shape[1]))
+        return replace(state, parts=parts, passes=passes, basis=None, opening=True)
+
+    def _pace_of(self, parts: Parts, view: View, budget: Budget) -> CyclePace:
+        """That of cycles to come, from one of their steps; the first is not looked at, what it loads takes long."""
+        adam = self._adam(parts, view.rough, 2)
+        adam.iterate()
+        started = budget.seconds()
+        adam.iterate()
+        return CyclePace(budget.seconds() - started, (1.0 + FINISHING) * self.judging)
+
+    def _seen(self, basis: Basis | None) -> View:
+        """The samples in these directions; those of one view alone are held."""
+        if self._view is None or self._view.basis is not basis:
+            self._view = None  # before the next one is made
+            self._view = View.of(self._all, basis)
+        return self._view
+
+    def finished(self, state: Streamed) -> Status | None:
+        """CONVERGED when a cycle gained too little, and the rounds are to go on from there."""
+        return state.ended
+
+    def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
+        """Cost and width; no bound."""
+        return Progress(iteration, seconds, state.cost, None, len(state.best[0]))
+
+    def memory(self, state: Streamed) -> tuple[dict[str, object], dict[str, Tensor]]:
+        """What further cycles depend on."""
+        steps, rate, adam = state.cycle or (0, 0.0, {})
+        converged = state.ended is Status.CONVERGED
+        facts = {"cost": state.cost, "passes": state.passes, "converged": converged, "steps": steps, "rate": rate}
+        parts = zip(("U", "V", "b", "best_U", "best_V", "best_b"), (*state.parts, *state.best), strict=True)
+        basis = {} if state.basis is None else {"basis": state.basis}
+        facts["opening"] = state.opening
+        return facts, {**dict(parts), **adam, **basis, "generator": self._generator.get_state()}
+
+    def recalled(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> Streamed:
+        """The state that was remembered."""
+        self._generator.set_state(found["generator"])
+        parts, best = ((found[f"{of}U"], found[f"{of}V"], found[f"{of}b"]) for of in ("", "best_"))
+        cycle = (facts["steps"], facts["rate"], dict(found)) if facts["steps"] else None
+        ended = Status.CONVERGED if facts["converged"] else None
+        where = found.get("basis"), facts["opening"]
+        return Streamed(parts, best, facts["cost"], facts["passes"], ended, cycle, *where)
+
+    def _slope(
+        self, x: Float[Tensor, "B P"], shapes: list[torch.Size], samples: Samples, size: int
+    ) -> tuple[Tensor, Tensor]:
+        """L and its gradient on a random batch of each part of the rows."""
+        batches = samples.some(self._draw, size).shares()
+        found = [
+            TwoLayerLoss(self.problem, batch).gradient(*_parts(point, shapes))
+            for batch, point in zip(batches, x, strict=True)
+        ]
+        gradients = [torch.cat([slope.flatten() for slope in slopes]) for _, slopes in found]
+        return torch.stack([value for value, _ in found]), torch.stack(gradients)
+
+    def _draw(self, rows: int, count: int) -> Int[Tensor, " count"]:
+        return torch.randint(rows, (count,), generator=self._generator, device=self.problem.X.device)
+
+    def _first(self, rows: int, count: int) -> Int[Tensor, " count"]:
+        return torch.arange(min(rows, count), device=self.problem.X.device)
+
+    def _finished(self, parts: Parts, view: View) -> Parts:
+        """The parts with the best outputs for their hidden neurons, where the loss is least squares."""
+        if self.problem.loss.name != "mse":
+            return parts
+        V, b = TwoLayerLoss(self.problem, view.rough).best_outputs(parts[0])
+        return (*balance(parts[0], V), b) if bool(V.isfinite().all()) else parts
+
+    def _judged(self, parts: Parts, view: View) -> tuple[Outward, float]:
+        """The balanced network for all directions, in the dtype of the data, and its loss over all samples."""
+        U, V, b = (part.to(self.problem.X) for part in parts)
+        U, V = balance(U, V)
+        return (view.outward(U), V, b), float(TwoLayerLoss(self.problem, view.exact).value(U, V, b))
+
+    def _normal(self, rows: int, columns: int) -> Tensor:
+        return torch.randn(rows, columns, generator=self._generator, dtype=torch.float32, device=self.problem.X.device)
+
+
+def _rate(parts: Parts) -> float:
+    return RATE * float(parts[0].square().mean().sqrt())
+
+
+def _parts(x: Float[Tensor, " P"], shapes: list[torch.Size]) -> Parts:
+    U, V, b = (part.view(shape) for part, shape in zip(x.split([s.numel() for s in shapes]), shapes, strict=True))
+    return U, V, b

@@ -1,0 +1,147 @@
+"""Deep networks that fit exactly: a penalised loss first, then the method of multipliers (the loss `interpolate`).
+
+min |W|^2 subject to F = Y becomes a sequence of mean squared errors with a small penalty and shifted targets T,
+
+    (1/N) |F - T|^2 + lam |W|^2,   T <- T + Y - F,
+
+which is the method of multipliers: Lambda = (T - F) / (N lam) at the minimiser tends to the multiplier of F = Y. At the
+end all layers together take the least correction that makes the fit exact, by Gauss-Newton steps of least norm, or the
+last layer takes it alone.
+
+Source: Hestenes, Multiplier and gradient methods (1969); Nocedal, Wright, Numerical Optimization, 17.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import scipy
+import torch
+from torch import Tensor
+from torch.autograd import grad
+
+from covopt.linalg.psd import thin
+from covopt.model.loss import parse_loss
+from covopt.model.problem import Problem
+from covopt.model.stationarity import inputs_of
+from covopt.model.weights import Weights, preactivations
+from covopt.solvers.training.homotopy import SHIFTING, HomotopyOptions, descend
+
+# The penalty of the exploration costs about this part of |Y|^2 / N, by a rough guess of the representation cost.
+PENALTY = 1e-2
+# The method of multipliers takes a smaller one: it converges the faster, but each descent is the harder.
+MULTIPLIER_PENALTY = 0.2
+# Its descents get finer from shift to shift: a multiplier from a rough minimiser is wrong where the fit is right.
+COARSEST, FINER, FINEST = 1e-5, 0.3, 1e-9
+# The steps of all layers end when the fit is this exact, or after so many; each takes so many products with J at most.
+ROUNDED, STEPS, PRODUCTS = 1e-14, 5, 300
+# Its shifts end when the fit is this exact, relative to max |Y|, or after so many.
+EXACT, SHIFTS = 1e-7, 40
+
+
+def explored_problem(problem: Problem) -> Problem:
+    """The problem itself, or for `interpolate` a penalised mean squared error whose minima are near its own."""
+    if not problem.interpolates:
+        return problem
+    return replace(problem, loss=parse_loss("mse"), lam=usual_penalty(problem))
+
+
+def usual_penalty(problem: Problem) -> float:
+    """Return the lam at which a network that fits pays about PENALTY of |Y|^2 / N, by a rough guess of its |W|^2."""
+    inputs = float(torch.linalg.matrix_norm(problem.X, 2))
+    targets = float(torch.linalg.matrix_norm(problem.Y, "nuc"))
+    guess = problem.depth * (targets / inputs) ** (2.0 / problem.depth) if inputs * targets > 0.0 else 1.0
+    return PENALTY * max(float(problem.Y.square().sum()), 1e-300) / problem.samples / guess
+
+
+def fit_exactly(problem: Problem, weights: Weights) -> list[Tensor]:
+    """The least change of W_L with Z_L = Y, if Y lies in Im Zs_{L-1}; else as near as it gets."""
+    Zs = inputs_of(problem, weights, problem.depth)
+    correction = thin(Zs).solve(problem.Y - Zs @ weights[-1].T)
+    return [*weights[:-1], weights[-1] + correction.T]
+
+
+def fit_by_multipliers(
+    problem: Problem, weights: Weights, options: HomotopyOptions, stop: Callable[[], bool] = lambda: False
+) -> list[Tensor]:
+    """A network that fits exactly, at a local minimum of |W|^2, by the method of multipliers from these weights.
+
+    Args:
+        problem: its loss is `interpolate`.
+        weights: W_1 ... W_L.
+        options: of the first descent; the others start near their ends.
+        stop: asked before each turn.
+    """
+    smooth = explored_problem(problem)
+    smooth = replace(smooth, lam=MULTIPLIER_PENALTY * smooth.lam)
+    shifted, current, exact = problem.Y, list(weights), EXACT * float(problem.Y.abs().max())
+    for shift in range(SHIFTS):
+        descent = options if shift == 0 else replace(SHIFTING, slow=max(FINEST, COARSEST * FINER**shift))
+        current = descend(replace(smooth, Y=shifted), [current], descent, stop)[0]
+        off = problem.Y - preactivations(problem, current)[-1]
+        if stop() or float(off.abs().max()) <= exact:
+            break
+        shifted = shifted + off
+    fitted = nearest_fit(problem, current)
+    return fitted if _misfit(problem, fitted) <= exact else nearest_fit(problem, fit_exactly(problem, current))
+
+
+def _misfit(problem: Problem, weights: Weights) -> float:
+    return float((problem.Y - preactivations(problem, weights)[-1]).abs().max())
+
+
+def nearest_fit(problem: Problem, weights: list[Tensor], stop: Callable[[], bool] = lambda: False) -> list[Tensor]:
+    """A network near by that fits exactly, or as nearly as it gets: W_1 ... W_L change the least for F = Y.
+
+    Gauss-Newton steps D, each the least with J D = Y - F, are made while they bring F nearer to Y.
+
+    Args:
+        problem: its X and Y.
+        weights: W_1 ... W_L.
+        stop: asked before each step.
+    """
+    misfit, rounded = _misfit(problem, weights), ROUNDED * float(problem.Y.abs().max())
+    for _ in range(STEPS):
+        if misfit <= rounded or stop():
+            break
+        changed = [W + step for W, step in zip(weights, _least_step(problem, weights), strict=True)]
+        left = _misfit(problem, changed)
+        if not left < misfit:
+            break
+        weights, misfit = changed, left
+    return weights
+
+
+def _jacobian(F: Tensor, layers: list[Tensor]) -> scipy.sparse.linalg.LinearOperator:
+    """J, the derivative of F with respect to all weights, on flat vectors."""
+    u = torch.zeros_like(F, requires_grad=True)
+    pulled = grad(F, layers, u, create_graph=True)  # J^T u, whose derivative by u is J
+
+    def times(x: np.ndarray) -> np.ndarray:
+        return _flat(grad(pulled, u, _shaped(x, layers), retain_graph=True))
+
+    def transposed_times(x: np.ndarray) -> np.ndarray:
+        return _flat(grad(F, layers, _shaped(x, [F])[0], retain_graph=True))
+
+    shape = F.numel(), sum(W.numel() for W in layers)
+    return scipy.sparse.linalg.LinearOperator(shape, times, rmatvec=transposed_times, dtype=np.float64)
+
+
+def _least_step(problem: Problem, weights: list[Tensor]) -> list[Tensor]:
+    """The least D = (D_1, ..., D_L) with J D = Y - F."""
+    layers = [W.detach().requires_grad_() for W in weights]
+    F = preactivations(problem, layers)[-1]
+    options = {"atol": 0.0, "btol": ROUNDED, "conlim": 0.0, "maxiter": PRODUCTS}
+    step = scipy.sparse.linalg.lsmr(_jacobian(F, layers), _flat([problem.Y - F]), **options)[0]
+    return _shaped(step, layers)
+
+
+def _flat(arrays: Sequence[Tensor]) -> np.ndarray:
+    return torch.cat([array.detach().flatten() for array in arrays]).double().cpu().numpy()
+
+
+def _shaped(flat: np.ndarray, like: Sequence[Tensor]) -> list[Tensor]:
+    pieces = torch.as_tensor(flat).to(like[0]).split([array.numel() for array in like])
+    return [piece.reshape(array.shape) for piece, array in zip(pieces, like, strict=True)]

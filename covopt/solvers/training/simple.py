@@ -1,0 +1,251 @@
+"""Networks that are there at once: constant ones, a linear one, and where short descents of narrow ones end.
+
+With a penalty the cone answers with no more than the first two cost. The linear map is that of ridge regression. A
+constant comes from one neuron in each of the last k layers: from the value z_{l-1} and the bias beta_{l-1} layer l
+makes z_l at a cost of z_l^2 / (z_{l-1}^2 + beta_{l-1}^2), and the values between, from z_{L-k} = 0 to z_L = |y|, are
+those of the least sum. A linear map P S Q^T is a ReLU network with two neurons for each singular value, x and -x, in
+every hidden layer.
+
+The short descents are SciPy's L-BFGS on weights in NumPy, for problems so small that a turn of a batch (batch.py) takes
+ten times as long as the arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import scipy
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covopt.linalg.psd import RankRule, thin, triangle
+from covopt.model.passes import parts_of
+from covopt.model.problem import Problem, with_bias
+from covopt.model.spread import ALONE
+from covopt.model.weights import Weights
+from covopt.solvers.training.batch import work
+
+WIDTH = 10
+"""Neurons in each hidden layer of the random starts of short descents."""
+SIZES = (0.3, 1.0, 0.1, 2.0, 0.5, 1.0)
+"""Standard deviations of their weights, one start each."""
+ITERATIONS = 1000
+"""Of each short descent, at most."""
+WINDOW, SLOW = 30, 1e-4
+"""A descent ends when so many iterations lower the cost by less than this, relative."""
+SMALL = 1e5
+"""Multiplications for one gradient of such a network, up to which short descents are made."""
+LONGEST = 12
+"""Layers that a constant is handed through, at most."""
+FAR = 10.0
+"""The levels of a constant are within e^FAR of the bias and the constant."""
+MANY = 1_000_000
+"""Targets from which on the best constant would take too long to find."""
+FULL = 1e-12
+"""The ridge of the linear map relative to the largest eigenvalue, at least."""
+
+
+def simple_networks(problem: Problem, linear: bool = True) -> Iterator[list[Tensor]]:
+    """The constant networks, from the cheapest bias of each layer, and a linear one, which takes N d^2 operations."""
+    constant = _best_constant(problem)
+    size = float(constant.norm())
+    for chain in range(1, min(problem.depth, LONGEST) + 1):
+        biases = [problem.bias(layer) for layer in range(problem.depth - chain, problem.depth)]
+        if size > 0.0 and biases[0] > 0.0:
+            yield _constant(problem, constant / size, _levels(size, biases), biases)
+    if not linear:
+        return
+    A = _linear_map(problem)
+    if bool(A.any()) and bool(A.isfinite().all()):
+        yield _linear(problem, A)
+
+
+def short_descents(
+    problem: Problem,
+    starts: Sequence[Weights],
+    generator: torch.Generator,
+    stop: Callable[[], bool],
+    widest: int | None = None,
+) -> Iterator[list[Tensor]]:
+    """Where L-BFGS ends from these networks and from random ones; nothing for large problems, or on other devices."""
+    widths = [min(WIDTH, widest or WIDTH)] * (problem.depth - 1)
+    X = problem.X
+    if work(problem, widths) > SMALL or X.is_cuda or X.dtype != torch.float64 or problem.interpolates:
+        return
+    sizes = [X.shape[1], *widths, problem.Y.shape[1]]
+    draws = [[_normal(generator, n, below + 1) * size for below, n in pairwise(sizes)] for size in SIZES]
+    for weights in [*draws[:2], *starts, *draws[2:]]:
+        if stop():
+            return
+        yield _descended(problem, weights, stop)
+
+
+def _best_constant(problem: Problem) -> Float[Tensor, " m"]:
+    """The c of the least C(1 c^T) + lam |c|^2 / beta^2, the price of a bias; the mean of Y for squares and exact fits.
+
+    What neurons add to these is linear in c. Of cross entropy the mean is not even of c's units.
+    """
+    mean, beta = problem.mean(problem.Y), problem.bias(problem.depth - 1)
+    if problem.loss.name in ("mse", "interpolate") or not beta > 0.0 or problem.samples * len(mean) > MANY:
+        return mean
+
+    def cost(c: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        F = torch.from_numpy(c).to(mean).expand_as(problem.Y)
+        slope = problem.spread.sum(lambda G: G.sum(dim=0), problem.gradient_at(F)).cpu().double().numpy()
+        price = problem.lam / beta**2
+        return float(problem.loss_at(F)) + price * float(c @ c), slope + 2.0 * price * c
+
+    with np.errstate(all="ignore"):
+        options = {"gtol": 0.0, "maxiter": 300}
+        found = scipy.optimize.minimize(cost, np.zeros(len(mean)), jac=True, method="BFGS", options=options).x
+    return torch.from_numpy(found).to(mean) if bool(np.isfinite(found).all()) else mean
+
+
+def _levels(size: float, biases: Sequence[float]) -> list[float]:
+    """z_0 = 0, ..., z_k = size of the least sum_l z_l^2 / (z_{l-1}^2 + biases_{l-1}^2)."""
+    q, k = np.square(biases), len(biases)
+    if k == 1:
+        return [0.0, size]
+    if k == 2:  # z^2 / b_0^2 + size^2 / (z^2 + b_1^2) is least where z^2 + b_1^2 = size b_0, or at 0
+        return [0.0, math.sqrt(max(0.0, size * biases[0] - q[1])), size]
+
+    def cost(u: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        p = np.concatenate([[0.0], np.exp(2.0 * u), [size**2]])
+        below = p[:-1] + q
+        slopes = 1.0 / below[:-1] - p[2:] / below[1:] ** 2
+        return float((p[1:] / below).sum()), 2.0 * p[1:-1] * slopes
+
+    start = math.log(biases[0]) + math.log(size / biases[0]) * np.arange(1, k) / k
+    ends = start.min() - FAR, start.max() + FAR
+    options = {"ftol": 0.0, "gtol": 0.0, "maxiter": ITERATIONS}
+    bounds = [ends] * (k - 1)
+    found = scipy.optimize.minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    return [0.0, *np.exp(found).tolist(), size]
+
+
+def _constant(problem: Problem, direction: Tensor, levels: Sequence[float], biases: Sequence[float]) -> list[Tensor]:
+    """The constant levels[-1] times `direction`, by one neuron in each of the layers with a level below it."""
+    X, L, chain = problem.X, problem.depth, len(biases)
+    weights, below = [], X.shape[1]
+    for layer in range(1, L + 1):
+        place = layer - (L - chain)
+        n = len(direction) if layer == L else int(place > 0)
+        W = X.new_zeros(n, below + 1)
+        if place > 0:
+            z, beta = levels[place - 1], biases[place - 1]
+            made = levels[place] / (z * z + beta * beta) * (direction if layer == L else direction.new_ones(1))
+            W[:, -1] = beta * made
+            if place > 1:
+                W[:, 0] = z * made
+        weights.append(W)
+        below = n
+    return weights
+
+
+def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
+    """Ridge regression on a triangle of [Xt, Y], which is these matrices themselves where there are few samples."""
+    d = problem.X.shape[1] + 1
+    if problem.spread is ALONE:
+        both = triangle(_weighted_rows(part) for _, part in parts_of(problem))
+    else:
+
+        def rows(X: Tensor, Y: Tensor) -> tuple[Tensor]:
+            return (_weighted_rows(replace(problem, X=X, Y=Y)),)
+
+        both = problem.spread.condensed(problem.X, problem.Y, made=rows)[0]
+    ridge = problem.samples * problem.lam if problem.loss.name == "mse" else 0.0
+    return _ridge(both[:, :d], both[:, d:], ridge)
+
+
+def _weighted_rows(problem: Problem) -> Float[Tensor, "N k"]:
+    """[Xt, Y]; rows of classes less their mean, which cross-entropy does not see."""
+    Y = problem.Y - problem.Y.mean(dim=1, keepdim=True) if problem.loss.name == "cross_entropy" else problem.Y
+    return problem.weighted(torch.cat([with_bias(problem.X, problem.beta), Y], dim=1))
+
+
+def _ridge(Xt: Tensor, Y: Tensor, mu: float) -> Float[Tensor, "d m"]:
+    """(Xt^T Xt + mu I)^-1 Xt^T Y."""
+    size = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
+    return thin(Xt, RankRule(tikhonov=max(mu, FULL * size) if size > 0.0 else 1.0)).solve(Y)
+
+
+def _linear(problem: Problem, A: Float[Tensor, "d m"]) -> list[Tensor]:
+    """x -> A^T x, bias included, by neurons of the singular directions and their opposites."""
+    L, a = problem.depth, problem.activation.slope
+    P, s, Qt = torch.linalg.svd(A, full_matrices=False)
+    kept = s > FULL * float(s.max())
+    P, s, Qt = P[:, kept], s[kept], Qt[kept]
+    root = s[:, None] ** (1.0 / L)
+    first, last = root * P.T, root * Qt
+    middle = torch.diag(root[:, 0])
+    if not problem.activation.is_linear:
+        # sigma(x) - sigma(-x) = (1 + a) x, where the neurons of every layer keep the signs of the first.
+        gain = (1.0 + a) ** (-1.0 / L)
+        first, last = gain * torch.cat([first, -first]), gain * torch.cat([last, -last])
+        back = gain * torch.diag(root[:, 0])
+        middle = torch.cat([torch.cat([back, -back], dim=1), torch.cat([-back, back], dim=1)]) / (1.0 + a)
+    middle, above = (torch.nn.functional.pad(W, (0, 1)) for W in (middle, last.T))  # no biases above the first layer
+    return [first, *[middle] * (L - 2), above]
+
+
+def _normal(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> list[Tensor]:
+    """L-BFGS from one network; where it is when `stop` says so."""
+    shapes = [tuple(W.shape) for W in start]
+    ends = np.cumsum([0] + [math.prod(shape) for shape in shapes])
+    X = problem.Xt.numpy()
+    biases, slope = [problem.bias(layer) for layer in range(problem.depth)], problem.activation.slope
+
+    def value(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        W = [x[low:high].reshape(shape) for (low, high), shape in zip(pairwise(ends), shapes, strict=True)]
+        Z, Zs = [], [X]
+        for layer, each in enumerate(W, start=1):
+            Z.append(Zs[-1] @ each.T)
+            if layer < len(W):
+                column = np.full((len(X), 1), biases[layer])
+                Zs.append(np.hstack([np.where(Z[-1] > 0, Z[-1], slope * Z[-1]), column]))
+        F = torch.from_numpy(Z[-1])
+        M, parts = problem.gradient_at(F).numpy(), []
+        for layer in range(len(W) - 1, -1, -1):
+            parts.append((M.T @ Zs[layer] + 2.0 * problem.lam * W[layer]).ravel())
+            if layer:
+                M = (M @ W[layer][:, :-1]) * np.where(Z[layer - 1] > 0, 1.0, slope)
+        return float(problem.loss_at(F)) + problem.lam * float(x @ x), np.concatenate(parts[::-1])
+
+    x = np.concatenate([W.numpy().ravel() for W in start])
+    # SciPy's tests of relative change are off by design: costs may be small beside 1.
+    unit = max(abs(value(x)[0]), np.finfo(float).tiny)
+    found = scipy.optimize.minimize(
+        lambda point: tuple(part / unit for part in value(point)),
+        x,
+        jac=True,
+        method="L-BFGS-B",
+        callback=_Stopping(stop),
+        options={"maxiter": ITERATIONS, "maxfun": 2 * ITERATIONS, "ftol": 0.0, "gtol": 0.0, "maxcor": 20},
+    )
+    pieces = torch.from_numpy(np.array(found.x)).split([math.prod(shape) for shape in shapes])
+    return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+
+class _Stopping:
+    """What SciPy calls after each iteration: raises StopIteration, which ends it, when told to or when slow."""
+
+    def __init__(self, stop: Callable[[], bool]) -> None:
+        self._stop = stop
+        self._recent: deque[float] = deque(maxlen=WINDOW + 1)
+
+    def __call__(self, intermediate_result: scipy.optimize.OptimizeResult) -> None:
+        self._recent.append(float(intermediate_result.fun))
+        slow = len(self._recent) > WINDOW and self._recent[0] - self._recent[-1] <= SLOW * self._recent[0]
+        if slow or self._stop():
+            raise StopIteration

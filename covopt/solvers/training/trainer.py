@@ -1,0 +1,400 @@
+"""The ordinary training of weights, many widths and seeds at once: Adam, then L-BFGS, on the full batch.
+
+It minimises L(W) = C(Z_L) + lam sum_l |W_l|_F^2, bias columns included, in the precision of the data. Networks of
+similar width are trained as one batch (batch.py); those that have stalled leave it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.weights import Cost, Weights, check_weights, evaluate
+from covopt.runtime.errors import ProblemError, listed
+from covopt.runtime.loop import Budget, Callback, Progress, Status, run
+from covopt.solvers.training.batch import Batch, Widths, buckets, work
+from covopt.solvers.training.descent import Adam, AdamOptions, BatchedLBFGS
+
+ADAM_SHARE = 0.1
+"""The part of the time after which Adam ends, whatever its steps."""
+WINDOW, STALL_GAIN = 100, 1e-9
+"""A network is stalled where so many turns of L-BFGS lower its cost by less than this, relative."""
+MEMORY_RESETS = 3
+"""Times that L-BFGS's memory is then cleared; it goes on while that helps."""
+WORK = 4e8
+"""Multiplications after which a round ends and the loop may look at the batches; counted, and not timed, so that the
+same number of rounds is the same training on any machine."""
+TURNS, RATE_OF_TURNS = 200, 5e9
+"""Turns without which a training is not worth beginning, and the multiplications in a second of them, roughly."""
+APART = 6e-3
+"""Seconds that a training takes beside its turns: the draw, its place in the batch, its cost in float64; on a core that
+five programs share, where with 2e-3 a limit of 2 s and 10,000 starts were 1.5 s late."""
+NARROWEST, WIDEST = 40, 500
+"""Neurons of each hidden layer, where nobody says how many."""
+LARGEST = 10_000_000
+"""Activations in one batch, at most (8 bytes each in float64, held twice)."""
+
+
+@dataclass(frozen=True)
+class TrainerOptions:
+    """How long to train.
+
+    Attributes:
+        adam: its steps and rate.
+        iterations: turns of L-BFGS, one evaluation each, at most.
+    """
+
+    adam: AdamOptions = field(default_factory=AdamOptions)
+    iterations: int = 100_000
+
+
+@dataclass(frozen=True)
+class Training:
+    """One trained network.
+
+    Attributes:
+        widths: n_1 ... n_{L-1}.
+        seed: of its draw; None where the start was given.
+        weights: W_1 ... W_L, the best of its training.
+        cost: recomputed from them in float64.
+        history: (seconds, lowest cost so far), shape (T, 2).
+        converged: it stalled, and was not stopped by time or iterations.
+    """
+
+    widths: list[int]
+    seed: int | None
+    weights: list[Tensor]
+    cost: Cost
+    history: NDArray[np.float64]
+    converged: bool
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """All networks of one call, in the order of its widths and, for each, of its seeds.
+
+    Attributes:
+        status: `converged` when all stalled.
+        history: the best cost of all over time.
+    """
+
+    networks: list[Training]
+    status: Status
+    history: list[Progress]
+
+    @property
+    def best(self) -> Training:
+        """The network with the lowest cost."""
+        return min(self.networks, key=lambda network: network.cost.total)
+
+    @property
+    def costs(self) -> list[float]:
+        """The final cost of each network."""
+        return [network.cost.total for network in self.networks]
+
+
+def train(
+    problem: Problem,
+    widths: int | Sequence[int | Widths],
+    *,
+    seeds: int | Sequence[int] = 1,
+    budget: Budget | None = None,
+    init: Sequence[Weights] = (),
+    options: TrainerOptions | None = None,
+    callback: Callback | None = None,
+) -> Trainings:
+    """Train a network for every width and seed, all together.
+
+    Args:
+        problem: the question; the loss must be mse or cross_entropy.
+        widths: hidden widths; each entry is n (the same for every hidden layer) or (n_1, ..., n_{L-1}).
+        seeds: how many (0, 1, ...), or which. A network's start depends on its widths and seed alone.
+        budget: time and rounds; a round is up to 100 steps of each batch.
+        init: networks to train besides, from these weights.
+        options: the settings.
+        callback: gets a `Progress` after each round.
+
+    Raises:
+        ProblemError: for `interpolate`, for widths that do not fit the depth, and without any network to train.
+    """
+    options, budget = options or TrainerOptions(), budget or Budget()
+    if problem.interpolates:
+        raise ProblemError("Training needs a penalty, and interpolate has none; give lam, or use the method cone.")
+    hidden = [_widths(problem, each) for each in ([widths] if isinstance(widths, int) else widths)]
+    numbers = range(seeds) if isinstance(seeds, int) else seeds
+    starts = [(seed, initial(problem, each, seed)) for each in hidden for seed in numbers]
+    for weights in init:
+        check_weights(problem, weights)
+        starts.append((None, [W.to(problem.X) for W in weights]))  # type: ignore[arg-type]
+    if not starts:
+        raise ProblemError("There is no network to train; give at least one width and one seed.")
+    trainer = _Trainer(problem, [weights for _, weights in starts], options)
+    outcome = run(trainer, budget, callback)
+    exact = problem.double()
+    curves = trainer.curves()
+    networks = [
+        Training(
+            [len(W) for W in weights[:-1]],
+            seed,
+            weights,
+            evaluate(exact, [W.double() for W in weights]),
+            curves[:, [0, 1 + i]],
+            trainer.stalled[i],
+        )
+        for i, ((seed, _), weights) in enumerate(zip(starts, trainer.networks(), strict=True))
+    ]
+    return Trainings(networks, outcome.status, outcome.history)
+
+
+def train_best(
+    problem: Problem,
+    budget: Budget,
+    width: int | Widths | None = None,
+    starts: int = 1,
+    seed: int = 0,
+    init: Weights | None = None,
+    callback: Callback | None = None,
+) -> tuple[list[Tensor], Status, list[Progress], list[float]]:
+    """Return the best of several trainings at one width: its weights, why it ended, the history, the costs of all.
+
+    The trainings come in batches that fit into the time that is left; where it ends before the last batch, so do they,
+    and there are fewer costs than starts.
+
+    Args:
+        width: None takes `default_width`.
+        starts: networks from seeds `seed`, `seed` + 1, ...
+        init: takes the place of the first start.
+    """
+    width = default_width(problem, starts, budget.time_limit) if width is None else width
+    history: list[Progress] = []
+    costs: list[float] = []
+    best, taken, status = None, 0, Status.TIME_LIMIT
+    while taken < starts and status is not Status.INTERRUPTED and not (taken and budget.spent()):
+        first = 1 if init is not None and taken == 0 else 0
+        size = min(starts - taken, fitting(problem, _widths(problem, width), budget))
+        found = train(
+            problem,
+            [width],
+            seeds=range(seed + taken + first, seed + taken + size),
+            budget=budget,
+            init=[init] if first and init is not None else [],
+            callback=_after(history, callback),
+        )
+        costs, taken, status = costs + found.costs, taken + size, found.status
+        if best is None or found.best.cost.total < best.cost.total:
+            best = found.best
+    assert best is not None
+    if taken < starts and status is Status.CONVERGED:
+        status = Status.TIME_LIMIT
+    return best.weights, status, history, costs
+
+
+def _after(history: list[Progress], callback: Callback | None) -> Callback:
+    """Return what goes on with a history, to which a later batch of trainings adds what is best of all so far."""
+    begun = len(history)
+
+    def add(line: Progress) -> None:
+        if begun:
+            known = history[begun - 1]
+            line = replace(line, iteration=line.iteration + known.iteration + 1)
+            if known.cost < line.cost:
+                line = replace(line, cost=known.cost, width=known.width)
+        history.append(line)
+        if callback is not None:
+            callback(line)
+
+    return add
+
+
+def fitting(problem: Problem, widths: Widths, budget: Budget) -> int:
+    """Return how many trainings fit into the time that is left: TURNS turns of each, and what each takes besides."""
+    seconds = TURNS * work(problem, widths) / RATE_OF_TURNS
+    if problem.X.is_cuda:
+        seconds = 0.0
+    return max(1, int(budget.remaining() / (seconds + APART)))
+
+
+def default_width(problem: Problem, starts: int, seconds: float) -> int:
+    """2 N, but at least 40 and at most 500, and fewer where TURNS turns of all starts would take longer on a CPU."""
+    width = max(NARROWEST, min(WIDEST, 2 * problem.samples))
+    most = math.inf if problem.X.is_cuda else RATE_OF_TURNS * seconds / TURNS / starts
+    while width > NARROWEST and work(problem, [width] * (problem.depth - 1)) > most:
+        width = max(NARROWEST, width // 2)
+    return width
+
+
+def initial(problem: Problem, widths: Widths, seed: int, scale: float | None = None) -> list[Tensor]:
+    """A balanced draw: the outgoing weights of each neuron have the norm of its incoming ones; biases start at 0.
+
+    Args:
+        scale: factor on the He draw of the first layer, W_1 ~ N(0, scale^2 2 / (n_0 + 1)). None: 0.3 for depth 2,
+            else 1.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    sizes = [problem.X.shape[1], *widths, problem.Y.shape[1]]
+    scale = (0.3 if problem.depth == 2 else 1.0) if scale is None else scale
+    norms, weights = None, []
+    for below, n in pairwise(sizes):
+        W = torch.randn(n, below, generator=generator, dtype=torch.float64)
+        if norms is None:
+            W *= scale * math.sqrt(2.0 / (below + 1))
+        else:
+            W *= norms / W.norm(dim=0)
+        norms = W.norm(dim=1)
+        weights.append(torch.cat([W, W.new_zeros(n, 1)], dim=1).to(problem.X))
+    return weights
+
+
+def _widths(problem: Problem, widths: int | Widths) -> list[int]:
+    hidden = [widths] * (problem.depth - 1) if isinstance(widths, int) else list(widths)
+    if len(hidden) != problem.depth - 1 or min(hidden) < 1:
+        raise ProblemError(
+            f"The widths {listed(hidden)} do not fit depth {problem.depth}; give {problem.depth - 1} of at least 1."
+        )
+    return hidden
+
+
+class _Trainer:
+    """The iteration of the loop: a round advances every batch that is not finished."""
+
+    def __init__(self, problem: Problem, starts: Sequence[Weights], options: TrainerOptions) -> None:
+        widths = [[len(W) for W in weights[:-1]] for weights in starts]
+        self._count = len(starts)
+        self._groups = [
+            _Group(problem, members, [widths[i] for i in members], [starts[i] for i in members], options)
+            for members in buckets(problem, widths, LARGEST)
+        ]
+        self._curves: list[tuple[float, Tensor]] = []
+
+    @property
+    def stalled(self) -> list[bool]:
+        """Which networks stalled."""
+        return self._gather([group.stalled.tolist() for group in self._groups])
+
+    def networks(self) -> list[list[Tensor]]:
+        """The best weights of each network."""
+        return self._gather([group.networks() for group in self._groups])
+
+    def curves(self) -> NDArray[np.float64]:
+        """Seconds and the lowest cost of each network so far (T, 1 + networks)."""
+        return np.array([[seconds, *costs.tolist()] for seconds, costs in self._curves])
+
+    def init(self, budget: Budget) -> _Trainer:
+        return self
+
+    def step(self, state: _Trainer, budget: Budget) -> _Trainer:
+        with budget.phase("training"):
+            for group in self._groups:
+                group.advance(budget)
+        return self
+
+    def finished(self, state: _Trainer) -> Status | None:
+        if not all(group.finished for group in self._groups):
+            return None
+        return Status.CONVERGED if all(self.stalled) else Status.ITERATION_LIMIT
+
+    def progress(self, state: _Trainer, iteration: int, seconds: float) -> Progress:
+        costs = torch.tensor(self._gather([group.costs.tolist() for group in self._groups]), dtype=torch.float64)
+        self._curves.append((seconds, costs))
+        best = int(costs.argmin())
+        width = self._gather([[max(w) for w in group.widths] for group in self._groups])[best]
+        return Progress(iteration, seconds, float(costs[best]), None, width)
+
+    def _gather(self, parts: list[list]) -> list:
+        """One entry for each network, in the order of the starts."""
+        found: list = [None] * self._count
+        for group, part in zip(self._groups, parts, strict=True):
+            for number, entry in zip(group.members, part, strict=True):
+                found[number] = entry
+        return found
+
+
+class _Group:
+    """One batch on its way through Adam and L-BFGS.
+
+    Attributes:
+        best: the lowest point of each network (B, P); costs: the values there (B,).
+        stalled: networks that gain no more (B,).
+        finished: nothing is left to do.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        members: list[int],
+        widths: list[list[int]],
+        starts: Sequence[Weights],
+        options: TrainerOptions,
+    ) -> None:
+        self.members, self.widths, self._options = members, widths, options
+        self._batch = Batch(problem, widths)
+        each = sum(work(problem, layers) for layers in widths)
+        self._steps = max(1, min(WINDOW, int(WORK / each)))
+        self._adam = Adam(self._batch.evaluate, self._batch.pack(starts), options.adam)
+        self._descent: BatchedLBFGS | None = None
+        self.best, self.costs = self._adam.best, self._batch.evaluate(self._adam.best)[0]
+        self.stalled = torch.zeros_like(self.costs, dtype=torch.bool)
+        self.finished = False
+
+    def networks(self) -> list[list[Tensor]]:
+        """The weights of `best`."""
+        return [self._batch.unpack(row, widths) for row, widths in zip(self.best, self.widths, strict=True)]
+
+    def advance(self, budget: Budget) -> None:
+        """A round: up to 100 steps, fewer where they are long or the time ends."""
+        for _ in range(self._steps):
+            if self.finished or budget.spent():
+                return
+            if self._descent is None:
+                self._train(budget)
+            else:
+                self._descend(self._descent, budget)
+
+    def _train(self, budget: Budget) -> None:
+        """A step of Adam, or the change to L-BFGS."""
+        ends = ADAM_SHARE * budget.time_limit
+        if self._adam.steps_taken < self._options.adam.steps and budget.seconds() < ends:
+            self._adam.iterate()
+            self.best, self.costs = self._adam.best, torch.minimum(self.costs, self._adam.lowest)
+            return
+        self._descent = BatchedLBFGS(self._batch.evaluate, self.best)
+        self._rows = torch.arange(len(self.best), device=self.best.device)
+        self._turns, self._resets = 0, torch.zeros_like(self._rows)
+        self._before, self._began = self._descent.f, self._descent.f
+
+    def _descend(self, descent: BatchedLBFGS, budget: Budget) -> None:
+        """A turn of L-BFGS; stalled networks start again without memory, or leave."""
+        descent.iterate()
+        self._turns += 1
+        self.best, self.costs = self.best.clone(), self.costs.clone()
+        self.best[self._rows], self.costs[self._rows] = descent.x, descent.f
+        ended = descent.stuck
+        if self._turns % WINDOW == 0:
+            ended = ended | ~(self._before - descent.f > STALL_GAIN * descent.f)
+            self._before = descent.f
+        if bool(ended.any()):
+            gained = self._began - descent.f > STALL_GAIN * descent.f
+            again = ended & gained & (self._resets < MEMORY_RESETS)
+            descent.reset_memory(again)
+            self._resets = self._resets + again
+            self._began = torch.where(again, descent.f, self._began)
+            self._leave(descent, ended & ~again, budget)
+        self.finished = self.finished or self._turns >= self._options.iterations
+
+    def _leave(self, descent: BatchedLBFGS, gone: Tensor, budget: Budget) -> None:
+        if budget.spent() or not bool(gone.any()):
+            return
+        self.stalled[self._rows[gone]] = True
+        kept = ~gone
+        descent.keep(kept)
+        self._rows, self._resets = self._rows[kept], self._resets[kept]
+        self._before, self._began = self._before[kept], self._began[kept]
+        self.finished = not len(self._rows)

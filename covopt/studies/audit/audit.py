@@ -1,0 +1,268 @@
+"""`validate`: is a trained network at the minimum, and if not, what is missing (MATH.md sections 2, 3 and 5)?
+
+What is asked of the network: what training on would gain, and where that ends; its loss against the solver's; how much
+of its weights acts on nothing in the data; whether neurons are balanced; and for each hidden layer which neuron is
+missing where training on ends, what its block would gain, and which neurons are one. From the best of these moves
+descents lead to a better network.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from covopt.answer.result import Result
+from covopt.answer.solve import solve, solve_problem
+from covopt.data.networks import FoundWeights
+from covopt.data.tables import column_names
+from covopt.model.activation import Activation
+from covopt.model.loss import Loss
+from covopt.model.problem import Problem, as_number, make_problem
+from covopt.model.weights import Cost, check_network, evaluate
+from covopt.model.wording import FREE
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.interrupts import gently, interrupted
+from covopt.runtime.loop import Budget, Callback, Certificate, Seed, Status, check_seed, run
+from covopt.runtime.options import checked
+from covopt.runtime.threads import fitted
+from covopt.solvers.attempt import SolveOptions
+from covopt.solvers.deep.further_batches import train_on_batches
+from covopt.solvers.deep.further_training import train_further
+from covopt.solvers.deep.layers import report
+from covopt.solvers.deep.pruning import mergeable
+from covopt.solvers.deep.solver import DeepOptions, DeepSolver
+from covopt.solvers.free import solve_free
+from covopt.solvers.training.exact_fit import fit_exactly
+from covopt.studies.audit import verdicts
+from covopt.studies.audit.audited import Audit
+from covopt.studies.audit.batches import batches_of, training_of
+from covopt.studies.audit.examination import dead, examine, inert_parts, residuals_of, unbalanced
+from covopt.studies.audit.function import checked_inputs, function_of
+from covopt.studies.audit.given import agreed_activation, amount_of_bias, weights_of
+from covopt.studies.audit.hypotheses import Scalings, hint, scalings_of
+from covopt.studies.audit.layer_audit import LayerAudit
+
+# Parts of the time limit after which each stage ends: training (without a network), training on, other questions, the
+# solver, the layers.
+TRAINED, DESCENDED, SUSPECTED, SOLVED, EXAMINED = 0.15, 0.25, 0.3, 0.6, 0.8
+SOLVED_IN_PASSES = 0.4
+"""That of the solver on many samples, where the layers take some ten passes over all of them."""
+FITTED = 0.1
+"""That of training on among exact fits, which ends with the time."""
+# Trainings, where nobody says how many.
+TRAININGS = 5
+# A network in coarser numbers than float64 that fits but for this, relative to the largest target, is made to fit.
+ROUNDED = 1e-4
+
+
+@checked
+@gently()
+@fitted
+def validate(
+    net: object,
+    X: object,
+    Y: object,
+    *,
+    lam: float | None = None,
+    loss: str | Loss | None = None,
+    depth: int | None = None,
+    bias: float | str = 1.0,
+    decay: str = "all",
+    activation: str | Activation | None = None,
+    certify: str = "auto",
+    gap: float = 1e-4,
+    time_limit: float = 60.0,
+    seed: Seed = 0,
+    device: str | torch.device | None = None,
+    width: int | None = None,
+    starts: int | None = None,
+    callback: Callback | None = None,
+    scalings: Scalings | None = None,
+    at: object = None,
+    orbits: object = None,
+    batch_size: int | None = None,
+    rate: float | None = None,
+    steps: int | None = None,
+    momentum: float = 0.0,
+    sample_weight: object = None,
+    task: str | None = None,
+) -> Audit:
+    """Whether a trained network is at the minimum of C + lam |W|^2 (or of |W|^2 at F = Y), and what it lacks.
+
+    Args:
+        net: an nn.Sequential of Linear and ReLU, LeakyReLU or Identity (Flatten and Dropout do nothing), or a module
+            that answers as one; its state dict; weights [W_1, ..., W_L] with the bias column last; a Result; a file
+            (.pt with a state dict, .npz with W1 ... WL); None trains networks the ordinary way and takes the best.
+        X: inputs (N, n_0).
+        Y: targets (N, n_L), numbers or labels (N,).
+        lam: strength of the penalty; None means the representation cost.
+        loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate.
+        depth: L, that of the network; 2 without one.
+        bias: beta; PyTorch's bias is beta W[:, -1]; "free" for biases that the penalty is not on.
+        decay: what the penalty is on: all, or weights, which is the bias "free".
+        activation: relu, leaky:A or linear; None takes the network's own, relu where it does not tell.
+        certify, gap, seed, device, callback, sample_weight, task: as for `solve`.
+        time_limit: seconds for everything.
+        width, starts: of the trainings without a network.
+        scalings: hands out X in other scales by name, for the hint where another one fits better; None tries X /
+            max|X| and columns of mean 0 and deviation 1.
+        at: inputs (M, n_0) at which the network is looked at as a function; None: X.
+        orbits: the same inputs after a transformation, row by row, for the collapse of orbits in each layer.
+        batch_size, rate, steps, momentum: of the training by SGD at a constant rate, all of the first three or none:
+            then a network that moves because of its batches is told from one that is not trained to its end.
+
+    Returns:
+        The network's loss beside the lowest known, where training on leads, each hidden layer there, a better network
+        where one was found, and what the network is as a function.
+
+    Raises:
+        DataError: a network that cannot be read or is of another kind.
+        ProblemError: one that does not fit the data, or an option out of range.
+        InfeasibleError: as `solve`.
+
+    Source: stationarity is derived in MATH.md, section 5; stuck minima are those of [JGHG22, Prop. 19].
+    """
+    if net is not None and (width is not None or starts is not None):
+        raise ProblemError("width and starts are for the trainings without a network; leave them out, or the network.")
+    budget, bias = Budget(time_limit), amount_of_bias(bias, decay)
+    beta = 1.0 if bias == FREE else as_number(bias, "bias")
+    slope, given, stored = (None, None, torch.float64) if net is None else weights_of(net, beta, X)  # type: ignore[arg-type]
+    chosen = agreed_activation(activation, slope)
+    layers = (depth or 2) if given is None else len(given)
+    if depth is not None and depth != layers:
+        raise ProblemError(f"The network has depth {layers}, not {depth}; leave the depth out.")
+    question = {"lam": lam, "loss": loss, "depth": layers, "bias": bias, "activation": chosen, "device": device}
+    question["sample_weight"] = sample_weight
+    problem = make_problem(X, Y, free=True, task=task, **question).double()  # type: ignore[arg-type]
+    seed = check_seed(seed)
+    SolveOptions(budget, certify=certify, gap=gap, seed=seed).check(layers)
+    training = training_of(problem, batch_size, rate, steps, momentum, given=given is not None)
+    trained = None
+    if given is None:
+        effort = {"method": "train", "certify": "none", "time_limit": TRAINED * time_limit, "seed": seed}
+        effort |= {"width": width, "starts": starts or TRAININGS, **question, "sample_weight": problem.weight}
+        trained = solve(problem.X, problem.Y, **effort)  # type: ignore[arg-type]
+        given = trained.weights
+    weights = [torch.as_tensor(W, dtype=torch.float64, device=problem.X.device) for W in given]
+    weights, cost = _checked(problem, weights, stored)
+    elsewhere, transformed = checked_inputs(problem, at, orbits)
+    audit = Audit(problem, weights, cost, Result(problem, "cone", certify, seed), trained=trained, stored=stored)
+    audit.at, audit.orbits = elsewhere, transformed
+    audit.batches = None if training is None else batches_of(problem, weights, training)
+    audit.interrupted = trained is not None and trained.status is Status.INTERRUPTED
+    if not audit.interrupted:
+        _descend(audit, budget, scalings or (lambda: scalings_of(problem.X)))
+        audit.interrupted = interrupted()
+    share = SOLVED_IN_PASSES if audit.in_passes else SOLVED
+    limit = max(1e-3, share * time_limit - budget.seconds()) if not audit.interrupted else 1e-3
+    effort = SolveOptions(Budget(limit), certify=certify, gap=gap, seed=seed, callback=callback)
+    # The copy takes with it what the solver caches in it: inputs with their bias column, as large as they are.
+    audit.reference = replace(solve_problem(replace(problem), effort, columns=column_names(X)), problem=problem)
+    audit.interrupted = audit.interrupted or audit.reference.status is Status.INTERRUPTED
+    examining = Budget(EXAMINED * time_limit, started=budget.started)
+    _examine(audit, SolveOptions(examining, certify=certify, gap=gap, seed=seed))
+    if not (audit.interrupted or interrupted()):
+        audit.function = function_of(problem, weights, at=elsewhere, orbits=transformed)
+        _improve(audit, budget, seed)
+    audit.interrupted = audit.interrupted or interrupted()
+    return audit
+
+
+def _checked(problem: Problem, weights: list[Tensor], stored: torch.dtype) -> tuple[list[Tensor], Cost]:
+    """The network and its cost, if it has one on these data; made to fit where only its rounding is in the way."""
+    check_network(problem, weights)
+    cost, size = evaluate(problem, weights), float(problem.Y.abs().max())
+    if not math.isfinite(cost.total):
+        raise ProblemError("The network's loss on these data is not finite; check its weights and the scale of X.")
+    allowed = problem.allows(cost.residual)
+    if not allowed and stored is not torch.float64 and cost.residual <= ROUNDED * size:
+        fitted = fit_exactly(problem, weights)
+        if problem.allows((exact := evaluate(problem, fitted)).residual):
+            return fitted, exact
+    if not allowed:
+        raise ProblemError(
+            f"The network misses the targets by up to {cost.residual:.3g}, so that it has no representation cost; give"
+            " the lam that it was trained with."
+        )
+    return weights, cost
+
+
+def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
+    """Train on, and look for another question where that gains much (not on many samples)."""
+    problem, limit = audit.problem, budget.time_limit
+    share = FITTED if problem.interpolates else DESCENDED
+    until = Budget(share * limit, started=budget.started)
+    if audit.in_passes:
+        audit.descended, audit.finished = train_on_batches(problem, audit.weights, until, audit.reference.seed)
+    else:
+        found, audit.finished = train_further(problem, [audit.weights], until.spent)
+        audit.descended = found[0]
+    audit.descended_loss = _offer(audit, audit.descended)
+    if audit.in_passes:
+        return
+    until = Budget(SUSPECTED * limit, started=budget.started)
+    audit.hint = hint(problem, audit.weights, audit.losses.gain, scalings, until.spent)
+
+
+def _examine(audit: Audit, options: SolveOptions) -> None:
+    """Fill in what is known of the weights, and of each layer where training on ended."""
+    problem, weights = audit.problem, audit.weights
+    end, stored = audit.descended or weights, audit.stored
+    audit.inert = inert_parts(problem, weights)
+    audit.residuals, audit.left = residuals_of(problem, weights), residuals_of(problem, end)
+    if stored is not torch.float64:
+        coarse = [W.to(stored).double() for W in end]
+        exact = all(torch.equal(*pair) for pair in zip(coarse, end, strict=True))
+        audit.rounded = (
+            (audit.descended_loss, audit.left)
+            if exact
+            else (evaluate(problem, coarse).total, residuals_of(problem, coarse))
+        )
+    if audit.interrupted:
+        options = replace(options, budget=Budget(0.0))
+    proved = audit.reference.lower, audit.reference.certificate
+    losses, moving = audit.losses, audit.moving
+    for k, at in enumerate(examine(problem, end, proved, options), start=1):
+        value = None if at.escape is None else at.escape.value
+        own = report(problem, weights, k, None, Certificate.NONE, value)
+        facts = replace(own, gap=at.gap, gap_certificate=at.certificate)
+        grown = None if at.grown is None or audit.in_passes else evaluate(problem, at.grown).total
+        whole, worst = unbalanced(problem, weights, k)
+        found = LayerAudit(facts, at.escape, at.solved, mergeable(weights, k), whole, worst, grown)
+        missing = not moving and verdicts.lacks_neuron(found, losses.descended, audit.in_passes)
+        found = replace(found, missing=missing, dead=dead(problem, weights, k))
+        said = verdicts.of_layer(found, losses, last=k == problem.depth - 1, deep=problem.depth > 2, moving=moving)
+        audit.layers.append(replace(found, verdict=said))
+        if at.grown is not None:
+            _offer(audit, at.grown)
+
+
+def _offer(audit: Audit, weights: list[Tensor]) -> float:
+    """Keep a network as the better one, if it is, and fits; what it costs."""
+    problem, cost = audit.problem, evaluate(audit.problem, weights)
+    known = audit.loss if audit.escape_cost is None else audit.escape_cost
+    if problem.allows(cost.residual) and cost.total < known:
+        audit.escape, audit.escape_cost = FoundWeights(weights, problem.beta, problem.activation.slope), cost.total
+    return cost.total
+
+
+def _improve(audit: Audit, budget: Budget, seed: int) -> None:
+    """Look for a better network from the best one known so far: descents and block solves, until they gain nothing."""
+    effort = DeepOptions(starts=1, widening=())
+    if audit.in_passes:
+        begin = audit.escape or audit.descended or audit.weights
+        _offer(audit, train_on_batches(audit.problem, begin, budget, seed + 1)[0])
+        return
+    start = audit.escape or audit.descended or audit.weights
+    if audit.problem.free:
+        within = replace(budget, time_limit=max(budget.time_limit, budget.seconds() + 1e-3))
+        found = solve_free(audit.problem, SolveOptions(within, certify="none", seed=seed, init=list(start)))
+        audit.interrupted = found.status is Status.INTERRUPTED
+        _offer(audit, found.weights)
+        return
+    outcome = run(DeepSolver(audit.problem, effort, seed, start), budget)
+    audit.interrupted = outcome.status is Status.INTERRUPTED
+    _offer(audit, outcome.state.best)

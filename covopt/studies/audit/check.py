@@ -1,0 +1,241 @@
+"""What the summary of an audit says, held against the networks and the solver's run in it.
+
+Numbers come from the stored networks; the finding, whether a neuron is missing, and the words come from these numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from covopt import __version__
+from covopt.answer import questions
+from covopt.answer.result import Result
+from covopt.answer.stated import equal, evaluated, same, weights_of
+from covopt.data.arrays import read_npz
+from covopt.model.passes import has_many
+from covopt.model.problem import Problem
+from covopt.model.weights import evaluate
+from covopt.records import record
+from covopt.records.storing import FILES
+from covopt.runtime.errors import listed
+from covopt.runtime.loop import Certificate
+from covopt.solvers.deep.layers import report
+from covopt.solvers.deep.pruning import mergeable
+from covopt.studies.audit import function_check as functions
+from covopt.studies.audit import verdicts
+from covopt.studies.audit.audited import BETTER, DESCENDED
+from covopt.studies.audit.batches import Batches, batches_of
+from covopt.studies.audit.examination import dead, is_constant, unbalanced
+from covopt.studies.audit.layer_audit import LayerAudit
+from covopt.studies.audit.verdicts import Losses
+
+Summary = Mapping[str, Any]
+Sentences = Iterator[str]
+
+BALANCE = 1e-12
+"""The unbalanced parts are at most 1, of sums of squares, whose order rounds them by no more than this."""
+NOISE = 1e-8
+"""Of sums over the samples in another order: a gradient of 0 is one of rounding only, relative to the largest."""
+LATER = ("finding", "descended", "constant", "hint", "stored", "rounded")
+"""Entries that audits of before they trained on do not have."""
+BATCHES = ("training", "kept", "noise")
+"""What is said of the batches of a training; earlier versions of covopt said none of it."""
+
+
+def unchecked(s: Summary) -> list[str]:
+    """What nothing in the files of an audit tells."""
+    names = ["residuals", "inert", "trained"]
+    names += [] if s.get("function") else ["function"]
+    if _earlier(s):
+        return [*names, "verdict", "stationary", "neurons, blocks and words of the layers"]
+    names += ["hint", "descended.finished", "descended.residuals"]
+    names += [] if s["rounded"] is None else ["rounded.residuals"]
+    found = ("stationarity", "direction", "output", "loss_with_neuron", "loss_trained_with_neuron", "loss_with_block")
+    names += [f"layers.{name}" for name in found]
+    names += ["layers.gap", "layers.gap_certificate"] if s["solver"]["depth"] > 2 else []
+    names += [] if s.get("training") is None else ["training"]
+    return [*names, *([] if _worded(s) else ["verdict", "layers.verdict"])]
+
+
+def audit(s: Summary, directory: Path, inner: Summary, result: Result, rounding: float) -> Sentences:
+    """The losses and the layers from the networks, the better network's, and what the solver's run says."""
+    if not equal(s["solver"], {key: value for key, value in inner.items() if key != FILES}):
+        yield "audit.json and its solution state different things of the solver."
+    for name in ("lower", "certificate"):
+        if s[name] != inner[name]:
+            yield f"audit.json and its solution state different values of {name}."
+    problem = result.problem.double()
+    weights = weights_of(read_npz(directory / record.NETWORK))
+    cost = evaluated(problem, weights)
+    for name, value in (("loss", cost.total), ("fit", cost.fit), ("norm", cost.norm)):
+        if not abs(s[name] - value) <= rounding * abs(cost.total):
+            yield f"The audited network has {name} {value:.12g}, but audit.json states {s[name]}."
+    if not equal(s["widths"], [len(W) for W in weights[:-1]]):
+        yield "audit.json states other widths than those of the audited network."
+    yield from _network(problem, directory / BETTER, "better network", s["escape"], rounding)
+    end = weights
+    if not _earlier(s):
+        yield from _descended(s, problem, directory, rounding)
+        end = weights_of(read_npz(directory / DESCENDED)) if (directory / DESCENDED).is_file() else weights
+        if not equal(s["constant"], is_constant(problem, weights)):
+            yield "audit.json states wrongly whether the network is constant."
+        if "in_passes" in s and s["in_passes"] is not has_many(problem, weights):
+            yield "audit.json states wrongly whether its samples are so many that it took passes."
+    known = [s["loss"], inner["cost"], s["escape"], None if _earlier(s) else s["descended"]["loss"]]
+    best = min(value for value in known if value is not None)
+    yield from questions.crossed({"a network of the audit": best}, {"its solution": inner["lower"]}, rounding)
+    excess = (s["loss"] - best) / best if best > 0.0 else 0.0
+    if not (equal(s["best"], best) and equal(s["excess"], excess)):
+        yield "audit.json states another best loss than the lowest of its networks, or another excess."
+    numbers = [layer["layer"] for layer in s["layers"]]
+    if not equal(numbers, list(range(1, problem.depth))) and (numbers or not _earlier(s)):
+        yield "audit.json does not list the hidden layers one by one."
+        return
+    for layer in s["layers"]:
+        yield from _ranks(layer, problem, weights)
+        if not _earlier(s):
+            yield from _parts(layer, problem, weights)
+            yield from _gap(layer, problem, end, result, rounding)
+    yield from _batches(s, problem, weights, rounding)
+    yield from functions.function(s, problem, weights, directory, rounding)
+    if not _earlier(s):
+        yield from _finding(s, inner, result)
+
+
+def _network(problem: Problem, file: Path, name: str, stated: float | None, rounding: float) -> Sentences:
+    """That a network beside the audited one costs what is stated, and fits where it is to."""
+    if file.is_file() != (stated is not None):
+        yield f"audit.json states a {name} that is not stored, or none that is."
+    elif stated is not None:
+        found = evaluated(problem, weights_of(read_npz(file)))
+        if not (same(found.total, stated, rounding) and problem.allows(found.residual)):
+            yield f"The {name} costs {found.total:.12g}, but audit.json states {stated}."
+
+
+def _descended(s: Summary, problem: Problem, directory: Path, rounding: float) -> Sentences:
+    """Where training on ends, what that gains, and what rounding to the numbers of the network makes of it."""
+    told, file = s["descended"], directory / DESCENDED
+    if file.is_file():
+        yield from _network(problem, file, "network where training on ends", told["loss"], rounding)
+        end = weights_of(read_npz(file))
+    elif told["loss"] != s["loss"]:
+        yield "audit.json states that training on changed the loss, but no network where it ends is stored."
+        return
+    else:
+        end = weights_of(read_npz(directory / record.NETWORK))
+    gain = (s["loss"] - told["loss"]) / s["loss"] if s["loss"] > 0.0 else 0.0
+    if not equal(told["gain"], gain):
+        yield f"Training on gains {gain:.6g}, but audit.json states {told['gain']}."
+    stored = getattr(torch, s["stored"], None)
+    if not isinstance(stored, torch.dtype) or not stored.is_floating_point:
+        yield "audit.json states no kind of number for the weights."
+    elif (s["rounded"] is None) != (stored is torch.float64):
+        yield "audit.json states a rounding for weights in float64, or none for others."
+    elif s["rounded"] is not None:
+        loss, value = s["rounded"]["loss"], evaluate(problem, [W.to(stored).double() for W in end]).total
+        if not (same(value, loss, rounding) if math.isfinite(value) and loss is not None else loss is None):
+            yield f"Rounded, the network where training on ends costs {value:.12g}, but audit.json states {loss}."
+
+
+def _ranks(layer: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:
+    facts = report(problem, weights, layer["layer"], None, Certificate.NONE, None)
+    for name in ("width", "rank_K", "rank_Ks", "mergeable"):
+        if not equal(layer[name], getattr(facts, name)):
+            yield f"Layer {facts.layer} has {name} {getattr(facts, name)}, but audit.json states {layer[name]}."
+
+
+def _parts(layer: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:
+    """Neurons that do nothing, that are one, and that are unbalanced."""
+    k = layer["layer"]
+    if not equal(layer["dead"], dead(problem, weights, k)):
+        yield f"audit.json states another number of dead neurons of layer {k} than the network has."
+    if not equal(layer["merging"], mergeable(weights, k)):
+        yield f"audit.json states other neurons of layer {k} that could be one than the network has."
+    for name, part in zip(("unbalanced", "unbalanced_neuron"), unbalanced(problem, weights, k), strict=True):
+        stated = layer[name]
+        agrees = stated is None if record.known(part) is None else abs(stated - part) <= BALANCE
+        if not agrees:
+            yield f"Layer {k} is {name} by {part:.6g}, but audit.json states {stated}."
+
+
+def _gap(layer: Summary, problem: Problem, end: list[Tensor], result: Result, rounding: float) -> Sentences:
+    """Of the only layer of depth 2, whose bound is the solver's."""
+    if problem.depth > 2:
+        return
+    facts = report(problem, end, 1, result.lower, result.certificate, None)
+    gap, stated = facts.gap, layer["gap"]
+    agrees = stated is None if gap is None or stated is None else abs(stated - gap) <= rounding
+    if (gap is None) != (stated is None) or not agrees or layer["gap_certificate"] != facts.gap_certificate:
+        yield "audit.json states another gap of layer 1 than the network and the solver's bound give."
+
+
+def _batches(s: Summary, problem: Problem, weights: list[Tensor], rounding: float) -> Sentences:
+    """What the batches of the training do, as the network and what its user told of the training give it."""
+    lacking = [name for name in BATCHES if name not in s]
+    if 0 < len(lacking) < len(BATCHES):
+        yield f"audit.json lacks {listed(lacking)}."
+    told = Batches.from_summary(s)
+    if told is None:
+        if s.get("kept") is not None or s.get("noise") is not None:
+            yield "audit.json states the noise of batches, but no training that has any."
+        return
+    found = batches_of(problem, weights, told.training)
+    if not equal(found.kept, told.kept):
+        yield f"By its training the network keeps {found.kept} of its start, but audit.json states {told.kept}."
+    if len(found.noise) != len(told.noise):
+        yield "audit.json states the noise of another number of layers than the network has."
+        return
+    for layer, (ours, stated) in enumerate(zip(found.noise, told.noise, strict=True), start=1):
+        if not _same_noise(ours, stated):
+            yield f"audit.json states another noise of the batches in layer {layer} than the network has."
+
+
+def _same_noise(ours: Summary | None, stated: Summary | None) -> bool:
+    if ours is None or stated is None or ours.keys() != stated.keys():
+        return ours is None and stated is None
+    pairs = [(ours[name], stated[name]) for name in ours]
+    return all(a is b if a is None or b is None else abs(a - b) <= NOISE * max(abs(a), ours["rms"]) for a, b in pairs)
+
+
+def _finding(s: Summary, inner: Summary, result: Result) -> Sentences:
+    """Missing neurons, the finding and the words, as these numbers give them."""
+    told, lower = s["descended"], s["lower"]
+    losses = Losses(s["loss"], told["loss"], told["finished"], s["best"], s["escape"], lower)
+    layers, batches = [LayerAudit.from_summary(layer) for layer in s["layers"]], Batches.from_summary(s)
+    moving = verdicts.is_moving(losses, batches)
+    for layer in layers:
+        missing = not moving and verdicts.lacks_neuron(layer, told["loss"], s.get("in_passes", False))
+        if layer.missing is not missing:
+            yield f"audit.json states wrongly whether a neuron is missing in layer {layer.facts.layer}."
+    missing, last = any(layer.missing for layer in layers), s["solver"]["depth"] - 1
+    finding = verdicts.finding(losses, missing, moving)
+    if s["finding"] != finding or s["stationary"] is not verdicts.is_stationary(finding, missing):
+        yield f"By its numbers the network's finding is {finding}, but audit.json states another."
+    if not _worded(s):
+        return
+    solver = replace(result, cost=math.nan if inner["cost"] is None else inner["cost"])
+    neurons = [verdicts.of_neuron(layer, layer.facts.layer == last) for layer in layers[::-1] if layer.missing]
+    hint = s["hint"] or ""
+    said = verdicts.of_network(losses, solver, neurons, constant=s["constant"], hint=hint, batches=batches)
+    if s["verdict"] != said:
+        yield "audit.json states another verdict than its numbers give."
+    for layer in layers:
+        at = layer.facts.layer
+        if layer.verdict != verdicts.of_layer(layer, losses, last=at == last, deep=last > 1, moving=moving):
+            yield f"audit.json states another verdict on layer {layer.facts.layer} than its numbers give."
+
+
+def _earlier(s: Summary) -> bool:
+    return not any(name in s for name in LATER)
+
+
+def _worded(s: Summary) -> bool:
+    """Whether this version wrote it, so that it says the same in the same words."""
+    return s["solver"]["version"] == __version__

@@ -1,0 +1,177 @@
+"""What an audit examines: the parts of a network's weights, and each hidden layer where training on ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.linalg.psd import thin
+from covopt.model.passes import all_outputs, has_many, inputs_triangle, layer_at, parts_of
+from covopt.model.problem import Problem
+from covopt.model.subgradient import multiplier, residuals
+from covopt.model.weights import Weights, evaluate
+from covopt.runtime.loop import Budget, Certificate
+from covopt.solvers.attempt import SolveOptions
+from covopt.solvers.deep.blocks import solve_block
+from covopt.solvers.deep.further_training import train_further
+from covopt.solvers.deep.layers import relative_gap
+from covopt.solvers.deep.missing_neuron import MissingNeuron, find_missing_neuron
+from covopt.solvers.deep.missing_on_many import find_missing_on_many
+from covopt.solvers.deep.pruning import parts
+
+LEAST = 0.4
+"""Seconds of the search for missing neurons, also where none are left."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """One hidden layer where training on ends.
+
+    Attributes:
+        gap, certificate: of the layer's block, relative to the loss; None and none where nothing is proved.
+        escape: the best neuron that a search found; None where the multiplier is not determined.
+        grown: the network with it, after training on (not on many samples); None where it lowers the loss in no size.
+        solved: the loss after the layer's block was solved; None where it was not.
+    """
+
+    gap: float | None
+    certificate: Certificate
+    escape: MissingNeuron | None
+    grown: list[Tensor] | None
+    solved: float | None
+
+
+def examine(
+    problem: Problem,
+    weights: Weights,
+    proved: tuple[float | None, Certificate],
+    options: SolveOptions,
+) -> list[Examined]:
+    """Each hidden layer: the neuron that is missing, and what its block alone could still give (not on many samples).
+
+    Args:
+        problem: the question.
+        weights: where training on ended.
+        proved: the solver's bound and its kind, which is that of the only block of depth 2.
+        options: of the blocks' solves, which a spent budget leaves out.
+    """
+    budget, seed, many = options.budget, options.seed, has_many(problem, weights)
+    Lambda, layers = multiplier(problem, weights), range(1, problem.depth)
+    if Lambda is not None and not bool(Lambda.isfinite().all()):
+        Lambda = None
+    if Lambda is None:
+        escapes: list[MissingNeuron | None] = [None for _ in layers]
+    elif many:
+        escapes = [find_missing_on_many(problem, weights, layer, Lambda=Lambda, seed=seed) for layer in layers]
+    else:
+        escapes = _searched(problem, weights, Lambda, budget, seed)
+    if many:
+        grown = [e.network(problem, weights) if e is not None and e.size > 0.0 else None for e in escapes]
+    else:
+        grown = _grown(problem, weights, escapes, budget.pace())
+    found: list[Examined] = []
+    for layer in reversed(layers):
+        escape, (lower, certificate), solved = escapes[layer - 1], proved, None
+        if problem.depth > 2:
+            lower, certificate = None, Certificate.NONE
+            if not (budget.spent() or problem.free or many):
+                share = replace(budget, time_limit=budget.seconds() + budget.remaining() / layer)
+                block = solve_block(problem, weights, layer, replace(options, budget=share))
+                solved = evaluate(problem, block.weights).total
+                if block.proof is not None:
+                    lower, certificate = block.proof.lower, block.proof.certificate
+        gap = relative_gap(problem, weights, layer, lower)
+        certificate = Certificate.NONE if gap is None else certificate
+        found.append(Examined(gap, certificate, escape, grown[layer - 1], solved))
+    return found[::-1]
+
+
+def _searched(
+    problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"], budget: Budget, seed: int
+) -> list[MissingNeuron | None]:
+    """The best neuron that a search finds for each hidden layer, in equal shares of the time that is left."""
+    found: list[MissingNeuron | None] = []
+    end = max(budget.time_limit, budget.seconds() + LEAST)
+    for layer in range(1, problem.depth):
+        share = budget.seconds() + (end - budget.seconds()) / (problem.depth - layer)
+        stop = replace(budget, time_limit=share).spent
+        found.append(find_missing_neuron(problem, weights, layer, Lambda=Lambda, seed=seed, stop=stop))
+    return found
+
+
+def _grown(
+    problem: Problem, weights: Weights, escapes: Sequence[MissingNeuron | None], stop: Callable[[], bool]
+) -> list[list[Tensor] | None]:
+    """The networks with a neuron more, trained on together; None where that neuron lowers the loss in no size."""
+    paying = [k for k, escape in enumerate(escapes) if escape is not None and escape.size > 0.0]
+    starts = [escape.network(problem, weights) for escape in escapes if escape is not None and escape.size > 0.0]
+    ended = train_further(problem, starts, stop, passes=1)[0]
+    grown: list[list[Tensor] | None] = [None] * len(escapes)
+    for k, network in zip(paying, ended, strict=True):
+        grown[k] = network
+    return grown
+
+
+def inert_parts(problem: Problem, weights: Weights) -> list[float]:
+    """|W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l|: the part of each matrix that acts on nothing in the data.
+
+    As Z_l = Zs_{l-1} W_l^T, that is the part of W_l outside the row space of Zs_{l-1}. With free biases of A_l, W_l
+    without its bias column, which acts on centred inputs.
+    """
+    found = []
+    for layer, W in enumerate(weights, start=1):
+        factor = thin(inputs_triangle(problem, weights, layer))
+        whole = W[:, :-1] if problem.free else W  # the biases take the means
+        rows = factor.V.T[factor.kept > 0]
+        found.append(_relative(whole - (whole @ rows.T) @ rows, whole))
+    return found
+
+
+def residuals_of(problem: Problem, weights: Weights) -> list[float] | None:
+    """|W_l - M_l^T Zs_{l-1}| / |W_l|; None where the multiplier is not determined, or float64 does not hold it."""
+    Lambda = multiplier(problem, weights)
+    if Lambda is None or not bool(Lambda.isfinite().all()):
+        return None
+    try:
+        found = residuals(problem, weights, Lambda)
+    except ValueError:  # what is too large for float64 on its way back through the layers
+        return None
+    return found if all(math.isfinite(each) for each in found) else None
+
+
+def is_constant(problem: Problem, weights: Weights) -> bool:
+    """Whether the outputs are the same for all samples, whose targets differ."""
+    F, Y = all_outputs(problem, weights), problem.Y
+    return bool((F[:1] == F).all()) and not bool((Y[:1] == Y).all())
+
+
+def dead(problem: Problem, weights: Weights, layer: int) -> int:
+    """Neurons of a hidden layer that give nothing: activation 0 on all samples, or no outgoing weight."""
+    alive = torch.zeros(len(weights[layer - 1]), dtype=torch.bool, device=problem.X.device)
+    for _, part in parts_of(problem):
+        alive |= part.activation(layer_at(part, weights, layer)[1]).ne(0.0).any(dim=0)
+    return int((~(alive & parts(weights, layer)[1].ne(0.0).any(dim=1))).sum())
+
+
+def unbalanced(problem: Problem, weights: Weights, layer: int) -> tuple[float, float]:
+    """How far the layer, and its worst neuron, are from equal incoming and outgoing norms ([J23a, Prop. 12]).
+
+    Free biases do not count.
+    """
+    incoming, outgoing = parts(weights, layer)
+    incoming, outgoing = (part.square().sum(dim=1) for part in (problem.penalised(incoming), outgoing))
+    total, largest = float((incoming + outgoing).sum()), float((incoming + outgoing).max()) if len(incoming) else 0.0
+    if total == 0.0:
+        return 0.0, 0.0
+    return abs(float((incoming - outgoing).sum())) / total, float((incoming - outgoing).abs().max()) / largest
+
+
+def _relative(off: Tensor, whole: Tensor) -> float:
+    """|off| / |whole|, of matrices whose squares float64 may not hold."""
+    largest = float(whole.abs().max()) if whole.numel() else 0.0
+    return float((off / largest).norm() / (whole / largest).norm()) if largest > 0.0 else 0.0

@@ -1,0 +1,292 @@
+"""What a network is as a function: its Jacobians at samples, and what they say about every network that computes it.
+
+For any matrices D with entries in [-1, 1] and J = A_L D A_{L-1} ... D A_1 (MATH.md section 8),
+
+    L sum_i s_i(J)^(2/L) <= sum_l |W_l|^2,
+    sum_l [ sum_{i<=k} (s_i(A_l) - 1)^2 + sum_{i>k} s_i(A_l)^2 + |b_l|^2 ] <= |W|^2 - sum_{i<=k} (L + 2 log s_i(J)).
+
+J is a property of the function wherever no neuron is on a kink, so that the first left-hand side, `lower`, bounds the
+norm of every network of L layers that computes the same function near the samples. It bounds no other interpolant of
+the data. Samples on a kink are moved aside by MOVED before their Jacobian is taken; where rounding leaves it open even
+then on which side of a kink a neuron is, the sample does not count for bounds.
+
+Source: [J23a, Prop. 3] for the first, [J23b, Thm. 6] in a computable form for the second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from covopt.linalg.psd import RANK_RULE
+from covopt.model.jacobian import Passage
+from covopt.model.problem import Problem, as_matrix
+from covopt.model.sharpness import is_little_work, sharpness
+from covopt.model.weights import Weights
+from covopt.records import record
+from covopt.runtime.errors import ProblemError, counted
+from covopt.studies.audit.function_layers import SHOWN, FunctionLayer, distance_of, layers_of
+
+MOVED = 1e-6
+"""How far a sample on a kink is moved, relative to the largest input."""
+WORK = 3e10
+"""Multiplications that the Jacobians of an audit may take; of more samples, so many evenly spaced ones are taken."""
+# Off a bound, relative, for the rounding of logarithms and sums; singular values are charged with their own.
+SLACK = 2.0**-40
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """[J23b, Thm. 6] in a computable form.
+
+    Attributes:
+        k: the number of directions for which `at_most` is smallest.
+        sum: over the layers, the squared distances of (s_1(A_l), s_2(A_l), ..., |b_l|) from (1, ..., 1, 0, ..., 0), k
+            ones.
+        at_most: what the theorem bounds it by, |W|^2 - sum_{i<=k} (L + 2 log s_i(J)) at the best sample.
+    """
+
+    k: int
+    sum: float
+    at_most: float
+
+
+@dataclass(frozen=True)
+class FunctionAudit:
+    """What a network is as a function, at samples.
+
+    Attributes:
+        rows: samples looked at: all, or of many evenly spaced ones.
+        elsewhere: whether they are others than those of the problem.
+        kinks: those on a kink, whose Jacobian is taken beside them.
+        jacobian_rank: how many samples have a Jacobian of which rank, by the one rule for numerical rank.
+        jacobian_values: the largest singular values of the Jacobian, each the median over the samples; None where
+            float64 does not hold them.
+        pseudo_determinant: least, median and largest product of the positive singular values, among the samples of the
+            largest rank; None where that is 0, or where float64 does not hold it.
+        lower: L max_x sum_i s_i(Jf(x))^(2/L), a bound on |W|^2 over all networks of L layers that compute the same
+            function near these samples, and on nothing else; None where no sample is off all kinks.
+        share: lower / |W|^2.
+        R1_lower: 2 log max_x |Jf(x)|_+ over the samples of the largest rank; a bound on R_1 of the function if its R_0
+            is that rank.
+        bottleneck: how near the layers are to k ones and zeros.
+        ntk_trace: the mean of Tr Theta(x, x) over the samples, over L.
+        sharpness: the largest eigenvalue of the Gauss-Newton matrix of C on the data (mse for `interpolate`).
+        stable_step: 2 / (sharpness + 2 lam), with free biases 2 / sharpness: gradient descent with a larger step is
+            unstable in that direction.
+        layers: each layer of weights, from the first.
+    """
+
+    rows: int
+    elsewhere: bool
+    kinks: int
+    jacobian_rank: dict[int, int]
+    jacobian_values: list[float] | None
+    pseudo_determinant: tuple[float, float, float] | None
+    lower: float | None
+    share: float | None
+    R1_lower: float | None
+    bottleneck: Bottleneck | None
+    ntk_trace: float | None
+    sharpness: float | None
+    stable_step: float | None
+    layers: list[FunctionLayer] = field(default_factory=list)
+
+    def summary(self) -> dict[str, object]:
+        """For JSON."""
+        low = self.bottleneck
+        return {
+            "rows": self.rows,
+            "elsewhere": self.elsewhere,
+            "kinks": self.kinks,
+            "jacobian_rank": {str(rank): count for rank, count in self.jacobian_rank.items()},
+            "jacobian_values": self.jacobian_values,
+            "pseudo_determinant": None if self.pseudo_determinant is None else list(self.pseudo_determinant),
+            "lower": self.lower,
+            "share": self.share,
+            "R1_lower": self.R1_lower,
+            "bottleneck": None if low is None else {"k": low.k, "sum": low.sum, "at_most": low.at_most},
+            "ntk_trace": self.ntk_trace,
+            "sharpness": self.sharpness,
+            "stable_step": self.stable_step,
+            "layers": [layer.summary() for layer in self.layers],
+        }
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """The singular values of the Jacobians at samples, as logarithms.
+
+    Attributes:
+        found: as computed, descending, (N, r).
+        least: after all rounding is taken off, (N, r).
+        rank: numerical ranks, (N,).
+    """
+
+    found: Float[Tensor, "N r"]
+    least: Float[Tensor, "N r"]
+    rank: Int[Tensor, " N"]
+
+    @staticmethod
+    def of(passage: Passage) -> Spectrum:
+        """Chunk by chunk."""
+        found, least, ranks = [], [], []
+        for J in passage.jacobians():
+            s, off = J.singular_values()
+            found.append(J.logarithms(s))
+            least.append(J.logarithms(s - off[:, None]))
+            ranks.append(RANK_RULE.keeps(s).sum(dim=1))
+        return Spectrum(torch.cat(found), torch.cat(least), torch.cat(ranks))
+
+
+def function_of(
+    problem: Problem,
+    weights: Weights,
+    *,
+    at: Float[Tensor, "M n0"] | None = None,
+    orbits: Float[Tensor, "M n0"] | None = None,
+) -> FunctionAudit:
+    """What the network is as a function.
+
+    Args:
+        problem: the question; its activation is 1-Lipschitz, as all of covopt's are.
+        weights: W_1 ... W_L.
+        at: where to look; None: at the problem's samples. The sharpness is always that on the problem's samples.
+        orbits: the same samples after a transformation, row by row, for the collapse of orbits in each layer.
+    """
+    X = problem.X if at is None else at
+    taken = _spread(len(X), weights)
+    X, moved = X[taken], None if orbits is None else orbits[taken]
+    passage = Passage(weights, X, problem.beta, problem.activation)
+    beside, kinks, regular = _off_kinks(problem, weights, passage, X)
+    spectrum = Spectrum.of(beside)
+    norm = math.fsum(float(W.double().square().sum()) for W in weights)
+    k = int(spectrum.rank.max())
+    at_k = (spectrum.rank == k) & (k > 0)
+    lower = _lower(spectrum.least[regular], problem.depth) if bool(regular.any()) else None
+    low = _bottleneck(spectrum.least, weights, norm)
+    sharp = None
+    if is_little_work(problem, weights):
+        whole = passage if at is None and len(X) == problem.samples else None
+        sharp = sharpness(problem, weights, whole or Passage(weights, problem.X, problem.beta, problem.activation))
+    return FunctionAudit(
+        rows=len(X),
+        elsewhere=at is not None,
+        kinks=kinks,
+        jacobian_rank=dict(sorted(Counter(spectrum.rank.tolist()).items())),
+        jacobian_values=_medians(spectrum.found[:, :SHOWN]),
+        pseudo_determinant=_determinants(spectrum.found[at_k, :k]) if k else None,
+        lower=lower,
+        share=None if lower is None or not 0.0 < norm < math.inf else record.known(lower / norm),
+        R1_lower=_first_correction(spectrum.least[at_k & regular, :k]) if k else None,
+        bottleneck=low,
+        ntk_trace=_mean_of_logs(passage.kernel_trace(), problem.depth),
+        sharpness=sharp,
+        stable_step=_step(sharp, 0.0 if problem.interpolates or problem.free else problem.lam),
+        layers=layers_of(problem, weights, passage, None if low is None else low.k, moved),
+    )
+
+
+def checked_inputs(problem: Problem, at: object, orbits: object) -> tuple[Tensor | None, Tensor | None]:
+    """The inputs at which the function is looked at, and their transforms, from outside.
+
+    Raises:
+        ProblemError: they are no matrices of numbers, or do not fit the network or each other.
+    """
+    X = problem.X
+    elsewhere = None if at is None else as_matrix(at, "at", X.device).double()
+    transformed = None if orbits is None else as_matrix(orbits, "orbits", X.device).double()
+    for name, given in (("at", elsewhere), ("orbits", transformed)):
+        if given is not None and given.shape[1] != X.shape[1]:
+            raise ProblemError(
+                f"{name} has {counted(given.shape[1], 'column')}, but the network takes {counted(X.shape[1], 'input')};"
+                " give inputs of the same kind as X."
+            )
+    points = X if elsewhere is None else elsewhere
+    if transformed is not None and len(transformed) != len(points):
+        raise ProblemError(
+            f"orbits has {counted(len(transformed), 'row')}, but there are {counted(len(points), 'input')}; give the"
+            " transform of each, in the same order."
+        )
+    return elsewhere, transformed
+
+
+def _spread(samples: int, weights: Weights) -> Tensor:
+    """The samples that WORK allows, evenly spaced."""
+    outputs, inputs = len(weights[-1]), weights[0].shape[1] - 1
+    each = outputs * sum(W.numel() for W in weights) + 10 * outputs * inputs * min(outputs, inputs)
+    count = max(1, min(samples, int(WORK / max(1, each))))
+    return torch.arange(count) * samples // count
+
+
+def _off_kinks(
+    problem: Problem, weights: Weights, passage: Passage, X: Float[Tensor, "N n0"]
+) -> tuple[Passage, int, Bool[Tensor, " N"]]:
+    """The network where no sample is on a kink, how many were moved for that, and which samples are off all kinks."""
+    regular = passage.regular()
+    if bool(regular.all()):
+        return passage, 0, regular
+    largest = float(X.abs().max()) or 1.0
+    step = torch.randn(X.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(X.device)
+    aside = torch.where(regular[:, None], X, X + MOVED * largest * step)
+    beside = Passage(weights, aside, problem.beta, problem.activation)
+    return beside, int((~regular).sum()), beside.regular()
+
+
+def _lower(least: Float[Tensor, "N r"], depth: int) -> float | None:
+    """L max_x sum_i s_i^(2/L), rounded down."""
+    value = depth * float(torch.exp(least * (2.0 / depth)).sum(dim=1).max()) * (1.0 - SLACK)
+    return record.known(value)
+
+
+def _bottleneck(least: Float[Tensor, "N r"], weights: Weights, norm: float) -> Bottleneck | None:
+    """Theorem 6 for the k and the sample for which it says most; every sample counts, on kinks too."""
+    depth = len(weights)
+    gains = (depth + 2.0 * least).clamp_min(0.0)
+    best = float(gains.sum(dim=1).max())
+    row = int(gains.sum(dim=1).argmax())
+    k = int((gains[row] > 0.0).sum())
+    at_most = norm - best + SLACK * (norm + best)
+    total = math.fsum(distance_of(W, k) for W in weights)
+    return Bottleneck(k, total, at_most) if math.isfinite(at_most) and math.isfinite(total) else None
+
+
+def _medians(logs: Float[Tensor, "N r"]) -> list[float] | None:
+    values = _middle(logs.exp().sort(dim=0).values)
+    return values.tolist() if bool(values.isfinite().all()) else None
+
+
+def _middle(ascending: Tensor) -> Tensor:
+    """The median of sorted values; of an even number the mean of two."""
+    return 0.5 * ascending[(len(ascending) - 1) // 2] + 0.5 * ascending[len(ascending) // 2]
+
+
+def _determinants(logs: Float[Tensor, "N k"]) -> tuple[float, float, float] | None:
+    """Least, median and largest product."""
+    ascending = logs.sum(dim=1).exp().sort().values
+    values = ascending.tolist()
+    return (values[0], float(_middle(ascending)), values[-1]) if values[0] > 0.0 and values[-1] < math.inf else None
+
+
+def _first_correction(least: Float[Tensor, "N k"]) -> float | None:
+    """2 log max |J|_+, rounded down."""
+    if not len(least):
+        return None
+    value = 2.0 * float(least.sum(dim=1).max())
+    return record.known(value - SLACK * abs(value))
+
+
+def _mean_of_logs(logs: Float[Tensor, " N"], depth: int) -> float | None:
+    value = float(torch.logsumexp(logs, dim=0)) - math.log(len(logs)) - math.log(depth)
+    return 0.0 if value == -math.inf else record.known(math.exp(value) if value < 700.0 else math.inf)
+
+
+def _step(sharp: float | None, lam: float) -> float | None:
+    """2 / (sharpness + 2 lam)."""
+    curved = None if sharp is None else sharp + 2.0 * lam
+    return None if not curved else record.known(2.0 / curved)

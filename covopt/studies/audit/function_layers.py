@@ -1,0 +1,146 @@
+"""What each layer does to the function: spectra, dimensions, distance to a bottleneck, and the collapse of orbits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.linalg.psd import RANK_RULE
+from covopt.model.jacobian import Passage, Scaled
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights
+from covopt.records import record
+from covopt.solvers.deep.insertion import in_balance
+
+SHOWN = 10
+"""Singular values of each layer that are kept."""
+HALF = 0.5
+"""A singular value of A_l above this counts for the dimension of a layer, in a network whose layers are balanced."""
+STRANGERS = 1024
+"""Samples between which the distances of strangers are taken, evenly spaced."""
+
+
+@dataclass(frozen=True)
+class FunctionLayer:
+    """One layer of weights, and the representation behind it.
+
+    Attributes:
+        layer: l, from 1 to L.
+        singular_values: the largest ones of A_l, W_l without its bias column.
+        dimension: those above 1/2 once the layers are rescaled to the least |W|^2.
+        distance: the layer's part of `Bottleneck.sum`.
+        activation_values: the largest singular values of Z_l / sqrt N.
+        affine_dimension: the rank of S_l - its mean over the samples; None for the outputs.
+        nonlinearity: |Z_l - sigma(Z_l)| / |Z_l|; None for the outputs.
+        orbit_collapse: the mean distance of a sample and its transform over that of two samples, in S_l, or in the
+            outputs; None where there are no transforms.
+    """
+
+    layer: int
+    singular_values: list[float] | None
+    dimension: int | None
+    distance: float | None
+    activation_values: list[float] | None
+    affine_dimension: int | None
+    nonlinearity: float | None
+    orbit_collapse: float | None
+
+    def summary(self) -> dict[str, object]:
+        """For JSON."""
+        return dict(vars(self))
+
+
+def layers_of(
+    problem: Problem,
+    weights: Weights,
+    passage: Passage,
+    k: int | None,
+    orbits: Float[Tensor, "N n0"] | None,
+) -> list[FunctionLayer]:
+    """Each layer of a network.
+
+    Args:
+        problem: the question. weights: W_1 ... W_L. passage: of them at N samples.
+        k: the number of ones of the bottleneck.
+        orbits: the samples after a transformation, row by row.
+    """
+    balanced = in_balance(weights)
+    transformed = None if orbits is None else Passage(weights, orbits, problem.beta, problem.activation)
+    found = []
+    for layer, (W, Z) in enumerate(zip(weights, passage.Z, strict=True), start=1):
+        hidden = layer < len(weights)
+        S = _answers(passage, layer)
+        other = None if transformed is None else _answers(transformed, layer)
+        found.append(
+            FunctionLayer(
+                layer=layer,
+                singular_values=_largest(Scaled.of(W[:, :-1].double())),
+                dimension=_dimension(balanced[layer - 1][:, :-1]),
+                distance=None if k is None else record.known(distance_of(W, k)),
+                activation_values=_largest(Z, math.sqrt(len(Z.values))),
+                affine_dimension=_affine_dimension(S.values) if hidden else None,
+                nonlinearity=_nonlinearity(Z.values, passage) if hidden else None,
+                orbit_collapse=None if other is None else _collapse(S, other),
+            )
+        )
+    return found
+
+
+def distance_of(W: Float[Tensor, "n d"], k: int) -> float:
+    """sum_{i<=k} (s_i(A) - 1)^2 + sum_{i>k} s_i(A)^2 + |b|^2 of W = [A, b]; a missing singular value is 0."""
+    A, b = W[:, :-1].double(), W[:, -1].double()
+    s = _singular_values(A)
+    ones = (torch.arange(len(s), device=s.device) < k).to(s)
+    return float((s - ones).square().sum() + b.square().sum()) + max(0, k - len(s))
+
+
+def _answers(passage: Passage, layer: int) -> Scaled:
+    """S_l, or the outputs for l = L."""
+    if layer == len(passage.Z):
+        return passage.Z[-1]
+    inputs = passage.inputs[layer]
+    return Scaled(inputs.values[:, :-1], inputs.exponent)
+
+
+def _singular_values(A: Float[Tensor, "n m"]) -> Float[Tensor, " r"]:
+    return torch.linalg.svdvals(A) if A.numel() else A.new_zeros(0)
+
+
+def _largest(A: Scaled, over: float = 1.0) -> list[float] | None:
+    """The largest singular values, divided; None where float64 does not hold them."""
+    s = Scaled(_singular_values(A.values)[:SHOWN] / over, A.exponent).plain()
+    return s.tolist() if bool(s.isfinite().all()) else None
+
+
+def _dimension(A: Float[Tensor, "n m"]) -> int | None:
+    if not bool(A.isfinite().all()):
+        return None
+    return int((_singular_values(A) > HALF).sum())
+
+
+def _affine_dimension(S: Float[Tensor, "N n"]) -> int:
+    """By the one rule for numerical rank, relative to S itself: of a constant S, centring leaves its rounding."""
+    if not S.numel():
+        return 0
+    tolerance = RANK_RULE.relative(S.dtype) * float(torch.linalg.matrix_norm(S, 2))
+    return int((_singular_values(S - S.mean(dim=0)) > tolerance).sum())
+
+
+def _nonlinearity(Z: Float[Tensor, "N n"], passage: Passage) -> float | None:
+    size = float(Z.norm())
+    return float((Z - passage.activation(Z)).norm()) / size if size > 0.0 else None
+
+
+def _collapse(S: Scaled, transformed: Scaled) -> float | None:
+    """mean_i |S(x_i) - S(x_i')| / mean_{i < j} |S(x_i) - S(x_j)|; None where the latter is 0."""
+    unit = max(S.exponent, transformed.exponent)
+    here = Scaled(S.values, S.exponent - unit).plain()
+    there = Scaled(transformed.values, transformed.exponent - unit).plain()
+    some = here[torch.arange(min(STRANGERS, len(here))) * len(here) // min(STRANGERS, len(here))]
+    apart = torch.cdist(some, some, compute_mode="donot_use_mm_for_euclid_dist")
+    between = float(apart.sum()) / max(1, len(some) * (len(some) - 1))
+    return record.known(float((here - there).norm(dim=1).mean()) / between) if between > 0.0 else None

@@ -1,0 +1,151 @@
+"""Was the network trained on another question? Nearby questions are tried on it, and the likeliest one is reported.
+
+A network that was trained hardly gains by training on, whatever its question was; asked another one, it gains much. So
+each possibility is measured in the same way: a short descent of its loss from the network's weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from covopt.model.loss import parse_loss
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights, evaluate, gradient
+from covopt.solvers.deep.further_training import train_further
+from covopt.solvers.training.homotopy import HomotopyOptions
+from covopt.studies.audit.verdicts import part
+
+# A network that gains less than this by training on is not suspected.
+SUSPICIOUS_GAIN = 0.01
+# A possibility is reported where training on gains at most this there, and this part of what it gains here.
+LIKELY, CLEARER = 0.02, 0.1
+# A multiple of lam this near to 1, relative, is no other question; one below the other bound is as good as none.
+NEAR, NONE = 0.05, 1e-3
+# Biases enter this many times larger, so that their penalty is 1e-4 of what it was.
+FREE = 100.0
+# A descent on which the possibilities are compared.
+SHORT = HomotopyOptions(factors=(0.0,), slow=1e-5, window=50, memory=20, iterations=300)
+
+Scalings = Callable[[], Mapping[str, object]]
+"""Hands out X as other ways to scale it (none, max, standard) make it."""
+
+
+@dataclass(frozen=True)
+class Possibility:
+    """Another question that the network may answer.
+
+    Attributes:
+        words: what differs, for "... with WORDS".
+        problem, weights: the question, and the same function in its weights.
+    """
+
+    words: str
+    problem: Problem
+    weights: list[Tensor]
+
+
+def hint(problem: Problem, weights: Weights, gain: float, scalings: Scalings, stop: Callable[[], bool]) -> str:
+    """A sentence on the question that the network may have been trained for; empty where none stands out.
+
+    Args:
+        problem: the question that was asked.
+        weights: the network.
+        gain: what training on gains there, as a part of the loss.
+        scalings: X in other scales.
+        stop: asked before each turn.
+    """
+    if problem.interpolates or gain <= SUSPICIOUS_GAIN:
+        return ""
+    found: list[tuple[float, Possibility]] = []
+    for other in _possibilities(problem, list(weights), scalings):
+        if stop():
+            break
+        found.append((_gain(other, stop), other))
+    likely = [each for each in found if each[0] <= min(LIKELY, CLEARER * gain)]
+    if not likely or stop():
+        return ""
+    least, other = min(likely, key=lambda each: each[0])
+    cost = evaluate(other.problem, other.weights).total
+    return (
+        f"Possibly it was trained on another question: with {other.words} its loss is {cost:.6g}, and training on gains"
+        f" {part(least)} of it."
+    )
+
+
+def _gain(other: Possibility, stop: Callable[[], bool]) -> float:
+    before = evaluate(other.problem, other.weights).total
+    if not 0.0 < before < torch.inf:
+        return torch.inf
+    (weights,), _ = train_further(other.problem, [other.weights], stop, SHORT, passes=1)
+    return (before - evaluate(other.problem, weights).total) / before
+
+
+def _possibilities(problem: Problem, weights: list[Tensor], scalings: Scalings) -> Iterator[Possibility]:
+    """One thing differs in each, or the scales of inputs and targets together."""
+    Y, mse = problem.Y, problem.loss.name == "mse"
+    simplex = bool((Y >= 0.0).all()) and bool(((Y.sum(dim=1) - 1.0).abs() <= 1e-9).all()) and Y.shape[1] > 1
+    if not mse or simplex:
+        other = "cross_entropy" if mse else "mse"
+        yield Possibility(f"--loss {other}", replace(problem, loss=parse_loss(other)), weights)
+    targets = _standard(Y)
+    if mse and not simplex:
+        yield Possibility("targets of mean 0 and deviation 1", replace(problem, Y=targets), weights)
+    for name, scaled in scalings().items():
+        X = torch.as_tensor(scaled, dtype=problem.X.dtype, device=problem.X.device)
+        if X.shape != problem.X.shape or bool(torch.isclose(X, problem.X, rtol=1e-6).all()):
+            continue
+        yield Possibility(f"--scale {name}", replace(problem, X=X), weights)
+        if mse and not simplex:
+            words = f"--scale {name} and targets of mean 0 and deviation 1"
+            yield Possibility(words, replace(problem, X=X, Y=targets), weights)
+    yield from _other_penalties(problem, weights)
+
+
+def _other_penalties(problem: Problem, weights: list[Tensor]) -> Iterator[Possibility]:
+    """The lam that holds the weights in balance, <grad C, W> + 2 lam |W|^2 = 0; and biases without penalty."""
+    decayed, slopes = problem.decayed(weights), problem.decayed(gradient(problem, weights))
+    norm = float(sum(A.square().sum() for A in decayed))
+    slope = sum(float((G * A).sum()) for G, A in zip(slopes, decayed, strict=True))
+    factor = 1.0 - slope / (2.0 * problem.lam * norm) if norm > 0.0 else 1.0
+    if abs(factor - 1.0) > NEAR and factor > NONE:
+        words = f"--lam {factor * problem.lam:.3g} ({_reason(factor, problem.Y.shape[1])})"
+        yield Possibility(words, replace(problem, lam=factor * problem.lam), weights)
+    elif factor <= NONE:
+        words = f"hardly any penalty (--lam {NONE * problem.lam:.3g} or less)"
+        yield Possibility(words, replace(problem, lam=NONE * problem.lam), weights)
+    if problem.free:
+        yield Possibility("penalised biases (--decay all)", replace(problem, free=False), weights)
+    elif problem.beta > 0.0 and any(bool(W[:, -1].any()) for W in weights):
+        free = [torch.cat([W[:, :-1], W[:, -1:] / FREE], dim=1) for W in weights]
+        words = f"biases that are hardly penalised (--bias {FREE * problem.beta:g})"
+        yield Possibility(words, replace(problem, beta=FREE * problem.beta), free)
+
+
+def _reason(factor: float, outputs: int) -> str:
+    """Where a multiple of lam may come from."""
+    known = {
+        0.5: "half of the given one: a weight decay of d is lam = d / 2",
+        2.0: "twice the given one: a weight decay of d is lam = d / 2 where the loss is not halved",
+        float(outputs): "as many times the given one as there are outputs, over which nn.MSELoss takes the mean",
+        outputs / 2.0: "a weight decay of d beside nn.MSELoss is lam = d / 2 times the number of outputs",
+    }
+    for multiple, said in known.items():
+        if multiple != 1.0 and abs(factor / multiple - 1.0) <= NEAR:
+            return said
+    return f"{factor:.3g} times the given one"
+
+
+def scalings_of(X: Tensor) -> dict[str, Tensor]:
+    """X divided by its largest entry, and with columns of mean 0 and deviation 1."""
+    largest = float(X.abs().max())
+    return {"max": X / largest if largest > 0.0 else X, "standard": _standard(X)}
+
+
+def _standard(A: Tensor) -> Tensor:
+    """Columns of mean 0 and standard deviation 1; constant ones become 0."""
+    spread = A.std(dim=0, correction=0)
+    return (A - A.mean(dim=0)) / torch.where(spread > 0.0, spread, torch.inf)

@@ -1,0 +1,146 @@
+"""A network's Jacobians, spectra and neural tangent kernel at given inputs, as arrays."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.answer.result import Result
+from covopt.model.activation import Activation
+from covopt.model.jacobian import Passage, Scaled, kernel
+from covopt.model.problem import as_matrix, make_problem
+from covopt.model.weights import check_network
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.threads import fitted
+from covopt.studies.audit.given import agreed_activation, weights_of
+
+KERNEL = 2**14
+"""Rows of the largest kernel, N n_L: 2 GB."""
+
+
+@dataclass(frozen=True)
+class Spectra:
+    """The singular values of a network, layer by layer and as a function; each list from the largest down.
+
+    Attributes:
+        jacobians: of the Jacobian at each of N inputs, (N, min(n_L, n_0)).
+        weights: of A_1 ... A_L, the weights without their bias columns.
+        representations: of Z_1 / sqrt N ... Z_L / sqrt N, the pre-activations at the N inputs.
+    """
+
+    jacobians: Float[np.ndarray, "N r"]
+    weights: list[Float[np.ndarray, " _"]]
+    representations: list[Float[np.ndarray, " _"]]
+
+
+@fitted
+def jacobians(
+    net: object, X: object, *, bias: float | None = None, activation: str | Activation | None = None
+) -> Float[np.ndarray, "N nL n0"]:
+    """The Jacobian of a network at each input: Jf(x) = A_L D_{L-1} A_{L-1} ... D_1 A_1, D_l = diag(sigma'(Z_l(x))).
+
+    On a kink, where an entry of Z_l is 0, sigma' is the activation's slope for negative inputs (0 for ReLU).
+
+    Args:
+        net: a network as `validate` takes it: a module, a state dict, [W_1, ..., W_L], a file, or a Result.
+        X: inputs (N, n_0).
+        bias: beta, by which PyTorch's biases are divided; None: that of a Result, else 1.
+        activation: relu, leaky:A or linear; None takes the network's own, relu where it does not tell.
+
+    Returns:
+        The Jacobians (N, n_L, n_0).
+
+    Raises:
+        DataError: a network that cannot be read.
+        ProblemError: inputs of another kind, or Jacobians that float64 does not hold.
+    """
+    passage = _passage(net, X, bias, activation)
+    return _array(torch.cat([J.plain() for J in passage.jacobians()]))
+
+
+@fitted
+def spectra(
+    net: object, X: object, *, bias: float | None = None, activation: str | Activation | None = None
+) -> Spectra:
+    """The singular values of a network: of its Jacobians, of its weights, and of its representations.
+
+    Args:
+        net, bias, activation: as for `jacobians`.
+        X: inputs (N, n_0).
+
+    Returns:
+        All of them, not only those that count for a rank.
+
+    Raises:
+        DataError: a network that cannot be read.
+        ProblemError: inputs of another kind, or singular values that float64 does not hold.
+
+    Source: these are what [J23a, Fig. 1] shows of a trained network.
+    """
+    passage = _passage(net, X, bias, activation)
+    found = [torch.exp(J.logarithms(J.singular_values()[0])) for J in passage.jacobians()]
+    root = math.sqrt(passage.samples)
+    return Spectra(
+        jacobians=_array(torch.cat(found)),
+        weights=[_array(_singular_values(Scaled(W.values[:, :-1], W.exponent))) for W in passage.W],
+        representations=[_array(_singular_values(Z) / root) for Z in passage.Z],
+    )
+
+
+@fitted
+def ntk(
+    net: object, X: object, *, bias: float | None = None, activation: str | Activation | None = None
+) -> Float[np.ndarray, "N nL N nL"]:
+    """The neural tangent kernel at all pairs of inputs, Theta(x, y) = df/dW(x) df/dW(y)^T, bias columns included.
+
+    Theta(x, y) = sum_l (<S_{l-1}(x), S_{l-1}(y)> + beta^2) J(Z_l -> f)(x) J(Z_l -> f)(y)^T, S_0 = X.
+
+    Args:
+        net, bias, activation: as for `jacobians`; derivatives are by covopt's W_l, PyTorch's bias is beta W_l[:, -1].
+        X: inputs (N, n_0).
+
+    Returns:
+        The kernel (N, n_L, N, n_L): entry [i, a, j, b] is <d f_a(x_i) / dW, d f_b(x_j) / dW>.
+
+    Raises:
+        DataError: a network that cannot be read.
+        ProblemError: inputs of another kind, a kernel that is too large, or one that float64 does not hold.
+
+    Source: [J23b, Thm. 7], where the beta^2 of the bias columns is missing.
+    """
+    passage = _passage(net, X, bias, activation)
+    size = passage.samples * passage.outputs
+    if size > KERNEL:
+        raise ProblemError(f"The kernel would have {size} rows; give at most {KERNEL // passage.outputs} inputs.")
+    shape = (passage.samples, passage.outputs, passage.samples, passage.outputs)
+    return _array(kernel(passage)).reshape(shape)
+
+
+def _passage(net: object, X: object, bias: float | None, activation: str | Activation | None) -> Passage:
+    beta = bias if bias is not None else net.problem.beta if isinstance(net, Result) else 1.0
+    slope, given, _ = weights_of(net, beta, X)
+    inputs = as_matrix(X, "X", None).double()
+    weights = [torch.as_tensor(W, dtype=torch.float64, device=inputs.device) for W in given]
+    like = inputs.new_zeros(len(inputs), len(weights[-1]))
+    chosen = agreed_activation(activation, slope)
+    problem = make_problem(inputs, like, depth=len(weights), bias=beta, activation=chosen)
+    check_network(problem, weights)
+    return Passage(weights, inputs, problem.beta, problem.activation)
+
+
+def _singular_values(A: Scaled) -> Tensor:
+    values = torch.linalg.svdvals(A.values) if A.values.numel() else A.values.new_zeros(0)
+    return Scaled(values, A.exponent).plain()
+
+
+def _array(found: Tensor) -> np.ndarray:
+    if not bool(found.isfinite().all()):
+        raise ProblemError(
+            "What is asked of the network is beyond what float64 holds; divide its weights or X by a number."
+        )
+    return found.cpu().numpy()

@@ -1,0 +1,163 @@
+"""`covopt validate`: whether a trained network is at the minimum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from covopt.answer import function_words as function
+from covopt.answer import words
+from covopt.answer.kind import Kind, Summary
+from covopt.data.arrays import read_npz
+from covopt.records import record
+from covopt.records.numerals import Lower
+from covopt.records.page import Page, Section, Table
+from covopt.runtime.lazy import lazy
+
+if TYPE_CHECKING:
+    import torch
+
+    from covopt.answer import parts, pictures, stored
+    from covopt.answer import verify as checks
+    from covopt.records import provenance
+    from covopt.studies.audit import check as audits
+    from covopt.studies.audit import figure as function_figures
+else:
+    audits = lazy("covopt.studies.audit.check")
+    checks = lazy("covopt.answer.verify")
+    function_figures = lazy("covopt.studies.audit.figure")
+    parts = lazy("covopt.answer.parts")
+    pictures = lazy("covopt.answer.pictures")
+    provenance = lazy("covopt.records.provenance")
+    stored = lazy("covopt.answer.stored")
+    torch = lazy("torch")
+
+
+LEGEND = (
+    "Training on is L-BFGS on the loss itself from the network's weights; layers are looked at where it ends. |Mᵀs| is"
+    " the largest value that a search found of |Mᵀσ(Zw)| over unit directions w: above 1, a small neuron in that"
+    " direction lowers the loss to first order. The residual of stationarity is |W − MᵀZ| / |W|, 0 where the gradient"
+    " of the loss vanishes. Steps that do not shrink leave it large about kinks (z = 0 for some sample) although there"
+    " is little to gain, so that the verdict rests on what training on gains, not on the residual."
+)
+"""What the columns of an audit's tables mean."""
+FUNCTION = (
+    "A is W without its bias column, S = σ(Z). The dimension counts singular values of A above 1/2 once the layers are"
+    " rescaled to the least |W|²; the distance is the layer's part of that to the bottleneck; the nonlinearity is"
+    " |Z − σ(Z)| / |Z|."
+)
+"""The same of what the network is as a function."""
+
+
+def _page(directory: Path, name: str, s: Summary) -> Page:
+    origin = provenance.read_origin(directory)
+    inner, reference = s["solver"], stored.load(directory / record.SOLUTION)
+    network = read_npz(directory / record.NETWORK)
+    weights = [torch.from_numpy(network[f"W{i}"]).double() for i in range(1, reference.problem.depth + 1)]
+    audited = replace(reference, weights=weights, layers=[], history=[])
+    descended = s.get("descended") or {"loss": None}
+    further = [] if descended["loss"] is None else [["after training on from it", descended["loss"]]]
+    reached = [] if s["escape"] is None else [["reached from there by neurons, blocks and descents", s["escape"]]]
+    bound = [] if s["lower"] is None else [["proved lower bound on the minimum", Lower(s["lower"])]]
+    losses = [["the network", s["loss"]], *further, *reached, ["the solver's network", inner["cost"]], *bound]
+    trained = [[k, cost] for k, cost in enumerate(sorted(s["trained"] or []), start=1)]
+    first, _, rest = s["verdict"].removesuffix(".").partition(". ")
+    still = s["residuals"] or [None] * len(weights)
+    left = descended.get("residuals") or [None] * len(weights)
+    columns = ["layer", "neurons", "|Mᵀs|", "loss with that neuron", "loss with its block solved", "unbalanced"]
+    keys = ("layer", "width", "stationarity", "loss_with_neuron", "loss_with_block", "unbalanced_neuron")
+    rows = [[layer[key] for key in keys] for layer in s["layers"]]
+    measured = ["residual of stationarity", "after training on", "part without effect on the data"]
+    measures = [still, left, s["inert"]]
+    if s.get("noise"):
+        measured += ["gradient of a batch (root mean square)", "at least"]
+        measures += [[None if layer is None else layer[name] for layer in s["noise"]] for name in ("rms", "floor")]
+    matrices = [[f"W{i}", *row] for i, row in enumerate(zip(*measures, strict=True), start=1)]
+    sections = [
+        Section(
+            "Losses",
+            pictures=pictures.side_by_side(audited, reference, origin, (s["loss"], reference.cost)),
+            tables=[Table("What is known", ["", "loss"], losses)],
+        ),
+        Section(
+            "What the network lacks",
+            [
+                *(f"Hidden layer {layer['layer']}: {layer['verdict']}" for layer in s["layers"]),
+                *([f"Precision: {said}."] if (said := words.precision(s)) else []),
+                *([f"Batches {said}."] if (said := words.batches(s)) else []),
+                LEGEND,
+            ],
+            tables=[
+                Table("Hidden layers", columns, rows),
+                Table("Matrices of weights", ["", *measured], matrices),
+            ],
+        ),
+        *_function(s),
+        Section("Trainings", tables=[Table("The best is the network", ["", "loss"], trained)] if trained else []),
+        Section("The network", pictures=parts.network(audited, origin)),
+        parts.layers(audited),
+        parts.forces(audited, origin),
+        Section("The solver's search", pictures=[pictures.convergence(reference.history, s["loss"])]),
+    ]
+    return Page(
+        kind="validate",
+        data=parts.title(inner),
+        question=f"Is the network at the minimum? {words.question(inner)}",
+        answer=f"{first}.",
+        notes=[rest] if rest else [],
+        facts=[
+            ("loss of the network", parts.number(s["loss"], 8)),
+            ("best known", parts.number(s["best"], 8)),
+            ("proved lower bound", parts.bound(s["lower"])),
+            ("above the best", words.percent(s["excess"])),
+            ("hidden neurons", " × ".join(map(str, s["widths"]))),
+            ("stationary", words.stationary(s)),
+        ],
+        asked=parts.asked(inner, origin),
+        proof=parts.proof(inner),
+        check=parts.check(name),
+        sections=sections,
+        command=origin.quoted,
+        python=parts.in_python(inner, f"{name}/{record.SOLUTION}", "validate", f"{name}/{record.NETWORK}"),
+        origin=parts.origin_pairs(origin, inner),
+        finished=origin.finished,
+    )
+
+
+def _function(s: Summary) -> list[Section]:
+    """What the network is as a function; nothing for audits from before that was asked."""
+    told = s.get("function")
+    if not told:
+        return []
+    names = {
+        "dimension": "dimension",
+        "distance": "distance to the bottleneck",
+        "affine_dimension": "affine dimension of S",
+        "nonlinearity": "nonlinearity",
+        "orbit_collapse": "collapse of orbits",
+    }
+    shown = [key for key in names if any(layer[key] is not None for layer in told["layers"])]
+    measures = [[layer["layer"], *(layer[key] for key in shown)] for layer in told["layers"]]
+    tables = [Table("Each layer", ["layer", *(names[key] for key in shown)], measures)]
+    for key, caption in (
+        ("singular_values", "Singular values of A_l"),
+        ("activation_values", "Singular values of Z_l / √N"),
+    ):
+        rows = [(layer["layer"], [f"{s:.3g}" for s in layer[key] or []]) for layer in told["layers"]]
+        most = max(len(values) for _, values in rows)
+        filled = [[number, *values, *[None] * (most - len(values))] for number, values in rows]
+        tables.append(Table(caption, ["layer", *map(str, range(1, most + 1))], filled))
+    drawn = function_figures.spectra(told)
+    text = [*function.sentences(s), FUNCTION]
+    return [Section("As a function", text, [] if drawn is None else [drawn], tables)]
+
+
+def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
+    inner = directory / record.SOLUTION
+    runs = checks.inside(directory, [record.SOLUTION], rounding)
+    said = audits.audit(s, directory, record.read_summary(inner), stored.load(inner), rounding)
+    return checks.of_study(directory, KIND.file, s, runs, said, audits.unchecked(s))
+
+
+KIND = Kind("validate", record.AUDIT, words.audit_pairs, _page, _verify)

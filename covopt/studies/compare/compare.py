@@ -1,0 +1,241 @@
+"""`compare`: every method on one problem, each with the same time, side by side."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from covopt.answer import words
+from covopt.answer.result import Result
+from covopt.answer.solve import METHODS, solve
+from covopt.records import markup, record, storing
+from covopt.records.directories import Writer, spare
+from covopt.records.numerals import Lower
+from covopt.records.provenance import ORIGIN, write_origin
+from covopt.runtime.errors import ProblemError, listed, shown
+from covopt.runtime.interrupts import gently, interrupted
+from covopt.runtime.lazy import lazy
+from covopt.runtime.loop import Progress, Status, Whole
+from covopt.runtime.options import checked
+from covopt.runtime.threads import fitted
+from covopt.solvers.attempt import WIDEST, as_count
+
+if TYPE_CHECKING:
+    from covopt.answer import drawing as figures
+else:
+    figures = lazy("covopt.answer.drawing")
+
+COLUMNS = ("method", "best cost", "median cost", "proved bound", "hidden neurons", "seconds", "status")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What one method made of the problem.
+
+    Attributes:
+        method: its name.
+        result: its best network; None where the method cannot solve a problem of this kind.
+        reason: why it cannot.
+    """
+
+    method: str
+    result: Result | None
+    reason: str | None = None
+
+    @property
+    def starts(self) -> list[float]:
+        """The costs of all its starts; of its one network where it makes no starts."""
+        if self.result is None:
+            return []
+        return self.result.starts or [self.result.cost]
+
+    @property
+    def median(self) -> float:
+        """The median of `starts`; NaN without a network."""
+        return statistics.median(self.starts) if self.starts else math.nan
+
+    def summary(self) -> dict[str, object]:
+        """For JSON: the summary of its result with `median` and `starts`, or the reason why there is none."""
+        if self.result is None:
+            return {"method": self.method, "reason": self.reason}
+        starts = [record.known(cost) for cost in self.starts]
+        return self.result.summary() | {"median": record.known(self.median), "starts": starts}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every method's answer to one problem.
+
+    Attributes:
+        contenders: one for each method, in the order in which they ran.
+    """
+
+    contenders: list[Contender]
+
+    @property
+    def results(self) -> dict[str, Result]:
+        """The results by method, without the methods that could not solve the problem."""
+        return {c.method: c.result for c in self.contenders if c.result is not None}
+
+    @property
+    def best(self) -> Result:
+        """The result with the lowest cost."""
+        return min(self.results.values(), key=lambda result: math.inf if math.isnan(result.cost) else result.cost)
+
+    @property
+    def lower(self) -> float | None:
+        """The highest bound that a method proved; it holds for all of them."""
+        return max((r.lower for r in self.results.values() if r.lower is not None), default=None)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended it; later methods did not run then."""
+        return any(result.status is Status.INTERRUPTED for result in self.results.values())
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """The table, one row for each method; see COLUMNS."""
+        return [
+            (
+                c.method,
+                r.cost,
+                c.median,
+                None if r.lower is None else Lower(r.lower),
+                " x ".join(map(str, r.widths)),
+                r.seconds,
+                str(r.status),
+            )
+            if (r := c.result) is not None
+            else (c.method, None, None, None, "", None, c.reason)
+            for c in self.contenders
+        ]
+
+    def summary(self) -> dict[str, object]:
+        """The JSON of `covopt compare`; what is unknown or unproved is None."""
+        best = self.best
+        return {
+            "best": record.known(best.cost),
+            "method": best.method,
+            "lower": record.known(self.lower),
+            "methods": [contender.summary() for contender in self.contenders],
+        }
+
+    def _repr_html_(self) -> str:
+        s = self.summary()
+        return markup.summary(words.comparison_answer(s), words.comparison_pairs(s))
+
+    def save(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        others: Mapping[str, Writer] | None = None,
+    ) -> None:
+        """Write comparison.json, history.csv, figure.png, origin.json, and each method's run in a directory.
+
+        force and others as for `Result.save`.
+
+        Args:
+            directory: a new one.
+            force: replace an earlier comparison there.
+
+        Raises:
+            RecordError: the directory exists, or cannot be written.
+        """
+        writers: dict[str, Writer] = {
+            record.COMPARISON: lambda path: record.write_summary(path, self.summary()),
+            "history.csv": self._write_history,
+            "figure.png": spare(self.draw),
+            ORIGIN: write_origin(),
+        }
+        for method, result in self.results.items():
+            if result.weights:
+                writers[method] = result.save
+        storing.put(directory, record.COMPARISON, writers | dict(others or {}), force=force)
+
+    def draw(self, path: Path) -> None:
+        """The cost of each method against time, as a PNG at `path`."""
+        curves = [figures.Curve(c.method, c.result.history, c.starts) for c in self.contenders if c.result is not None]
+        figures.draw_curves(record.headline(self.best.summary()), curves, self.lower, path)
+
+    def _write_history(self, path: Path) -> None:
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            table = csv.writer(stream)
+            table.writerow(("method", "iteration", "seconds", "cost", "lower", "width"))
+            for method, result in self.results.items():
+                for p in result.history:
+                    lower = "" if p.lower is None else p.lower
+                    table.writerow((method, p.iteration, p.seconds, p.cost, lower, p.width))
+
+
+@checked
+@gently()
+@fitted
+def compare(
+    X: object,
+    Y: object,
+    *,
+    methods: Sequence[str] | None = None,
+    width: object = None,
+    starts: Whole | None = None,
+    certify: str = "auto",
+    callback: Callable[[str, Progress], None] | None = None,
+    **options: object,
+) -> Comparison:
+    """Solve one problem by every method, one after another, each with its own time limit.
+
+    Args:
+        X: inputs (N, n_0).
+        Y: targets (N, n_L) or (N,).
+        methods: which; None takes all of them.
+        width: hidden neurons for the methods that need to be told; the cone finds its own.
+        starts: random starts for the methods that make them.
+        certify: as for `covopt.solve`. With auto, hidden and train take fast: they have no proofs of their own, and the
+            whole time goes into their search.
+        options: as for `covopt.solve`; `time_limit` is for each method.
+        callback: gets the method and a `Progress` after each round.
+
+    Returns:
+        Each method's result, or why it cannot solve a problem of this kind.
+
+    Raises:
+        ProblemError: an unknown method, or what every method refuses.
+    """
+    methods = tuple(METHODS) if methods is None else methods
+    if not isinstance(methods, Sequence) or isinstance(methods, str):
+        raise ProblemError(f"The methods to compare are {shown(methods)}; give a list of some of {', '.join(METHODS)}.")
+    width, starts = as_count(width, "width", WIDEST), as_count(starts, "starts")
+    unknown = [method for method in methods if method not in METHODS]
+    if unknown or not methods:
+        raise ProblemError(f"The methods to compare are {listed(methods)}; use some of {', '.join(METHODS)}.")
+    asked = {name: value for name, value in (("width", width), ("starts", starts)) if value is not None}
+    if asked and set(methods) == {"cone"}:
+        own = " and ".join(asked)
+        raise ProblemError(f"The method cone finds its own {own}; leave that out, or compare others too.")
+    contenders: list[Contender] = []
+    refused: list[ProblemError] = []
+    for method in methods:
+        follow = None if callback is None else _following(method, callback)
+        own = {} if method == "cone" else asked
+        level = "fast" if method != "cone" and certify == "auto" else certify
+        try:
+            result = solve(X, Y, method=method, certify=level, callback=follow, **own, **options)  # type: ignore[arg-type]
+        except ProblemError as error:
+            refused.append(error)
+            contenders.append(Contender(method, None, str(error)))
+            continue
+        contenders.append(Contender(method, result))
+        if result.status is Status.INTERRUPTED or interrupted():
+            break
+    if len(refused) == len(methods):
+        raise refused[0]
+    return Comparison(contenders)
+
+
+def _following(method: str, callback: Callable[[str, Progress], None]) -> Callable[[Progress], None]:
+    return lambda line: callback(method, line)

@@ -1,0 +1,369 @@
+"""What `depth` found: the curve with its bounds, the families, and what is known of large depths; storing it."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+from covopt import __version__
+from covopt.answer.result import Result
+from covopt.certify.rank_one import RankOne
+from covopt.data.data import Dataset
+from covopt.model.bottleneck import LayerShape, bottleneck, layer_shapes, spectrum
+from covopt.model.weights import preactivations
+from covopt.records import markup, record, storing
+from covopt.records.directories import Writer, spare
+from covopt.records.numerals import Lower
+from covopt.records.provenance import ORIGIN, write_origin
+from covopt.runtime.errors import ProblemError, listed, shown
+from covopt.runtime.lazy import lazy
+from covopt.runtime.loop import Status
+from covopt.studies.depth import depth_words
+from covopt.studies.depth.depth_limit import Limit, limit_of
+from covopt.studies.depth.depth_search import Member
+from covopt.studies.depth.expansion import Expansion, expansions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from covopt.studies.depth import figure as depth_figures
+else:
+    depth_figures = lazy("covopt.studies.depth.figure")
+
+FILE = "depth.json"
+COLUMNS = ("depth", "cost", "at least", "proved by", "per layer", "slope", "dimension", "affine", "layer", "from")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One depth of the curve.
+
+    Attributes:
+        result: the cheapest network found, with the bound and its certificate.
+        source: where the network came from.
+        slope: the change of the cost for a layer more, since the depth before; over lam with a penalty.
+        shapes: of each hidden layer.
+    """
+
+    result: Result
+    source: str
+    slope: float | None
+    shapes: list[LayerShape]
+
+    @property
+    def depth(self) -> int:
+        """L."""
+        return self.result.problem.depth
+
+    @property
+    def cost(self) -> float:
+        """Of the network; NaN where none was found that fits."""
+        return self.result.cost
+
+    @property
+    def layer(self) -> int:
+        """The bottleneck, counted from 1."""
+        return bottleneck(self.shapes)
+
+    @property
+    def narrowest(self) -> LayerShape:
+        """The bottleneck's dimensions."""
+        return self.shapes[self.layer - 1]
+
+    def summary(self) -> dict[str, object]:
+        """For JSON."""
+        known = math.isfinite(self.cost)
+        return {
+            "depth": self.depth,
+            "cost": record.known(self.cost),
+            "lower": record.known(self.result.lower),
+            "certificate": str(self.result.certificate),
+            "per_layer": self.result.norm / self.depth if known else None,
+            "slope": self.slope,
+            "dimension": self.narrowest.dimension if known else None,
+            "affine_dimension": self.narrowest.affine_dimension if known else None,
+            "bottleneck": self.layer if known else None,
+            "nonlinearity": [shape.nonlinearity for shape in self.shapes] if known else None,
+            "source": self.source,
+        }
+
+
+@dataclass(frozen=True)
+class Family:
+    """The cheapest networks found with a hidden layer of at most `rank` neurons.
+
+    Attributes:
+        rank: k.
+        members: by depth.
+    """
+
+    rank: int
+    members: dict[int, Member]
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """(L, the lowest cost found)."""
+        return [(depth, self.members[depth].cost) for depth in sorted(self.members)]
+
+    def summary(self) -> dict[str, object]:
+        """For JSON."""
+        lines = [{"depth": d, "cost": c} for d, c in self.curve]
+        return {"rank": self.rank, "curve": lines}
+
+
+@dataclass(frozen=True)
+class Depths:
+    """What depth changes.
+
+    Attributes:
+        results: by depth, ascending: the cheapest network found with the bound.
+        sources: where each came from.
+        families: by rank, ascending.
+        refused: depths at which no network fits, and why.
+        path: the evidence on networks that pass one dimension; None with a penalty.
+        status: why the search ended.
+        seconds: in all.
+    """
+
+    results: dict[int, Result]
+    sources: dict[int, str]
+    families: list[Family]
+    refused: dict[int, str]
+    path: RankOne | None
+    status: Status
+    seconds: float
+
+    @property
+    def depths(self) -> list[int]:
+        """Those that have a network."""
+        return list(self.results)
+
+    @cached_property
+    def curve(self) -> list[Point]:
+        """A point for each depth."""
+        found: list[Point] = []
+        for depth, result in self.results.items():
+            before = found[-1].result if found else None
+            slope = None
+            if before is not None and math.isfinite(before.cost) and math.isfinite(result.cost):
+                slope = (result.cost - before.cost) / (depth - before.problem.depth) / result.problem.lam
+            shapes = layer_shapes(result.problem.double(), [W.double() for W in result.weights])
+            found.append(Point(result, self.sources[depth], slope, shapes))
+        return found
+
+    @cached_property
+    def limit(self) -> Limit | None:
+        """What is proved of large depths; None with a penalty."""
+        problems = {depth: result.problem.double() for depth, result in self.results.items()}
+        networks = [(problems[d], r.weights) for d, r in self.results.items()]
+        networks += [(problems[d], m.weights) for f in self.families for d, m in f.members.items()]
+        return limit_of(problems[max(problems)], networks)
+
+    @cached_property
+    def fit(self) -> list[Expansion]:
+        """R(L) = R0 L + R1 + R2 / L + ... on each range of one dimension; empty with a penalty: unproved."""
+        if self.limit is None:
+            return []
+        points = [point for point in self.curve if math.isfinite(point.cost)]
+        proved = (self.limit.low, self.limit.high)
+        depths, costs = [p.depth for p in points], [p.cost for p in points]
+        dimensions = [p.narrowest.dimension for p in points]
+        return expansions(depths, costs, dimensions, [_spread(p.result) for p in points], proved)
+
+    @property
+    def from_depth(self) -> int | None:
+        """The first depth from which on rank 1 is not proved to cost more than the best known; None if it always is.
+
+        Of the depths of the curve alone.
+        """
+        if self.path is None:
+            return None
+        excluded = [L for L, r in self.results.items() if self.path.bound(L) > r.cost]
+        later = [L for L in self.results if not excluded or max(excluded) < L]
+        return min(later, default=None)
+
+    def network(self, depth: int) -> list[Tensor]:
+        """W_1 ... W_L of the cheapest network found at this depth.
+
+        Raises:
+            ProblemError: there is none.
+        """
+        if depth not in self.results or not math.isfinite(self.results[depth].cost):
+            raise ProblemError(f"No network of depth {shown(depth)} was found; ask for one of {listed(self.depths)}.")
+        return self.results[depth].weights
+
+    def summary(self) -> dict[str, object]:
+        """The JSON of `covopt depth`; what is unknown or unproved is None."""
+        question = next(iter(self.results.values())).summary()
+        kept = ("bias", "loss", "lam", "activation", "data", "scale", "rows", "weighted")
+        return {
+            "curve": [point.summary() for point in self.curve],
+            "families": [family.summary() for family in self.families],
+            "limit": None if self.limit is None else self.limit.summary(),
+            "fit": [each.summary() for each in self.fit],
+            "rank_one": self._rank_one(),
+            "refused": [{"depth": depth, "reason": reason} for depth, reason in self.refused.items()],
+            "status": str(self.status),
+            "seconds": self.seconds,
+            **{key: question[key] for key in kept},
+            "seed": min(result.seed for result in self.results.values()),  # later solves of a depth take the next ones
+            "version": __version__,
+        }
+
+    def _rank_one(self) -> dict[str, object] | None:
+        path = self.path
+        if path is None:
+            return None
+        return {
+            "tsp": [path.lower, path.upper],
+            "diameter": path.diameter,
+            "rows": path.rows,
+            "lower": {str(L): record.known(path.bound(L)) for L in self.results},
+            "from_depth": self.from_depth,
+        }
+
+    def describe_data(self, data: Dataset) -> None:
+        """Take over what a data set tells of itself."""
+        for result in self.results.values():
+            result.describe_data(data)
+
+    def describe(self, *, curve: bool = True) -> list[tuple[str, str]]:
+        """The answer as a person reads it: pairs of a label and its text.
+
+        Args:
+            curve: with a line for each depth; else `rows` is the table of them.
+        """
+        return depth_words.pairs(self.summary(), curve)
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """The curve as a table; see COLUMNS."""
+        return [
+            (
+                s["depth"],
+                s["cost"],
+                None if p.result.lower is None else Lower(p.result.lower),
+                s["certificate"],
+                s["per_layer"],
+                s["slope"],
+                s["dimension"],
+                s["affine_dimension"],
+                s["bottleneck"],
+                s["source"],
+            )
+            for p in self.curve
+            for s in [p.summary()]
+        ]
+
+    def __repr__(self) -> str:
+        """The answer in a few lines."""
+        return "\n".join(f"{label:<13}{text}" for label, text in self.describe())
+
+    def _repr_html_(self) -> str:
+        s = self.summary()
+        return markup.summary(depth_words.answer(s), depth_words.pairs(s))
+
+    def save(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        others: Mapping[str, Writer] | None = None,
+    ) -> None:
+        """Write depth.json, curve.csv, networks.npz (d5_W1 is W_1 at depth 5, k1_d5_W1 the same of the family of rank
+        1), spectra.npz, rank_one.npz, figure.png, origin.json, the last depth's run, `solution`, and those of the other
+        depths, `depths/5` say; force and others as for `Result.save`.
+
+        Args:
+            directory: a new one.
+            force: replace an earlier run there.
+
+        Raises:
+            RecordError: the directory exists, or cannot be written.
+        """
+        last = max(self.results)
+        plain: Mapping[str, Writer] = {"figure.png": lambda path: None}
+        runs: dict[str, Writer] = {
+            f"depths/{depth}": lambda path, result=result: result.save(path, others=plain)
+            for depth, result in self.results.items()
+            if depth != last
+        }
+        path = self.path
+        evidence = {} if path is None else {"multipliers": path.multipliers, "order": path.order}
+        storing.put(
+            directory,
+            FILE,
+            {
+                FILE: lambda path: record.write_summary(path, self.summary()),
+                "curve.csv": self._write_curve,
+                "networks.npz": lambda path: np.savez(path, allow_pickle=False, **self.networks()),
+                "spectra.npz": lambda path: np.savez(path, allow_pickle=False, **self.spectra()),
+                "rank_one.npz": lambda path: np.savez(path, allow_pickle=False, **evidence),
+                "figure.png": spare(self.draw),
+                **runs,
+                record.SOLUTION: self.results[last].save,
+                ORIGIN: write_origin(),
+                **(others or {}),
+            },
+            force=force,
+        )
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw cost and proved bound against the depth.
+
+        Args:
+            ax: matplotlib axes; None makes a figure by pyplot, so that a notebook shows it.
+
+        Returns:
+            The axes.
+        """
+        return depth_figures.plot_curve(depth_figures.picture_of(self.summary()), ax)
+
+    def draw(self, path: Path) -> None:
+        """What `plot` shows, as a PNG at `path`."""
+        depth_figures.draw_curve(depth_figures.picture_of(self.summary()), path)
+
+    def spectra(self) -> dict[str, np.ndarray]:
+        """The singular values of each A_l and Z_l: `d5_A1`, `d5_Z1`."""
+        found: dict[str, np.ndarray] = {}
+        for depth, result in self.results.items():
+            weights, problem = [W.double() for W in result.weights], result.problem.double()
+            for layer, (W, Z) in enumerate(zip(weights, preactivations(problem, weights), strict=True), start=1):
+                found[f"d{depth}_A{layer}"] = spectrum(W[:, :-1]).cpu().numpy()
+                found[f"d{depth}_Z{layer}"] = spectrum(Z).cpu().numpy()
+        return found
+
+    def networks(self) -> dict[str, np.ndarray]:
+        """The weights of all networks: `d5_W1` is W_1 at depth 5, `k1_d5_W1` that of the family of rank 1."""
+        networks = {f"d{depth}": result.weights for depth, result in self.results.items()}
+        for family in self.families:
+            networks |= {f"k{family.rank}_d{depth}": m.weights for depth, m in family.members.items()}
+        return {
+            f"{name}_W{layer}": W.double().cpu().numpy()
+            for name, weights in networks.items()
+            for layer, W in enumerate(weights, start=1)
+        }
+
+    def _write_curve(self, path: Path) -> None:
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            table = csv.writer(stream)
+            lines = [point.summary() for point in self.curve]
+            names = [name for name in lines[0] if name != "nonlinearity"]
+            table.writerow(names)
+            table.writerows(["" if line[name] is None else line[name] for name in names] for line in lines)
+
+
+def _spread(result: Result) -> float:
+    """By how much the cost of the best start is below that of the next; 0 for what is proved to be the minimum."""
+    starts = sorted(cost for cost in result.starts if math.isfinite(cost))
+    if result.status is Status.OPTIMAL or len(starts) < 2:
+        return 0.0
+    return starts[1] - starts[0]

@@ -1,0 +1,235 @@
+"""Networks of rank k at each depth: those with a hidden layer of at most k neurons, the cheapest that are found.
+
+Each rank has a curve of its own, which in the end grows by k a layer; the cheapest of them is the curve of all
+networks, whose slope therefore falls in steps [J23b, Figure 1]. Where they come from, besides the networks that the
+search of the curve meets (depth_search.py):
+
+* **ends first**: networks of depth 4 with widths (n, k, n) are drawn, descend and get identity layers where the k
+  neurons are (solvers/deep/starts.py); of two and three layers draws with k neurons in one of them;
+* **one neuron**: the inputs on a line, t = w . x, and the answer of two layers for t, identity layers between. With a
+  bias it fits whatever data can be fitted.
+
+Source: Jacot, Implicit Bias of Large Depth Networks (2023), Theorem 1: the upper bound is this construction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.units import Units, at_depth
+from covopt.model.weights import evaluate
+from covopt.runtime.loop import Budget
+from covopt.solvers.attempt import SolveOptions
+from covopt.solvers.deep.insertion import at_place, in_balance
+from covopt.solvers.deep.pruning import balanced
+from covopt.solvers.deep.starts import ENDS, MIDDLE, ends_first
+from covopt.solvers.shallow.alternation import Alternation
+from covopt.solvers.training.exact_fit import explored_problem, nearest_fit
+from covopt.solvers.training.homotopy import POLISHING, REFINING, SHIFTING, descend
+from covopt.solvers.training.tangent import exact_fit
+from covopt.solvers.training.trainer import initial
+from covopt.studies.depth.depth_search import DepthSearch
+
+# Draws at two and three layers; networks that descend at one depth.
+DRAWN, TRIED = 4, 2
+# The penalties of an exact fit, relative to the explored problem's, one descent each.
+FALLING = (1.0, 0.1, 1e-2, 1e-3)
+# Rounds of two layers for the inputs on a line.
+ROUNDS = 20
+# Samples on a line that are joined by straight lines, at most: a neuron for each.
+JOINED = 300
+ON_LINE = "the inputs on a line"
+
+
+class FamilySearch:
+    """The families of a search, each in its part of the time.
+
+    Args:
+        search: of the curve, whose networks the families know.
+        seed: of the draws.
+    """
+
+    def __init__(self, search: DepthSearch, seed: int) -> None:
+        self._search, self._seed = search, seed
+
+    def begin(self, ranks: Sequence[int]) -> None:
+        """What is there at once: of the curve's networks those that are narrow, and targets joined along a line.
+
+        Args:
+            ranks: of the families, each at least 1.
+        """
+        search = self._search
+        for rank in ranks:
+            search.families.setdefault(rank, {})
+        for depth, result in search.results.items():
+            search.offer(depth, result.weights, search.sources[depth])
+        for line, w in self._lined():
+            if any(search.families.values()) and search.budget.spent():
+                return
+            if (joined := _joined(line)) is not None:
+                for depth, weights in self._on_line(line, joined, w):
+                    search.offer(depth, weights, ON_LINE)
+        self._pass_on()
+
+    def run(self, ranks: Sequence[int], budget: Budget) -> None:
+        """Fill the families that `begin` made, from the lowest rank up.
+
+        Args:
+            ranks: of them; budget: of all of them.
+        """
+        search = self._search
+        for place, rank in enumerate(ranks):
+            if budget.spent():
+                break
+            limit = budget.seconds() + budget.remaining() / (len(ranks) - place)
+            own = replace(budget, time_limit=limit)
+            search.report(f"networks with a hidden layer of {rank}")
+            self._descend(rank, own)
+            for depth, weights in self._lines(own) if rank == 1 else ():
+                search.offer(depth, weights, ON_LINE)
+        self._pass_on()
+
+    def _descend(self, rank: int, budget: Budget) -> None:
+        """Networks that are built ends first, at every depth; then descents, from what is the cheapest there."""
+        search = self._search
+        shorts = self._ends(rank, budget) if max(search.depths) >= ENDS else []
+        starts: dict[int, list[list[Tensor]]] = {}
+        for depth in search.depths:
+            units = Units.of(search.problems[depth])
+            short = at_depth(units.problem, ENDS)
+            built = [each for net in shorts if depth >= ENDS for each in at_place(short, net, units.problem, MIDDLE)]
+            starts[depth] = [net for net in built if min(len(W) for W in net[:-1]) <= rank]
+            for net in starts[depth]:
+                search.offer(depth, units.outward(net), f"rank {rank}")
+        for depth in search.depths:
+            if budget.spent():
+                return
+            units = Units.of(search.problems[depth])
+            smooth = explored_problem(units.problem)
+            known = search.families[rank].get(depth)
+            begun = starts[depth] + (self._drawn(rank, smooth, budget) if depth < ENDS else [])
+            begun += [] if known is None else [units.inward(known.weights)]
+            for start in sorted(begun, key=lambda net: _value(smooth, net))[:TRIED]:
+                if not budget.spent():
+                    ended = units.outward(_down(units.problem, start, budget.pace()))
+                    search.offer(depth, ended, f"rank {rank}")
+            self._pass_on()
+
+    def _ends(self, rank: int, budget: Budget) -> list[list[Tensor]]:
+        """Networks of depth 4 with so many neurons in the middle, in the units of their depth."""
+        search = self._search
+        units = Units.of(next(p for d, p in search.problems.items() if d >= ENDS and d in search.depths))
+        built = ends_first(at_depth(units.problem, ENDS), [rank], _width(units.problem), self._seed, budget.pace())
+        return [each.weights for each in built[:TRIED]]
+
+    def _drawn(self, rank: int, smooth: Problem, budget: Budget) -> list[list[Tensor]]:
+        """Draws of two or three layers, once they descended."""
+        shapes = [[rank]] if smooth.depth == 2 else [[rank, _width(smooth)], [_width(smooth), rank]]
+        draws = [initial(smooth, shapes[k % len(shapes)], self._seed + k, 1.0) for k in range(DRAWN)]
+        found = []
+        for shape in shapes:
+            same = [net for net in draws if [len(W) for W in net[:-1]] == shape]
+            found += descend(smooth, same, REFINING, budget.pace()) if same else []
+        return found
+
+    def _lines(self, budget: Budget) -> Iterator[tuple[int, list[Tensor]]]:
+        """The answers of two layers to the inputs on a line: (depth, W_1 ... W_L in the user's units)."""
+        for line, w in self._lined():
+            if budget.spent():
+                return
+            options = SolveOptions(replace(budget, max_iterations=ROUNDS), certify="none", seed=self._seed)
+            yield from self._on_line(line, Alternation(line, options).solve().weights, w)
+
+    def _lined(self) -> Iterator[tuple[Problem, Float[Tensor, " n"]]]:
+        """The question of two layers about t = w . x, and w; without bias a shift along the line is out of reach."""
+        some = self._search.problems[max(self._search.depths)]
+        if some.beta == 0.0 or some.activation.is_linear:
+            return
+        two = at_depth(Units.of(some).problem, 2)
+        for w in _directions(two, self._seed):
+            yield replace(two, X=(two.X @ w)[:, None]), w
+
+    def _on_line(
+        self, line: Problem, shallow: list[Tensor], w: Float[Tensor, " n"]
+    ) -> Iterator[tuple[int, list[Tensor]]]:
+        """A network of two layers in t = w . x at each larger depth."""
+        for depth in [depth for depth in self._search.depths if depth > 2]:
+            units = Units.of(self._search.problems[depth])
+            deep = replace(units.problem, X=line.X)
+            for net in at_place(replace(line, fits=deep.fits), shallow, deep, 0):
+                first = torch.cat([net[0][:, :1] * w, net[0][:, 1:]], dim=1)
+                yield depth, units.outward(in_balance([first, *net[1:]]))
+
+    def _pass_on(self) -> None:
+        """Each family's networks to the larger depths, through the layer that is narrow."""
+        search = self._search
+        for members in list(search.families.values()):
+            for low, high in zip(search.depths, search.depths[1:], strict=False):
+                if low in members and not search.budget.spent():
+                    for net in search.inserted(low, members[low].weights, high):
+                        search.offer(high, net, f"inserted into depth {low}")
+
+
+def _down(problem: Problem, start: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
+    """Where a descent ends that keeps the widths: of the loss, or of a falling penalty, made exact."""
+    if not problem.interpolates:
+        return descend(problem, [start], POLISHING, stop)[0]
+    smooth, current = explored_problem(problem), start
+    best: list[Tensor] | None = None
+    for part in FALLING:
+        eased = replace(smooth, lam=part * smooth.lam)
+        current = descend(eased, [current], POLISHING if part == FALLING[0] else SHIFTING, stop)[0]
+        found = exact_fit(problem, current, stop)
+        if found is not None and (best is None or _norm(found) < _norm(best)):
+            best = found
+        if stop():
+            break
+    return nearest_fit(problem, current, stop) if best is None else best
+
+
+def _joined(line: Problem) -> list[Tensor] | None:
+    """Two layers of ReLU that join the targets along t by straight lines; None of too many, or of other activations."""
+    t, firsts = np.unique(line.X[:, 0].cpu().numpy(), return_index=True)
+    if not 2 <= len(t) <= JOINED or line.activation.slope != 0.0:
+        return None
+    Y = line.Y[torch.from_numpy(firsts)]
+    steps = torch.from_numpy(np.diff(t)).to(Y)[:, None]
+    slopes = (Y[1:] - Y[:-1]) / steps
+    bends = torch.cat([slopes[:1], slopes[1:] - slopes[:-1]])
+    starts = torch.from_numpy(t[:-1]).to(Y)[:, None]
+    into = torch.cat([torch.ones_like(starts), -starts / line.bias(0)], dim=1)
+    out = torch.cat([bends.T, Y[:1].T / line.bias(1)], dim=1)
+    return balanced([into, out]) if bool(torch.isfinite(out).all()) else None
+
+
+def _directions(problem: Problem, seed: int) -> list[Float[Tensor, " n"]]:
+    """Lines for the inputs, unit vectors: a random one, on which no two inputs meet, the best linear fit of the targets
+    and the inputs' widest direction, where they may."""
+    X, Y = (values - values.mean(dim=0) for values in (problem.X, problem.Y))
+    generator = torch.Generator().manual_seed(seed)
+    found = [torch.randn(X.shape[1], generator=generator, dtype=torch.float64).to(X)]
+    if bool(X.any()) and bool(Y.any()):
+        first = torch.linalg.svd(Y, full_matrices=False)
+        found += [torch.linalg.lstsq(X, first.U[:, :1], driver="gelsd").solution[:, 0], torch.linalg.svd(X).Vh[0]]
+    return [w / w.norm() for w in found if bool(torch.isfinite(w).all()) and float(w.norm()) > 0.0]
+
+
+def _width(problem: Problem) -> int:
+    return round(max(10.0, 2.0 * problem.Y.shape[1], 3.0 * math.sqrt(problem.samples)))
+
+
+def _value(problem: Problem, weights: list[Tensor]) -> float:
+    cost = evaluate(problem, weights).total
+    return cost if math.isfinite(cost) else math.inf
+
+
+def _norm(weights: Sequence[Tensor]) -> float:
+    return float(sum(W.square().sum() for W in weights))

@@ -1,0 +1,143 @@
+"""What depth changes, in words, from the summary alone; what is not proved is never worded as if it were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from covopt.model.wording import STATUSES
+from covopt.records.numerals import down, up
+from covopt.records.record import headline
+from covopt.runtime.errors import listed
+
+Summary = Mapping[str, Any]
+Pairs = list[tuple[str, str]]
+
+DIGITS = 7
+
+
+def title(s: Summary) -> str:
+    """The question in a few words."""
+    return headline({**s, "depth": listed(p["depth"] for p in s["curve"])})
+
+
+def answer(s: Summary) -> str:
+    """The answer in sentences: the cheapest depth found, and what is proved of large ones."""
+    known = [p for p in s["curve"] if p["cost"] is not None]
+    if not known:
+        return "No network that answers the question was found at any of these depths."
+    best = min(known, key=lambda p: p["cost"])
+    name = "the representation cost" if s["loss"] == "interpolate" else "the minimum"
+    said = f"Of these depths the cheapest network found has depth {best['depth']} and costs {best['cost']:.{DIGITS}g}"
+    if best["lower"] is not None:
+        said += f"; at that depth {name} is at least {down(best['lower'], DIGITS)}, which is proved"
+    said = f"{said}."
+    return f"{said} {large(s['limit'])}" if s["limit"] is not None else said
+
+
+def pairs(s: Summary, curve: bool = True) -> Pairs:
+    """A `depth` as a person reads it, labels and texts; `curve`: with a line for each depth."""
+    found = [("question", title(s))]
+    found += [(f"depth {p['depth']}", _line(p)) for p in s["curve"]] if curve else []
+    found += [(f"depth {each['depth']}", str(each["reason"])) for each in s["refused"]]
+    found += [(f"rank {f['rank']}", _family(f)) for f in s["families"]]
+    if s["limit"] is not None:
+        found.append(("large depth", large(s["limit"])))
+    found += [("fit", fitted(each)) for each in s["fit"]]
+    if s["rank_one"] is not None:
+        found.append(("one neuron", one_neuron(s)))
+    if ignoring := _ignoring(s):
+        found.append(("note", ignoring))
+    return [*found, ("status", ended(s)), ("time", f"{s['seconds']:.3g} s")]
+
+
+def ended(s: Summary) -> str:
+    """What ended the search."""
+    said = {"optimal": "optimal: at each depth the proved gap is within the target"}
+    said["converged"] = "converged: no depth's network helps another any more, but this is no proof"
+    return said.get(
+        s["status"], STATUSES[s["status"]][0].replace("the best network so far", "the best networks so far")
+    )
+
+
+def fitted(fit: Summary) -> str:
+    """One range of depths; that a fit proves nothing is said with it."""
+    where = f"depths {fit['from']} to {fit['to']}, {_dimensions(fit['R0'])}"
+    if not fit["good"]:
+        return f"{where}: the costs are not like R0 L + R1 + R2 / L, so that its coefficients mean nothing here"
+    (r1, low1, high1), (r2, low2, high2) = fit["R1"], fit["R2"]
+    terms = f"{fit['R0']} L {_signed(r1)} ({low1:.4g} to {high1:.4g}) {_signed(r2)} / L ({low2:.3g} to {high2:.3g})"
+    return f"{where}: the costs found are like {terms}; a fit proves nothing"
+
+
+def one_neuron(s: Summary) -> str:
+    """What networks with a layer of one neuron cost at least, and where that excludes them."""
+    path, known = s["rank_one"], {p["depth"]: p["cost"] for p in s["curve"]}
+    bounds = {int(L): value for L, value in path["lower"].items() if value}
+    if not bounds:
+        return "nothing is proved of networks with a hidden layer of one neuron"
+    some = ", ".join(f"{down(value, 5)} at depth {L}" for L, value in list(bounds.items())[:3])
+    low, high = path["tsp"]
+    between = f"at least {down(low)}" if high is None else f"between {down(low)} and {up(high)}"
+    why = f"a shortest path through the targets is {between} long, the inputs are at most {up(path['diameter'])} apart"
+    if path["rows"] < s["rows"]:
+        why = f"of the first {path['rows']} rows, {why}"
+    said = f"no network with a hidden layer of one neuron costs less than {some}{', ...' if len(bounds) > 3 else ''}"
+    said = f"{said}, which is proved ({why})"
+    excluded = [L for L, value in bounds.items() if known.get(L) is not None and value > known[L]]
+    if excluded:
+        return f"{said}; at depth {listed(excluded)} a cheaper network was found, without such a layer"
+    return f"{said}; no cheaper network was found, so that this excludes none of these depths"
+
+
+def large(limit: Summary) -> str:
+    """What is proved of large depths."""
+    if limit["R0"] is None:
+        return f"Of large depths nothing is proved: {limit['reason']}."
+    low, high = limit["R1"]
+    said = f"R(L) / L tends to {limit['R0']}, which is proved: {limit['reason']}."
+    if low is None and high is None:
+        return said
+    if low is None:
+        ends = f"at most {up(high)}"
+    elif high is None:
+        ends = f"at least {down(low)}"
+    else:
+        ends = f"between {down(low)} and {up(high)}"
+    return f"{said} R(L) - L ends up {ends}, which is proved."
+
+
+def _line(p: Summary) -> str:
+    """One depth of the curve."""
+    if p["cost"] is None:
+        return "no network that fits was found"
+    bound = "" if p["lower"] is None else f", at least {down(p['lower'], DIGITS)} ({p['certificate']})"
+    slope = "" if p["slope"] is None else f", {p['slope']:.4g} more a layer"
+    dimensions = f"{_dimensions(p['dimension'])} in layer {p['bottleneck']}"
+    return f"{p['cost']:.{DIGITS}g}{bound}{slope}, {dimensions}; from: {p['source']}"
+
+
+def _family(family: Summary) -> str:
+    if not family["curve"]:
+        return "no network with a hidden layer of so few neurons was found"
+    costs = ", ".join(f"{line['cost']:.6g} at {line['depth']}" for line in family["curve"])
+    return f"the cheapest networks found with a hidden layer of at most {family['rank']}: {costs}"
+
+
+def _ignoring(s: Summary) -> str:
+    """That networks are constants, where this is not proved to be best."""
+    zero = [p for p in s["curve"] if p["dimension"] == 0 and p["cost"]]
+    open_ = [str(p["depth"]) for p in zero if p["lower"] is None or p["cost"] - p["lower"] > 1e-4 * p["cost"]]
+    constant = s["limit"] is not None and s["limit"]["R0"] == 0
+    if not open_ or constant:
+        return ""
+    where = f"at depth {', '.join(open_)}"
+    return f"no dimension passes the network {where}; this does not prove that nothing cheaper uses its inputs"
+
+
+def _dimensions(k: int) -> str:
+    return f"{k} dimension{'' if k == 1 else 's'}"
+
+
+def _signed(value: float) -> str:
+    return f"{'-' if value < 0.0 else '+'} {abs(value):.5g}"

@@ -1,0 +1,207 @@
+"""`depth`: what depth changes for a data set: the least cost found at each depth, and what is proved of it.
+
+* `curve`: at each depth the cheapest network found, the proved bound, and how many dimensions pass its narrowest layer;
+* `families`: the same for networks with a hidden layer of at most k neurons;
+* `limit`: what the cost becomes at large depth, by a theorem; `fit`: what the curve suggests, which proves nothing;
+* `rank_one`: what networks that pass one dimension cost at least.
+
+The search is in depth_search.py and depth_families.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from covopt.answer.result import Result
+from covopt.certify.rank_one import rank_one
+from covopt.model.activation import Activation
+from covopt.model.bottleneck import bottleneck, layer_shapes
+from covopt.model.loss import Loss
+from covopt.model.problem import Problem, make_problem
+from covopt.model.weights import check_network
+from covopt.runtime.errors import ProblemError, listed, shown
+from covopt.runtime.interrupts import gently, interrupted
+from covopt.runtime.loop import Budget, Callback, Seed, Status, check_seed, check_time_limit
+from covopt.runtime.options import checked, whole_numbers
+from covopt.runtime.threads import fitted
+from covopt.solvers.deep.starts import ENDS
+from covopt.studies.depth.depth_answer import Depths, Family
+from covopt.studies.depth.depth_families import FamilySearch
+from covopt.studies.depth.depth_search import DepthSearch, Member
+
+# Of the time, the end of: the search; the solves of up to four layers; the families; the deeper solves. Without deeper
+# ones the families end with these, and the shallow solves where else the families do.
+SEARCHING, SHALLOW, BUILT, FAMILIES = 0.92, 0.2, 0.5, 0.7
+# Families of these ranks where nobody says which, beside those that the answers of two and three layers show.
+RANKS, SHOWING = (1, 2, 3), 2
+MOST_SHOWN = 8
+
+
+@checked
+@gently()
+@fitted
+def depth(
+    X: object,
+    Y: object,
+    *,
+    depths: Sequence[int] = range(2, 9),
+    ranks: Sequence[int] | None = None,
+    lam: float | None = None,
+    loss: str | Loss | None = None,
+    bias: float = 1.0,
+    activation: str | Activation = "relu",
+    certify: str = "auto",
+    gap: float = 1e-4,
+    time_limit: float = 300.0,
+    seed: Seed = 0,
+    device: str | torch.device | None = None,
+    init: Depths | Result | Sequence[object] | None = None,
+    callback: Callback | None = None,
+    sample_weight: object = None,
+    task: str | None = None,
+) -> Depths:
+    """What depth changes: the least cost found at each depth, what is proved of it, and what passes its layers.
+
+    Every depth is solved, from the smallest up, and the depths hand their networks to each other, with an identity
+    layer inserted or a layer removed. So no depth costs more than what its neighbours' networks give it.
+
+    Args:
+        X: inputs (N, n_0).
+        Y: targets (N, n_L), numbers or labels (N,).
+        depths: numbers of weight matrices, each at least 2.
+        ranks: families of networks with a hidden layer of at most so many neurons; None: 1, 2, 3 and what the answers
+            of two and three layers show; an empty one: none.
+        lam: strength of the penalty; None asks for the representation cost.
+        time_limit: seconds for all depths together.
+        init: a `Depths` of the same question to go on from; or a Result, or weights, to start from.
+        loss, bias, activation, certify, gap, seed, device, callback, sample_weight, task: as for `covopt.solve`.
+
+    Returns:
+        The curve with its bounds, the families, and what is proved, or fitted, of large depths.
+
+    Raises:
+        ProblemError: an option out of range, data of the wrong shape, or an `init` of another question.
+        InfeasibleError: `interpolate` on data that no network of these depths fits.
+
+    Source: [J23a, Theorem 1 and 2], [J23b, section 2 and Figure 1].
+    """
+    chosen, asked_ranks = _chosen(depths, time_limit), _ranks(ranks)
+    seed = check_seed(seed)
+    budget = Budget(time_limit=time_limit)
+    asked = {"lam": lam, "loss": loss, "bias": bias, "activation": activation}
+    first = make_problem(
+        X,
+        Y,
+        depth=chosen[0],
+        device=device,
+        sample_weight=sample_weight,
+        task=task,
+        **asked,  # type: ignore[arg-type]
+    ).double()
+    asked_again = {**asked, "sample_weight": first.weight}
+    problems = {L: make_problem(first.X, first.Y, depth=L, **asked_again).double() for L in chosen}  # type: ignore[arg-type]
+    known = _known(init, problems)
+    within = replace(budget, time_limit=SEARCHING * time_limit)
+    options = {**asked, "certify": certify, "gap": gap, "seed": seed}
+    search = DepthSearch(problems, options, within, budget, callback, {} if known is None else known.results)
+    for family in [] if known is None else known.families:
+        search.families[family.rank] = {d: m for d, m in family.members.items() if d in problems}
+    shallow = [L for L in chosen if L <= ENDS] or chosen[:1]
+    first_part, last_part = (SHALLOW, BUILT) if len(shallow) < len(chosen) else (BUILT, FAMILIES)
+    search.run(shallow, first_part, _weights(init, problems))
+    wanted = _shown_ranks(search.results) if asked_ranks is None else asked_ranks
+    families = FamilySearch(search, seed)
+    families.begin(wanted)
+    families.run(wanted, replace(budget, time_limit=last_part * time_limit))
+    search.run([L for L in chosen if L not in shallow], FAMILIES, _weights(init, problems))
+    status = search.share(within.spent)
+    while not within.spent() and search.again():
+        status = search.share(within.spent)
+    return Depths(
+        results=search.results,
+        sources={L: search.sources[L] for L in search.results},
+        families=[Family(rank, _known_members(search, rank)) for rank in sorted(search.families)],
+        refused=search.refused,
+        path=rank_one(problems[max(search.results)]) if first.interpolates else None,
+        status=_status(search.results, status),
+        seconds=budget.seconds(),
+    )
+
+
+def _known_members(search: DepthSearch, rank: int) -> dict[int, Member]:
+    """Of the depths that have an answer."""
+    return {L: member for L, member in sorted(search.families[rank].items()) if L in search.results}
+
+
+def _status(results: Mapping[int, Result], ended: Status) -> Status:
+    """OPTIMAL where every depth is; CONVERGED only where no solve was cut short either."""
+    if interrupted():
+        return Status.INTERRUPTED
+    if all(result.status is Status.OPTIMAL for result in results.values()):
+        return Status.OPTIMAL
+    cut = any(result.status not in (Status.OPTIMAL, Status.CONVERGED) for result in results.values())
+    return Status.TIME_LIMIT if cut else ended
+
+
+def _shown_ranks(results: Mapping[int, Result]) -> list[int]:
+    """RANKS, and the dimensions that the narrowest layers of the answers of two and three layers have."""
+    shown_there = set()
+    for result in list(results.values())[:SHOWING]:
+        if math.isfinite(result.cost) and result.problem.depth <= 1 + SHOWING:
+            shapes = layer_shapes(result.problem, result.weights)
+            shown_there.add(shapes[bottleneck(shapes) - 1].dimension)
+    return sorted({*RANKS, *(rank for rank in shown_there if 1 <= rank <= MOST_SHOWN)})
+
+
+def _chosen(depths: Sequence[int], time_limit: float) -> list[int]:
+    check_time_limit(time_limit)
+    given = whole_numbers(depths, 2)
+    if not given:
+        said = shown(depths) if given is None else "none"
+        raise ProblemError(f"The depths are {said}; give whole numbers of at least 2.")
+    return given
+
+
+def _ranks(ranks: Sequence[int] | None) -> list[int] | None:
+    if ranks is None:
+        return None
+    given = whole_numbers(ranks, 1)
+    if given is None:
+        raise ProblemError(f"The ranks are {shown(ranks)}; give whole numbers of at least 1.")
+    return given
+
+
+def _known(init: object, problems: Mapping[int, Problem]) -> Depths | None:
+    """An earlier answer to the same question."""
+    if not isinstance(init, Depths):
+        return None
+    p, q = next(iter(problems.values())), next(iter(init.results.values())).problem.double()
+    same = (p.loss.name, p.lam, p.beta, p.activation) == (q.loss.name, q.lam, q.beta, q.activation)
+    alike = [torch.equal(a.cpu(), b.cpu()) for a, b in ((p.X, q.X), (p.Y, q.Y), (p.shares, q.shares))]
+    if not same or not all(alike):
+        raise ProblemError(
+            "The earlier answer is one to another question (data, weights, loss, lam, bias or activation); ask the same"
+            " again."
+        )
+    results = {L: replace(result, problem=problems[L]) for L, result in init.results.items() if L in problems}
+    return replace(init, results=results)
+
+
+def _weights(init: object, problems: Mapping[int, Problem]) -> list[Tensor] | None:
+    """A network to start from."""
+    if init is None or isinstance(init, Depths):
+        return None
+    source = init.weights if isinstance(init, Result) else init
+    try:
+        weights = [torch.as_tensor(W, dtype=torch.float64) for W in source]  # type: ignore[union-attr]
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ProblemError(f"init is {shown(init)}; give a Depths, a Result, or arrays W_1 ... W_L.") from error
+    if len(weights) not in problems:
+        raise ProblemError(f"init has depth {len(weights)}, which is none of {listed(problems)}; ask for it too.")
+    check_network(problems[len(weights)], weights)
+    return weights

@@ -1,0 +1,155 @@
+"""The figures of costs against the depth, and of what passes each layer. Takes plain arrays, as drawing.py does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from covopt.answer.drawing import BOUND_COLOR, COST_COLOR, CURVE_COLORS, count_along
+from covopt.runtime.errors import counted
+from covopt.runtime.lazy import lazy
+
+if TYPE_CHECKING:
+    from matplotlib import pyplot
+else:
+    pyplot = lazy("matplotlib.pyplot")
+
+GUIDE_COLOR = "#cfcfcf"
+# Costs further apart than this, as a ratio of the middle to the least, are left out of the scale.
+FAR = 6.0
+
+
+@dataclass(frozen=True)
+class CurvePicture:
+    """Cost and bound against the depth.
+
+    Attributes:
+        title: the question in a few words.
+        depths, costs, lower: the curve (n,); NaN where nothing is known.
+        dimensions: of the narrowest layer, by which the points are coloured.
+        families: (rank, depths, costs) of each.
+        unit: what a dimension costs in each layer: lam, 1 for exact fits.
+    """
+
+    title: str
+    depths: Float[np.ndarray, " n"]
+    costs: Float[np.ndarray, " n"]
+    lower: Float[np.ndarray, " n"]
+    dimensions: Sequence[int]
+    families: Sequence[tuple[int, Float[np.ndarray, " _"], Float[np.ndarray, " _"]]]
+    unit: float = 1.0
+
+
+def picture_of(s: Mapping[str, Any], title: str = "") -> CurvePicture:
+    """What is drawn of the summary of a `depth`."""
+    curve = s["curve"]
+    families = [(f["rank"], _column(f["curve"], "depth"), _column(f["curve"], "cost")) for f in s["families"]]
+    depths, costs, lower = (_column(curve, name) for name in ("depth", "cost", "lower"))
+    dimensions = [-1 if p["dimension"] is None else p["dimension"] for p in curve]
+    return CurvePicture(title, depths, costs, lower, dimensions, families, 1.0 if s["lam"] is None else s["lam"])
+
+
+def plot_curve(picture: CurvePicture, axes: Axes | None = None) -> Axes:
+    """The picture in these axes, or in those of a new figure of pyplot; the axes."""
+    if axes is None:
+        axes = pyplot.subplots(layout="constrained")[1]
+    curve_panel(axes, picture)
+    return axes
+
+
+def draw_curve(picture: CurvePicture, path: Path) -> None:
+    """Write the picture as a PNG."""
+    figure = Figure(figsize=(6.6, 4.8), layout="constrained", dpi=130)
+    FigureCanvasAgg(figure)
+    curve_panel(figure.subplots(), picture)
+    figure.savefig(path, format="png")
+
+
+def curve_panel(axes: Axes, picture: CurvePicture) -> None:
+    """Costs and bounds, each point in the colour of its dimension, over lines of integer slope."""
+    known = np.isfinite(picture.costs)
+    L, costs = picture.depths[known], picture.costs[known]
+    dimensions = [k for k, there in zip(picture.dimensions, known, strict=True) if there]
+    proved = np.isfinite(picture.lower)
+    axes.plot(L, costs, color=COST_COLOR, linewidth=0.9, alpha=0.6)
+    handles = []
+    for number, k in enumerate(sorted(set(dimensions))):
+        at = np.array(dimensions) == k
+        color = CURVE_COLORS[number % len(CURVE_COLORS)]
+        axes.plot(L[at], costs[at], "o", color=color, markersize=5)
+        handles.append(Line2D([], [], marker="o", linestyle="", color=color, label=f"cost, {counted(k, 'dimension')}"))
+    if proved.any():
+        axes.plot(picture.depths[proved], picture.lower[proved], "--", color=BOUND_COLOR, linewidth=1.2)
+        handles.append(Line2D([], [], linestyle="--", color=BOUND_COLOR, label="proved lower bound"))
+    top = _top(costs)
+    for rank, at, values in picture.families:
+        color = CURVE_COLORS[(rank - 1) % len(CURVE_COLORS)]
+        axes.plot(at, values, ":", color=color, linewidth=1.0)
+        if (values <= top).any():  # in the legend: families end at the same point where one is the other's best
+            handles.append(Line2D([], [], linestyle=":", color=color, label=f"rank {rank}"))
+    if len(L):
+        for k in sorted({*dimensions, 1}):
+            if k > 0:  # through the last point, by whose depth the slope is nearest to its limit
+                axes.plot(L, costs[-1] + k * picture.unit * (L - L[-1]), color=GUIDE_COLOR, linewidth=0.8, zorder=0)
+        handles.append(Line2D([], [], color=GUIDE_COLOR, label="integer slopes"))
+        axes.set_ylim(bottom=0.0, top=top)
+    axes.set_xlabel("depth L (layers of weights)")
+    axes.set_ylabel("cost")
+    axes.set_title(picture.title, fontsize=10, parse_math=False)
+    count_along(axes.xaxis)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(handles=handles, frameon=False, fontsize=8)
+
+
+def spectra_panel(axes: Axes, spectra: Mapping[int, Sequence[Float[np.ndarray, " k"]]]) -> None:
+    """The largest singular values of each A_l against l / L, a colour for each depth."""
+    for number, (depth, values) in enumerate(spectra.items()):
+        color = CURVE_COLORS[number % len(CURVE_COLORS)]
+        most = max((len(s) for s in values), default=0)
+        for place in range(min(most, 8)):
+            line = [s[place] if place < len(s) else np.nan for s in values]
+            at = np.arange(1, depth + 1) / depth
+            axes.plot(
+                at, line, ".-", color=color, linewidth=0.8, markersize=4, label=f"L = {depth}" if not place else None
+            )
+    axes.axhline(1.0, color=GUIDE_COLOR, linewidth=0.8, zorder=0)
+    axes.set_xlabel("layer, l / L")
+    axes.set_ylabel("singular values of the weights")
+    axes.set_ylim(bottom=0.0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def nonlinearity_panel(axes: Axes, lines: Mapping[int, Sequence[float]]) -> None:
+    """The nonlinearity of each hidden layer against l / L, a colour for each depth."""
+    for number, (depth, values) in enumerate(lines.items()):
+        color = CURVE_COLORS[number % len(CURVE_COLORS)]
+        at = np.arange(1, depth) / depth
+        axes.plot(at, values, "o-", color=color, linewidth=1.0, markersize=4, label=f"L = {depth}")
+    axes.set_xlabel("hidden layer, l / L")
+    axes.set_ylabel("nonlinearity |Z − σ(Z)| / |Z|")
+    axes.set_ylim(bottom=0.0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _column(lines: Sequence[Mapping[str, Any]], name: str) -> Float[np.ndarray, " n"]:
+    return np.array([line[name] for line in lines], dtype=np.float64)
+
+
+def _top(costs: Float[np.ndarray, " n"]) -> float:
+    """Above the costs; what is far above the others does not set the scale."""
+    if not len(costs):
+        return 1.0
+    middle = float(np.median(costs))
+    near = costs[costs <= FAR * middle]
+    return 1.12 * float(near.max()) if float(near.max()) > 0.0 else 1.0

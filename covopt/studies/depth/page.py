@@ -1,0 +1,177 @@
+"""`covopt depth`: what depth changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from covopt.answer import words
+from covopt.answer.kind import Kind, Summary
+from covopt.data.arrays import read_npz
+from covopt.records import record
+from covopt.records.numerals import Lower
+from covopt.records.page import Page, Section, Table
+from covopt.runtime.lazy import lazy
+from covopt.studies.depth import depth_words
+
+if TYPE_CHECKING:
+    from covopt.answer import parts, stored
+    from covopt.answer import verify as checks
+    from covopt.records import provenance, svg
+    from covopt.studies.depth import check as depth_runs
+    from covopt.studies.depth import figure as depth_figures
+else:
+    checks = lazy("covopt.answer.verify")
+    depth_figures = lazy("covopt.studies.depth.figure")
+    depth_runs = lazy("covopt.studies.depth.check")
+    parts = lazy("covopt.answer.parts")
+    provenance = lazy("covopt.records.provenance")
+    stored = lazy("covopt.answer.stored")
+    svg = lazy("covopt.records.svg")
+
+
+# Depths whose spectra and nonlinearity are drawn.
+DRAWN = 4
+
+
+def _page(directory: Path, name: str, s: Summary) -> Page:
+    origin = provenance.read_origin(directory)
+    last = record.read_summary(directory / record.SOLUTION)
+    result = stored.load(directory / record.SOLUTION)
+    sections = [
+        Section("Cost against depth", [CURVE], [_curve_picture(s)], [_curve_table(s), *_family_tables(s)]),
+        Section("Layer by layer", [LAYERS], _layer_pictures(directory, s)),
+        Section("Large depth", _large(s), [], _fit_tables(s)),
+        parts.search(result, origin),
+    ]
+    return Page(
+        kind="depth",
+        data=parts.title(s),
+        question=f"What does depth change? {words.question(dict(s) | {'depth': _depths(s)})}",
+        answer=depth_words.answer(s),
+        notes=[depth_words.ended(s).capitalize() + "."],
+        facts=[("depths", _depths(s)), ("time", f"{s['seconds']:.3g} s")],
+        asked=parts.asked(dict(s) | {"depth": _depths(s)}, origin),
+        proof=[PROOFS.format(last["depth"]), *parts.proof(last)],
+        check=parts.check(name),
+        sections=sections,
+        command=origin.quoted,
+        python=_in_python(s, f"{name}/{record.SOLUTION}"),
+        origin=parts.origin_pairs(origin, s),
+        finished=origin.finished,
+    )
+
+
+PROOFS = "Each depth has a bound with a proof of its own, named in the table. That of depth {}, the last one:"
+CURVE = (
+    "Each point is the cheapest network found of its depth, in the colour of its dimension: the singular values above"
+    " 1/2 of the weights into its narrowest layer. The dashed line is proved: no network of that depth costs less. Grey"
+    " lines have whole-number slopes: where the curve runs along one, each layer more costs one unit for each dimension"
+    " that it hands on."
+)
+LAYERS = (
+    "In a deep network most layers hand on few dimensions: their singular values are near 1 or 0, and they hardly bend"
+    " (nonlinearity near 0)."
+)
+
+
+def _curve_picture(s: Summary) -> Any:
+    return svg.picture(
+        lambda figure: depth_figures.curve_panel(figure.subplots(), depth_figures.picture_of(s)),
+        alt="The cost found and the proved bound against the depth, over lines of integer slope.",
+        caption="Cost and proved bound against the depth; dotted: networks with a layer of at most so many neurons.",
+        size=(7.4, 4.2),
+    )
+
+
+def _layer_pictures(directory: Path, s: Summary) -> list[Any]:
+    chosen = _spaced([p["depth"] for p in s["curve"] if p["cost"] is not None])
+    if not chosen:
+        return []
+    arrays = read_npz(directory / "spectra.npz")
+    spectra = {L: [arrays[f"d{L}_A{layer}"] for layer in range(1, L + 1)] for L in chosen}
+    lines = {p["depth"]: p["nonlinearity"] for p in s["curve"] if p["depth"] in chosen}
+    return [
+        svg.picture(
+            lambda figure: depth_figures.spectra_panel(figure.subplots(), spectra),
+            alt="The largest singular values of each layer's weights against the layer, for several depths.",
+            caption="The largest singular values of the weights, without their bias columns, layer by layer.",
+        ),
+        svg.picture(
+            lambda figure: depth_figures.nonlinearity_panel(figure.subplots(), lines),
+            alt="The nonlinearity of each hidden layer, for several depths.",
+            caption="How far each hidden layer is from handing its inputs on unchanged: 0 is linear on the data.",
+        ),
+    ]
+
+
+def _curve_table(s: Summary) -> Table:
+    columns = ["depth", "cost", "at least", "proved by", "per layer", "slope", "dimension", "affine", "layer", "from"]
+    rows = [
+        [
+            p["depth"],
+            p["cost"],
+            None if p["lower"] is None else Lower(p["lower"]),
+            p["certificate"],
+            *(p[key] for key in ("per_layer", "slope", "dimension", "affine_dimension", "bottleneck", "source")),
+        ]
+        for p in s["curve"]
+    ]
+    return Table("The cheapest network found at each depth", columns, rows)
+
+
+def _family_tables(s: Summary) -> list[Table]:
+    depths = [p["depth"] for p in s["curve"]]
+    rows = []
+    for family in s["families"]:
+        costs = {line["depth"]: line["cost"] for line in family["curve"]}
+        rows.append([family["rank"], *(costs.get(depth) for depth in depths)])
+    columns = ["neurons", *(f"depth {depth}" for depth in depths)]
+    return [Table("The cheapest networks found with a hidden layer of at most so many neurons", columns, rows)]
+
+
+def _large(s: Summary) -> list[str]:
+    said = [] if s["limit"] is None else [depth_words.large(s["limit"])]
+    said += [] if s["rank_one"] is None else [_sentence(depth_words.one_neuron(s))]
+    return [*said, *(_sentence(depth_words.fitted(each)) for each in s["fit"])]
+
+
+def _fit_tables(s: Summary) -> list[Table]:
+    if not s["fit"]:
+        return []
+    columns = ["depths", "R0", "R1", "from", "to", "R2", "from", "to", "rms", "good"]
+    rows = [[f"{f['from']} to {f['to']}", f["R0"], *f["R1"], *f["R2"], f["rms"], f["good"]] for f in s["fit"]]
+    return [Table("R(L) = R0 L + R1 + R2 / L + ..., fitted where the dimension is one; not proved", columns, rows)]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _depths(s: Summary) -> str:
+    return ", ".join(str(p["depth"]) for p in s["curve"])
+
+
+def _spaced(depths: list[int]) -> list[int]:
+    """Some of them, from the first to the last."""
+    places = np.unique(np.linspace(0, len(depths) - 1, DRAWN).round().astype(int)) if depths else []
+    return [depths[place] for place in places]
+
+
+def _in_python(s: Summary, run: str) -> str:
+    options = [f"{key}={s[key]!r}" for key in ("lam", "loss", "bias", "activation", "seed") if s[key] is not None]
+    options += parts.weights_in_python(s)
+    depths = [p["depth"] for p in s["curve"]]
+    call = f"covopt.depth(data.X, data.Y, depths={depths!r}, {', '.join(options)})"
+    return f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\n{call}"
+
+
+def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
+    runs = checks.inside(directory, list(depth_runs.directories_of(directory).values()), rounding)
+    said = depth_runs.complaints(directory, s, rounding)
+    return checks.of_study(directory, KIND.file, s, runs, said, depth_runs.UNCHECKED)
+
+
+KIND = Kind("depth", "depth.json", depth_words.pairs, _page, _verify, lambda directory: depth_runs.load(directory))

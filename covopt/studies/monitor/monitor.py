@@ -1,0 +1,302 @@
+"""`Monitor`: a network in its training loop, looked at in passes over the samples, without a solve and without a trace.
+
+For L(W) = C(F) + lam sum_l |W_l|^2 a look tells the loss and its two parts, and for each layer of weights
+
+    |W_l - M_l^T Zs_{l-1}| / |W_l| = |dL/dW_l| / (2 lam |W_l|),
+
+the residual of stationarity (MATH.md section 5; at kinks the slope that PyTorch takes), 0 at rest, and how low its rank
+is, #{i : s_i > tau |W_l|} (section 9). Beside an answer of `solve` to the same question it tells how far the loss is
+above the best known and above what is proved.
+
+Inputs stay in the numbers in which they are given, and so do products of matrices; losses and sums are in float64.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from numbers import Integral
+
+import torch
+from torch import Tensor
+
+from covopt.answer.result import Result
+from covopt.model.loss import Loss
+from covopt.model.passes import loss_and_slopes
+from covopt.model.problem import Problem, as_number, make_problem
+from covopt.model.ranks import TOLERANCE, check_tolerance, threshold_rank
+from covopt.model.weights import check_network
+from covopt.records.numerals import percent, percent_at_most
+from covopt.records.record import known as known_number
+from covopt.runtime.errors import ProblemError, listed, shown
+from covopt.runtime.files import columns_of, write_table
+from covopt.runtime.loop import Seed, check_seed
+from covopt.runtime.options import checked
+from covopt.runtime.threads import fitted
+from covopt.studies.audit.given import agreed_activation, amount_of_bias, weights_of
+
+# A bound above the loss by more than this, relative, contradicts it: float32 and other orders of summation are below.
+CONTRADICTS = 1e-4
+
+CALLED = 256
+"""Rows at which a module must answer as its weights do, so that a look stays one pass over the samples."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One look at a network; numbers that are not known, or not finite, are None.
+
+    Attributes:
+        step: of the training: the one that was given, or the number of calls before.
+        rows: samples that were looked at.
+        loss, fit, norm: C + lam |W|^2, C, and |W|^2 (without free biases).
+        residuals: |dL/dW_l| / (2 lam |W_l|) for l = 1 ... L, 0 at rest; free biases count as 0 in W_l.
+        ranks: #{i : s_i > tolerance |W_l|} for l = 1 ... L, bias columns included.
+        best: the lowest loss known on these rows: of this training so far, and of the known answer.
+        excess: (loss - best) / best.
+        lower: a proved lower bound on the minimum, where the known answer has one, or it was given.
+        gap: (loss - lower) / loss: the loss is above the minimum by at most this part of it.
+        seconds: that the look took.
+    """
+
+    step: int
+    rows: int
+    loss: float | None
+    fit: float | None
+    norm: float | None
+    residuals: tuple[float | None, ...]
+    ranks: tuple[int, ...]
+    best: float | None
+    excess: float | None
+    lower: float | None
+    gap: float | None
+    seconds: float
+
+    def row(self) -> dict[str, float | int | None]:
+        """A flat row of a table: residual_1 ... residual_L and rank_1 ... rank_L in the place of the tuples."""
+        flat = {name: getattr(self, name) for name in SINGLE}
+        for name, values in (("residual", self.residuals), ("rank", self.ranks)):
+            flat |= {f"{name}_{layer}": value for layer, value in enumerate(values, start=1)}
+        return flat
+
+    def __str__(self) -> str:
+        """One line."""
+        told = [f"loss {_shown(self.loss)}"]
+        told += [] if self.excess is None else [f"{percent(self.excess)} above the best known"]
+        told += [] if self.gap is None else [f"the minimum at most {percent_at_most(self.gap)} below"]
+        told.append(f"residuals {', '.join(_shown(value, 2) for value in self.residuals)}")
+        told.append(f"ranks {', '.join(map(str, self.ranks))}")
+        return f"step {self.step}: {'; '.join(told)}"
+
+
+SINGLE = [field.name for field in fields(Reading) if field.name not in ("residuals", "ranks")]
+"""What is one number of a look, and a column of each table."""
+
+
+class Monitor:
+    """Looks at a network in a training loop; call it with the network: `monitor(net)` or `monitor(net, epoch)`.
+
+    A look is one pass over the samples, about what an epoch costs without its optimiser. It changes nothing of the
+    network: no gradient, no mode, no number of a random generator.
+
+    Args:
+        X: inputs (N, n_0); a float32 tensor stays in float32. They are copied, and to `device`.
+        Y: targets (N, n_L) or (N,).
+        lam: strength of the penalty, half of PyTorch's `weight_decay` beside the same loss.
+        loss: mse (the sum over outputs, the mean over samples), cross_entropy, huber, logistic, or a `Loss`.
+        bias: beta; PyTorch's bias is beta W[:, -1]. "free" for biases that the penalty is not on.
+        decay: what the penalty is on: all, or weights, which is the bias "free".
+        every: look at each so-manieth step only, and return None at the others.
+        rows: look at so many rows, drawn once by `seed`; None: at all. Losses are then means over these rows.
+        known: an answer of `solve` to the same question on the same rows (those of `monitor.problem`).
+        lower: a proved lower bound on the minimum, where that is known from elsewhere.
+        tolerance: tau of the ranks, as for `covopt.ranks`.
+        seed: of the rows.
+        device: where to compute; None follows X.
+        sample_weight: of the rows, as for `solve`.
+
+    Attributes:
+        problem: the question, with the rows that are looked at; its depth is 2, that of each network counts.
+        readings: what the looks told, from the first.
+
+    Raises:
+        ProblemError: an option out of range, or an answer to another question, or of another kind.
+
+    Source: stationarity is derived in MATH.md, section 5; the rank is that of [GP22], 4.1.
+    """
+
+    @checked
+    def __init__(
+        self,
+        X: object,
+        Y: object,
+        *,
+        lam: float,
+        loss: str | Loss = "mse",
+        bias: float | str = 1.0,
+        decay: str = "all",
+        every: int = 1,
+        rows: int | None = None,
+        known: Result | None = None,
+        lower: float | None = None,
+        tolerance: float = TOLERANCE,
+        seed: Seed = 0,
+        device: str | torch.device | None = None,
+        sample_weight: object = None,
+    ) -> None:
+        bias = amount_of_bias(bias, decay)
+        question = {"lam": lam, "loss": loss, "bias": bias, "device": device, "sample_weight": sample_weight}
+        problem = make_problem(X, Y, free=True, **question)  # type: ignore[arg-type]
+        if problem.interpolates:
+            raise ProblemError("A Monitor follows a loss with a penalty; use another loss, and give its lam.")
+        self.problem = problem if rows is None else problem.on(_drawn(problem, rows, seed))
+        self.every, self.tolerance = _whole(every, "every"), as_number(tolerance, "tolerance")
+        check_tolerance(self.tolerance)
+        self.readings: list[Reading] = []
+        self._known, self._calls = known, 0
+        self._lower = None if lower is None else as_number(lower, "lower")
+        if known is not None:
+            self._check_known(known)
+
+    @property
+    def history(self) -> list[dict[str, float | int | None]]:
+        """A row for each look, as `Reading.row`; `pandas.DataFrame(monitor.history)` is a table of them."""
+        return [reading.row() for reading in self.readings]
+
+    @fitted
+    def __call__(self, net: object, step: int | None = None) -> Reading | None:
+        """Look at the network, where it is this step's turn.
+
+        Args:
+            net: as for `covopt.validate`.
+            step: of the training, an epoch say, as a whole number; None counts the calls from 0.
+
+        Returns:
+            What the look tells; None at steps that `every` leaves out.
+
+        Raises:
+            DataError: a network that cannot be read, or one that holds NaN.
+            ProblemError: one that does not fit the data, or a bound that its loss is below.
+        """
+        step, self._calls = self._calls if step is None else _whole(step, "step", least=0), self._calls + 1
+        if step % self.every:
+            return None
+        began = time.perf_counter()
+        with torch.autocast(self.problem.X.device.type, enabled=False):
+            reading = self._looked(net, step)
+        self.readings.append(replace(reading, seconds=time.perf_counter() - began))
+        return self.readings[-1]
+
+    def _looked(self, net: object, step: int) -> Reading:
+        slope, given, _ = weights_of(net, self.problem.beta, self.problem.X[:CALLED])
+        exact = [torch.as_tensor(W, dtype=torch.float64, device=self.problem.X.device) for W in given]
+        problem = replace(self.problem, depth=len(exact), activation=agreed_activation(None, slope))
+        check_network(problem, exact)
+        return self._reading(problem, exact, step)
+
+    def to_csv(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Write the history as .csv, whole or not at all; nothing stands for None.
+
+        Args:
+            path: of the file.
+            force: replace an earlier table of a Monitor.
+
+        Raises:
+            RecordError: the file exists (or is another one, with `force`), or cannot be written.
+        """
+        columns = dict.fromkeys([*SINGLE, *(name for row in self.history for name in row)])
+        write_table(path, list(columns), self.history, force, lambda found: set(SINGLE) <= set(columns_of(found)))
+
+    def _reading(self, problem: Problem, weights: Sequence[Tensor], step: int) -> Reading:
+        fit, slopes = loss_and_slopes(problem, weights)
+        norm = float(sum(A.square().sum() for A in problem.decayed(weights)))
+        loss = known_number(fit + problem.lam * norm)
+        lost = [earlier.loss for earlier in self.readings] + [loss]
+        lost += [] if self._known is None else [self._known_at(problem, self._known).cost]
+        best = min((each for each in lost if each is not None and math.isfinite(each)), default=None)
+        lower = self._lower if self._known is None or self._known.lower is None else self._known.lower
+        if lower is not None and loss is not None and lower - loss > CONTRADICTS * abs(loss):
+            raise ProblemError(
+                f"The lower bound {lower:.8g} is above the loss {loss:.8g} of this network, so that it is none for"
+                " these rows; leave it out."
+            )
+        spectra = [torch.linalg.svdvals(W) if W.numel() else W.new_zeros(0) for W in weights]
+        return Reading(
+            step=step,
+            rows=problem.samples,
+            loss=loss,
+            fit=known_number(fit),
+            norm=known_number(norm),
+            residuals=tuple(_residual(problem, W, G) for W, G in zip(weights, slopes, strict=True)),
+            ranks=tuple(threshold_rank(values, self.tolerance) for values in spectra),
+            best=best,
+            excess=None if loss is None or best is None or best <= 0.0 else (loss - best) / best,
+            lower=lower,
+            gap=None if lower is None or not loss else max(0.0, (loss - lower) / loss),
+            seconds=0.0,
+        )
+
+    def _known_at(self, problem: Problem, known: Result) -> Result:
+        """The known answer, if it is one for networks like this one."""
+        theirs = known.problem
+        if theirs.depth != problem.depth or theirs.activation != problem.activation:
+            other = f"depth {theirs.depth} and {theirs.activation.name}"
+            own = f"depth {problem.depth} and {problem.activation.name}"
+            raise ProblemError(f"The known answer is for {other}, but the network has {own}; leave it out.")
+        return known
+
+    def _check_known(self, known: Result) -> None:
+        """Of an answer to compare with: raise a ProblemError unless it is one to this question."""
+        if not isinstance(known, Result):
+            raise ProblemError(f"known is {shown(known)}; give an answer of covopt.solve.")
+        mine, theirs = self.problem, known.problem
+        off = [name for name in ("loss", "lam", "beta", "free", "skip") if getattr(mine, name) != getattr(theirs, name)]
+        for name in ("X", "Y", "weight"):
+            A, B = getattr(mine, name), getattr(theirs, name)
+            if (A is None) != (B is None) or (A is not None and not _same(A, B)):
+                off.append(name)
+        if off:
+            raise ProblemError(
+                f"The known answer is one to another question, which differs in {listed(off)}; solve the one of the"
+                " Monitor, on the rows of its `problem`."
+            )
+
+
+def _same(A: Tensor, B: Tensor) -> bool:
+    """Whether these are the same numbers, in the coarser of their two types."""
+    if A.shape != B.shape:
+        return False
+    coarse = torch.float32 if torch.float32 in (A.dtype, B.dtype) else torch.float64
+    return torch.equal(A.to(coarse).cpu(), B.to(coarse).cpu())
+
+
+def _residual(problem: Problem, W: Tensor, G: Tensor) -> float | None:
+    """|G + 2 lam W| / (2 lam |W|), of matrices whose squares float64 may not hold; |G| / (2 lam) for W = 0."""
+    pulled = problem.penalised(W)
+    off, size = G / (2.0 * problem.lam) + pulled, float(pulled.abs().max()) if pulled.numel() else 0.0
+    if size == 0.0:
+        return known_number(float(off.norm()))
+    return known_number(float((off / size).norm() / (pulled / size).norm()))
+
+
+def _drawn(problem: Problem, rows: int, seed: Seed) -> Tensor:
+    """So many rows, without repetition, in their order."""
+    count = _whole(rows, "rows")
+    seed = check_seed(seed)
+    if count > problem.samples:
+        raise ProblemError(f"rows is {count}, but there are {problem.samples}; give at most as many, or leave it out.")
+    order = torch.randperm(problem.samples, generator=torch.Generator().manual_seed(seed))
+    return order[:count].sort().values.to(problem.X.device)
+
+
+def _whole(value: object, name: str, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise ProblemError(f"{name} is {shown(value)}; give a whole number, at least {least}.")
+    return int(value)
+
+
+def _shown(value: float | None, digits: int = 6) -> str:
+    return "not finite" if value is None else f"{value:.{digits}g}"

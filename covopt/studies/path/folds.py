@@ -1,0 +1,61 @@
+"""How networks do on data that they were not made for; a score of these bounds nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.model.loss import mean_loss
+from covopt.model.problem import Problem, make_problem
+from covopt.model.weights import Weights, outputs
+from covopt.runtime.errors import ProblemError, counted, shown
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Inputs (M, n_0) and targets (M, n_L) that no network sees while it is made."""
+
+    X: Float[Tensor, "M n0"]
+    Y: Float[Tensor, "M nL"]
+
+    @staticmethod
+    def of(X: object, Y: object, problem: Problem) -> HeldOut:
+        """Checked against the data of a problem.
+
+        Raises:
+            ProblemError: other columns, or no data.
+        """
+        loss = None if problem.interpolates else problem.loss
+        lam = None if problem.interpolates else problem.lam
+        task = "regression" if problem.classes is None else None
+        checked = make_problem(
+            X, Y, lam=lam, loss=loss, depth=problem.depth, device=problem.X.device, task=task, classes=problem.classes
+        ).double()
+        for name, mine, theirs in (("inputs", checked.X, problem.X), ("targets", checked.Y, problem.Y)):
+            if mine.shape[1] != theirs.shape[1]:
+                raise ProblemError(
+                    f"The held-out {name} have {counted(mine.shape[1], 'column')} and those of the data"
+                    f" {theirs.shape[1]}; give held-out data of the same kind."
+                )
+        return HeldOut(checked.X, checked.Y)
+
+    def score(self, problem: Problem, weights: Weights) -> float:
+        """C(F) on these data, without the penalty."""
+        return float(mean_loss(problem.loss, outputs(problem, weights, self.X), self.Y, None))
+
+
+def folds_of(samples: int, folds: int, seed: int) -> list[tuple[Tensor, Tensor]]:
+    """(rows to solve on, rows held out) of each fold: a random partition into parts that differ by one row at most.
+
+    Raises:
+        ProblemError: fewer than 2 folds, or more than samples.
+    """
+    if not 2 <= folds <= samples:
+        raise ProblemError(f"folds is {shown(folds)}; give a whole number from 2 to {samples}, the number of rows.")
+    order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
+    parts = order.tensor_split(folds)
+    others = [torch.cat([part for part in parts if part is not held]) for held in parts]
+    return [(kept.sort().values, held.sort().values) for kept, held in zip(others, parts, strict=True)]

@@ -1,0 +1,101 @@
+"""`covopt path`: the minimum as a function of lam."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from covopt.answer import words
+from covopt.answer.kind import Kind, Summary
+from covopt.records import record
+from covopt.records.numerals import Lower
+from covopt.records.page import Page, Section, Table
+from covopt.runtime.lazy import lazy
+from covopt.studies.path import path_words
+
+if TYPE_CHECKING:
+    from covopt.answer import parts
+    from covopt.answer import verify as checks
+    from covopt.records import provenance, svg
+    from covopt.studies.path import check as path_runs
+    from covopt.studies.path import figure as path_figures
+else:
+    checks = lazy("covopt.answer.verify")
+    parts = lazy("covopt.answer.parts")
+    path_figures = lazy("covopt.studies.path.figure")
+    path_runs = lazy("covopt.studies.path.check")
+    provenance = lazy("covopt.records.provenance")
+    svg = lazy("covopt.records.svg")
+
+
+CURVE = (
+    "Each point is the cheapest network found at its λ. The dashed line is proved: no network costs less. Between the"
+    " points the minimum is bounded too: it is concave in λ, so that no chord between two proved bounds is above it,"
+    " and every network is a line above it."
+)
+
+
+def _page(directory: Path, name: str, s: Summary) -> Page:
+    origin = provenance.read_origin(directory)
+    one = dict(s) | {"lam": s["points"][0]["lam"]}
+    return Page(
+        kind="path",
+        data=parts.title(s),
+        question="What does λ change? "
+        + words.question(one).replace(
+            f"λ = {one['lam']:g}", f"λ from {one['lam']:.4g} to {s['points'][-1]['lam']:.4g}"
+        ),
+        answer=path_words.answer(s),
+        notes=[path_words.ended(s).capitalize() + "."],
+        facts=[("points", str(len(s["points"]))), ("time", f"{s['seconds']:.3g} s")],
+        asked=parts.asked(dict(s) | {"lam": None}, origin),
+        proof=[CURVE],
+        check=parts.check(name),
+        sections=[Section("Along λ", [CURVE], [_picture(s)], [_table(s)])],
+        command=origin.quoted,
+        python=_in_python(s, name),
+        origin=parts.origin_pairs(origin, s),
+        finished=origin.finished,
+    )
+
+
+def _picture(s: Summary) -> svg.Picture:
+    return svg.picture(
+        lambda figure: path_figures.draw_panels(figure, path_figures.picture_of(s)),
+        alt="Cost and proved bound, fit, norm and width against lambda.",
+        caption="Cost and proved bound, loss without penalty, norm and width against λ; dotted: the λ that is picked.",
+        size=path_figures.SIZE,
+    )
+
+
+def _table(s: Summary) -> Table:
+    columns = ["λ", "cost", "at least", "proved by", "fit", "|W|²", "neurons", "held out"]
+    keys = ("fit", "norm", "width", "test")
+    rows = [
+        [
+            p["lam"],
+            p["cost"],
+            None if p["lower"] is None else Lower(p["lower"]),
+            p["certificate"],
+            *(p[key] for key in keys),
+        ]
+        for p in s["points"]
+    ]
+    return Table("The cheapest network found at each λ", columns, rows)
+
+
+def _in_python(s: Summary, run: str) -> str:
+    options = [f"{key}={s[key]!r}" for key in ("loss", "depth", "bias", "activation", "seed")]
+    lams = [p["lam"] for p in s["points"]]
+    call = f"covopt.path(data.X, data.Y, lams={lams!r}, {', '.join(options)})"
+    return f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\n{call}"
+
+
+def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
+    runs = checks.inside(directory, ["end"], rounding) if s["end"] is not None else {}
+    found = path_runs.complaints(directory, s, rounding)
+    return checks.of_study(directory, KIND.file, s, runs, found, path_runs.unchecked(s))
+
+
+KIND = Kind("path", "path.json", path_words.pairs, _page, _verify, lambda directory: path_runs.load(directory))
+"""What `covopt path` stores."""

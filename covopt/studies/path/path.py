@@ -1,0 +1,287 @@
+"""`path`: the minimum as a function of lam, with bounds that hold between the values that were solved too.
+
+The search is in path_search.py, the answer in path_answer.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from covopt.answer.result import Result
+from covopt.answer.solve import solve
+from covopt.data.arrays import LARGEST
+from covopt.model.activation import Activation
+from covopt.model.feasible import check_interpolation
+from covopt.model.loss import Loss, parse_loss
+from covopt.model.problem import SMALLEST, Problem, as_number, make_problem
+from covopt.model.units import check_strength
+from covopt.runtime.errors import ProblemError, shown
+from covopt.runtime.interrupts import gently, interrupted
+from covopt.runtime.loop import Budget, Callback, Seed, Status, check_seed
+from covopt.runtime.options import checked
+from covopt.runtime.threads import fitted
+from covopt.solvers.attempt import SolveOptions
+from covopt.studies.path.folds import HeldOut, folds_of
+from covopt.studies.path.lam_max import LamMax, lam_max
+from covopt.studies.path.path_answer import Path
+from covopt.studies.path.path_search import COARSE, PathSearch, at, spread
+
+# The part of the time limit for the proof of lam_max, and its seconds at most; and for `interpolate`.
+MAXIMUM, LONGEST, END = 0.1, 60.0, 0.15
+# The parts of the time until which values are solved first, and solved again: without proofs that take long, and with.
+SOLVING, PROVING = (0.6, 1.0), (0.2, 0.4)
+# Values of lam, at most.
+MOST = 10_000
+
+
+@checked
+@gently()
+@fitted
+def path(
+    X: object,
+    Y: object,
+    *,
+    lams: Sequence[float] | None = None,
+    ratio: float = 1e-4,
+    points: int = 50,
+    interpolate: bool = False,
+    test: tuple[object, object] | None = None,
+    folds: int | None = None,
+    loss: str | Loss = "mse",
+    depth: int = 2,
+    bias: float | str = 1.0,
+    skip: bool = False,
+    activation: str | Activation = "relu",
+    certify: str = "auto",
+    gap: float = 1e-4,
+    time_limit: float = 300.0,
+    max_iterations: int | None = None,
+    seed: Seed = 0,
+    device: str | torch.device | None = None,
+    init: Path | None = None,
+    callback: Callback | None = None,
+    task: str | None = None,
+) -> Path:
+    """The minimum L*(lam) = min C + lam |W|^2 for all lam of a range: its networks, and bounds between them too.
+
+    L* is concave and does not fall. So networks and proved bounds at some lam bound it at every lam, and for two layers
+    their mixtures do so closely, without further proofs.
+
+    Args:
+        X: inputs (N, n_0).
+        Y: targets (N, n_L), numbers or labels (N,).
+        lams: the values of lam; None: `points` of them from lam_max down to `ratio` times it, the first ones even in
+            log lam, the others where the curve is known least.
+        ratio, points: see lams.
+        interpolate: also the representation cost, which is what L*(lam) / lam tends to for lam -> 0 (mse).
+        test: held-out inputs and targets, on which each network is scored.
+        folds: score by so many folds of the data instead; the time limit is for all of them together.
+        loss: mse or cross_entropy.
+        gap: stop proving when the proved relative gap is at most this at every lam.
+        time_limit: seconds for all together.
+        max_iterations: rounds of the solve of each value, which is then solved once; None: until it is proved where an
+            oracle is exact, else a few, and again while its neighbours help it.
+        init: an earlier answer to the same question, to go on from.
+        depth, bias, skip, activation, certify, seed, device, callback, task: as for `covopt.solve`.
+
+    Returns:
+        The points from the largest lam down, the interval for lam_max, and the largest proved gap of the whole range.
+
+    Raises:
+        ProblemError: an option out of range, data of the wrong shape, or an `init` of another question.
+        InfeasibleError: `interpolate` on data that no network fits.
+
+    Source: derived; MATH.md section 10.
+    """
+    chosen = _values(lams, ratio, points)
+    if parse_loss(loss).name not in ("mse", "cross_entropy"):
+        raise ProblemError(
+            "A path is of the loss mse, with interpolate for its end, or of cross_entropy; use one of them."
+        )
+    problem = make_problem(
+        X, Y, lam=1.0, loss=loss, depth=depth, bias=bias, activation=activation, device=device, free=True, skip=skip,
+        task=task,
+    ).double()  # fmt: skip
+    budget = Budget(time_limit)
+    limited = budget if max_iterations is None else replace(budget, max_iterations=max_iterations)
+    seed = check_seed(seed)
+    SolveOptions(limited, certify=certify, gap=gap, seed=seed).check(depth)
+    known = _known(init, problem)
+    if test is not None and not (isinstance(test, (tuple, list)) and len(test) == 2):
+        raise ProblemError(f"test is {shown(test)}; give a pair of held-out inputs and targets.")
+    held = None if test is None else HeldOut.of(*test, problem)
+    parts = _parts(problem, test, folds, seed)
+    if interpolate:
+        _check_end(problem)
+    asked = {
+        "loss": loss, "depth": depth, "bias": bias, "skip": skip, "activation": activation, "certify": certify,
+        "gap": gap, "seed": seed, "max_iterations": max_iterations,
+    }  # fmt: skip
+    main = replace(budget, time_limit=time_limit / (1 + len(parts)))
+    limit = min(LONGEST, MAXIMUM * main.time_limit) if certify in ("auto", "full") else 0.0
+    largest = known.known if known is not None else lam_max(problem, limit, seed)
+    search = PathSearch(problem, asked, main, callback, [] if known is None else known.points)
+    proving = certify in ("auto", "full") and search.provable
+    solving, again = PROVING if proving else SOLVING
+    until = 1.0 - END if interpolate else 1.0
+    _fill(search, chosen, _top(problem, largest), ratio, points, solving)
+    converged = max_iterations is None and search.improve(again * until)
+    if proving:
+        search.prove(until)
+    end = None
+    if interpolate:
+        end = _end(search, asked, max(main.remaining(), END * main.time_limit), None if known is None else known.end)
+    tests, scored_by = _tests(search, held, parts, asked, budget)
+    return Path(
+        problem=problem,
+        points=search.ordered,
+        known=largest,
+        end=end,
+        tests=tests,
+        scored_by=scored_by,
+        held_out=held,
+        status=_status(search, converged, max_iterations is not None),
+        seconds=budget.seconds(),
+        seed=seed,
+    )
+
+
+def _fill(
+    search: PathSearch, chosen: list[float] | None, top: float, ratio: float, points: int, until: float
+) -> None:  # fmt: skip
+    """A first network at every lam, in this part of the time."""
+    if chosen is not None:
+        _check_range(search.problem, min(chosen), max(chosen))
+        search.descend(chosen, until)
+        return
+    _check_range(search.problem, ratio * top, top)
+    first = spread(top, ratio, max(min(points, 2), math.ceil(COARSE * points)))
+    if search.points:  # of an earlier run: its values, and the ends of this range
+        first = [lam for lam in (first[0], first[-1]) if not min(search.points) <= lam <= max(search.points)]
+    search.descend(first, COARSE * until)
+    search.refine(points, until)
+
+
+def _status(search: PathSearch, converged: bool, once: bool) -> Status:
+    """What ended the search."""
+    if interrupted():
+        return Status.INTERRUPTED
+    if all(point.status is Status.OPTIMAL for point in search.points.values()):
+        return Status.OPTIMAL
+    limit = Status.ITERATION_LIMIT if once and not search.budget.spent() else Status.TIME_LIMIT
+    return Status.CONVERGED if converged else limit
+
+
+def _tests(
+    search: PathSearch,
+    held: HeldOut | None,
+    parts: list[tuple[torch.Tensor, torch.Tensor]],
+    asked: dict[str, object],
+    budget: Budget,
+) -> tuple[list[float], str | int | None]:
+    """The mean loss on held-out data at each point, and what they are; empty where Ctrl-C came before."""
+    problem, ordered = search.problem, search.ordered
+    if held is not None:
+        return [held.score(at(problem, point.lam), point.weights) for point in ordered], "test"
+    totals = np.zeros(len(ordered))
+    for place, (kept, out) in enumerate(parts):
+        inner = problem.on(kept)
+        seconds = budget.seconds() + budget.remaining() / (len(parts) - place)
+        own = PathSearch(inner, asked, replace(budget, time_limit=seconds), search.callback)
+        own.descend([point.lam for point in ordered], 1.0)
+        if interrupted() or len(own.points) < len(ordered):
+            return [], None
+        left = HeldOut(problem.X[out], problem.Y[out])
+        scores = [left.score(at(inner, point.lam), point.weights) for point in own.ordered]
+        totals += len(out) / problem.samples * np.array(scores)
+    return (totals.tolist(), len(parts)) if parts else ([], None)
+
+
+def _end(search: PathSearch, asked: dict[str, object], seconds: float, known: Result | None) -> Result:
+    """The representation cost, from the network of the smallest lam."""
+    last = search.ordered[-1].weights
+    start = known if known is not None else last if len(last[0]) else None
+    options = {**asked, "loss": "interpolate", "max_iterations": None}
+    p = search.problem
+    return solve(p.X, p.Y, **options, time_limit=seconds, init=start, callback=search.callback)  # type: ignore[arg-type]
+
+
+def _check_end(problem: Problem) -> None:
+    if problem.loss.name != "mse":
+        raise ProblemError("Exact fits are the end of the path of mse alone; leave interpolate out.")
+    exact = make_problem(
+        problem.X, problem.Y, depth=problem.depth, bias=problem.stated_bias, activation=problem.activation, free=True,
+        skip=problem.skip,
+    )  # fmt: skip
+    check_interpolation(exact)
+
+
+def _top(problem: Problem, largest: LamMax) -> float:
+    """Where the path begins: at lam_max, or where it is thought to be; at 1 where no lam needs hidden neurons."""
+    if problem.depth == 2:
+        found = largest.lower
+    else:  # with a bias, where the zero network would be optimal without one
+        Y = problem.Y - problem.Y.mean(dim=0) * bool(problem.beta)
+        without = replace(problem, beta=0.0, free=False, skip=False, X=problem.Xt, Y=Y)
+        found = largest.upper if largest.upper is not None else lam_max(without, 0.0).upper
+    return found or 1.0
+
+
+def _check_range(problem: Problem, low: float, high: float) -> None:
+    """Refuse values of lam that float64 cannot compute with on these data."""
+    for lam in (low, high):
+        if not SMALLEST <= lam <= LARGEST:
+            raise ProblemError(
+                f"The path leads from lam = {high:g} to {low:g}, which float64 cannot compute with; scale the data."
+            )
+    check_strength(at(problem, low))
+
+
+def _parts(
+    problem: Problem, test: tuple[object, object] | None, folds: int | None, seed: int
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    if folds is None:
+        return []
+    if test is not None:
+        raise ProblemError("Networks are scored on held-out data or by folds, not by both; leave one out.")
+    return folds_of(problem.samples, folds, seed)
+
+
+def _values(lams: Sequence[float] | None, ratio: float, points: int) -> list[float] | None:
+    """The values that are given, each once, from the largest down; None where there are none."""
+    if not 1 <= points <= MOST:
+        raise ProblemError(f"points is {shown(points)}; give a whole number from 1 to {MOST}.")
+    if not 0.0 < as_number(ratio, "ratio") < 1.0:
+        raise ProblemError(f"ratio is {shown(ratio)}; give a number between 0 and 1.")
+    if lams is None:
+        return None
+    return values_of(lams)
+
+
+def values_of(lams: object) -> list[float]:
+    """The values, each once, from the largest down."""
+    given = [as_number(lam, "lam") for lam in np.atleast_1d(np.asarray(lams, dtype=object)).tolist()]
+    if not given or min(given) <= 0.0:
+        raise ProblemError("The values of lam are not all above 0, or there are none; give at least one above 0.")
+    return sorted(set(given), reverse=True)
+
+
+def _known(init: Path | None, problem: Problem) -> Path | None:
+    """An earlier answer to the same question."""
+    if init is None:
+        return None
+    if not isinstance(init, Path):
+        raise ProblemError(f"init is {shown(init)}; give a Path, the answer of an earlier call.")
+    p, q = problem, init.problem.double()
+    asked = [(each.loss.name, each.depth, each.stated_bias, each.skip, each.activation) for each in (p, q)]
+    same = asked[0] == asked[1]
+    if not same or not (torch.equal(p.X.cpu(), q.X.cpu()) and torch.equal(p.Y.cpu(), q.Y.cpu())):
+        raise ProblemError(
+            "The earlier answer is one to another question (data, loss, depth, bias or activation); ask the same again."
+        )
+    return init

@@ -1,0 +1,314 @@
+"""What `path` found: the points, what is proved of every lam between them, and which lam held-out data pick."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path as File
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covopt import __version__
+from covopt.answer.result import Result
+from covopt.certify import proofs
+from covopt.data.data import Dataset
+from covopt.model.problem import Problem
+from covopt.records import markup, record, storing
+from covopt.records.directories import Writer, spare
+from covopt.records.numerals import Lower
+from covopt.records.provenance import ORIGIN, write_origin
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.lazy import lazy
+from covopt.runtime.loop import Certificate, Status
+from covopt.studies.path import path_words
+from covopt.studies.path.envelope import Envelope
+from covopt.studies.path.folds import HeldOut
+from covopt.studies.path.lam_max import LamMax, beaten
+from covopt.studies.path.path_search import Point, at, envelope
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from covopt.studies.path import figure as path_figures
+else:
+    path_figures = lazy("covopt.studies.path.figure")
+
+FILE = "path.json"
+COLUMNS = ("lam", "cost", "at least", "proved by", "fit", "norm", "width", "test")
+
+
+@dataclass(frozen=True)
+class Path:
+    """The minimum as a function of lam.
+
+    Attributes:
+        problem: the question; its own lam plays no part.
+        points: from the largest lam down.
+        known: what was proved of lam_max with its oracle or its relaxation; `lam_max` adds what the points show.
+        end: the answer of `interpolate`, the end of the path at lam = 0, where it was asked for.
+        tests: the mean loss on held-out data at each point, as `scored_by` says; empty without any.
+        scored_by: "test", or the number of folds; None without held-out data.
+        held_out: the data of "test".
+        status: converged where a turn along all points gained nothing; optimal where every point is.
+        seconds, seed: of all.
+        origin: what a data set tells of itself: data, scale, targets, shuffle.
+    """
+
+    problem: Problem
+    points: list[Point]
+    known: LamMax
+    end: Result | None = None
+    tests: list[float] = field(default_factory=list)
+    scored_by: str | int | None = None
+    held_out: HeldOut | None = None
+    status: Status = Status.CONVERGED
+    seconds: float = math.nan
+    seed: int = 0
+    origin: dict[str, object] = field(default_factory=dict)
+
+    @cached_property
+    def envelope(self) -> Envelope:
+        """The bounds at every lam, from above and from below (MATH.md section 10)."""
+        return envelope(self.problem, self.points)
+
+    @property
+    def lams(self) -> list[float]:
+        """Of the points."""
+        return [point.lam for point in self.points]
+
+    @cached_property
+    def lam_max(self) -> tuple[float | None, float | None]:
+        """The ends of an interval for the least lam from which on no hidden neurons are needed; equal where exact.
+
+        For three layers and more without a bias the lower end is the largest lam at which a network of the path costs
+        less than the zero network.
+        """
+        low, high = self.known.lower, self.known.upper
+        if self.problem.depth > 2 and not self.problem.beta:
+            zero = float(self.problem.loss_at(0.0 * self.problem.Y))
+            low = max(low or 0.0, beaten(zero, [point.cost for point in self.points]))
+        elif self.problem.depth > 2:
+            low = None
+        return low, high if low is None or high is None else max(low, high)
+
+    @cached_property
+    def largest_gap(self) -> float | None:
+        """The largest proved (upper - lower) / upper over the whole range, between the points too; None: no bound."""
+        if len(self.envelope.lams) < 2 or not self.points:
+            return None
+        return self.envelope.gap(self.points[-1].lam, self.points[0].lam)[0]
+
+    @property
+    def picked(self) -> float | None:
+        """The lam of the least loss on held-out data; None without any."""
+        return self.points[int(np.argmin(self.tests))].lam if self.tests else None
+
+    def bounds(self, lam: float) -> tuple[float, float]:
+        """(lower, upper) for the minimum at any lam of the range, between the points too.
+
+        Raises:
+            ProblemError: lam is outside of the range.
+        """
+        if not self.points[-1].lam <= lam <= self.points[0].lam:
+            raise ProblemError(f"lam is {lam:g}; give one from {self.points[-1].lam:g} to {self.points[0].lam:g}.")
+        upper = self.envelope.upper(lam)
+        return min(self.envelope.lower(lam), upper), upper
+
+    def result(self, lam: float | None = None) -> Result:
+        """The answer at the point nearest to lam, in its logarithm; without lam at the picked one.
+
+        Raises:
+            ProblemError: no lam is given, and none is picked.
+        """
+        wanted = self.picked if lam is None else lam
+        if wanted is None or not wanted > 0.0:
+            raise ProblemError("Without held-out data no lam is picked; give a lam above 0.")
+        point = min(self.points, key=lambda each: abs(math.log(each.lam / wanted)))
+        found = Result(at(self.problem, point.lam), "cone", "none", self.seed, weights=point.weights)
+        found.cost, found.fit, found.norm = point.cost.total, point.cost.fit, point.cost.norm
+        found.residual, found.status = point.cost.residual, point.status
+        if point.lower is not None:
+            found.lower, found.certificate, found.dual = point.lower, point.certificate, point.dual
+            found.evidence = dict(point.evidence)
+        for name, value in self.origin.items():
+            setattr(found, name, value)
+        return found
+
+    def proved(self, point: Point) -> tuple[float | None, Certificate]:
+        """The best bound at a point, its own or that of its neighbours' dual points and chords, and what proves it."""
+        around = self.envelope.lower(point.lam)
+        own = point.lower or 0.0
+        lower, kind = (own, point.certificate) if own >= around else (around, None)
+        if not lower > 0.0:
+            return None, Certificate.NONE
+        kind = Certificate(self.envelope.kind(point.lam)) if kind is None else kind
+        return proofs.agreed(at(self.problem, point.lam), point.weights, point.cost.total, lower), kind
+
+    def summary(self) -> dict[str, object]:
+        """The JSON of `covopt path`; what is unknown or unproved is None."""
+        p = self.problem
+        points: list[dict[str, object]] = []
+        for place, point in enumerate(self.points):
+            lower, certificate = self.proved(point)
+            points.append(
+                {
+                    "lam": point.lam,
+                    "cost": point.cost.total,
+                    "fit": point.cost.fit,
+                    "norm": point.cost.norm,
+                    "width": point.width,
+                    "lower": lower,
+                    "certificate": str(certificate),
+                    "test": record.known(self.tests[place]) if self.tests else None,
+                }
+            )
+        end = self.end
+        return {
+            "lam_max": [record.known(each) for each in self.lam_max],
+            "points": points,
+            "largest_gap": self.largest_gap,
+            "picked": self.picked,
+            "scored_by": self.scored_by,
+            "end": None
+            if end is None
+            else {
+                "cost": record.known(end.cost),
+                "lower": end.lower,
+                "certificate": str(end.certificate),
+                "width": max(end.widths),
+            },
+            "status": str(self.status),
+            "depth": p.depth,
+            "bias": p.stated_bias,
+            "skip": p.skip,
+            "loss": p.loss.name,
+            "activation": p.activation.name,
+            **{name: self.origin.get(name) for name in ("data", "scale", "targets", "shuffle")},
+            "rows": p.samples,
+            "seconds": self.seconds,
+            "seed": self.seed,
+            "version": __version__,
+        }
+
+    def describe_data(self, data: Dataset) -> None:
+        """Take over what a data set tells of itself."""
+        self.origin.update(data=data.name, scale=data.scale, targets=data.targets, shuffle=data.shuffle)
+        if self.end is not None:
+            self.end.describe_data(data)
+
+    def describe(self) -> list[tuple[str, str]]:
+        """The answer as a person reads it: pairs of a label and its text; `rows` is the table of the points."""
+        return path_words.pairs(self.summary())
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """The points as a table; see COLUMNS."""
+        keys = ("lam", "cost", "lower", "certificate", "fit", "norm", "width", "test")
+        told = self.summary()["points"]
+        return [
+            tuple(Lower(s[key]) if key == "lower" and s[key] is not None else s[key] for key in keys)
+            for s in told  # type: ignore[attr-defined]
+        ]
+
+    def __repr__(self) -> str:
+        """The answer in a few lines."""
+        return "\n".join(f"{label:<13}{text}" for label, text in self.describe())
+
+    def _repr_html_(self) -> str:
+        s = self.summary()
+        return markup.summary(path_words.answer(s), path_words.pairs(s))
+
+    def save(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        others: Mapping[str, Writer] | None = None,
+    ) -> None:
+        """Write path.json, curve.csv, networks.npz (p7_W1 is W_1 at the seventh lam from the top), certificates.npz
+        (p7_Lambda, ...), problem.npz, test.npz, figure.png, origin.json and, of `interpolate`, the run `end`.
+
+        Args:
+            directory: a new one.
+            force: replace an earlier run there.
+            others: further files, or others in place of these, as for `Result.save`.
+
+        Raises:
+            RecordError: the directory exists, or cannot be written.
+        """
+        test = self.held_out
+        held = {} if test is None else {"X": test.X.cpu().numpy(), "Y": test.Y.cpu().numpy()}
+        plain: Mapping[str, Writer] = {"figure.png": lambda path: None}
+        end = self.end
+        storing.put(
+            directory,
+            FILE,
+            {
+                FILE: lambda path: record.write_summary(path, self.summary()),
+                "curve.csv": self._write_curve,
+                "networks.npz": lambda path: np.savez(path, allow_pickle=False, **self.networks()),
+                "certificates.npz": lambda path: np.savez(path, allow_pickle=False, **self.certificates()),
+                record.PROBLEM: lambda path: np.savez(path, allow_pickle=False, **self._question()),
+                "test.npz": lambda path: np.savez(path, allow_pickle=False, **held),
+                "figure.png": spare(self.draw),
+                **({} if end is None else {"end": lambda path: end.save(path, others=plain)}),
+                ORIGIN: write_origin(),
+                **(others or {}),
+            },
+            force=force,
+        )
+
+    def networks(self) -> dict[str, NDArray]:
+        """The weights of all points: `p7_W1` is W_1 at the seventh lam from the top."""
+        return {
+            f"p{place}_W{layer}": W.double().cpu().numpy()
+            for place, point in enumerate(self.points, start=1)
+            for layer, W in enumerate(point.weights, start=1)
+        }
+
+    def certificates(self) -> dict[str, NDArray]:
+        """What each point's own bound rests on: `p7_lower`, `p7_certificate`, `p7_Lambda` and so on."""
+        found: dict[str, NDArray] = {}
+        for place, point in enumerate(self.points, start=1):
+            if point.lower is None:
+                continue
+            own = {"lower": np.array(point.lower), "certificate": np.array(str(point.certificate))}
+            own |= dict(point.evidence)
+            if point.dual is not None:
+                own |= {"Lambda": point.dual.Lambda, "maximum": np.array(point.dual.maximum)} | point.dual.evidence
+            found |= {f"p{place}_{name}": array for name, array in own.items()}
+        return found
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the proved interval for the minimum, relative to the best known, against lam.
+
+        Args:
+            ax: matplotlib axes; None makes a figure by pyplot, so that a notebook shows it.
+
+        Returns:
+            The axes.
+        """
+        return path_figures.plot_costs(path_figures.picture_of(self.summary()), ax)
+
+    def draw(self, path: File) -> None:
+        """The figure of the path as a PNG at `path`: costs and bounds, norm, fit and width against lam."""
+        path_figures.draw_path(path_figures.picture_of(self.summary()), path)
+
+    def _question(self) -> dict[str, NDArray]:
+        p = self.problem
+        options = {"loss": p.loss.name, "depth": p.depth, "bias": p.stated_bias, "skip": p.skip}
+        data = {"X": p.X.cpu().numpy(), "Y": p.Y.cpu().numpy()}
+        options |= {"activation": p.activation.name, "lam": 1.0}
+        return data | {name: np.array(value) for name, value in options.items()}
+
+    def _write_curve(self, path: File) -> None:
+        lines: list[dict[str, object]] = self.summary()["points"]  # type: ignore[assignment]
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            table = csv.writer(stream)
+            table.writerow(lines[0])
+            table.writerows(["" if value is None else value for value in line.values()] for line in lines)

@@ -1,0 +1,96 @@
+"""A path in words, from its summary alone; what is not proved is never worded as if it were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from covopt.model.wording import STATUSES
+from covopt.records.numerals import down, interval, percent_at_most, up
+from covopt.records.record import headline
+from covopt.runtime.errors import counted
+
+Summary = Mapping[str, Any]
+Pairs = list[tuple[str, str]]
+
+DIGITS = 7
+
+
+def title(s: Summary) -> str:
+    """The question in a few words."""
+    first, last = s["points"][0]["lam"], s["points"][-1]["lam"]
+    return headline({**s, "lam": f"from {first:.4g} to {last:.4g}"})
+
+
+def answer(s: Summary) -> str:
+    """The answer in sentences: lam_max, how well the whole curve is known, and the lam that held-out data pick."""
+    return " ".join(f"{text[:1].upper()}{text[1:]}." for text in (maximum(s), gap(s), picked(s)) if text)
+
+
+def pairs(s: Summary) -> Pairs:
+    """A path as a person reads it, labels and texts."""
+    found = [("question", title(s)), ("lam_max", maximum(s)), ("bounds", gap(s))]
+    if s["points"]:
+        first, last = s["points"][0], s["points"][-1]
+        found.append(("points", f"{len(s['points'])}: {_point(first)}, ..., {_point(last)}"))
+    if s["end"] is not None:
+        found.append(("lam to 0", end(s)))
+    if s["picked"] is not None:
+        found.append(("picked", picked(s)))
+    return [*found, ("status", ended(s)), ("time", f"{s['seconds']:.3g} s")]
+
+
+def maximum(s: Summary) -> str:
+    """From which lam on no hidden neurons are needed."""
+    low, high = s["lam_max"]
+    what = "the network without hidden neurons is optimal"
+    if low is None and high is None:
+        return "it is not known from which lam on the network without hidden neurons is optimal"
+    if low == high:
+        return f"{what} from lam = {low:.10g} on, and at no lam just below"
+    if not low:
+        return f"{what} from a lam on that is at most {up(high)}, which is proved"
+    if high is None:
+        return f"{what} from a lam on that is at least {down(low)}, which is proved; nothing more is"
+    below, above = interval(low, high)
+    return f"{what} from a lam on that is between {below} and {above}, which is proved"
+
+
+def gap(s: Summary) -> str:
+    """How well the curve is known at every lam of the range."""
+    if s["largest_gap"] is None:
+        return "no lower bound is proved"
+    text = percent_at_most(s["largest_gap"])
+    return f"at every lam of the range, between the points too, the minimum is at most {text} below a known network"
+
+
+def picked(s: Summary) -> str:
+    """The lam of the least loss on held-out data."""
+    if s["picked"] is None:
+        return ""
+    best = next(point for point in s["points"] if point["lam"] == s["picked"])
+    data = "the held-out data" if s["scored_by"] == "test" else f"{counted(int(s['scored_by']), 'fold')} of the data"
+    return f"lam = {s['picked']:.6g} has the least loss on {data}, {best['test']:.6g}, which bounds nothing"
+
+
+def end(s: Summary) -> str:
+    """What the path tends to."""
+    cost, lower = s["end"]["cost"], s["end"]["lower"]
+    if cost is None:
+        return "no network that fits exactly was found"
+    low = "nothing is proved" if lower is None else f"at least {down(lower, DIGITS)}, which is proved"
+    return f"minimum / lam tends to the representation cost: at most {up(cost, DIGITS)}, {low}"
+
+
+def ended(s: Summary) -> str:
+    """What ended the search."""
+    said = {
+        "optimal": "optimal: at each point the proved gap is within the target",
+        "converged": "converged: no point's network helps its neighbours any more, but this is no proof",
+    }
+    told = STATUSES[s["status"]][0].replace("the best network so far", "the best networks so far")
+    return said.get(s["status"], told)
+
+
+def _point(p: Summary) -> str:
+    return f"cost {p['cost']:.{DIGITS}g} at lam {p['lam']:.4g} ({counted(p['width'], 'neuron')})"

@@ -1,0 +1,107 @@
+"""`covopt ranks`: what rank SGD ends with, and what explains it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from covopt.answer.kind import Kind, Summary
+from covopt.records import record
+from covopt.records.page import Page, Section, Table
+from covopt.runtime.lazy import lazy
+from covopt.studies.ranks import rank_words
+
+if TYPE_CHECKING:
+    from covopt.answer import parts, pictures
+    from covopt.answer import verify as checks
+    from covopt.records import provenance
+    from covopt.studies.ranks import check as rank_runs
+else:
+    checks = lazy("covopt.answer.verify")
+    parts = lazy("covopt.answer.parts")
+    pictures = lazy("covopt.answer.pictures")
+    provenance = lazy("covopt.records.provenance")
+    rank_runs = lazy("covopt.studies.ranks.check")
+
+
+MEANING = (
+    "A threshold rank counts the singular values above a part of |W|. After SGD with weight decay, W is what is left of"
+    " its start (kept times the start, of full rank) plus what the steps added; the rank that the first part alone"
+    " gives is in the column `from the start`. Ranks of different settings compare where as much of the start is left."
+)
+CURVES = (
+    "Left: rank against epochs, as in the literature. Right: the same networks against what is left of their starts;"
+    " dashed what the start alone gives. Then the singular values at the end, over those of the solver's network."
+)
+COLUMNS = ["batch", "rate", "lam", "momentum", "seed", "steps", "kept", "loss", "accuracy", "layer", "verdict"]
+
+
+def _page(directory: Path, name: str, s: Summary) -> Page:
+    origin, found = provenance.read_origin(directory), rank_runs.load(directory)
+    told = dict(s) | {"lam": None, "shuffle": None, "targets": None}
+    sections = [
+        Section(
+            "Ranks",
+            [CURVES] if s["until"] is not None else [],
+            [pictures.panel(panel) for panel in found.panels()],
+            [Table("Means over the seeds", *rank_words.table(s))],
+        ),
+        Section("Network by network", [], [], [Table("What explains each rank", COLUMNS, _verdicts(s))]),
+    ]
+    return Page(
+        kind="ranks",
+        data=parts.title(s),
+        question=f"What rank does SGD end with, and why? {rank_words.title(s)}.",
+        answer=rank_words.answer(s),
+        notes=[f"{rank_words.ended(s).capitalize()}."],
+        facts=[("networks", str(len(s["cells"]))), ("time", f"{s['seconds']:.3g} s")],
+        asked=[*parts.asked(told, origin), ("trained", rank_words.trained(s))],
+        proof=[MEANING, "The check computes all ranks, bounds and losses again from the stored networks."],
+        check=parts.check(name),
+        sections=sections,
+        command=origin.quoted,
+        python=_in_python(s, name),
+        origin=parts.origin_pairs(origin, s),
+        finished=origin.finished,
+    )
+
+
+def _verdicts(s: Summary) -> list[list[object]]:
+    told = ("batch_size", "rate", "lam", "momentum", "seed", "steps", "kept", "loss", "accuracy")
+    return [
+        [*(cell[key] for key in told), layer["layer"], said]
+        for cell in s["cells"]
+        for layer, said in zip(cell["layers"], cell["verdict"], strict=True)
+    ]
+
+
+def _in_python(s: Summary, run: str) -> str:
+    """The call that trains these networks again; of a given network, that which audits it."""
+    cells = s["cells"]
+    varied = {
+        key: list(dict.fromkeys(cell[key] for cell in cells)) for key in ("lam", "batch_size", "rate", "momentum")
+    }
+    options: dict[str, Any] = {key: values[0] if len(values) == 1 else values for key, values in varied.items()}
+    options |= {key: s[key] for key in ("loss", "bias", "activation", "tolerance", "seed")}
+    given = ""
+    if s["until"] is None:
+        options |= {"steps": cells[0]["steps"], "net": ...}
+        given = f"networks = numpy.load({f'{run}/networks.npz'!r})  # c1_W1 ...\n"
+    else:
+        options |= s["until"] | {"depth": s["depth"], "width": s["widths"][0]}
+        options["seeds"] = len({cell["seed"] for cell in cells})
+    options["nesterov"] = cells[0]["nesterov"]
+    call = ", ".join(f"{key}={value!r}" for key, value in options.items() if value is not None and value is not ...)
+    net = f", net=[networks[f'c1_W{{layer}}'] for layer in range(1, {s['depth'] + 1})]" if given else ""
+    data = f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\n"
+    return f"{data}{given}covopt.ranks(data.X, data.Y, {call}{net})"
+
+
+def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
+    runs = checks.inside(directory, rank_runs.runs_in(s), rounding)
+    said = rank_runs.complaints(directory, s, rounding)
+    again = "The ranks, bounds and losses are those of the stored networks"
+    return checks.of_study(directory, KIND.file, s, runs, said, rank_runs.UNCHECKED, again)
+
+
+KIND = Kind("ranks", "ranks.json", rank_words.pairs, _page, _verify, lambda directory: rank_runs.load(directory))

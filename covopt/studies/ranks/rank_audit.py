@@ -1,0 +1,209 @@
+"""What is known of the rank of a network's weights, layer by layer: its size, and what explains it.
+
+Threshold, stable and functional ranks; the rank that the decayed start alone gives; the rank of a batch's gradient; the
+bounds from one batch and from the last steps; and whether the network can be at rest at all (MATH.md section 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from covopt.model.batch_bound import BatchBound, batch_bound, least, total_ranks
+from covopt.model.noise import Noise, batch_noise, check_batch_size
+from covopt.model.problem import Problem
+from covopt.model.ranks import frobenius, functional_ranks, largest, predicted_rank, stable_rank, tail, threshold_rank
+from covopt.model.recursion import Decay, Past, Window, window
+from covopt.model.weights import Weights, check_network
+from covopt.records.record import known
+from covopt.runtime.errors import ProblemError
+from covopt.studies.audit.examination import dead
+
+ROUNDED = 1e-5
+"""What training in float32 may have added to W by rounding, relative: of any rank, so that ranks at smaller tolerances
+have no bound."""
+BATCHES = 30
+"""Batches drawn for the bounds from one batch, of which the least counts."""
+
+
+@dataclass(frozen=True)
+class LayerRanks:
+    """What is known of the rank of one matrix of weights; None where it is not known, or the question has no sense.
+
+    Attributes:
+        layer: l = 1 ... L.
+        shape: of W_l.
+        values: singular values of W_l, falling.
+        rank: tolerance -> #{s_i > tolerance |W|}.
+        stable_rank: |W|^2 / s_1^2.
+        functional_rank: the least r whose best rank-r replacement raises C by at most 1 %.
+        predicted: tolerance -> the rank that the decayed start alone gives.
+        gradient_rank: the largest rank of the gradients of the drawn batches.
+        gradient_bound: what that is at most.
+        window: how far back the weights remember, at the smallest tolerance, and its bound on the rank.
+        batch_bound: the chain of bounds from one batch, the least of the drawn ones.
+        noise: how much batches move the layer.
+        residual: |grad L^lam| / (2 lam |W|).
+        dead: neurons that do nothing; None of the last layer.
+    """
+
+    layer: int
+    shape: tuple[int, int]
+    values: Float[Tensor, " r"]
+    rank: dict[float, int]
+    stable_rank: float
+    functional_rank: int
+    predicted: dict[float, int] | None
+    gradient_rank: int | None
+    gradient_bound: int | None
+    window: Window | None
+    batch_bound: BatchBound | None
+    noise: Noise | None
+    residual: float | None
+    dead: int | None
+
+    def summary(self) -> dict[str, object]:
+        """For JSON; the tail is that of every rank, from 0 to full, relative to |W|."""
+        size = frobenius(self.values)
+        tails = [tail(self.values / size, r) if size > 0.0 else 0.0 for r in range(len(self.values) + 1)]
+        return {
+            "layer": self.layer,
+            "shape": list(self.shape),
+            "rank": _by_tolerance(self.rank),
+            "stable_rank": known(self.stable_rank),
+            "functional_rank": self.functional_rank,
+            "predicted": None if self.predicted is None else _by_tolerance(self.predicted),
+            "gradient_rank": self.gradient_rank,
+            "gradient_bound": self.gradient_bound,
+            "tail": [known(each) for each in tails],
+            "window": None if self.window is None else self.window.summary(),
+            "batch_bound": None if self.batch_bound is None else self.batch_bound.summary(),
+            "noise": None if self.noise is None else self.noise.summary(),
+            "residual": self.residual,
+            "dead": self.dead,
+        }
+
+
+def audit_ranks(
+    problem: Problem,
+    weights: Weights,
+    *,
+    tolerances: Sequence[float] = (1e-3,),
+    batch_size: int | None = None,
+    decay: Decay | None = None,
+    steps: int | None = None,
+    start: Weights | None = None,
+    past: Sequence[Sequence[Past]] | None = None,
+    batches: int = BATCHES,
+    seed: int = 0,
+) -> list[LayerRanks]:
+    """The ranks of each layer of a network, and what explains them.
+
+    Args:
+        problem: the question; lam = 0 is allowed here.
+        weights: W_1 ... W_L.
+        tolerances: of the threshold ranks, relative to |W_l|_F.
+        batch_size: B of the training; None leaves out what is said of batches.
+        decay: its recursion; None where there is none (Adam, AdamW) or it is not known: no window, no prediction.
+        steps: T of the training.
+        start: the weights that it began with; with decay and steps they give the predicted rank.
+        past: of each layer, what is known of earlier weights, for the window.
+        batches: how many batches are drawn for the bounds from one batch.
+        seed: of the batches.
+
+    Raises:
+        ProblemError: weights or a start that do not fit the problem, a tolerance or a batch size out of range, or
+            a batch size with `interpolate`.
+    """
+    check_network(problem, weights)
+    if start is not None:
+        _check_start(weights, start)
+    for tolerance in tolerances:
+        if not 0.0 < tolerance < 1.0:
+            raise ProblemError(f"The tolerance of a rank is {tolerance:g}; give a number above 0 and below 1.")
+    noises, chains = _of_batches(problem, weights, batch_size, batches, seed)
+    functional = functional_ranks(problem, weights)
+    found = []
+    for layer, W in enumerate(weights, start=1):
+        values = torch.linalg.svdvals(W)
+        first = None if start is None or decay is None or steps is None else torch.linalg.svdvals(start[layer - 1])
+        earlier = [] if past is None else list(past[layer - 1])
+        if first is not None and steps is not None:
+            earlier.append(Past(steps, largest(first)))
+        noise = None if noises is None else noises[layer - 1]
+        chain = None if chains is None else chains[layer - 1]
+        found.append(
+            LayerRanks(
+                layer=layer,
+                shape=(W.shape[0], W.shape[1]),
+                values=values,
+                rank={tolerance: threshold_rank(values, tolerance) for tolerance in tolerances},
+                stable_rank=stable_rank(values),
+                functional_rank=functional[layer - 1],
+                predicted=_predicted(values, first, decay, steps, tolerances),
+                gradient_rank=None if chain is None else chain.gradient_rank,
+                gradient_bound=None if chain is None else chain.rank_bound,
+                window=_window(problem, weights, layer, batch_size, decay, min(tolerances), earlier),
+                batch_bound=chain,
+                noise=None if batch_size is None else noise,
+                residual=None if noise is None else noise.residual,
+                dead=dead(problem, list(weights), layer) if layer < len(weights) else None,
+            )
+        )
+    return found
+
+
+def _check_start(weights: Weights, start: Weights) -> None:
+    if [tuple(W.shape) for W in start] != [tuple(W.shape) for W in weights]:
+        raise ProblemError("The start has other shapes than the network; give the network's own first weights.")
+
+
+def _of_batches(
+    problem: Problem, weights: Weights, batch_size: int | None, batches: int, seed: int
+) -> tuple[list[Noise] | None, list[BatchBound] | None]:
+    """Noise and chains of each layer. Without a batch size only the noise of all samples, which is the residual."""
+    if problem.interpolates:
+        if batch_size is not None:
+            check_batch_size(problem, batch_size)
+        return None, None
+    if batch_size is None:
+        return batch_noise(problem, weights, problem.samples), None
+    noises = batch_noise(problem, weights, batch_size)
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [torch.randperm(problem.samples, generator=generator)[:batch_size] for _ in range(max(1, batches))]
+    chains = [batch_bound(problem, weights, rows.to(problem.X.device)) for rows in drawn]
+    return noises, [least(layer) for layer in zip(*chains, strict=True)]
+
+
+def _predicted(
+    values: Tensor, first: Tensor | None, decay: Decay | None, steps: int | None, tolerances: Sequence[float]
+) -> dict[float, int] | None:
+    if first is None or decay is None or steps is None:
+        return None
+    kept, norm = decay.kept(steps), frobenius(values)
+    return {tolerance: predicted_rank(first, kept, norm, tolerance) for tolerance in tolerances}
+
+
+def _window(
+    problem: Problem,
+    weights: Weights,
+    layer: int,
+    batch_size: int | None,
+    decay: Decay | None,
+    tolerance: float,
+    past: Sequence[Past],
+) -> Window | None:
+    if decay is None or batch_size is None:
+        return None
+    W, total = weights[layer - 1], total_ranks(problem, weights)[layer - 1]
+    rank, norm = min(batch_size, total), frobenius(W)
+    found = window(decay, tolerance=tolerance, norm=norm, rank=rank, total=total, width=min(W.shape), past=past)
+    return found if found is None or tolerance >= ROUNDED else replace(found, bound=None)
+
+
+def _by_tolerance(ranks: dict[float, int]) -> dict[str, int]:
+    return {f"{tolerance:g}": rank for tolerance, rank in ranks.items()}

@@ -1,0 +1,127 @@
+"""The pictures of `ranks`: rank against epochs, rank against what is left of the start, and the last spectra."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from covopt.answer.panels import Line, Panel
+from covopt.model.ranks import frobenius, predicted_rank, threshold_rank
+from covopt.studies.ranks.rank_cells import RankCell, Reference
+
+LAYERS = 4
+"""Layers whose spectra are drawn."""
+MINIMUM = 4
+"""The colour of the solver's network."""
+SMALLEST = 1e-8
+"""Singular values below this part of |W| are not drawn."""
+
+
+def panels(
+    cells: Sequence[RankCell], references: Mapping[float, Reference], depth: int, tolerance: float
+) -> list[Panel]:
+    """Rank of W_{L-1} against epochs, the same against kept with the prediction, and the spectra of each layer.
+
+    Args:
+        cells: the networks; references: the solver's, by lam.
+        depth: L.
+        tolerance: of the ranks.
+    """
+    layer = max(1, depth - 1)
+    settings = _settings(cells)
+    trained = [each for each in settings if each[0].course is not None]
+    shown = []
+    if trained:
+        up = f"rank of W{layer} at {tolerance:g}"
+        epochs, kept = _against_epochs(trained, layer, tolerance), _against_kept(trained, layer, tolerance)
+        shown += [
+            Panel("Against epochs", "epochs", up, epochs, logarithmic="x"),
+            Panel("Against what is left", "kept of the start", up, kept, logarithmic="x"),
+        ]
+    layers = sorted({1, *range(max(2, depth - LAYERS + 2), depth + 1)})
+    return [*shown, *(_spectra(settings, references, number) for number in layers)]
+
+
+def curve(cell: RankCell, layer: int, tolerance: float) -> dict[str, NDArray]:
+    """Of each record after the start: epochs, kept, the rank of W_l, and the rank that the decayed start gives."""
+    course, decay = cell.course, cell.setting.decay
+    assert course is not None
+    assert decay is not None
+    first = course.spectra[0][layer - 1]
+    rows = []
+    for step, spectra in zip(course.steps[1:], course.spectra[1:], strict=True):
+        values = spectra[layer - 1]
+        kept, norm = decay.kept(step), frobenius(values)
+        predicted = predicted_rank(first, kept, norm, tolerance)
+        epochs = step * (cell.setting.batch_size or 1) / cell.samples
+        rows.append((epochs, abs(kept), threshold_rank(values, tolerance), predicted))
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T
+    return dict(zip(("epochs", "kept", "rank", "predicted"), columns, strict=True))
+
+
+def _settings(cells: Sequence[RankCell]) -> list[list[RankCell]]:
+    """The cells that differ in nothing but the seed."""
+    groups: dict[tuple[object, ...], list[RankCell]] = {}
+    for cell in cells:
+        if not cell.diverged:
+            s = cell.setting
+            groups.setdefault((s.batch_size, s.rate, s.lam, s.momentum, s.nesterov), []).append(cell)
+    return list(groups.values())
+
+
+def _means(cells: Sequence[RankCell], layer: int, tolerance: float) -> dict[str, NDArray]:
+    """The mean curve of the seeds, as far as all of them came."""
+    curves = [curve(cell, layer, tolerance) for cell in cells]
+    shortest = min(len(each["kept"]) for each in curves)
+    return {name: np.mean([each[name][:shortest] for each in curves], axis=0) for name in curves[0]}
+
+
+def _against_epochs(settings: Sequence[Sequence[RankCell]], layer: int, tolerance: float) -> list[Line]:
+    lines = []
+    for color, cells in enumerate(settings):
+        points = _means(cells, layer, tolerance)
+        lines.append(Line(_name(settings, cells), points["epochs"], points["rank"], "-", color))
+    return lines
+
+
+def _against_kept(settings: Sequence[Sequence[RankCell]], layer: int, tolerance: float) -> list[Line]:
+    lines, dashed = [], []
+    for color, cells in enumerate(settings):
+        points = _means(cells, layer, tolerance)
+        held = points["kept"] > 0.0
+        lines.append(Line(_name(settings, cells), points["kept"][held], points["rank"][held], "-", color))
+        name = "" if dashed else "from the start alone"
+        dashed.append(Line(name, points["kept"][held], points["predicted"][held], "--", color))
+    return [*lines, *dashed]
+
+
+def _spectra(settings: Sequence[Sequence[RankCell]], references: Mapping[float, Reference], layer: int) -> Panel:
+    """s_i / |W| of the first network of each setting, and of the solver's."""
+    lines = [
+        _falling(_name(settings, cells), cells[0].layers[layer - 1].values, "-", color)
+        for color, cells in enumerate(settings)
+    ]
+    several = len(references) > 1
+    for place, (lam, reference) in enumerate(references.items()):
+        name = f"solver, lam {lam:g}" if several else "solver"
+        lines.append(_falling(name, reference.layers[layer - 1].values, ":" if place == 0 else "-.", MINIMUM))
+    return Panel(f"Spectrum of W{layer}", "i", "s_i / |W|", lines, logarithmic="y")
+
+
+def _falling(name: str, values: torch.Tensor, style: str, color: int) -> Line:
+    size = frobenius(values)
+    parts = (values / size).cpu().numpy() if size > 0.0 else np.empty(0)
+    parts = parts[parts > SMALLEST]
+    return Line(name, np.arange(1.0, len(parts) + 1.0), parts, style, color)
+
+
+def _name(settings: Sequence[Sequence[RankCell]], cells: Sequence[RankCell]) -> str:
+    """What distinguishes a setting from the others."""
+    own, told = vars(cells[0].setting), []
+    for name, label in (("batch_size", "batches of"), ("rate", "rate"), ("lam", "lam"), ("momentum", "momentum")):
+        if own[name] is not None and (name == "batch_size" or len({vars(c[0].setting)[name] for c in settings}) > 1):
+            told.append(f"{label} {own[name]:g}")
+    return ", ".join(told) or "the network"

@@ -1,0 +1,298 @@
+"""Training by SGD with weight decay: many networks at once, their spectra recorded on the way.
+
+Networks with the same batch size are trained as one batch (batch.py) and see the same samples in the same order,
+whatever their rates, penalties, momenta and starts. What is counted are steps, never seconds: a network leaves its
+batch when its steps are done, or when its weights are no longer finite.
+
+An epoch is a random permutation of the samples, cut into batches of B each; the N mod B that are left over wait for
+the next epoch, as with `drop_last` in PyTorch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.model.weights import Weights
+from covopt.runtime.loop import Budget, Callback, Progress, Status, run
+from covopt.solvers.training.batch import Batch, Widths, work
+from covopt.solvers.training.descent import SGD
+
+RECORDS = 4
+"""Records while the number of steps doubles."""
+CHECKED = 64
+"""Steps between looks for weights that are no longer finite."""
+WORK = 4e8
+"""Multiplications between looks at the clock."""
+KERNELS = 5e5
+"""What a step costs beside its arithmetic, in multiplications."""
+LARGEST, WEIGHTS = 10_000_000, 20_000_000
+"""Activations in one batch, and weights, at most."""
+
+
+@dataclass(frozen=True)
+class SGDOptions:
+    """How one network is trained.
+
+    Attributes:
+        batch_size: B samples in each step, at most N.
+        rate: the learning rate mu, constant; momentum: m of PyTorch's `SGD`, without dampening.
+        nesterov: Nesterov's form of it.
+        lam: strength of the penalty lam |W|^2, half of PyTorch's weight_decay.
+        steps: how many.
+    """
+
+    batch_size: int
+    rate: float
+    lam: float
+    steps: int
+    momentum: float = 0.0
+    nesterov: bool = False
+
+
+@dataclass
+class Course:
+    """What was recorded of one network, the start first.
+
+    Attributes:
+        steps: at which (R,).
+        fits: C over all samples (R,); norms: |W|^2 (R,); accuracies: the part of the samples that is right (R,).
+        spectra: for each layer the singular values of W_l at each record, falling, (R, min(n_l, n_{l-1} + 1)).
+    """
+
+    steps: list[int] = field(default_factory=list)
+    fits: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+    spectra: list[list[Tensor]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Descended:
+    """One network at the end of its training.
+
+    Attributes:
+        options: how it was trained.
+        weights: W_1 ... W_L at the last step taken; of one that diverged, at its last record.
+        steps: how many were taken; fewer than asked for where time ended, or the weights were no longer finite.
+        diverged: they were not.
+        course: its records.
+    """
+
+    options: SGDOptions
+    weights: list[Tensor]
+    steps: int
+    diverged: bool
+    course: Course
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its steps were taken."""
+        return self.steps == self.options.steps
+
+
+def he_start(problem: Problem, widths: Widths, seed: int) -> list[Tensor]:
+    """W_l ~ N(0, 2 / n_{l-1}), biases 0 [He, Zhang, Ren, Sun 2015]."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = []
+    for below, n in pairwise([problem.X.shape[1], *widths, problem.Y.shape[1]]):
+        W = torch.randn(n, below, generator=generator, dtype=torch.float64) * math.sqrt(2.0 / below)
+        weights.append(torch.cat([W, W.new_zeros(n, 1)], dim=1).to(problem.X))
+    return weights
+
+
+def train_sgd(
+    problem: Problem,
+    starts: Sequence[Weights],
+    options: Sequence[SGDOptions],
+    *,
+    seed: int = 0,
+    budget: Budget | None = None,
+    callback: Callback | None = None,
+) -> tuple[list[Descended], Status]:
+    """Train each network from its start as its options say, those of a batch size together.
+
+    The penalty is that of the options; the problem's own lam is not looked at.
+
+    Args:
+        problem: the question; the loss must be mse or cross_entropy.
+        starts: weights; options: one for each.
+        seed: of the order of the samples.
+        budget: its time; what is trained by then comes back.
+        callback: gets a `Progress` now and then.
+
+    Returns:
+        The networks in the order of their starts, and CONVERGED where no limit ended the training.
+    """
+    trainer = _Trainer(problem, starts, options, seed)
+    outcome = run(trainer, budget or Budget(), callback)
+    return trainer.networks(), outcome.status
+
+
+class _Trainer:
+    """The iteration of the loop: a round advances the first group that is not finished."""
+
+    def __init__(self, problem: Problem, starts: Sequence[Weights], options: Sequence[SGDOptions], seed: int) -> None:
+        self._groups = [
+            _Group(problem, members, [starts[i] for i in members], [options[i] for i in members], seed)
+            for members in _grouped(problem, starts, options)
+        ]
+
+    def networks(self) -> list[Descended]:
+        """In the order of the starts."""
+        pairs = [pair for group in self._groups for pair in zip(group.members, group.networks(), strict=True)]
+        return [network for _, network in sorted(pairs, key=lambda pair: pair[0])]
+
+    def init(self, budget: Budget) -> _Trainer:
+        return self
+
+    def step(self, state: _Trainer, budget: Budget) -> _Trainer:
+        group = self._current
+        if group is not None:
+            with budget.phase("training"):
+                group.advance(budget)
+        return self
+
+    def finished(self, state: _Trainer) -> Status | None:
+        return Status.CONVERGED if self._current is None else None
+
+    def progress(self, state: _Trainer, iteration: int, seconds: float) -> Progress:
+        group = self._current or self._groups[-1]
+        phase = f"batches of {group.batch_size}, step {group.steps} of {group.last}"
+        return Progress(iteration, seconds, group.cost, None, group.width, phase)
+
+    @property
+    def _current(self) -> _Group | None:
+        return next((group for group in self._groups if not group.finished), None)
+
+
+def _grouped(problem: Problem, starts: Sequence[Weights], options: Sequence[SGDOptions]) -> Iterator[list[int]]:
+    """The numbers of the networks that are trained together: of one batch size, small ones first."""
+    for size in sorted({each.batch_size for each in options}):
+        members = [i for i, each in enumerate(options) if each.batch_size == size]
+        widest = max(sum(len(W) for W in starts[i]) for i in members)
+        weights = max(sum(W.numel() for W in starts[i]) for i in members)
+        most = max(1, min(LARGEST // (size * widest), WEIGHTS // weights))
+        yield from (members[i : i + most] for i in range(0, len(members), most))
+
+
+class _Group:
+    """Networks of one batch size on their way.
+
+    Attributes:
+        members: their numbers; batch_size: B; width: the widest hidden layer.
+        steps: taken so far; last: of the network that takes most.
+        cost: the lowest at the last record.
+        finished: nothing is left to do.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        members: list[int],
+        starts: Sequence[Weights],
+        options: Sequence[SGDOptions],
+        seed: int,
+    ) -> None:
+        self.members, self._problem, self._options = members, problem, options
+        self.batch_size, self.last = options[0].batch_size, max(each.steps for each in options)
+        self._widths = [[len(W) for W in weights[:-1]] for weights in starts]
+        self.width = max(max(widths) for widths in self._widths)
+        self._batch = Batch(problem, self._widths, self.batch_size)
+        x = self._batch.pack(starts)
+        rate, momentum = x.new_tensor([[[each.rate], [each.momentum]] for each in options]).unbind(1)
+        nesterov = torch.tensor([[each.nesterov] for each in options], device=x.device)
+        self._sgd = SGD(x, rate, momentum, nesterov)
+        self._lam = x.new_tensor([[each.lam] for each in options])
+        self._ends = torch.tensor([each.steps for each in options])
+        self._rows = torch.arange(len(options))  # the networks still on their way
+        self._at, self._final = x.clone(), [0] * len(options)
+        self._diverged, self.courses = [False] * len(options), [Course() for _ in options]
+        self._samples = epochs(problem.samples, self.batch_size, seed)
+        self._recorded = recorded_steps({each.steps for each in options})
+        self.steps, self.cost, self.finished = 0, math.inf, False
+        each = sum(work(problem, widths) for widths in self._widths) * self.batch_size / problem.samples
+        self._round = max(1, int(WORK / (each + KERNELS)))
+        self._record()
+
+    def networks(self) -> list[Descended]:
+        """The networks as they are."""
+        for place, row in enumerate(self._rows.tolist()):
+            if not self._diverged[row]:
+                self._at[row], self._final[row] = self._sgd.x[place], self.steps
+        return [
+            Descended(
+                options,
+                self._batch.unpack(self._at[i], self._widths[i]),
+                self._final[i],
+                self._diverged[i],
+                self.courses[i],
+            )
+            for i, options in enumerate(self._options)
+        ]
+
+    def advance(self, budget: Budget) -> None:
+        """A round of steps."""
+        for _ in range(self._round):
+            if self.finished or budget.spent():
+                return
+            rows = next(self._samples).to(self._lam.device)
+            self._sgd.iterate(self._batch.slopes(self._sgd.x, rows, self._lam))
+            self.steps += 1
+            if self.steps in self._recorded or self.steps % CHECKED == 0:
+                self._drop_diverged()
+            if self.steps in self._recorded and not self.finished:
+                self._record()
+
+    def _drop_diverged(self) -> None:
+        finite = torch.isfinite(self._sgd.x).all(dim=1).cpu()
+        for row in self._rows[~finite].tolist():
+            self._diverged[row], self._final[row] = True, self.steps
+        self._keep(finite)
+
+    def _record(self) -> None:
+        """Note where each network is; those whose last step this is leave."""
+        x, rows = self._sgd.x, self._rows.tolist()
+        self._at[self._rows] = x
+        fits, accuracies = self._batch.fits(x)
+        norms = x.square().sum(dim=1)
+        self.cost = float((fits + self._lam[:, 0] * norms).min())
+        spectra = self._batch.spectra(x, [self._widths[row] for row in rows])
+        for place, row in enumerate(rows):
+            course = self.courses[row]
+            course.steps.append(self.steps)
+            course.fits.append(float(fits[place]))
+            course.norms.append(float(norms[place]))
+            course.accuracies.append(float(accuracies[place]))
+            course.spectra.append(spectra[place])
+            self._final[row] = self.steps
+        self._keep(self._ends[self._rows] > self.steps)
+
+    def _keep(self, going: Tensor) -> None:
+        if not bool(going.all()):
+            device = going.to(self._lam.device)
+            self._sgd.keep(device)
+            self._lam, self._rows = self._lam[device], self._rows[going]
+            self.finished = not len(self._rows)
+
+
+def recorded_steps(ends: set[int]) -> set[int]:
+    """RECORDS steps while their number doubles, the first ones all, and the ends."""
+    last, found = max(ends), set(ends)
+    for k in range(int(RECORDS * math.log2(max(last, 1))) + 1):
+        found.add(round(2.0 ** (k / RECORDS)))
+    return found
+
+
+def epochs(samples: int, size: int, seed: int) -> Iterator[Tensor]:
+    """Batches of `size` numbers of samples, epoch after epoch, each shuffled anew."""
+    generator = torch.Generator().manual_seed(seed)
+    while True:
+        order = torch.randperm(samples, generator=generator)
+        yield from (order[i : i + size] for i in range(0, samples - size + 1, size))

@@ -1,0 +1,220 @@
+"""The grid of a sweep: a TOML file whose lists are varied, and the data that its cells need."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import itertools
+import json
+import math
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from covopt.answer.held_out import tested
+from covopt.data.coding import TASKS
+from covopt.data.data import SCALES, Dataset, read_data
+from covopt.data.further import Further
+from covopt.model.loss import parse_loss
+from covopt.runtime.errors import DataError, ProblemError, shown
+from covopt.solvers.attempt import CERTIFY
+from covopt.solvers.penalised import METHODS
+from covopt.studies.sweep.store import Options
+
+SOLVE, RANKS = "solve", "ranks"
+"""The tasks of a sweep. `task` names one, or as an option of the data what targets are taken for."""
+# What a cell may be told: the options of its task, and before them those of its data.
+SOURCE: dict[str, type] = {
+    "data": str,
+    "target": str,
+    "task": str,
+    "rows": int,
+    "shuffle": int,
+    "scale": str,
+    "data_dir": str,
+}
+QUESTIONS: dict[str, dict[str, type]] = {
+    SOLVE: {
+        "lam": float,
+        "loss": str,
+        "depth": int,
+        "bias": float,
+        "activation": str,
+        "method": str,
+        "certify": str,
+        "gap": float,
+        "tol": float,
+        "time_limit": float,
+        "max_iterations": int,
+        "width": int,
+        "max_width": int,
+        "starts": int,
+        "device": str,
+        "seed": int,
+        "test": str,
+    },
+    RANKS: {
+        "batch_size": int,
+        "rate": float,
+        "lam": float,
+        "momentum": float,
+        "nesterov": bool,
+        "kept": float,
+        "epochs": float,
+        "steps": int,
+        "loss": str,
+        "depth": int,
+        "width": int,
+        "bias": float,
+        "activation": str,
+        "tolerance": float,
+        "reference": float,
+        "time_limit": float,
+        "device": str,
+        "seed": int,
+    },
+}
+CELLS = 1_000_000
+"""The most cells of a sweep."""
+_WORDS = {"scale": SCALES, "task": TASKS, "method": tuple(METHODS), "certify": CERTIFY}
+_KINDS = {str: "text in quotes", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a sweep, and their data.
+
+    Attributes:
+        cells: the options of each cell by its key, a digest of them and of the data.
+        datasets: by what they were read from (`source_of`).
+        varied: the options that differ between cells.
+        tests: held-out data by what their data set was read from and their own source.
+        task: solve or ranks.
+    """
+
+    cells: dict[str, Options]
+    datasets: dict[str, Dataset]
+    varied: tuple[str, ...]
+    task: str = SOLVE
+    tests: dict[tuple[str, object], Further | None] = field(default_factory=dict)
+
+    def problem(self, options: Options) -> tuple[np.ndarray, np.ndarray, Options]:
+        """X, Y and what else the task is asked for a cell."""
+        source = source_of(options)
+        dataset, asked = self.datasets[source], {k: v for k, v in options.items() if k in QUESTIONS[self.task]}
+        if "test" in asked:
+            asked["test"] = self.tests[source, asked["test"]]
+        return dataset.X, dataset.Y, asked
+
+
+def read_grid(path: str | os.PathLike[str]) -> Grid:
+    """Every combination of the listed values, the last key varying fastest, with the data read and checked.
+
+    Raises:
+        DataError: no such file, no TOML in it, or data that cannot be read.
+        ProblemError: an unknown key, a value of the wrong kind, an empty grid.
+    """
+    try:
+        with Path(path).open("rb") as stream:
+            spec = tomllib.load(stream)
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read ({error.strerror}); give a TOML file that describes a sweep."
+        ) from error
+    except RecursionError as error:
+        raise DataError(f"{path} is not TOML of options (it nests too deep); give each a value or a list.") from error
+    except ValueError as error:  # bad TOML, bytes that are no UTF-8, a number of thousands of digits
+        raise DataError(f"{path} is not TOML ({str(error).rstrip('.')}); correct it there.") from error
+    return make_grid(spec)
+
+
+def make_grid(spec: dict[str, object]) -> Grid:
+    """The grid of a table of options, as `read_grid`: each value alone, or a list of values to vary."""
+    named = spec.get("task")
+    task, own = (named, {"task"}) if isinstance(named, str) and named in QUESTIONS else (SOLVE, set())
+    known = SOURCE | QUESTIONS[task]
+    for name in spec:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}" if close else f"use some of {', '.join(known)}"
+            raise ProblemError(f"{shown(name)} is no option of a sweep; {hint}.")
+    if "data" not in spec:
+        raise ProblemError('The sweep names no data; give data = "digits", or another name or file.')
+    axes = [
+        [value if name in own else _checked(name, value, known) for value in _listed(name, value)]
+        for name, value in spec.items()
+    ]
+    if math.prod(len(axis) for axis in axes) > CELLS:
+        raise ProblemError(f"The grid has more than {CELLS:,} cells; give shorter lists, or several sweeps.")
+    cells, datasets, prints, tests = {}, {}, {}, {}
+    for values in itertools.product(*axes):
+        options: Options = dict(zip(spec, values, strict=True))
+        source, reading = source_of(options), {_renamed(k): v for k, v in _of_data(options).items()}
+        if source not in datasets:
+            datasets[source] = read_data(**reading)  # type: ignore[arg-type]
+            if datasets[source].weights is not None:
+                raise ProblemError(
+                    "covopt sweep counts all rows the same; leave the weights out, or repeat rows instead."
+                )
+            prints[source] = _fingerprint(datasets[source].X, datasets[source].Y)
+        identity = json.dumps(options, sort_keys=True) + prints[source]
+        if (name := options.get("test")) is not None:
+            if (source, name) not in tests:
+                tests[source, name] = tested(str(name), datasets[source], partial(read_data, **reading, rest=True))
+            identity += _fingerprint(tests[source, name].X, tests[source, name].Y)
+        cells[hashlib.sha256(identity.encode()).hexdigest()] = options
+    varied = tuple(name for name, axis in zip(spec, axes, strict=True) if len(axis) > 1)
+    return Grid(cells, datasets, varied, task, tests)
+
+
+def source_of(options: Options) -> str:
+    """What a cell's data are read from, as a key."""
+    return json.dumps({name: _of_data(options).get(name) for name in SOURCE})
+
+
+def _of_data(options: Options) -> Options:
+    """Those that say what data a cell has; a `task` that is one of sweeps says nothing of data."""
+    told = {name: value for name, value in options.items() if name in SOURCE}
+    return {name: value for name, value in told.items() if name != "task" or value in TASKS}
+
+
+def _renamed(name: str) -> str:
+    return "source" if name == "data" else name
+
+
+def _listed(name: str, value: object) -> list[object]:
+    if not isinstance(value, list):
+        return [value]
+    if not value:
+        raise ProblemError(f"The list of {name} is empty, and so is the grid; give at least one value.")
+    if any(other == each for i, each in enumerate(value) for other in value[:i]):
+        raise ProblemError(f"The list of {name} names a value twice; name each once.")
+    return value
+
+
+def _checked(name: str, value: object, known: Mapping[str, type]) -> object:
+    kind = known[name]
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ProblemError(f"{name} is {shown(value)}; give {_KINDS[kind]}, or a list of them.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ProblemError(f"{name} is {value}; give finite numbers.")
+    if name == "loss":
+        parse_loss(str(value))
+    if name in _WORDS and value not in _WORDS[name]:
+        raise ProblemError(f"{name} is {shown(value)}; use {' or '.join(_WORDS[name])}.")
+    return value
+
+
+def _fingerprint(*arrays: np.ndarray | None) -> str:
+    digest = hashlib.sha256()
+    for array in (each for each in arrays if each is not None):
+        digest.update(str(array.shape).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,170 @@
+"""What is proved of the cost of narrow networks: lower bounds for each width n, from the rank and from the kinks.
+
+Let S_n hold the outputs F of all networks of width n. For depth 2 and mse any dual point Lambda (|Lambda^T sigma(Xt w)|
+<= 1 for all unit w) bounds the penalty, lam |W|^2 >= 2 lam <Lambda, F> - lam beta^2 |Lambda^T 1|^2, so that, completing
+the square,
+
+    L_n  >=  min over F in S_n of (1/N) |F - Y|_F^2 + 2 lam <Lambda, F> - lam beta^2 |Lambda^T 1|^2
+          =  D(Lambda) + (1/N) dist(Y - N lam Lambda, S_n)^2.
+
+With weights w of the samples, N lam Lambda_i / w_i stands for N lam Lambda_i, and distances are those of the rows times
+w^(1/2), whose rank is no larger (spectral.py).
+
+At the best Lambda, Y - N lam Lambda are the outputs of the best network of any width: the bound is the level, and how
+far narrow networks stay from those. Lambda = 0 needs no dual point and holds at every depth. The distance is bounded by
+* the rank: H F (F for beta = 0) has rank at most n, and the tail of the singular values is the distance (n neurons in
+  the last hidden layer);
+* the kinks: with one input F is piecewise linear in it, with at most prod_l (n_l + 1) pieces (certify/pieces.py).
+
+With free biases Lambda = 0 alone is asked, whose distances hold for any price of the weights. With a free linear skip
+nothing is said: outputs of width n then have any rank.
+
+`interpolate` asks for F in S_n near Y itself: within the misfit that counts as exact. Besides, spectral.py knows the
+rank at every depth, and a layer of one neuron puts the outputs on a curve (certify/rank_one.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from covopt.answer.result import DualPoint
+from covopt.certify.dual import dual_bound
+from covopt.certify.pieces import least_squares
+from covopt.certify.rank_one import rank_one
+from covopt.certify.spectral import CHARGED, spectral_bound, weighted_rows
+from covopt.model.problem import Problem
+from covopt.runtime.errors import counted
+from covopt.studies.width.width_bounds import WidthBound
+
+# Taken off each bound for its last operations, relative.
+ROUNDING = 2.0**-46
+ONE_NEURON = "a layer of one neuron puts all outputs on one curve [J23a, Prop. 10], which costs more"
+
+
+@dataclass(frozen=True)
+class NarrowBound:
+    """A proved lower bound on the cost of every network of one width, and why it holds."""
+
+    lower: float
+    reason: str
+
+
+def narrow_bounds(
+    problem: Problem, layer: int | None = None, dual: DualPoint | None = None, most: int = 1
+) -> list[NarrowBound]:
+    """A proved lower bound on the cost of every network of width n, for n = 0, 1, ..., as far as one says something.
+
+    Args:
+        problem: the question.
+        layer: whose width is n, the others as wide as they like; None: all of them.
+        dual: a dual point with the proved maximum of h there, for depth 2.
+        most: widths that are looked at, at most.
+    """
+    if problem.skip:
+        return []
+    # In a layer below the last hidden one a neuron bounds no rank; without any neuron outputs are constant.
+    N, ranks = problem.samples, 1
+    if layer in (None, problem.depth - 1) and problem.loss.name == "mse":
+        ranks = problem.Y.shape[1]
+    level, points = 0.0, [torch.zeros_like(problem.Y)]
+    if dual is not None and problem.depth == 2 and problem.loss.name == "mse" and not problem.free:
+        bound = dual_bound(problem, torch.as_tensor(dual.Lambda).to(problem.Y), dual.maximum)
+        level, points = bound.lower, [points[0], bound.Lambda]
+    # mse and interpolate ask how near such outputs come to a target; the bound is `offset` and its squared distance.
+    distances = [_Distances(problem, Lambda, layer, most) for Lambda in points]
+    offsets = [0.0, level]
+    # A fit counts as exact up to this, |F - Y|_F^2.
+    allowed = N * problem.Y.shape[1] * problem.allowed_misfit**2 * (1.0 + 2.0**-40)
+    found: list[NarrowBound] = []
+    for n in range(most):
+        near: list[tuple[float, str]] = []
+        if problem.interpolates:
+            near += [(math.inf, why) for square, why in distances[0].squares(n) if square > allowed]
+            near += [(rank_one(problem).bound(problem.depth), ONE_NEURON)] if n == 1 and not problem.free else []
+        elif n < ranks and not problem.free:
+            near.append((spectral_bound(problem, rank=n), _rank_reason(n)))
+        if problem.loss.name == "mse":
+            for offset, each in zip(offsets, distances, strict=False):
+                near += [((offset + square / N) * (1.0 - ROUNDING), why) for square, why in each.squares(n)]
+        lower, reason = max(near, key=lambda pair: pair[0], default=(0.0, ""))
+        if not lower > level * (1.0 + 2.0**-30):
+            break
+        found.append(NarrowBound(lower, reason))
+    return found
+
+
+def needed(narrow: Sequence[NarrowBound], cost: float) -> WidthBound:
+    """The fewest neurons that these bounds allow a network of at most this cost, and why not fewer."""
+    width = next((n for n, bound in enumerate(narrow) if not bound.lower > cost), len(narrow))
+    if not math.isfinite(cost) or not width:
+        return WidthBound(0, "nothing is proved")
+    return WidthBound(width, narrow[width - 1].reason)
+
+
+class _Distances:
+    """How near outputs of narrow networks come to Y - N lam Lambda, as squared Frobenius norms, from below."""
+
+    def __init__(self, problem: Problem, Lambda: Tensor, layer: int | None, most: int) -> None:
+        Y, shift = problem.Y.double(), problem.lam * problem.inverse_shares[:, None] * Lambda.double()
+        T = Y - shift
+        # What rounding moved the target by.
+        size = float(problem.weighted(Y).norm() + problem.weighted(shift).norm())
+        self._moved = 2.0**-50 * size if bool(shift.any()) else 0.0
+        tails = _tails(problem, T)
+        self._tails = tails if layer in (None, problem.depth - 1) else tails[:1]
+        self._depth, self._squares = problem.depth, None
+        if problem.X.shape[1] == 1 and (layer is None or problem.depth == 2):
+            pieces = min(_pieces(most, problem.depth), problem.samples)
+            weight = None if problem.weight is None else problem.weight.double().cpu().numpy()
+            self._squares = least_squares(problem.X[:, 0].double().cpu().numpy(), T.cpu().numpy(), pieces, weight)
+
+    def squares(self, n: int) -> list[tuple[float, str]]:
+        """Lower bounds for networks of width n, and why they hold."""
+        found = []
+        if n < len(self._tails):
+            found.append((self._of(float(self._tails[n])), _rank_reason(n)))
+        if self._squares is not None:
+            pieces = _pieces(n, self._depth)
+            if pieces <= len(self._squares):
+                said = f"with {counted(n, 'neuron')} a function of one input has at most"
+                why = f"{said} {counted(pieces, 'linear piece')}, and costs more"
+                found.append((self._of(self._squares[pieces - 1]), why))
+        return found
+
+    def _of(self, square: float) -> float:
+        if not math.isfinite(square):  # overflow proves nothing
+            return 0.0
+        return max(0.0, math.sqrt(square) * (1.0 - 2.0**-50) - self._moved) ** 2
+
+
+def _pieces(n: int, depth: int) -> int:
+    """The linear pieces of a function of one input with n neurons in each hidden layer, at most (n + 1)^(L - 1).
+
+    A neuron is zero once at most on each piece of what it sees, so that a layer multiplies the pieces by n + 1.
+    """
+    return (n + 1) ** (depth - 1)
+
+
+def _tails(problem: Problem, T: Tensor) -> Tensor:
+    """For n = 0, 1, ... a lower bound on min |F - T|_F^2 over F with the rank that n neurons give.
+
+    It is the tail of the squared singular values; those of H T where the bias adds a constant to the outputs.
+    """
+    centred = weighted_rows(problem, T, problem.beta > 0.0)
+    # Rounding: as spectral.py charges it to each singular value, and the centring relative to T itself.
+    charged = CHARGED * (max(T.shape) * float(centred.norm()) + len(T) * float(problem.weighted(T).norm()))
+    s = (torch.linalg.svdvals(centred) - charged).clamp_min(0.0)
+    return s.square().flip(0).cumsum(0).flip(0) * (1.0 - ROUNDING)
+
+
+def _rank_reason(n: int) -> str:
+    return (
+        f"width {n} gives outputs of rank {n}, which cost more"
+        if n
+        else "width 0 gives constant outputs, which cost more"
+    )

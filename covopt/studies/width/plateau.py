@@ -1,0 +1,379 @@
+"""`plateau`: how wide must a network be? The least cost against the width, and where it stops falling.
+
+n(eps) = min { n : L_n <= (1 + eps) L* }, with L_n the minimum over networks of width n and L* over all widths. Neither
+is known exactly, so n(eps) gets an interval whose ends are proved:
+
+* at most n, where a network of width n costs at most (1 + eps) times the proved lower bound on L*, or where a theorem
+  says so (width_bounds.py);
+* more than n, where every network of width n is proved to cost more than (1 + eps) times the best known cost.
+
+What the best known networks suggest is told apart from that, as the estimate.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from covopt import __version__
+from covopt.answer import words
+from covopt.answer.result import Result
+from covopt.answer.solve import solve
+from covopt.completely_positive.answer import CPRank
+from covopt.model.activation import Activation
+from covopt.model.loss import Loss
+from covopt.records import markup, record, storing
+from covopt.records.directories import Writer, spare
+from covopt.records.provenance import ORIGIN, write_origin
+from covopt.runtime.errors import ProblemError, listed, shown
+from covopt.runtime.interrupts import gently, interrupted
+from covopt.runtime.lazy import lazy
+from covopt.runtime.loop import Budget, Callback, Certificate, Seed, Status
+from covopt.runtime.options import checked, whole_numbers
+from covopt.runtime.threads import fitted
+from covopt.studies.width import width_bounds
+from covopt.studies.width.narrow_bounds import NarrowBound, narrow_bounds, needed
+from covopt.studies.width.width_bounds import WidthBound
+from covopt.studies.width.width_search import EPS, Point, WidthSearch, widths_at
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from covopt.answer import widths as width_figures
+else:
+    width_figures = lazy("covopt.answer.widths")
+
+MOST_STARTS = 1_000_000
+# Parts of the time limit: the level; and of what is left, theorems on the exact start.
+SOLVING, PROVING = 0.4, 0.2
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the plateau starts, for one eps.
+
+    Attributes:
+        eps: how far above the level counts as on it; 0: the minimum itself.
+        lower, upper: proved ends of n(eps), and why.
+        estimate: what the best known networks suggest; unproved. None for eps = 0.
+    """
+
+    eps: float
+    lower: WidthBound
+    upper: WidthBound
+    estimate: int | None
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """The cost against the width.
+
+    Attributes:
+        result: the solver's answer, whatever the width.
+        layer: the hidden layer whose width varies; None: all of them, equally wide.
+        points: one for each width, ascending.
+        exact: where the plateau starts for eps = 0.
+        starts: the same for each eps of EPS.
+        bounds: widths that are proved to suffice.
+        status: why it ended.
+        seconds: in all.
+    """
+
+    result: Result
+    layer: int | None
+    points: list[Point]
+    exact: Start
+    starts: list[Start]
+    bounds: list[WidthBound]
+    status: Status
+    seconds: float
+
+    @property
+    def level(self) -> float:
+        """The lowest cost known, of any width."""
+        return min(point.cost for point in self.points)
+
+    @property
+    def lower(self) -> float | None:
+        """The proved lower bound on the minimum over all widths."""
+        return self.result.lower
+
+    @property
+    def certificate(self) -> Certificate:
+        """What proves it."""
+        return self.result.certificate
+
+    @property
+    def gap(self) -> float | None:
+        """(level - lower) / level."""
+        return None if self.lower is None or not self.level > 0.0 else (self.level - self.lower) / self.level
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """(n, the lowest cost known of a network of width at most n), never rising."""
+        costs = np.minimum.accumulate([point.cost for point in self.points])
+        return [(point.width, float(cost)) for point, cost in zip(self.points, costs, strict=True)]
+
+    def network(self, width: int) -> list[Tensor]:
+        """The cheapest network known of at most this width.
+
+        Raises:
+            ProblemError: no network so narrow was found.
+        """
+        narrow = [point for point in self.points if point.width <= width and math.isfinite(point.cost)]
+        if not narrow:
+            raise ProblemError(f"No network of width {width} was found; ask for a larger width.")
+        return min(narrow, key=lambda point: point.cost).weights
+
+    def summary(self) -> dict[str, object]:
+        """The JSON of `covopt plateau`; what is unknown or unproved is None."""
+        question = self.result.summary()
+        kept = ("depth", "bias", "loss", "lam", "activation", "data", "scale", "rows", "weighted", "seed")
+        return {
+            "level": record.known(self.level),
+            "lower": record.known(self.lower),
+            "gap": record.known(self.gap),
+            "certificate": str(self.certificate),
+            "curve": [{"width": self._width(n), "cost": record.known(cost)} for n, cost in self.curve],
+            "start": {f"{s.eps:g}": [s.lower.width, s.upper.width] for s in self.starts},
+            "estimate": {f"{s.eps:g}": s.estimate for s in self.starts},
+            "reasons": {f"{s.eps:g}": [s.lower.reason, s.upper.reason] for s in [*self.starts, self.exact]},
+            "exact_start": [self.exact.lower.width, self.exact.upper.width],
+            "bounds": [{"width": bound.width, "reason": bound.reason} for bound in self.bounds],
+            "layer": self.layer,
+            "status": str(self.status),
+            "seconds": self.seconds,
+            **{key: question[key] for key in kept},
+            "version": __version__,
+        }
+
+    def describe(self) -> list[tuple[str, str]]:
+        """The answer as a person reads it: pairs of a label and its text."""
+        return words.plateau_pairs(self.summary())
+
+    def _repr_html_(self) -> str:
+        s = self.summary()
+        return markup.summary(words.plateau_answer(s), words.plateau_pairs(s))
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """The curve as a table: width, cost, and how far above the level."""
+        level = self.level
+        return [(self._width(n), c, (c - level) / level if level > 0.0 else 0.0) for n, c in self.curve]
+
+    def save(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        others: Mapping[str, Writer] | None = None,
+    ) -> None:
+        """Write plateau.json, curve.csv, networks.npz (n5_W1 is W_1 at width 5), figure.png, origin.json and the
+        solver's run, `solution`; force and others as for `Result.save`.
+
+        Args:
+            directory: a new one.
+            force: replace an earlier run there.
+
+        Raises:
+            RecordError: the directory exists, or cannot be written.
+        """
+        arrays = {
+            f"n{point.width}_W{layer}": W.double().cpu().numpy()
+            for point in self.points
+            for layer, W in enumerate(point.weights, start=1)
+        }
+        storing.put(
+            directory,
+            record.PLATEAU,
+            {
+                record.PLATEAU: lambda path: record.write_summary(path, self.summary()),
+                "curve.csv": self._write_curve,
+                "networks.npz": lambda path: np.savez(path, allow_pickle=False, **arrays),
+                "figure.png": spare(self.draw),
+                record.SOLUTION: self.result.save,
+                ORIGIN: write_origin(),
+                **(others or {}),
+            },
+            force=force,
+        )
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the curve, the level, the proved bound, and where the plateau starts.
+
+        Args:
+            ax: matplotlib axes; None makes a figure by pyplot, so that a notebook shows it.
+
+        Returns:
+            The axes.
+        """
+        return width_figures.plot_widths(self._panel(), ax)
+
+    def draw(self, path: Path) -> None:
+        """What `plot` shows, as a PNG at `path`."""
+        width_figures.draw_widths([self._panel()], path)
+
+    def _panel(self) -> width_figures.WidthPanel:
+        widths, costs = (np.array(values, dtype=np.float64) for values in zip(*self.curve, strict=True))
+        curve = width_figures.WidthCurve("lowest cost known", widths, costs, np.empty((0, 2)))
+        marks = [(s.estimate, f"within {100 * s.eps:g} %") for s in self.starts if s.estimate is not None]
+        title = record.headline(self.summary())
+        return width_figures.WidthPanel(title, [curve], self.level, self.lower, marks)
+
+    def _width(self, n: int) -> int | list[int]:
+        return n if self.layer is None else widths_at(self.result.widths, self.layer, n)
+
+    def _write_curve(self, path: Path) -> None:
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            table = csv.writer(stream)
+            table.writerow(("width", "cost", "lowest", "source"))
+            for point, (_, lowest) in zip(self.points, self.curve, strict=True):
+                table.writerow((point.width, point.cost, lowest, point.source))
+
+
+@checked
+@gently()
+@fitted
+def plateau(
+    X: object,
+    Y: object,
+    *,
+    lam: float | None = None,
+    loss: str | Loss | None = None,
+    depth: int = 2,
+    bias: float | str = 1.0,
+    activation: str | Activation = "relu",
+    layer: int | None = None,
+    widths: Sequence[int] | None = None,
+    starts: int = 16,
+    certify: str = "auto",
+    gap: float = 1e-4,
+    time_limit: float = 300.0,
+    seed: Seed = 0,
+    device: str | torch.device | None = None,
+    init: Result | Sequence[object] | None = None,
+    callback: Callback | None = None,
+    sample_weight: object = None,
+    task: str | None = None,
+) -> Plateau:
+    """How wide a network must be: the least cost for each width, and where it stops falling.
+
+    `solve` gives the level. Then each width is searched, round after round: from the networks of the next wider and the
+    next narrower width, from its own with a neuron exchanged, and from random starts, more in each round. The search
+    ends with the time, when three rounds in a row gained nothing at any width (`converged`), or when every network is
+    proved to be the best of its width (`optimal`).
+
+    Args:
+        X: inputs (N, n_0).
+        Y: targets (N, n_L), numbers or labels (N,).
+        layer: vary the width of this hidden layer only, 1 ... L - 1; None: of all of them together.
+        widths: at which widths; None chooses, from 1 to the width of the solver's network.
+        starts: random starts for each width in the first round; four times as many of one neuron.
+        time_limit: seconds in all; the solver takes two fifths of them at most.
+        lam, loss, depth, bias, activation, certify, gap, seed, device, init, callback, sample_weight, task: as
+            for `covopt.solve`.
+
+    Returns:
+        The curve, its level with what is proved of it, and the intervals for n(eps).
+
+    Raises:
+        ProblemError: an option out of range, or data of the wrong shape.
+        InfeasibleError: `interpolate` on data that no network fits.
+
+    Source: [JGHG22, Prop. 6, 7, 14 and 15].
+    """
+    _check(depth, layer, widths, starts)
+    budget, starts = Budget(time_limit=time_limit), int(starts)
+    widths = None if widths is None else whole_numbers(widths, 1)
+    result = solve(
+        X, Y, lam=lam, loss=loss, depth=depth, bias=bias, activation=activation, certify=certify, gap=gap,
+        time_limit=SOLVING * time_limit, seed=seed, device=device, init=init, callback=callback,
+        sample_weight=sample_weight, task=task,
+    )  # fmt: skip
+    narrow: list[NarrowBound] = []
+    if result.status is not Status.INTERRUPTED:
+        narrow = narrow_bounds(result.problem, layer, result.dual, most=1 + max(result.widths))
+    search = WidthSearch(result, layer, budget, starts, [bound.lower for bound in narrow], gap, callback)
+    chain: CPRank | None = None
+    status = result.status
+    if status is not Status.INTERRUPTED:
+        chain = width_bounds.covariance_rank(result.problem, max(1.0, PROVING * budget.remaining()), result.seed)
+        status = search.run(widths)
+    if interrupted():
+        status = Status.INTERRUPTED
+    points = [search.points[n] for n in sorted(search.points)]
+    exact = result.certificate is Certificate.EXACT and status is not Status.INTERRUPTED
+    optima = width_bounds.of_optima(result.unique) if exact else None
+    bounds = width_bounds.upper_bounds(result.problem, layer) + ([] if optima is None else [optima[1]])
+    level = min(point.cost for point in points)
+    return Plateau(
+        result=result,
+        layer=layer,
+        points=points,
+        exact=_exact_start(narrow, level, bounds, chain, None if optima is None else optima[0]),
+        starts=[_start(eps, points, narrow, level, result.lower, bounds, chain) for eps in EPS],
+        bounds=bounds,
+        status=status,
+        seconds=budget.seconds(),
+    )
+
+
+def _exact_start(
+    narrow: list[NarrowBound],
+    level: float,
+    bounds: list[WidthBound],
+    chain: CPRank | None,
+    fewest: WidthBound | None = None,
+) -> Start:
+    lower, upper = needed(narrow, level), min(bounds, key=lambda bound: bound.width)
+    if fewest is not None and fewest.width > lower.width:
+        lower = fewest
+    if chain is not None and chain.lower is not None and chain.lower > lower.width:
+        lower = WidthBound(chain.lower, f"cp-rank of the unique minimiser [JGHG22, Prop. 14]: {chain.lower_reason}")
+    if chain is not None and chain.upper is not None and chain.upper < upper.width:
+        upper = WidthBound(chain.upper, f"cp-rank of the minimiser [JGHG22, Prop. 14]: {chain.upper_reason}")
+    return Start(0.0, _with_reason(lower, narrow, upper), upper, None)
+
+
+def _start(
+    eps: float,
+    points: list[Point],
+    narrow: list[NarrowBound],
+    level: float,
+    proved: float | None,
+    bounds: list[WidthBound],
+    chain: CPRank | None,
+) -> Start:
+    upper = _exact_start(narrow, level, bounds, chain).upper
+    if proved is not None:
+        near = [point.width for point in points if point.cost <= (1.0 + eps) * proved]
+        if near and min(near) <= upper.width:
+            upper = WidthBound(min(near), "a network within (1 + eps) of the proved bound")
+    near = [point.width for point in points if point.cost <= (1.0 + eps) * level < math.inf]
+    estimate = min(near, default=None)
+    return Start(eps, _with_reason(needed(narrow, (1.0 + eps) * level), narrow, upper), upper, estimate)
+
+
+def _with_reason(lower: WidthBound, narrow: list[NarrowBound], upper: WidthBound) -> WidthBound:
+    """The lower end; its reason says so where nothing known excludes its own width."""
+    if lower.width < upper.width and lower.width == len(narrow):
+        return WidthBound(lower.width, f"{lower.reason}; nothing known excludes a width of {lower.width}")
+    return lower
+
+
+def _check(depth: int, layer: int | None, widths: Sequence[int] | None, starts: int) -> None:
+    if layer is not None and not 1 <= layer < depth:
+        raise ProblemError(f"There is no hidden layer {shown(layer)}; give one from 1 to {depth - 1}.")
+    if widths is not None and not whole_numbers(widths, 1):
+        said = listed(widths) if isinstance(widths, (list, tuple)) else shown(widths)
+        raise ProblemError(f"The widths are {said}; give whole numbers of at least 1.")
+    if isinstance(starts, bool) or not isinstance(starts, int | np.integer) or not 0 <= starts <= MOST_STARTS:
+        raise ProblemError(f"starts is {shown(starts)}; give a whole number from 0 to {MOST_STARTS:,}.")

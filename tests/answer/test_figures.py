@@ -1,0 +1,137 @@
+import base64
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from covopt.answer.drawing import (
+    SIGNED,
+    Curve,
+    RunPicture,
+    color_bar,
+    count_along,
+    draw_convergence,
+    draw_curves,
+    draw_run,
+    gaps,
+    robust_limit,
+)
+from covopt.records.svg import picture as svg
+from covopt.runtime.loop import Progress
+
+
+def picture(samples: int, neurons: int, history: list[Progress]) -> RunPicture:
+    rng = np.random.default_rng(0)
+    return RunPicture(
+        title="toy",
+        history=history,
+        norms=rng.random(neurons),
+        activations=np.maximum(rng.standard_normal((samples, neurons)), 0.0),
+        order=np.arange(samples),
+        order_name="class",
+    )
+
+
+def line(i: int, cost: float, lower: float | None) -> Progress:
+    return Progress(iteration=i, seconds=0.1 * i, cost=cost, lower=lower, width=i)
+
+
+@pytest.mark.parametrize(
+    ("samples", "neurons", "history"),
+    [
+        (30, 12, [line(i, 1 + 100 * 2.0**-i, 1 - 2.0**-i if i > 2 else None) for i in range(20)]),
+        (1, 1, [line(0, 1.0, None)]),
+        (5, 0, [line(0, 1.0, 0.5)]),
+        (200, 300, []),
+        (4, 2, [line(0, float("inf"), None), line(1, 2.0, 0.0)]),
+        (4, 2, [line(0, 0.0, 0.0), line(1, 0.0, 0.0)]),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_every_run_has_a_picture(tmp_path: Path, samples: int, neurons: int, history: list[Progress]) -> None:
+    draw_run(picture(samples, neurons, history), tmp_path / "figure.png")
+    image = imread(tmp_path / "figure.png")
+    assert image.shape[0] > 400
+    assert image.shape[1] > 900
+    assert image.std() > 0.01
+
+
+def test_neurons_that_never_fire_are_drawn(tmp_path: Path) -> None:
+    silent = RunPicture("toy", [line(0, 1.0, None)], np.ones(3), np.zeros((5, 3)), np.arange(5), "target")
+    draw_run(silent, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 5_000
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        [
+            Curve("cone", [line(i, 1 + 100 * 2.0**-i, None) for i in range(20)], []),
+            Curve("train", [line(i, 1 + 50 * 2.0**-i, None) for i in range(9)], [1.3, 1.2, 1.9]),
+        ],
+        [Curve("cone", [line(0, float("inf"), None)], []), Curve("train", [line(0, 2.0, None)], [2.0])],
+        [Curve("cone", [line(0, 0.0, None), line(1, 0.0, None)], [0.0])],
+        [Curve("cone", [], [])],
+    ],
+)
+@pytest.mark.parametrize("lower", [None, 0.5])
+@pytest.mark.filterwarnings("error")
+def test_every_comparison_has_a_picture(tmp_path: Path, curves: list[Curve], lower: float | None) -> None:
+    draw_curves("toy", curves, lower, tmp_path / "figure.png")
+    drawn = imread(tmp_path / "figure.png")
+    assert drawn.shape[:2] == (624, 1430)
+    assert drawn[..., :3].min() < 0.5
+
+
+def test_a_bar_of_colours_is_an_image() -> None:
+    # As 256 shapes beside each other it has seams, which show as stripes.
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        color_bar(axes.imshow(np.eye(3)), axes)
+
+    found = base64.b64decode(svg(draw, alt="", caption="").uri.split(",", 1)[1]).decode()
+    assert found.count("<image") == 2
+    assert found.count("<path") < 60
+
+
+def test_weights_of_zero_let_the_page_show_through() -> None:
+    assert SIGNED(0.5)[3] < 0.01
+    assert SIGNED(0.0)[3] == SIGNED(1.0)[3] == 1.0
+
+
+def test_outliers_do_not_set_the_scale() -> None:
+    values = np.concatenate([np.linspace(0.0, 1.0, 1000), [50.0]])
+    limit, beyond = robust_limit(values)
+    assert limit == pytest.approx(np.percentile(values, 98.0))
+    assert beyond == "max"
+    assert robust_limit(np.append(values, -1.0))[1] == "both"
+    assert robust_limit(np.linspace(-1.0, 1.0, 1000)) == (1.0, "neither")
+    assert robust_limit(np.zeros(4)) == (1.0, "neither")
+
+
+def test_the_gap_over_time_leaves_out_what_is_not_proved_or_closed() -> None:
+    history = [line(0, math.inf, 1.0), line(1, 4.0, None), line(2, 4.0, 1.0), line(3, 2.0, 1.5), line(4, 2.0, 2.0)]
+    assert gaps(history) == [(pytest.approx(0.2), 0.75), (pytest.approx(0.3), 0.25)]
+
+
+def test_an_axis_of_one_neuron_counts_one() -> None:
+    axes = Figure().subplots()
+    axes.set_xlim(0.5, 1.5)
+    count_along(axes.xaxis)
+    assert [tick for tick in axes.get_xticks() if 0.5 <= tick <= 1.5] == [1.0]
+
+
+@pytest.mark.parametrize("size", [1e-41, 1.0, 1e150])
+def test_labels_stand_above_the_lines(size: float) -> None:
+    figure = Figure(layout="constrained")
+    axes = figure.subplots()
+    draw_convergence(axes, [line(i, size * (1.0 + 2.0**-i), size * (1.0 - 2.0**-i)) for i in range(9)])
+    figure.draw_without_rendering()
+    inside = axes.get_window_extent()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == 2
+    assert all(box.y0 >= inside.y1 for box in boxes)
+    assert not boxes[0].overlaps(boxes[1])

@@ -1,0 +1,194 @@
+"""Dual bounds: below every network's loss, equal to the known optima, and honest about rounding."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covopt.certify.dual import Proof, dual_bound
+from covopt.model.problem import Problem, make_problem
+from covopt.model.weights import evaluate, objective, preactivations
+from covopt.oracles.arrangement import ArrangementOracle
+from covopt.oracles.oracle import oracle_values
+from covopt.runtime.errors import ProblemError
+
+CASES = json.loads((Path(__file__).parents[1] / "cases" / "shallow_exact.json").read_text())["cases"]
+
+
+def exact_maximum(problem: Problem, Lambda: torch.Tensor) -> float:
+    return ArrangementOracle(problem.Xt, problem.activation)(Lambda).upper_bound
+
+
+def trained(problem: Problem, width: int, steps: int, seed: int = 0) -> list[torch.Tensor]:
+    """A network from a short Adam run: its loss is one that no lower bound may exceed."""
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((width, problem.X.shape[1] + 1), (problem.Y.shape[1], width + 1))
+    weights = [(0.5 * torch.randn(*shape, generator=generator)).double().requires_grad_() for shape in shapes]
+    optimiser = torch.optim.Adam(weights, lr=0.03)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        objective(problem, weights).backward()
+        optimiser.step()
+    return [W.detach() for W in weights]
+
+
+def dual_of(problem: Problem, weights: list[torch.Tensor]) -> torch.Tensor:
+    """Lambda = -grad C(F) / (2 lam)."""
+    F = preactivations(problem, weights)[-1]
+    return -problem.gradient_at(F) / (2.0 * problem.lam)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    N, m, loss = draw(st.integers(1, 8)), draw(st.integers(1, 3)), draw(st.sampled_from(["mse", "cross_entropy"]))
+    Y = np.eye(m)[rng.integers(m, size=N)] if loss == "cross_entropy" else rng.standard_normal((N, m))
+    bias, lam = draw(st.sampled_from([0.0, 0.5, 1.0])), draw(st.sampled_from([1e-3, 0.03, 0.5]))
+    activation = draw(st.sampled_from(["relu", "leaky:-0.4", "linear"]))
+    return make_problem(rng.standard_normal((N, 1)), Y, lam=lam, loss=loss, bias=bias, activation=activation)
+
+
+@given(problems(), st.integers(0, 10**6))
+def test_never_above_a_network(problem: Problem, seed: int) -> None:
+    weights = trained(problem, width=6, steps=30, seed=seed)
+    cost = evaluate(problem, weights).total
+    generator = torch.Generator().manual_seed(seed)
+    points = [dual_of(problem, weights), torch.randn(problem.Y.shape, generator=generator).double(), problem.Y]
+    for Lambda in points:
+        bound = dual_bound(problem, Lambda, exact_maximum(problem, Lambda))
+        assert 0.0 <= bound.lower <= cost
+        # What it hands back proves the bound: dual feasible, and worth as much.
+        assert bound.maximum <= 1.0
+        directions = torch.nn.functional.normalize(torch.randn(200, 2, generator=generator).double(), dim=1)
+        sampled = oracle_values(problem.Xt, problem.activation, bound.point, directions)
+        assert float(sampled.max()) <= bound.maximum + 1e-12
+        assert bound.lower <= max(0.0, float(problem.dual_value(bound.point)))
+
+
+@given(problems(), st.integers(0, 10**6))
+def test_the_scale_is_the_best_one(problem: Problem, seed: int) -> None:
+    Lambda = dual_of(problem, trained(problem, width=4, steps=20, seed=seed))
+    M = exact_maximum(problem, Lambda)
+    bound = dual_bound(problem, Lambda, M)
+    grid = torch.linspace(0.0, 1.0, 101, dtype=torch.float64) / max(M, 1e-300)
+    grid = grid[: 101 if M > 1e-9 else 1]
+    best = max(float(problem.dual_value(float(t) * Lambda)) for t in grid)
+    assert bound.lower >= best - 1e-9 * max(1.0, best)
+
+
+def sampled_dual(problem: Problem, directions: torch.Tensor) -> torch.Tensor:
+    """The best Lambda under h(w) <= 1 at these directions only, by cvxpy."""
+    atoms = problem.activation(problem.Xt @ directions.T).T.numpy()
+    Y, lam, N = problem.Y.numpy(), problem.lam, problem.samples
+    Lambda = cp.Variable(Y.shape)
+    value = -lam * problem.beta**2 * cp.sum_squares(cp.sum(Lambda, axis=0))
+    constraints = [cp.norm(atoms @ Lambda, axis=1) <= 1.0]
+    if problem.loss.name == "cross_entropy":
+        value += cp.sum(cp.entr(Y - 2 * lam * N * Lambda)) / N
+        constraints.append(cp.sum(Lambda, axis=1) == 0)
+    else:
+        value += 2 * lam * cp.sum(cp.multiply(Lambda, Y))
+        value -= 0 if problem.interpolates else N * lam**2 * cp.sum_squares(Lambda)
+    cp.Problem(cp.Maximize(value), constraints).solve(solver=cp.CLARABEL)
+    return torch.as_tensor(Lambda.value)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_meets_the_certified_optimum_and_never_passes_it(case: dict) -> None:
+    """Cutting planes: the oracle's local maxima become constraints until the bound meets the certified value."""
+    problem = make_problem(case["X"], case["Y"], lam=case["lam"], loss=case["loss"], bias=case["beta"])
+    oracle = ArrangementOracle(problem.Xt, problem.activation)
+    angle = torch.linspace(0.0, 2.0 * math.pi, 100, dtype=torch.float64)
+    circle = torch.stack([angle.cos(), angle.sin()], dim=1)
+    plane = problem.Xt.abs().sum(dim=0).nonzero()[:, 0]
+    directions = torch.zeros(100, problem.Xt.shape[1]).double().index_copy(1, plane, circle)
+    best = 0.0
+    for _ in range(12):
+        Lambda = sampled_dual(problem, directions)
+        answer = oracle(Lambda)
+        best = max(best, dual_bound(problem, Lambda, answer.upper_bound).lower)
+        directions = torch.cat([directions, answer.directions])
+    assert (1 - 1e-5) * case["lower"] <= best <= case["upper"]
+
+
+def test_orthogonal_rows_and_scalar_targets() -> None:
+    r, y = torch.tensor([2.0, 0.5]).double(), torch.tensor([3.0, -1.0]).double()
+    problem = make_problem(torch.diag(r), y, bias=0.0)
+    Lambda = (y / r**2 / (y / r).abs())[:, None]
+    bound = dual_bound(problem, Lambda, exact_maximum(problem, Lambda))
+    value = 2.0 * float((y / r).clamp_min(0).norm() + (y / r).clamp_max(0).norm())
+    assert value * (1 - 1e-12) <= bound.lower + saved(problem, bound) <= value * (1 + 1e-12)
+
+
+def saved(problem: Problem, bound: Proof) -> float:
+    """What networks may save by missing the targets by as much as is allowed: 2 eps |Lambda|_1."""
+    return 2.0 * problem.allowed_misfit * float(bound.point.abs().sum())
+
+
+def test_identity_inputs_and_one_hot_targets() -> None:
+    problem = make_problem(np.eye(2), np.ones((2, 1)), bias=0.0)
+    bound = dual_bound(problem, problem.Y, exact_maximum(problem, problem.Y))
+    assert bound.lower + saved(problem, bound) == pytest.approx(2.0 * math.sqrt(2.0), rel=1e-12)
+    assert bound.lower <= 2.0 * math.sqrt(2.0)
+
+
+def test_proposition_19() -> None:
+    lam = 0.3
+    inputs, targets = np.array([[1.0], [-1.0]]), np.ones((2, 1))
+    # The paper's loss is the sum of squares: N times covopt's, so lam is divided by N as well.
+    problem = make_problem(inputs, targets, lam=lam / 2, loss="mse", bias=0.0)
+    Lambda = torch.full((2, 1), 5.0).double()
+    bound = dual_bound(problem, Lambda, exact_maximum(problem, Lambda))
+    assert 2.0 * bound.lower == pytest.approx(4 * lam - 2 * lam**2, rel=1e-12)
+    interpolating = make_problem(inputs, targets, bias=0.0)
+    bound = dual_bound(interpolating, Lambda, exact_maximum(interpolating, Lambda))
+    assert bound.lower + saved(interpolating, bound) == pytest.approx(4.0, rel=1e-12)
+
+
+def test_cross_entropy_with_saturated_probabilities() -> None:
+    """Entries of Lambda at rounding level where Y is 0 must not force t = 0."""
+    problem = make_problem(np.array([[1.0], [-1.0]]), np.eye(2), lam=1e-3, loss="cross_entropy", bias=1.0)
+    Lambda = dual_of(problem, trained(problem, width=8, steps=400))
+    clean = dual_bound(problem, Lambda, exact_maximum(problem, Lambda)).lower
+    noisy = Lambda.clone()
+    noisy[0] = torch.tensor([0.0, 1e-17])
+    noisy[1] = Lambda[1] + 1e-15
+    assert clean > 0.0
+    assert dual_bound(problem, noisy, exact_maximum(problem, noisy)).lower > 0.0
+    shifted = Lambda + 1e-9 * torch.ones(2, 1).double()
+    assert dual_bound(problem, shifted, exact_maximum(problem, shifted)).lower == pytest.approx(clean, rel=1e-4)
+
+
+def test_soft_targets_give_at_least_their_entropy_at_large_lam() -> None:
+    Y = np.array([[0.5, 0.5], [0.25, 0.75]])
+    problem = make_problem(np.array([[1.0], [-1.0]]), Y, lam=100.0, loss="cross_entropy", bias=0.0)
+    Lambda = dual_of(problem, [torch.zeros(1, 2).double(), torch.zeros(2, 2).double()])
+    bound = dual_bound(problem, Lambda, exact_maximum(problem, Lambda))
+    # With weights 0 the loss is log 2, and that is the minimum for so strong a penalty.
+    assert bound.lower == pytest.approx(math.log(2.0), rel=1e-9)
+    assert bound.lower <= math.log(2.0)
+
+
+@pytest.mark.parametrize("loss", ["mse", "interpolate", "cross_entropy"])
+def test_nothing_is_proved_without_a_maximum(loss: str) -> None:
+    problem = make_problem(np.eye(2), np.eye(2), lam=None if loss == "interpolate" else 0.1, loss=loss)
+    bound = dual_bound(problem, problem.Y, math.inf)
+    assert (bound.lower, bound.scale, float(bound.point.abs().sum())) == (0.0, 0.0, 0.0)
+
+
+def test_refuses_what_it_cannot_bound() -> None:
+    deep = make_problem(np.eye(2), np.eye(2), lam=0.1, depth=3)
+    with pytest.raises(ProblemError, match="depth 3"):
+        dual_bound(deep, deep.Y, 1.0)
+    shallow = make_problem(np.eye(2), np.eye(2), lam=0.1)
+    for maximum in (-1.0, math.nan):
+        with pytest.raises(ProblemError, match="maximum"):
+            dual_bound(shallow, shallow.Y, maximum)

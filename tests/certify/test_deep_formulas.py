@@ -1,0 +1,389 @@
+"""What the arrays of a deep proof are worth, by its formula in NumPy, fractions and grids: never more, hardly less.
+
+The formulas are those of MATH.md section 5. A slip of a few per cent in a bound is above its formula or far below it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from covopt.certify.deep import angle, convexity, linear, loop
+from covopt.certify.deep.certifiers import DEEP
+from covopt.certify.deep.edges import Edges, power
+from covopt.certify.deep.flows import Incidence, bound_of
+from covopt.certify.deep.recursion import growth
+from covopt.certify.dual import Proof
+from covopt.model.problem import Problem, make_problem
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Certificate
+
+Array = NDArray[np.float64]
+NEAR = 1e-9  # what a bound may lack of its formula where only rounding is charged
+FITTED = 1e-5  # the same of exact fits, which lose what networks may miss: 1e-7 of the targets in each entry
+
+
+def drawn(seed: int, samples: int = 5, inputs: int = 2, outputs: int = 2, **options: object) -> Problem:
+    """A problem of three layers with random data, with cross-entropy for one-hot rows."""
+    rng = np.random.default_rng(seed)
+    Y = rng.standard_normal((samples, outputs))
+    if options.get("loss") == "cross_entropy":
+        Y = rng.dirichlet(np.ones(outputs), samples)
+    return make_problem(rng.standard_normal((samples, inputs)), Y, **{"depth": 3, **options})  # type: ignore[arg-type]
+
+
+def some_edges(problem: Problem, seed: int) -> Edges:
+    """Random edges between samples, balanced where there is a bias."""
+    rng, N = np.random.default_rng(seed), problem.samples
+    first = rng.integers(0, N, N + 2)
+    sizes = rng.random((N + 2, 2))
+    sizes[:, 1] = sizes[:, 0] if problem.beta else sizes[:, 1]
+    pairs = np.column_stack([first, (first + rng.integers(1, N, N + 2)) % N])
+    return Edges(torch.from_numpy(pairs), torch.from_numpy(sizes))
+
+
+def dense(edges: Edges, samples: int) -> Array:
+    """B, entry by entry."""
+    B = np.zeros((len(edges.pairs), samples))
+    for row, (i, j), (s, t) in zip(B, edges.pairs.tolist(), edges.sizes.tolist(), strict=True):
+        row[i] += s
+        row[j] -= t
+    return B
+
+
+def nuclear(A: Array) -> float:
+    return float(np.linalg.svd(A, compute_uv=False).sum())
+
+
+def is_tight(lower: float, value: float, missing: float) -> bool:
+    """Whether a bound is not above a value, rounding of the value apart, and lacks no more than this of it."""
+    return value * (1.0 - missing) <= lower <= value * (1.0 + 1e-12)
+
+
+def missed(problem: Problem, F: Array, direction: Array) -> Array:
+    """Outputs that miss as much as an exact fit may, in the direction that a bound minds most."""
+    return F - problem.allowed_misfit * np.sign(direction)
+
+
+def ratio_bound(ratio: float, depth: int) -> float:
+    return depth * ratio ** (2.0 / depth)
+
+
+# -- edges and flows ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_edges_of_exact_fits(seed: int, bias: float) -> None:
+    problem = drawn(seed, bias=bias, depth=3 + seed % 3, inputs=8)
+    edges = some_edges(problem, seed)
+    X = problem.X.numpy() if bias else problem.Xt.numpy()
+    B, Y = dense(edges, problem.samples), problem.Y.numpy()
+    U, _, Vt = np.linalg.svd(B @ Y, full_matrices=False)
+    nearest = missed(problem, Y, B.T @ U @ Vt)
+    value = ratio_bound(nuclear(B @ nearest) / float(np.linalg.norm(B @ X, 2)), problem.depth)
+    lower = DEEP[Certificate.LAPLACIAN].check(problem, Proof(0.0, Certificate.LAPLACIAN, evidence=edges.evidence()))
+    assert is_tight(lower, value, FITTED)
+    W = np.random.default_rng(seed).standard_normal((problem.samples, 2))
+    assert np.allclose(edges.scattered(edges.rows(torch.from_numpy(W)), problem.samples), B.T @ (B @ W))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "sizes", "bias"),
+    [
+        ([[0, 1]], [[1.0, 0.5]], 1.0),
+        ([[0, 1]], [[-0.5, -0.5]], 0.0),
+        ([[0, 1]], [[0.5, -0.5]], 0.0),
+        ([[0, 1]], [[2.0, 2.0]], 0.0),
+        ([[0, 0]], [[1.0, 0.5]], 0.0),
+        ([[0, 5]], [[1.0, 1.0]], 0.0),
+        ([[-1, 0]], [[1.0, 1.0]], 0.0),
+        ([[0, 1]], [[math.nan, 1.0]], 0.0),
+    ],
+)
+def test_what_is_no_edge_is_refused(pairs: list, sizes: list, bias: float) -> None:
+    """Unbalanced with a bias, of a negative or a large size, from a sample to itself, or to none."""
+    evidence = {"pairs": np.array(pairs), "sizes": np.array(sizes)}
+    with pytest.raises(ProblemError, match="edges"):
+        Edges.of(evidence, drawn(0, bias=bias))
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+def test_a_line_is_what_its_flow_proves(seed: int, loss: str) -> None:
+    """C(F) >= b - g rho with b = -C*(-B^T W), here in fractions; none where that is not finite."""
+    bias = float(seed % 2)
+    problem = drawn(seed, loss=loss, lam=0.1, bias=bias, sample_weight=[1.0, 2.0, 1.0, 0.5, 0.25])
+    edges, rng = some_edges(problem, seed), np.random.default_rng(seed)
+    incidence = Incidence(problem, edges, 0.3 if loss == "cross_entropy" else 0.0)
+    N, B = problem.samples, dense(edges, problem.samples)
+    if incidence.spread:
+        H = np.eye(N) - (np.full((N, N), 1.0 / N) if bias else 0.0)
+        B = np.vstack([B, incidence.spread * H])
+    for size in (0.003, 0.03, 0.3):
+        W = size * rng.standard_normal((len(B), 2))
+        line = incidence.line(torch.from_numpy(W), 2.0)
+        steep = 2.0 * float(np.linalg.norm(W, 2))
+        assert line is None or steep * (1.0 - 1e-14) <= line[1] <= steep * (1.0 + NEAR)
+        base = mse_base(problem, B, W) if loss == "mse" else entropy_base(problem, B, W)
+        if base is None:
+            assert line is None
+        else:
+            assert line is not None
+            assert base - 1e-9 <= line[0] <= base
+
+
+def mse_base(problem: Problem, B: Array, W: Array) -> Fraction:
+    """<B^T W, Y> - sum_i |(B^T W)_i|^2 / (4 q_i), exactly."""
+    point = [
+        [sum(Fraction(b) * Fraction(w) for b, w in zip(row, column, strict=True)) for column in W.T] for row in B.T
+    ]
+    total = Fraction(0)
+    for row, y, inverse in zip(point, problem.Y.tolist(), problem.inverse_shares.tolist(), strict=True):
+        total += sum(p * Fraction(t) - p * p * Fraction(inverse) / 4 for p, t in zip(row, y, strict=True))
+    return total
+
+
+def entropy_base(problem: Problem, B: Array, W: Array) -> float | None:
+    """sum_i q_i H(p_i); None outside of the simplex."""
+    q = problem.shares.numpy()[:, None]
+    p = problem.Y.numpy() - B.T @ (W - W.mean(axis=1, keepdims=True)) / q
+    return None if (p < 0.0).any() else float(-(q * p * np.log(p)).sum())
+
+
+def test_the_height_of_a_line_is_rounded_down() -> None:
+    """Targets and flows that cancel: what float64 adds up is above the exact height half of the time."""
+    for seed in range(60):
+        problem = drawn(seed, samples=6, loss="mse", lam=0.1, bias=0.0)
+        edges = some_edges(problem, seed)
+        W = np.random.default_rng(seed).standard_normal((len(edges.pairs), 2))
+        line = Incidence(problem, edges).line(torch.from_numpy(W), 1.0)
+        assert line is not None
+        assert Fraction(line[0]) <= mse_base(problem, dense(edges, 6), W)
+
+
+def test_the_reach_of_added_rows() -> None:
+    """One input and the identity as the activation: |(B; eta H) X| for both kinds of rows together."""
+    problem = drawn(1, inputs=1, loss="cross_entropy", lam=0.1, bias=1.0, activation="linear")
+    edges, X = some_edges(problem, 1), problem.X.numpy()
+    B = np.vstack([dense(edges, 5), 0.7 * (np.eye(5) - 0.2)])
+    assert Incidence(problem, edges, 0.7).reach() == pytest.approx(float(np.linalg.norm(B @ X)), rel=NEAR)
+
+
+@pytest.mark.parametrize("depth", [3, 5])
+def test_the_lowest_point_of_lines_and_penalty(depth: int) -> None:
+    """min over rho of max(0, b - g rho) + lam L rho^(2/L), on a grid."""
+    problem, rho = drawn(0, loss="mse", lam=0.05, depth=depth), np.geomspace(1e-6, 1e3, 200_001)
+    for lines in ([(1.0, 0.4)], [(1.0, 2.0), (0.7, 0.3)], [(0.1, 0.01), (0.05, 0.001)]):
+        heights = np.max([b - g * rho for b, g in lines] + [0.0 * rho], axis=0)
+        least = min(float((heights + 0.05 * ratio_bound(1.0, depth) * rho ** (2.0 / depth)).min()), max(lines)[0])
+        assert is_tight(bound_of(problem, lines), least, 1e-3)
+
+
+# -- multipliers of one sign ------------------------------------------------------------------------------------------
+
+
+def steepest(problem: Problem, Lambda: Array) -> float:
+    """max over the circle of |Lambda^T sigma(Xt w)|, on a fine grid."""
+    angles = np.linspace(0.0, 2.0 * np.pi, 40_001)
+    Z = problem.Xt[:, :2].numpy() @ np.stack([np.cos(angles), np.sin(angles)])
+    return float(np.linalg.norm(Lambda.T @ np.where(Z > 0.0, Z, 0.0), axis=0).max())
+
+
+def of_one_sign(problem: Problem, seed: int) -> Array:
+    rng = np.random.default_rng(seed)
+    return rng.random(problem.Y.shape) * np.where(problem.Y.numpy().sum(axis=0) < 0.0, -1.0, 1.0)
+
+
+def cases_of_convexity(**options: object) -> list[tuple[Problem, Array]]:
+    """Inputs in the plane without a bias, or on a line with one; multipliers with a positive product."""
+    found = []
+    for seed in range(40):
+        bias = float(seed % 2)
+        problem = drawn(seed, bias=bias, inputs=1 if bias else 2, depth=3 + seed % 2, **options)
+        Lambda = of_one_sign(problem, seed)
+        if float((Lambda * problem.Y.numpy()).sum()) > 0.5:
+            found.append((problem, Lambda))
+    return found
+
+
+@pytest.mark.parametrize("lam", [None, 0.02])
+def test_multipliers_of_one_sign(lam: float | None) -> None:
+    cases = cases_of_convexity(**({} if lam is None else {"lam": lam, "loss": "mse"}))
+    assert len(cases) > 10
+    positive = 0
+    for problem, Lambda in cases:
+        M = steepest(problem, Lambda)
+        added = (problem.beta * float(np.linalg.norm(Lambda.sum(axis=0))) / M) ** 2
+        F = missed(problem, problem.Y.numpy(), Lambda)
+        signal = float((Lambda * F).sum()) / M
+        if lam is None:
+            value, missing = budget(problem.depth, added, signal**2), 1e-4
+        else:
+            size = M**2 / float(problem.inverse_shares.numpy() @ (Lambda**2).sum(axis=1))
+            value, missing = regularised(problem, added, signal, size), 5e-3
+        lower = convexity.bound(problem, torch.from_numpy(Lambda))
+        assert is_tight(lower, value * (1.0 + 2e-7), missing)
+        positive += lower > 0.0
+        turned = Lambda * np.where(np.arange(5)[:, None] == 0, -1.0, 1.0)
+        assert convexity.bound(problem, torch.from_numpy(turned)) == 0.0
+    assert positive > 10
+
+
+GRID = 1501
+
+
+def budgets(depth: int, added: float, squares: Array) -> Array:
+    """The least p_1 + ... + p_L with t_1 = p_1, t_{l+1} = p_{l+1} (t_l + q) and t_L = square, on a grid of t_{L-1}."""
+    if added == 0.0:
+        return depth * squares ** (1.0 / depth)
+    if depth == 1:
+        return squares
+    before = np.geomspace(1e-4 * squares.min(), 1e2 * squares.max(), GRID)
+    least = (budgets(depth - 1, added, before) + squares[:, None] / (before + added)).min(axis=1)
+    return np.minimum(least, squares / added)
+
+
+def budget(depth: int, added: float, square: float) -> float:
+    return float(budgets(depth, added, np.array([square]))[0])
+
+
+def regularised(problem: Problem, added: float, signal: float, size: float) -> float:
+    """min over t of size (signal - t^(1/2))_+^2 + lam (the budget of t), on a grid."""
+    roots = signal * np.linspace(0.002, 1.0, 500)
+    found = size * (signal - roots) ** 2 + problem.lam * budgets(problem.depth, added, roots**2)
+    return min(size * signal**2, float(found.min()))
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+@pytest.mark.parametrize("added", [0.05, 0.4, 2.0])
+def test_the_budget_of_a_signal_with_biases(depth: int, added: float) -> None:
+    for square in (0.3, 2.0, 40.0):
+        lower = growth(depth, 1.0, added, square).least(square)
+        assert is_tight(lower, budget(depth, added, square), 1e-4)
+
+
+# -- angles, loops, linear networks -----------------------------------------------------------------------------------
+
+
+def area(u: Array, v: Array) -> float:
+    """Phi(u, v): the area of the parallelogram, or the product of the lengths where the angle is obtuse."""
+    lengths, product = float(np.linalg.norm(u) * np.linalg.norm(v)), float(u @ v)
+    return lengths if product <= 0.0 else math.sqrt(max(0.0, lengths**2 - product**2))
+
+
+def test_angles_of_two_samples() -> None:
+    kinds = set()
+    for seed in range(40):
+        problem = drawn(seed, samples=2, bias=0.0, depth=3 + seed % 4)
+        X, Y = problem.X.numpy(), problem.Y.numpy()
+        ratio = area(*Y) / area(*X)
+        lower = angle.bound(problem, (0, 1))
+        assert is_tight(lower, 2.0 * problem.depth * ratio ** (1.0 / problem.depth), 1e-4)
+        kinds.add((bool(X[0] @ X[1] > 0.0), bool(Y[0] @ Y[1] > 0.0)))
+    assert len(kinds) == 4
+
+
+@pytest.mark.parametrize("options", [{"bias": 1.0}, {"activation": "leaky:0.1"}, {"lam": 0.1, "loss": "mse"}])
+def test_angles_say_nothing_of_other_networks(options: dict) -> None:
+    problem = drawn(0, **{"bias": 0.0, **options})
+    assert DEEP[Certificate.ANGLE].check(problem, proof_of(Certificate.ANGLE, pair=np.array([0, 1]))) == 0.0
+
+
+def proof_of(kind: Certificate, **evidence: np.ndarray) -> Proof:
+    return Proof(0.0, kind, evidence=evidence)
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_linear_networks_have_a_closed_form(bias: float) -> None:
+    for seed in range(10):
+        problem = drawn(seed, samples=7, inputs=4, outputs=3, bias=bias, activation="linear", depth=3 + seed % 3)
+        X, A = problem.X.numpy(), np.random.default_rng(seed).standard_normal((4, 3))
+        problem = replace(problem, Y=torch.from_numpy(X @ A + bias))
+        # The least singular values that outputs within the misfit allow, to first order.
+        H = np.eye(7) - (1.0 / 7.0 if bias else 0.0)
+        U, s, Vt = np.linalg.svd(A)
+        P = np.linalg.pinv(H @ X)
+        worst = missed(problem, problem.Y.numpy(), P.T @ U[:, :3] @ np.diag(s ** (2.0 / problem.depth - 1.0)) @ Vt)
+        values = np.linalg.svd(P @ worst, compute_uv=False)
+        assert is_tight(linear.bound(problem), problem.depth * float((values ** (2.0 / problem.depth)).sum()), 1e-5)
+        other = replace(problem, activation=drawn(0).activation)
+        assert DEEP[Certificate.LINEAR].check(other, Proof(0.0, Certificate.LINEAR)) == 0.0
+
+
+def polygon(seed: int, corners: int) -> Array:
+    """A convex polygon, counterclockwise."""
+    angles = np.sort(np.random.default_rng(seed).uniform(0.0, 2.0 * np.pi, corners))
+    angles = 2.0 * np.pi * np.arange(corners) / corners + 0.2 * (angles - angles.mean()) / (2.0 * np.pi)
+    return np.column_stack([1.3 * np.cos(angles), np.sin(angles)])
+
+
+def clipped_area(points: Array, off: Array) -> float:
+    """The area of the points farther inside than off_i from side i, by cutting the polygon side by side."""
+    kept = [*points]
+    for i, distance in enumerate(off):
+        side = points[(i + 1) % len(points)] - points[i]
+        normal = np.array([-side[1], side[0]]) / np.linalg.norm(side)
+        heights = [float(normal @ (p - points[i])) - distance for p in kept]
+        cut: list[Array] = []
+        for k, p in enumerate(kept):
+            before, low, high = kept[k - 1], heights[k - 1], heights[k]
+            if low * high < 0.0:
+                cut.append(before + low / (low - high) * (p - before))
+            cut += [p] if high >= 0.0 else []
+        kept = cut
+        if not kept:
+            return 0.0
+    x, y = np.array(kept).T
+    return 0.5 * float(x @ np.roll(y, -1) - y @ np.roll(x, -1))
+
+
+def loop_value(X: Array, Y: Array, depth: int) -> float:
+    """min over lam of L (lam^(2/L) + (V(lam) / (A lam))^(2/L)), on a grid."""
+    steps, rises = (np.linalg.norm(A - np.roll(A, -1, axis=0), axis=1) for A in (X, Y))
+    spokes = X - X.mean(axis=0)
+    fan = sum(area_of_triangle(p, q) for p, q in zip(spokes, np.roll(spokes, -1, axis=0), strict=True))
+    low, found = float((rises / steps).max()), []
+    for lam in np.linspace(low, 8.0 * low, 3000):
+        off = 0.5 * np.sqrt(np.maximum(0.0, (lam * steps) ** 2 - rises**2))
+        inner = clipped_area(Y, off)
+        found.append(ratio_bound(lam, depth) + ratio_bound(inner / (fan * lam), depth))
+        if inner == 0.0:
+            break
+    return min(found)
+
+
+def area_of_triangle(p: Array, q: Array) -> float:
+    return 0.5 * math.sqrt(max(0.0, float((p @ p) * (q @ q) - (p @ q) ** 2)))
+
+
+@pytest.mark.parametrize(("corners", "depth"), [(8, 3), (12, 4), (12, 6), (24, 4), (24, 8)])
+def test_loops_against_polygons_cut_side_by_side(corners: int, depth: int) -> None:
+    Y = polygon(corners, corners)
+    X = Y @ np.array([[0.8, 0.3, 0.1], [-0.2, 0.9, 0.4]])
+    problem = make_problem(X, Y, depth=depth, bias=1.0)
+    lower = loop.bound(problem, loop.Loop(torch.arange(corners), torch.eye(2).double()))
+    assert is_tight(lower, loop_value(X, Y, depth) * (1.0 + 1e-5), 2e-3)
+
+
+def test_loops_that_are_not_convex_prove_nothing() -> None:
+    Y = polygon(0, 12)
+    star = np.arange(12).reshape(3, 4).T.ravel()
+    dented = np.where(np.arange(12)[:, None] == 4, 0.4, 1.0) * Y
+    plane = torch.eye(2).double()
+    for order, targets in ((star, Y), (np.arange(12)[::-1].copy(), Y), (np.arange(12), dented)):
+        problem = make_problem(targets, targets, depth=4)
+        assert loop.bound(problem, loop.Loop(torch.from_numpy(order), plane)) == 0.0
+
+
+def test_the_power_of_a_ratio() -> None:
+    bounds: Callable[[float, int], float] = power
+    for depth in (2, 3, 7):
+        assert bounds(1.7, depth) == pytest.approx(ratio_bound(1.7, depth), rel=1e-15)

@@ -1,0 +1,104 @@
+"""Non-negative factors: found on random instances, and proofs that are neither too weak nor too generous."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covopt.completely_positive import factorization
+from covopt.completely_positive.factorization import proves, residual, search, split
+from covopt.completely_positive.graphs import bipartite_gram
+
+
+def forever() -> float:
+    return time.perf_counter() + 600.0
+
+
+def random_matrix(order: int, seed: int) -> np.ndarray:
+    """A = C C^T, C = |Gaussian| (n, 2n): the protocol of the literature."""
+    C = np.abs(np.random.default_rng(seed).standard_normal((order, 2 * order)))
+    return C @ C.T
+
+
+@pytest.mark.parametrize("order", [5, 20, 40])
+@pytest.mark.parametrize("factor", [1.0, 1.5, 3.0])
+def test_random_matrices(order: int, factor: float) -> None:
+    A = random_matrix(order, order)
+    B = search(A, int(factor * order), 0, forever())
+    assert B is not None
+    assert B.shape == (int(factor * order), order)
+    assert (B >= 0).all()
+    assert np.sum((A - B.T @ B) ** 2) <= 1e-15 * np.sum(A**2)
+    assert proves(A, B)
+
+
+def test_the_same_seed_gives_the_same_factor() -> None:
+    A = random_matrix(8, 0)
+    first, second = (search(A, 9, 3, forever()) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert (first == second).all()
+
+
+def test_polishing_ends_where_the_sets_only_touch() -> None:
+    A = bipartite_gram(3, 3)
+    B = search(A, 9, 0, forever())
+    assert B is not None
+    assert residual(A, B) <= 1e-13
+    assert search(A, 8, 0, forever(), factorization.SearchOptions(starts=1)) is None
+
+
+@given(st.integers(2, 8), st.integers(0, 10**6))
+def test_a_proof_survives_what_is_small_and_nothing_else(order: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    B = rng.uniform(0.5, 1.5, (order + 2, order))
+    A = B.T @ B
+    assert proves(A, B)
+    assert proves(A, B + 1e-8 * rng.standard_normal(B.shape))
+    assert not proves(A + 0.5 * np.eye(order) * np.trace(A), B)
+
+
+def test_a_proof_needs_room() -> None:
+    # An entry off the support of every atom cannot be repaired.
+    assert not proves(np.array([[1.0, 1e-12], [1e-12, 1.0]]), np.eye(2))
+    assert proves(np.eye(2), np.eye(2))
+    # Three entries cannot move in two ways at once: atoms e_1 and e_2 reach no entry between them.
+    assert proves(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]))
+
+
+def test_rank_deficient_exact_data() -> None:
+    A = np.array([[41, 43, 80, 56, 50], [43, 62, 89, 78, 51], [80, 89, 162, 120, 93], [56, 78, 120, 104, 62]])
+    A = np.vstack([A, [50, 51, 93, 62, 65]]).astype(float)
+    B = search(A, 3, 0, forever())
+    assert B is not None
+    assert proves(A, B)
+    # Rounded data of rank 3 have rank 5, or are indefinite: no factor with three atoms exists.
+    assert not proves(A / 3.0, B / np.sqrt(3.0))
+
+
+def test_splitting_keeps_the_matrix() -> None:
+    B = np.random.default_rng(0).random((3, 4))
+    for r in (3, 4, 8):
+        assert len(split(B, r)) == r
+        assert split(B, r).T @ split(B, r) == pytest.approx(B.T @ B, rel=1e-14)
+    assert len(split(B, 2)) == 3
+
+
+def test_a_factor_with_a_negative_entry_proves_nothing() -> None:
+    """Next to an exact root, but of no use: who asks for a proof may hold a factor from a file."""
+    B = np.array([[1.0, -1e-9, 0.3], [0.1, 1.0, 0.2], [0.2, 0.3, 1.0]])
+    assert not proves(B.T @ B, B)
+    assert proves(np.abs(B).T @ np.abs(B), np.abs(B))
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-150, 1.0, 1e70])
+def test_the_residual_has_no_units(scale: float) -> None:
+    """1 / 2 for B^T B = A / 2, whatever the units; squares of the smallest entries are below the smallest numbers."""
+    A = np.full((3, 3), scale)
+    B = np.full((1, 3), np.sqrt(scale / 2.0))
+    assert factorization.residual(A, B) == pytest.approx(0.5, rel=1e-14)
+    assert factorization.residual(np.zeros((3, 3)), B) > 0.0

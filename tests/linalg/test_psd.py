@@ -1,0 +1,123 @@
+"""The rank rule and thin factors, against numpy's pinv and the Moore-Penrose conditions."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from instances import gaussian
+from references.covariance import root
+from torch import Tensor
+
+from covopt.linalg.psd import RankRule, thin
+from covopt.runtime.errors import ProblemError
+
+shapes = st.tuples(st.integers(1, 7), st.integers(1, 7), st.integers(0, 7), st.integers(0, 10**6))
+
+
+def low_rank(N: int, n: int, r: int, seed: int) -> Tensor:
+    """(N, n) of rank min(r, N, n) with singular values 1 to 2."""
+    U = torch.linalg.qr(gaussian(N, N, seed=seed)).Q
+    V = torch.linalg.qr(gaussian(n, n, seed=seed + 1)).Q
+    k = min(r, N, n)
+    return (U[:, :k] * torch.linspace(1.0, 2.0, k, dtype=torch.float64)) @ V[:, :k].T
+
+
+@given(shapes)
+def test_against_dense_pseudo_inverses(shape: tuple[int, int, int, int]) -> None:
+    N, n, r, seed = shape
+    Z, A, C = low_rank(*shape), gaussian(N, 3, seed=seed + 2), gaussian(n, 2, seed=seed + 3)
+    factor = thin(Z)
+    inverse = torch.from_numpy(np.linalg.pinv(Z.numpy(), rcond=1e-10))
+    assert int(factor.rank) == min(r, N, n) == factor.basis().shape[1]
+    exact = {"rtol": 1e-12, "atol": 1e-12}
+    torch.testing.assert_close(factor.solve(A), inverse @ A, **exact)
+    torch.testing.assert_close(factor.solve_transposed(C), inverse.T @ C, **exact)
+    torch.testing.assert_close(factor.solve_gram(A), inverse.T @ inverse @ A, **exact)
+    torch.testing.assert_close(factor.project(A), Z @ inverse @ A, **exact)
+    torch.testing.assert_close(factor.reject(A), A - Z @ inverse @ A, **exact)
+    basis = factor.basis()
+    torch.testing.assert_close(basis @ basis.T @ A, factor.project(A), **exact)
+    torch.testing.assert_close(basis.T @ basis, torch.eye(len(basis.T), dtype=torch.float64), **exact)
+
+
+@given(shapes, st.sampled_from((1e-6, 1e-2, 3.0)))
+def test_tikhonov_against_dense_inverses(shape: tuple[int, int, int, int], t: float) -> None:
+    N, n, _, seed = shape
+    Z, A, C = low_rank(*shape), gaussian(N, 3, seed=seed + 2), gaussian(n, 2, seed=seed + 3)
+    factor = thin(Z, RankRule(tikhonov=t))
+    inverse = torch.linalg.inv(Z @ Z.T + t * torch.eye(N, dtype=torch.float64))
+    scaled = {"rtol": 1e-9, "atol": 1e-13 / t}
+    torch.testing.assert_close(factor.solve_gram(A), inverse @ A, **scaled)
+    torch.testing.assert_close(factor.solve(A), Z.T @ inverse @ A, **scaled)
+    torch.testing.assert_close(factor.solve_transposed(C), inverse @ Z @ C, **scaled)
+    plain = factor.without_tikhonov()
+    torch.testing.assert_close(plain.solve_gram(A), thin(Z).solve_gram(A), rtol=0.0, atol=0.0)
+
+
+@given(shapes)
+def test_dense_agrees_with_thin(shape: tuple[int, int, int, int]) -> None:
+    N, _, _, seed = shape
+    Z, A = low_rank(*shape), gaussian(N, 3, seed=seed + 2)
+    dense, factor = thin(root(Z @ Z.T)), thin(Z)
+    assert int(dense.rank) == int(factor.rank)
+    torch.testing.assert_close(dense.project(A), factor.project(A), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(dense.solve_gram(A), factor.solve_gram(A), rtol=1e-12, atol=1e-12)
+
+
+def test_batches_are_their_members() -> None:
+    Z = torch.stack([low_rank(5, 4, r, r) for r in range(5)])
+    A = gaussian(5, 5, 3, seed=9)
+    batch = thin(Z)
+    assert batch.rank.tolist() == [0, 1, 2, 3, 4]
+    for k in range(5):
+        one = thin(Z[k])
+        torch.testing.assert_close(batch.project(A)[k], one.project(A[k]), rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(batch.solve_gram(A)[k], one.solve_gram(A[k]), rtol=1e-13, atol=1e-13)
+    with pytest.raises(ProblemError, match="one factor at a time"):
+        batch.basis()
+
+
+@pytest.mark.parametrize(("dtype", "above", "below"), [(torch.float64, 2e-10, 5e-11), (torch.float32, 2e-5, 5e-6)])
+def test_the_rule_is_relative_to_the_largest(dtype: torch.dtype, above: float, below: float) -> None:
+    for scale in (1e-12, 1.0, 1e12):
+        kept = scale * torch.diag(torch.tensor([1.0, above, below], dtype=dtype))
+        assert int(thin(kept).rank) == 2
+        assert thin(kept).solve(kept).dtype == dtype
+
+
+def test_the_tolerance_is_a_choice() -> None:
+    Z = torch.diag(torch.tensor([1.0, 1e-3], dtype=torch.float64))
+    assert int(thin(Z).rank) == 2
+    assert int(thin(Z, RankRule(double=1e-2)).rank) == 1
+
+
+def test_rounding_of_a_dense_matrix_is_no_rank() -> None:
+    for seed in range(20):
+        Z = gaussian(30, 5, seed=seed)
+        assert int(thin(root(Z @ Z.T)).rank) == 5
+
+
+def test_zero_and_empty_factors() -> None:
+    A = gaussian(4, 2, seed=0)
+    for Z in (torch.zeros(4, 3, dtype=torch.float64), torch.zeros(4, 0, dtype=torch.float64)):
+        factor = thin(Z)
+        assert int(factor.rank) == 0
+        assert torch.equal(factor.project(A), torch.zeros_like(A))
+        assert torch.equal(factor.solve_gram(A), torch.zeros_like(A))
+        assert factor.solve(A).shape == (Z.shape[1], 2)
+
+
+def test_tall_factors_form_no_square_matrix() -> None:
+    # (200,000)^2 entries would be 320 GB.
+    Z = gaussian(200_000, 3, seed=0)
+    A = Z @ gaussian(3, 2, seed=1)
+    factor = thin(Z)
+    torch.testing.assert_close(factor.project(A), A, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(Z.T @ factor.solve_gram(A), factor.solve(A), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("bad", [{"double": 1.0}, {"single": -1e-3}, {"tikhonov": -1.0}, {"tikhonov": float("inf")}])
+def test_rules_out_of_range_are_refused(bad: dict[str, float]) -> None:
+    with pytest.raises(ProblemError):
+        RankRule(**bad)

@@ -1,0 +1,169 @@
+"""The forces on hidden layers: against autograd, dense pseudo-inverses and what holds at minima; and their picture."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from instances import Instance, condition, gaussian, instances
+from matplotlib.image import imread
+from runs import toy_result
+from sklearn.datasets import load_digits
+
+import covopt
+from covopt.answer.forces import ForcesPicture, draw_forces
+from covopt.app.cli import main
+from covopt.linalg.trace import trace_quotient
+from covopt.model import hidden
+from covopt.model.forces import layer_forces
+from covopt.model.problem import make_problem, with_bias
+from covopt.runtime.errors import ProblemError
+
+
+@given(instances(deficient=False))
+def test_against_autograd_and_dense_matrices(instance: Instance) -> None:
+    problem, Z = instance.problem, instance.Z
+    assume(condition(problem, Z) < 100.0)
+    inputs = hidden.layer_inputs(problem, Z)
+    for layer in range(1, problem.depth):
+        found = layer_forces(problem, Z, layer)
+        z = Z[layer - 1].clone().requires_grad_()
+        (attraction,) = torch.autograd.grad(trace_quotient(z, inputs[layer - 1]), z)
+        above = trace_quotient(Z[layer], with_bias(problem.activation(z), problem.beta))
+        (repulsion,) = torch.autograd.grad(above, z)
+        close = {"rtol": 1e-8, "atol": 1e-8 * (1.0 + float(attraction.abs().max() + repulsion.abs().max()))}
+        torch.testing.assert_close(found.attraction, attraction, **close)
+        torch.testing.assert_close(found.repulsion, repulsion, **close)
+        inverse = torch.linalg.pinv(inputs[layer] @ inputs[layer].T, rtol=1e-9, hermitian=True)
+        bracket = inverse @ Z[layer] @ Z[layer].T @ inverse @ inputs[layer]
+        dense = -2.0 * problem.activation.derivative(Z[layer - 1]) * bracket[:, :-1]
+        torch.testing.assert_close(found.repulsion, dense, rtol=1e-5, atol=1e-5 * (1.0 + float(dense.abs().max())))
+
+
+def test_they_cancel_at_a_minimum_of_full_row_rank() -> None:
+    # Linear networks, MATH.md section 7: the minimum is Z_l = U S^(l/L); Y has full row rank.
+    U, V = torch.linalg.qr(gaussian(3, 3, seed=0)).Q, torch.linalg.qr(gaussian(4, 3, seed=1)).Q
+    s = torch.tensor([3.0, 1.0, 0.2], dtype=torch.float64)
+    problem = make_problem(torch.eye(3, dtype=torch.float64), (U * s) @ V.T, depth=4, bias=0.0, activation="linear")
+    Z = [U * s ** (k / 4) for k in (1, 2, 3)] + [problem.Y]
+    for layer in (1, 2, 3):
+        found = layer_forces(problem, Z, layer)
+        assert found.full_rank
+        assert found.imbalance < 1e-12
+        assert float(found.attraction.norm()) > 0.1
+    moved = [1.2 * Z[0], *Z[1:]]
+    assert layer_forces(problem, moved, 1).imbalance > 0.1
+
+
+def trained_on_digits(samples: int, width: int, steps: int, lam: float) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Digits 7, 8, 9 and the weights that Adam finds for them at depth 3, plain PyTorch."""
+    data = load_digits()
+    rows = np.flatnonzero(np.isin(data.target, (7, 8, 9)))[:samples]
+    X = torch.as_tensor(data.data[rows] / 16.0)
+    Y = torch.nn.functional.one_hot(torch.as_tensor(data.target[rows] - 7), 3).double()
+    draw = torch.Generator().manual_seed(0)
+    sizes = (X.shape[1], width, width, 3)
+    W = [
+        ((2.0 / n) ** 0.5 * torch.randn(m, n + 1, generator=draw, dtype=torch.float64)).requires_grad_()
+        for n, m in pairwise(sizes)
+    ]
+    adam = torch.optim.Adam(W, lr=5e-3)
+    ones = torch.ones(samples, 1, dtype=torch.float64)
+    for _ in range(steps):
+        Z = torch.cat([X, ones], 1) @ W[0].T
+        for layer in W[1:]:
+            Z = torch.cat([Z.relu(), ones], 1) @ layer.T
+        adam.zero_grad()
+        ((Z - Y).square().sum() / samples + lam * sum(layer.square().sum() for layer in W)).backward()
+        adam.step()
+    return X.numpy(), [layer.detach().numpy() for layer in W]
+
+
+def test_forces_of_a_trained_network_are_shown_with_tikhonov() -> None:
+    X, W = trained_on_digits(samples=21, width=20, steps=1500, lam=1e-2)
+    for layer in (1, 2):
+        plain, shown = covopt.forces(W, layer, X=X, tikhonov=0.0), covopt.forces(W, layer, X=X)
+        cosines = [
+            -float((f.attraction * f.repulsion).sum() / np.linalg.norm(f.attraction) / np.linalg.norm(f.repulsion))
+            for f in (plain, shown)
+        ]
+        assert plain.tikhonov == 0.0
+        assert shown.tikhonov > 0.0
+        assert cosines[0] < 0.3 < 0.5 < cosines[1]
+        assert shown.imbalance < plain.imbalance
+
+
+@pytest.mark.parametrize("t", [1e-3, 0.1])
+def test_with_tikhonov_they_are_the_derivatives_of_the_loss_with_it(t: float) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6, 3))
+    W = [rng.normal(size=(4, 4)), rng.normal(size=(5, 5)), rng.normal(size=(2, 6))]
+    Z = [torch.as_tensor(z).requires_grad_() for z in network_representations(X, W)]
+    covopt.loss_of_representations(torch.as_tensor(X), Z[-1].detach(), Z, lam=1.0, tikhonov=t).norm.backward()
+    for layer in (1, 2):
+        found = covopt.forces(W, layer, X=X, tikhonov=t)
+        assert found.tikhonov == t
+        np.testing.assert_allclose(found.attraction + found.repulsion, Z[layer - 1].grad.numpy(), rtol=1e-8, atol=1e-8)
+
+
+def network_representations(X: np.ndarray, W: list[np.ndarray]) -> list[np.ndarray]:
+    """Z_1, ..., Z_L of a network with biases, in NumPy."""
+    inputs, Z = X, []
+    for layer in W:
+        Z.append(np.c_[inputs, np.ones(len(X))] @ layer.T)
+        inputs = np.maximum(Z[-1], 0.0)
+    return Z
+
+
+def test_the_layers_of_a_solve_need_no_tikhonov() -> None:
+    result = toy_result()
+    assert result.forces(1).tikhonov == 0.0
+    assert result.forces(1, tikhonov=0.5).tikhonov == 0.5
+    with pytest.raises(ProblemError, match="tikhonov is -1; give 0"):
+        result.forces(1, tikhonov=-1.0)
+
+
+def test_public_name_takes_results_and_weights() -> None:
+    result = toy_result()
+    mine = covopt.forces(result, 1)
+    assert mine.attraction.shape == mine.repulsion.shape == (9, 4)
+    weights = covopt.forces([W.numpy() for W in result.weights], X=result.problem.X.numpy())
+    np.testing.assert_allclose(weights.repulsion, mine.repulsion, rtol=1e-9)
+    np.testing.assert_allclose(result.forces(1).attraction, mine.attraction)
+    with pytest.raises(ProblemError, match="no hidden layer"):
+        covopt.forces(result, 2)
+    with pytest.raises(ProblemError, match="give X"):
+        covopt.forces(result.weights)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("samples", "neurons", "classes"), [(30, 12, True), (1, 1, False), (5, 0, False), (40, 3, False)]
+)
+def test_every_layer_has_a_picture(tmp_path: Path, samples: int, neurons: int, classes: bool) -> None:
+    rng = np.random.default_rng(0)
+    arrays = (rng.standard_normal((samples, neurons)) for _ in range(3))
+    labels = np.arange(samples) % 3 if classes else rng.standard_normal(samples)
+    draw_forces(ForcesPicture("toy", *arrays, labels, classes), tmp_path / "forces.png")
+    image = imread(tmp_path / "forces.png")
+    assert image.shape[0] > 400
+    assert image.std() > 0.01
+
+
+def test_the_command_draws_a_stored_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    toy_result().save(tmp_path / "run")
+    out = tmp_path / "forces.png"
+
+    def run(*arguments: str) -> object:
+        with pytest.raises(SystemExit) as ended:
+            main(["forces", str(tmp_path / "run"), "--out", str(out), *arguments])
+        return ended.value.code
+
+    assert run() == 0
+    assert imread(out).std() > 0.01
+    assert run() == 2
+    assert "exists already" in capsys.readouterr().err
+    assert run("--force", "--layer", "2") == 2
+    assert "no hidden layer" in capsys.readouterr().err

@@ -1,0 +1,114 @@
+"""Losses: gradients against finite differences, conjugates against a numerical supremum and Fenchel-Young."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from instances import gaussian, slope
+from scipy.optimize import minimize
+from torch import Tensor
+
+from covopt.model.loss import LOSSES, CrossEntropy, Interpolation, Loss, MeanSquaredError, parse_loss
+from covopt.model.problem import Problem, make_problem
+from covopt.runtime.errors import ProblemError
+
+SMOOTH: list[Loss] = [MeanSquaredError(), CrossEntropy()]
+seeds = st.integers(0, 10**6)
+
+
+def targets(loss: Loss, seed: int, soft: bool = True) -> Tensor:
+    Y = gaussian(4, 3, seed=seed)
+    if loss.name != "cross_entropy":
+        return Y
+    return torch.softmax(Y, dim=1) if soft else torch.nn.functional.one_hot(Y.argmax(dim=1), 3).double()
+
+
+def asked(loss: Loss, seed: int, soft: bool = True) -> Problem:
+    """A question about four samples of unequal weights, which every C is of."""
+    weight = 0.1 + np.random.default_rng(seed).random(4)
+    return make_problem(np.ones((4, 1)), targets(loss, seed, soft), lam=1.0, loss=loss, sample_weight=weight)
+
+
+def dual_point(problem: Problem, seed: int) -> Tensor:
+    """A point inside the domain of C*: slopes at other outputs."""
+    return problem.gradient_at(gaussian(4, 3, seed=seed))
+
+
+@pytest.mark.parametrize("loss", SMOOTH, ids=lambda loss: loss.name)
+@given(seed=seeds)
+def test_gradient_against_differences(loss: Loss, seed: int) -> None:
+    problem, F, D = asked(loss, seed), gaussian(4, 3, seed=seed + 1), gaussian(4, 3, seed=seed + 2)
+    measured = slope(lambda t: problem.loss_at(F + t * D), step=1e-3)
+    assert measured == pytest.approx(float((problem.gradient_at(F) * D).sum()), rel=1e-8, abs=1e-9)
+
+
+@pytest.mark.parametrize("loss", SMOOTH, ids=lambda loss: loss.name)
+def test_conjugate_is_the_supremum(loss: Loss) -> None:
+    problem = asked(loss, 0)
+    G = dual_point(problem, 7)
+
+    def negative(f: np.ndarray) -> tuple[float, np.ndarray]:
+        F = torch.from_numpy(f.reshape(4, 3))
+        return float(problem.loss_at(F) - (G * F).sum()), (problem.gradient_at(F) - G).numpy().ravel()
+
+    found = minimize(negative, np.zeros(12), jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 2000})
+    assert -found.fun == pytest.approx(float(problem.conjugate_at(G)), rel=1e-9)
+
+
+@pytest.mark.parametrize("loss", SMOOTH, ids=lambda loss: loss.name)
+@given(seed=seeds)
+def test_fenchel_young(loss: Loss, seed: int) -> None:
+    problem, F = asked(loss, seed), gaussian(4, 3, seed=seed + 1)
+    G = dual_point(problem, seed + 2)
+    assert float(problem.loss_at(F) + problem.conjugate_at(G) - (G * F).sum()) >= -1e-12
+    tight = problem.gradient_at(F)
+    assert float(problem.loss_at(F) + problem.conjugate_at(tight)) == pytest.approx(float((tight * F).sum()), abs=1e-12)
+
+
+@given(seed=seeds)
+def test_conjugate_of_cross_entropy_at_one_hot_targets(seed: int) -> None:
+    problem, F = asked(CrossEntropy(), seed, soft=False), gaussian(4, 3, seed=seed + 1)
+    G = problem.gradient_at(F)
+    assert float(problem.loss_at(F) + problem.conjugate_at(G) - (G * F).sum()) == pytest.approx(0.0, abs=1e-12)
+    assert float(problem.conjugate_at(torch.zeros_like(F))) == 0.0
+
+
+def test_conjugate_of_cross_entropy_is_infinite_off_the_simplex() -> None:
+    loss, Y = CrossEntropy(), torch.eye(3, dtype=torch.float64)
+    off_sum, negative = torch.zeros_like(Y), torch.zeros_like(Y)
+    off_sum[0, 0] = 1e-6
+    negative[0, 0], negative[0, 1] = 1e-6, -1e-6
+    for G in (off_sum, negative):
+        assert loss.conjugates(G, Y).tolist() == [math.inf, 0.0, 0.0]
+
+
+def test_values_by_hand() -> None:
+    F = torch.tensor([[1.0, 2.0], [0.0, 0.0]], dtype=torch.float64)
+    Y = torch.eye(2, dtype=torch.float64)
+    assert float(make_problem(F, Y, lam=1.0).loss_at(F)) == pytest.approx((4.0 + 1.0) / 2, rel=1e-15)
+    by_hand = (math.log(math.e + math.e**2) - 1.0 + math.log(2.0)) / 2
+    assert float(CrossEntropy().values(F, Y).mean()) == pytest.approx(by_hand, rel=1e-14)
+
+
+def test_interpolation() -> None:
+    F, Y = gaussian(4, 3, seed=0), gaussian(4, 3, seed=1)
+    assert float(Interpolation().values(F, Y).sum()) == 0.0
+    assert float(Interpolation().conjugates(F, Y).sum()) == pytest.approx(float((F * Y).sum()), rel=1e-15)
+    with pytest.raises(ProblemError, match="no gradient"):
+        Interpolation().gradients(F, Y)
+
+
+def test_names() -> None:
+    assert [parse_loss(name).name for name in LOSSES] == list(LOSSES)
+    assert list(LOSSES) == ["mse", "cross_entropy", "interpolate", "huber", "logistic"]
+    assert [parse_loss(name).name for name in ("huber:1.0", "huber:0.1", "huber:1e3")] == [
+        "huber",
+        "huber:0.1",
+        "huber:1000.0",
+    ]
+    assert parse_loss(LOSSES["mse"]) is LOSSES["mse"]
+    with pytest.raises(ProblemError, match="use one of mse, cross_entropy, interpolate"):
+        parse_loss("hinge")

@@ -1,0 +1,146 @@
+"""Weights: the loss by hand, its gradient, and what leaves it unchanged."""
+
+from random import Random
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from instances import Instance, distance_to_kinks, gaussian, instances, slope
+
+from covopt.model import weights as face
+from covopt.model.problem import make_problem
+from covopt.runtime.errors import ProblemError
+
+
+@given(instances(deficient=False))
+def test_gradient_against_differences(instance: Instance) -> None:
+    problem, W = instance.problem, instance.weights
+    assume(distance_to_kinks(instance.Z) > 1e-3)
+    gradients = face.gradient(problem, W)
+    for layer in range(problem.depth):
+        D = gaussian(*W[layer].shape, seed=instance.seed + 90 + layer)
+        D = D / D.norm()
+        measured = slope(
+            lambda t, k=layer, d=D: face.objective(problem, [w + t * d if i == k else w for i, w in enumerate(W)]),
+        )
+        scale = float(face.objective(problem, W))
+        assert measured == pytest.approx(float((gradients[layer] * D).sum()), rel=1e-7, abs=1e-8 * scale)
+
+
+@given(instances())
+def test_gradient_is_autograd_s(instance: Instance) -> None:
+    W = [w.clone().requires_grad_() for w in instance.weights]
+    expected = torch.autograd.grad(face.objective(instance.problem, W), W)
+    assume(distance_to_kinks(instance.Z) > 0)
+    for mine, theirs in zip(face.gradient(instance.problem, instance.weights), expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-11, atol=1e-11)
+
+
+@given(instances())
+def test_evaluate_agrees_with_the_objective(instance: Instance) -> None:
+    problem, W = instance.problem, instance.weights
+    cost = face.evaluate(problem, W)
+    assert cost.total == pytest.approx(float(face.objective(problem, W)), rel=1e-14)
+    assert cost.norm == pytest.approx(sum(float((w**2).sum()) for w in W), rel=1e-14)
+    assert cost.residual == pytest.approx(float((instance.Z[-1] - problem.Y).abs().max()), rel=1e-14)
+    assert cost.total == pytest.approx(cost.fit + problem.lam * cost.norm, rel=1e-14)
+
+
+@given(instances(depths=(3,), activations=("leaky:0.1",)))
+def test_representations_row_by_row(instance: Instance) -> None:
+    problem, W = instance.problem, instance.weights
+    for i, x in enumerate(problem.X):
+        a = x
+        for layer, w in enumerate(W):
+            z = w[:, :-1] @ a + problem.beta * w[:, -1]
+            torch.testing.assert_close(instance.Z[layer][i], z, rtol=1e-12, atol=1e-12)
+            a = torch.nn.functional.leaky_relu(z, 0.1)
+    torch.testing.assert_close(face.outputs(problem, W, problem.X), instance.Z[-1], rtol=1e-14, atol=1e-14)
+
+
+@given(instances(), st.randoms(use_true_random=False))
+def test_invariant_under_the_order_of_samples_and_neurons(instance: Instance, random: Random) -> None:
+    problem, W = instance.problem, list(instance.weights)
+    order = torch.tensor(random.sample(range(problem.samples), problem.samples))
+    permuted = make_problem(
+        problem.X[order],
+        problem.Y[order],
+        lam=problem.lam,
+        loss=problem.loss,
+        depth=problem.depth,
+        bias=problem.beta,
+        activation=problem.activation,
+    )
+    before = float(face.objective(problem, W))
+    assert float(face.objective(permuted, W)) == pytest.approx(before, rel=1e-13)
+    neurons = torch.tensor(random.sample(range(len(W[0])), len(W[0])))
+    W[0] = W[0][neurons]
+    W[1] = torch.cat([W[1][:, :-1][:, neurons], W[1][:, -1:]], dim=1)
+    assert float(face.objective(problem, W)) == pytest.approx(before, rel=1e-13)
+
+
+@given(instances(), st.integers(0, 10**6))
+def test_invariant_under_rotation_of_the_inputs(instance: Instance, seed: int) -> None:
+    problem, W = instance.problem, list(instance.weights)
+    n = problem.X.shape[1]
+    Q = torch.linalg.qr(gaussian(n, n, seed=seed)).Q
+    rotated = make_problem(
+        problem.X @ Q.T,
+        problem.Y,
+        lam=problem.lam,
+        loss=problem.loss,
+        depth=problem.depth,
+        bias=problem.beta,
+        activation=problem.activation,
+    )
+    before = float(face.objective(problem, W))
+    W[0] = torch.cat([W[0][:, :-1] @ Q.T, W[0][:, -1:]], dim=1)
+    assert float(face.objective(rotated, W)) == pytest.approx(before, rel=1e-12)
+
+
+@given(instances(), st.floats(0.1, 10.0))
+def test_homogeneous_of_degree_depth_without_bias(instance: Instance, c: float) -> None:
+    problem = make_problem(instance.problem.X, instance.problem.Y, depth=instance.problem.depth, bias=0.0)
+    W = instance.weights
+    scaled = face.outputs(problem, [c * w for w in W], problem.X)
+    torch.testing.assert_close(scaled, c**problem.depth * face.outputs(problem, W, problem.X), rtol=1e-11, atol=1e-12)
+    moved = [c * W[0], *W[1:-1], W[-1] / c]
+    torch.testing.assert_close(
+        face.outputs(problem, moved, problem.X), face.outputs(problem, W, problem.X), rtol=1e-11, atol=1e-12
+    )
+
+
+def test_proposition_19() -> None:
+    # MATH.md section 7: X = (1, -1), Y = (1, 1); C is the sum of squares there, N times ours.
+    lam = 0.4
+    X, Y = torch.tensor([[1.0], [-1.0]], dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64)
+    problem = make_problem(X, Y, lam=lam / 2, bias=0.0)
+    a = torch.tensor([0.6, (1 - lam - 0.36) ** 0.5], dtype=torch.float64)
+    stuck = [
+        torch.stack([a, torch.zeros(2, dtype=torch.float64)], dim=1),
+        torch.cat([a, torch.zeros(1, dtype=torch.float64)])[None],
+    ]
+    assert 2 * float(face.objective(problem, stuck)) == pytest.approx(1 + 2 * lam - lam**2, rel=1e-14)
+    assert max(float(g.abs().max()) for g in face.gradient(problem, stuck)) < 1e-15
+    s = (1 - lam) ** 0.5
+    best = [torch.tensor([[s, 0.0], [-s, 0.0]], dtype=torch.float64), torch.tensor([[s, s, 0.0]], dtype=torch.float64)]
+    assert 2 * float(face.objective(problem, best)) == pytest.approx(4 * lam - 2 * lam**2, rel=1e-14)
+
+
+def test_networks_that_do_not_fit_are_refused() -> None:
+    problem = make_problem(gaussian(4, 2, seed=0), gaussian(4, 3, seed=1))
+    fits = [gaussian(5, 3, seed=2), gaussian(3, 6, seed=3)]
+    face.check_weights(problem, fits)
+    for bad, message in (
+        (fits[:1], "has 1 layer of weights"),
+        ([fits[0][:, :2], fits[1]], "W1 has shape .* 3 columns"),
+        ([fits[0], fits[1][:, :5]], "W2 has shape .* 6 columns"),
+        ([fits[0], fits[1][:2]], "W2 has 2 rows, but Y has 3 columns"),
+    ):
+        with pytest.raises(ProblemError, match=message):
+            face.check_weights(problem, bad)
+    with pytest.raises(ProblemError, match="W2 has NaN"):
+        face.check_network(problem, [fits[0], fits[1] * torch.nan])
+    with pytest.raises(ProblemError, match="no gradient"):
+        face.gradient(problem, fits)

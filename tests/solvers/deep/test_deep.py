@@ -1,0 +1,406 @@
+"""Deep solves: the smoothed descents, the blocks, the pruning, the exact fits, and `solve --depth L`."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from instances import Instance, gaussian, instances
+
+import covopt
+from covopt.certify.proofs import spectral_proof
+from covopt.model.activation import Activation
+from covopt.model.problem import make_problem
+from covopt.model.weights import evaluate, outputs, preactivations
+from covopt.runtime.loop import Budget, run
+from covopt.solvers.attempt import SolveOptions
+from covopt.solvers.deep import layers as deep_layers
+from covopt.solvers.deep.blocks import block_problem, solve_block, with_block
+from covopt.solvers.deep.exploration import Exploration
+from covopt.solvers.deep.layers import examine
+from covopt.solvers.deep.missing_neuron import find_missing_neuron
+from covopt.solvers.deep.pruning import balanced, mergeable, reduced, with_parts
+from covopt.solvers.deep.solver import DeepOptions, DeepSolver, State
+from covopt.solvers.training.exact_fit import explored_problem, fit_by_multipliers, fit_exactly, nearest_fit
+from covopt.solvers.training.homotopy import EXPLORING, POLISHING, REFINING, Smoothed, descend
+from covopt.solvers.training.trainer import initial
+
+FEW = DeepOptions(starts=4, batch=4)
+
+
+def small(depth: int = 3, loss: str = "mse", beta: float = 1.0, seed: int = 0):
+    X, Y = gaussian(8, 3, seed=seed), gaussian(8, 2, seed=seed + 1)
+    Y = torch.softmax(Y, dim=1) if loss == "cross_entropy" else Y
+    return make_problem(X, Y, lam=1e-2, loss=loss, depth=depth, bias=beta)
+
+
+# -- smoothed kinks -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.1, -0.3, 1.0])
+def test_the_smoothed_activation(slope: float) -> None:
+    z = torch.linspace(-2.0, 2.0, 401, dtype=torch.float64)
+    for mu in (1.0, 0.1, 1e-3):
+        smoothed, exact = Smoothed(slope=slope, mu=mu), Activation(slope)
+        assert float(smoothed(torch.zeros(1, dtype=torch.float64))) == 0.0  # padding stays zero
+        assert float((smoothed(z) - exact(z)).abs().max()) <= 0.25 * (1.0 - slope) * mu + 1e-15
+        step = 1e-3 * mu  # the function is a parabola inside, so central differences are exact but at |z| = mu
+        difference = (smoothed(z + step) - smoothed(z - step)) / (2.0 * step)
+        torch.testing.assert_close(difference, smoothed.derivative(z), rtol=0, atol=1e-3)
+        up = gaussian(len(z), seed=1)
+        torch.testing.assert_close(smoothed.pull_back(up.clone(), z), up * smoothed.derivative(z))
+
+
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+@pytest.mark.parametrize("options", [EXPLORING, REFINING, POLISHING])
+def test_descents_never_rise_and_repeat_themselves(loss: str, options) -> None:
+    problem = small(loss=loss)
+    starts = [initial(problem, [4, 6], 0, 0.5), initial(problem, [5, 3], 1, 0.5)]
+    found, again = (descend(problem, starts, options) for _ in range(2))
+    for before, after, same in zip(starts, found, again, strict=True):
+        assert evaluate(problem, after).total < evaluate(problem, before).total
+        assert [W.shape for W in after] == [W.shape for W in before]
+        assert all(W.dtype == torch.float64 and torch.equal(W, V) for W, V in zip(after, same, strict=True))
+
+
+def test_a_stopped_descent_gives_back_what_it_was_given() -> None:
+    problem = small()
+    start = initial(problem, [4, 4], 0)
+    assert all(
+        torch.equal(a, b) for a, b in zip(descend(problem, [start], REFINING, lambda: True)[0], start, strict=True)
+    )
+
+
+# -- blocks -------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(instances(depths=(3, 4)))
+def test_a_block_costs_what_the_network_costs_less_the_other_layers(instance: Instance) -> None:
+    problem, weights = instance.problem, instance.weights
+    total = evaluate(problem, weights)
+    for layer in range(1, problem.depth):
+        block = block_problem(problem, weights, layer)
+        own = evaluate(block, weights[layer - 1 : layer + 1])
+        others = sum(float(W.square().sum()) for W in [*weights[: layer - 1], *weights[layer + 1 :]])
+        if layer == problem.depth - 1:
+            assert own.total + problem.lam * others == pytest.approx(total.total, rel=1e-10)
+        else:
+            assert own.residual <= 1e-12 * max(1.0, float(block.Y.abs().max()))
+            assert problem.lam * (own.norm + others) + total.fit == pytest.approx(total.total, rel=1e-10)
+        same = with_block(weights, layer, weights[layer - 1 : layer + 1])
+        assert all(torch.equal(a, b) for a, b in zip(same, weights, strict=True))
+
+
+@pytest.mark.parametrize("layer", [1, 2])
+def test_improving_a_block_never_raises_the_loss_and_touches_only_it(layer: int) -> None:
+    problem = small(seed=3)
+    weights = descend(problem, [initial(problem, [6, 6], 0)], EXPLORING)[0]
+    changed = solve_block(problem, weights, layer, SolveOptions(Budget(30.0, max_iterations=6), certify="none")).weights
+    assert evaluate(problem, changed).total <= evaluate(problem, weights).total
+    untouched = 2 if layer == 1 else 0
+    assert torch.equal(changed[untouched], weights[untouched])
+    if layer == 1:  # Z_2 is kept
+        before, after = (preactivations(problem, W)[1] for W in (weights, changed))
+        torch.testing.assert_close(before, after, rtol=0, atol=1e-7)
+
+
+# -- pruning ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(instances(depths=(3, 4), deficient=False))
+def test_balancing_keeps_the_outputs_and_does_not_raise_the_norm(instance: Instance) -> None:
+    problem, weights = instance.problem, instance.weights
+    after = balanced(weights)
+    torch.testing.assert_close(
+        outputs(problem, after, problem.X), outputs(problem, weights, problem.X), rtol=1e-9, atol=1e-9
+    )
+    assert evaluate(problem, after).norm <= evaluate(problem, weights).norm * (1.0 + 1e-12)
+    incoming, outgoing = after[0].norm(dim=1), after[1][:, :-1].norm(dim=0)
+    torch.testing.assert_close(incoming, outgoing, rtol=1e-2, atol=1e-9)
+
+
+def test_copies_and_dead_neurons_go() -> None:
+    problem = small(seed=5)
+    weights = balanced(initial(problem, [4, 4], 0))
+    incoming, outgoing = weights[0], weights[1][:, :-1].T
+    # Each neuron of layer 1 twice, each with half of its outgoing weights, and one that nobody listens to.
+    doubled = with_parts(
+        weights,
+        1,
+        torch.cat([incoming, incoming, incoming[:1]]) / 2**0.5,
+        torch.cat([outgoing, outgoing, 0.0 * outgoing[:1]]) / 2**0.5,
+    )
+    assert evaluate(problem, doubled).fit == pytest.approx(evaluate(problem, weights).fit)
+    assert len(mergeable(doubled, 1)) == 4
+    less = reduced(problem, doubled)
+    assert len(less[0]) == 4
+    assert evaluate(problem, less).total <= evaluate(problem, doubled).total * (1 + 1e-10)
+
+
+# -- exact fits ---------------------------------------------------------------------------------------------------
+
+
+def test_an_exact_fit_is_exact_and_cheaper_than_its_start() -> None:
+    X, Y = gaussian(4, 3, seed=0), gaussian(4, 1, seed=1)
+    problem = make_problem(X, Y, depth=3, bias=1.0)
+    rough = descend(explored_problem(problem), [initial(explored_problem(problem), [6, 6], 0, 0.5)], EXPLORING)[0]
+    found, fitted = fit_by_multipliers(problem, rough, REFINING), fit_exactly(problem, rough)
+    assert evaluate(problem, found).residual <= 1e-12 * float(Y.abs().max())
+    assert evaluate(problem, found).norm < evaluate(problem, fitted).norm
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_nearest_fit_is_exact_and_near_where_one_neuron_carries_all_outputs(seed: int) -> None:
+    X = gaussian(6, 3, seed=seed)
+    exact = [gaussian(5, 4, seed=seed), gaussian(1, 6, seed=seed + 1).abs(), gaussian(2, 2, seed=seed + 2)]
+    problem = make_problem(X, preactivations(make_problem(X, X[:, :2], depth=3), exact)[-1], depth=3)
+    noise = [1e-5 * gaussian(*W.shape, seed=100 + k) for k, W in enumerate(exact)]
+    rough = [W + change for W, change in zip(exact, noise, strict=True)]
+    found = nearest_fit(problem, rough)
+    largest = float(problem.Y.abs().max())
+    assert evaluate(problem, fit_exactly(problem, rough)).residual > 1e-8 * largest  # W_3 alone cannot
+    assert evaluate(problem, found).residual <= 1e-13 * largest
+    moved, needed = (_distance(weights, rough) for weights in (found, exact))
+    assert moved <= 1.001 * needed
+
+
+def _distance(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
+    return math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(one, other, strict=True)))
+
+
+def test_a_network_that_fits_for_the_first_time_is_a_gain_and_none_is_not() -> None:
+    X = gaussian(3, 2, seed=0)
+    solver = DeepSolver(make_problem(X, gaussian(3, 1, seed=1), depth=3))
+    state = solver.init(Budget(60.0))
+    state.best = [state.best[0][:0], state.best[1][:0, -1:], state.best[2][:, -1:]]
+    state.cost = math.inf  # as where no network that is there at once fits
+    state.costs = [math.inf] * solver.options.starts
+    first = solver.step(state, Budget(60.0))
+    assert first.due == math.isfinite(first.cost)
+    assert not first.stalled
+    assert solver.finished(first) is None
+
+
+# -- solves -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", [3, pytest.param(4, marks=pytest.mark.slow)])
+def test_linear_networks_meet_their_closed_form(depth: int) -> None:
+    rng = np.random.default_rng(depth)
+    X, A = rng.standard_normal((7, 4)), rng.standard_normal((4, 3))
+    exact = depth * np.sum(np.linalg.svd(A, compute_uv=False) ** (2.0 / depth))
+    result = covopt.solve(X, X @ A, depth=depth, bias=0.0, activation="linear", starts=3, time_limit=90)
+    assert result.cost == pytest.approx(exact, rel=1e-9)
+    assert result.residual <= 1e-12 * np.abs(X @ A).max()
+    assert result.lower is not None
+    assert result.lower <= exact * (1.0 + 1e-9)
+
+
+def test_scalar_targets_on_the_identity_meet_their_closed_form() -> None:
+    y = np.abs(np.random.default_rng(0).standard_normal(3))
+    result = covopt.solve(np.eye(3), y, depth=3, bias=0.0, starts=3, time_limit=90)
+    assert result.cost == pytest.approx(3.0 * np.linalg.norm(y) ** (2.0 / 3.0), rel=1e-9)
+    assert result.widths == [1, 1]
+
+
+def test_a_deep_solve_reports_its_layers_and_survives_storage(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((12, 3)), rng.standard_normal((12, 2))
+    result = covopt.solve(X, Y, lam=1e-2, depth=3, starts=6, time_limit=30, seed=4)
+    assert len(result.starts) == 6
+    assert result.cost <= min(result.starts) * (1.0 + 1e-12)
+    assert result.certificate == "laplacian"
+    assert result.status != "optimal"
+    assert 0.0 <= result.lower <= result.cost
+    assert [layer.layer for layer in result.layers] == [1, 2]
+    assert [layer.width for layer in result.layers] == result.widths
+    last = result.layers[-1]
+    assert last.stationarity == pytest.approx(1.0, abs=0.02)
+    assert last.gap is not None
+    assert 0.0 <= last.gap < 1.0
+    assert last.rank_K <= last.width
+    result.save(tmp_path / "run")
+    assert covopt.load(tmp_path / "run").cost == pytest.approx(result.cost, rel=1e-12)
+    assert covopt.verify(tmp_path / "run").passed
+    told = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert [layer["gap_certificate"] for layer in told["layers"]] == [str(x.gap_certificate) for x in result.layers]
+    assert told["depth"] == 3
+
+
+def test_the_same_seed_gives_the_same_answer_and_the_width_is_limited() -> None:
+    problem = small(seed=2)
+
+    def cost(seed: int, width: int | None = None) -> tuple[float, list[int]]:
+        budget = Budget(60.0, max_iterations=2)
+        state = run(DeepSolver(problem, FEW, seed=seed, max_width=width), budget).state
+        return state.cost, [len(W) for W in state.best[:-1]]
+
+    assert cost(0) == cost(0)
+    assert max(cost(0, 3)[1]) <= 3
+
+
+@pytest.mark.parametrize(("number", "depth", "adam"), [(5, 4, 1.99761), (4, 5, 2.555706)])
+def test_a_batch_of_random_starts_ends_at_plain_adams_cost_at_a_large_penalty(
+    number: int, depth: int, adam: float
+) -> None:
+    """Starts that descend through smoothed kinks end 1.2 % and 4.6 % above; Adam is the best of 144 starts."""
+    rng = np.random.default_rng(number)
+    problem = make_problem(rng.normal(size=(12, 4)), rng.normal(size=(12, 3)), lam=0.1, bias=1.0, depth=depth)
+    assert run(DeepSolver(problem), Budget(600.0, max_iterations=2)).state.cost <= (1.0 + 1e-3) * adam
+
+
+def test_as_many_random_starts_are_trained_as_fit_the_time() -> None:
+    problem, exploration = small(depth=4), Exploration()
+    counts = [exploration.count(problem, seconds, 96) for seconds in (0.1, 2.0, 1e7)]
+    assert counts[0] == 0
+    assert exploration.fewest[0] <= counts[1] < counts[2] == exploration.together
+    assert exploration.count(problem, 1e7, 5) == 5
+    assert exploration.count(make_problem(problem.X, problem.Y, depth=4), 1e7, 96) == 0
+
+
+def test_training_random_starts_takes_a_part_of_the_time_and_never_raises_a_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, exploration, now = small(depth=4), Exploration(), [0.0]
+    starts = [exploration.starts.draw(problem, number, 0) for number in range(6)]
+
+    def seconds() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    monkeypatch.setattr("time.perf_counter", seconds)
+    found = exploration.train(problem, starts, Budget(300.0, started=0.0))
+    assert now[0] <= 0.5 * 300.0
+    for before, after in zip(starts, found, strict=True):
+        assert [W.shape for W in after] == [W.shape for W in before]
+        assert evaluate(problem, after).total < evaluate(problem, before).total
+
+
+@pytest.mark.parametrize(
+    ("starts", "given", "short"), [(96, False, False), (96, True, False), (4, False, True), (1, True, True)]
+)
+def test_short_descents_stay_where_few_random_starts_are_trained(
+    starts: int, given: bool, short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, begun = small(depth=4), []
+    monkeypatch.setattr("covopt.solvers.deep.solver.short_descents", lambda *_: begun.append(True) or ())
+    monkeypatch.setattr("covopt.solvers.deep.solver.from_two_layers", lambda *_: [])
+    init = initial(problem, [3, 3, 3], 0) if given else None
+    DeepSolver(problem, DeepOptions(starts=starts), init=init).init(Budget(600.0))
+    assert bool(begun) == short
+
+
+def test_draws_that_lower_no_cost_are_not_followed_by_a_pass_over_the_blocks() -> None:
+    problem = small()
+    solver, budget = DeepSolver(problem, FEW), Budget(600.0)
+    state = State(initial(problem, [4, 4], 0), 0.0)  # no draw costs less than 0
+    while len(state.costs) < FEW.starts or state.pool:
+        state = solver.step(state, budget)
+    assert not state.due
+
+
+def test_a_start_is_never_made_worse_and_time_may_be_up_at_once() -> None:
+    problem = small(seed=7)
+    weights = descend(problem, [initial(problem, [8, 8], 3, 0.5)], POLISHING)[0]
+    hurried = covopt.solve(problem.X, problem.Y, lam=1e-2, depth=3, init=weights, time_limit=1e-3)
+    assert hurried.status == "time_limit"
+    assert hurried.cost <= evaluate(problem, weights).total
+    bare = covopt.solve(problem.X, problem.Y, lam=1e-2, depth=3, time_limit=1e-3)
+    assert np.isfinite(bare.cost)
+
+
+@pytest.mark.parametrize("method", ["hidden", "train"])
+def test_the_other_methods_answer_too(method: str) -> None:
+    problem = small(seed=1)
+    result = covopt.solve(problem.X, problem.Y, lam=1e-2, depth=3, method=method, width=6, starts=2, time_limit=3)
+    assert len(result.starts) == 2
+    assert result.cost == pytest.approx(min(result.starts), rel=1e-9)
+    assert result.widths == [6, 6]
+    assert 0.0 <= result.lower <= result.cost
+
+
+def assert_layers_are_those_of_the_network(result: covopt.Result) -> None:
+    """That everything told of each hidden layer follows from the weights that are returned."""
+    problem, weights = result.problem, result.weights
+    assert [told.layer for told in result.layers] == list(range(1, problem.depth))
+    for told in result.layers:
+        Z = preactivations(problem, weights)[told.layer - 1]
+        Zs = torch.cat([problem.activation(Z), torch.full_like(Z[:, :1], problem.beta)], dim=1)
+        assert told.width == len(weights[told.layer - 1])
+        assert told.rank_K == int(torch.linalg.matrix_rank(Z, rtol=1e-8))
+        assert told.rank_Ks == int(torch.linalg.matrix_rank(Zs, rtol=1e-8))
+        escape = find_missing_neuron(problem, weights, told.layer, seed=result.seed)
+        assert told.stationarity == pytest.approx(escape.value, rel=1e-9)
+        if told.gap is None:  # the time was up
+            assert told.gap_certificate == "none"
+            continue
+        block = block_problem(problem, weights, told.layer)
+        own = evaluate(block, weights[told.layer - 1 : told.layer + 1]).total
+        scale = result.cost if told.layer == problem.depth - 1 else result.cost / problem.lam
+        lower = own - told.gap * scale  # the bound that the gap was made of
+        if told.gap_certificate == "spectral":
+            assert lower == pytest.approx(spectral_proof(block, 10.0).lower, rel=1e-9)
+        else:
+            solved = covopt.solve(
+                block.X, block.Y, lam=None if block.interpolates else block.lam, bias=block.beta, certify="fast"
+            )
+            assert lower <= solved.cost * (1.0 + 1e-9)
+            assert result.certify == "full" or lower >= solved.lower * (1.0 - 1e-3)  # full goes on until the time is up
+
+
+@pytest.mark.parametrize(("inputs", "certify"), [(3, "fast"), (2, "fast"), (2, "full")])
+def test_what_is_told_of_a_layer_holds_for_the_network_that_is_returned(
+    inputs: int, certify: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deep_layers, "LATE", 60.0)  # full takes all of the time, and a busy machine cut the search
+    X, Y = gaussian(8, inputs, seed=1), gaussian(8, 2, seed=2)
+    rough = initial(make_problem(X, Y, lam=1e-2, depth=3), [6, 2], 0)  # both blocks come out cheaper
+    effort = {"starts": 1, "max_iterations": 1, "time_limit": 60 if certify == "fast" else 12, "certify": certify}
+    result = covopt.solve(X, Y, lam=1e-2, depth=3, init=rough, **effort)
+    assert result.cost < min(result.starts)
+    assert_layers_are_those_of_the_network(result)
+
+
+@pytest.mark.parametrize("method", ["hidden", "train"])
+def test_rivals_come_back_as_they_are_where_a_block_needs_no_neuron(method: str) -> None:
+    X, Y = gaussian(8, 3, seed=1), gaussian(8, 2, seed=2)
+    question = {"lam": 10.0, "depth": 3, "method": method, "width": 3, "starts": 1, "max_iterations": 1}
+    result = covopt.solve(X, Y, time_limit=100, **question)
+    assert result.widths == [3, 3]
+    assert result.cost == pytest.approx(result.starts[0], rel=1e-12)
+    assert_layers_are_those_of_the_network(result)
+
+
+@pytest.mark.parametrize("name", ["width", "max_width", "starts"])
+def test_counts_are_at_least_one(name: str) -> None:
+    for wrong in (0, -3, True):
+        with pytest.raises(covopt.CovoptError, match=name):
+            covopt.solve(np.eye(3), np.eye(3), lam=0.1, **{name: wrong})
+
+
+def test_progress_says_what_a_deep_solve_does_next() -> None:
+    rng = np.random.default_rng(3)
+    X, Y = rng.standard_normal((6, 1)), rng.standard_normal((6, 1))
+    phases: list[str] = []
+    covopt.solve(X, Y, lam=3e-2, depth=3, starts=3, time_limit=100, callback=lambda line: phases.append(line.phase))
+    assert phases[0] == "random starts from number 1 of 3 on"
+    assert "descending from deepened networks" in phases
+    assert "refining the best of 3 starts" in phases
+    assert "improving the best network" in phases
+    assert phases[-1] == "examining each hidden layer"
+
+
+def test_a_block_without_inputs_is_no_problem() -> None:
+    """A block that is solved may leave the layer below without neurons; what is beside it is then only a bias."""
+    problem = small(4)
+    weights = initial(problem, [0, 3, 2], 0)
+    assert solve_block(problem, weights, 2, SolveOptions(Budget(5.0), certify="fast")).block is None
+    found = solve_block(problem, weights, 1, SolveOptions(Budget(5.0, max_iterations=3), certify="fast"))
+    _, improved = examine(problem, found.weights, SolveOptions(Budget(5.0, max_iterations=3)), improve=True)
+    assert evaluate(problem, improved).total <= evaluate(problem, weights).total

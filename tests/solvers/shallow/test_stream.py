@@ -1,0 +1,280 @@
+"""Sums over chunks of samples, on one process and on two, and the cycles of training that are built on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing
+from torch import Tensor
+
+import covopt
+from covopt.certify import spectral
+from covopt.model.chunks import Samples
+from covopt.model.problem import Problem, make_problem
+from covopt.model.spread import Together
+from covopt.model.weights import evaluate, gradient
+from covopt.runtime import loop
+from covopt.runtime.loop import Budget, run
+from covopt.solvers.deep import stream as deep_stream
+from covopt.solvers.deep.solver import DeepOptions
+from covopt.solvers.deep.stream import DeepStream, few_samples, suits_few_samples
+from covopt.solvers.shallow import stream
+from covopt.solvers.shallow.leading import leading_directions
+from covopt.solvers.shallow.stream import StreamOptions, StreamSolver, TwoLayerLoss, suits_streaming
+
+LOSSES = ("mse", "cross_entropy")
+FEW = StreamOptions(neurons=12, batch=16, first=1)
+
+
+def made(samples: int, loss: str = "mse", activation: str = "relu", device: str = "cpu") -> Problem:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(samples, 5, generator=generator, dtype=torch.float64)
+    Y = torch.nn.functional.one_hot((X[:, 0] * X[:, 1] > 0).long() + (X[:, 2] > 0).long(), 3).double()
+    return make_problem(X.to(device), Y.to(device), lam=1e-2, loss=loss, bias=0.7, activation=activation)
+
+
+def parts_of(problem: Problem, neurons: int = 7) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    shapes = ((neurons, problem.Xt.shape[1]), (neurons, problem.Y.shape[1]), (problem.Y.shape[1],))
+    U, V, b = (torch.randn(shape, generator=generator, dtype=torch.float64).to(problem.X) for shape in shapes)
+    return U, V, b
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("activation", ["relu", "leaky:0.2"])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("chunk", [1, 7, 100])
+def test_loss_and_gradient_do_not_depend_on_the_chunks(chunk: int, loss: str, activation: str, device: str) -> None:
+    problem = made(23, loss, activation, device)
+    U, V, b = parts_of(problem)
+    weights = [U, torch.cat([V, b[None]]).T]
+    streamed = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y, chunk=chunk))
+    value, slopes = streamed.gradient(U, V, b)
+    assert float(value) == pytest.approx(evaluate(problem, weights).total, rel=1e-12)
+    assert float(streamed.value(U, V, b)) == pytest.approx(float(value), rel=1e-12)
+    by_hidden, by_outputs = gradient(problem, weights)
+    torch.testing.assert_close(slopes[0], by_hidden, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(torch.cat([slopes[1], slopes[2][None]]).T, by_outputs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize(("chunk", "neurons"), [(7, 7), (100, 40)])
+def test_the_best_outputs_leave_no_slope(chunk: int, neurons: int, device: str) -> None:
+    problem = made(23, device=device)
+    U, V, b = parts_of(problem, neurons)
+    streamed = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y, chunk=chunk))
+    best = streamed.best_outputs(U)
+    value, slopes = streamed.gradient(U, *best)
+    assert float(value) < float(streamed.value(U, V, b))
+    assert all(float(slope.abs().max()) <= 1e-11 for slope in slopes[1:])
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_cycles_come_near_the_minimum(loss: str) -> None:
+    problem = made(400, loss)
+    best = covopt.solve(problem.X, problem.Y, lam=problem.lam, loss=loss, bias=0.7, time_limit=2, certify="none")
+    options = replace(FEW, neurons=40, batch=100, first=16)
+    outcome = run(StreamSolver(problem, options), Budget(1e6, 4))
+    costs = [line.cost for line in outcome.history]
+    assert costs == sorted(costs, reverse=True)
+    assert best.cost * (1 - 1e-6) <= outcome.state.cost <= 1.03 * best.cost
+    assert evaluate(problem, outcome.state.weights()).total == pytest.approx(outcome.state.cost, rel=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_is_learned_in_few_directions_is_a_network_for_all(
+    weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "MOST_PASSES", 2)
+    monkeypatch.setattr(stream, "LITTLE_GAIN", -1.0)  # however little the first cycle gains
+    problem = made(300)
+    weight = torch.linspace(0.5, 1.5, 300, dtype=torch.float64) if weighted else None
+    X = problem.X * torch.tensor([3.0, 0.1, 0.1, 0.1, 0.1])
+    problem = replace(problem, X=X, Y=X[:, :1].abs() + X[:, 1:2], weight=weight)
+    solver, budget = StreamSolver(problem, replace(FEW, directions=1)), Budget(1e6)
+    state, seen, costs = solver.init(budget), [], []
+    for _ in range(4):
+        seen.append(state.parts[0].shape[1])
+        state = solver.step(state, budget)
+        costs.append(state.cost)
+        assert evaluate(problem, state.weights()).total == pytest.approx(state.cost, rel=1e-12)
+        if seen[-1] == 1:
+            assert torch.linalg.matrix_rank(state.best[0], rtol=1e-5) == 1
+    assert seen == [1, 1, 6, 6]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_few_directions_that_tell_nothing_are_left_out() -> None:
+    """The largest input tells the one target and nothing of the other."""
+    problem = replace(made(300), lam=1e-5)
+    X = problem.X * torch.tensor([3.0, 1.0, 1.0, 1.0, 1.0])
+    telling, noise = (replace(problem, X=X, Y=Y) for Y in (X[:, :1].abs(), X[:, 1:2] + X[:, 2:3]))
+    basis = [StreamSolver(each, replace(FEW, directions=1)).init(Budget()).basis for each in (telling, noise)]
+    assert basis[0] is not None
+    assert basis[1] is None
+
+
+def test_the_leading_directions_are_those_of_the_singular_vectors() -> None:
+    problem = made(300)
+    X = problem.X * torch.tensor([5.0, 3.0, 0.02, 0.01, 0.0])
+    generator = torch.Generator().manual_seed(2)
+    start = torch.randn(6, 3, generator=generator, dtype=torch.float64)
+    found = leading_directions(Samples(X, problem.Y, chunk=77, beta=0.7), start)
+    torch.testing.assert_close(found @ found.T, torch.eye(3, dtype=torch.float64), rtol=0, atol=1e-13)
+    Xt = torch.cat([X, torch.full((300, 1), 0.7, dtype=torch.float64)], dim=1)
+    expected = torch.linalg.svd(Xt)[2][:3]
+    # The fourth singular value is below 0.03 of the third, and two turns take its fourth power.
+    assert float((expected @ found.T @ found - expected).norm()) < 1e-4
+    nothing = leading_directions(Samples(0.0 * X, problem.Y, beta=0.0), start)
+    torch.testing.assert_close(nothing @ nothing.T, torch.eye(3, dtype=torch.float64), rtol=0, atol=1e-13)
+
+
+def test_the_start_follows_the_scale_of_the_data() -> None:
+    """R's homogeneity: where the inputs grow by a and the targets by b, the weights grow by sqrt(b / a)."""
+    problem = made(50)
+    scaled = replace(problem, X=4.0 * problem.X, Y=9.0 * problem.Y, beta=4.0 * problem.beta)
+    first, second = (StreamSolver(p, FEW).init(Budget()).best[0] for p in (problem, scaled))
+    torch.testing.assert_close(second, 1.5 * first, rtol=1e-5, atol=1e-6)
+
+
+def test_which_data_are_streamed() -> None:
+    problem = made(20)
+    assert suits_streaming(problem, 300.0, StreamOptions(entries=100))
+    assert not suits_streaming(problem, 300.0)
+    exact_fits = replace(problem, loss=covopt.model.loss.parse_loss("interpolate"))
+    assert not suits_streaming(exact_fits, 1e-9, StreamOptions(entries=1))
+    # Too little time for rounds; but not where an oracle is exact, which needs no descent.
+    many = made(5000)
+    assert suits_streaming(many, 1.0)
+    assert not suits_streaming(many, 300.0)
+    assert not suits_streaming(replace(many, X=many.X[:, :1]), 1e-9)
+
+
+def test_a_loop_ends_before_a_turn_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: clock[0])
+    budget = Budget(time_limit=10.0, started=0.0)
+    ends, short = budget.pace(), budget.pace()
+    for now in (0.0, 1.0, 4.5, 6.0):
+        clock[0] = now
+        assert not ends()
+    clock[0] = 7.0  # the longest turn took 3.5 seconds, two shorter ones ago
+    assert not ends()
+    clock[0] = 8.0
+    assert ends()
+    assert not short()  # another loop, which has had no turn
+    clock[0] = 9.9
+    assert not budget.spent()
+    assert short()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_deep_network_of_few_samples_descends_on_all(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = replace(made(1500, loss), depth=3)
+    assert suits_few_samples(problem, 1.0, 24)
+    assert not suits_few_samples(problem, 1e4, 24)
+    few = few_samples(problem, 0.2, 4, seed=3)
+    assert 200 <= few.samples < 1500
+    rows = (few.X[:, None] == problem.X).all(dim=2)
+    assert bool((rows.sum(dim=1) == 1).all())
+    assert torch.equal(few.Y, problem.Y[rows.int().argmax(dim=1)])
+    monkeypatch.setattr(deep_stream, "WHOLE", 0.0)  # or passes over samples as few as these come next
+    solver = DeepStream(problem, DeepOptions(starts=4, batch=4))
+    first = run(solver, Budget(8.0, max_iterations=0)).state
+    last = run(DeepStream(problem, DeepOptions(starts=4, batch=4)), Budget(8.0, max_iterations=2)).state
+    assert last.cost == evaluate(problem, last.best).total
+    assert last.cost < first.cost == evaluate(problem, first.best).total
+
+
+def test_the_spectral_bound_of_tall_data() -> None:
+    """Through the Gram matrix, a chunk at a time, it is above the singular value and within rounding of it."""
+    problem = replace(made(300), weight=torch.linspace(0.5, 1.5, 300, dtype=torch.float64))
+    X, root = problem.X + 2.0, torch.linspace(0.5, 1.5, 300, dtype=torch.float64).sqrt()[:, None]
+    for centred in (True, False):
+        off = root @ (root.T @ (root * X)) / 300.0 * centred
+        exact = float(torch.linalg.matrix_norm(root * X - off, 2))
+        bound = spectral.largest_singular_value(problem, X, centred, chunk=64)
+        assert exact <= bound <= exact * (1 + 1e-9)
+
+
+def test_solve_streams_many_samples() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90_000, 50)).astype(np.float64)
+    Y = np.maximum(X[:, :3], 0.0).sum(axis=1)
+    result = covopt.solve(X, Y, lam=1e-3, bias=0.0, time_limit=6.0)
+    assert result.status in ("time_limit", "converged")
+    assert result.lower is not None
+    assert 0.0 < result.lower <= result.cost < 0.1 * float(np.mean(Y**2))
+    W1, W2 = (W.numpy() for W in result.weights)
+    F = np.maximum(X @ W1[:, :-1].T, 0.0) @ W2[:, :-1].T
+    cost = np.mean((F[:, 0] - Y) ** 2) + 1e-3 * (np.sum(W1**2) + np.sum(W2**2))
+    assert result.cost == pytest.approx(cost, rel=1e-9)
+
+
+def _work(rank: int, processes: int, meeting: str, out: str) -> None:
+    """One process of a group: its rows, two cycles, and what it ends with."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=processes)
+    problem = made(60)
+    rows = slice(0, 23) if rank == 0 else slice(23, 60)
+    spread = Together.of(len(problem.X[rows]))
+    mine = replace(problem, X=problem.X[rows], Y=problem.Y[rows], spread=spread)
+    U, V, b = parts_of(problem)
+    value, slopes = TwoLayerLoss(mine, Samples(mine.Xt, mine.Y, None, 10, spread)).gradient(U, V, b)
+    ends, stream.ENOUGH = [], torch.inf
+    for directions in (1, 64):
+        solver, budget = StreamSolver(mine, replace(FEW, directions=directions)), Budget(1e6, agreed=spread.largest)
+        state = solver.init(budget)
+        for _ in range(3):
+            state = solver.step(state, budget)
+        ends.append((state.weights(), state.cost))
+    torch.save((value, slopes, ends), f"{out}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_give_the_answer_of_one(tmp_path: Path) -> None:
+    """Rows spread over a gloo group on the loopback: the same sums, and one network, whose cost is that of all rows."""
+    meeting = f"file://{tmp_path / 'meeting'}"
+    torch.multiprocessing.start_processes(_work, args=(2, meeting, str(tmp_path)), nprocs=2, start_method="spawn")
+    (value, slopes, ends), other = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    problem = made(60)
+    alone, expected = TwoLayerLoss(problem, Samples(problem.Xt, problem.Y)).gradient(*parts_of(problem))
+    assert float(value) == pytest.approx(float(alone), rel=1e-12) == float(other[0])
+    for mine, theirs in zip(slopes, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
+    for (weights, cost), (theirs, same) in zip(ends, other[2], strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(weights, theirs, strict=True))
+        assert cost == same
+        assert evaluate(problem, weights).total == pytest.approx(cost, rel=1e-9)
+        assert cost < float(problem.loss_at(torch.zeros_like(problem.Y)))
+
+
+@pytest.mark.parametrize("lam", [1e20, 1e45, 1e74])
+def test_a_lam_beyond_float32_leaves_no_network(lam: float) -> None:
+    draws = torch.Generator().manual_seed(0)
+    X = torch.randn(6000, 800, generator=draws, dtype=torch.float64)
+    Y = X[:, :1].sign()
+    assert X.numel() > StreamOptions().entries
+    result = covopt.solve(X, Y, lam=lam, bias=0.7, certify="none", time_limit=3)
+    assert result.cost == pytest.approx(float(Y.square().mean()), rel=1e-9)
+
+
+@pytest.mark.parametrize("rate", [1e30, float("nan")])
+def test_training_that_leaves_the_numbers_keeps_the_network_before_it(
+    rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = made(300)
+    X = problem.X * torch.tensor([3.0, 0.1, 0.1, 0.1, 0.1])
+    monkeypatch.setattr(stream, "RATE", rate)
+    solver, budget = StreamSolver(replace(problem, X=X), replace(FEW, directions=1)), Budget(1e6)
+    state = solver.init(budget)
+    first = state.cost
+    for _ in range(2):
+        state = solver.step(state, budget)
+    assert torch.isfinite(state.parts[0]).all()
+    assert state.cost <= first < torch.inf
+    assert evaluate(problem, state.weights()).total < torch.inf

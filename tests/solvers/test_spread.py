@@ -1,0 +1,252 @@
+"""Rows spread over processes of a gloo group on the loopback: the answer of one process, and the end of a dead one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed
+from numpy.typing import NDArray
+from torch.multiprocessing.spawn import start_processes
+
+import covopt
+from covopt.data.data import read_data
+from covopt.data.shares import share_of
+from covopt.model.problem import make_problem
+from covopt.model.spread import ALONE, Together
+from covopt.model.weights import evaluate
+from covopt.runtime.loop import Budget
+from covopt.solvers.shallow import stream
+from covopt.solvers.shallow.stream import StreamOptions, StreamSolver
+
+QUESTIONS: dict[str, dict[str, object]] = {
+    "mse": {"lam": 1e-2},
+    "leaky, no bias": {"lam": 1e-2, "activation": "leaky:0.2", "bias": 0.0},
+    "small lam": {"lam": 1e-12},
+    "cross_entropy": {"lam": 1e-2, "loss": "cross_entropy"},
+    "huber": {"lam": 1e-2, "loss": "huber:0.3"},
+}
+OF_SEVERAL = ("mse", "cross_entropy")
+
+
+def data(samples: int = 90, inputs: int = 5) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((samples, inputs))
+    return X, np.eye(3)[(X[:, 0] * X[:, 1] > 0).astype(int) + (X[:, 2] > 0)]
+
+
+@contextmanager
+def group(rank: int, processes: int, meeting: str) -> Iterator[None]:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=processes)
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def spawned(work: Callable[..., None], processes: int, path: Path) -> list[dict]:
+    """What `work(rank, processes, path)` stores in each of so many processes."""
+    start_processes(work, args=(processes, path), nprocs=processes, start_method="spawn")
+    return [torch.load(path / f"{rank}.pt") for rank in range(processes)]
+
+
+def solve(rank: int, processes: int, X: NDArray, Y: NDArray, **options: object) -> covopt.Result:
+    cuts = share_of(len(X), processes)
+    mine = slice(cuts[rank], cuts[rank + 1])
+    given = {"certify": "none", "max_iterations": 1, "time_limit": 1e5, "spread": True} | options
+    return covopt.solve(X[mine], Y[mine], **given)  # type: ignore[arg-type]
+
+
+def _solve_some(rank: int, processes: int, path: Path) -> None:
+    found = {}
+    with group(rank, processes, str(path / "meeting")):
+        for name in OF_SEVERAL:
+            result = solve(rank, processes, *data(), **QUESTIONS[name])
+            found[name] = (result.cost, result.residual, result.weights)
+        torch.save(found, path / f"{rank}.pt")
+
+
+def test_two_processes_give_the_answer_of_one(tmp_path: Path) -> None:
+    """Every process the same network; its cost is that of all rows, and what one process finds the same way."""
+    found, other = spawned(_solve_some, 2, tmp_path)
+    X, Y = data()
+    for name in OF_SEVERAL:
+        cost, residual, weights = found[name]
+        assert (cost, residual) == other[name][:2]
+        assert all(torch.equal(a, b) for a, b in zip(weights, other[name][2], strict=True))
+        problem = make_problem(X, Y, **QUESTIONS[name])  # type: ignore[arg-type]
+        whole = evaluate(problem, weights)
+        assert (cost, residual) == pytest.approx((whole.total, whole.residual), rel=1e-12)
+        with group(0, 1, str(tmp_path / name)):
+            one = solve(0, 1, X, Y, **QUESTIONS[name])
+        assert cost == pytest.approx(one.cost, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_rows_in_parts_cost_what_they_cost_together(name: str, tmp_path: Path) -> None:
+    """Up to the search's own freedom after one round: rounding leads a descent elsewhere."""
+    X, Y = data()
+    with group(0, 1, str(tmp_path / "meeting")):
+        parts = solve(0, 1, X, Y, **QUESTIONS[name])
+    alone = covopt.solve(X, Y, certify="none", max_iterations=1, time_limit=1e5, **QUESTIONS[name])  # type: ignore[arg-type]
+    assert parts.cost == pytest.approx(evaluate(alone.problem, parts.weights).total, rel=1e-12)
+    assert parts.cost == pytest.approx(alone.cost, rel=0.05)
+
+
+def _sums(rank: int, processes: int, path: Path) -> None:
+    X = torch.arange(44.0, dtype=torch.float64).view(11, 4).square() % 7.0
+    rows = X[:7] if rank == 0 else X[7:]
+    with group(rank, processes, str(path / "meeting")):
+        spread = Together.of(len(rows))
+        found = {
+            "samples": spread.samples(len(rows)),
+            "sum": spread.sum(lambda A: A.T @ A, rows),
+            "largest": spread.largest(float(rank)),
+            "norm": spread.norm(rows),
+            "stacked": spread.stacked(rows),
+            "condensed": spread.condensed(rows[:, :1], rows[:, 1:]),
+            "few": spread.some(lambda n, k: torch.arange(min(n, k)), len(rows), 6)[0],
+        }
+        torch.save(found, path / f"{rank}.pt")
+
+
+def test_rows_that_are_not_shared_evenly(tmp_path: Path) -> None:
+    X = torch.arange(44.0, dtype=torch.float64).view(11, 4).square() % 7.0
+    for rank, found in enumerate(spawned(_sums, 2, tmp_path)):
+        assert (found["samples"], found["largest"]) == (11, 1.0)
+        torch.testing.assert_close(found["sum"], X.T @ X, rtol=1e-14, atol=0.0)
+        assert found["norm"] == pytest.approx(float(X.norm()), rel=1e-14)
+        assert torch.equal(found["stacked"], X)
+        first, others = found["condensed"]
+        torch.testing.assert_close(first.T @ others, X[:, :1].T @ X[:, 1:], rtol=1e-13, atol=1e-12)
+        torch.testing.assert_close(others.T @ others, X[:, 1:].T @ X[:, 1:], rtol=1e-13, atol=1e-12)
+        assert found["few"].tolist() == [0, 1, 2], rank
+
+
+def _cycles(rank: int, processes: int, path: Path) -> None:
+    """Two cycles in one direction, and two in all."""
+    stream.ENOUGH, stream.MOST_PASSES, stream.LITTLE_GAIN = np.inf, 2, -1.0
+    X, Y = data(100)
+    mine = slice(rank * 100 // processes, (rank + 1) * 100 // processes)
+    with group(rank, processes, str(path / f"meeting{processes}")):
+        problem = make_problem(X[mine], Y[mine], lam=1e-3).double()
+        problem = replace(problem, spread=Together.of(len(problem.X)))
+        options = StreamOptions(neurons=12, batch=16, first=1, directions=1)
+        solver, budget = StreamSolver(problem, options), Budget(1e6, agreed=problem.spread.largest)
+        state, seen = solver.init(budget), []
+        for _ in range(4):
+            seen.append(state.parts[0].shape[1])
+            state = solver.step(state, budget)
+        torch.save({"seen": seen, "cost": state.cost, "weights": state.weights()}, path / f"{rank}.pt")
+
+
+def test_cycles_of_two_processes_are_those_of_one_to_the_last_bit(tmp_path: Path) -> None:
+    alone, two = (spawned(_cycles, processes, tmp_path) for processes in (1, 2))
+    assert alone[0]["seen"] == [1, 1, 6, 6]
+    for each in two:
+        assert each["seen"] == alone[0]["seen"]
+        assert each["cost"] == alone[0]["cost"]
+        assert all(torch.equal(a, b) for a, b in zip(each["weights"], alone[0]["weights"], strict=True))
+
+
+@pytest.mark.parametrize(("rows", "parts", "cuts"), [(10, 3, (0, 3, 6, 10)), (250, 3, (0, 72, 144, 250))])
+def test_shares_of_the_rows(rows: int, parts: int, cuts: tuple[int, ...]) -> None:
+    assert share_of(rows, parts) == cuts
+
+
+@pytest.mark.parametrize("rows", [1, 7, 239, 240, 241, 479, 480, 1797, 60_000, 60_001])
+def test_parts_of_fewer_processes_are_whole_parts_of_more(rows: int) -> None:
+    for few, more in ((1, 2), (1, 3), (2, 6), (3, 6), (4, 8)):
+        if rows >= more:
+            cuts = share_of(rows, more)
+            assert cuts[:: more // few] == share_of(rows, few)
+            assert min(b - a for a, b in pairwise(cuts)) >= max(1, rows // more - 47)
+
+
+def test_one_process_alone_takes_no_detour() -> None:
+    X = torch.randn(5, 3, dtype=torch.float64)
+    assert ALONE.condensed(X)[0] is X
+    assert ALONE.stacked(X) is X
+    assert torch.equal(ALONE.sum(lambda A: A.sum(dim=0), X), X.sum(dim=0))
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_each_process_reads_its_rows(compressed: bool, tmp_path: Path) -> None:
+    X, Y = data(50)
+    file = tmp_path / "data.npz"
+    (np.savez_compressed if compressed else np.savez)(file, X=X, Y=Y.argmax(axis=1))
+    for scale in ("none", "max", "standard"):
+        whole = read_data(file, scale=scale, rows=47)
+        parts = [read_data(file, scale=scale, rows=47, share=(k, 3)) for k in range(3)]
+        assert np.array_equal(np.vstack([part.X for part in parts]), whole.X)
+        assert np.array_equal(np.vstack([part.Y for part in parts]), whole.Y)
+        assert [part.rows for part in parts] == [15, 16, 16]
+
+
+def processes_of(file: Path, options: str) -> list[subprocess.Popen[str]]:
+    """Two processes as torchrun starts them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    known = os.environ | {"TORCHELASTIC_RUN_ID": "test", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    known |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "covopt", "solve", str(file), *options.split()],
+            env=known | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+
+
+def has_joined(process: subprocess.Popen[str]) -> bool:
+    """Whether it is in its group, which has threads of its own then; for Linux."""
+    threads = Path(f"/proc/{process.pid}/task").glob("*/comm")
+    return any("gloo" in thread.read_text() for thread in threads)
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_the_end_of_one_process_ends_the_other_with_one_sentence(killed: int, tmp_path: Path) -> None:
+    X, Y = data(3000)
+    file = tmp_path / "data.npz"
+    np.savez(file, X=X, Y=Y)
+    both = processes_of(file, "--lam 1e-3 --certify none --time-limit 600")
+    while not all(map(has_joined, both)):  # before that, torchrun would end the others
+        assert [process.poll() for process in both] == [None, None]
+        time.sleep(0.1)
+    both[killed].send_signal(signal.SIGKILL)
+    out, err = both[1 - killed].communicate(timeout=120)
+    assert both[killed].wait() == -signal.SIGKILL
+    assert both[1 - killed].returncode == 2
+    assert out == ""
+    assert "Another process of this solve has ended" in err
+    assert err.count("\n") == 1, err
+
+
+@pytest.mark.parametrize("options", ["--tol 0.1", "--depth 3 --time-limit 3 --starts 1"])
+def test_what_two_processes_store_is_verified(options: str, tmp_path: Path) -> None:
+    """It is proved again from all rows, whose sums round otherwise."""
+    X, Y = data(61)
+    file, run = tmp_path / "data.npz", tmp_path / "run"
+    np.savez(file, X=X, Y=Y)
+    for process in processes_of(file, f"--lam 1e-3 --certify none --out {run} {options}"):
+        assert process.communicate(timeout=200)[1] == ""
+        assert process.returncode == 0
+    told = subprocess.run([sys.executable, "-m", "covopt", "verify", str(run)], capture_output=True, text=True)
+    assert told.returncode == 0, told.stdout + told.stderr

@@ -1,0 +1,372 @@
+"""`validate`: what it says of networks whose place is known, and what it refuses, in Python and on the command line."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from instances import gaussian
+from numpy.typing import NDArray
+from runs import Run
+from torch import nn
+
+import covopt
+from covopt.data.arrays import read_npz
+from covopt.data.networks import as_network, read_network
+from covopt.model.weights import evaluate
+from covopt.runtime.errors import CovoptError
+from covopt.studies.audit import examination
+from covopt.studies.audit.audit import Audit
+
+SIGNS = np.array([[1.0], [-1.0]])
+
+
+def stuck(lam: float, angle: float) -> list[NDArray[np.float64]]:
+    """[JGHG22, Prop. 19]: a local minimum in the weights, not in the covariances; bias column last, of zeros."""
+    a = (1.0 - lam) ** 0.5 * np.array([np.cos(angle), np.sin(angle)])
+    return [np.column_stack([a, np.zeros(2)]), np.append(a, 0.0)[None]]
+
+
+@pytest.mark.parametrize(("lam", "angle"), [(0.05, 0.3), (0.3, 0.9), (0.8, 1.4)])
+def test_proposition_19(lam: float, angle: float) -> None:
+    """Their loss is twice ours at lam / 2; the missing neuron is w = -1, h = 1 / lam, and the minimum is known."""
+    audit = covopt.validate(stuck(lam, angle), SIGNS, np.ones(2), lam=lam / 2, bias=0.0, time_limit=20)
+    assert 2.0 * audit.loss == pytest.approx(1.0 + 2.0 * lam - lam**2, rel=1e-12)
+    assert audit.residuals is not None
+    assert max(audit.residuals) < 1e-12
+    layer = audit.layers[0]
+    assert layer.escape is not None
+    assert layer.escape.direction.tolist() == pytest.approx([-1.0, 0.0], abs=1e-9)
+    assert layer.escape.value == pytest.approx(1.0 / lam, rel=1e-9)
+    assert not audit.stationary
+    assert "Stuck" in audit.verdict
+    assert "direction (-1, 0)" in audit.verdict
+    assert audit.escape is not None
+    minimum = 4.0 * lam - 2.0 * lam**2
+    assert 2.0 * evaluate(audit.problem, audit.escape).total == pytest.approx(minimum, rel=1e-6)
+    assert layer.facts.gap == pytest.approx(1.0 - minimum / (1.0 + 2.0 * lam - lam**2), rel=1e-6)
+    assert layer.merging == [[0, 1]]
+
+
+def test_a_search_that_the_time_ends_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a minimum every h is at most 1; with no time no ascent is made, and less is known."""
+    X, Y = gaussian(8, 3, seed=0), gaussian(8, 2, seed=1)
+    best = covopt.solve(X, Y, lam=0.3, bias=0.0, certify="none", time_limit=10)
+    asked = {"lam": 0.3, "bias": 0.0, "certify": "none"}
+    whole = covopt.validate(best, X, Y, time_limit=60, **asked)
+    assert whole.layers[0].verdict.startswith("No neuron is missing")
+    monkeypatch.setattr(examination, "LEAST", 0.0)
+    cut = covopt.validate(best, X, Y, time_limit=1e-3, **asked)
+    assert cut.layers[0].escape is not None
+    assert cut.layers[0].escape.cut
+    assert cut.layers[0].verdict.startswith("No neuron was found missing in hidden layer 1 before time was up: |M^T s|")
+
+
+@pytest.fixture(scope="module")
+def line() -> tuple[torch.Tensor, torch.Tensor]:
+    """Points on a line, where an oracle is exact."""
+    return gaussian(8, 1, seed=3), gaussian(8, 1, seed=4)
+
+
+def test_the_solver_s_network_is_at_the_minimum(line: tuple[torch.Tensor, torch.Tensor]) -> None:
+    result = covopt.solve(*line, lam=0.01, gap=1e-8, time_limit=20)
+    audit = covopt.validate(result, *line, lam=0.01, gap=1e-8, time_limit=20)
+    assert audit.verdict.startswith("At the minimum")
+    assert audit.stationary
+    assert audit.best == pytest.approx(result.cost, rel=1e-7)
+    layer = audit.layers[0]
+    assert layer.facts.gap is not None
+    assert 0.0 <= layer.facts.gap < 1e-7
+    assert str(layer.facts.gap_certificate) == "exact"
+    assert max(audit.inert) < 1e-6
+    assert layer.unbalanced_neuron < 1e-9
+
+
+@pytest.mark.slow
+def test_blocks_of_a_deep_network_are_at_their_minimum(line: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """The first layer's block has inputs of rank 2, where the oracle is exact."""
+    result = covopt.solve(*line, lam=0.05, depth=3, time_limit=15, starts=24)
+    audit = covopt.validate(result, *line, lam=0.05, time_limit=9)
+    assert [layer.facts.layer for layer in audit.layers] == [1, 2]
+    first = audit.layers[0]
+    assert first.facts.gap is not None
+    assert first.facts.gap < 1e-3
+    assert str(first.facts.gap_certificate) == "exact"
+    assert audit.best <= audit.loss
+    assert audit.excess < 1e-3
+
+
+def test_the_parts_that_are_wrong_are_found(line: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """Weights that act on nothing, neurons out of balance, neurons that could be one: put in, and found again."""
+    X, Y = torch.cat([line[0], torch.zeros(8, 1, dtype=torch.float64)], dim=1), line[1]
+    W, V = (W.clone() for W in covopt.solve(X, Y, lam=0.02, time_limit=10).weights)
+    idle = torch.zeros_like(W)
+    idle[:, 1] = 2.0  # the second input is zero
+    off = covopt.validate([W + idle, V], X, Y, lam=0.02, time_limit=3)
+    assert off.inert[0] == pytest.approx(float(idle.norm() / (W + idle).norm()), rel=1e-6)
+    lopsided = [torch.cat([3.0 * W[:1], W[1:]]), torch.cat([V[:, :1] / 3.0, V[:, 1:]], dim=1)]
+    assert covopt.validate(lopsided, X, Y, lam=0.02, time_limit=3).layers[0].unbalanced_neuron > 0.5
+    half = 0.5**0.5
+    split = [torch.cat([half * W[:1], half * W[:1], W[1:]]), torch.cat([half * V[:, :1], half * V[:, :1], V[:, 1:]], 1)]
+    assert covopt.validate(split, X, Y, lam=0.02, time_limit=3).layers[0].merging == [[0, 1]]
+
+
+def test_an_untrained_network_moves(line: tuple[torch.Tensor, torch.Tensor]) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(1, 5), nn.LeakyReLU(0.2), nn.Linear(5, 1)).double()
+    audit = covopt.validate(net, *line, lam=0.01, time_limit=4)
+    assert audit.verdict.startswith("Not trained to the end")
+    assert audit.problem.activation.slope == 0.2
+    outputs = net(line[0])
+    norm = sum(float(p.detach().square().sum()) for p in net.parameters())
+    assert audit.loss == pytest.approx(float((outputs - line[1]).square().mean().detach()) + 0.01 * norm)
+
+
+@pytest.mark.parametrize("widths", [(0, 0), (2, 0), (0, 2)])
+def test_layers_without_neurons(widths: tuple[int, int], line: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """What strong penalties leave: the zero function is audited like any other network."""
+    weights = [np.zeros((n, below + 1)) for below, n in pairwise((1, *widths, 1))]
+    audit = covopt.validate(weights, *line, lam=0.1, time_limit=1.5, certify="none")
+    assert audit.loss == pytest.approx(float(line[1].square().mean()))
+    assert [layer.facts.width for layer in audit.layers] == list(widths)
+    assert audit.best < audit.loss
+
+
+@pytest.mark.parametrize("beta", [1.0, 0.5])
+def test_one_network_in_many_forms(beta: float, tmp_path: Path) -> None:
+    """PyTorch's bias is beta W[:, -1]."""
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2)).double()
+    linear = [part for part in net if isinstance(part, nn.Linear)]
+    weights = [np.column_stack([p.weight.detach(), p.bias.detach() / beta]) for p in linear]
+    torch.save(net.state_dict(), tmp_path / "a.pt")
+    np.savez(tmp_path / "a.npz", **{f"W{i}": W for i, W in enumerate(weights, start=1)})
+    shuffled = dict(reversed(net.state_dict().items()))
+    found = [
+        as_network(net, beta),
+        as_network(shuffled, beta),
+        as_network(weights, beta),
+        read_network(tmp_path / "a.pt", beta),
+        read_network(tmp_path / "a.npz", beta),
+    ]
+    assert found[0].slope == 0.0
+    for network in found:
+        for W, V in zip(network.weights, weights, strict=True):
+            assert pytest.approx(V) == W
+
+
+def test_runs_of_covopt_come_back(line: tuple[torch.Tensor, torch.Tensor], tmp_path: Path) -> None:
+    result = covopt.solve(*line, lam=0.05, bias=0.5, time_limit=10)
+    result.save(tmp_path / "run")
+    for name in ("network.pt", "network.npz"):
+        network = read_network(tmp_path / "run" / name, 0.5)
+        assert evaluate(result.problem, [torch.from_numpy(W) for W in network.weights]).total == pytest.approx(
+            result.cost, rel=1e-12
+        )
+
+
+def test_representation_costs(line: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """A network that fits exactly has a cost; one that does not is refused."""
+    line = line[0][:5], line[1][:5]
+    result = covopt.solve(*line, gap=1e-5, time_limit=5)
+    audit = covopt.validate(result, *line, gap=1e-5, time_limit=20)
+    assert audit.loss == pytest.approx(result.cost)
+    assert audit.layers[0].facts.gap == pytest.approx(0.0, abs=2e-5)
+    off = [W.clone() for W in result.weights]
+    off[1][0, -1] += 0.1
+    with pytest.raises(CovoptError, match=r"misses the targets by up to 0\.1"):
+        covopt.validate(off, *line)
+
+
+def test_networks_are_trained_where_none_is_given(run: Run) -> None:
+    code, out, err = run(
+        *("validate", "iris", "--rows", 12, "--shuffle", 0, "--scale", "max", "--lam", 0.02, "--depth", 3),
+        *("--width", 6, "--starts", 2, "--time-limit", 8, "--certify", "none", "--json"),
+    )
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert len(told["trained"]) == 2
+    assert told["loss"] == pytest.approx(min(told["trained"]))
+    assert told["best"] <= told["loss"]
+    assert told["widths"] == [6, 6]
+    assert {"stationarity", "gap", "gap_certificate", "rank_K", "rank_Ks", "mergeable"} <= set(told["layers"][0])
+    assert told["layers"][0]["gap"] is None
+    assert told["lower"] is None
+
+
+# ---- the command line
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "data.npz", X=SIGNS, Y=np.ones(2))
+    return tmp_path / "data.npz"
+
+
+def test_the_command_names_the_direction_and_writes_the_escape(run: Run, data: Path, tmp_path: Path) -> None:
+    lam, out_file = 0.4, tmp_path / "better.npz"
+    np.savez(tmp_path / "net.npz", W1=stuck(lam, 0.5)[0], W2=stuck(lam, 0.5)[1])
+    options = ("validate", data, "--net", tmp_path / "net.npz", "--lam", lam / 2, "--bias", 0, "--time-limit", 20)
+    code, out, err = run(*options, "--escape", out_file)
+    assert (code, err) == (0, "")
+    assert "direction (-1, 0)" in out
+    assert "holds the better network" in out
+    better = read_npz(out_file)
+    again = json.loads(run("validate", data, "--net", out_file, *options[4:], "--json")[1])
+    assert 2.0 * again["loss"] == pytest.approx(4.0 * lam - 2.0 * lam**2, rel=1e-6)
+    assert set(better) == {"W1", "W2"}
+    assert again["stationary"] is True
+    code, out, err = run(*options, "--escape", out_file)
+    assert (code, out) == (2, "")
+    assert "exists already" in err
+
+
+class Bomb:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self) -> tuple:
+        return eval, ("open('/tmp/covopt-bomb', 'w')",)
+
+
+def rewritten(source: Path, target: Path, change: Callable[[bytes], bytes]) -> Path:
+    """A file of torch.save with another pickle."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as new:
+        for name in old.namelist():
+            body = old.read(name)
+            new.writestr(name, change(body) if name.endswith("data.pkl") else body)
+    return target
+
+
+def plain(bias: bool = False) -> OrderedDict:
+    return nn.Sequential(nn.Linear(1, 2, bias=bias), nn.ReLU(), nn.Linear(2, 1, bias=bias)).state_dict()
+
+
+def with_entry(**entries: torch.Tensor) -> dict:
+    return {**plain(), **{name.replace("_", "."): value for name, value in entries.items()}}
+
+
+CONTENTS = {
+    "a pickled module": (nn.Linear(1, 1), "holds more than tensors"),
+    "code": ({"0.weight": Bomb()}, "holds more than tensors"),
+    "memory": ({"0.weight": bytearray(8)}, "holds more than tensors"),
+    "a list": ([1, 2], "not a state dict"),
+    "a convolution": (with_entry(**{"0_weight": torch.ones(2, 1, 3, 3)}), "convolution"),
+    "a normalisation": (with_entry(**{"1_running_mean": torch.ones(2)}), "no weight or bias"),
+    "a norm": (with_entry(**{"1_weight": torch.ones(2)}), "1 dimensions, not 2"),
+    "NaN": (with_entry(**{"0_weight": torch.tensor([[1.0], [torch.nan]])}), "NaN or infinite entry at \\(1, 0\\)"),
+    "complex": (with_entry(**{"0_weight": torch.ones(2, 1, dtype=torch.complex64)}), "real numbers"),
+    "sparse": (with_entry(**{"0_weight": torch.ones(2, 1).to_sparse()}), "dense"),
+    "expanded": (with_entry(**{"0_weight": torch.ones(1).expand(10**6, 10**6)}), "declares more"),
+    "other inputs": (with_entry(**{"0_weight": torch.ones(2, 4)}), "5 columns|2 columns"),
+    "other outputs": (with_entry(**{"2_weight": torch.ones(3, 2)}), "3 rows"),
+    "a broken chain": (with_entry(**{"2_weight": torch.ones(1, 7)}), "takes 7 inputs"),
+    "one layer": ({"0.weight": torch.ones(1, 1)}, "at least two"),
+    "nothing": ({}, "at least two"),
+    "a bias": (plain(bias=True), "but the bias is 0"),
+    "biases that do not fit": (with_entry(**{"0_bias": torch.zeros(5)}), "a bias of 5"),
+    "a bias alone": ({"0.bias": torch.zeros(2)}, "no weight"),
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_hostile_state_dicts(name: str, run: Run, data: Path, tmp_path: Path) -> None:
+    content, message = CONTENTS[name]
+    torch.save(content, tmp_path / "net.pt")
+    refused(run, data, tmp_path / "net.pt", message)
+    assert not Path("/tmp/covopt-bomb").exists()
+
+
+def test_damaged_files(run: Run, data: Path, tmp_path: Path) -> None:
+    torch.save(plain(), tmp_path / "good.pt")
+    whole = (tmp_path / "good.pt").read_bytes()
+    bad = tmp_path / "bad.pt"
+    order = np.random.default_rng(0).permutation(len(whole))
+    for body in (b"", whole[: len(whole) // 2], bytes(np.frombuffer(whole, np.uint8)[order]), pickle.dumps([1.0])):
+        bad.write_bytes(body)
+        refused(run, data, bad, "not a file of torch.save or is damaged")
+    rewritten(tmp_path / "good.pt", bad, lambda body: body.replace(b"K\x02", b"M\x00\x40"))  # more than is stored
+    refused(run, data, bad, "damaged|declares more")
+    rewritten(tmp_path / "good.pt", bad, lambda body: body[:-20])
+    refused(run, data, bad, "damaged")
+    rewritten(tmp_path / "good.pt", bad, lambda body: b"cbuiltins\nbytearray\n(J\x00\x00\x00\x7ftR.")
+    refused(run, data, bad, "holds more than tensors")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"W1": np.ones((2, 2))}, "at least two"),
+        ({"W2": np.ones((1, 3)), "A": np.ones(1)}, "name the weights W1"),
+        ({"W1": np.ones(3), "W2": np.ones((1, 3))}, "1 dimensions, not 2"),
+        ({"W1": np.full((2, 2), np.inf), "W2": np.ones((1, 3))}, "NaN or infinite"),
+        ({"W1": np.array([["a", "b"]]), "W2": np.ones((1, 2))}, "real numbers"),
+        ({"W1": np.array([[None, 1]]), "W2": np.ones((1, 2))}, "Python objects"),
+        ({"W1": np.ones((2, 2)), "W2": np.ones((1, 3))}, "last column of W1 .* bias is 0"),
+        ({"W1": 1e300 * np.eye(2)[:, [0, 1]] * [1, 0], "W2": 1e300 * np.eye(3)[:1]}, "not finite"),
+    ],
+)
+def test_archives_that_hold_no_network(arrays: dict, message: str, run: Run, data: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "net.npz", **arrays)
+    refused(run, data, tmp_path / "net.npz", message)
+
+
+def test_other_files_and_options(run: Run, data: Path, tmp_path: Path) -> None:
+    refused(run, data, tmp_path / "gone.pt", "no file")
+    refused(run, data, tmp_path / "gone", "no file")
+    refused(run, data, data, "name the weights W1")
+    (tmp_path / "net.txt").write_text("1")
+    refused(run, data, tmp_path / "net.txt", "no known format")
+    torch.save(plain(), tmp_path / "net.pt")
+    refused(run, data, tmp_path / "net.pt", "has depth 2, not 3", "--depth", 3)
+    refused(run, data, tmp_path / "net.pt", "unknown", "--activation", "tanh")
+
+
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        (nn.Linear(1, 1), "at least two|not an nn.Sequential"),
+        (nn.Sequential(nn.Linear(1, 2), nn.Tanh(), nn.Linear(2, 1)), "holds a Tanh"),
+        (nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 1), nn.ReLU()), "after its last layer"),
+        (nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 2), nn.Linear(2, 1)), "activations differ"),
+        (3.0, "is none"),
+        ([np.ones((2, 2)), "b"], "real numbers"),
+    ],
+)
+def test_other_objects_are_refused(net: object, message: str) -> None:
+    with pytest.raises(CovoptError, match=message):
+        covopt.validate(net, SIGNS, np.ones(2), lam=0.1)  # type: ignore[arg-type]
+
+
+def test_an_activation_that_is_not_the_network_s_is_refused() -> None:
+    net = nn.Sequential(nn.Linear(1, 2), nn.ReLU(), nn.Linear(2, 1))
+    with pytest.raises(CovoptError, match="activation is relu, not linear"):
+        covopt.validate(net, SIGNS, np.ones(2), lam=0.1, activation="linear")
+
+
+def test_an_empty_answer_is_said(run: Run, data: Path, tmp_path: Path) -> None:
+    """At the minimum there is nothing to write."""
+    best: Audit = covopt.validate(stuck(0.4, 0.5), SIGNS, np.ones(2), lam=0.2, bias=0.0, time_limit=20)
+    assert best.reference.weights
+    np.savez(tmp_path / "net.npz", **{f"W{i}": W.numpy() for i, W in enumerate(best.reference.weights, start=1)})
+    options = ("--lam", 0.2, "--bias", 0, "--time-limit", 20, "--escape", tmp_path / "none.npz")
+    code, out, _ = run("validate", data, "--net", tmp_path / "net.npz", *options)
+    assert code == 0
+    assert "At the minimum" in out
+    assert (tmp_path / "none.npz").exists() == ("holds the better network" in out)
+
+
+def refused(run: Run, data: Path, net: Path, message: str, *options: object) -> None:
+    """Exit code 2, nothing on standard output, one line on standard error that says so."""
+    code, out, err = run("validate", data, "--net", net, "--lam", 0.1, "--bias", 0, "--time-limit", 5, *options)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert re.search(message, err), err

@@ -1,0 +1,160 @@
+"""`validate` of networks trained by SGD: which of them move because of their batches, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from runs import Run
+from tampering import Tampering, judge, tamperings
+from torch import nn
+
+import covopt
+from covopt.data.arrays import read_npz
+from covopt.data.data import read_data
+from covopt.model.problem import make_problem
+from covopt.studies.audit.batches import Training, batches_of
+
+CASES = Path(__file__).parents[2] / "cases"
+LAM, RATE = 5e-3, 0.1
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """The first 512, divided by 16, in classes."""
+    data = read_data("digits", rows=512, scale="max")
+    return data.X, data.Y
+
+
+def network(name: str, X: np.ndarray, Y: np.ndarray) -> nn.Sequential | Path:
+    """Trained for 48,128 steps, of the study; or for 94 epochs, here."""
+    if name != "early":
+        return CASES / f"{name}.npz"
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 10))
+    for module in net[::2]:
+        nn.init.kaiming_normal_(module.weight)
+        nn.init.zeros_(module.bias)
+    optimiser = torch.optim.SGD(net.parameters(), lr=RATE, weight_decay=2.0 * LAM)
+    inputs, classes = torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(Y.argmax(axis=1))
+    for _ in range(94):
+        for rows in torch.randperm(512).split(64):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(net(inputs[rows]), classes[rows]).backward()
+            optimiser.step()
+    return net
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "steps", "begins"),
+    [
+        ("net_B4", 4, 48128, "The network moves because of its batches; lower the rate or average the weights"),
+        ("early", 64, 752, "Not trained to the end"),
+    ],
+)
+def test_digits(name: str, batch: int, steps: int, begins: str, digits: tuple[np.ndarray, np.ndarray]) -> None:
+    options = {"lam": LAM, "loss": "cross_entropy", "certify": "none", "time_limit": 1.0, "at": digits[0][:8]}
+    audit = covopt.validate(network(name, *digits), *digits, **options, batch_size=batch, rate=RATE, steps=steps)
+    assert audit.verdict.startswith(begins)
+    told, kept = audit.summary(), (1.0 - 2.0 * RATE * LAM) ** steps
+    assert told["kept"] == pytest.approx(kept, rel=1e-9)
+    rms, residual, floor = (told["noise"][0][name] for name in ("rms", "residual", "floor"))
+    if name == "early":
+        assert "train on" in audit.verdict
+        assert "Of its start 47.1 % is left." in audit.verdict
+        assert residual < rms  # as in the other two: only what is left of the start tells them apart
+        assert rms == pytest.approx(2.5, rel=0.1)
+        return
+    assert (rms, residual, floor) == pytest.approx((15.6, 4.3, 0.486), rel=0.01)
+    assert told["finding"] == "moving"
+    assert not audit.stationary
+    assert not any(layer.missing for layer in audit.layers)
+    assert all("not judged while batches move" in layer.verdict for layer in audit.layers)
+    assert "missing" not in audit.verdict
+    assert "train on" not in audit.verdict
+    assert dict(audit.describe())["batches"].startswith(f"of {batch}: gradients of ")
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The audit of a network that single samples move, as a run."""
+    X, Y = np.array([[1.0], [2.0], [-1.0], [0.5]]), np.array([[1.0], [-1.0], [1.0], [0.0]])
+    net = [np.array([[0.5, 0.1], [-0.4, 0.2]]), np.array([[0.3, 0.4, 0.1]])]
+    audit = covopt.validate(net, X, Y, lam=0.1, time_limit=2, batch_size=1, rate=0.1, steps=300, momentum=0.5)
+    assert audit.moving
+    here = tmp_path_factory.mktemp("audits") / "audit"
+    audit.save(here)
+    return here
+
+
+def test_the_batches_of_a_stored_audit_are_checked(stored: Path, tmp_path: Path) -> None:
+    checked = covopt.verify(stored)
+    assert checked.passed, checked.message
+    assert "training" in checked.unchecked  # what the user tells
+    found = [each for each in tamperings(stored) if each.name.startswith(("audit.json: kept", "audit.json: noise"))]
+    found += [each for each in tamperings(stored) if each.name.startswith("audit.json: training")]
+    assert len(found) > 60
+    judged = {each.name: judge(stored, tmp_path / "run", each) for each in found[::6]}
+    assert set(judged.values()) <= {"noticed", "named", "the same"}, judged
+    assert {told for name, told in judged.items() if "training" not in name} == {"noticed"}
+
+    def calm(path: Path) -> None:
+        told = json.loads((path / "audit.json").read_text())
+        told |= {"training": None, "kept": None, "noise": None}
+        (path / "audit.json").write_text(json.dumps(told))
+
+    assert judge(stored, tmp_path / "run", Tampering("", calm, ())) == "noticed"
+
+
+@pytest.mark.quick
+def test_quieter_batches_move_a_network_too(digits: tuple[np.ndarray, np.ndarray]) -> None:
+    problem = make_problem(*digits, lam=LAM, loss="cross_entropy", depth=3)
+    weights = [torch.from_numpy(W).double() for W in read_npz(CASES / "net_B64.npz").values()]
+    found = batches_of(problem, weights, Training(64, RATE, 48128))
+    assert found.move
+    assert found.rms == pytest.approx([3.45, 2.38, 2.21], rel=0.01)
+    assert found.residuals == pytest.approx([0.717, 0.544, 0.449], rel=0.01)
+
+
+@pytest.mark.quick
+def test_only_where_start_and_gradient_are_below_the_batches() -> None:
+    problem = make_problem([[1.0], [2.0], [-1.0]], [[1.0], [-1.0], [1.0]], lam=0.1)
+    weights = [torch.tensor([[0.5, 0.1]], dtype=torch.float64), torch.tensor([[0.3, 0.1]], dtype=torch.float64)]
+    move = [
+        batches_of(problem, weights, training).move
+        for training in (
+            Training(1, 0.1, 1000),
+            Training(1, 0.1, 10),  # the start is still there
+            Training(3, 0.1, 1000),  # all samples: no batch moves it
+            Training(1, 20.0, 1000),  # the start grows
+        )
+    ]
+    assert move == [True, False, False, False]
+    assert not batches_of(problem, [0.0 * W for W in weights], Training(1, 0.1, 1000)).move
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--batch-size", 5, "--rate", 0.1, "--steps", 9], "The batch size is 5; give a number from 1 to"),
+        (["--batch-size", 0, "--rate", 0.1, "--steps", 9], "The batch size is 0"),
+        (["--batch-size", 2, "--rate", 0, "--steps", 9], "The rate is 0; give a number above 0."),
+        (["--batch-size", 2, "--rate", 0.1, "--steps", -1], "The number of steps is -1; give 0 or more."),
+        (["--batch-size", 2, "--rate", 0.1, "--steps", 9, "--momentum", 1], "The momentum is 1"),
+        (["--batch-size", 2, "--rate", "nan", "--steps", 9], "The rate is nan"),
+        (["--batch-size", 2, "--rate", 0.1], "Only a part of the training is told"),
+        (["--momentum", 0.9], "Only a part of the training is told"),
+        (["--loss", "interpolate", "--batch-size", 2, "--rate", 0.1, "--steps", 9], "interpolate has no batches"),
+    ],
+)
+def test_trainings_that_cannot_have_been(options: list, message: str, run: Run, tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", X=np.arange(4.0)[:, None], Y=np.ones((4, 1)))
+    np.savez(tmp_path / "net.npz", W1=np.ones((1, 2)), W2=np.ones((1, 2)))
+    given = [tmp_path / "data.npz", "--net", tmp_path / "net.npz", "--time-limit", 1]
+    given += [] if "interpolate" in options else ["--lam", 0.1]
+    code, _, error = run("validate", *given, *options)
+    assert (code, error.count("\n")) == (2, 1)
+    assert message in error

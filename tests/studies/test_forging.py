@@ -1,0 +1,89 @@
+"""Forged runs, whose files agree with each other down to the digests, are refused (`... benchmarks forgeries`: all)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forging import Forgery, changed, holds, of_cp_rank, of_solve, states
+from forging_studies import of_study
+
+import covopt
+from covopt import check
+from covopt.records import record
+
+X = np.linspace(-1.0, 1.0, 5)[:, None]
+SAMPLED = 8
+"""Of the forgeries of a run, one in so many."""
+CHECKED = 10.0
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of each of several kinds, of other data."""
+    here = tmp_path_factory.mktemp("runs")
+    half = {"methods": ["cone", "train"], "starts": 1, "time_limit": 1}
+    for number, Y in enumerate((np.abs(X), np.abs(X - 0.3) - X**2)):
+        covopt.solve(X, Y, lam=1e-2, time_limit=2).save(here / f"solve {number}")
+        covopt.solve(X, Y, time_limit=2).save(here / f"interpolate {number}")
+        covopt.compare(X, Y, lam=1e-2, **half).save(here / f"compare {number}")
+        covopt.cp_rank(np.eye(3) + 1.0 + number).save(here / f"cprank {number}")
+    return here
+
+
+FORGERS = {"solve": of_solve, "interpolate": of_solve, "compare": of_study, "cprank": of_cp_rank}
+
+
+def accepted(forgery: Forgery, target: Path) -> list[str]:
+    """Which programs accept a forged run."""
+    forgery.write(target)
+    found = []
+    with suppress(covopt.CovoptError):
+        found += ["verify"] if covopt.verify(target).passed else []
+    if forgery.cost_or_bound and record.kind_of(target) in (record.SUMMARY, "cprank.json"):
+        found += ["covopt-check"] if check.check(target, CHECKED)[0] == 0 else []
+    return found
+
+
+@pytest.mark.parametrize("kind", FORGERS)
+def test_a_forged_run_is_refused(stored: Path, tmp_path: Path, kind: str) -> None:
+    runs = stored / f"{kind} 0", stored / f"{kind} 1"
+    assert all(covopt.verify(run).passed for run in runs)
+    forged = list(FORGERS[kind](*runs))
+    assert len(forged) > 50
+    verdicts = {each.name: accepted(each, tmp_path / str(number)) for number, each in enumerate(forged[::SAMPLED])}
+    assert {name: found for name, found in verdicts.items() if found} == {}
+
+
+SOLVE, FIT, BOTH = "solve 0", "interpolate 0", "compare 0"
+ONCE_ACCEPTED = {
+    "a residual of a loss that has none": (SOLVE, True, states(record.SUMMARY, residual=-1.0)),
+    "unsolved beside a cost": (SOLVE, True, states(record.SUMMARY, status="unsolved", target=None)),
+    "a lam of what has none": (FIT, True, holds("problem.npz", lam=np.array(-2.0))),
+    "no file is listed": (SOLVE, False, states(record.SUMMARY, files={})),
+    "the files are a list": (SOLVE, False, states(record.SUMMARY, files=[])),
+}
+
+
+@pytest.mark.parametrize("name", ONCE_ACCEPTED)
+def test_what_once_was_accepted_is_refused(stored: Path, tmp_path: Path, name: str) -> None:
+    run, seal, change = ONCE_ACCEPTED[name]
+    write = changed(stored / run, change, seal=seal)
+    assert accepted(Forgery(name, write), tmp_path / "forged") == []
+
+
+def test_the_history_of_a_comparison_is_that_of_its_runs(stored: Path, tmp_path: Path) -> None:
+    def later(run: Path) -> None:
+        head, first, *lines = (run / "history.csv").read_text().splitlines()
+        (run / "history.csv").write_text("\n".join([head, first.replace(",0,", ",1,", 1), *lines]) + "\n")
+
+    changed(stored / BOTH, later)(tmp_path / "forged")
+    assert "history.csv of the comparison holds other lines" in covopt.verify(tmp_path / "forged").message
+
+
+def test_a_table_that_cannot_be_read_is_a_sentence(stored: Path, tmp_path: Path) -> None:
+    changed(stored / BOTH, lambda run: (run / "history.csv").write_text("a\n" + "x" * 200_000))(tmp_path / "forged")
+    with pytest.raises(covopt.RecordError, match="is not a complete run"):
+        covopt.verify(tmp_path / "forged")

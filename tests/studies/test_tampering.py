@@ -1,0 +1,184 @@
+"""What a run says is proved by its files, or named as unchecked: every entry and every file is tampered with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tampering import Tampering, forgeries, judge, tamperings
+
+import covopt
+from covopt.records import record
+from covopt.records.directories import digests
+
+X = np.linspace(-1.0, 1.0, 6)[:, None]
+Y = np.abs(X)
+SAMPLED = 4
+"""Of the hundreds of ways to tamper with a study, one in so many; `python -m tests.benchmarks tampering` tries all."""
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small runs of several kinds."""
+    here = tmp_path_factory.mktemp("runs")
+    covopt.solve(X, Y, lam=1e-2, time_limit=5).save(here / "exact")
+    covopt.solve(X, Y, time_limit=5).save(here / "interpolate")
+    covopt.solve(X, Y, lam=1e-2, depth=3, time_limit=4).save(here / "deep")
+    return here
+
+
+def missed(run: Path, scratch: Path, found: list[Tampering]) -> list[str]:
+    verdicts = {each.name: judge(run, scratch, each) for each in found}
+    return [
+        f"{name}: {verdict}" for name, verdict in verdicts.items() if verdict not in ("noticed", "named", "the same")
+    ]
+
+
+@pytest.mark.parametrize("kind", ["exact", "interpolate", "deep"])
+def test_an_honest_run_passes_and_names_what_is_not_checked(stored: Path, kind: str) -> None:
+    checked = covopt.verify(stored / kind)
+    assert checked.passed, checked.message
+    for name in ("data", "seconds", "seed", "version"):
+        assert name in checked.unchecked
+        assert name in checked.message
+    assert ("stationarity and gap of the layers" in checked.unchecked) == (kind == "deep")
+
+
+@pytest.mark.parametrize("kind", ["exact", "interpolate", "deep"])
+def test_tampering_is_noticed_or_named(stored: Path, tmp_path: Path, kind: str) -> None:
+    found = [*tamperings(stored / kind), *forgeries(stored / kind)]
+    assert len(found) > 200
+    assert missed(stored / kind, tmp_path / "run", found) == []
+
+
+def test_a_network_that_no_longer_fits_is_refused(stored: Path, tmp_path: Path) -> None:
+    scaled = next(each for each in forgeries(stored / "interpolate") if "0.9" in each.name)
+    assert judge(stored / "interpolate", tmp_path / "run", scaled) == "noticed"
+    assert "misses the targets" in covopt.verify(tmp_path / "run").message
+
+
+def test_a_run_of_an_earlier_version_is_checked_without_its_list(stored: Path, tmp_path: Path) -> None:
+    def to_earlier(path: Path) -> None:
+        told = json.loads((path / "result.json").read_text())
+        del told["files"], told["target"]
+        (path / "result.json").write_text(json.dumps(told))
+
+    assert judge(stored / "exact", tmp_path / "run", Tampering("", to_earlier, ("figure.png",))) == "named"
+    checked = covopt.verify(tmp_path / "run")
+    assert "an earlier version of covopt stored it" in checked.message
+    for name in ("figure.png", "origin.json", "history.csv before its end"):
+        assert name in checked.unchecked
+    (tmp_path / "run" / "network.pt").write_bytes(b"")
+    assert "network.pt" in covopt.verify(tmp_path / "run").message
+
+
+@pytest.mark.parametrize("entry", ["timing", "starts", "seconds", "cost", "lower", "seed"])
+def test_integers_beyond_float64_are_a_sentence(stored: Path, tmp_path: Path, entry: str) -> None:
+    shutil.copytree(stored / "exact", tmp_path / "run")
+    told = json.loads((tmp_path / "run" / "result.json").read_text())
+    told[entry] = {"proof": 10**400} if entry == "timing" else [10**400] if entry == "starts" else 10**400
+    (tmp_path / "run" / "result.json").write_text(json.dumps(told))
+    for action in (covopt.load, covopt.verify, covopt.write_report, record.read_summary):
+        with pytest.raises(covopt.RecordError, match="damaged"):
+            action(tmp_path / "run")
+
+
+def test_a_file_of_the_users_is_named(stored: Path, tmp_path: Path) -> None:
+    note = Tampering("", lambda path: (path / "notes.txt").write_text("mine"), ("notes.txt",))
+    assert judge(stored / "exact", tmp_path / "run", note) == "named"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["plateau", "compare", "audit", "ranks"])
+def test_tampering_with_a_study_is_noticed_or_named(tmp_path: Path, kind: str) -> None:
+    small = {"batch_size": 2, "steps": 3, "width": 2, "depth": 2, "seeds": 1, "reference": 0}
+    make = {
+        "ranks": lambda *a, **o: covopt.ranks(*a, **small, **o),
+        "plateau": covopt.plateau,
+        "compare": covopt.compare,
+        "audit": lambda *a, **o: covopt.validate(None, *a, **o),
+    }
+    make[kind](X, Y, lam=1e-2, time_limit=4).save(tmp_path / "stored")
+    checked = covopt.verify(tmp_path / "stored")
+    assert checked.passed, checked.message
+    found = list(tamperings(tmp_path / "stored"))
+    assert any(name in each.name for each in found for name in (record.SOLUTION, "cone", "spectra.npz"))
+    assert missed(tmp_path / "stored", tmp_path / "run", found[::SAMPLED]) == []
+
+
+@pytest.mark.parametrize("A", [np.eye(3) + 1.0, 2.0 - np.eye(3), np.diag([1.0, 0.0, 2.0])], ids=["in", "out", "apart"])
+def test_tampering_with_a_cp_rank_is_noticed_or_named(tmp_path: Path, A: np.ndarray) -> None:
+    covopt.cp_rank(A).save(tmp_path / "stored")
+    assert covopt.verify(tmp_path / "stored").passed
+    found = list(tamperings(tmp_path / "stored"))
+    assert len(found) > 100
+    assert missed(tmp_path / "stored", tmp_path / "run", found) == []
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The audit of a network that is far from trained, in float32."""
+    net = [np.array([[1.0, 0.5], [-1.0, 0.25]], np.float32), np.array([[0.3, 0.4, 0.1]], np.float32)]
+    here = tmp_path_factory.mktemp("audits") / "audit"
+    covopt.validate(net, X, Y, lam=1e-2, time_limit=3).save(here)
+    return here
+
+
+def coarser(told: dict[str, Any]) -> None:
+    told["stored"] = "float16"
+
+
+def trained(told: dict[str, Any]) -> None:
+    told["descended"] |= {"loss": told["loss"], "gain": 0.0}
+
+
+def said_stationary(told: dict[str, Any]) -> None:
+    told |= {"finding": "near", "stationary": True}
+
+
+def another_verdict(told: dict[str, Any]) -> None:
+    told["verdict"] = "No better network was found."
+
+
+def one_more_dead(told: dict[str, Any]) -> None:
+    told["layers"][0]["dead"] += 1
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (coarser, "Rounded"),
+        (trained, "where training on ends costs"),
+        (said_stationary, "finding is untrained"),
+        (another_verdict, "another verdict"),
+        (one_more_dead, "dead neurons"),
+    ],
+)
+def test_an_audit_follows_from_its_networks(
+    audited: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object], says: str
+) -> None:
+    def forge(path: Path) -> None:
+        told = json.loads((path / "audit.json").read_text())
+        change(told)
+        (path / "audit.json").write_text(json.dumps(told))
+
+    assert covopt.verify(audited).passed
+    assert judge(audited, tmp_path / "run", Tampering("", forge, ())) == "noticed"
+    assert says in covopt.verify(tmp_path / "run").message
+
+
+def test_a_network_of_an_audit_is_bound_to_its_loss(audited: Path, tmp_path: Path) -> None:
+    def forge(path: Path) -> None:
+        with np.load(path / "descended.npz") as held:
+            np.savez(path / "descended.npz", **{name: 1.01 * W for name, W in held.items()})
+        told = json.loads((path / "audit.json").read_text())
+        told["files"] = {name: digest for name, digest in digests(path).items() if name != "audit.json"}
+        (path / "audit.json").write_text(json.dumps(told))
+
+    assert judge(audited, tmp_path / "run", Tampering("", forge, ())) == "noticed"
+    assert "where training on ends costs" in covopt.verify(tmp_path / "run").message

@@ -1,0 +1,110 @@
+"""`verify`: a stored run proves what it states, and a tampered one does not."""
+
+import json
+import pathlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import covopt
+from covopt.runtime.loop import Certificate
+
+
+def stored(tmp_path: pathlib.Path, kind: str) -> pathlib.Path:
+    rng = np.random.default_rng(3)
+    columns = {"exact": 1, "sphere": 2, "branch-and-bound": 4, "spectral": 12}[kind]
+    X = rng.standard_normal((20, columns))
+    Y = np.maximum(X @ rng.standard_normal((columns, 2)), 0) @ rng.standard_normal((2, 1))
+    bias = 0.0 if kind == "branch-and-bound" else 1.0
+    certify = "full" if kind == "branch-and-bound" else "fast"
+    result = covopt.solve(X, Y, lam=1e-2, bias=bias, certify=certify, gap=1e-3, time_limit=60)
+    assert result.certificate == Certificate("exact" if kind == "sphere" else kind)
+    result.save(tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("kind", ["exact", "sphere", "branch-and-bound", "spectral"])
+def test_an_honest_run_passes(tmp_path: pathlib.Path, kind: str) -> None:
+    run = stored(tmp_path, kind)
+    checked = covopt.verify(run)
+    assert checked.passed, checked.message
+    stated = json.loads((run / "result.json").read_text())
+    assert checked.cost == pytest.approx(stated["cost"], rel=1e-12)
+    assert checked.lower == pytest.approx(stated["lower"], rel=2e-7 if kind == "branch-and-bound" else 1e-9)
+    assert checked.lower >= stated["lower"] * (1.0 - 1e-9)
+
+
+def edit(run: pathlib.Path, file: str, **changes: object) -> None:
+    if file.endswith(".json"):
+        content = json.loads((run / file).read_text())
+        (run / file).write_text(json.dumps(content | changes))
+        return
+    with np.load(run / file) as arrays:
+        kept = dict(arrays)
+    np.savez(run / file, allow_pickle=False, **(kept | changes))
+
+
+@pytest.mark.parametrize("kind", ["exact", "branch-and-bound"])
+def test_tampering_is_found(tmp_path: pathlib.Path, kind: str) -> None:
+    run = stored(tmp_path, kind)
+    stated = json.loads((run / "result.json").read_text())
+    with np.load(run / "certificate.npz") as arrays:
+        Lambda = arrays["Lambda"]
+    edit(run, "result.json", lower=0.5 * (stated["lower"] + stated["cost"]) + 1e-6)
+    assert "proves a bound" in covopt.verify(run).message
+    edit(run, "result.json", lower=stated["lower"], cost=0.9 * stated["cost"])
+    assert "network costs" in covopt.verify(run).message
+    edit(run, "result.json", cost=stated["cost"])
+    assert covopt.verify(run).passed
+    # A larger dual point promises more, but is not feasible.
+    edit(run, "certificate.npz", Lambda=1.01 * Lambda)
+    edit(run, "result.json", lower=stated["lower"] * 1.005)
+    assert not covopt.verify(run).passed
+    edit(run, "certificate.npz", Lambda=Lambda[:-1])
+    edit(run, "result.json", lower=stated["lower"])
+    assert "shape of Y" in covopt.verify(run).message
+    edit(run, "certificate.npz", Lambda=np.full_like(Lambda, np.nan))
+    assert "NaN" in covopt.verify(run).message
+
+
+def test_a_forged_tree_is_refused(tmp_path: pathlib.Path) -> None:
+    run = stored(tmp_path, "branch-and-bound")
+    with np.load(run / "certificate.npz") as arrays:
+        tree = arrays["tree"]
+    edit(run, "certificate.npz", tree=np.zeros_like(tree))
+    assert "does not fit" in covopt.verify(run).message
+    # Leaves at once: a tree, but one that proves little.
+    edit(run, "certificate.npz", tree=np.zeros(16, dtype=np.uint8))
+    assert not covopt.verify(run).passed
+
+
+def test_the_relaxation_proves_where_inputs_are_many(tmp_path: pathlib.Path) -> None:
+    rng = np.random.default_rng(9)
+    X, Y = rng.standard_normal((8, 10)), np.eye(2)[np.arange(8) % 2]
+    result = covopt.solve(X, Y, lam=5e-2, bias=0.0, certify="full", gap=1e-2, time_limit=20)
+    assert result.certificate in (Certificate.RELAXATION, Certificate.SIGN_BRANCHING)
+    assert result.gap is not None
+    assert 0 <= result.gap <= 5e-2
+    result.save(tmp_path / "run")
+    assert covopt.verify(tmp_path / "run").passed
+    # Versions before 2026-11-22 called a tree of signs so.
+    replace(result, certificate=Certificate.BRANCH_AND_BOUND).save(tmp_path / "old")
+    assert covopt.verify(tmp_path / "old").passed
+    with np.load(tmp_path / "run" / "certificate.npz") as arrays:
+        values = arrays["values"]
+    edit(tmp_path / "run", "certificate.npz", values=np.zeros_like(values))
+    assert not covopt.verify(tmp_path / "run").passed
+
+
+def test_full_certification_closes_the_gap_and_bounds_every_network() -> None:
+    rng = np.random.default_rng(8)
+    X, Y = rng.standard_normal((25, 4)), rng.standard_normal((25, 2))
+    result = covopt.solve(X, Y, lam=5e-2, bias=0.0, certify="full", gap=1e-3, time_limit=60)
+    assert result.status == "optimal"
+    assert result.certificate == Certificate.BRANCH_AND_BOUND
+    assert result.gap is not None
+    assert 0 <= result.gap <= 1e-3
+    other = covopt.solve(X, Y, lam=5e-2, bias=0.0, gap=1e-5, certify="fast", seed=5, time_limit=10)
+    assert result.lower is not None
+    assert result.lower <= other.cost

@@ -1,0 +1,287 @@
+"""`plateau`: data whose width is known, what every curve must satisfy, the ends that are proved, and wrong input."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from instances import gaussian
+
+import covopt
+from covopt.app.cli import main
+from covopt.certify.spectral import spectral_bound
+from covopt.completely_positive.graphs import bipartite_gram, gram_data
+from covopt.model.problem import make_problem
+from covopt.model.weights import evaluate
+from covopt.solvers.training.exact_fit import fit_exactly
+from covopt.solvers.training.trainer import initial
+from covopt.studies.width.narrow_bounds import NarrowBound, needed
+from covopt.studies.width.width_bounds import covariance_rank, upper_bounds
+
+
+def one_hot(sizes: tuple[int, ...]) -> np.ndarray:
+    return np.eye(len(sizes))[np.repeat(np.arange(len(sizes)), sizes)]
+
+
+def test_a_class_needs_a_neuron() -> None:
+    sizes = (1, 2, 4)
+    options = {"bias": 0.0, "gap": 1e-8, "time_limit": 8.0, "starts": 1, "widths": [3]}
+    found = covopt.plateau(np.eye(7), one_hot(sizes), **options)
+    assert found.level == pytest.approx(2.0 * sum(math.sqrt(m) for m in sizes), rel=1e-6)
+    assert [[s.lower.width, s.upper.width, s.estimate] for s in found.starts] == [[3, 3, 3]] * 3
+    assert (found.exact.lower.width, found.exact.upper.width) == (3, 3)
+
+
+def test_a_complete_bipartite_graph_needs_its_edges() -> None:
+    X, Y = gram_data(bipartite_gram(2, 2))
+    found = covopt.plateau(X, Y, bias=0.0, time_limit=8.0, starts=1, widths=[3, 4])
+    assert found.lower == pytest.approx(16.0, rel=1e-9)
+    assert found.level == pytest.approx(16.0, rel=1e-4)
+    assert (found.exact.lower.width, found.exact.upper.width) == (4, 4)
+    assert all(s.lower.width == 3 for s in found.starts)  # the rank of Y
+    assert found.starts[-1].upper.width == 4
+
+
+def test_one_output_on_orthogonal_inputs_needs_one_neuron_for_each_sign() -> None:
+    # R = 2 (|y_+| + |y_-|): one neuron for the positive targets, one for the negative ones; with one, none fits.
+    Y = np.array([1.0, -2.0, 0.5, -1.0])
+    found = covopt.plateau(np.eye(4), Y, bias=0.0, time_limit=6.0, starts=2, widths=[1, 2])
+    known = 2.0 * (np.hypot(1.0, 0.5) + np.hypot(2.0, 1.0))
+    assert found.level == pytest.approx(known, rel=1e-6)
+    assert [s.estimate for s in found.starts] == [2, 2, 2]
+    assert all(s.lower.width <= 2 <= s.upper.width for s in found.starts)
+
+
+def test_more_effort_never_makes_intervals_cross() -> None:
+    X, Y = gaussian(8, 2, seed=1), gaussian(8, 2, seed=2)
+    found = [covopt.plateau(X, Y, lam=0.02, time_limit=t, starts=n, seed=n) for t, n in ((0.5, 0), (4.0, 2))]
+    for one in found:
+        for other in found:
+            assert one.lower <= other.level * (1.0 + 1e-9)
+            assert one.exact.lower.width <= other.exact.upper.width
+            for start, rival in zip(one.starts, other.starts, strict=True):
+                assert start.lower.width <= rival.upper.width
+    hasty, patient = found
+    assert patient.level <= hasty.level * (1.0 + 1e-3)
+
+
+def test_order_and_scale_of_the_samples_do_not_matter() -> None:
+    X, Y = gram_data(bipartite_gram(2, 2))
+    order = np.random.default_rng(0).permutation(4)
+    for inputs, targets, factor in ((X[order], Y[order], 1.0), (2.0 * X, 5.0 * Y, 2.5)):
+        found = covopt.plateau(inputs, targets, bias=0.0, time_limit=6.0, starts=1, widths=[3, 4])
+        assert found.level == pytest.approx(16.0 * factor, rel=1e-4)
+        assert (found.exact.lower.width, found.exact.upper.width) == (4, 4)
+        assert [s.lower.width for s in found.starts] == [3, 3, 3]
+        assert found.starts[-1].upper.width == 4
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_the_curve_never_rises_and_holds_what_its_networks_cost(depth: int) -> None:
+    X, Y = gaussian(12, 3, seed=1), gaussian(12, 2, seed=2)
+    lines: list[covopt.Progress] = []
+    found = covopt.plateau(X, Y, lam=0.05, depth=depth, time_limit=5.0, starts=2, callback=lines.append)
+    problem = make_problem(X, Y, lam=0.05, depth=depth)
+    costs = [cost for _, cost in found.curve]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] == found.level <= found.result.cost
+    for width, cost in found.curve:
+        network = found.network(width)
+        assert max(len(W) for W in network[:-1]) <= width
+        assert evaluate(problem, network).total == pytest.approx(cost, rel=1e-12)
+    for start in found.starts:
+        assert start.lower.width <= start.estimate
+        assert start.lower.width <= start.upper.width
+    assert lines
+
+
+def test_one_layer_alone() -> None:
+    X, Y = gaussian(10, 3, seed=3), gaussian(10, 2, seed=4)
+    found = covopt.plateau(X, Y, lam=0.05, depth=3, layer=1, widths=[1, 2], time_limit=4.0, starts=1)
+    top = found.result.widths
+    assert found.summary()["curve"][0]["width"] == [1, top[1]]
+    assert all(start.lower.width <= 1 for start in found.starts)  # a neuron of the first layer bounds no rank
+    with pytest.raises(covopt.ProblemError, match="No network of width 0"):
+        found.network(0)
+
+
+def test_a_zero_minimum_needs_no_neuron() -> None:
+    X, Y = gaussian(6, 2, seed=5), gaussian(6, 1, seed=6)
+    found = covopt.plateau(X, Y, lam=100.0, time_limit=2.0)
+    assert found.curve[0][0] == 0
+    assert all(s.lower.width == s.upper.width == s.estimate == 0 for s in found.starts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 10**6), st.sampled_from([2, 3]), st.integers(1, 4), st.sampled_from([0.0, 1.0]), st.floats(0.05, 3.0)
+)  # fmt: skip
+def test_no_narrow_network_is_below_the_bound_of_its_rank(
+    seed: int, depth: int, width: int, bias: float, scale: float
+) -> None:
+    problem = make_problem(gaussian(8, 3, seed=seed), gaussian(8, 4, seed=seed + 1), lam=0.01, depth=depth, bias=bias)
+    weights = [gaussian(*W.shape, seed=seed) * scale for W in initial(problem, [width] * (depth - 1), seed)]
+    assert evaluate(problem, weights).total >= spectral_bound(problem, rank=width)
+    fitted = fit_exactly(problem, weights)  # the best output layer comes nearer to the bound
+    assert evaluate(problem, fitted).total >= spectral_bound(problem, rank=width)
+
+
+def test_the_bound_of_the_rank_is_the_tail_of_the_targets() -> None:
+    targets = torch.diag(torch.tensor([4.0, 3.0, 2.0, 1.0])).double()
+    problem = make_problem(torch.eye(4).double(), targets, lam=1e-9, bias=0.0)
+    tails = [spectral_bound(problem, rank=n) for n in range(5)]
+    assert tails == pytest.approx([30 / 4, 14 / 4, 5 / 4, 1 / 4, 0.0], rel=1e-6, abs=1e-6)
+    exact = make_problem(torch.eye(4), torch.diag(torch.tensor([4.0, 3.0, 0.0, 0.0])), bias=0.0)
+    assert [math.isinf(spectral_bound(exact, rank=n)) for n in range(4)] == [True, True, False, False]
+    constant = make_problem(torch.eye(4), torch.eye(4)[:, :2] * 0 + 0.5, lam=1.0, loss="cross_entropy")
+    assert spectral_bound(constant, rank=0) == pytest.approx(math.log(2.0), rel=1e-9)
+
+
+def test_upper_bounds() -> None:
+    X, Y = gaussian(5, 1, seed=0), gaussian(5, 1, seed=1)
+    assert [bound.width for bound in upper_bounds(make_problem(X, Y))] == [30, 5, 20]
+    wide = make_problem(X, gaussian(5, 2, seed=2), depth=3)
+    assert [bound.width for bound in upper_bounds(wide)] == [30, 15]
+    assert upper_bounds(wide, layer=2)[-1].width == 10
+    narrow = [NarrowBound(cost, f"below {cost}") for cost in (5.0, 2.0, 1.0)]
+    assert (needed(narrow, 1.5).width, needed(narrow, 1.5).reason) == (2, "below 2.0")
+    assert needed(narrow[:2], math.inf).width == 0
+
+
+def asked(X: np.ndarray, Y: np.ndarray):
+    return covariance_rank(make_problem(torch.tensor(X), torch.tensor(Y), bias=0.0), 10.0)
+
+
+def test_the_width_of_orthogonal_rows_is_proved_of_the_data_as_they_are() -> None:
+    A, noise = bipartite_gram(2, 2), np.random.default_rng(0)
+    order, rotation = noise.permutation(4), np.linalg.qr(noise.standard_normal((4, 4)))[0]
+    for X, Y in ((np.eye(4), A), (np.eye(4)[order], A[order]), (2.0 * np.eye(4), 3.0 * A)):
+        found = asked(X, Y)
+        assert found.exact
+        assert found.lower == found.upper == 4
+    # (Y Y^T)^(1/2) = A again, but rounded: a lower end, and no upper one.
+    found = asked(np.eye(4), A @ rotation)
+    assert found.lower in (3, 4)
+    assert found.upper is None
+    assert "edges" not in found.lower_reason
+    # Classes of any size and length: one neuron for each.
+    found = asked(np.eye(4), np.array([[0.3, 0.0], [0.7, 0.0], [0.0, 1.1], [0.0, 0.1]]))
+    assert found.exact
+    assert found.lower == found.upper == 2
+    # Orthonormal rows up to rounding are no orthonormal rows.
+    assert asked(rotation, A) is None
+
+
+def test_the_command_line(tmp_path, capsys) -> None:
+    data, out = tmp_path / "data.npz", tmp_path / "run"
+    np.savez(data, X=np.eye(3), Y=one_hot((1, 2)))
+    options = ["--bias", "0", "--time-limit", "3", "--starts", "1", "--width", "2"]
+    with pytest.raises(SystemExit) as ended:
+        main(["plateau", str(data), *options, "--out", str(out), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 0
+    assert told["start"] == {"0.1": [2, 2], "0.01": [2, 2], "0.001": [2, 2]}
+    assert told["exact_start"] == [2, 2]
+    assert told["curve"][0] == {"width": 2, "cost": pytest.approx(2.0 + 2.0 * math.sqrt(2.0), rel=1e-6)}
+    assert told["certificate"] == "exact"
+    stored = json.loads((out / "plateau.json").read_text())
+    assert "networks.npz" in stored.pop("files")
+    assert stored == told
+    assert {path.name for path in out.iterdir()} == {
+        "plateau.json", "curve.csv", "networks.npz", "figure.png", "origin.json", "report.html", "solution"
+    }  # fmt: skip
+    with np.load(out / "networks.npz") as networks:
+        assert networks["n2_W1"].shape == (2, 4)
+    with pytest.raises(SystemExit) as ended:
+        main(["plateau", str(data), *options])
+    assert ended.value.code == 0
+    assert "2 to 2 neurons" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layer": 2}, "no hidden layer 2"),
+        ({"widths": [0, 3]}, "at least 1"),
+        ({"widths": []}, "at least 1"),
+        ({"starts": -1}, "from 0 to"),
+        ({"time_limit": 0.0}, "above 0"),
+        ({"depth": 1}, "depth"),
+    ],
+)
+def test_wrong_input(options: dict, message: str) -> None:
+    with pytest.raises(covopt.CovoptError, match=message):
+        covopt.plateau(np.eye(2), np.eye(2), lam=0.1, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_wave_of_the_first_quarter_of_an_hour(seed: int) -> None:
+    # The least costs are those of 150 to 400 starts of SciPy's L-BFGS at each width.
+    X = np.linspace(-1.0, 1.0, 16)[:, None]
+    found = covopt.plateau(X, np.sin(2.0 * np.pi * X), lam=1e-3, time_limit=40.0, seed=seed)
+    costs = dict(found.curve)
+    for width, trained in ((3, 0.1846894), (4, 0.0904313), (5, 0.0882864)):
+        assert costs[width] <= trained * 1.001
+    assert [(s.lower.width, s.upper.width, s.estimate) for s in found.starts] == [(4, 4, 4), (4, 5, 5), (4, 6, 6)]
+    assert "linear pieces" in found.starts[0].lower.reason
+    assert "nothing known excludes a width of 4" in found.starts[1].lower.reason
+
+
+def test_a_search_that_nothing_can_improve_is_optimal_and_ends() -> None:
+    # One sample: a single neuron, and its minimum, are exact.
+    found = covopt.plateau([[1.0]], [[2.0]], lam=0.1, bias=0.0, time_limit=60.0)
+    assert found.status is covopt.Status.OPTIMAL
+    assert found.seconds < 60.0
+    assert found.level == pytest.approx(2.0 * 0.1 * 2.0 - 0.1**2, rel=1e-6)
+
+
+def test_a_search_without_gains_converges_before_its_time() -> None:
+    X = np.linspace(-1.0, 1.0, 4)[:, None]
+    found = covopt.plateau(X, np.abs(X), lam=1e-2, time_limit=300.0, starts=1, widths=[1, 2])
+    assert found.status in (covopt.Status.CONVERGED, covopt.Status.OPTIMAL)
+
+
+def test_the_plot_is_an_axes() -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    found = covopt.plateau([[1.0], [2.0]], [[1.0], [-1.0]], lam=0.1, time_limit=1.0, starts=1)
+    figure, axes = pyplot.subplots()
+    assert found.plot(axes) is axes
+    assert axes.get_xlabel() == "width (neurons)"
+    own = found.plot()
+    assert own.figure is not figure
+    widths, costs = own.lines[0].get_data()
+    assert list(zip(widths, costs, strict=True)) == found.curve
+    pyplot.close("all")
+
+
+def test_free_biases_against_what_kinks_and_one_neuron_allow(tmp_path: Path) -> None:
+    """A saw of three kinks takes three neurons at least; of one neuron a fine grid knows the least cost."""
+    x = np.arange(9)[:, None] / 4.0 + 3.0
+    saw = np.abs(np.arange(9) % 4 - 2.0)[:, None]
+    found = covopt.plateau(x, saw, bias="free", time_limit=2)
+    assert found.exact.lower.width == 3
+    assert found.level == pytest.approx(covopt.solve(x, saw, bias="free", time_limit=10).cost, rel=1e-6)
+    assert found.exact.lower.width <= min(p.width for p in found.points if np.isfinite(p.cost)) <= 9
+    found.save(tmp_path / "run")
+    assert covopt.verify(tmp_path / "run").passed
+
+    y, lam = np.sin(2.0 * x), 1e-2
+    best = min(
+        float(((y - y.mean() - v * (s - s.mean())) ** 2).mean()) + 2.0 * lam * abs(v)
+        for kink in np.linspace(2.5, 5.5, 301)
+        for sign in (1.0, -1.0)
+        for s in [np.maximum(sign * (x - kink), 0.0)]
+        for v in np.linspace(-4.0, 4.0, 321)
+    )
+    narrow = covopt.plateau(x, y, lam=lam, bias="free", widths=[1], time_limit=6)
+    assert narrow.points[0].width == 1
+    assert narrow.points[0].cost == pytest.approx(best, rel=1e-3)
+    assert narrow.points[0].cost <= best * (1.0 + 1e-6)
