@@ -33,8 +33,8 @@ else:
 
 
 PAGES = (
-    "answer", "completely_positive", "studies.audit", "studies.compare", "studies.depth", "studies.path",
-    "studies.ranks", "studies.width",
+    "studies.compare", "completely_positive", "studies.depth", "studies.path", "studies.width", "studies.ranks",
+    "answer", "studies.audit",
 )  # fmt: skip
 _MODULES = [import_module(f"covopt.{place}.page") for place in PAGES]
 KINDS: tuple[Kind, ...] = tuple(module.KIND for module in _MODULES)
