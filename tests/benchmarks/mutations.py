@@ -46,9 +46,15 @@ Slip = tuple[str, str, str]
 """What is wrong, the old text and the new one."""
 
 
+def _path_of(name: str) -> str:
+    """Return where a file of tests, or one test in it, is: `bounds::test_a` -> `tests/certify/test_bounds.py::test_a`."""
+    file, colons, test = name.partition("::")
+    path = next(TESTS.rglob(f"test_{file}.py"))
+    return path.relative_to(TESTS.parent).as_posix() + colons + test
+
+
 def _of(file: str, tests: str, *slips: Slip) -> Iterator[Mutant]:
-    pairs = (name.partition("::") for name in tests.split())
-    names = " ".join(f"tests/test_{name}.py{colons}{test}" for name, colons, test in pairs)
+    names = " ".join(_path_of(name) for name in tests.split())
     for slip, old, new in slips:
         yield Mutant(f"covopt/{file}.py", slip, old, new, names)
 
