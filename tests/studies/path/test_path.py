@@ -14,6 +14,7 @@ from scipy.optimize import brentq, minimize_scalar
 from tampering import Tampering, judge, tamperings
 
 import covopt
+from covopt.certify.certifiers import oracle_of
 from covopt.model.problem import make_problem
 from covopt.records.directories import digests
 from covopt.runtime.errors import ProblemError
@@ -21,7 +22,7 @@ from covopt.runtime.interrupts import gently, remember
 from covopt.studies.path.between import Feasible, mixed_bounds
 from covopt.studies.path.envelope import Envelope
 from covopt.studies.path.folds import folds_of
-from covopt.studies.path.lam_max import lam_max
+from covopt.studies.path.lam_max import _Family, lam_max
 
 CASE = Path(__file__).parents[2] / "cases" / "lam_max.npz"
 X = np.linspace(-1.0, 1.0, 20)[:, None]
@@ -114,6 +115,24 @@ def test_lam_max_with_a_bias_against_a_grid(loss: str) -> None:
     last = max(lam for lam in grid if excess(lam) > 0.0)
     expected = brentq(excess, last, grid[list(grid).index(last) + 1])
     assert ends.upper == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("part", [1.1, 2.0, 8.0])
+def test_a_step_down_never_passes_a_lam_that_needs_neurons(part: float) -> None:
+    """With a bias, lam H(lam) can grow as lam falls: a step as long as without a bias ends below lam_max here."""
+    rng = np.random.default_rng(17)
+    problem = make_problem(rng.normal(size=(6, 1)), rng.normal(size=(6, 1)) + 1.0, lam=1.0)
+    oracle, family = oracle_of(problem), _Family(problem)
+    assert oracle is not None
+
+    def maximum(Lambda: torch.Tensor) -> float:
+        return oracle(Lambda, problem.Xt[:0]).upper_bound
+
+    end = lam_max(problem, 0.0).upper
+    assert end is not None
+    assert maximum(family.at(0.999 * end)) > 1.0
+    spread = maximum(torch.ones_like(problem.Y))
+    assert family.step(part * end, maximum(family.at(part * end)), spread) >= end * (1.0 - 1e-9)
 
 
 def test_lam_max_is_an_interval_where_no_oracle_is_exact() -> None:
