@@ -52,7 +52,7 @@ class Memory:
 
     Args:
         size: pairs.
-        preconditioner: diagonal of the inverse Hessian before the first pair, up to a factor; all alike where left out.
+        preconditioner: diagonal of the inverse Hessian before the first pair, up to a factor; equal entries by default.
     """
 
     def __init__(self, size: int, preconditioner: Float[Tensor, " p"] | None = None) -> None:
@@ -89,7 +89,9 @@ def lbfgs(
     options: DescentOptions | None = None,
     preconditioner: Float[Tensor, " p"] | None = None,
 ) -> Iterator[Float[Tensor, " p"]]:
-    """x, and where each iteration leads, until L-BFGS stands still or gains too little; f never rises.
+    """Yield x and the point after each iteration, until L-BFGS stalls or gains too little.
+
+    f never rises.
 
     Args:
         value: f and its gradient.
@@ -108,10 +110,10 @@ def lbfgs(
         if not slope < 0.0:
             return
         first = 1.0 if len(memory) else min(1.0, 1.0 / math.sqrt(-slope))
-        found = _weak_wolfe(value, x, f, direction, slope, first)
-        if found is None:
+        accepted = _weak_wolfe(value, x, f, direction, slope, first)
+        if accepted is None:
             return
-        new, f, gradient = found
+        new, f, gradient = accepted
         step, change = new - x, gradient - g
         curvature = float(step @ change)
         if curvature > 0.0:
@@ -126,7 +128,7 @@ def lbfgs(
 def descend(
     value: Value, x: Float[Tensor, " p"], stop: Callable[[], bool], options: DescentOptions | None = None
 ) -> Float[Tensor, " p"]:
-    """Where L-BFGS ends, or where it is when `stop`, which is asked before each iteration, says so."""
+    """Run L-BFGS and return its last point; `stop` is asked before each iteration."""
     for point in lbfgs(value, x, options):
         x = point
         if stop():
@@ -137,17 +139,20 @@ def descend(
 def _weak_wolfe(
     value: Value, x: Tensor, f: float, direction: Tensor, slope: float, length: float
 ) -> tuple[Tensor, float, Tensor] | None:
-    """A point of sufficient decrease and flatter slope, by bisection; any point of decrease where trials run out."""
-    low, high, found = 0.0, torch.inf, None
+    """Return a point of sufficient decrease and flatter slope, found by bisection.
+
+    Where the trials run out, any point of decrease; None without one.
+    """
+    low, high, accepted = 0.0, torch.inf, None
     for _ in range(TRIALS):
         new = torch.add(x, direction, alpha=length)
         at, gradient = value(new)
         if not at <= f + DECREASE * length * slope:
             high = length
         else:
-            found = (new, at, gradient)
+            accepted = (new, at, gradient)
             if float(gradient @ direction) >= CURVATURE * slope:
                 break
             low = length
         length = 0.5 * (low + high) if high < torch.inf else 2.0 * length
-    return found
+    return accepted

@@ -64,8 +64,8 @@ def eigenvectors_of_range(
     """Return the eigenvalues of B and its eigenvectors in columns, both 0 where the eigenvalue is rounding."""
     values, U = torch.linalg.eigh((B + B.mT) / 2.0)
     noise = ROUNDING_OF_EIGENVALUES * B.shape[-1] * torch.finfo(B.dtype).eps * torch.maximum(size, values[..., -1])
-    kept = values > noise[..., None]
-    return torch.where(kept, values, 0.0), U * kept[..., None, :]
+    significant = values > noise[..., None]
+    return torch.where(significant, values, 0.0), U * significant[..., None, :]
 
 
 class _LeastSquares(torch.autograd.Function):

@@ -67,7 +67,7 @@ def trace_gradients(
 
 
 def _solved(Z: Tensor, Zs: Tensor, factor: AnyFactor) -> tuple[Tensor, Tensor]:
-    """A = B^+ Z and W^T = Zs^T A, which is Zs^+ Z; the one of them that is cheaper comes first."""
+    """Return A = B^+ Z and W^T = Zs^T A = Zs^+ Z; the cheaper of them is computed first."""
     if factor.tikhonov > 0.0 or factor.spans:
         A = factor.solve_gram(Z)
         return A, Zs.mT @ A

@@ -15,7 +15,7 @@ def printable(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as it stands in a sentence: texts in quotes, numbers as they are, of anything else the kind."""
+    """Return a value as a message shows it: text in quotes, a number as it is, else its type."""
     if isinstance(value, str):
         return f"'{value}'" if len(value) <= SHOWN else f"'{value[:SHOWN]}...'"
     if value is None:
@@ -36,7 +36,7 @@ def listed(names: Iterable[object]) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and what it counts: 1 row, 2 rows."""
+    """Return a number with its noun: 1 row, 2 rows."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -56,11 +56,14 @@ class ProblemError(CovoptError):
 
 
 class InfeasibleError(ProblemError):
-    """No network of the asked kind fits the data exactly; the message names the rows that show it."""
+    """No network of the requested kind fits the data exactly; the message names the rows."""
 
 
 class InternalError(CovoptError):
-    """covopt contradicts itself, as by a lower bound above a network's cost; nothing of such an answer is reported."""
+    """A contradiction in covopt's own results; nothing of such a result is reported.
+
+    For example, a lower bound above the cost of a network.
+    """
 
 
 class RecordError(CovoptError):
@@ -72,7 +75,7 @@ class ProcessError(CovoptError):
 
 
 class CovoptWarning(UserWarning):
-    """What was asked is done, but may not be what was meant; the command line tells it in one sentence."""
+    """A warning that a call may not have done what was meant; the command line prints it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))

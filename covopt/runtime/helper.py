@@ -25,14 +25,17 @@ HERE = __file__
 
 
 class Outcome(NamedTuple):
-    """What a function made of a piece, or what it raised."""
+    """The value of a function at a piece, or the exception that it raised."""
 
     value: object
     error: Exception | None = None
 
 
 class _Pickler(pickle.Pickler):
-    """Tensors as arrays of what they show; PyTorch's own way takes all of a storage, and a millisecond for each."""
+    """A pickler that copies the visible part of a tensor as an array.
+
+    PyTorch's own way copies the whole storage and takes a millisecond for each tensor.
+    """
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor) and obj.device.type == "cpu":
@@ -41,7 +44,7 @@ class _Pickler(pickle.Pickler):
 
 
 def dumped(message: object) -> memoryview:
-    """A message, ready to be sent; raises what pickle raises."""
+    """Return a pickled message, ready to be sent; raise what pickle raises."""
     buffer = io.BytesIO()
     _Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(message)
     return buffer.getbuffer()
@@ -59,7 +62,7 @@ def receive(stream: BinaryIO) -> object:
 
 
 def attempt(function: Callable, piece: object) -> Outcome:
-    """What `function` makes of a piece."""
+    """Return the outcome of `function` at a piece: its value, or the exception that it raised."""
     try:
         return Outcome(function(piece))
     except Exception as error:
@@ -67,21 +70,24 @@ def attempt(function: Callable, piece: object) -> Outcome:
 
 
 def serve() -> None:
-    """Be a helper: say which file this is, when PyTorch is loaded, then answer pairs of a function and a piece."""
+    """Run a helper process: announce its file once PyTorch is loaded, then answer requests.
+
+    A request is a pair of a function and a piece.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that is printed gets between the answers
-    asked: SimpleQueue = SimpleQueue()
-    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
+    requests: SimpleQueue = SimpleQueue()
+    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
     send(answers, dumped(HERE))
     while True:
-        send(answers, dumped(attempt(*asked.get())))
+        send(answers, dumped(attempt(*requests.get())))
 
 
-def _listen(asked: SimpleQueue) -> None:
+def _listen(requests: SimpleQueue) -> None:
     try:
         while True:
-            asked.put(receive(sys.stdin.buffer))
+            requests.put(receive(sys.stdin.buffer))
     finally:
         os._exit(0)

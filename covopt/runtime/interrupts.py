@@ -25,15 +25,15 @@ _OTHERS_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 
 @dataclass
 class _State:
-    """What is known in this process.
+    """The state of signal handling in this process.
 
     Attributes:
-        caught: the first signal since somebody began to heed them.
+        caught: the first signal since `heeding` began.
         gentle: how many callers on the stack answer it themselves.
         raised: when the last KeyboardInterrupt was raised, of time.monotonic().
-        heeding: whether signals are answered here.
-        program: whether the process is a program of covopt's own; loading: whether it loads a large library.
-        shielded, postponed: whether a KeyboardInterrupt has to wait, and one does.
+        heeding: True while signals are handled here.
+        program: True if the process is a program of covopt's own; loading: True while it loads a large library.
+        shielded, postponed: True while a KeyboardInterrupt has to wait; True if one does.
     """
 
     caught: int | None = None
@@ -50,7 +50,7 @@ _state = _State()
 
 
 def interrupted() -> bool:
-    """Whether a signal asks what runs to end."""
+    """Return True if a signal asks the running work to end."""
     return _state.caught is not None
 
 
@@ -94,7 +94,10 @@ def heeding(*signals: signal.Signals) -> Iterator[None]:
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """For programs: Ctrl-C and SIGTERM end this block in a line on standard error, with the exit code of shells."""
+    """End this block at Ctrl-C or SIGTERM with one line on standard error.
+
+    For programs; the exit code is that of shells.
+    """
     with heeding(signal.SIGINT, signal.SIGTERM):
         _state.raised, outer, _state.program = -math.inf, _state.program, True
         try:
@@ -110,14 +113,17 @@ def ending() -> Iterator[None]:
 
 
 def ignore() -> None:
-    """For programs: nothing is left to be interrupted, and Python's own end would answer with a traceback."""
+    """Ignore signals from now on: Python's own shutdown would answer them with a traceback.
+
+    For programs that have finished their work.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Within this block a large library is loaded, whose C++ does not survive an exception that falls into it.
+    """Protect this block, which loads a large library, from exceptions within its C++.
 
     A signal that nobody answers gently ends a program at once; elsewhere its KeyboardInterrupt comes at the end.
     """
@@ -134,7 +140,7 @@ def loading() -> Iterator[None]:
 
 @contextmanager
 def gently() -> Iterator[None]:
-    """Within this block, the first Ctrl-C makes `interrupted` true, and the second raises KeyboardInterrupt."""
+    """Answer the first Ctrl-C in this block by `interrupted`, the second by KeyboardInterrupt."""
     if not _in_main_thread():
         yield
         return
@@ -148,7 +154,7 @@ def gently() -> Iterator[None]:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Within this block, which must be short, no KeyboardInterrupt is raised; it comes at the end."""
+    """Postpone any KeyboardInterrupt to the end of this block, which must be short."""
     if not _in_main_thread():
         yield
         return
@@ -177,7 +183,7 @@ def _handle(number: int, _: FrameType | None) -> None:
 
 
 def _raised_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """A KeyboardInterrupt that fell into a callback of Python's own, where it would be lost, is raised once more."""
+    """Raise a KeyboardInterrupt again that a callback of Python's own would lose."""
     if unraisable.exc_type is KeyboardInterrupt:
         _state.raised = -math.inf
         signal.raise_signal(signal.SIGINT)

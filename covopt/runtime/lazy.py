@@ -13,7 +13,7 @@ from covopt.runtime.interrupts import loading
 
 
 class LazyModule(ModuleType):
-    """Stands for the module of its name, which is loaded when one of its names is first asked for."""
+    """A stand-in for a module, which is loaded when one of its names is first used."""
 
     _loaded: ModuleType | None = None
 
@@ -25,7 +25,9 @@ class LazyModule(ModuleType):
 
 
 def lazy(name: str) -> LazyModule:
-    """The module `name`, loaded on first use; beside it, `if TYPE_CHECKING` imports it for the type checker.
+    """Return the module `name`, loaded on first use.
+
+    Beside it, `if TYPE_CHECKING` imports it for the type checker.
 
     Args:
         name: as in an import, `covopt.answer.drawing`.

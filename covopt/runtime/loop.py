@@ -21,12 +21,12 @@ from covopt.runtime.interrupts import gently, interrupted, remember
 
 
 class Status(enum.StrEnum):
-    """What ended a solve.
+    """The reason why a solve ended.
 
     * unsolved: nothing yet, or no network was found.
     * optimal: the proved gap is within the target.
     * converged: the search finds no improvement, which is no proof.
-    * tolerance: the last rounds each gained less than was asked for (`tol`), and the search ended before it found none.
+    * tolerance: the last rounds each gained less than `tol`, and the search ended before a round gained nothing.
     * memory_limit: training on random batches came to its end, and for rounds on all samples there was no memory.
     * time_limit, iteration_limit: a limit; the best network so far.
     * interrupted: Ctrl-C; the best network so far.
@@ -43,7 +43,7 @@ class Status(enum.StrEnum):
 
 
 class Certificate(enum.StrEnum):
-    """What kind of proof holds the lower bound.
+    """The kind of proof of the lower bound.
 
     * exact: the largest violation over all directions, known itself.
     * branch-and-bound: a bound on it from a tree over cones of directions.
@@ -116,20 +116,20 @@ class Timing:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """This block belongs to phase `name`."""
+        """Count the time of this block for phase `name`, less that of phases inside it."""
         started = time.perf_counter()
         self._within.append(0.0)
         try:
             yield
         finally:
-            took, inner = time.perf_counter() - started, self._within.pop()
-            self.seconds[name] = self.seconds.get(name, 0.0) + took - inner
+            took, nested = time.perf_counter() - started, self._within.pop()
+            self.seconds[name] = self.seconds.get(name, 0.0) + took - nested
             if self._within:
                 self._within[-1] += took
 
 
 def _own(number: float) -> float:
-    """What one process alone agrees on."""
+    """Return the number unchanged: one process agrees with itself."""
     return number
 
 
@@ -152,7 +152,7 @@ class Budget:
 
     @property
     def alone(self) -> bool:
-        """Whether a look at the clock asks no other process."""
+        """Return True if looking at the clock asks no other process."""
         return self.agreed is _own
 
     def phase(self, name: str) -> AbstractContextManager[None]:
@@ -164,7 +164,7 @@ class Budget:
         return self.agreed(time.perf_counter() - self.started)
 
     def interrupted(self) -> bool:
-        """Whether Ctrl-C came."""
+        """Return True if Ctrl-C came."""
         return self.agreed(float(interrupted())) > 0.0
 
     def remaining(self) -> float:
@@ -172,23 +172,26 @@ class Budget:
         return max(0.0, self.time_limit - self._used())
 
     def spent(self) -> bool:
-        """Whether the time limit is reached, or Ctrl-C came."""
+        """Return True if the time limit is reached, or Ctrl-C came."""
         return self._used() >= self.time_limit
 
     def overdue(self) -> bool:
-        """Whether the time is so far spent that what tidies the answer is to end too."""
+        """Return True if so much time is spent that tidying the result has to end too."""
         return self.seconds() > (1.0 + GRACE) * self.time_limit
 
     def pace(self) -> Callable[[], bool]:
-        """A `spent` for one loop, which also ends it where another of its longest turns would end too late."""
-        asked, turn = math.inf, 0.0
+        """Return a `spent` for one loop that also ends it where its next turn would end too late.
+
+        The next turn is taken to last as long as the longest of the last ones.
+        """
+        last_look, turn = math.inf, 0.0
 
         def ends() -> bool:
-            nonlocal asked, turn
+            nonlocal last_look, turn
             now = self._used()
             if now == math.inf:
                 return True
-            asked, turn = now, max(now - asked, FORGETTING * turn)
+            last_look, turn = now, max(now - last_look, FORGETTING * turn)
             return now + turn >= self.time_limit
 
         return ends
@@ -211,7 +214,7 @@ Seed = Whole
 
 
 def check_seed(seed: object) -> int:
-    """A seed that PyTorch's generators take; NumPy's whole numbers are seeds too.
+    """Return a seed that PyTorch's generators take; whole numbers of NumPy are seeds too.
 
     Raises:
         ProblemError: it is none.
@@ -222,7 +225,7 @@ def check_seed(seed: object) -> int:
 
 
 def past(deadline: float) -> bool:
-    """Whether this time of time.perf_counter() has come, or Ctrl-C, which ends all time."""
+    """Return True after this time of time.perf_counter(), or after Ctrl-C."""
     return interrupted() or time.perf_counter() >= deadline
 
 
@@ -232,7 +235,9 @@ LOOKING, LATE = 0.02, 0.5
 
 
 def leavable(work: Callable[[], T], deadline: float) -> T | None:
-    """What a foreign solver returns, which has a time limit but cannot be asked to stop; None where it was left.
+    """Return the result of a foreign solver that has a time limit but cannot be stopped.
+
+    None if it was abandoned.
 
     It works in a thread of its own, and is left alone there, to end by its own limit, once `deadline` (of
     time.perf_counter()) is past by more than LATE, or Ctrl-C came.
@@ -260,10 +265,10 @@ State = TypeVar("State")
 
 @runtime_checkable
 class Iteration(Protocol[State]):
-    """What a solver supplies to `run`."""
+    """The parts of a solver that `run` needs."""
 
     def init(self, budget: Budget) -> State:
-        """The state before the first step."""
+        """Return the state before the first step."""
         ...
 
     def step(self, state: State, budget: Budget) -> State:
@@ -275,13 +280,16 @@ class Iteration(Protocol[State]):
         ...
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
-        """The line of history for this state."""
+        """Return the line of history for this state."""
         ...
 
 
 @runtime_checkable
 class ReportsIncumbents(Protocol):
-    """A solver that finds better networks within an iteration: `run` sets `on_incumbent`, and each call adds a line."""
+    """A solver that finds better networks within an iteration.
+
+    `run` sets `on_incumbent`, and each call adds a line to the history.
+    """
 
     on_incumbent: OnIncumbent
 
@@ -358,7 +366,10 @@ def _iterated(
 
 
 def _ended(finished: Status | None, budget: Budget) -> Status | None:
-    """What ends the run, if anything; a search that was cut short finds nothing, which is no convergence."""
+    """Return the reason why the run ends, if it does.
+
+    A search that was cut short finds nothing, which is not convergence.
+    """
     if finished is Status.OPTIMAL:
         return finished
     if budget.interrupted():

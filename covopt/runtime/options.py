@@ -60,7 +60,10 @@ def whole(value: object, name: str) -> int:
 
 
 def whole_numbers(values: object, least: int) -> list[int] | None:
-    """Whole numbers of at least so much, each once, ascending; None if something else is among them."""
+    """Return whole numbers of at least `least`, each once, ascending.
+
+    None if something else is among them.
+    """
     if not isinstance(values, Iterable):
         return None
     several = list(values)
@@ -81,13 +84,13 @@ RULES: dict[str, Callable[[object, str], object]] = {
 
 
 def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """Decorate a public function: its options pass their RULES before it begins."""
-    asked = signature(public)
-    defaults = {name: parameter.default for name, parameter in asked.parameters.items()}
+    """Decorate a public function: its options are checked by their RULES before it runs."""
+    declared = signature(public)
+    defaults = {name: parameter.default for name, parameter in declared.parameters.items()}
 
     @wraps(public)
     def door(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
-        bound = asked.bind(*arguments, **named)
+        bound = declared.bind(*arguments, **named)
         bound.arguments.update(by_rule(bound.arguments, defaults))
         return public(*bound.args, **bound.kwargs)
 

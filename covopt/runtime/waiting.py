@@ -22,5 +22,5 @@ def wait_passively() -> None:
 
 
 def passive() -> bool:
-    """Whether PyTorch's threads sleep while they wait, as far as is known."""
+    """Return True if PyTorch's threads sleep while they wait, as far as is known."""
     return _at_loading.upper() == PASSIVE
