@@ -57,12 +57,11 @@ def check_unfolding(path: Path, size: int) -> None:
 
 
 def read_npz(path: Path, mapped: bool = False) -> dict[str, NDArray]:
-    """The arrays of a `.npz` file by name, object arrays refused.
+    """Return the arrays of a `.npz` file by name; arrays of Python objects are refused.
 
     Args:
         path: the file.
-        mapped: whether arrays that are not compressed stay in the file, from which their rows are read when they are
-            asked for.
+        mapped: True leaves arrays that are not compressed in the file, from which their rows are read on demand.
 
     Raises:
         DataError: no such file, not a zip archive, damaged, an array of Python objects, or a header that declares
@@ -124,7 +123,9 @@ def _declared(stream: IO[bytes] | zipfile.ZipExtFile | BufferedReader) -> tuple[
 
 
 def read_matrix(path: Path, name: str = "A") -> NDArray:
-    """The matrix in a `.npz` file (its array `name`, or the only one), a `.npy` file, or a `.csv` file of numbers.
+    """Read a matrix of numbers from a `.npz`, `.npy` or `.csv` file.
+
+    Of a `.npz` file it is the array `name`, or the only one.
 
     Raises:
         DataError: no such file, of another kind, damaged, or without a matrix.

@@ -25,7 +25,10 @@ Column = list[object]
 
 
 def check_inputs(inputs: Mapping[str, Column], one_hot: Collection[str], path: Path, first: int = 0) -> None:
-    """Raise one DataError that names every column which is no column of finite numbers; `first` is their first row."""
+    """Raise one DataError that names every column with a cell that is not a finite number.
+
+    `first` is the number of their first row in the file. Columns in `one_hot` may hold texts.
+    """
     texts, holes = {}, {}
     for name, values in inputs.items():
         wrong = [row for row, v in enumerate(values) if is_missing(v) or not (name in one_hot or is_finite(v))]
@@ -47,17 +50,17 @@ def check_inputs(inputs: Mapping[str, Column], one_hot: Collection[str], path: P
             " the cells, encode with --one-hot, or leave out with --drop."
         )
     if holes:
-        told = f"has a missing value in {place}" if len(holes) == 1 else f"have missing values (first in {place})"
-        raise DataError(f"{one} {told}; impute what is missing, or leave out with --drop.")
+        complaint = f"has a missing value in {place}" if len(holes) == 1 else f"have missing values (first in {place})"
+        raise DataError(f"{one} {complaint}; impute what is missing, or leave out with --drop.")
 
 
 def floats(values: Column) -> NDArray[np.float64]:
-    """The numbers of a column that `check_inputs` has passed (N,)."""
+    """Return the numbers of a column that `check_inputs` has passed (N,)."""
     return np.array([float(value) for value in values])  # type: ignore[arg-type]
 
 
 def codes_of(values: Column, name: str, path: Path) -> tuple[NDArray[np.int64], list[str]]:
-    """For each row the place of its text among those that the column holds, and these in their order."""
+    """Return for each row the index of its text, and the sorted texts that the column holds."""
     texts = [str(value) for value in values]
     kinds = sorted(set(texts))
     if len(kinds) > CATEGORIES:
@@ -97,16 +100,16 @@ def target_of(values: Column, name: str, path: Path, task: str | None) -> NDArra
 
 
 def is_number(value: object) -> bool:
-    """Whether a cell is a number, or a text that is written like one."""
+    """Return True if a cell is a number, or a text that is written like one."""
     return isinstance(value, _KINDS) or (isinstance(value, str) and _NUMBER.fullmatch(value) is not None)
 
 
 def is_finite(value: object) -> bool:
-    """Whether it is a finite one."""
+    """Return True if a cell is a finite number."""
     return is_number(value) and math.isfinite(float(value))  # type: ignore[arg-type]
 
 
 def is_missing(value: object) -> bool:
-    """Whether it says that there is no value."""
+    """Return True if a cell marks a missing value."""
     missing = isinstance(value, str) and value.lower() in _MISSING
     return value is None or missing or (isinstance(value, float) and math.isnan(value))

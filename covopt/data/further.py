@@ -21,9 +21,9 @@ FEW = 3
 
 @dataclass(frozen=True)
 class Further:
-    """Inputs X (M, n_0) as the problem has them, their source, and where asked for their targets Y (M, n_L).
+    """New inputs X (M, n_0) as the problem codes them, their source, optional targets Y (M, n_L).
 
-    `classes` tells the class of each column of Y, where it is one.
+    `classes` names the class of each column of Y, if the targets are classes.
     """
 
     X: Float64[np.ndarray, "M n0"]

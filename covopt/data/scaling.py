@@ -66,11 +66,11 @@ def _mean(X: Rows, weights: NDArray[np.float64] | None, of: Callable[[NDArray], 
 
 
 def _chunks(X: Rows, weights: NDArray[np.float64] | None) -> Iterator[tuple[NDArray, NDArray[np.float64] | None]]:
-    """Rows, those of weight 0 left out, and their weights, a chunk after the other."""
+    """Yield chunks of rows and their weights; rows of weight 0 are left out."""
     for start in range(0, len(X), CHUNK):
         rows = np.asarray(X[start : start + CHUNK])
         rows = rows.reshape(len(rows), -1)
         if weights is None:
             yield rows, None
-        elif (kept := weights[start : start + CHUNK] > 0.0).any():
-            yield rows[kept], weights[start : start + CHUNK][kept]
+        elif (positive := weights[start : start + CHUNK] > 0.0).any():
+            yield rows[positive], weights[start : start + CHUNK][positive]

@@ -7,7 +7,7 @@ UNITS, FEWEST = (48, 24), 10
 
 
 def share_of(rows: int, parts: int) -> tuple[int, ...]:
-    """Where about equal parts of so many rows begin, and where the last ends.
+    """Return where about equal parts of so many rows begin, and where the last ends.
 
     Libraries multiply matrices in blocks of 8, 12 or 24 rows from aligned addresses on, and round what is left over
     otherwise. Where parts begin at multiples of all of these, the products of a part are the same to the last bit in

@@ -27,7 +27,7 @@ def write_torch(path: Path, tensors: object) -> None:
 
 
 def read_torch(path: Path, remedy: str) -> object:
-    """What torch.save stored, if that is plain tensors in lists and dictionaries.
+    """Return what torch.save stored, if it is plain tensors in lists and dictionaries.
 
     Args:
         path: the file.
@@ -50,7 +50,7 @@ def read_torch(path: Path, remedy: str) -> object:
 
 
 def as_array(tensor: torch.Tensor, name: str, path: object) -> NDArray:
-    """A dense tensor as an array, floating numbers as float64.
+    """Return a dense tensor as an array, floating numbers as float64.
 
     Raises:
         DataError: a sparse or quantised tensor, one of a lazy module that was never called, or one that declares more
@@ -67,7 +67,10 @@ def as_array(tensor: torch.Tensor, name: str, path: object) -> NDArray:
 
 
 def _check_members(path: Path, remedy: str) -> None:
-    """torch.save stores without compression, so no member is larger than the file; its pickle names tensors alone."""
+    """Check that a file of torch.save holds tensors alone, none larger than the file.
+
+    torch.save stores without compression, so no member is larger than the file.
+    """
     size = path.stat().st_size
     try:
         with zipfile.ZipFile(path) as archive:
