@@ -46,12 +46,12 @@ class Activation:
 
     @property
     def overwrites(self) -> bool:
-        """Whether sigma(z) may take the place of z, because sigma'(z) can be read from it."""
+        """Return True if sigma(z) may overwrite z, because sigma'(z) can be read from sigma(z)."""
         return self.slope == 0.0
 
     @property
     def is_linear(self) -> bool:
-        """Whether this is the identity."""
+        """Return True if this is the identity."""
         return self.slope == 1.0
 
     @property
@@ -85,7 +85,9 @@ class Activation:
 
 @dataclass(frozen=True)
 class Smoothed(Activation):
-    """The activation with its kink rounded over |z| < mu, for descents that kinks would stop; mu > 0.
+    """The activation with its kink rounded over |z| < mu, for descents that kinks would stop.
+
+    mu > 0.
 
     s_mu(z) = a z + (1 - a) [ z^2 / (4 mu) + z / 2  for |z| < mu;  relu(z) - mu / 4  else ]; s_mu(0) = 0.
     """

@@ -46,15 +46,17 @@ class BatchBound:
     rank_bound: int
 
     def summary(self) -> dict[str, float | None]:
-        """For JSON: the chain."""
+        """Return the chain for JSON."""
         return {"tail": self.tail, "projection": self.projection, "angle": self.angle, "theorem": self.theorem}
 
 
 def batch_bound(problem: Problem, weights: Weights, rows: Int[Tensor, " B"]) -> list[BatchBound]:
-    """The chain of each layer, l = 1 ... L, for the batch of these rows of the data; W = 0 has the chain 0, 0, 0.
+    """Return the chain of each layer, l = 1 ... L, for the batch of these rows of the data.
+
+    W = 0 has the chain 0, 0, 0.
 
     Args:
-        problem: the question; lam = 0 is allowed here.
+        problem: the problem; lam = 0 is allowed here.
         weights: W_1 ... W_L.
         rows: the batch.
 
@@ -70,7 +72,9 @@ def batch_bound(problem: Problem, weights: Weights, rows: Int[Tensor, " B"]) -> 
 
 
 def total_ranks(problem: Problem, weights: Weights) -> list[int]:
-    """What the rank of any sum of gradients is at most, in each layer: they share a row or a column space.
+    """Return an upper bound, for each layer, on the rank of any sum of gradients.
+
+    All gradients of a layer share a row or a column space.
 
     In the first layer the rows of a gradient are in the span of the inputs [X, beta 1]; in the last one of
     cross-entropy its columns sum to 0, since the derivatives of a sample's loss by its outputs do.
@@ -85,20 +89,26 @@ def total_ranks(problem: Problem, weights: Weights) -> list[int]:
 
 
 def least(chains: Sequence[BatchBound]) -> BatchBound:
-    """The best of several batches, number by number, each of which is a bound; the largest rank of a gradient."""
-    theorems = [each.theorem for each in chains if each.theorem is not None]
+    """Return the best bounds of several batches, number by number.
+
+    Each number is a bound by itself; the rank of a gradient is the largest.
+    """
+    theorems = [chain.theorem for chain in chains if chain.theorem is not None]
     return BatchBound(
         tail=chains[0].tail,
-        projection=min(each.projection for each in chains),
-        angle=min(each.angle for each in chains),
+        projection=min(chain.projection for chain in chains),
+        angle=min(chain.angle for chain in chains),
         theorem=min(theorems, default=None),
-        gradient_rank=max(each.gradient_rank for each in chains),
+        gradient_rank=max(chain.gradient_rank for chain in chains),
         rank_bound=chains[0].rank_bound,
     )
 
 
 def _scaled(delta: Float[Tensor, "B n"], Zs: Float[Tensor, "B d"]) -> tuple[Float[Tensor, "n d"], float]:
-    """The gradient delta^T Zs as a matrix of entries of ordinary size and its scale, which may be 0 or infinite."""
+    """Return the gradient delta^T Zs as a matrix of ordinary size times a scale.
+
+    The scale may be 0 or infinite.
+    """
     d, h = largest(delta), largest(Zs)
     return (delta / (d or 1.0)).T @ (Zs / (h or 1.0)), d * h
 
@@ -106,7 +116,7 @@ def _scaled(delta: Float[Tensor, "B n"], Zs: Float[Tensor, "B d"]) -> tuple[Floa
 def _chain(
     W: Float[Tensor, "n d"], G: Float[Tensor, "n d"], scale: float, lam: float, batch: int, bound: int
 ) -> BatchBound:
-    """Of one layer, whose gradient is scale G."""
+    """Return the chain of one layer, whose gradient is scale G."""
     U, s, Vt = torch.linalg.svd(G, full_matrices=False)
     rank, size = int(RANK_RULE.keeps(s).sum()), frobenius(W)
     if size == 0.0:

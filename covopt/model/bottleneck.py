@@ -52,13 +52,16 @@ def layer_shapes(problem: Problem, weights: Weights) -> list[LayerShape]:
 
 
 def bottleneck(shapes: Sequence[LayerShape]) -> int:
-    """The hidden layer, counted from 1, of the least affine dimension; of several the most linear one."""
+    """Return the hidden layer, counted from 1, of least affine dimension.
+
+    Of several such layers it is the most linear one.
+    """
     order = [(shape.affine_dimension, shape.nonlinearity, layer) for layer, shape in enumerate(shapes, start=1)]
     return min(order)[2]
 
 
 def spectrum(A: Float[Tensor, "n m"]) -> Float[Tensor, " k"]:
-    """The singular values of A (n, m), the largest first; none of an empty matrix."""
+    """Return the singular values of A (n, m), the largest first; none of an empty matrix."""
     return torch.linalg.svdvals(A) if A.numel() else A.new_zeros(0)
 
 

@@ -54,21 +54,21 @@ class Scaled:
 
     @staticmethod
     def of(values: Float[Tensor, "*shape"], exponent: int = 0) -> Scaled:
-        """The same with the largest entry in [1/2, 1); zeros as they are."""
+        """Return the same numbers with the largest entry in [1/2, 1); zeros as they are."""
         largest = float(values.abs().max()) if values.numel() else 0.0
         shift = math.frexp(largest)[1]
         return Scaled(times_power(values, -shift), exponent + shift)
 
     def plain(self) -> Float[Tensor, "*shape"]:
-        """The numbers themselves, infinite where float64 does not hold them."""
+        """Return the numbers themselves, infinite where float64 does not hold them."""
         return times_power(self.values, self.exponent)
 
 
 def times_power(values: Float[Tensor, "*shape"], exponent: int) -> Float[Tensor, "*shape"]:
-    """values * 2^exponent, for exponents beyond those of float64 too."""
+    """Return values * 2^exponent, for exponents beyond those of float64 too."""
     half = max(-1000, min(1000, exponent // 2))
-    rest = max(-1000, min(1000, exponent - half))
-    return values * 2.0**half * 2.0**rest
+    other_half = max(-1000, min(1000, exponent - half))
+    return values * 2.0**half * 2.0**other_half
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Jacobians:
     moved: Float[Tensor, " B"]
 
     def singular_values(self) -> tuple[Float[Tensor, "B r"], Float[Tensor, " B"]]:
-        """Of `values`, descending, and how far rounding can have moved any of them."""
+        """Return the singular values of `values`, descending, and a bound on their rounding."""
         r = min(self.values.shape[1:])
         s = torch.linalg.svdvals(self.values) if r else self.values.new_zeros(len(self.values), 0)
         return s, self.moved + max(1, *self.values.shape[1:]) * DECOMPOSED * self.values.norm(dim=(1, 2))
@@ -105,10 +105,10 @@ class Jacobians:
         return self.values.norm(dim=(1, 2)).log() + self.log_scale
 
     def plain(self) -> Float[Tensor, "B nL n0"]:
-        """The numbers themselves, infinite where float64 does not hold them."""
+        """Return the numbers themselves, infinite where float64 does not hold them."""
         half = (self.exponents // 2).clamp(-1000, 1000)
-        rest = (self.exponents - half).clamp(-1000, 1000)
-        return self.values * _power(half)[:, None, None] * _power(rest)[:, None, None]
+        other_half = (self.exponents - half).clamp(-1000, 1000)
+        return self.values * _power(half)[:, None, None] * _power(other_half)[:, None, None]
 
 
 class Passage:
@@ -163,13 +163,13 @@ class Passage:
 
     @cached_property
     def kernel_terms(self) -> Float[Tensor, "L N"]:
-        """The logarithms of the terms of that sum, from the first layer."""
+        """Return the logarithms of the terms of that sum, from the first layer."""
         sizes = [Zs.values.norm(dim=1).log() + LOG_2 * Zs.exponent for Zs in self.inputs]
-        found = []
+        terms = []
         for rows in self._chunks():
             behind = zip(reversed(sizes), self._behind(rows), strict=False)  # J(x -> f) is not needed
-            found.append(torch.stack([2.0 * (size[rows] + J.log_norms()) for size, J in behind][::-1]))
-        return torch.cat(found, dim=1)
+            terms.append(torch.stack([2.0 * (size[rows] + J.log_norms()) for size, J in behind][::-1]))
+        return torch.cat(terms, dim=1)
 
     def regular(self) -> Bool[Tensor, " N"]:
         """At which samples every neuron is farther from its kink than rounding can have moved it."""
@@ -248,7 +248,10 @@ def _appended(S: Scaled, beta: float) -> Scaled:
 
 
 def _normalised(J: Float[Tensor, "B m n"], exponents: Int[Tensor, " B"]) -> tuple[Tensor, Tensor]:
-    """Each matrix times a power of two, its largest entry in [1/2, 1), and the exponents that make up for it."""
+    """Return the matrices with largest entries in [1/2, 1), and the exponents that undo this.
+
+    The scales are powers of two.
+    """
     if not J.numel():
         return J, exponents
     shift = torch.frexp(J.abs().amax(dim=(1, 2))).exponent.to(torch.int64).clamp(-1000, 1000)
@@ -265,12 +268,17 @@ def _charge(terms: int) -> float:
 
 
 def _reached(W: Float[Tensor, "n d"], Zs: Float[Tensor, "N d"]) -> Bool[Tensor, "N n"]:
-    """Which neurons get anything at all: the others are 0 in a neighbourhood, because all neurons that they see are."""
+    """Return True for neurons that get any input at all.
+
+    The others are 0 in a neighbourhood, because all neurons that they see are.
+    """
     return (Zs.ne(0.0).double() @ W.ne(0.0).double().T) > 0.0
 
 
 def kernel(passage: Passage) -> Float[Tensor, "k k"]:
-    """The neural tangent kernel at the samples, (N n_L, N n_L), the outputs of one sample beside each other.
+    """Return the neural tangent kernel at the samples, (N n_L, N n_L).
+
+    The outputs of one sample are neighbours.
 
     Theta(x, y) = df/dW(x) df/dW(y)^T = sum_l <Zs_{l-1}(x), Zs_{l-1}(y)> J(Z_l -> f)(x) J(Z_l -> f)(y)^T.
     """
@@ -279,7 +287,7 @@ def kernel(passage: Passage) -> Float[Tensor, "k k"]:
     behind = [list(passage._behind(rows))[:-1][::-1] for rows in passage._chunks()]
     for layer, Zs in enumerate(passage.inputs):
         J = torch.cat([chunk[layer].plain() for chunk in behind])
-        inner = Zs.plain() @ Zs.plain().T
+        covariance = Zs.plain() @ Zs.plain().T
         outer = (flat := J.flatten(0, 1)) @ flat.T
-        total += inner.repeat_interleave(passage.outputs, 0).repeat_interleave(passage.outputs, 1) * outer
+        total += covariance.repeat_interleave(passage.outputs, 0).repeat_interleave(passage.outputs, 1) * outer
     return total

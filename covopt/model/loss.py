@@ -43,9 +43,9 @@ class Loss(Protocol):
         ...
 
     def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
-        """A diagonal matrix for each sample, no smaller than the second derivative of c at F_i.
+        """Return a diagonal matrix for each sample, at least the second derivative of c at F_i.
 
-        Of the method cone: the nearer to c the quadratic with it is, and the more often above c, the fewer its rounds.
+        The method cone takes the fewer rounds, the nearer to c the quadratic with it is, and the more often above c.
         """
         ...
 
@@ -56,16 +56,16 @@ class Loss(Protocol):
 
 @runtime_checkable
 class Provable(Loss, Protocol):
-    """A loss that says what rounding does to its conjugate, without which no bound from a dual point is given."""
+    """A loss that bounds the rounding of its conjugate, which bounds from dual points need."""
 
     def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
-        """How much the computed c*(G_i) may be too small at most, for G and Y as they are stored."""
+        """Return by how much the computed c*(G_i) may be too small, for G and Y as stored."""
         ...
 
 
 @runtime_checkable
 class Scalable(Loss, Protocol):
-    """A loss of targets that have a unit: c(t F; t Y) = t^2 c'(F; Y) with another loss c' of its kind."""
+    """A loss of targets with a unit: c(t F; t Y) = t^2 c'(F; Y), c' another loss of its kind."""
 
     def scaled(self, t: float) -> Loss:
         """c'."""
@@ -120,15 +120,15 @@ class CrossEntropy:
         # log sum exp F - Y . F is the difference of large numbers where a class is certain.
         margins = F - (F * Y).sum(dim=-1, keepdim=True)
         top, winner = margins.max(dim=-1, keepdim=True)
-        others = torch.exp(margins - top).scatter(-1, winner, 0.0)
-        return top[..., 0] + torch.log1p(others.sum(dim=-1))
+        losers = torch.exp(margins - top).scatter(-1, winner, 0.0)
+        return top[..., 0] + torch.log1p(losers.sum(dim=-1))
 
     def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
         off = torch.softmax(F, dim=-1) - Y
         # The rows sum to 0: so p - 1 of a certain class keeps its digits.
         winner = F.argmax(dim=-1, keepdim=True)
-        others = off.scatter(-1, winner, 0.0)
-        return others.scatter(-1, winner, -others.sum(dim=-1, keepdim=True))
+        losers = off.scatter(-1, winner, 0.0)
+        return losers.scatter(-1, winner, -losers.sum(dim=-1, keepdim=True))
 
     def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
         """2 p_c (1 - p_c): the row sums of the absolute values of diag(p) - p p^T (Gershgorin)."""
@@ -164,9 +164,9 @@ class Huber:
         return "huber" if self.delta == 1.0 else f"huber:{self.delta!r}"
 
     def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
-        rest = (F - Y).abs()
-        inside = rest.clamp_max(self.delta)
-        return (inside * (rest - 0.5 * inside)).sum(dim=-1)
+        distance = (F - Y).abs()
+        inside = distance.clamp_max(self.delta)
+        return (inside * (distance - 0.5 * inside)).sum(dim=-1)
 
     def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
         return (F - Y).clamp(-self.delta, self.delta)
@@ -286,6 +286,6 @@ def mean_loss(loss: Loss, F: ManyOutputs, Y: Targets, weight: Weight) -> Float[T
 
 
 def mean_gradient(loss: Loss, F: ManyOutputs, Y: Targets, weight: Weight) -> ManyOutputs:
-    """The gradient of `mean_loss`, the shape of F."""
+    """Return the gradient of `mean_loss`, of the shape of F."""
     gradients = loss.gradients(F, Y)
     return gradients / len(Y) if weight is None else gradients * (weight / len(Y))[:, None]

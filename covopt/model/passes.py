@@ -24,12 +24,15 @@ MANY = 2e9
 
 
 def has_many(problem: Problem, weights: Weights) -> bool:
-    """Whether hundreds of passes of this network over the samples take minutes; never for exact fits."""
+    """Return True if hundreds of passes over the samples take minutes; never for exact fits."""
     return not problem.interpolates and problem.samples * sum(W.numel() for W in weights) > MANY
 
 
 def parts_of(problem: Problem) -> Iterator[tuple[slice, Problem]]:
-    """The same question of rows 0 ... CHUNK - 1, of the next ones, and so on; views of the data."""
+    """Yield the problem restricted to rows 0 ... CHUNK - 1, to the next ones, and so on.
+
+    The parts are views of the data.
+    """
     for start in range(0, problem.samples, CHUNK):
         rows = slice(start, min(start + CHUNK, problem.samples))
         weight = None if problem.weight is None else problem.weight[rows]
@@ -42,7 +45,9 @@ def all_outputs(problem: Problem, weights: Weights) -> Float[Tensor, "N nL"]:
 
 
 def loss_and_slopes(problem: Problem, weights: Weights) -> tuple[float, list[Float[Tensor, "_ _"]]]:
-    """C(F) and dC/dW_1 ... dC/dW_L in float64, in one pass; what is as wide as a layer is in the numbers of X.
+    """Return C(F) and dC/dW_1 ... dC/dW_L in float64, in one pass.
+
+    Arrays as wide as a layer have the dtype of X.
 
     Raises:
         ProblemError: for `interpolate`, which has no gradient.
@@ -73,7 +78,10 @@ def inputs_at(problem: Problem, weights: Weights, layer: int) -> Iterator[Float[
 
 
 def inputs_triangle(problem: Problem, weights: Weights, layer: int) -> Float[Tensor, "_ d"]:
-    """A matrix with the singular values and the row space of Zs_{l-1}; with free biases of its centred columns."""
+    """Return a matrix with the singular values and the row space of Zs_{l-1}.
+
+    With free biases, of its centred columns.
+    """
     if not problem.free:
         return triangle(inputs_at(problem, weights, layer))
     total = sum(Zs[:, :-1].sum(dim=0) for Zs in inputs_at(problem, weights, layer))

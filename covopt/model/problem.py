@@ -88,7 +88,10 @@ class Problem:
 
     @cached_property
     def shares(self) -> Float[Tensor, " N"]:
-        """q_i = w_i / N, what of C the loss of sample i is: C(F) = sum_i q_i c(F_i, Y_i); in float64, for proofs."""
+        """Return q_i = w_i / N, the share of sample i in C: C(F) = sum_i q_i c(F_i, Y_i).
+
+        In float64, for proofs.
+        """
         return 1.0 / self.inverse_shares
 
     @cached_property
@@ -115,17 +118,20 @@ class Problem:
         return (self.shares * self.loss.conjugates(G * self.inverse_shares[:, None], self.Y)).sum()
 
     def on(self, rows: Int[Tensor, " n"]) -> Problem:
-        """The same question of some of the samples, with their weights as they are."""
+        """Return the same problem on some of the samples, with their weights as they are."""
         weight = None if self.weight is None else self.weight[rows]
         return replace(self, X=self.X[rows], Y=self.Y[rows], weight=weight)
 
     def to(self, where: torch.dtype | torch.device) -> Problem:
-        """The same question about data of another dtype or on another device."""
+        """Return the same problem with data of another dtype or on another device."""
         weight = None if self.weight is None else self.weight.to(where)
         return replace(self, X=self.X.to(where), Y=self.Y.to(where), weight=weight)
 
     def weighted(self, A: Float[Tensor, "k n"], rows: Int[Tensor, " k"] | None = None) -> Float[Tensor, "k n"]:
-        """The rows of A times w_i^(1/2), A those of all samples or of these `rows`: then mse is |F - Y|^2 / N."""
+        """Return the rows of A times w_i^(1/2), A for all samples or these `rows`.
+
+        With these factors mse is |F - Y|^2 / N.
+        """
         if self.weight is None:
             return A
         weight = self.weight if rows is None else self.weight[rows]
@@ -139,11 +145,11 @@ class Problem:
 
     @property
     def interpolates(self) -> bool:
-        """Whether the question is the representation cost (F = Y exactly)."""
+        """Return True if the problem is the representation cost (F = Y exactly)."""
         return self.loss.name == "interpolate"
 
     def double(self) -> Problem:
-        """The same question about data in float64."""
+        """Return the same problem with data in float64."""
         return self.to(torch.float64)
 
     @property
@@ -152,14 +158,17 @@ class Problem:
         return FREE if self.free else self.beta
 
     def decayed(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Float[Tensor, "_ _"]]:
-        """The part of each layer's weights that the penalty is on, views."""
+        """Return the penalised part of each layer's weights, as views."""
         if not self.free:
             return list(weights)
         skipped = self.X.shape[1] if self.skip else 0
         return [*(W[:, :-1] for W in weights[:-1]), weights[-1][:, : weights[-1].shape[1] - 1 - skipped]]
 
     def penalised(self, W: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        """A hidden layer's weights, or the last one's without a skip, with 0 where they are free of the penalty."""
+        """Return weights with 0 where the penalty does not count them.
+
+        W is a hidden layer, or the last one without a skip.
+        """
         return torch.cat([W[:, :-1], torch.zeros_like(W[:, -1:])], dim=1) if self.free else W
 
     def without_skip(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Float[Tensor, "_ _"]]:
@@ -169,11 +178,13 @@ class Problem:
         return [*weights[:-1], torch.cat([self.decayed(weights)[-1], weights[-1][:, -1:]], dim=1)]
 
     def bias(self, layer: int) -> float:
-        """The entries of the bias column of Zs_l, l = `layer` = 0 ... L - 1."""
+        """Return the entries of the bias column of Zs_l, l = `layer` = 0 ... L - 1."""
         return self.beta * self.taper**layer
 
     def appended(self, Z: Float[Tensor, "N n"], layer: int, X: Tensor | None = None) -> Float[Tensor, "N d"]:
-        """Zs_l = [sigma(Z_l), bias column] of hidden layer l = `layer` = 1 ... L - 1; with a skip X too in the last.
+        """Return Zs_l = [sigma(Z_l), bias column] of hidden layer l = `layer` = 1 ... L - 1.
+
+        With a skip, X too in the last hidden layer.
 
         Args:
             Z: Z_l (N, n_l); layer: l.
@@ -191,27 +202,32 @@ class Problem:
 
     @cached_property
     def condensed_Xt(self) -> Float[Tensor, "k d"]:
-        """Zs_0 of the samples of all processes, or a matrix of fewer rows with the same products of its columns."""
+        """Return Zs_0 of the samples of all processes, or a matrix of fewer rows in its place.
+
+        The products of the columns are the same.
+        """
         return self.spread.condensed(self.Xt)[0]
 
     @cached_property
     def allowed_misfit(self) -> float:
-        """The largest |F - Y| of an entry with which a network counts as an exact fit; 0 for other losses."""
+        """Return the largest |F - Y| of an entry that counts as an exact fit; 0 for other losses."""
         return self.fits * float(self.Y.abs().max()) if self.interpolates else 0.0
 
     def allows(self, residual: float) -> bool:
-        """Whether a network that misses the targets by at most `residual` answers the question."""
+        """Return True if a network that misses the targets by at most `residual` is admissible."""
         return not self.interpolates or residual <= self.allowed_misfit
 
     def fits_as_well(self, residual: float, before: float) -> bool:
-        """Whether a change of a network's misfit from `before` to `residual` is no worse than rounding."""
+        """Return True if the misfit rises from `before` to `residual` by no more than rounding."""
         if not self.interpolates:
             return True
         rounding = max(2.0 * before, AS_WELL * float(self.Y.abs().max()))
         return residual <= before or (residual <= rounding and self.allows(residual))
 
     def dual_value(self, Lambda: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
-        """D(Lambda) = -C*(-2 lam Lambda) - lam beta^2 |Lambda^T 1|^2 for L = 2 (MATH.md section 4).
+        """Return D(Lambda) = -C*(-2 lam Lambda) - lam beta^2 |Lambda^T 1|^2 for L = 2.
+
+        See MATH.md section 4.
 
         A lower bound on the minimum when |Lambda^T sigma(Xt w)| <= 1 for every unit w. For `interpolate` the minimum is
         over all networks whose misfit is allowed, eps for an entry: C* is then <G, Y> + eps |G|_1.
@@ -256,8 +272,8 @@ def make_problem(
         device: where to compute; None follows X (the CPU for NumPy arrays).
         sample_weight: s_i >= 0 (N,), of any scale: the losses are sum_i s_i c(F_i, Y_i) / sum_i s_i. Rows of weight 0
             are left out, here and now; None: all are equal.
-        free: whether the caller can answer questions with free biases.
-        skip: whether a linear function of the inputs is free too; for mse and exact fits, with free biases.
+        free: True if the caller can solve problems with free biases.
+        skip: True if a linear function of the inputs is unpenalised too; for mse and exact fits, with free biases.
         task: regression or classification decides whether Y is numbers or labels; None: `labels_of` says which.
         classes: of other data, whose labels these are too; None: those of Y.
 
@@ -275,8 +291,8 @@ def make_problem(
         )
     weight = _weight(sample_weight, inputs)
     if weight is not None and not bool((weight > 0).all()):
-        kept = weight > 0
-        inputs, targets, weight = inputs[kept], targets[kept], weight[kept]
+        positive = weight > 0
+        inputs, targets, weight = inputs[positive], targets[positive], weight[positive]
     if chosen.name == "cross_entropy":
         _check_simplex(targets)
         targets = targets / targets.sum(dim=1, keepdim=True)
@@ -302,7 +318,10 @@ def make_problem(
 def _coded(
     Y: object, loss: str, task: str | None, classes: tuple[str, ...] | None
 ) -> tuple[object, tuple[str, ...] | None]:
-    """One-hot rows and their classes if Y holds labels; else Y as it is, for `as_matrix` to check."""
+    """Return one-hot rows and their classes if Y holds labels; else Y as it is.
+
+    `as_matrix` checks it later.
+    """
     if isinstance(Y, Tensor):
         special = Y.is_nested or Y.is_quantized or Y.is_meta or Y.is_complex() or Y.layout != torch.strided
         if special or (Y.is_floating_point() and task is None and classes is None and loss != "cross_entropy"):
@@ -322,20 +341,20 @@ def _coded(
 
 
 def parse_device(device: str | torch.device) -> torch.device:
-    """The CPU or a CUDA device that is there.
+    """Return the CPU or an available CUDA device.
 
     Raises:
         ProblemError: for any other.
     """
     try:
-        found = torch.device(device)
+        chosen = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ProblemError(f"The device {shown(device)} is unknown; use cpu or cuda.") from error
-    if found.type not in ("cpu", "cuda"):
-        raise ProblemError(f"covopt does not compute on {found.type}; use cpu or cuda.")
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise ProblemError(f"There is no CUDA device ({found}) here that torch can use; use cpu.")
-    return found
+    if chosen.type not in ("cpu", "cuda"):
+        raise ProblemError(f"covopt does not compute on {chosen.type}; use cpu or cuda.")
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise ProblemError(f"There is no CUDA device ({chosen}) here that torch can use; use cpu.")
+    return chosen
 
 
 def as_numbers(values: object, name: str) -> Tensor:
@@ -363,7 +382,9 @@ def as_numbers(values: object, name: str) -> Tensor:
 
 
 def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
-    """A finite, non-empty floating (N, n) tensor; a vector becomes a column; float32 tensors stay float32.
+    """Return a finite, non-empty floating (N, n) tensor; a vector becomes a column.
+
+    float32 tensors stay float32.
 
     Raises:
         ProblemError: one sentence for each thing that is wrong; `name` says of what.
@@ -429,7 +450,7 @@ def _of_mean_one(weight: Float[Tensor, " N"]) -> Float[Tensor, " N"] | None:
 
 
 def _check_real(values: object, name: str) -> None:
-    """Refuse what NumPy would make float64 of by leaving something out: masks, imaginary parts, texts and times."""
+    """Refuse values from which NumPy would drop a part: masks, imaginary parts, texts, times."""
     for part in values if isinstance(values, (list, tuple)) else [values]:
         if np.ma.is_masked(part):
             raise ProblemError(f"{name} has masked entries; fill them, or remove their rows.")
@@ -451,7 +472,10 @@ def _check_simplex(Y: Tensor) -> None:
 
 
 def _signs(Y: Tensor) -> Float[Tensor, "N 1"]:
-    """-1 and 1 for the two classes: of 0 and 1, of -1 and 1, or of one-hot rows, the second column being 1."""
+    """Return -1 and 1 for two classes given as 0 and 1, -1 and 1, or one-hot rows.
+
+    The second column of one-hot rows stands for 1.
+    """
     ones, zeros = Y == 1.0, Y == 0.0
     if Y.shape[1] == 1 and bool((ones | zeros).all()):
         return 2.0 * Y - 1.0
@@ -487,7 +511,7 @@ def _depth(depth: object) -> int:
 
 
 def check_penalised(bias: object) -> None:
-    """Of a question that cannot be asked of free biases.
+    """Refuse free biases in a problem that does not support them.
 
     Raises:
         ProblemError: they are free.
@@ -521,7 +545,7 @@ def _in_range(value: float, name: str) -> float:
 
 
 def as_number(value: object, name: str) -> float:
-    """A finite number; `name` says of what.
+    """Return a finite number; `name` is its name in messages.
 
     Raises:
         ProblemError: for anything else.

@@ -55,10 +55,12 @@ def add_neuron(
     output: Float[Tensor, " m"],
     size: float,
 ) -> list[Tensor]:
-    """The network with one more neuron in hidden layer `layer`: row sqrt(size) w, column sqrt(size) v above it.
+    """Return the network with one more neuron in hidden layer `layer`.
+
+    It adds the row sqrt(size) w, and the column sqrt(size) v above it.
 
     Args:
-        problem: the question.
+        problem: the problem.
         weights: W_1 ... W_L.
         layer: 1 ... L - 1.
         direction: w (n_{layer-1} + 1,), of unit length.

@@ -38,13 +38,13 @@ LOST = 1e-29
 
 @dataclass(frozen=True)
 class Units:
-    """What one of each is in the user's units.
+    """The user's units: the value of one of covopt's own units of each quantity.
 
     Attributes:
         inputs: s.
         weights: c.
         cost: t^2, 1 or c^2.
-        problem: the question in these units.
+        problem: the problem in these units.
     """
 
     inputs: float
@@ -54,7 +54,7 @@ class Units:
 
     @staticmethod
     def of(problem: Problem) -> Units:
-        """The units in which the problem's largest input and largest target are between 1 and 2."""
+        """Return the units in which the largest input and the largest target are between 1 and 2."""
         s, t, c = _units(problem)
         cost = c * c if problem.interpolates else t * t
         scaled = replace(
@@ -81,7 +81,7 @@ class Units:
         return Lambda / self.inputs
 
     def in_user_units(self, line: Progress) -> Progress:
-        """A line of history in the user's units; its bound is in them already."""
+        """Return a line of history in the user's units; its bound is in them already."""
         return replace(line, cost=self.cost * line.cost)
 
 
@@ -91,9 +91,9 @@ def unit_of_inputs(problem: Problem) -> float:
 
 
 def at_depth(problem: Problem, depth: int) -> Problem:
-    """The same question for networks of another depth, the inputs and targets in the same units.
+    """Return the same problem for networks of another depth, data in the same units.
 
-    Of a weight, c = (t / s)^(1/L), there is one for each depth; taper = 1 / c, and lam' = lam c^2 / t^2.
+    The unit of a weight, c = (t / s)^(1/L), depends on the depth; taper = 1 / c, and lam' = lam c^2 / t^2.
     """
     taper = problem.taper ** (problem.depth / depth)
     lam = problem.lam if problem.interpolates else problem.lam * (problem.taper / taper) ** 2
@@ -101,7 +101,10 @@ def at_depth(problem: Problem, depth: int) -> Problem:
 
 
 def check_strength(problem: Problem) -> None:
-    """Raise a ProblemError where what lam asks for is lost in the rounding of the fit, eps^2 |Y|^2 for mse."""
+    """Raise a ProblemError where the effect of lam is lost in the rounding of the fit.
+
+    The rounding is eps^2 |Y|^2 for mse.
+    """
     if problem.interpolates or not isinstance(problem.loss, Scalable):
         return
     _, t, c = _units(problem)
@@ -127,7 +130,7 @@ def _strength(problem: Problem, t: float, c: float) -> float:
 
 
 def _largest(values: Tensor) -> float:
-    """The largest magnitude; 0 for a layer without neurons."""
+    """Return the largest magnitude; 0 for a layer without neurons."""
     if not values.numel():
         return 0.0
     least, most = values.aminmax()  # abs() would be a copy
@@ -135,5 +138,5 @@ def _largest(values: Tensor) -> float:
 
 
 def _power(size: float) -> float:
-    """The power of 2 below a size; 1 for 0."""
+    """Return the power of 2 below a size; 1 for 0."""
     return 2.0 ** math.floor(math.log2(size)) if size > 0.0 else 1.0

@@ -63,7 +63,7 @@ def check_weights(problem: Problem, weights: Weights) -> None:
 
 
 def check_network(problem: Problem, weights: Weights) -> None:
-    """Of weights from outside: raise a ProblemError unless their shapes fit the problem and all entries are finite."""
+    """Raise a ProblemError unless weights from outside are finite and fit the problem."""
     check_weights(problem, weights)
     for layer, W in enumerate(weights, start=1):
         if not torch.isfinite(W).all():
@@ -82,14 +82,20 @@ def preactivations(problem: Problem, weights: Weights) -> list[Float[Tensor, "N 
 
 
 def inputs_from(problem: Problem, Z: Sequence[Float[Tensor, "N _"]]) -> list[Float[Tensor, "N _"]]:
-    """[Zs_0, ..., Zs_{L-1}] of Z_1 ... Z_L: what each layer of weights acts on, shapes (N, n_l + 1)."""
+    """Return [Zs_0, ..., Zs_{L-1}] of Z_1 ... Z_L, the inputs of each layer of weights.
+
+    Shapes (N, n_l + 1).
+    """
     return [problem.Xt] + [problem.appended(z, layer) for layer, z in enumerate(Z[:-1], start=1)]
 
 
 def pulled_back(
     problem: Problem, weights: Weights, Z: Sequence[Float[Tensor, "N _"]], M: Float[Tensor, "N nL"]
 ) -> list[Float[Tensor, "N _"]]:
-    """[M_1, ..., M_L] of M_L: M_l = sigma'(Z_l) * [M_{l+1} W_{l+1} without its bias column], shapes (N, n_l)."""
+    """Return [M_1, ..., M_L] from M_L by back-propagation, shapes (N, n_l).
+
+    M_l = sigma'(Z_l) * [M_{l+1} W_{l+1} without its bias column].
+    """
     layers = [M]
     for layer in range(problem.depth - 1, 0, -1):
         into = weights[layer][:, : Z[layer - 1].shape[1]]
@@ -98,7 +104,7 @@ def pulled_back(
 
 
 def outputs(problem: Problem, weights: Weights, X: Float[Tensor, "M n0"]) -> Float[Tensor, "M nL"]:
-    """The network's outputs at other inputs X."""
+    """Return the network's outputs at other inputs X."""
     return carried(problem, weights[:-1], with_bias(X, problem.beta)) @ weights[-1].T
 
 
@@ -111,7 +117,7 @@ def carried(problem: Problem, weights: Weights, Zs: Float[Tensor, "M d"]) -> Flo
 
 
 def outputs_above(problem: Problem, weights: Weights, layer: int, Z: Float[Tensor, "N n"]) -> Float[Tensor, "N nL"]:
-    """The outputs F of Z_l, l = `layer`."""
+    """Return the outputs F of Z_l, l = `layer`."""
     for above in range(layer, len(weights)):
         Z = problem.appended(Z, above) @ weights[above].T
     return Z
@@ -126,7 +132,10 @@ def objective(problem: Problem, weights: Weights) -> Float[Tensor, ""]:
 
 @torch.no_grad()
 def evaluate(problem: Problem, weights: Weights, chunk: int = 2048) -> Cost:
-    """The cost and its parts, recomputed from the weights alone, the samples taken `chunk` at a time."""
+    """Return the cost and its parts, recomputed from the weights alone.
+
+    The samples are taken `chunk` at a time.
+    """
     check_weights(problem, weights)
     F = torch.empty_like(problem.Y)
     for rows, out in zip(problem.X.split(chunk), F.split(chunk), strict=True):
@@ -138,7 +147,9 @@ def evaluate(problem: Problem, weights: Weights, chunk: int = 2048) -> Cost:
 
 
 def rounding_of(problem: Problem, weights: Weights) -> float:
-    """How far rounding can have moved `evaluate`'s total: large where terms cancel, as with far-off inputs.
+    """Return by how much rounding can have moved `evaluate`'s total.
+
+    This is large where terms cancel, as with far-off inputs.
 
     Each sum of n terms is off by at most (n + 2) u of its absolute terms, u = 2^-53, and sigma enlarges nothing; so F
     is off by at most u times the number of terms on a path, times the outputs of the network of absolute values.
@@ -157,11 +168,11 @@ def rounding_of(problem: Problem, weights: Weights) -> float:
     if problem.loss.name == "mse":
         missed = (preactivations(problem, weights)[-1] - problem.Y).abs()
         moved = float(problem.shares.to(off) @ (off * (2.0 * missed + off)).sum(dim=1))
-    elif problem.loss.name == "cross_entropy":  # of a sample: at most twice the largest change of its outputs
+    elif problem.loss.name == "cross_entropy":  # for a sample, at most twice the largest change of its outputs
         moved = 2.0 * float(off.max())
     elif problem.interpolates:
         moved = 0.0
-    else:  # convex: nowhere near does it rise more than along its slopes
+    else:  # convex: nowhere nearby is the rise larger than along the slopes
         F = preactivations(problem, weights)[-1]
         moved = float(problem.loss_at(F + off * torch.where(problem.gradient_at(F) < 0.0, -1.0, 1.0)))
         moved = max(0.0, moved - float(problem.loss_at(F)))
@@ -169,7 +180,9 @@ def rounding_of(problem: Problem, weights: Weights) -> float:
 
 
 def gradient(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
-    """dL/dW_l by back-propagation, sigma' at a kink as in `Activation.derivative`; shapes of the weights.
+    """Return dL/dW_l by back-propagation, in the shapes of the weights.
+
+    At a kink sigma' is as in `Activation.derivative`.
 
     Raises:
         ProblemError: for `interpolate`, which has no gradient.
@@ -177,7 +190,7 @@ def gradient(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
     Z = preactivations(problem, weights)
     M = pulled_back(problem, weights, Z, problem.gradient_at(Z[-1]))
     layers = zip(weights, M, inputs_from(problem, Z), strict=True)
-    found = [m.T @ Zs for _, m, Zs in layers]
-    for slope, A in zip(problem.decayed(found), problem.decayed(weights), strict=True):
+    slopes = [m.T @ Zs for _, m, Zs in layers]
+    for slope, A in zip(problem.decayed(slopes), problem.decayed(weights), strict=True):
         slope.add_(A, alpha=2.0 * problem.lam)
-    return found
+    return slopes

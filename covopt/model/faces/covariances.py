@@ -87,8 +87,8 @@ def loss_of_covariances(
     Source: [JGHG22, Prop. 3 and 5].
     """
     rule = read_tikhonov(tikhonov)
-    given = _pairs(K)
-    variables = [Z_L, *(A for pair in given for A in pair)]
+    covariances = _pairs(K)
+    variables = [Z_L, *(A for pair in covariances for A in pair)]
     question = Question.read(
         X, Y, variables, lam=lam, loss=loss, bias=bias, activation=activation, sample_weight=sample_weight
     )
@@ -96,7 +96,7 @@ def loss_of_covariances(
     (ZL,) = question.rows_of([whole.matrix(Z_L, "Z_L")])
     if ZL.shape[-2] != len(question.setting.X):
         raise ProblemError(f"Z_L has {ZL.shape[-2]} rows, but X has {len(whole.X)}; give a row for each sample.")
-    pairs = [_read(question, whole, pair, layer) for layer, pair in enumerate(given, start=1)]
+    pairs = [_read(question, whole, pair, layer) for layer, pair in enumerate(covariances, start=1)]
     reduced = [tuple(question.setting.bias.reduce_covariance(A) for A in pair) for pair in pairs]
     sizes = [Ks.detach().abs().amax(dim=(-2, -1)) for _, Ks in pairs]
     outputs = [*(first for first, _ in reduced), _gram(question.setting.bias.reduce(ZL))]

@@ -54,7 +54,7 @@ class LossValue:
 
 @dataclass(frozen=True)
 class Setting:
-    """Inputs, kind of biases and activation: all that leads from weights to representations and back.
+    """Inputs, biases and activation: what computes representations from weights and back.
 
     Attributes:
         X: inputs (N, n_0).
@@ -215,7 +215,7 @@ def read_tikhonov(tikhonov: object) -> RankRule:
 
 @dataclass(frozen=True)
 class Question:
-    """The regularised loss of one data set: the setting, the fit C, lam, and the rows that count.
+    """The regularised loss of one data set: setting, fit C, lam, rows of positive weight.
 
     Attributes:
         setting: inputs, biases and activation, of the rows that count.
