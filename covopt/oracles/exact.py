@@ -19,7 +19,10 @@ MOST_CIRCLES = 1500
 def exact_oracle(
     Xt: Float[Tensor, "N d"], activation: Activation, rule: RankRule = RANK_RULE, most_circles: int = MOST_CIRCLES
 ) -> ArrangementOracle | SphereOracle | None:
-    """An oracle whose bound is the maximum itself; None for rank > 3, or rank 3 with more than `most_circles` rows."""
+    """Return an oracle whose bound is the maximum itself; None if there is none.
+
+    There is none for rank > 3, or rank 3 with more than `most_circles` rows.
+    """
     if has_rank_at_most(Xt, 2, rule):
         return ArrangementOracle(Xt, activation, rule)
     return SphereOracle(Xt, activation, rule) if has_exact_oracle(Xt, rule, most_circles) else None
@@ -32,12 +35,15 @@ def inputs_have_rank_at_most(problem: Problem, most: int) -> bool:
 
 
 def problem_has_exact_oracle(problem: Problem) -> bool:
-    """`has_exact_oracle` of Xt, which is not put together where its first rows tell; of the rows of all processes."""
+    """Return `has_exact_oracle` of Xt, for the rows of all processes.
+
+    Xt is not assembled where its first rows decide.
+    """
     if problem.spread is not ALONE:
         return has_rank_at_most(problem.condensed_Xt, 3 if problem.samples <= MOST_CIRCLES else 2)
     return inputs_have_rank_at_most(problem, 3) and has_exact_oracle(problem.Xt)
 
 
 def has_exact_oracle(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE, most_circles: int = MOST_CIRCLES) -> bool:
-    """Whether `exact_oracle` has one."""
+    """Return True if `exact_oracle` has an oracle."""
     return has_rank_at_most(Xt, 3 if len(Xt) <= most_circles else 2, rule)

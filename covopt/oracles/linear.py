@@ -10,7 +10,9 @@ from covopt.oracles.oracle import Answer
 
 
 class LinearOracle:
-    """All right singular vectors of Lambda^T Xt with their singular values; the largest is the proved maximum.
+    """The oracle of linear networks: all right singular vectors of Lambda^T Xt.
+
+    Their singular values are the values; the largest is the proved maximum.
 
     `upper_bound` adds `rounding` (relative to |Lambda|_F |Xt|_F, far above what LAPACK's backward error and the
     matrix product can lose in float64).
@@ -21,7 +23,7 @@ class LinearOracle:
         self._size = float(self.Xt.norm())
 
     def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"] | None = None) -> Answer:
-        """The right singular vectors, best first; `starts` is not looked at."""
+        """Return the right singular vectors, best first; `starts` is ignored."""
         Lambda = Lambda.double()
         _, s, Vh = torch.linalg.svd(Lambda.T @ self.Xt, full_matrices=False)
         allowance = self.rounding * len(self.Xt) ** 0.5 * float(Lambda.norm()) * self._size

@@ -45,7 +45,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class Selected:
-    """The atoms that Caratheodory's theorem leaves.
+    """The atoms that remain after Caratheodory's theorem.
 
     Attributes:
         kept: their places among the atoms given, ascending (k,).
@@ -61,7 +61,10 @@ class Selected:
 def balance(
     weights: Float[Tensor, "n d"], outputs: Float[Tensor, "n m"]
 ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"]]:
-    """(c_k u_k, v_k / c_k) with |c_k u_k| = |v_k / c_k|; a neuron with u_k = 0 or v_k = 0 becomes zero."""
+    """Return (c_k u_k, v_k / c_k) with |c_k u_k| = |v_k / c_k|.
+
+    A neuron with u_k = 0 or v_k = 0 becomes zero.
+    """
     lengths, sizes = weights.norm(dim=1, keepdim=True), outputs.norm(dim=1, keepdim=True)
     alive = (lengths > 0) & (sizes > 0)
     factor = torch.where(alive, (sizes / lengths).sqrt(), 0.0)
@@ -69,7 +72,7 @@ def balance(
 
 
 def merge(weights: Float[Tensor, "n d"], outputs: Float[Tensor, "n m"], tolerance: float = 1e-9) -> Merged:
-    """Make one neuron of all those whose directions agree: v = sum_k |u_k| v_k on the unit direction.
+    """Merge all neurons whose directions agree: v = sum_k |u_k| v_k on the unit direction.
 
     Exact for equal directions, sigma being positively homogeneous; |v| <= sum_k |u_k| |v_k|, so the cost never rises.
     Directions that differ are replaced by their mean, weighted by |u_k| |v_k|, which changes the outputs.
@@ -92,7 +95,10 @@ def merge(weights: Float[Tensor, "n d"], outputs: Float[Tensor, "n m"], toleranc
 
 
 def _groups(units: Tensor, sizes: Tensor, tolerance: float) -> Int[Tensor, " n"]:
-    """Greedy groups around the strongest neurons, numbered in order of strength; -1 for those without any."""
+    """Return greedy groups around the strongest neurons, numbered in order of strength.
+
+    -1 for neurons without any.
+    """
     alive = sizes > 0
     close = (units @ units.T >= 1.0 - tolerance) & alive[None, :] & alive[:, None]
     group = torch.full_like(sizes, -1, dtype=torch.int64)
@@ -110,14 +116,14 @@ def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], rule:
 
     With c_k = |v_k| and a_k = vec(phi_k v_k^T / c_k), F = A c. While A restricted to the atoms with c_k > 0 has a null
     vector z, signed so that sum(z) <= 0, c moves along z until an atom vanishes. Null vectors along which the cost
-    falls come first. At most rank(A) atoms are left (Caratheodory's theorem). An orthonormal basis of the null
+    falls come first. At most rank(A) atoms remain (Caratheodory's theorem). An orthonormal basis of the null
     space follows each atom that goes by one Householder reflection; atoms are taken in blocks of at most rank(A), so
     that n atoms cost O(n (N m)^2).
 
     Args:
         Phi: features phi_k = sigma(Xt w_k) of unit directions, in columns.
         outputs: v (n, m).
-        rule: when a null vector is one, relative to the largest column.
+        rule: decides which vectors are null, relative to the largest column.
     """
     features, values = Phi.detach().cpu().double().numpy(), outputs.detach().cpu().double().numpy()
     sizes = np.linalg.norm(values, axis=1)
@@ -130,15 +136,18 @@ def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], rule:
     else:
         A = (features[:, None, alive] * units.T[None]).reshape(features.shape[0] * values.shape[1], len(alive))
         c = _fewest(A, sizes[alive], rule)
-    kept, left = alive[c > 0], c[c > 0]
-    new = values[kept] * (left / sizes[kept])[:, None]
-    change = float(np.abs(features[:, kept] @ new - features @ values).max(initial=0.0))
-    place = torch.as_tensor(kept, dtype=torch.int64, device=outputs.device)
+    survivors, remaining_sizes = alive[c > 0], c[c > 0]
+    new = values[survivors] * (remaining_sizes / sizes[survivors])[:, None]
+    change = float(np.abs(features[:, survivors] @ new - features @ values).max(initial=0.0))
+    place = torch.as_tensor(survivors, dtype=torch.int64, device=outputs.device)
     return Selected(place, torch.as_tensor(new, dtype=outputs.dtype, device=outputs.device), change)
 
 
 def _independent(gram: NDArray[np.float64], terms: int, rule: RankRule) -> bool:
-    """Whether A^T A is so far from singular that `_null_basis` would find nothing: no A of N m rows is needed then."""
+    """Return True if A^T A is so far from singular that `_null_basis` would find nothing.
+
+    Then A, which has N m rows, is not needed.
+    """
     n, largest = len(gram), float(gram.diagonal().max(initial=0.0))
     rounding = GRAM_ROUNDING * (terms + n * n) * np.finfo(np.float64).eps
     least = max(rule.relative(torch.float64) ** 2, rounding) * largest
@@ -151,7 +160,10 @@ def _independent(gram: NDArray[np.float64], terms: int, rule: RankRule) -> bool:
 
 
 def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:
-    """c' >= 0 with A c' = A c, sum(c') <= sum(c) and linearly independent columns of A where c' > 0."""
+    """Return c' >= 0 with A c' = A c and sum(c') <= sum(c).
+
+    The columns of A where c' > 0 are linearly independent.
+    """
     result, target = c.copy(), A @ c
     survivors = np.zeros(0, dtype=np.int64)
     block = max(1, min(A.shape))
@@ -159,7 +171,7 @@ def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> N
         pool = np.concatenate([survivors, np.arange(start, min(start + block, len(c)))])
         result[pool] = _peel(_null_basis(A[:, pool], rule), result[pool])
         survivors = pool[result[pool] > 0]
-    # One least-squares step takes back the rounding of all the moves, where that keeps the signs and the cost.
+    # One least-squares step undoes the rounding of all moves, if the signs and the cost stay right.
     if len(survivors):
         solution = scipy.linalg.lstsq(A[:, survivors], target - A @ result, lapack_driver="gelsy")
         corrected = result[survivors] + cast("tuple[NDArray, ...]", solution)[0]
@@ -169,7 +181,10 @@ def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> N
 
 
 def _null_basis(A: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:
-    """An orthonormal basis of {z : A z = 0} in columns, by a QR decomposition with column pivoting."""
+    """Return an orthonormal basis of {z : A z = 0} in columns.
+
+    By a QR decomposition with column pivoting.
+    """
     columns = A.shape[1]
     R, pivots = cast("tuple[NDArray, NDArray]", scipy.linalg.qr(A, mode="r", pivoting=True, check_finite=False))
     diagonal = np.abs(np.diagonal(R))
@@ -183,7 +198,7 @@ def _null_basis(A: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:
 
 
 def _peel(basis: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Move c > 0 along null vectors, the sum never rising, until each of them would leave the atoms that are left."""
+    """Move c > 0 along null vectors, the sum never rising, until the atoms are independent."""
     c, basis = c.copy(), np.asfortranarray(basis)
     rounding = np.finfo(np.float64).eps * len(c)
     while basis.shape[1]:
@@ -209,13 +224,16 @@ def _peel(basis: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.floa
 
 
 def _unit(row: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The row over its length; the first unit vector for a row of zeros."""
+    """Return the row over its length; the first unit vector for a row of zeros."""
     length = np.linalg.norm(row)
     return row / length if length > 0 else np.eye(1, len(row))[0]
 
 
 def _without(basis: NDArray[np.float64], choice: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The basis of the null vectors orthogonal to basis @ choice, |choice| = 1: a Householder reflection, in place."""
+    """Return the basis of the null vectors orthogonal to basis @ choice, |choice| = 1.
+
+    By a Householder reflection, in place.
+    """
     v = choice.copy()
     v[0] += 1.0 if v[0] >= 0 else -1.0
     rank_one = scipy.linalg.get_blas_funcs(("ger",), (basis,))[0]

@@ -19,7 +19,7 @@ from covopt.model.activation import Activation
 
 @dataclass(frozen=True)
 class Answer:
-    """What an oracle found.
+    """The maxima that an oracle found, and its bound.
 
     Attributes:
         directions: unit rows w (B, d), distinct local maxima, best first.
@@ -34,7 +34,7 @@ class Answer:
 
     @property
     def proved(self) -> bool:
-        """Whether `upper_bound` is a proof."""
+        """Return True if `upper_bound` is a proof."""
         return math.isfinite(self.upper_bound)
 
 

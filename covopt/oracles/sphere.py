@@ -64,8 +64,8 @@ class SphereOracle:
     Calling it returns the local maxima with h >= `keep` times the maximum, best first, evaluated by `oracle_values`,
     and a proved `upper_bound`: the maximum and the rounding that the module's text derives. Local maxima are inside
     cells, inside arcs, or at vertices; where more than two circles meet in one point, or h is flat, some may be
-    missing and others may not be local maxima, but never the largest. Where h is 0 everywhere the answer is one
-    arbitrary direction with value 0. Memory is O(N^2), as a table of all crossings is kept.
+    missing and others may not be local maxima, but never the largest. Where h is 0 everywhere the result is one
+    arbitrary direction with value 0. Memory is O(N^2), for a table of all crossings.
 
     Args:
         Xt: inputs with their bias column, of rank three.
@@ -101,27 +101,27 @@ class SphereOracle:
         self._growth = 1.0 / math.sqrt(1.0 - kappa**2) if kappa < 1.0 else math.inf
 
     def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"] | None = None) -> Answer:
-        """The large local maxima of h and the proved maximum; `starts` is not needed and not looked at."""
+        """Return the large local maxima of h and the proved maximum; `starts` is ignored."""
         Lambda, size = to_unit_scale(Lambda.double())
         scale = size * self._space.size
         sizes = Lambda.norm(dim=1)
-        rest = (float(Lambda.norm()) * self._space.neglected + float(sizes @ self._moved)) * (1.0 + 2.0**-30)
+        off_space = (float(Lambda.norm()) * self._space.neglected + float(sizes @ self._moved)) * (1.0 + 2.0**-30)
         total = float(sizes @ self._radius) * (1.0 + 2.0**-30)
         if total == 0.0:
             direction = torch.eye(1, self._X.shape[1], dtype=self._X.dtype, device=self._X.device)
-            return self._answer(direction, direction.new_zeros(1), scale * rest * self._space.stretch)
+            return self._answer(direction, direction.new_zeros(1), scale * off_space * self._space.stretch)
         search = _Search(self, Lambda, total)
         directions, values = self._local_maxima(search, Lambda)
         bound = (max(float(values[0]), search.best) + self._allowance() * total) * (1.0 + search.eta)
         bound *= (1.0 + (2 * Lambda.shape[1] + 60) * UNIT_ROUNDOFF) * self._growth
-        bound = (bound + rest) * self._space.stretch * (1.0 + 8 * UNIT_ROUNDOFF)
+        bound = (bound + off_space) * self._space.stretch * (1.0 + 8 * UNIT_ROUNDOFF)
         return self._answer(directions, scale * values, scale * bound)
 
     def _answer(self, directions: Tensor, values: Tensor, bound: float) -> Answer:
         return Answer(directions.to(self.Xt.dtype), values.to(self.Xt.dtype), bound)
 
     def _group(self) -> Float[Tensor, "G 3"]:
-        """Find the rows that share a circle, and what it costs to let them; returns the circles' unit rows.
+        """Group the rows that share a circle, bound the error of this, return the circles' rows.
 
         Circles of weight 0 are added where there are fewer than three: they do no harm, and give every cell an arc.
         """
@@ -142,7 +142,7 @@ class SphereOracle:
         return normal
 
     def _allowance(self) -> float:
-        """The absolute rounding of any value, for S = 1.
+        """Return the absolute rounding of any value, for S = 1.
 
         A is wrong at q*, at q', and on the arc where the path from q* to q' leaves, twice more if that is at its end;
         the rest is 4 eps and what the ends add.
@@ -191,9 +191,9 @@ class _Search:
         maxima = []
         for columns in self.circles.slices(Lambda.shape[1], oracle.entries):
             maxima += self._look_at(Arcs(self.circles, columns, self.odd, self.even))
-        kept = [points.where(points.values >= self.keep * self.best) for points in maxima]
-        values = torch.cat([points.values for points in kept] + [poles.new_full((1,), self.best)])
-        self.found = Points(torch.cat([points.q for points in kept] + [self._where]), values)
+        large = [points.where(points.values >= self.keep * self.best) for points in maxima]
+        values = torch.cat([points.values for points in large] + [poles.new_full((1,), self.best)])
+        self.found = Points(torch.cat([points.q for points in large] + [self._where]), values)
 
     def _look_at(self, arcs: Arcs) -> list[Points]:
         """Large local maxima on the circles and in the cells next to them."""
@@ -217,7 +217,7 @@ class _Search:
 
 
 def _distinct(points: Points) -> Float[Tensor, "C 3"]:
-    """The best of those closer than ONE_MAXIMUM to each other, at most MOST."""
+    """Return the best of points closer than ONE_MAXIMUM to each other, at most MOST."""
     # A point is found a few times, so that this many are enough.
     order = points.values.argsort(descending=True)[: 4 * MOST]
     q = points.q[order]

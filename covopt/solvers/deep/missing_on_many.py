@@ -27,7 +27,7 @@ ROWS, DRAWN, STARTS = 2048, 200, 48
 """Rows of the first search; directions drawn for it beside the layer's own; of all these, how many ascend."""
 CLIMBING, STEPS = 16, 8
 """How many go on over all samples, and for how many steps."""
-SHORT = AscentOptions(steps=8, inner=40, finishing=2)
+SHORT = AscentOptions(steps=8, box_steps=40, finishing=2)
 
 
 def find_missing_on_many(
