@@ -33,7 +33,7 @@ DIGITS = 2.0**-30
 
 
 def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]:
-    """Candidates C + delta J that separate A.
+    """Yield candidates C + delta J that separate A.
 
     Beyond order 10, C lies half way from the master problem's solution to a core, the best matrix so far that seems to
     be copositive: cuts are deeper there than at the solution, a vertex far outside the cone.
@@ -53,7 +53,7 @@ def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]
         C, slack = solved
         if n > FACES:
             points, C = np.concatenate([first, points[slack < FAR]]), (C + core) / 2.0
-        values, found = _critical_points(C) if n <= FACES else _local_minima(C, rng)
+        values, minima = _critical_points(C) if n <= FACES else _local_minima(C, rng)
         delta = max(0.0, -float(values.min(initial=0.0)))
         if (A * (C + delta)).sum() < 0.0:
             yield np.ceil((C + 1.01 * delta) / DIGITS + 4.0) * DIGITS
@@ -62,7 +62,7 @@ def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]
             core = raised
         elif not len(values) or values.min() > -1e-12:
             return
-        points = np.concatenate([points, found[np.argsort(values)[:CUTS]]])
+        points = np.concatenate([points, minima[np.argsort(values)[:CUTS]]])
 
 
 def _master(A: Matrix, points: Points, deadline: float) -> tuple[Matrix, Float[np.ndarray, " m"]] | None:
@@ -83,7 +83,10 @@ def _master(A: Matrix, points: Points, deadline: float) -> tuple[Matrix, Float[n
 
 
 def _critical_points(C: Matrix) -> tuple[Float[np.ndarray, " m"], Points]:
-    """Negative values of x^T C x at its critical points inside faces of the simplex, and the points."""
+    """Return negative values of x^T C x at critical points, and the points.
+
+    The points lie inside faces of the simplex.
+    """
     n = len(C)
     values, points = [], []
     for size in range(1, n + 1):
@@ -107,7 +110,9 @@ def _local_minima(C: Matrix, rng: np.random.Generator) -> tuple[Float[np.ndarray
 
 
 def descended(C: Matrix, rng: np.random.Generator) -> Points:
-    """Points near local minima of x^T C x over the simplex: steps from the worst vertex to the best.
+    """Return points near local minima of x^T C x over the simplex.
+
+    Each step goes from the worst vertex to the best.
 
     A step takes weight from the vertex of the support where the gradient is highest to that where it is lowest, as much
     as lowers the value most (pairwise Frank-Wolfe steps).

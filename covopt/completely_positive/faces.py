@@ -56,7 +56,10 @@ BOX = 1e4
 
 @dataclass(frozen=True)
 class Exposed:
-    """C (n, n), copositive up to its digits with <A, C> near 0, and its zeros, one for each support."""
+    """An exposing matrix C (n, n) with <A, C> near 0, and its zeros, one for each support.
+
+    C is copositive up to its digits.
+    """
 
     C: Matrix
     zeros: Points
@@ -64,14 +67,19 @@ class Exposed:
 
 @dataclass(frozen=True)
 class OnBoundary:
-    """B >= 0 with B^T B = A, and C with C b_k = 0 on the support of each b_k: both up to rounding."""
+    """A factor B >= 0 with B^T B = A, and C with C b_k = 0 on the support of each b_k.
+
+    Both hold up to rounding.
+    """
 
     B: Atoms
     C: Matrix
 
 
 def factor_on_boundary(A: Matrix, seed: int, deadline: float, enough: float = GOAL) -> OnBoundary | None:
-    """A factor from the zeros of an exposing matrix, and that; None where A has none or too many zeros.
+    """Return a factor from the zeros of an exposing matrix, and the matrix.
+
+    None where A has no such matrix, or one with too many zeros.
 
     Args:
         A: positive semi-definite and non-negative up to rounding, with a positive diagonal.
@@ -83,18 +91,21 @@ def factor_on_boundary(A: Matrix, seed: int, deadline: float, enough: float = GO
         return None
     scale = np.sqrt(np.diag(A))
     unit = A / np.outer(scale, scale)
-    found = expose(unit, np.random.default_rng(seed), deadline)
-    if found is None:
+    exposed = expose(unit, np.random.default_rng(seed), deadline)
+    if exposed is None:
         return None
-    rough = _of_zeros(unit, found.zeros)
+    rough = _of_zeros(unit, exposed.zeros)
     if rough is None:
         return None
-    both = _together(unit, rough, found.C, enough)
+    both = _together(unit, rough, exposed.C, enough)
     return None if both is None else OnBoundary(both.B * scale, both.C / np.outer(scale, scale))
 
 
 def expose(A: Matrix, rng: np.random.Generator, deadline: float) -> Exposed | None:
-    """The exposing matrix of A, its diagonal 1; None where A is inside the cone or far outside, or time is up."""
+    """Return the exposing matrix of A, its diagonal 1.
+
+    None where A is inside the cone or far outside, or time is up.
+    """
     pairs = np.argwhere(np.triu(A > 0.0))
     joined = (A > 0.0).astype(np.float64)
     core = joined + np.diag(joined.sum(axis=1))  # inside the cone of those with A's zeros: edges and vertices
@@ -117,7 +128,7 @@ def expose(A: Matrix, rng: np.random.Generator, deadline: float) -> Exposed | No
 
 
 def _least(A: Matrix, core: Matrix, pairs: np.ndarray, points: Points, deadline: float) -> Matrix | None:
-    """The solution of the linear programme of these cuts; zero where A is."""
+    """Return the solution of the linear programme of these cuts; zero where A is."""
     rows, columns = pairs.T
     twice = np.where(rows == columns, 1.0, 2.0)
     cuts = points[:, rows] * points[:, columns] * twice
@@ -139,10 +150,13 @@ def _least(A: Matrix, core: Matrix, pairs: np.ndarray, points: Points, deadline:
 
 
 def _minima(C: Matrix, rng: np.random.Generator) -> tuple[Float[np.ndarray, " m"], Points]:
-    """x^T C x at local minima on the simplex, and the points: where descents end, or the critical point beside it."""
+    """Return x^T C x at local minima on the simplex, and the points.
+
+    They are the ends of descents, or the critical point beside an end.
+    """
     x = np.maximum(descended(C, rng), 0.0)
     points = []
-    for rounded in (1e-3, 1e-8):  # what is left of an entry that descends to zero
+    for rounded in (1e-3, 1e-8):  # the remainder of an entry that descends to zero
         supports, places = np.unique(x > rounded, axis=0, return_index=True)
         points += [_critical(C, support, x[place]) for support, place in zip(supports, places, strict=True)]
     minima = np.unique(points, axis=0)
@@ -150,7 +164,10 @@ def _minima(C: Matrix, rng: np.random.Generator) -> tuple[Float[np.ndarray, " m"
 
 
 def _zeros(C: Matrix, near: Points, size: float) -> Float[np.ndarray, "zeros n"]:
-    """The points beside these with x^T C x near 0, relative to a size, one for each support; descents may miss some."""
+    """Return the points beside these with x^T C x near 0, one for each support.
+
+    Near is relative to `size`; descents may miss some.
+    """
     near = near / near.sum(axis=1, keepdims=True)
     near = near[((near @ C) * near).sum(axis=1) < 10.0 * ENDED * size]
     places = np.unique(near > 1e-3, axis=0, return_index=True)[1]
@@ -158,7 +175,7 @@ def _zeros(C: Matrix, near: Points, size: float) -> Float[np.ndarray, "zeros n"]
 
 
 def _critical(C: Matrix, support: Bool[np.ndarray, " n"], x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """The solution of (C x)_i = lambda on the support, sum(x) = 1, where it is positive; else x."""
+    """Return the solution of (C x)_i = lambda on the support, sum(x) = 1, if positive; else x."""
     S = np.flatnonzero(support)
     K = np.ones((len(S) + 1, len(S) + 1))
     K[:-1, :-1], K[-1, -1] = C[np.ix_(S, S)], 0.0
@@ -174,7 +191,10 @@ def _critical(C: Matrix, support: Bool[np.ndarray, " n"], x: Float[np.ndarray, "
 
 
 def _of_zeros(A: Matrix, zeros: Points) -> Atoms | None:
-    """The factor of rows w_k z_k, w >= 0, that comes nearest to A; None where it is far, or takes too many atoms."""
+    """Return the factor of rows w_k z_k, w >= 0, that comes nearest to A.
+
+    None where it is far from A, or takes too many atoms.
+    """
     if not len(zeros):
         return None
     rows, columns = np.triu_indices(len(A))
@@ -191,7 +211,10 @@ def _of_zeros(A: Matrix, zeros: Points) -> Atoms | None:
 
 
 def _together(A: Matrix, B: Atoms, C: Matrix, enough: float) -> OnBoundary | None:
-    """Newton's steps of least norm for B and C together (the module's text); None where they do not get near enough."""
+    """Take Newton's steps of least norm for B and C together (the module's text).
+
+    None where they do not come near enough.
+    """
     support = B > 0.0
     pairs = np.argwhere(np.triu(A > 0.0))
     if support.sum() + len(pairs) > POLISHED or A[support.T.astype(np.int64) @ support > 0].min() <= 0.0:

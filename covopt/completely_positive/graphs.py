@@ -37,7 +37,7 @@ Edge = tuple[int, ...]
 
 
 def incidence(graph: nx.Graph) -> Float[np.ndarray, "k n"]:
-    """The edge-vertex matrix E: one row for each of the k edges, with a 1 at both ends."""
+    """Return the edge-vertex matrix E: one row for each of the k edges, with a 1 at both ends."""
     places = {vertex: i for i, vertex in enumerate(graph)}
     E = np.zeros((graph.number_of_edges(), len(places)))
     for row, edge in enumerate(graph.edges):
@@ -46,23 +46,26 @@ def incidence(graph: nx.Graph) -> Float[np.ndarray, "k n"]:
 
 
 def edge_gram(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
-    """A = E^T E: degrees on the diagonal, 1 for each edge.
+    """Return A = E^T E: degrees on the diagonal, 1 for each edge.
 
-    Of a triangle-free graph its cp-rank is the number of edges ([JGHG22], Prop. 13, where E is the transpose).
+    For a triangle-free graph its cp-rank is the number of edges ([JGHG22], Prop. 13, where E is the transpose).
     """
     E = incidence(graph)
     return E.T @ E
 
 
 def bipartite_gram(p: int, q: int) -> Float[np.ndarray, "n n"]:
-    """E^T E of the complete bipartite graph K_{p,q}, cp-rank p q; B_N of [JGHG22] is p = q = N / 2."""
+    """Return E^T E of the complete bipartite graph K_{p,q}, whose cp-rank is p q.
+
+    B_N of [JGHG22] is p = q = N / 2.
+    """
     if p < 1 or q < 1:
         raise ProblemError("Both sides of a bipartite graph need a vertex; give p and q of at least 1.")
     return edge_gram(nx.complete_bipartite_graph(p, q))
 
 
 def gram_data(A: Float[np.ndarray, "n n"]) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, "n n"]]:
-    """The data (X, Y) = (I, A), for which (Y Y^T)^(1/2) = A.
+    """Return the data (X, Y) = (I, A), for which (Y Y^T)^(1/2) = A.
 
     Where A is completely positive, R(X, Y; L = 2, beta = 0) = 2 tr A, K_1 = Ks_1 = A is the only optimum, and the
     fewest neurons are the cp-rank of A ([JGHG22], Prop. 14).
@@ -71,7 +74,7 @@ def gram_data(A: Float[np.ndarray, "n n"]) -> tuple[Float[np.ndarray, "n n"], Fl
 
 
 def support_graph(A: Float[np.ndarray, "n n"]) -> nx.Graph:
-    """The graph on 0 ... n-1 with an edge where an entry off the diagonal is not zero."""
+    """Return the graph on 0 ... n-1 with an edge where an entry off the diagonal is not zero."""
     graph = nx.Graph()
     graph.add_nodes_from(range(len(A)))
     rows, columns = np.nonzero(np.triu(A, 1))
@@ -80,13 +83,13 @@ def support_graph(A: Float[np.ndarray, "n n"]) -> nx.Graph:
 
 
 def is_triangle_free(graph: nx.Graph) -> bool:
-    """Whether no three vertices are all joined."""
+    """Return True if no three vertices are all joined."""
     return not any(set(graph[u]) & set(graph[v]) for u, v in graph.edges)
 
 
 @dataclass(frozen=True)
 class EdgeWeights:
-    """y >= 0 on edges and on single vertices with a sum of at most 1 on every clique: cp-rank >= sum(y).
+    """Weights y >= 0 on edges and vertices, at most 1 on each clique: cp-rank >= sum(y).
 
     Attributes:
         edges: pairs of vertices; a vertex without edges (that are to be covered) stands alone.
@@ -102,7 +105,10 @@ class EdgeWeights:
         return math.ceil(float(self.weights.sum()) - MARGIN)
 
     def check(self, graph: nx.Graph) -> bool:
-        """Whether the edges are the graph's and no maximal clique carries more than 1, up to rounding."""
+        """Return True if the edges are the graph's and no maximal clique carries more than 1.
+
+        Up to rounding.
+        """
         if (self.weights < 0).any() or len(set(self.edges)) < len(self.edges):
             return False
         if any(not (graph.has_edge(*e) if len(e) == 2 else graph.has_node(e[0])) for e in self.edges):
@@ -117,7 +123,7 @@ class EdgeWeights:
 
 @dataclass(frozen=True)
 class CliqueCover:
-    """What covering a graph's edges by cliques takes.
+    """A cover of a graph's edges by cliques, and lower bounds on the number of cliques.
 
     Attributes:
         cliques: a cover, the smallest one found.
@@ -179,7 +185,7 @@ def _containment(cliques: list[frozenset[int]], edges: list[Edge]) -> csr_array:
 def _integral(
     objective: NDArray[np.float64], constraint: LinearConstraint, options: dict[str, float]
 ) -> tuple[NDArray[np.float64], bool] | None:
-    """(a binary minimiser, whether it is proved to be one); None without any."""
+    """Return a binary minimiser and whether it is proved to be one; None without any."""
     question = {"constraints": constraint, "integrality": 1, "bounds": Bounds(0, 1), "options": options}
-    found = leavable(lambda: milp(objective, **question), time.perf_counter() + options["time_limit"])
-    return None if found is None or found.x is None else (found.x, found.status == 0)
+    solution = leavable(lambda: milp(objective, **question), time.perf_counter() + options["time_limit"])
+    return None if solution is None or solution.x is None else (solution.x, solution.status == 0)

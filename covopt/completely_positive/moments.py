@@ -74,7 +74,7 @@ LOOSE_SINGULAR = 1e-5
 
 @dataclass(frozen=True)
 class Region:
-    """Where the atoms on a clique lie: b >= 0, b_i <= s_i, b_i b_j <= U_ij, b^T Q b <= kappa."""
+    """The region of atoms on a clique: b >= 0, b_i <= s_i, b_i b_j <= U_ij, b^T Q b <= kappa."""
 
     clique: tuple[int, ...]
     s: Float[np.ndarray, " k"]
@@ -106,7 +106,7 @@ class MomentBound:
 
     Attributes:
         Lambda: (n, n), for A scaled to a diagonal of ones.
-        odd: whether moments of odd degree take part.
+        odd: True if moments of odd degree take part.
         factors: for each clique, the F_j.
         weights: for each clique, the w.
     """
@@ -117,7 +117,9 @@ class MomentBound:
     weights: tuple[Float[np.ndarray, " _"], ...]
 
     def value(self, A: Matrix, tolerance: float) -> float:
-        """<A, Lambda> / (1 + e): no matrix within the tolerance, with the zeros of A, has fewer atoms.
+        """Return <A, Lambda> / (1 + e), a lower bound on the number of atoms.
+
+        It holds for all matrices within the tolerance that have the zeros of A.
 
         Args:
             A: with a positive diagonal.
@@ -134,15 +136,18 @@ class MomentBound:
             self._error(region, factors, weights)
             for region, factors, weights in zip(regions, self.factors, self.weights, strict=True)
         ]
-        inner = float((unit * self.Lambda).sum()) - (slack + unit.size * EPS) * float(np.abs(self.Lambda).sum())
-        return max(0.0, inner / (1.0 + (1.0 + 2.0 * slack) ** 4 * max(errors)))
+        product = float((unit * self.Lambda).sum()) - (slack + unit.size * EPS) * float(np.abs(self.Lambda).sum())
+        return max(0.0, product / (1.0 + (1.0 + 2.0 * slack) ** 4 * max(errors)))
 
     def bound(self, A: Matrix, tolerance: float) -> int:
-        """The value, rounded up; the rounding of the last sums is left to the margin."""
+        """Return the value, rounded up; the margin covers the rounding of the last sums."""
         return math.ceil(self.value(A, tolerance) * (1.0 - MARGIN))
 
     def _error(self, region: Region, factors: tuple[np.ndarray, ...], weights: np.ndarray) -> float:
-        """The sum of the residual's absolute coefficients, rounding included; infinite for what is no multiplier."""
+        """Return the sum of the residual's absolute coefficients, rounding included.
+
+        Infinite where factors or weights are not valid multipliers.
+        """
         system = _inequalities(region, self.odd)
         shapes = [F.ndim == 2 and F.shape[1] == B for F, (_, B) in zip(factors, system.forms, strict=False)]
         if len(factors) != len(system.forms) or not all(shapes) or weights.shape != (system.rows,):
@@ -188,18 +193,18 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
     second = sum(
         _second(entries, region, system) @ y for region, system, y in zip(regions, systems, moments, strict=True)
     )
-    known = unit[tuple(entries.T)]
+    values = unit[tuple(entries.T)]
     loose = LOOSE if np.linalg.eigvalsh(unit)[0] > LOOSE_SINGULAR else LOOSE_SINGULAR
-    over, under = cp.NonNeg(known + loose - second), cp.NonNeg(second - known + loose)
+    over, under = cp.NonNeg(values + loose - second), cp.NonNeg(second - values + loose)
     constraints = [*itertools.chain(*forms), *products, over, under]
     problem = cp.Problem(cp.Minimize(sum(y[0] for y in moments)), constraints)
-    left = deadline - time.perf_counter()
-    if left <= 0.0:
+    remaining_time = deadline - time.perf_counter()
+    if remaining_time <= 0.0:
         return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an inexact solution is as good: nothing of it is trusted
-            solved = leavable(lambda: [problem.solve(solver=cp.CLARABEL, time_limit=left)], deadline)
+            solved = leavable(lambda: [problem.solve(solver=cp.CLARABEL, time_limit=remaining_time)], deadline)
     except cp.SolverError:
         return None
     if solved is None or over.dual_value is None:
@@ -219,16 +224,19 @@ def _dual(constraint: cp.Constraint) -> np.ndarray:
 
 
 def _to_unit_diagonal(A: Matrix, tolerance: float) -> tuple[Matrix, float]:
-    """(A scaled, what an entry may be off, rounding included)."""
+    """Return A scaled to a unit diagonal, and a bound on the error of an entry.
+
+    Rounding is included.
+    """
     scale = np.sqrt(np.diag(A))
     unit = A / np.outer(scale, scale)
     return unit, (tolerance + 8 * EPS) * float(np.linalg.norm(unit))
 
 
 def _cliques(A: Matrix) -> list[tuple[int, ...]]:
-    """The maximal cliques of the support graph, or the first `CLIQUES` of them and one more."""
-    found = itertools.islice(nx.find_cliques(support_graph(A)), CLIQUES + 1)
-    return sorted(tuple(sorted(clique)) for clique in found)
+    """Return the maximal cliques of the support graph, or the first `CLIQUES` and one more."""
+    cliques = itertools.islice(nx.find_cliques(support_graph(A)), CLIQUES + 1)
+    return sorted(tuple(sorted(clique)) for clique in cliques)
 
 
 def _is_affordable(cliques: list[tuple[int, ...]], odd: bool) -> bool:
@@ -262,7 +270,10 @@ def _region(A: Matrix, clique: tuple[int, ...], slack: float) -> Region:
 
 
 def _basis(k: int, degree: int, odd: bool) -> list[Monomial]:
-    """Monomials up to this degree, in order; of the same parity only, unless odd ones take part."""
+    """Return the monomials up to this degree, in order.
+
+    Of the same parity only, unless odd ones take part.
+    """
     degrees = range(degree + 1) if odd else range(degree % 2, degree + 1, 2)
     return [m for d in degrees for m in itertools.combinations_with_replacement(range(k), d)]
 
@@ -309,20 +320,23 @@ def _symmetric(T: csr_array, B: int, y: cp.Variable) -> cp.Expression:
 
 
 def _second(entries: np.ndarray, region: Region, system: Inequalities) -> csr_array:
-    """Takes the moments of a clique to those of b_i b_j, for the pairs of A's entries."""
+    """Return the map from the moments of a clique to those of b_i b_j.
+
+    Its rows are the pairs of A's entries.
+    """
     place = {monomial: i for i, monomial in enumerate(system.monomials)}
     inside = {vertex: i for i, vertex in enumerate(region.clique)}
-    found = [
+    places = [
         (row, place[tuple(sorted((inside[i], inside[j])))])
         for row, (i, j) in enumerate(entries.tolist())
         if i in inside and j in inside
     ]
-    rows, columns = zip(*found, strict=True)
+    rows, columns = zip(*places, strict=True)
     return csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(entries), len(system.monomials)))
 
 
 def _root(multiplier: Float[np.ndarray, "B B"]) -> Float[np.ndarray, "r B"]:
-    """F with F^T F near the multiplier, its negative eigenvalues left out."""
+    """Return F with F^T F near the multiplier, its negative eigenvalues left out."""
     values, vectors = np.linalg.eigh((multiplier + multiplier.T) / 2.0)
-    kept = values > 0.0
-    return np.sqrt(values[kept])[:, None] * vectors[:, kept].T
+    positive = values > 0.0
+    return np.sqrt(values[positive])[:, None] * vectors[:, positive].T

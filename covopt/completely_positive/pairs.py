@@ -44,7 +44,7 @@ def sigma(Z: Neurons, slope: float) -> Neurons:
 
 
 def residual(K: Matrix, S: Matrix, Z: Neurons, slope: float) -> float:
-    """The larger of |K - Z Z^T| / |K| and |S - sigma(Z) sigma(Z)^T| / |K|."""
+    """Return the larger of |K - Z Z^T| / |K| and |S - sigma(Z) sigma(Z)^T| / |K|."""
     V = sigma(Z, slope)
     size = max(float(np.linalg.norm(K)), np.finfo(np.float64).tiny)
     return max(float(np.linalg.norm(K - Z @ Z.T)), float(np.linalg.norm(S - V @ V.T))) / size
@@ -74,18 +74,18 @@ def search(K: Matrix, S: Matrix, slope: float, n: int, seed: int, deadline: floa
 
 def _root(A: Matrix) -> Float[np.ndarray, "N rank"]:
     values, vectors = np.linalg.eigh(A)
-    kept = values > max(len(A) * EPS, NOISE) * max(values[-1], 0.0)
-    return vectors[:, kept] * np.sqrt(values[kept])
+    significant = values > max(len(A) * EPS, NOISE) * max(values[-1], 0.0)
+    return vectors[:, significant] * np.sqrt(values[significant])
 
 
 def _rotated(root: Float[np.ndarray, "N rank"], P: Neurons) -> Neurons:
-    """The matrix root Q, Q Q^T = I, that is nearest to P."""
+    """Return the matrix root Q, Q Q^T = I, that is nearest to P."""
     U, _, Vt = np.linalg.svd(root.T @ P, full_matrices=False)
     return root @ (U @ Vt)
 
 
 def _on_graph(Z: Neurons, V: Neurons, slope: float) -> Neurons:
-    """The a whose (a, sigma(a)) is nearest to (z, v), entry by entry."""
+    """Return the a whose (a, sigma(a)) is nearest to (z, v), entry by entry."""
     up, down = np.maximum((Z + V) / 2.0, 0.0), np.minimum((Z + slope * V) / (1.0 + slope**2), 0.0)
     farther = (Z - up) ** 2 + (V - up) ** 2 > (Z - down) ** 2 + (V - slope * down) ** 2
     return np.where(farther, down, up)
@@ -122,7 +122,10 @@ def _from_start(
 
 
 def polish(K: Matrix, S: Matrix, slope: float, Z: Neurons, error: float) -> Neurons | None:
-    """Newton steps of least norm that keep every sign, zeros included; None where they do not end at the goal."""
+    """Take Newton steps of least norm that preserve every sign, zeros included.
+
+    None where they do not end at the goal.
+    """
     scale = np.sqrt(np.maximum(np.diag(K), 0.0))[:, None]
     support = np.abs(Z) > 0.25 * min(1.0, np.sqrt(error)) * scale
     if support.sum() > POLISHED:
@@ -172,7 +175,10 @@ def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarra
 
 
 def _pairs_of(units: Neurons, slope: float) -> Float[np.ndarray, "q n"]:
-    """The upper triangles of (z z^T, sigma(z) sigma(z)^T) in columns, with the Frobenius norm of the matrices."""
+    """Return the upper triangles of (z z^T, sigma(z) sigma(z)^T) in columns.
+
+    They are scaled to the Frobenius norm of the matrices.
+    """
     rows, columns = np.triu_indices(len(units))
     lengths = np.where(rows == columns, 1.0, np.sqrt(2.0))[:, None]
     V = sigma(units, slope)
@@ -180,7 +186,10 @@ def _pairs_of(units: Neurons, slope: float) -> Float[np.ndarray, "q n"]:
 
 
 def _fewest_of(units: Neurons, c: Float[np.ndarray, " n"], slope: float, time_limit: float) -> Float[np.ndarray, " n"]:
-    """Weights of the fewest of these atoms for the same pair, by HiGHS; the given ones where that finds no better."""
+    """Return weights of the fewest of these atoms for the same pair, by HiGHS.
+
+    The given weights where that finds no better ones.
+    """
     A, n = _pairs_of(units, slope), len(c)
     target, diagonal = A @ c, (units**2) @ c
     # c_k z_k z_k^T <= K bounds each weight by its diagonal.
@@ -197,11 +206,11 @@ def _fewest_of(units: Neurons, c: Float[np.ndarray, " n"], slope: float, time_li
         "bounds": Bounds(np.zeros(2 * n), np.concatenate([most, np.ones(n)])),  # type: ignore[arg-type]
         "options": {"time_limit": time_limit},
     }
-    found = leavable(lambda: milp(np.repeat([0.0, 1.0], n), **question), time.perf_counter() + time_limit)
-    if found is None or found.x is None or round(found.fun) >= n:
+    solution = leavable(lambda: milp(np.repeat([0.0, 1.0], n), **question), time.perf_counter() + time_limit)
+    if solution is None or solution.x is None or round(solution.fun) >= n:
         return c
-    kept = found.x[n:] > 0.5
+    used = solution.x[n:] > 0.5
     weights = np.zeros(n)
-    weights[kept] = np.linalg.lstsq(A[:, kept], target)[0]
+    weights[used] = np.linalg.lstsq(A[:, used], target)[0]
     good = (weights >= 0.0).all() and np.linalg.norm(A @ weights - target) <= near
     return weights if good else c

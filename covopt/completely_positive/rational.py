@@ -22,7 +22,10 @@ Whole = Shaped[np.ndarray, "n m"]
 
 
 def is_exact_data(A: Float[np.ndarray, "n m"]) -> bool:
-    """Whether all entries are whole multiples below 2^BITS of one power of two: integers, halves, and the like."""
+    """Return True if all entries are whole multiples below 2^BITS of one power of two.
+
+    Integers, halves, and the like.
+    """
     largest = np.abs(A).max(initial=0.0)
     if largest == 0.0:
         return True
@@ -31,7 +34,7 @@ def is_exact_data(A: Float[np.ndarray, "n m"]) -> bool:
 
 
 def integers(A: Float[np.ndarray, "n m"]) -> Whole:
-    """A times the least power of two, 1 or more, that makes it whole."""
+    """Return A times the least power of two, 1 or more, that makes it whole."""
     return scaled_integers(A, [0] * A.shape[0], [0] * A.shape[1])
 
 
@@ -53,7 +56,9 @@ def halves(A: Float[np.ndarray, "n n"]) -> list[int]:
 
 
 def elimination(A: Float[np.ndarray, "n n"]) -> list[int] | None:
-    """Rows J with A = A[:, J] A[J, J]^{-1} A[J, :] and A[J, J] positive definite; None: A is not semi-definite.
+    """Return rows J with A = A[:, J] A[J, J]^{-1} A[J, :] and A[J, J] positive definite.
+
+    None: A is not semi-definite.
 
     Their number is the rank.
     """
@@ -61,28 +66,31 @@ def elimination(A: Float[np.ndarray, "n n"]) -> list[int] | None:
 
 
 def eliminate(M: list[list[int]]) -> list[int] | None:
-    """The same for whole numbers, which are overwritten.
+    """Eliminate as `elimination` does, for whole numbers, which are overwritten.
 
     Fraction-free (Bareiss) elimination with the largest diagonal entry as the pivot: each entry on the way is a minor,
     so that all divisions come out even.
     """
-    left, pivots, previous = list(range(len(M))), [], 1
-    while left:
-        if min(M[i][i] for i in left) < 0:
+    rows, pivots, previous = list(range(len(M))), [], 1
+    while rows:
+        if min(M[i][i] for i in rows) < 0:
             return None
-        k = max(left, key=lambda i: M[i][i])
+        k = max(rows, key=lambda i: M[i][i])
         if M[k][k] == 0:
-            return pivots if all(M[i][j] == 0 for i in left for j in left) else None
-        left.remove(k)
+            return pivots if all(M[i][j] == 0 for i in rows for j in rows) else None
+        rows.remove(k)
         pivots.append(k)
-        for i, j in itertools.combinations_with_replacement(left, 2):
+        for i, j in itertools.combinations_with_replacement(rows, 2):
             M[i][j] = M[j][i] = (M[i][j] * M[k][k] - M[i][k] * M[k][j]) // previous
         previous = M[k][k]
     return pivots
 
 
 def is_definite(A: Float[np.ndarray, "n n"]) -> bool:
-    """Whether a symmetric matrix is proved to be positive definite; beyond ELIMINATED by a Cholesky factor only."""
+    """Return True if a symmetric matrix is proved to be positive definite.
+
+    Beyond ELIMINATED by a Cholesky factor only.
+    """
     if not (np.diag(A) > 0.0).all():
         return False
     M = scaled_integers(A, halves(A), halves(A))
@@ -91,7 +99,9 @@ def is_definite(A: Float[np.ndarray, "n n"]) -> bool:
 
 
 def is_semidefinite(M: Whole, near: Float[np.ndarray, "n n"], definite: bool = False) -> bool:
-    """Whether a symmetric matrix of whole numbers with a positive diagonal is proved to be positive (semi-)definite.
+    """Return True if a symmetric matrix is proved to be positive (semi-)definite.
+
+    It has whole numbers and a positive diagonal.
 
     near = rounded(M): where its least eigenvalue is clearly negative, nothing exact is tried.
     """
@@ -106,7 +116,9 @@ def _pivots(M: Whole, near: Float[np.ndarray, "n n"]) -> list[int] | None:
 
 
 def rounded(M: Whole) -> Float[np.ndarray, "n n"]:
-    """S M S in floating point, S the powers of two that bring the (positive) diagonal into [1, 4).
+    """Return S M S in floating point, S the powers of two that bring the diagonal into [1, 4).
+
+    The diagonal of M is positive.
 
     An entry is wrong by 2^-52 max(1, |entry|) at most; one beyond 2^100 stands for those that are larger.
     """
@@ -116,11 +128,11 @@ def rounded(M: Whole) -> Float[np.ndarray, "n n"]:
 
 
 def has_factor(near: Float[np.ndarray, "n n"]) -> bool:
-    """Whether a Cholesky factor proves that every matrix of which this is `rounded` is positive definite.
+    """Return True if a Cholesky factor proves every M with rounded(M) = near definite.
 
     The factor, if the algorithm finds one, is that of a matrix no further off than (n + 1) eps / 2 times the trace,
     which is below 4 n (Higham, Accuracy and Stability of Numerical Algorithms, Theorem 10.3), and the rounding of
-    entries below 4 changes no eigenvalue by more than 4 n eps. What is taken off the diagonal is more than both.
+    entries below 4 changes no eigenvalue by more than 4 n eps. The margin taken off the diagonal is more than both.
     """
     try:
         np.linalg.cholesky(near - _margin(near) * np.eye(len(near)))

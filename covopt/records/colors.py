@@ -40,7 +40,7 @@ _HALF = 0.5
 
 
 def on(axes: Axes, color: str) -> str:
-    """A colour as the ground of these axes needs it: a page of its own makes its dark ones itself."""
+    """Return a colour for the ground of these axes: on a dark ground, its dark version."""
     red, green, blue = to_rgb(axes.get_facecolor())  # type: ignore[arg-type]
     bright = 0.299 * red + 0.587 * green + 0.114 * blue >= _HALF
     return color if bright else DARK.get(color, color)

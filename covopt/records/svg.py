@@ -67,8 +67,11 @@ def picture(draw: Drawing, *, alt: str, caption: str, size: tuple[float, float] 
 
 
 def _themed(svg: str) -> str:
-    """The SVG with variables for its colours, which the reader's scheme sets, and with the reader's fonts."""
-    svg = re.sub(r"(?<=: )#[0-9a-f]{6}(?=[;\"])", lambda found: _variable(found.group()), svg)
+    """Return the SVG with variables for its colours, and the reader's fonts.
+
+    The reader's colour scheme sets the variables.
+    """
+    svg = re.sub(r"(?<=: )#[0-9a-f]{6}(?=[;\"])", lambda match: _variable(match.group()), svg)
     svg = svg.replace("'DejaVu Sans'", "system-ui, sans-serif")
     light, dark = (
         "".join(f"--c{color[1:]}:{value};" for color, value in pairs)
