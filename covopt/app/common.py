@@ -37,9 +37,11 @@ class Answer(Protocol):
 
 
 def deliver(show: Callable[[], object], *writings: Callable[[], object]) -> None:
-    """Print an answer, then write what is asked for, whatever ended the solve; only a second Ctrl-C ends that.
+    """Print an answer, then write the requested files, whatever ended the solve.
 
-    What fails costs nothing but itself: an answer is printed before it is stored, and stored where nobody reads it.
+    Only a second Ctrl-C ends that.
+
+    A failure does not stop the other steps: an answer is printed before it is stored, and stored if nobody reads it.
     """
     failures: list[CovoptError | OSError] = []
     with gently():
@@ -87,7 +89,7 @@ def print_summary(summary: dict[str, object], as_json: bool) -> None:
 
 
 def print_pairs(pairs: list[tuple[str, str]]) -> None:
-    """A label and its text on each line; on a terminal, long texts folded beside the labels."""
+    """Print a label and its text on each line; on a terminal, fold long texts."""
     pairs = [(label, printable(text)) for label, text in pairs]
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:  # one line for each entry, whatever its length
@@ -116,7 +118,7 @@ def _cell(value: object) -> str:
 
 
 def check_force(force: bool, *targets: Path | None) -> None:
-    """Refuse a --force that has nothing to replace: who wrote it thinks that something is written."""
+    """Refuse a --force that has nothing to replace: its user thinks that something is written."""
     if force and not any(targets):
         raise RecordError("There is nothing to replace, because nothing is to be written; leave --force out.")
 
@@ -130,7 +132,10 @@ def check_device(device: str) -> None:
 
 @contextmanager
 def interruptible(message: str = "Interrupted before there was an answer; nothing is written.") -> Iterator[None]:
-    """Say so when Ctrl-C comes before the solver has taken over (which answers it with its best network), or twice."""
+    """Complain when Ctrl-C comes before the solver has taken over, or twice.
+
+    The solver answers it with its best network.
+    """
     try:
         with loading():
             import_module("torch")
@@ -154,17 +159,23 @@ def unwritten(error: OSError) -> NoReturn:
 
 
 def is_memory(error: Exception) -> bool:
-    """Whether memory was refused, by Python or by torch (which has no class of its own for the CPU's)."""
+    """Return True if memory was refused, by Python or by torch.
+
+    torch has no class of its own for the CPU's memory.
+    """
     return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
 
 
 def tell_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Takes the place of `warnings.showwarning`, which prints a line of somebody's source."""
+    """Print a warning as one sentence, in place of `warnings.showwarning`.
+
+    That prints a line of somebody's source.
+    """
     print(f"covopt: warning: {printable(str(message))}", file=sys.stderr)
 
 
 def say(message: str) -> None:
-    """A sentence on standard error."""
+    """Print a sentence on standard error."""
     print(f"covopt: {printable(message)}", file=sys.stderr)
 
 

@@ -22,7 +22,7 @@ EVERY = 5.0
 
 
 class ProgressLine:
-    """The latest progress as a line of text, in which the clock runs on while a round takes long."""
+    """The latest progress as a line of text, whose clock runs on during long rounds."""
 
     def __init__(self, time_limit: float) -> None:
         self._time_limit, self._since = time_limit, 0.0
@@ -44,7 +44,10 @@ class ProgressLine:
 
 @contextmanager
 def progress_line(time_limit: float, in_pipe: bool) -> Iterator[Callback | None]:
-    """Follow a solve on standard error: a line on a terminal; elsewhere, if asked for, a line every few seconds."""
+    """Follow a solve on standard error, as a line on a terminal.
+
+    Elsewhere, if requested, by a line every few seconds.
+    """
     console = Console(stderr=True, highlight=False)
     if not (console.is_terminal or in_pipe):
         yield None
@@ -72,7 +75,10 @@ class _Needs(logging.Handler):
 
 @contextmanager
 def telling_needs(following: bool) -> Iterator[None]:
-    """Say, where progress is followed, what a solve will need: what the log of covopt is told (solvers/needs.py)."""
+    """Print the estimated needs of a solve, where progress is followed.
+
+    They come from covopt's log (solvers/needs.py).
+    """
     if not following:
         yield
         return

@@ -98,7 +98,7 @@ def solve_command(
         from covopt.answer import solve as answer
 
         output.check()
-        kept = _state_beside(output, checkpoint, resume, place.tells)
+        state = _state_beside(output, checkpoint, resume, place.tells)
         check_device(place.device)
         began = time.perf_counter()
         dataset = data.read(question.loss, place.share)
@@ -124,7 +124,7 @@ def solve_command(
                 tol=tol,
                 callback=callback,
                 spread=place.share is not None,
-                checkpoint=kept,
+                checkpoint=state,
                 checkpoint_every=EVERY if checkpoint is None else checkpoint,
                 resume=resume,
                 memory_limit=memory_limit,
@@ -149,7 +149,7 @@ def solve_command(
 
 
 def _state_beside(output: options.Output, checkpoint: float | None, resume: bool, tells: bool) -> Path | None:
-    """The file of the search's state, where one is asked for; --force makes room for it."""
+    """Return the file of the search's state, if one is requested; --force makes room for it."""
     from covopt.solvers.checkpoint import is_state
 
     if checkpoint is None and not resume:
