@@ -58,7 +58,10 @@ def deliver(show: Callable[[], object], *writings: Callable[[], object]) -> None
 
 
 def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: bool, data: Dataset | None = None) -> None:
-    """Store an answer with its report, if --out asks for it, and say where; `name` says what it is."""
+    """Store an answer with its report, if --out asks for it, and say where.
+
+    `name` is its name in that sentence.
+    """
     if out is None:
         return
     from covopt.records import record
@@ -104,7 +107,7 @@ def print_pairs(pairs: list[tuple[str, str]]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Named columns, numbers short; the same plain text on a terminal and in a pipe."""
+    """Print named columns, numbers short; the same plain text on a terminal and in a pipe."""
     shown = [tuple(columns), *(tuple(_cell(value) for value in row) for row in rows)]
     widths = [max(len(row[i]) for row in shown) for i in range(len(columns))]
     for row in shown:

@@ -58,7 +58,7 @@ def progress_line(time_limit: float, in_pipe: bool) -> Iterator[Callback | None]
 
 
 def progress_text(line: Progress, time_limit: float) -> str:
-    """Cost, bound and width of the best network so far, what the solver does, and the time."""
+    """Return cost, bound and width of the best network so far, the phase, and the time."""
     cost = f"{line.cost:.6g}" if math.isfinite(line.cost) else "none yet"
     bound = "none yet" if line.lower is None else numerals.down(line.lower, 6)
     parts = [f"cost {cost}", f"bound {bound}", f"width {line.width}", line.phase]

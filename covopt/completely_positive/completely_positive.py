@@ -55,7 +55,9 @@ def cp_rank(
     time_limit: float = 60.0,
     seed: Seed = 0,
 ) -> CPRank:
-    """Decide whether A is completely positive, and bound its cp-rank from both sides, each end with its reason.
+    """Decide whether A is completely positive, and bound its cp-rank from both sides.
+
+    Each end comes with its reason.
 
     Args:
         A: a symmetric matrix (n, n), n up to about 100. One that is not positive semi-definite, or has negative

@@ -124,7 +124,9 @@ def representations_of(
     time_limit: float = 10.0,
     seed: int = 0,
 ) -> Float[np.ndarray, "N n"]:
-    """Return representations Z of one hidden layer with given covariances, the way back from `covariances_of`.
+    """Return representations Z of one hidden layer with given covariances.
+
+    This is the way back from `covariances_of`.
 
     Args:
         K, Ks: the pair of covariances, both (N, N).
@@ -160,7 +162,7 @@ def representations_of(
 
 
 def _decide(K: Matrix, S: Matrix, slope: float, tolerance: float, seed: int, deadline: float) -> Membership:
-    """`in_cone` of a pair in units in which no square is lost, S without the bias."""
+    """Decide `in_cone` of a pair in units in which no square is lost, S without the bias."""
     if not K.any() and not S.any():
         return Membership(Realisable.YES, np.zeros((len(K), 0)), 0.0)
     Z = _neurons(K, S, slope, tolerance, seed, min(deadline, time.perf_counter() + FIRST_SEARCH_SECONDS))

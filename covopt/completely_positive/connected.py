@@ -143,13 +143,13 @@ def decide(A: Matrix, search: Search) -> Part:
 
 
 def _by_zeros(B: Float[np.ndarray, "r n"], proof: ByZeros) -> Part:
-    """Both ends are proved at once, by what A must be a sum of."""
+    """Return the answer whose ends are both proved by the minimal zeros."""
     end = End(len(B), "zeros of a copositive matrix that exposes A: no other atoms are possible", proof)
     return Part(Verdict.POSITIVE, True, end, end, B)
 
 
 def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:
-    """Drew, Johnson and Loewy: `triangle_free`."""
+    """Decide a matrix without triangles by Drew, Johnson and Loewy: `triangle_free`."""
     tree, tolerance = edges == len(A) - 1, search.tolerance
     least, vector = triangle_free.perron(A)
     ranked = rank(A, tolerance)
@@ -228,7 +228,7 @@ def _upper(A: Matrix, B: Float[np.ndarray, "r n"], proved: bool) -> End:
 
 
 def _counts(n: int, lower: int, rank: int | None) -> Iterator[int]:
-    """Numbers of atoms to try for a first factor."""
+    """Return the numbers of atoms to try for a first factor."""
     if rank is not None and rank >= lower:
         yield rank
     tried = {rank}

@@ -66,7 +66,7 @@ def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]
 
 
 def _master(A: Matrix, points: Points, deadline: float) -> tuple[Matrix, Float[np.ndarray, " m"]] | None:
-    """C, and x^T C x / |x x^T| for the points x; None where there is no time for it."""
+    """Return C, and x^T C x / |x x^T| for the points x; None if there is no time for it."""
     n = len(A)
     rows, columns = np.triu_indices(n)
     twice = np.where(rows == columns, 1.0, 2.0)
@@ -103,7 +103,7 @@ def _critical_points(C: Matrix) -> tuple[Float[np.ndarray, " m"], Points]:
 
 
 def _local_minima(C: Matrix, rng: np.random.Generator) -> tuple[Float[np.ndarray, " m"], Points]:
-    """Negative values of x^T C x at local minima over the simplex, and these."""
+    """Return negative values of x^T C x at local minima over the simplex, and the points."""
     x = np.unique(np.round(np.maximum(descended(C, rng), 0.0), 6), axis=0)
     values = ((x @ C) * x).sum(axis=1)
     return values[values < 0.0], x[values < 0.0]

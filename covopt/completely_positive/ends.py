@@ -156,7 +156,7 @@ class ByTheorem:
 
 
 def rank(A: Matrix, tolerance: float) -> int:
-    """Return the rank of exact data; of rounded data, the eigenvalues of A that are above the tolerance."""
+    """Return the rank of exact data; else the number of eigenvalues above the tolerance."""
     exact = exact_rank(A)
     return certain_rank(A, tolerance * float(np.linalg.norm(A))) if exact is None else exact
 

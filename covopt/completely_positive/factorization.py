@@ -102,7 +102,7 @@ def search(A: Matrix, r: int, seed: int, deadline: float, options: SearchOptions
 def _from_start(
     root: Float[np.ndarray, "rank n"], r: int, rng: np.random.Generator, deadline: float, options: SearchOptions
 ) -> Atoms | None:
-    """B >= 0 with B^T B = R^T R, R the root."""
+    """Search for B >= 0 with B^T B = R^T R, R the root, from one start."""
 
     def nearest(P: Atoms) -> Atoms:  # Q R for the polar factor Q of P R^T
         U, _, Vt = np.linalg.svd(P @ root.T, full_matrices=False)

@@ -101,7 +101,7 @@ class EdgeWeights:
 
     @property
     def bound(self) -> int:
-        """The sum of the weights, rounded up."""
+        """Return the sum of the weights, rounded up."""
         return math.ceil(float(self.weights.sum()) - MARGIN)
 
     def check(self, graph: nx.Graph) -> bool:
@@ -139,7 +139,9 @@ class CliqueCover:
 
 
 def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | None = None) -> CliqueCover | None:
-    """Solve the three programmes of the module's text; None for a graph with more than `CLIQUES` maximal cliques.
+    """Solve the three programmes of the module's text.
+
+    None for a graph with more than `CLIQUES` maximal cliques.
 
     Args:
         graph: whose cliques cover.
@@ -170,7 +172,7 @@ def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | N
 
 
 def _containment(cliques: list[frozenset[int]], edges: list[Edge]) -> csr_array:
-    """M: 1 where the clique of the row holds the edge, or lone vertex, of the column."""
+    """Return M: 1 where the clique of the row holds the edge, or lone vertex, of the column."""
     place = {frozenset(edge): i for i, edge in enumerate(edges)}
     entries = [
         (row, place[frozenset(held)])

@@ -240,7 +240,10 @@ def _cliques(A: Matrix) -> list[tuple[int, ...]]:
 
 
 def _is_affordable(cliques: list[tuple[int, ...]], odd: bool) -> bool:
-    """Interior-point steps take time as the cube of the largest form, written as a vector."""
+    """Return True if the interior-point steps are affordable.
+
+    They take time as the cube of the largest form, written as a vector.
+    """
     if len(cliques) > CLIQUES or max(map(len, cliques)) > (LARGEST if odd else LARGEST + 1):
         return False
     orders = [len(_basis(len(clique), 2, odd)) for clique in cliques]
@@ -305,7 +308,7 @@ def _times(g: Polynomial, m: Monomial) -> Polynomial:
 
 
 def _linear(polynomials: list[Polynomial], place: dict[Monomial, int]) -> csr_array:
-    """One row for each polynomial: its coefficients."""
+    """Return one row for each polynomial: its coefficients."""
     entries = [(row, place[m], value) for row, p in enumerate(polynomials) for m, value in p.items()]
     rows, columns, values = zip(*entries, strict=True)
     return csr_array((values, (rows, columns)), shape=(len(polynomials), len(place)))

@@ -39,7 +39,7 @@ CHOSEN = 40  # atoms among which the mixed-integer programme chooses, at most
 
 
 def sigma(Z: Neurons, slope: float) -> Neurons:
-    """z for z >= 0, slope z otherwise."""
+    """Return z for z >= 0, slope z otherwise."""
     return np.where(Z >= 0.0, Z, slope * Z)
 
 
@@ -51,7 +51,7 @@ def residual(K: Matrix, S: Matrix, Z: Neurons, slope: float) -> float:
 
 
 def search(K: Matrix, S: Matrix, slope: float, n: int, seed: int, deadline: float) -> Neurons | None:
-    """Z (N, n) that realises the pair to GOAL, or None.
+    """Search for Z (N, n) that realises the pair to GOAL; None if none is found.
 
     Args:
         K, S: positive semi-definite up to rounding; S without the bias.
@@ -159,7 +159,7 @@ def polish(K: Matrix, S: Matrix, slope: float, Z: Neurons, error: float) -> Neur
 
 
 def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarray, "N less"]:
-    """Neurons with the same K and S, up to rounding, and no more of them."""
+    """Return neurons with the same K and S, up to rounding, and no more of them."""
     alive = Z[:, (Z != 0.0).any(axis=0)]
     if not alive.size:
         return np.zeros((len(Z), 0))

@@ -56,7 +56,7 @@ def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
 
 
 def powers_of_two(A: Matrix) -> Float[np.ndarray, " n"]:
-    """Powers of two near the square roots of the diagonal; 1 where that is not positive."""
+    """Return powers of two near the square roots of the diagonal; 1 where it is not positive."""
     diagonal = np.diag(A)
     roots = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
     return np.exp2(np.round(np.log2(roots)))

@@ -39,7 +39,7 @@ def integers(A: Float[np.ndarray, "n m"]) -> Whole:
 
 
 def scaled_integers(A: Float[np.ndarray, "n m"], rows: list[int], columns: list[int]) -> Whole:
-    """A_ij / 2^(rows_i + columns_j), times a power of two that makes all of it whole."""
+    """Return A_ij / 2^(rows_i + columns_j), times a power of two that makes all of it whole."""
     T = np.zeros(A.shape, dtype=object)
     shifts = np.zeros(A.shape, dtype=np.int64)
     for i, j in np.ndindex(*A.shape):
@@ -50,7 +50,7 @@ def scaled_integers(A: Float[np.ndarray, "n m"], rows: list[int], columns: list[
 
 
 def halves(A: Float[np.ndarray, "n n"]) -> list[int]:
-    """Half the binary logarithms of the diagonal, rounded, where it is positive."""
+    """Return half the binary logarithms of the diagonal, rounded, where it is positive."""
     diagonal = np.diag(A)
     return np.round(np.log2(np.where(diagonal > 0.0, diagonal, 1.0)) / 2.0).astype(int).tolist()
 

@@ -66,7 +66,7 @@ class SeparatingPair:
 
 
 def _left(C1: Matrix, C2: Matrix, lam: Float[np.ndarray, " N"], slope: float) -> Float[np.ndarray, "two_N two_N"]:
-    """H of the module's text."""
+    """Return H of the module's text."""
     D = np.diag(lam)
     return np.block([[-(C1 + C2), C1 + slope * C2 + D], [C1 + slope * C2 + D, -(C1 + slope**2 * C2)]])
 

@@ -94,7 +94,9 @@ def sigma_rank(
     time_limit: float = 60.0,
     seed: int = 0,
 ) -> SigmaRank:
-    """Bound the fewest neurons with pre-activations Z, Z Z^T = K, and sigma(Z) sigma(Z)^T + bias^2 11^T = Ks.
+    """Bound the fewest neurons Z with Z Z^T = K and sigma(Z) sigma(Z)^T + bias^2 11^T = Ks.
+
+    Z are the pre-activations.
 
     Args:
         K, Ks: symmetric (N, N).
@@ -198,7 +200,7 @@ def _without_bias(Ks: Matrix, bias: float) -> Matrix:
 
 
 def _neurons(Z: ArrayLike | torch.Tensor, samples: int) -> Float[np.ndarray, "N n"]:
-    """Z as a float64 matrix."""
+    """Return Z as a float64 matrix."""
     values = as_numbers(Z, "Z").cpu().numpy().astype(np.float64)
     if values.ndim != 2 or len(values) != samples or not np.isfinite(values).all():
         raise ProblemError(f"Z has shape {values.shape}; give finite pre-activations with {samples} rows.")
@@ -244,7 +246,7 @@ def _fewest(
 
 
 def _counts(N: int, lower: int) -> Iterator[int]:
-    """lower, lower + 1, ..., then ever larger steps up to N (N + 1)."""
+    """Yield lower, lower + 1, ..., then ever larger steps up to N (N + 1)."""
     n = max(1, lower)
     while n <= N * (N + 1):
         yield n

@@ -274,7 +274,7 @@ def decide(C: Matrix, deadline: float = math.inf, most: float = math.inf) -> Cop
 
 
 def value(C: Matrix, x: tuple[int, ...]) -> Fraction:
-    """x^T C x, exactly."""
+    """Return x^T C x, exactly."""
     weights = [Fraction(number) for number in x]
     terms = (weights[i] * weights[j] * Fraction(float(entry)) for (i, j), entry in np.ndenumerate(C))
     return sum(terms, Fraction(0))

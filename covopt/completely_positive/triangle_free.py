@@ -45,7 +45,7 @@ def perron(A: Matrix) -> tuple[float, Float[np.ndarray, " n"]]:
 
 
 def factor(A: Matrix, rank: int) -> Float[np.ndarray, "r n"]:
-    """B >= 0 with A = B^T B; r is the number of edges, or, for a tree, the rank.
+    """Return B >= 0 with A = B^T B; r is the number of edges, or, for a tree, the rank.
 
     Args:
         A: with a connected triangle-free graph and a positive semi-definite comparison matrix, up to rounding.

@@ -82,7 +82,7 @@ def read_npz(path: Path, mapped: bool = False) -> dict[str, NDArray]:
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> NDArray:
-    """One array, its declared size held against what the archive can hold."""
+    """Return one array, after its declared size is checked against the size of the archive."""
     name = member.filename.removesuffix(".npy")
     shape, dtype = _header(archive, member)
     if dtype.hasobject:
@@ -95,7 +95,7 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) 
 
 
 def _mapped_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> NDArray:
-    """One array that stays in the file, where it lies there as in memory; else read."""
+    """Return one array that stays in the file if its layout allows; else read it."""
     with archive.open(member) as stream:
         shape, fortran, dtype = _declared(stream)
         before = stream.tell()
@@ -109,14 +109,14 @@ def _mapped_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path
 
 
 def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and type that a member declares."""
+    """Return the shape and type that a member declares."""
     with archive.open(member) as stream:
         shape, _, dtype = _declared(stream)
     return shape, dtype
 
 
 def _declared(stream: IO[bytes] | zipfile.ZipExtFile | BufferedReader) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, whether columns come first, and type, of an array that begins here."""
+    """Return the declared shape, column order and type of an array that begins here."""
     version = npy.read_magic(stream)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     return read(stream)
@@ -162,7 +162,7 @@ def _read_npy(path: Path) -> NDArray:
 
 
 def _read_numbers(path: Path) -> NDArray:
-    """Rows of numbers with commas between them, and no line of names."""
+    """Read rows of numbers with commas between them, and no line of names."""
     check_readable(path)
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
@@ -178,7 +178,7 @@ def _read_numbers(path: Path) -> NDArray:
 
 
 def check_free(path: Path, force: bool = False, names: str = "") -> None:
-    """Raise a RecordError unless arrays may be written there: none exists, or `force` replaces it.
+    """Raise a RecordError unless arrays may be written: no file exists, or `force` is set.
 
     Args:
         path: of the file.

@@ -70,7 +70,7 @@ def codes_of(values: Column, name: str, path: Path) -> tuple[NDArray[np.int64], 
 
 
 def target_of(values: Column, name: str, path: Path, task: str | None) -> NDArray:
-    """Return whole numbers as integers, booleans and texts as they are, other numbers as floats.
+    """Return whole numbers as integers, booleans and texts unchanged, other numbers as floats.
 
     Numbers with texts among them are classes only where `task` says so: one mistyped cell must not make classes of a
     column of numbers.

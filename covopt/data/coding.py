@@ -35,7 +35,7 @@ class Labels:
 
     @property
     def one_hot(self) -> Float64[np.ndarray, "N classes"]:
-        """A column of 0 and 1 for each class."""
+        """Return a column of 0 and 1 for each class."""
         return np.eye(len(self.classes))[self.codes]
 
 

@@ -25,7 +25,7 @@ MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 
 
 def fetch_mnist() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images (60000, 784) and labels of the training set, from OpenML.
+    """Fetch images (60000, 784) and labels of the training set from OpenML.
 
     Raises:
         DataError: they cannot be fetched.

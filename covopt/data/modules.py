@@ -98,7 +98,9 @@ def _slope_of_stack(module: nn.Sequential) -> float:
 
 
 def slopes_of(module: nn.Module) -> list[float]:
-    """Return the slopes that a module can have: one of a Sequential, else those of its activations and of functions.
+    """Return the slopes that a module can have: one for a Sequential, else several.
+
+    These are the slopes of its activation modules and of functions.
 
     Raises:
         DataError: a Sequential of other layers than ours.
@@ -112,7 +114,9 @@ def slopes_of(module: nn.Module) -> list[float]:
 def slope_by_outputs(
     module: nn.Module, weights: list[NDArray[np.float64]], beta: float, slopes: Sequence[float], rows: Tensor | None
 ) -> float:
-    """Return the slope with which the weights answer as the module does, to random inputs and to `rows`.
+    """Return the slope with which the weights answer as the module does.
+
+    Tested are random inputs and all of `rows`.
 
     A copy of the module in float64 is called, so that nothing but rounding is forgiven; the module itself, at its own
     precision, where it has no such copy.

@@ -90,7 +90,7 @@ def _activation(slope: float) -> nn.Module:
 
 
 def check_free(path: Path, force: bool = False) -> None:
-    """Raise a RecordError unless a network may be written there: none exists, or `force` replaces it."""
+    """Raise a RecordError unless a network may be written: no file exists, or `force` is set."""
     if path.suffix.lower() not in (".npz", *STATE_FILES):
         raise RecordError(f"{path} is to hold a network; give a name that ends in .pt (a state dict) or .npz.")
     if path.suffix.lower() in STATE_FILES:
@@ -123,7 +123,7 @@ def write_network(path: Path, network: FoundWeights, force: bool = False) -> Non
 
 
 def named(weights: Sequence[Tensor]) -> dict[str, NDArray]:
-    """W1 ... WL, as files of arrays hold them."""
+    """Return W1 ... WL by the names that files of arrays use."""
     return {f"W{i}": W.cpu().numpy() for i, W in enumerate(weights, start=1)}
 
 
@@ -154,7 +154,7 @@ def read_network(path: str | os.PathLike[str], beta: float) -> Network:
 
 
 def as_network(net: object, beta: float, X: Tensor | None = None) -> Network:
-    """Read a network from an nn.Module, a state dict, or a list of arrays W_1 ... W_L; nothing else is one.
+    """Read a network from an nn.Module, a state dict, or a list of arrays W_1 ... W_L.
 
     A module is read from its state dict, and then called: its outputs at random inputs, and at the rows of X, must be
     those of the weights that were read. Modules with hooks, with a `forward` of their own in place of that of PyTorch,
@@ -206,7 +206,7 @@ def _as_array(W: object, name: str) -> NDArray:
 
 
 def _listed(arrays: Mapping[str, NDArray], file: Path) -> list[NDArray]:
-    """W1 ... WL in their order."""
+    """Return W1 ... WL in their order."""
     names = [f"W{i}" for i in range(1, len(arrays) + 1)]
     if set(names) != set(arrays):
         held = listed(sorted(arrays))
@@ -241,7 +241,7 @@ def _from_state(state: Mapping, source: str, beta: float) -> list[NDArray[np.flo
 
 
 def _with_bias(name: str, parts: dict[str, NDArray[np.float64]], source: str, beta: float) -> NDArray[np.float64]:
-    """One W_l of a Linear layer's weight and bias."""
+    """Return W_l from the weight and the bias of a Linear layer."""
     if "weight" not in parts:
         raise DataError(f"'{name}' in {source} has a bias and no weight; {LAYERS}.")
     weight = parts["weight"]

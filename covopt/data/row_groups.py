@@ -64,7 +64,7 @@ class ParquetColumns:
         return self.cells(self._read([name])[name])
 
     def group(self, place: int, names: Sequence[str]) -> dict[str, ChunkedArray]:
-        """Columns of one row group."""
+        """Return columns of one row group."""
         return self._read(names, place)
 
     def cells(self, column: ChunkedArray) -> Column:

@@ -28,7 +28,7 @@ class Rows(Protocol):
 def scaling(
     X: Rows, scale: str, weights: NDArray[np.float64] | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(shift, factor), to be used as (X - shift) * factor.
+    """Return (shift, factor), to be used as (X - shift) * factor.
 
     Args:
         X: inputs (N, n_0).
@@ -45,7 +45,7 @@ def scaling(
 
 
 def _standard(X: Rows, weights: NDArray[np.float64] | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and 1 / deviation of each column; a constant column becomes 0."""
+    """Return the mean and 1 / deviation of each column; a constant column becomes 0."""
     mean = _mean(X, weights, lambda rows: rows)
     deviation = np.sqrt(_mean(X, weights, lambda rows: (rows - mean) ** 2))
     first = np.asarray(next(_chunks(X, weights))[0][0], dtype=np.float64)
@@ -56,7 +56,7 @@ def _standard(X: Rows, weights: NDArray[np.float64] | None) -> tuple[NDArray[np.
 
 
 def _mean(X: Rows, weights: NDArray[np.float64] | None, of: Callable[[NDArray], NDArray]) -> NDArray[np.float64]:
-    """sum_i s_i f(x_i) / sum_i s_i, entrywise."""
+    """Return sum_i s_i f(x_i) / sum_i s_i, entrywise."""
     total, count = 0.0, 0.0
     for rows, weight in _chunks(X, weights):
         values = of(rows) if weight is None else np.multiply(of(rows), weight[:, None])

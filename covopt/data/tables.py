@@ -146,7 +146,7 @@ def column_names(X: object) -> tuple[str, ...] | None:
 
 
 def order_of(X: object, columns: tuple[str, ...] | None) -> list[int] | None:
-    """Return the places of the named columns in a data frame; None if X or the columns have no names.
+    """Return the places of the named columns in a data frame; None without names.
 
     Raises:
         ProblemError: X lacks a column, has one more, or two of one name in another order.

@@ -20,7 +20,7 @@ NAMED = ("collections OrderedDict", "torch Size", "torch.serialization _get_layo
 
 
 def write_torch(path: Path, tensors: object) -> None:
-    """torch.save, but a disk that is full raises an OSError, as it does everywhere else."""
+    """Write with torch.save, but raise an OSError where the disk is full, as elsewhere."""
     whole = io.BytesIO()
     torch.save(tensors, whole)
     path.write_bytes(whole.getbuffer())

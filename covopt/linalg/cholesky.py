@@ -40,7 +40,7 @@ class FullRankFactor:
 
     @property
     def tikhonov(self) -> float:
-        """t, or 0 for the pseudo-inverse."""
+        """Return t, or 0 for the pseudo-inverse."""
         return self.rule.tikhonov
 
     @property
@@ -50,7 +50,7 @@ class FullRankFactor:
 
     @property
     def rank(self) -> Int[Tensor, "*b"]:
-        """k, for every member of the batch."""
+        """Return k, for every member of the batch."""
         return torch.full(self.L.shape[:-2], self.L.shape[-1], dtype=torch.int64, device=self.L.device)
 
     def without_tikhonov(self) -> FullRankFactor:
@@ -58,21 +58,21 @@ class FullRankFactor:
         return FullRankFactor(self.Z, self.L, self.L, replace(self.rule, tikhonov=0.0))
 
     def project(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
-        """P_{Im Z} A."""
+        """Return P_{Im Z} A."""
         return A if self.spans else self.Z @ self._least_squares(A, self.L, 0.0)
 
     def reject(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
-        """(I - P_{Im Z}) A."""
+        """Return (I - P_{Im Z}) A."""
         return A - self.project(A)
 
     def solve(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b n c"]:
-        """Z^+ A; with Tikhonov, Z^T (B + t I)^{-1} A."""
+        """Return Z^+ A; with Tikhonov, Z^T (B + t I)^{-1} A."""
         if self.spans:
             return self._T @ self._gram(A, self.shifted, self.tikhonov)
         return self._least_squares(A, self.shifted, self.tikhonov)
 
     def solve_transposed(self, A: Float[Tensor, "*b n c"]) -> Float[Tensor, "*b N c"]:
-        """(Z^T)^+ A; with Tikhonov, (B + t I)^{-1} Z A."""
+        """Return (Z^T)^+ A; with Tikhonov, (B + t I)^{-1} Z A."""
         if self.spans:
             return self._least_squares(A, self.shifted, self.tikhonov)
         return self._T @ self._gram(A, self.shifted, self.tikhonov)
@@ -108,7 +108,7 @@ AnyFactor = Factor | FullRankFactor
 
 
 def factorize(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> AnyFactor:
-    """Decompose the factor Z of B = Z Z^T: by Cholesky where it is safely of full rank, else by `thin`.
+    """Decompose the factor Z of B = Z Z^T: by Cholesky if safely of full rank, else by `thin`.
 
     A batch takes one path: Cholesky only where it is safe for every member. Device and dtype follow Z.
     """

@@ -67,7 +67,7 @@ class Memory:
         self._pairs.append((step, change, curvature))
 
     def times(self, g: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
-        """H g."""
+        """Return H g."""
         q, weights = g.clone(), []
         for step, change, curvature in reversed(self._pairs):
             weights.append(float(step @ q) / curvature)

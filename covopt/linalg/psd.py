@@ -74,7 +74,7 @@ class Factor:
 
     @property
     def rank(self) -> Int[Tensor, "*b"]:
-        """The numerical rank of Z and of B."""
+        """Return the numerical rank of Z and of B."""
         return self.kept.sum(dim=-1).to(torch.int64)
 
     def basis(self) -> Float[Tensor, "N r"]:
@@ -91,11 +91,11 @@ class Factor:
         return replace(self, inverse=_inverse(self.s, self.kept, 0.0), tikhonov=0.0)
 
     def project(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
-        """P_{Im Z} A."""
+        """Return P_{Im Z} A."""
         return self.U @ (self.kept[..., None] * (self.U.mT @ A))
 
     def reject(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
-        """(I - P_{Im Z}) A."""
+        """Return (I - P_{Im Z}) A."""
         return A - self.project(A)
 
     def solve(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b n c"]:
@@ -106,7 +106,7 @@ class Factor:
         return self.V @ (self.inverse[..., None] * (self.U.mT @ A))
 
     def solve_transposed(self, A: Float[Tensor, "*b n c"]) -> Float[Tensor, "*b N c"]:
-        """(Z^T)^+ A; with Tikhonov, (B + t I)^{-1} Z A."""
+        """Return (Z^T)^+ A; with Tikhonov, (B + t I)^{-1} Z A."""
         return self.U @ (self.inverse[..., None] * (self.V.mT @ A))
 
     def solve_gram(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:

@@ -36,7 +36,9 @@ ROUNDING_OF_EIGENVALUES = 16.0
 def least_squares(
     Zs: Float[Tensor, "... N d"], Z: Float[Tensor, "... N n"], rule: RankRule = RANK_RULE
 ) -> Float[Tensor, "... d n"]:
-    """Return V = Zs^+ Z, or the ridge solution with Tikhonov, differentiable (once) in both arguments.
+    """Return V = Zs^+ Z, or the ridge solution with Tikhonov.
+
+    Differentiable (once) in both arguments.
 
     Leading dimensions are a batch, in which Z may have more of them than Zs.
     """
@@ -46,7 +48,9 @@ def least_squares(
 def pseudo_inverse(
     B: Float[Tensor, "*b N N"], size: Float[Tensor, "*b"], tikhonov: float = 0.0
 ) -> Float[Tensor, "*b N N"]:
-    """Return B^+, or (B + t I)^{-1} with Tikhonov t > 0, differentiable (once) in B symmetric and semi-definite.
+    """Return B^+, or (B + t I)^{-1} with Tikhonov t > 0.
+
+    Differentiable (once) in B, symmetric and semi-definite.
 
     Args:
         B: positive semi-definite.
@@ -61,7 +65,7 @@ def pseudo_inverse(
 def eigenvectors_of_range(
     B: Float[Tensor, "*b N N"], size: Float[Tensor, "*b"]
 ) -> tuple[Float[Tensor, "*b N"], Float[Tensor, "*b N N"]]:
-    """Return the eigenvalues of B and its eigenvectors in columns, both 0 where the eigenvalue is rounding."""
+    """Return eigenvalues and eigenvectors (columns) of B, 0 where the eigenvalue is rounding."""
     values, U = torch.linalg.eigh((B + B.mT) / 2.0)
     noise = ROUNDING_OF_EIGENVALUES * B.shape[-1] * torch.finfo(B.dtype).eps * torch.maximum(size, values[..., -1])
     significant = values > noise[..., None]

@@ -48,12 +48,15 @@ from covopt.linalg.psd import RANK_RULE, RankRule
 def trace_quotient(
     Z: Float[Tensor, "*b N n"], Zs: Float[Tensor, "*b N d"], rule: RankRule = RANK_RULE
 ) -> Float[Tensor, "*b"]:
-    """f = Tr[Z Z^T (Zs Zs^T)^+], differentiable (once) in both factors; with Tikhonov, f_t."""
+    """Return f = Tr[Z Z^T (Zs Zs^T)^+]; with Tikhonov, f_t.
+
+    Differentiable (once) in both factors.
+    """
     return _TraceQuotient.apply(Z, Zs, rule)  # type: ignore[return-value]
 
 
 def trace_value(Z: Float[Tensor, "*b N n"], factor: AnyFactor) -> Float[Tensor, "*b"]:
-    """f for an already decomposed Zs."""
+    """Return f for an already decomposed Zs."""
     if factor.tikhonov == 0.0:
         return factor.solve(Z).square().sum(dim=(-2, -1))
     return (Z * factor.solve_gram(Z)).sum(dim=(-2, -1))
@@ -62,7 +65,10 @@ def trace_value(Z: Float[Tensor, "*b N n"], factor: AnyFactor) -> Float[Tensor, 
 def trace_gradients(
     Z: Float[Tensor, "*b N n"], Zs: Float[Tensor, "*b N d"], factor: AnyFactor
 ) -> tuple[Float[Tensor, "*b N n"], Float[Tensor, "*b N d"]]:
-    """(grad_Z f, grad_Zs f) = (2 A, -2 A W + 2 R (Zs^+ A)^T), `factor` the decomposed Zs."""
+    """Return (grad_Z f, grad_Zs f) = (2 A, -2 A W + 2 R (Zs^+ A)^T).
+
+    `factor` is the decomposed Zs.
+    """
     return _gradients(Z, factor, *_solved(Z, Zs, factor))
 
 

@@ -40,12 +40,15 @@ class Affine:
         return self._back @ (self._basis.T @ self._rooted(F))
 
     def off(self, F: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
-        """P F: F less the nearest function; W P = P^T W for the diagonal matrix W of the weights."""
+        """Return P F: F less the nearest function.
+
+        W P = P^T W for the diagonal matrix W of the weights.
+        """
         near = self._basis @ (self._basis.T @ self._rooted(F))
         return F - (near if self._root is None else near / self._root)
 
     def transposed(self, G: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
-        """P^T G: orthogonal to all these functions, without weights."""
+        """Return P^T G, which is orthogonal to all these functions, without weights."""
         near = self._basis @ (self._basis.T @ (G if self._root is None else G / self._root))
         return G - self._rooted(near)
 

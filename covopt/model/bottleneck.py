@@ -38,7 +38,7 @@ class LayerShape:
 
 
 def layer_shapes(problem: Problem, weights: Weights) -> list[LayerShape]:
-    """Each hidden layer 1 ... L - 1 of a network.
+    """Return the shape of each hidden layer 1 ... L - 1 of a network.
 
     Args:
         problem: its X (N, n_0), activation and bias.

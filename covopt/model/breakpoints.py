@@ -49,5 +49,5 @@ def kinks(x: Float[Tensor, " k"], F: Float[Tensor, "k m"]) -> Float[Tensor, " ki
 
 
 def preactivations_at(problem: Problem, weights: Weights, X: Float[Tensor, "M n0"], layer: int) -> Float[Tensor, "M n"]:
-    """Z_l at further inputs, for layer = 1 ... L."""
+    """Return Z_l at new inputs, for layer = 1 ... L."""
     return carried(problem, weights[: layer - 1], with_bias(X, problem.beta)) @ weights[layer - 1].T

@@ -53,7 +53,7 @@ class Samples:
         return list(self.spread.sums(added, self.Xt, self.Y, *([] if self.weight is None else [self.weight])))
 
     def some(self, choose: Choice, count: int) -> Samples:
-        """About `count` of the samples of all processes, with their weights."""
+        """Return about `count` of the samples of all processes, with their weights."""
         rows, spread = self.spread.some(choose, len(self.Xt), count)
         weight = None if self.weight is None else self.weight[rows]
         return replace(self, Xt=self.Xt[rows], Y=self.Y[rows], weight=weight, spread=spread)

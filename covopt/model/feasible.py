@@ -44,7 +44,9 @@ APART = 64.0 * torch.finfo(torch.float64).eps
 
 
 def check_interpolation(problem: Problem) -> None:
-    """Raise unless some network of the problem's depth, bias and activation fits its targets (any widths).
+    """Raise unless some network of this depth, bias and activation fits the targets.
+
+    Its widths may be any.
 
     To fit is to miss no target by more than `Problem.allowed_misfit`. What counts as one ray, line or range is exact up
     to APART and to the rank rule. Takes O(N n min(N, n)) operations and forms no (N, N) matrix.
@@ -102,7 +104,7 @@ def _check_rays(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed: float
 
 
 def _check_span(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed: float) -> None:
-    """Y in range([X, E]), on the rows that share a line with another."""
+    """Check that Y is in range([X, E]), on the rows that share a line with another."""
     rows, size, units = _directions(X)
     lines = _classes(units * torch.sign(_along_random_direction(units))[:, None])
     shared = torch.bincount(lines)[lines] > 1
@@ -159,7 +161,7 @@ def _off_lines(A: Float[Tensor, "M n"], lines: Int[Tensor, " M"]) -> Float[Tenso
 
 
 def _classes(V: Float[Tensor, "N n"]) -> Int[Tensor, " N"]:
-    """Labels 0, 1, ... of rows that are equal up to APART in every entry.
+    """Return labels 0, 1, ... of rows that are equal up to APART in every entry.
 
     Rows are sorted along one random direction, where equal rows are neighbours; neighbours are then compared entry by
     entry. A class is missed only if a third row falls between two equal ones within rounding, about 1e-14 a triple.

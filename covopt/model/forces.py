@@ -111,7 +111,10 @@ def check_layer(problem: Problem, layer: int) -> None:
 
 
 def tikhonov_for(problem: Problem, Z: Representations, layer: int) -> float:
-    """Return t for the forces on Z_l: 0 if no kept singular value is small, else SHARE of the largest eigenvalue."""
+    """Return t for the forces on Z_l: 0 if no significant singular value is small.
+
+    Otherwise SHARE of the largest eigenvalue.
+    """
     inputs = layer_inputs(problem, Z)
     small = False
     for Zs in inputs[layer - 1 : layer + 1]:
@@ -144,7 +147,10 @@ class Forces:
 
 
 def forces_on(problem: Problem, weights: Weights, layer: int, tikhonov: float | None = None) -> Forces:
-    """Compute the forces on a hidden layer of a network, as NumPy arrays; t by `tikhonov_for` where it is None."""
+    """Compute the forces on a hidden layer of a network, as NumPy arrays.
+
+    t is that of `tikhonov_for` where it is None.
+    """
     check_layer(problem, layer)
     Z = preactivations(problem, weights)
     rule = read_tikhonov(tikhonov_for(problem, Z, layer) if tikhonov is None else tikhonov)

@@ -50,7 +50,7 @@ def to_weights(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE)
 
 
 def layer_inputs(problem: Problem, Z: Representations) -> list[Float[Tensor, "N _"]]:
-    """[Zs_0, ..., Zs_{L-1}], what each layer of weights acts on, shapes (N, n_l + 1).
+    """Return [Zs_0, ..., Zs_{L-1}], the inputs of each layer of weights, shapes (N, n_l + 1).
 
     Raises:
         ProblemError: when the shapes of Z do not fit the problem.
@@ -212,7 +212,7 @@ def project(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) ->
 def _project(
     problem: Problem, Z: Representations, rule: RankRule, first: Factor | None = None
 ) -> tuple[list[Tensor], list[Tensor], list[Factor]]:
-    """`project`, with Zs_0 ... Zs_{L-1} and their decompositions."""
+    """Project as `project`, and return Zs_0 ... Zs_{L-1} and their decompositions too."""
     inputs, factors = [problem.Xt], [thin(problem.Xt, rule) if first is None else first]
     projected = [factors[0].project(Z[0])]
     for layer, z in enumerate(Z[1:], start=1):
@@ -225,7 +225,7 @@ def _project(
 def _partials(
     problem: Problem, Z: Representations, inputs: Representations, factors: Sequence[AnyFactor]
 ) -> list[Tensor]:
-    """`gradient`, with Zs_0 ... Zs_{L-1} at hand and decomposed."""
+    """Return `gradient` from Zs_0 ... Zs_{L-1} and their decompositions."""
     parts = [trace_gradients(*layer) for layer in zip(Z, inputs, factors, strict=True)]
     gradients = [problem.lam * by_Z for by_Z, _ in parts]
     for layer in range(problem.depth - 1):

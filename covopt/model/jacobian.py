@@ -92,16 +92,16 @@ class Jacobians:
         return s, self.moved + max(1, *self.values.shape[1:]) * DECOMPOSED * self.values.norm(dim=(1, 2))
 
     def logarithms(self, s: Float[Tensor, "B r"]) -> Float[Tensor, "B r"]:
-        """log of singular values of J, from those of `values`; -inf for 0."""
+        """Return the logarithms of singular values of J, from those of `values`; -inf for 0."""
         return s.clamp_min(0.0).log() + self.log_scale[:, None]
 
     @property
     def log_scale(self) -> Float[Tensor, " B"]:
-        """log 2^exponents; without `double`, torch would compute it in float32."""
+        """Return log 2^exponents; without `double`, torch would compute it in float32."""
         return LOG_2 * self.exponents.double()
 
     def log_norms(self) -> Float[Tensor, " B"]:
-        """log |J|_F."""
+        """Return log |J|_F."""
         return self.values.norm(dim=(1, 2)).log() + self.log_scale
 
     def plain(self) -> Float[Tensor, "B nL n0"]:
@@ -140,22 +140,24 @@ class Passage:
 
     @property
     def samples(self) -> int:
-        """N."""
+        """Return N."""
         return len(self.inputs[0].values)
 
     @property
     def outputs(self) -> int:
-        """n_L."""
+        """Return n_L."""
         return len(self.W[-1].values)
 
     def jacobians(self) -> Iterator[Jacobians]:
-        """J(x) of all samples, a chunk of them after the other."""
+        """Yield J(x) of all samples, a chunk at a time."""
         for rows in self._chunks():
             *_, last = self._behind(rows)
             yield last
 
     def kernel_trace(self) -> Float[Tensor, " N"]:
-        """log Tr Theta(x, x) = log sum_l |Zs_{l-1}(x)|^2 |J(Z_l -> f)(x)|_F^2, -inf where it is 0.
+        """Return log Tr Theta(x, x), -inf where the trace is 0.
+
+        Tr Theta(x, x) = sum_l |Zs_{l-1}(x)|^2 |J(Z_l -> f)(x)|_F^2.
 
         It is |df/dW|_F^2, with the bias columns of W; [J23b] prints it without their beta^2.
         """
@@ -172,7 +174,7 @@ class Passage:
         return torch.cat(terms, dim=1)
 
     def regular(self) -> Bool[Tensor, " N"]:
-        """At which samples every neuron is farther from its kink than rounding can have moved it."""
+        """Return True at samples where every neuron is farther from its kink than its rounding."""
         fine = torch.ones(self.samples, dtype=torch.bool, device=self.inputs[0].values.device)
         if self.activation.is_linear:
             return fine
@@ -203,7 +205,7 @@ class Passage:
 
     @cached_property
     def _operator_norms(self) -> list[float]:
-        """|A_l|_op in the units of W_l, from above."""
+        """Return upper bounds on |A_l|_op in the units of W_l."""
         parts = [W.values[:, :-1] for W in self.W]
         return [
             float(torch.linalg.matrix_norm(A, 2)) * (1.0 + max(A.shape) * DECOMPOSED) if A.numel() else 0.0
@@ -211,7 +213,7 @@ class Passage:
         ]
 
     def _behind(self, rows: slice) -> Iterator[Jacobians]:
-        """J(Z_L -> f), ..., J(Z_1 -> f), J(x -> f) of these samples."""
+        """Yield J(Z_L -> f), ..., J(Z_1 -> f), J(x -> f) of these samples."""
         below = [0.0]  # log of prod_{j<l} |A_j|_op
         for W, norm in zip(self.W, self._operator_norms, strict=True):
             below.append(below[-1] + (math.log(norm) + LOG_2 * W.exponent if norm > 0.0 else -math.inf))
@@ -236,7 +238,7 @@ class Passage:
 
 
 def _appended(S: Scaled, beta: float) -> Scaled:
-    """[S, beta 1], scaled."""
+    """Return [S, beta 1], scaled."""
     exponent = math.frexp(beta)[1] if beta > 0.0 else -(10**9)
     largest = float(S.values.abs().max()) if S.values.numel() else 0.0
     if largest > 0.0:
@@ -259,7 +261,7 @@ def _normalised(J: Float[Tensor, "B m n"], exponents: Int[Tensor, " B"]) -> tupl
 
 
 def _power(exponents: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
-    """2^exponents for normal numbers, exactly: their bits are the exponent alone."""
+    """Return 2^exponents for normal numbers, exactly: their bits are the exponent alone."""
     return ((exponents + 1023) << 52).view(torch.float64)
 
 

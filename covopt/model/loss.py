@@ -31,15 +31,15 @@ class Loss(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that `parse_loss` reads back."""
+        """Return the name that `parse_loss` reads back."""
         ...
 
     def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
-        """c(F_i), one number for each sample."""
+        """Return c(F_i), one number for each sample."""
         ...
 
     def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
-        """grad c(F_i), the shape of F."""
+        """Return grad c(F_i), in the shape of F."""
         ...
 
     def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
@@ -50,7 +50,7 @@ class Loss(Protocol):
         ...
 
     def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
-        """c*(G_i) = sup_F <G_i, F> - c(F); infinite outside its domain."""
+        """Return c*(G_i) = sup_F <G_i, F> - c(F); infinite outside its domain."""
         ...
 
 
@@ -68,7 +68,7 @@ class Scalable(Loss, Protocol):
     """A loss of targets with a unit: c(t F; t Y) = t^2 c'(F; Y), c' another loss of its kind."""
 
     def scaled(self, t: float) -> Loss:
-        """c'."""
+        """Return c'."""
         ...
 
 
@@ -131,7 +131,10 @@ class CrossEntropy:
         return losers.scatter(-1, winner, -losers.sum(dim=-1, keepdim=True))
 
     def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
-        """2 p_c (1 - p_c): the row sums of the absolute values of diag(p) - p p^T (Gershgorin)."""
+        """Return 2 p_c (1 - p_c), the row sums of the absolute values of diag(p) - p p^T.
+
+        They bound its eigenvalues (Gershgorin).
+        """
         p = torch.softmax(F, dim=-1)
         return 2.0 * p * (1.0 - p)
 
@@ -143,7 +146,7 @@ class CrossEntropy:
         return torch.where(outside, math.inf, entropy)
 
     def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
-        """Infinite: p adds up to 1 within rounding only, which dual.py repairs on its own."""
+        """Return infinity: p adds up to 1 within rounding only, which dual.py repairs on its own."""
         return torch.full_like(G[:, 0], math.inf)
 
 
@@ -172,7 +175,7 @@ class Huber:
         return (F - Y).clamp(-self.delta, self.delta)
 
     def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
-        """min(1, delta / |r|): the quadratic with it that touches H at r lies above H."""
+        """Return min(1, delta / |r|): the quadratic with it that touches H at r lies above H."""
         return self.delta / (F - Y).abs().clamp_min(self.delta)
 
     def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
@@ -248,7 +251,9 @@ LOSSES: dict[str, Loss] = {
 
 
 def parse_loss(name: str | Loss) -> Loss:
-    """Read mse, cross_entropy, interpolate, huber, huber:D with the threshold D > 0, or logistic.
+    """Read mse, cross_entropy, interpolate, huber, huber:D with D > 0, or logistic.
+
+    D is the threshold.
 
     Raises:
         ProblemError: for any other name, or a loss of one's own that is called like one of these.
@@ -266,7 +271,7 @@ def parse_loss(name: str | Loss) -> Loss:
 
 
 def _threshold(name: str) -> float:
-    """D of huber:D."""
+    """Return D of huber:D."""
     try:
         delta = float(name.removeprefix("huber:"))
     except ValueError:
@@ -280,7 +285,7 @@ def _threshold(name: str) -> float:
 
 
 def mean_loss(loss: Loss, F: ManyOutputs, Y: Targets, weight: Weight) -> Float[Tensor, "*networks"]:
-    """(1/N) sum_i w_i c(F_i, Y_i) over these rows, one number for each network."""
+    """Return (1/N) sum_i w_i c(F_i, Y_i) over these rows, one number for each network."""
     values = loss.values(F, Y)
     return (values if weight is None else weight * values).mean(dim=-1)
 

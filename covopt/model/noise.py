@@ -50,7 +50,7 @@ class Noise:
 
     @property
     def residual(self) -> float | None:
-        """|grad L^lam| / (2 lam |W|), 0 at stationary weights; None for lam = 0 or W = 0."""
+        """Return |grad L^lam| / (2 lam |W|), 0 at stationary weights; None for lam = 0 or W = 0."""
         return self._relative(self.gradient)
 
     def summary(self) -> dict[str, float | None] | None:
@@ -173,7 +173,7 @@ def _noise(problem: Problem, W: Float[Tensor, "n d"], sums: _Sums, unit: float, 
 
 
 def _outside(W: Float[Tensor, "n d"], inside: float, samples: int) -> float:
-    """(mean_i |W (I - h_i h_i^T / |h_i|^2)|^2)^(1/2), rounded down, as a floor.
+    """Return (mean_i |W (I - h_i h_i^T / |h_i|^2)|^2)^(1/2), rounded down, as a floor.
 
     Args:
         W: of the layer.

@@ -40,7 +40,7 @@ def parts_of(problem: Problem) -> Iterator[tuple[slice, Problem]]:
 
 
 def all_outputs(problem: Problem, weights: Weights) -> Float[Tensor, "N nL"]:
-    """F of all samples."""
+    """Return F of all samples."""
     return torch.cat([outputs(part, weights, part.X) for _, part in parts_of(problem)])
 
 
@@ -66,13 +66,13 @@ def loss_and_slopes(problem: Problem, weights: Weights) -> tuple[float, list[Flo
 
 
 def layer_at(problem: Problem, weights: Weights, layer: int) -> tuple[Float[Tensor, "N d"], Float[Tensor, "N n"]]:
-    """Zs_{l-1} and Z_l of the problem's rows, l = `layer` = 1 ... L."""
+    """Return Zs_{l-1} and Z_l of the problem's rows, l = `layer` = 1 ... L."""
     Z = preactivations(problem, weights)
     return inputs_from(problem, Z)[layer - 1], Z[layer - 1]
 
 
 def inputs_at(problem: Problem, weights: Weights, layer: int) -> Iterator[Float[Tensor, "n d"]]:
-    """Zs_{l-1} of one chunk of rows after the other, l = `layer` = 1 ... L."""
+    """Yield Zs_{l-1} of one chunk of rows after the other, l = `layer` = 1 ... L."""
     for _, part in parts_of(problem):
         yield carried(part, weights[: layer - 1], with_bias(part.X, problem.beta))
 

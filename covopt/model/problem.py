@@ -83,7 +83,7 @@ class Problem:
 
     @property
     def samples(self) -> int:
-        """N."""
+        """Return N."""
         return self.spread.samples(self.X.shape[0])
 
     @cached_property
@@ -96,12 +96,12 @@ class Problem:
 
     @cached_property
     def inverse_shares(self) -> Float[Tensor, " N"]:
-        """1 / q_i, N without weights; in float64."""
+        """Return 1 / q_i, N without weights; in float64."""
         weight = self.Y.new_ones(len(self.Y)) if self.weight is None else self.weight
         return self.samples / weight.double()
 
     def loss_at(self, F: ManyOutputs) -> Float[Tensor, "*networks"]:
-        """C(F), one number for each network."""
+        """Return C(F), one number for each network."""
         if self.spread is not ALONE and F.ndim == 2:
             return self.spread.sum(lambda F, Y: self.loss.values(F, Y).sum(), F, self.Y) / self.samples
         if self.spread is not ALONE:  # the rows are not what its first numbers count
@@ -109,12 +109,12 @@ class Problem:
         return mean_loss(self.loss, F, self.Y, self.weight)
 
     def gradient_at(self, F: ManyOutputs) -> ManyOutputs:
-        """grad C(F), the shape of F."""
+        """Return grad C(F), in the shape of F."""
         slopes = mean_gradient(self.loss, F, self.Y, self.weight)
         return slopes if self.spread is ALONE else slopes * (len(self.Y) / self.samples)
 
     def conjugate_at(self, G: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
-        """C*(G) = sum_i q_i c*(G_i / q_i); infinite outside its domain."""
+        """Return C*(G) = sum_i q_i c*(G_i / q_i); infinite outside its domain."""
         return (self.shares * self.loss.conjugates(G * self.inverse_shares[:, None], self.Y)).sum()
 
     def on(self, rows: Int[Tensor, " n"]) -> Problem:
@@ -138,7 +138,7 @@ class Problem:
         return weight.to(A).sqrt()[:, None] * A
 
     def mean(self, A: Float[Tensor, "N n"]) -> Float[Tensor, " n"]:
-        """sum_i w_i A_i / sum_i w_i."""
+        """Return sum_i w_i A_i / sum_i w_i."""
         if self.weight is None:
             return A.mean(dim=0) if self.spread is ALONE else self.spread.sum(lambda A: A.sum(dim=0), A) / self.samples
         return (self.weight.to(A) @ A) / self.weight.to(A).sum()
@@ -154,7 +154,7 @@ class Problem:
 
     @property
     def stated_bias(self) -> float | str:
-        """The amount of bias as a user states it."""
+        """Return the amount of bias as a user states it."""
         return FREE if self.free else self.beta
 
     def decayed(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Float[Tensor, "_ _"]]:
@@ -172,7 +172,7 @@ class Problem:
         return torch.cat([W[:, :-1], torch.zeros_like(W[:, -1:])], dim=1) if self.free else W
 
     def without_skip(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Float[Tensor, "_ _"]]:
-        """W_1 ... W_L without the columns of a free linear skip."""
+        """Return W_1 ... W_L without the columns of an unpenalised linear skip."""
         if not self.skip:
             return list(weights)
         return [*weights[:-1], torch.cat([self.decayed(weights)[-1], weights[-1][:, -1:]], dim=1)]
@@ -197,7 +197,7 @@ class Problem:
 
     @cached_property
     def Xt(self) -> Float[Tensor, "N d"]:
-        """Zs_0 = [X, beta 1]: the inputs with their bias column, d = n_0 + 1."""
+        """Return Zs_0 = [X, beta 1]: the inputs with their bias column, d = n_0 + 1."""
         return with_bias(self.X, self.beta)
 
     @cached_property
@@ -238,7 +238,7 @@ class Problem:
 
 
 def with_bias(Z: Float[Tensor, "N n"], beta: float) -> Float[Tensor, "N n+1"]:
-    """[Z, beta 1]: the columns of Z and the bias column."""
+    """Return [Z, beta 1]: the columns of Z and the bias column."""
     return torch.cat([Z, Z.new_full((len(Z), 1), beta)], dim=1)
 
 
@@ -358,7 +358,9 @@ def parse_device(device: str | torch.device) -> torch.device:
 
 
 def as_numbers(values: object, name: str) -> Tensor:
-    """Return a dense tensor of real floating numbers; float32 and float64 tensors keep their type and share memory.
+    """Return a dense tensor of real floating numbers.
+
+    float32 and float64 tensors keep their type and share memory.
 
     Raises:
         ProblemError: one sentence for each thing that is wrong; `name` says of what.
@@ -413,7 +415,7 @@ def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
 
 
 def _weight(values: object, like: Tensor) -> Float[Tensor, " N"] | None:
-    """Weights s_i >= 0, one for each row of `like`, not all zero."""
+    """Return the weights s_i >= 0, one for each row of `like`, not all zero."""
     if values is None:
         return None
     matrix = as_matrix(values, "sample_weight", like.device).to(like.dtype)
@@ -438,7 +440,7 @@ def _weight(values: object, like: Tensor) -> Float[Tensor, " N"] | None:
 
 
 def _of_mean_one(weight: Float[Tensor, " N"]) -> Float[Tensor, " N"] | None:
-    """Positive weights times a number, so that their mean is 1; None for equal ones.
+    """Return positive weights times a number, so that their mean is 1; None for equal ones.
 
     Weights whose mean is 1 already stay as they are, to the last digit: stored ones are read again.
     """

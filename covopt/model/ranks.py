@@ -31,7 +31,7 @@ def largest(values: Float[Tensor, "*shape"]) -> float:
 
 
 def frobenius(values: Float[Tensor, "*shape"]) -> float:
-    """|W|_F of the singular values of W, or of its entries."""
+    """Return |W|_F from the singular values of W, or from its entries."""
     size = largest(values)
     return size * float((values / size).norm()) if size > 0.0 else 0.0
 
@@ -43,7 +43,7 @@ def check_tolerance(value: float) -> None:
 
 
 def threshold_rank(values: Values, tolerance: float, norm: float | None = None) -> int:
-    """rank_tau(W) = #{i : s_i > tau |W|_F}, and 0 for W = 0.
+    """Return rank_tau(W) = #{i : s_i > tau |W|_F}, and 0 for W = 0.
 
     Args:
         values: singular values of W.
@@ -57,7 +57,7 @@ def threshold_rank(values: Values, tolerance: float, norm: float | None = None) 
 
 
 def stable_rank(values: Values) -> float:
-    """|W|_F^2 / s_1^2, from 1 to the rank, and 0 for W = 0."""
+    """Return |W|_F^2 / s_1^2, from 1 to the rank, and 0 for W = 0."""
     size = largest(values)
     return float((values / size).square().sum()) if size > 0.0 else 0.0
 

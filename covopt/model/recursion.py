@@ -122,7 +122,7 @@ class Decay:
         return steps
 
     def _invariants(self) -> tuple[float, float]:
-        """Trace and determinant of A."""
+        """Return trace and determinant of A."""
         a, b, c, d = self._matrix()
         with localcontext(EXACT):
             return float(a + d), float(a * d - b * c)
@@ -145,7 +145,7 @@ class Decay:
             return 1 - x, -beta, x, beta
 
     def _power(self, steps: int) -> Matrix:
-        """A^T by squaring, in decimal numbers of 60 digits and any exponent."""
+        """Return A^T by squaring, in decimal numbers of 60 digits and any exponent."""
         if steps < 0:
             raise ProblemError(f"The number of steps is {steps}; give 0 or more.")
         power: Matrix = (Decimal(1), Decimal(0), Decimal(0), Decimal(1))

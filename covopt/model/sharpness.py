@@ -68,12 +68,12 @@ def sharpness(problem: Problem, weights: Weights, passage: Passage) -> float | N
 
 
 def _root_times(p: Tensor, root: Tensor, v: Tensor) -> Tensor:
-    """R^T v, R = diag(root) - p root^T for each row."""
+    """Return R^T v, R = diag(root) - p root^T for each row."""
     return root * (v - (p * v).sum(dim=1, keepdim=True))
 
 
 def _transposed_root_times(p: Tensor, root: Tensor, v: Tensor) -> Tensor:
-    """R v."""
+    """Return R v."""
     return root * v - p * (root * v).sum(dim=1, keepdim=True)
 
 

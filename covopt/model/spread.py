@@ -94,7 +94,7 @@ class Alone:
         return part(rows)
 
     def norm(self, rows: Float[Tensor, "N _"]) -> float:
-        """|A|_F of the rows of all processes."""
+        """Return |A|_F of the rows of all processes."""
         return float(rows.norm())
 
     def largest(self, value: float) -> float:

@@ -24,7 +24,7 @@ from covopt.runtime.errors import ProblemError
 def duals(
     problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"] | None = None
 ) -> list[Float[Tensor, "N _"]]:
-    """[M_1, ..., M_L], shapes (N, n_l); sigma' at a kink is the slope a.
+    """Return [M_1, ..., M_L], shapes (N, n_l); sigma' at a kink is the slope a.
 
     Args:
         problem: the question.
@@ -43,7 +43,7 @@ def duals(
 
 
 def inputs_of(problem: Problem, weights: Weights, layer: int) -> Float[Tensor, "N _"]:
-    """Zs_{layer-1} (N, n_{layer-1} + 1): what W_layer acts on, for layer = 1 ... L."""
+    """Return Zs_{layer-1} (N, n_{layer-1} + 1), the inputs of W_layer, for layer = 1 ... L."""
     return carried(problem, weights[: layer - 1], problem.Xt)
 
 

@@ -69,15 +69,15 @@ class Units:
         return Units(s, c, cost, scaled)
 
     def inward(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Tensor]:
-        """W'_1 ... W'_L of W_1 ... W_L."""
+        """Return W'_1 ... W'_L of W_1 ... W_L."""
         return [W / self.weights for W in weights]
 
     def outward(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Tensor]:
-        """W_1 ... W_L of W'_1 ... W'_L."""
+        """Return W_1 ... W_L of W'_1 ... W'_L."""
         return [self.weights * W for W in weights]
 
     def dual(self, Lambda: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
-        """Lambda of Lambda', for L = 2."""
+        """Return Lambda of Lambda', for L = 2."""
         return Lambda / self.inputs
 
     def in_user_units(self, line: Progress) -> Progress:
@@ -86,7 +86,7 @@ class Units:
 
 
 def unit_of_inputs(problem: Problem) -> float:
-    """s; where it is 1, the inputs are not copied."""
+    """Return s; where it is 1, the inputs are not copied."""
     return _power(max(problem.spread.largest(_largest(problem.X)), FAINT * problem.beta))
 
 
@@ -118,14 +118,14 @@ def check_strength(problem: Problem) -> None:
 
 
 def _units(problem: Problem) -> tuple[float, float, float]:
-    """s, t and c; nothing is copied."""
+    """Return s, t and c; nothing is copied."""
     s = unit_of_inputs(problem)
     t = _power(problem.spread.largest(_largest(problem.Y))) if isinstance(problem.loss, Scalable) else 1.0
     return s, t, 2.0 ** ((math.log2(t) - math.log2(s)) / problem.depth)
 
 
 def _strength(problem: Problem, t: float, c: float) -> float:
-    """lam'."""
+    """Return lam'."""
     return problem.lam * (c / t) ** 2
 
 

@@ -71,7 +71,7 @@ def check_network(problem: Problem, weights: Weights) -> None:
 
 
 def preactivations(problem: Problem, weights: Weights) -> list[Float[Tensor, "N _"]]:
-    """[Z_1, ..., Z_L], Z_l = Zs_{l-1} W_l^T, shapes (N, n_l)."""
+    """Return [Z_1, ..., Z_L], Z_l = Zs_{l-1} W_l^T, shapes (N, n_l)."""
     check_weights(problem, weights)
     layers, Zs = [], problem.Xt
     for layer, W in enumerate(weights, start=1):
@@ -109,7 +109,7 @@ def outputs(problem: Problem, weights: Weights, X: Float[Tensor, "M n0"]) -> Flo
 
 
 def carried(problem: Problem, weights: Weights, Zs: Float[Tensor, "M d"]) -> Float[Tensor, "M _"]:
-    """Zs_l of Zs_0 behind the first l layers of weights."""
+    """Return Zs_l from Zs_0, behind the first l layers of weights."""
     X = Zs[:, :-1]
     for layer, W in enumerate(weights, start=1):
         Zs = problem.appended(Zs @ W.T, layer, X)
@@ -124,7 +124,7 @@ def outputs_above(problem: Problem, weights: Weights, layer: int, Z: Float[Tenso
 
 
 def objective(problem: Problem, weights: Weights) -> Float[Tensor, ""]:
-    """L(W) = C(Z_L) + lam sum_l |W_l|_F^2, differentiable in the weights."""
+    """Return L(W) = C(Z_L) + lam sum_l |W_l|_F^2, differentiable in the weights."""
     F = preactivations(problem, weights)[-1]
     norm = torch.stack([A.square().sum() for A in problem.decayed(weights)]).sum()
     return problem.loss_at(F) + problem.lam * norm

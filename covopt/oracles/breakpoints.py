@@ -13,7 +13,7 @@ from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 
 
 def rows_of(W: Float[Tensor, "n d"], b: Float[Tensor, " n"]) -> Float[Tensor, "n d+1"]:
-    """[W, b]: neurons as rows of hidden weights, the bias column last."""
+    """Return [W, b]: neurons as rows of hidden weights, the bias column last."""
     return torch.cat([W, b[:, None]], dim=1)
 
 

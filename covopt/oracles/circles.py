@@ -89,7 +89,7 @@ class Circles:
 
 
 def _shown(order: Int[Tensor, "K G"], angle: Float[Tensor, "K G"], short: Float[Tensor, " G"]) -> Bool[Tensor, "K G"]:
-    """One arc or more of every cell that has an arc longer than `short`.
+    """Return one arc or more of every cell that has an arc longer than `short`.
 
     Call a circle clear if all of its arcs are longer: then their order is certain. An arc of a clear circle g is left
     out if one of the two circles that end it is clear and comes before g: that circle shows the same cells. Of the
@@ -102,7 +102,7 @@ def _shown(order: Int[Tensor, "K G"], angle: Float[Tensor, "K G"], short: Float[
 
 
 def _frames(normal: Float[Tensor, "G 3"]) -> Float[Tensor, "G 3 3"]:
-    """Rows b_1, b_2, e: right-handed orthonormal frames."""
+    """Return rows b_1, b_2, e: right-handed orthonormal frames."""
     axis = torch.nn.functional.one_hot(normal.abs().argmin(dim=1), 3).to(normal.dtype)
     first = torch.nn.functional.normalize(torch.linalg.cross(normal, axis), dim=1)
     return torch.stack([first, torch.linalg.cross(normal, first), normal], dim=1)

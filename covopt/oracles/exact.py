@@ -29,7 +29,10 @@ def exact_oracle(
 
 
 def inputs_have_rank_at_most(problem: Problem, most: int) -> bool:
-    """`has_rank_at_most` of Xt, which is not put together where its first rows tell."""
+    """Return `has_rank_at_most` of Xt.
+
+    Xt is not assembled where its first rows decide.
+    """
     first = with_bias(problem.X[: 8 * (most + 1)], problem.beta)
     return has_rank_at_most(first, most) and has_rank_at_most(problem.Xt, most)
 

@@ -39,7 +39,7 @@ class Merged:
     group: Int[Tensor, " n"]
 
     def balanced(self) -> tuple[Float[Tensor, "k d"], Float[Tensor, "k m"]]:
-        """(U, V) with sigma(Xt u_k) v_k^T unchanged and |u_k| = |v_k|."""
+        """Return (U, V) with sigma(Xt u_k) v_k^T unchanged and |u_k| = |v_k|."""
         return balance(self.directions, self.outputs)
 
 

@@ -47,7 +47,7 @@ class Oracle(Protocol):
     """
 
     def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"]) -> Answer:
-        """Local maxima of h, ascents started from `starts` where the oracle is a search."""
+        """Return local maxima of h; an oracle that is a search ascends from `starts`."""
         ...
 
 
@@ -61,5 +61,5 @@ def oracle_values(
     Lambda: Float[Tensor, "N m"],
     directions: Float[Tensor, "B d"],
 ) -> Float[Tensor, " B"]:
-    """h(w) = |Lambda^T sigma(Xt w)| for each row w of `directions` (any length)."""
+    """Return h(w) = |Lambda^T sigma(Xt w)| for each row w of `directions` (any length)."""
     return (activation(directions @ Xt.T) @ Lambda).norm(dim=1)

@@ -166,7 +166,7 @@ class ConvexConcaveOracle:
             ascents.put(live, moving)
 
     def _values(self, Xt: Tensor, Lambda: Tensor, W: Float[Tensor, "B d"]) -> Float[Tensor, " B"]:
-        """h(w) for each row w."""
+        """Return h(w) for each row w."""
         return self._sum((self.activation(W @ Xt.T)), Lambda).norm(dim=1)
 
     def _sum(self, A: Float[Tensor, "B N"], rows: Float[Tensor, "N k"]) -> Float[Tensor, "B k"]:
@@ -181,7 +181,7 @@ class ConvexConcaveOracle:
         alpha: Float[Tensor, "B N"],
         stop: Callable[[], bool],
     ) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B N"]]:
-        """One convex-concave step from each row of W, the multipliers warm-started at `alpha`."""
+        """Take one convex-concave step from each row of W, with multipliers starting at `alpha`."""
         Z = W @ Xt.T
         u = _unit(self._sum(self.activation(Z), Lambda))
         a = u @ Lambda.T
@@ -199,7 +199,9 @@ class ConvexConcaveOracle:
         alpha: Float[Tensor, "B N"],
         stop: Callable[[], bool],
     ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B d"]]:
-        """min over lower <= alpha <= upper of |g - alpha Xt|^2 / 2, by FISTA restarted row by row.
+        """Minimise |g - alpha Xt|^2 / 2 over lower <= alpha <= upper, row by row.
+
+        By FISTA with restarts.
 
         Source: Beck, Teboulle (2009); O'Donoghue, Candes, Adaptive restart (2015), gradient scheme.
         """
@@ -222,7 +224,7 @@ class ConvexConcaveOracle:
         return alpha, self._residual(g, alpha, Xt)
 
     def _residual(self, g: Tensor, alpha: Tensor, Xt: Tensor) -> Float[Tensor, "B d"]:
-        """g - alpha Xt."""
+        """Return g - alpha Xt."""
         if self.spread is ALONE:
             return torch.addmm(g, alpha, Xt, alpha=-1.0)
         return g - self._sum(alpha, Xt)

@@ -151,21 +151,21 @@ class SphereOracle:
         return (20 * self._depth() + 5 * largest + 800) * UNIT_ROUNDOFF
 
     def _agreement(self, outputs: int) -> float:
-        """Up to this, for S = 1, h(q') and |A q'| are the same."""
+        """Return the difference, for S = 1, up to which h(q') and |A q'| count as the same."""
         return (4 * len(self._X) + 8 * self._depth() + 4 * outputs + 400) * UNIT_ROUNDOFF
 
     def _depth(self) -> int:
         return math.ceil(math.log2(2 * max(len(self._X), 3)))
 
     def _terms(self, Lambda: Float[Tensor, "N m"]) -> tuple[Float[Tensor, "m 3"], Float[Tensor, "G m"]]:
-        """M and the omega_g."""
+        """Return M and the omega_g."""
         slope = self.activation.slope
         odd = 0.5 * (1.0 + slope) * prefix_sums(Lambda[:, :, None] * self._P[:, None, :])[-1]
         weights = 0.5 * (1.0 - slope) * self._radius[self._rows, None] * Lambda[self._rows]
         return odd, weights.new_zeros(len(self._circles.normal), Lambda.shape[1]).index_add(0, self._group_of, weights)
 
     def _local_maxima(self, search: _Search, Lambda: Tensor) -> tuple[Float[Tensor, "B d"], Float[Tensor, " B"]]:
-        """Distinct local maxima and h there, best first, from the points of the search."""
+        """Return distinct local maxima and their h, best first, from the points of the search."""
         q = _distinct(search.found)
         directions = torch.nn.functional.normalize(q @ self._Q, dim=1)
         values, order = oracle_values(self._X, self.activation, Lambda, directions).sort(descending=True)
@@ -196,7 +196,7 @@ class _Search:
         self.found = Points(torch.cat([points.q for points in large] + [self._where]), values)
 
     def _look_at(self, arcs: Arcs) -> list[Points]:
-        """Large local maxima on the circles and in the cells next to them."""
+        """Return large local maxima on the circles and in the cells next to them."""
         self._climb(arcs.best())
         tops, eta = arcs.cells(self.keep * self.best).tops()
         self.eta = max(self.eta, eta)
@@ -212,7 +212,7 @@ class _Search:
                 self.best, self._where = float(points.values[top]), points.q[top : top + 1]
 
     def _values(self, q: Float[Tensor, "B 3"]) -> Float[Tensor, " B"]:
-        """h(q), from the odd and the even part."""
+        """Return h(q), from the odd and the even part."""
         return (q @ self.odd.T + (q @ self.circles.normal.T).abs() @ self.even).norm(dim=1)
 
 

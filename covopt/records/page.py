@@ -38,7 +38,7 @@ class Table:
 
     @property
     def cells(self) -> list[list[str]]:
-        """The rows as a person reads them."""
+        """Return the rows as a person reads them."""
         return [[_cell(value) for value in row] for row in self.rows]
 
 

@@ -47,7 +47,7 @@ class Origin:
 
     @property
     def quoted(self) -> str | None:
-        """The command as a shell takes it."""
+        """Return the command as a shell takes it."""
         return None if self.command is None else shlex.join(self.command)
 
 

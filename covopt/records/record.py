@@ -90,7 +90,7 @@ def broken(directory: str | os.PathLike[str], error: CovoptError) -> RecordError
 
 
 def read_summary(directory: str | os.PathLike[str]) -> dict[str, object]:
-    """`result.json` of a run.
+    """Read `result.json` of a run.
 
     Raises:
         RecordError: no such run, or the file is damaged.
@@ -117,7 +117,7 @@ def is_marked(file: Path) -> bool:
 
 
 def read_checked(file: Path) -> dict[str, object]:
-    """`result.json`, its entries of the right kinds.
+    """Read `result.json` and check the kinds of its entries.
 
     Raises:
         RecordError: it is damaged.
@@ -177,12 +177,12 @@ def _is_layer(layer: object) -> bool:
 
 
 def known(value: float | None) -> float | None:
-    """`value`, or None where it is not a finite number: JSON has no NaN."""
+    """Return `value`, or None where it is not a finite number: JSON has no NaN."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def as_json(summary: Mapping[str, object], indent: int | None = None) -> str:
-    """One JSON object, NaN refused."""
+    """Return one JSON object, NaN refused."""
     return json.dumps(summary, allow_nan=False, indent=indent)
 
 
@@ -328,7 +328,7 @@ def write_summary(path: Path, summary: Mapping[str, object]) -> None:
 
 
 def _refuse(constant: str) -> float:
-    """JSON has no NaN and no Infinity, though Python reads them."""
+    """Refuse NaN and Infinity, which JSON does not have, though Python reads them."""
     raise ValueError(constant)
 
 

@@ -126,7 +126,7 @@ class Crew:
         self._worked = 0.0
 
     def map(self, function: Callable[[Piece], Done], pieces: Iterable[Piece], cores: int) -> list[Done]:
-        """`Cores.map`."""
+        """Return `function` of each piece, as `Cores.map` does."""
         job, started = _Job(function, list(pieces)), time.perf_counter()
         under_way: list[Future[None]] = []
         if cores > 1 and len(job.left) > 1:

@@ -10,7 +10,7 @@ SHOWN, LISTED = 60, 10
 
 
 def printable(text: str) -> str:
-    """`text` on one line, without the control characters that a terminal would obey."""
+    """Return `text` on one line, without control characters that a terminal would obey."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
@@ -28,7 +28,7 @@ def shown(value: object) -> str:
 
 
 def listed(names: Iterable[object]) -> str:
-    """Names with commas between them, the first few of many."""
+    """Return names with commas between them, the first few of many."""
     texts = [str(name) for name in names]
     few = [text if len(text) <= SHOWN else f"{text[:SHOWN]}..." for text in texts[:LISTED]]
     more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""

@@ -12,7 +12,7 @@ from covopt.runtime.errors import RecordError
 
 
 def check_free(path: Path, force: bool = False, is_own: Callable[[Path], bool] = os.path.isfile) -> None:
-    """Raise a RecordError unless a file may be written there: none exists, or `force` replaces it.
+    """Raise a RecordError unless a file may be written: none exists, or `force` replaces it.
 
     Args:
         path: of the file.

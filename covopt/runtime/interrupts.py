@@ -55,12 +55,12 @@ def interrupted() -> bool:
 
 
 def exit_code() -> int | None:
-    """128 + the signal's number, as shells have it; None without one."""
+    """Return 128 + the signal's number, as shells have it; None without a signal."""
     return None if _state.caught is None else 128 + _state.caught
 
 
 def remember(number: int = signal.SIGINT) -> bool:
-    """Note a KeyboardInterrupt that came some other way, from a callback say; False if it must be raised on."""
+    """Note a KeyboardInterrupt from elsewhere, such as a callback; False if it must be raised."""
     if not _in_main_thread() or not _state.gentle or interrupted():
         return not interrupted()
     _state.caught = number
@@ -69,7 +69,9 @@ def remember(number: int = signal.SIGINT) -> bool:
 
 @contextmanager
 def heeding(*signals: signal.Signals) -> Iterator[None]:
-    """Answer these signals until the end of the block, and then forget them; handlers of others are left alone.
+    """Answer these signals until the end of the block, and then forget them.
+
+    Handlers of others are left alone.
 
     Does nothing within another such block, and outside of the main thread, which gets all signals.
     """

@@ -160,7 +160,7 @@ class Budget:
         return self.timing.phase(name)
 
     def seconds(self) -> float:
-        """Seconds since the budget was made."""
+        """Return seconds since the budget was made."""
         return self.agreed(time.perf_counter() - self.started)
 
     def interrupted(self) -> bool:
@@ -168,7 +168,7 @@ class Budget:
         return self.agreed(float(interrupted())) > 0.0
 
     def remaining(self) -> float:
-        """Seconds left, at least 0."""
+        """Return the remaining seconds, at least 0."""
         return max(0.0, self.time_limit - self._used())
 
     def spent(self) -> bool:
@@ -197,7 +197,7 @@ class Budget:
         return ends
 
     def _used(self) -> float:
-        """Seconds since the budget was made; endless once Ctrl-C came."""
+        """Return the seconds since the budget was made; infinity once Ctrl-C came."""
         return self.agreed(math.inf if interrupted() else time.perf_counter() - self.started)
 
 
@@ -272,11 +272,11 @@ class Iteration(Protocol[State]):
         ...
 
     def step(self, state: State, budget: Budget) -> State:
-        """One iteration; may look at the budget to end early, but always returns a valid state."""
+        """Take one iteration; it may end early by the budget, but always returns a valid state."""
         ...
 
     def finished(self, state: State) -> Status | None:
-        """`OPTIMAL` or `CONVERGED` when there is nothing left to do, else None."""
+        """Return `OPTIMAL` or `CONVERGED` when there is nothing more to do, else None."""
         ...
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
@@ -314,7 +314,9 @@ def run(
     resume: Outcome[State] | None = None,
     after: After[State] | None = None,
 ) -> Outcome[State]:
-    """Iterate until finished, out of budget, or interrupted by Ctrl-C; the last complete state is kept.
+    """Iterate until finished, out of budget, or interrupted by Ctrl-C.
+
+    The last complete state stays.
 
     With `resume`, take the next step from where an earlier run ended, and go on in one history.
     """

@@ -74,7 +74,7 @@ def _number(file: Path) -> float | None:
 
 
 def _table(file: Path) -> dict[str, float]:
-    """Names and numbers, a pair in each line."""
+    """Return names and numbers, a pair in each line."""
     try:
         rows = [line.split() for line in file.read_text().splitlines()]
     except OSError:

@@ -50,7 +50,10 @@ def fitting(numbers: int) -> Iterator[None]:
 
 
 def fitted(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """Decorate a public function that computes: it runs in a block `fitting` for the largest of its arguments."""
+    """Decorate a function that computes: it runs in a block `fitting` for its arguments.
+
+    The largest of them counts.
+    """
 
     @wraps(function)
     def door(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:

@@ -50,7 +50,9 @@ def loss_of_covariances(
     sample_weight: object = None,
     tikhonov: float = 0.0,
 ) -> LossValue:
-    """Return the regularised loss as a function of covariances, L_k(K, Z_L) = C(Z_L) + lam sum_l Tr[K_l (Ks_{l-1})^+].
+    """Return the regularised loss L_k(K, Z_L) = C(Z_L) + lam sum_l Tr[K_l (Ks_{l-1})^+].
+
+    It is a function of covariances.
 
     Dense covariances hold the squares of the singular values of Zs, so half of the digits are lost: eigenvalues below
     16 N eps of the largest count as zero. `in_cone` decides whether a pair belongs to some network; this function
@@ -116,7 +118,7 @@ def loss_of_covariances(
 def covariances_of(
     Z: object, *, bias: float | str = 1.0, activation: str | Activation = "relu"
 ) -> tuple[Tensor, Tensor] | tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the pair of covariances of one hidden layer, K = Z Z^T and Ks = sigma(Z) sigma(Z)^T + beta^2 11^T.
+    """Return a layer's covariances K = Z Z^T and Ks = sigma(Z) sigma(Z)^T + beta^2 11^T.
 
     Args:
         Z: representations (N, n), one neuron in each column, or a batch (B, N, n).
@@ -186,13 +188,15 @@ def _check_covariance(A: Covariance, name: str) -> None:
 
 
 def _inverse_of_inputs(setting: Setting, rule: RankRule) -> Covariance:
-    """(Ks_0)^+ by the thin factor, which keeps all digits."""
+    """Return (Ks_0)^+ by the thin factor, which preserves all digits."""
     eye = torch.eye(len(setting.X), dtype=setting.X.dtype, device=setting.X.device)
     return factorize(setting.bias.inputs(setting.X), rule).solve_gram(eye)
 
 
 def _check_digits(outputs: Sequence[Covariance], inverses: Sequence[Covariance], total: Tensor) -> None:
-    """Raise a ProblemError where the rounding of a K_l alone could change the sum of traces by a share of LOST.
+    """Raise a ProblemError where the rounding of a K_l alone can change the sum of traces.
+
+    That is, by a share of LOST.
 
     An entry of K_l holds eps |K_l|; the inverse of Ks_{l-1} multiplies that by up to its largest eigenvalue.
     """
