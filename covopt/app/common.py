@@ -1,4 +1,4 @@
-"""What the commands share: storing and printing an answer, the progress line, Ctrl-C and complaints."""
+"""Shared parts of the commands: storing and printing, progress, Ctrl-C and complaints."""
 
 from __future__ import annotations
 

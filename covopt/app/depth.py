@@ -12,7 +12,7 @@ from covopt.runtime.errors import ProblemError, RecordError, shown
 from covopt.runtime.loop import Status
 
 FEWEST, MOST = 2, 1000
-"""Depths that there are."""
+"""The least and the largest depth."""
 
 DepthList = Annotated[
     list[str] | None,

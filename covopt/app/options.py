@@ -1,4 +1,4 @@
-"""The options that several commands share, each declared once, in groups that know what is done with them.
+"""The options that several commands share, each declared once, in groups.
 
 Annotations are evaluated as they are read: as texts they would cost `covopt --help` 15 ms.
 """

@@ -1,4 +1,7 @@
-"""The progress of a command: one line on a terminal, or with --progress a line every few seconds in a pipe."""
+"""The progress of a command: one line on a terminal.
+
+With --progress it is a line every few seconds in a pipe.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ Resume = Annotated[
     typer.Option("--resume", help="Go on from the state that --checkpoint kept.", rich_help_panel="Solving"),
 ]
 EVERY = 60.0
-"""Seconds between the states of a solve that goes on, where nothing else is asked for."""
+"""Seconds between the stored states of a solve, by default."""
 How = Annotated[
     options.Method,
     typer.Option(

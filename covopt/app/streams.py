@@ -1,4 +1,4 @@
-"""The program's standard streams: a reader who leaves, streams that are closed, and a disk that is full."""
+"""The program's standard streams: readers who leave, closed streams, and full disks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the cp-rank of a matrix: stored, loaded, and checked again from its proofs alone."""
+"""The interval of a cp-rank: stored, loaded, and checked again from its proofs alone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from covopt.runtime.errors import ProblemError, RecordError
 
 SUMMARY, MATRIX, PROOF = "cprank.json", "matrix.npz", "proof"
 LEAST, MOST = 4 * EPS, 0.1
-"""Between which tolerances a question is answered."""
+"""The range of tolerances that `cp_rank` accepts."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ PROOFS = (
     *(CPRank, Part, End, Witness, EdgeWeights, MomentBound),
     *(ByRank, ByEdges, ByEdgeWeights, ByCover, ByMoments, ByFactor, ByOrder, ByTheorem, ByZeros),
 )
-"""What a stored answer consists of."""
+"""The classes of a stored answer."""
 
 
 def load_cp_rank(directory: str | os.PathLike[str]) -> CPRank:

@@ -1,4 +1,6 @@
-"""Is a matrix completely positive, and how few atoms does it take? `cp_rank` answers with proofs of both ends.
+"""Decide whether a matrix is completely positive, and how few atoms it takes.
+
+`cp_rank` answers with proofs of both ends.
 
 A (n, n) is completely positive if A = B^T B = sum_k b_k b_k^T with B (r, n) >= 0; the least r is its cp-rank. The
 questions are taken in this order:
@@ -42,7 +44,10 @@ from covopt.runtime.options import checked
 
 TOLERANCE = 1e-9
 FIRST = 0.6
-"""Part of the time for a matrix without its small entries; what is left of it is for the matrix with them."""
+"""The share of the time for a matrix without its small entries.
+
+The remaining time is for the matrix with them.
+"""
 
 
 @checked

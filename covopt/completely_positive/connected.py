@@ -1,4 +1,4 @@
-"""One component of the support graph: whether it is completely positive, and both ends of its cp-rank.
+"""One component of the support graph: its verdict, and both ends of its cp-rank.
 
 See `completely_positive`, which takes matrices apart and puts the answers together.
 """

@@ -1,4 +1,6 @@
-"""Witnesses that a matrix is not completely positive: C copositive (x^T C x >= 0 for x >= 0) with <A, C> < 0.
+"""Witnesses that a matrix is not completely positive.
+
+C is copositive (x^T C x >= 0 for x >= 0) with <A, C> < 0.
 
 What proves that C is copositive (`why_copositive`):
 * no entry is negative, or C is positive definite;
@@ -34,7 +36,7 @@ Vector = Float[np.ndarray, " n"]
 
 EPS = float(np.finfo(np.float64).eps)
 SLACK = 1e-9
-"""What the negative entries of a witness by signs have to spare, relative."""
+"""The margin of the negative entries of a witness by signs, relative."""
 ENUMERATED, NODES = 25, 100_000
 """Largest order, and largest number of nodes, of a proof by enumeration: 10 to 30 seconds."""
 SIGNED = 14

@@ -23,7 +23,7 @@ Matrix = Float[np.ndarray, "n n"]
 Points = Float[np.ndarray, "m n"]
 
 FACES = 10
-"""Largest order at which all faces of the simplex are looked at."""
+"""The largest order at which all faces of the simplex are visited."""
 ROUNDS, CUTS, FAR = 300, 40, 0.05
 """Rounds, points that each adds, and the slack beyond which a point is dropped again."""
 STARTS, STEPS = 300, 150

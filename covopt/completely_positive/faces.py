@@ -1,4 +1,6 @@
-"""Factors of matrices on the boundary of the completely positive cone, where few atoms are possible.
+"""Factors of matrices on the boundary of the completely positive cone.
+
+Few atoms are possible there.
 
 Let C be copositive with <A, C> = 0. In A = sum_k b_k b_k^T every term of <A, C> = sum_k b_k^T C b_k vanishes, so the
 atoms are zeros of C. C with the fewest zeros often has finitely many rays of them, and then they are all the atoms that
@@ -41,9 +43,12 @@ Points = Float[np.ndarray, "m n"]
 LARGEST = 25
 """The largest order."""
 ROUNDS = 100
-"""Of cutting planes: matrices of the literature take 30 to 60."""
+"""The most rounds of cutting planes: matrices of the literature take 30 to 60."""
 ENDED = 1e-6
-"""Relative to |C|: no x^T C x below minus this, and C is taken as copositive; below ten times this, and x as a zero."""
+"""C counts as copositive if no x^T C x is below minus this, relative to |C|.
+
+Below ten times this, x counts as a zero.
+"""
 CLEAR = 1e-5
 """Relative to |C|: beyond this, the minimum of <A, C> is not 0, and A is not on the boundary."""
 ROUGH = 1e-2

@@ -1,4 +1,6 @@
-"""Non-negative factors A = B^T B: a search, its polishing, and a proof that an exact factor lies beside a computed one.
+"""Non-negative factors A = B^T B: a search, its polishing, and a proof.
+
+The proof is that an exact factor lies beside a computed one.
 
 Atoms are the rows of B (r, n): A = sum_k b_k b_k^T. A search that fails proves nothing.
 

@@ -1,4 +1,6 @@
-"""Graphs behind completely positive matrices: incidence matrices, clique covers, and what they prove about the cp-rank.
+"""Graphs behind completely positive matrices: incidence matrices and clique covers.
+
+Covers prove bounds on the cp-rank.
 
 If A = sum_k b_k b_k^T with b_k >= 0, the support of each b_k is a clique of A's support graph, and these cliques cover
 every edge. With the maximal cliques as rows and the edges as columns of a 0-1 matrix M,
@@ -29,9 +31,9 @@ from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import leavable
 
 CLIQUES = 4000
-"""Graphs with more maximal cliques than this are left without clique bounds."""
+"""The most maximal cliques of a graph for which clique bounds are computed."""
 MARGIN = 1e-7
-"""What a fractional bound loses before it is rounded up."""
+"""The margin subtracted from a fractional bound before it is rounded up."""
 
 Edge = tuple[int, ...]
 

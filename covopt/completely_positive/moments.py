@@ -1,4 +1,6 @@
-"""Moments: a lower bound on the cp-rank from semidefinite programming, with a proof that does not trust the solver.
+"""A lower bound on the cp-rank from moments, by semidefinite programming.
+
+Its proof does not trust the solver.
 
 Let A = sum_k b_k b_k^T, b_k >= 0, be scaled to a diagonal of ones. Each atom b lies on a clique c of A's support graph,
 and
@@ -61,7 +63,7 @@ RAISED = 1e-4
 LARGEST = 8
 """The largest clique with moments of odd degree; with even degrees alone, one more."""
 MARGIN = 1e-9
-"""What the bound loses before it is rounded up."""
+"""The margin subtracted from the bound before it is rounded up."""
 CLIQUES = 300
 """The most cliques."""
 ROWS = 6000

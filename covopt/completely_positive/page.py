@@ -1,4 +1,4 @@
-"""`covopt cprank`: whether a matrix is completely positive, and how few atoms it takes."""
+"""The page of `covopt cprank`: complete positivity of a matrix, and its cp-rank."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ else:
 
 POSITIVE, NOT, UNDECIDED = "completely positive", "not completely positive", "undecided"
 UNCHECKED = ("tolerance", "rank", "seed", "version", "the words of lower_reason and upper_reason")
-"""What nothing in its files tells."""
+"""Entries that no file proves."""
 SAME = 1e-12
 """Residuals are rounded differently on another machine, by no more than this."""
 COPOSITIVE = {
@@ -37,7 +37,7 @@ COPOSITIVE = {
     "signs": "C ≥ D (J − 2T) D entry by entry, with D ≥ 0 diagonal, J all ones, and T a graph without triangles",
     "enumeration": "exact arithmetic on every support that a violation could have",
 }
-"""What proves that a witness is copositive."""
+"""The proofs that a witness is copositive, in words."""
 CHECKED = {
     POSITIVE: "repeats the stored proofs of the verdict and of both ends: the factor is multiplied out; ranks,"
     " covers, weights and identities are evaluated again",

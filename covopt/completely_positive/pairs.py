@@ -1,4 +1,6 @@
-"""Neurons that realise a pair of covariances: Z (N, n) with Z Z^T = K and sigma(Z) sigma(Z)^T = S, and fewer of them.
+"""Neurons that realise a pair of covariances, and fewer of them.
+
+Z (N, n) has Z Z^T = K and sigma(Z) sigma(Z)^T = S.
 
 **Search** (`search`). Douglas and Rachford's iteration as in `factorization`, for (Z, V) between
 {Z Z^T = K} x {V V^T = S}, two polar factors, and the graph V = sigma(Z), entry by entry the nearer of two rays. Newton

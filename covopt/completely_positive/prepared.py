@@ -1,4 +1,4 @@
-"""A matrix as it is asked about, and as its components are decided: checked, scaled, taken apart."""
+"""A matrix prepared for its decision: checked, scaled and split into components."""
 
 from __future__ import annotations
 

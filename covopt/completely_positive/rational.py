@@ -1,4 +1,6 @@
-"""Exact arithmetic for small symmetric matrices: every float64 is a fraction, so nothing is rounded here.
+"""Exact arithmetic for small symmetric matrices.
+
+Every float64 is a fraction, so nothing is rounded here.
 
 * `elimination`: whether A is positive semi-definite, its rank, and rows that span the others.
 * `is_definite`, `is_semidefinite`: by a Cholesky factor in floating point that has more to spare than it can have lost,
@@ -16,7 +18,10 @@ BITS = 26
 """Entries with at most so many significant bits count as exact data, others as rounded results of a computation."""
 EPS = float(np.finfo(np.float64).eps)
 ELIMINATED = 60
-"""Largest order at which elimination decides what rounding leaves open, in a fifth of a second."""
+"""The largest order at which elimination decides what rounding leaves open.
+
+It takes a fifth of a second.
+"""
 Whole = Shaped[np.ndarray, "n m"]
 """Whole numbers of any size, as objects."""
 

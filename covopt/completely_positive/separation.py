@@ -1,4 +1,6 @@
-"""Pairs (K, S) that no neurons realise: a separating pair (C1, C2), proved to be non-positive on every neuron.
+"""Pairs (K, S) that no neurons realise.
+
+A separating pair (C1, C2) is proved to be non-positive on every neuron.
 
 With s = max(z, 0) and t = max(-z, 0), z = s - t and sigma(z) = s - a t, so that on u = (s, t) >= 0, where s_i t_i = 0,
 

@@ -1,4 +1,6 @@
-"""Rank_sigma(K, Ks): the fewest neurons that realise a pair of covariances, as an interval with reasons.
+"""Rank_sigma(K, Ks), the fewest neurons that realise a pair of covariances.
+
+It is returned as an interval with reasons.
 
 Rank_sigma(K, Ks) is the least n with Z (N, n), Z Z^T = K and sigma(Z) sigma(Z)^T + beta^2 11^T = Ks ([JGHG22], eq.
 4.1). With S = Ks - beta^2 11^T:

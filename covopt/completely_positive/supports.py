@@ -1,4 +1,6 @@
-"""Is x^T C x >= 0 for all x >= 0? Decided in exact arithmetic, by a tree over the supports of x.
+"""Decide in exact arithmetic whether x^T C x >= 0 for all x >= 0.
+
+By a tree over the supports of x.
 
 Let C not be copositive, and S a smallest support of an x >= 0 with x^T C x < 0. Every proper principal submatrix of C_S
 is then positive semi-definite: were v^T C v < 0 with a smaller support, x + t v, with t of the sign that does not raise

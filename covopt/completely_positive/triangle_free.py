@@ -1,4 +1,4 @@
-"""Matrices whose support graph has no triangle: completely positive or not, the cp-rank, and a factor to match.
+"""Matrices whose support graph has no triangle: verdict, cp-rank and a factor to match.
 
 Let A be symmetric and non-negative with a connected triangle-free graph, and M its comparison matrix (the diagonal of
 A, minus A elsewhere). A is completely positive exactly when M is positive semi-definite, and its cp-rank is then the

@@ -41,13 +41,16 @@ Matrix = Float[np.ndarray, "n n"]
 Zeros = Shaped[np.ndarray, "m n"]
 
 LARGEST, NODES, MOST = 25, 100_000, 400
-"""Of a proof: its order, its nodes, and its zeros."""
+"""The largest order, number of nodes and number of zeros of a proof."""
 DENOMINATOR = 10**6
-"""Entries of C that are to be found from their digits have denominators up to this, relative to one of them."""
+"""Entries of C, relative to one of them, have denominators up to this.
+
+They are identified from their digits.
+"""
 DIGITS = 1e-11
-"""How near they are to their digits."""
+"""The largest difference between an entry and its fraction."""
 BITS = 48
-"""Of the entries of C, at most: float64 holds them exactly, and four times the largest too."""
+"""The most bits of the entries of C: float64 holds them exactly, and four times the largest."""
 
 
 @dataclass(frozen=True)

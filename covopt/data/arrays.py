@@ -1,4 +1,7 @@
-"""Arrays in files from people we do not know: nothing is unpickled, and sizes are checked before memory is given."""
+"""Arrays in files from strangers.
+
+Nothing is unpickled, and sizes are checked before memory is allocated.
+"""
 
 from __future__ import annotations
 

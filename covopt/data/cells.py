@@ -1,4 +1,7 @@
-"""Cells of tables as they are read from files: columns of numbers, of 0 and 1 for each text, and of targets."""
+"""Cells of tables as read from files.
+
+Columns become numbers, 0 and 1 for each text, or targets.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from numpy.typing import NDArray
 from covopt.runtime.errors import DataError, shown
 
 CATEGORIES = 1000
-"""The most texts that a column may hold which becomes a column of 0 and 1 for each."""
+"""The most texts of a column that becomes a column of 0 and 1 for each."""
 # What Python's float reads besides (1_000, digits of other scripts) is more likely a mistake than a number.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)

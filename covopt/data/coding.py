@@ -1,4 +1,4 @@
-"""How a data set became the numbers of a problem, so that further data become numbers in the same way."""
+"""The coding of a data set as numbers of a problem, so that new data are coded alike."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from covopt.runtime.errors import CovoptWarning, DataError, counted, listed, sho
 SHIFT, FACTOR = "shift", "factor"
 _TEXTS: tuple[str, ...] = ("columns", "classes", "labels", "target")
 _SHOWN = 6
-"""Classes that a message lists, at most."""
+"""The most classes that a message lists."""
 TASKS = ("regression", "classification")
 CLASSIFYING = ("cross_entropy", "logistic")
 """The losses of classes."""
 MOST_CLASSES, ROWS_OF_EACH = 20, 5
-"""Integers are classes if there are at most so many values, and on average so many rows of each."""
+"""Integers are classes if there are at most so many values, and enough rows of each on average."""
 HUGE = 1000
-"""More classes than this need two rows of each on average: their one-hot rows are huge."""
+"""More classes than this need two rows each on average, because their one-hot rows are huge."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""Where arrays come from: files, the data sets that scikit-learn ships, and MNIST; all checked, none trusted.
+"""Sources of data: files, the data sets that scikit-learn ships, and MNIST.
+
+All are checked, none is trusted.
 
 Classes become one-hot (`labels_of` in coding.py says which targets are classes); the columns are taken from the whole
 set, before `rows` takes N rows. Other targets are numbers and stay as they are.

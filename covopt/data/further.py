@@ -1,4 +1,4 @@
-"""Further data for a network: read, scaled and coded as those that it was solved with."""
+"""New data for a network: read, scaled and coded as those that it was solved with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from covopt.data.tables import SUFFIXES, read_like
 from covopt.runtime.errors import DataError, counted, listed
 
 FEW = 3
-"""Names that a message lists of each side."""
+"""The most names that a message lists on each side."""
 
 
 @dataclass(frozen=True)

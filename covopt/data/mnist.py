@@ -1,4 +1,7 @@
-"""The training set of MNIST, from OpenML or from its files in the idx format; checked, not trusted."""
+"""The training set of MNIST, from OpenML or from its files in the idx format.
+
+It is checked, not trusted.
+"""
 
 from __future__ import annotations
 

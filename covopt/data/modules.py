@@ -1,4 +1,7 @@
-"""What a module computes, compared with what its weights tell: nothing but a plain ReLU network is read as one."""
+"""Modules compared with the function of their weights.
+
+Nothing but a plain ReLU network is read as one.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +21,22 @@ LAYERS = "give Linear layers with one kind of ReLU, LeakyReLU or Identity betwee
 FOLD = "fold it into the Linear layer before it with torch.nn.utils.fusion.fuse_linear_bn_eval"
 
 IDLE = (nn.Identity, nn.Dropout, nn.AlphaDropout, nn.Flatten)
-"""What does nothing to rows of numbers when a network is evaluated."""
+"""Modules that do nothing to rows of numbers when a network is evaluated."""
 ACTIVATIONS = (nn.ReLU, nn.LeakyReLU)
 PLAIN = (nn.Linear, nn.Sequential, *ACTIVATIONS, *IDLE)
-"""What must act as PyTorch wrote it, since the weights alone are read."""
+"""Modules that must act as PyTorch wrote them, since the weights alone are read."""
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 ROUNDING = 32.0
-"""By how many unit roundoffs of its largest sum a module's own outputs may miss those of the weights that were read."""
+"""The allowed error of a module's outputs against those of its weights.
+
+In unit roundoffs of their largest sum.
+"""
 PROBES = np.logspace(-3, 5, 40)
 """Lengths of the random inputs on which they are compared, besides all rows of the data."""
 ROWS = 4096
 """Rows of the data that a module is called with at once."""
 LEAKY = 0.01
-"""The slope of a LeakyReLU of which nobody says it."""
+"""The slope of a LeakyReLU that states none."""
 
 
 def unwrapped(module: nn.Module) -> nn.Module:

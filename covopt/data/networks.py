@@ -1,4 +1,6 @@
-"""Where trained networks come from: files, modules, state dicts and arrays; all checked, none trusted.
+"""Sources of trained networks: files, modules, state dicts and arrays.
+
+All are checked, none is trusted.
 
 Weights are in covopt's convention, W_l (n_l, n_{l-1} + 1) with the bias column last: PyTorch's bias is beta W_l[:, -1].
 """
@@ -32,7 +34,7 @@ STATE_FILES = (".pt", ".pth")
 WEIGHTS = r"W\d+"
 """The arrays of a file with weights, a regular expression."""
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-"""What BatchNorm keeps in a state dict."""
+"""The statistics that BatchNorm stores in a state dict."""
 
 
 @dataclass(frozen=True)

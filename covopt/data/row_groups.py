@@ -1,4 +1,7 @@
-"""Files of Apache Parquet: their columns one by one, and their rows by row groups, of which only some are read."""
+"""Files of Apache Parquet: columns read one by one, rows by row groups.
+
+Only the needed row groups are read.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which rows of the data each of several processes holds."""
+"""The rows of the data that each of several processes holds."""
 
 from __future__ import annotations
 
 UNITS, FEWEST = (48, 24), 10
-"""Rows, of which a part begins at a multiple where there are FEWEST times as many."""
+"""A part begins at a multiple of these rows, if there are FEWEST times as many."""
 
 
 def share_of(rows: int, parts: int) -> tuple[int, ...]:

@@ -1,4 +1,7 @@
-"""Tables (.csv and .parquet): their columns as inputs, numbers or 0/1 for each text, and one of them as the target."""
+"""Tables (.csv and .parquet): columns as inputs, and one of them as the target.
+
+Inputs are numbers, or 0/1 for each text.
+"""
 
 from __future__ import annotations
 

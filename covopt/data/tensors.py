@@ -1,4 +1,7 @@
-"""Files of torch.save; from people we do not know tensors alone, no code run, sizes checked before memory is given."""
+"""Files of torch.save from strangers.
+
+Tensors alone are read, no code is run, and sizes are checked before memory is allocated.
+"""
 
 from __future__ import annotations
 

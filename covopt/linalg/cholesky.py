@@ -21,7 +21,10 @@ from torch import Tensor
 from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin
 
 MARGIN = 10.0
-"""The smallest singular value must exceed what the rank rule would drop so many times: it is only estimated."""
+"""The factor by which the smallest singular value must exceed the rank rule's limit.
+
+It is only estimated.
+"""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""Limited-memory BFGS for one function with kinks: the two-loop recursion and a weak Wolfe line search.
+"""Limited-memory BFGS for one function with kinks.
+
+It consists of the two-loop recursion and a weak Wolfe line search.
 
 (torch.optim's L-BFGS takes seconds to import and wants strong Wolfe. descent.py has one for batches of functions, which
 takes twice the time of this for a batch of one, measured at 182 and at 7510 entries, and takes no preconditioner.)
@@ -26,7 +28,7 @@ WINDOW = 10
 DECREASE, CURVATURE = 1e-4, 0.9
 """The constants of the weak Wolfe conditions."""
 TRIALS = 25
-"""Of the step length in one line search, at most."""
+"""The maximum number of step lengths in one line search."""
 
 
 @dataclass(frozen=True)

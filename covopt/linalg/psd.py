@@ -1,4 +1,6 @@
-"""The one rule for numerical rank, and what it decides: ranges, projections and pseudo-inverses of thin factors.
+"""The rule for numerical rank, and the ranges, projections and pseudo-inverses by it.
+
+All are of thin factors.
 
 A positive semi-definite matrix B (N, N) is known by a factor Z (N, n) with B = Z Z^T, and everything goes through the
 thin singular value decomposition Z = U diag(s) V^T, O(N n min(N, n)) operations; no (N, N) matrix is formed. A

@@ -1,4 +1,6 @@
-"""Pseudo-inverses that gradients pass through: of a thin factor against a right-hand side, and of a dense matrix.
+"""Pseudo-inverses that gradients pass through.
+
+One is of a thin factor against a right-hand side, the other of a dense matrix.
 
 **Least squares.** V = Zs^+ Z (d, n) is the matrix of least norm among those that minimise |Z - Zs V|. With R = Z - Zs V
 and Q = Zs^+ Zs, while the rank of Zs stays (Golub, Pereyra),

@@ -1,4 +1,7 @@
-"""What floating point may lose, for the proofs: its unit, and the scale at which nothing overflows or underflows."""
+"""Rounding in floating point, for the proofs.
+
+Its unit, and the scale at which nothing overflows or underflows.
+"""
 
 from __future__ import annotations
 

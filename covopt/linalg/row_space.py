@@ -1,4 +1,4 @@
-"""The row space of the inputs, and what a proof pays for computing in its coordinates.
+"""The row space of the inputs, and the error of computing in its coordinates.
 
 With orthonormal rows Q (k, d) that span the row space of X as far as the rank rule keeps directions, P = X Q^T, every
 x_i^T w is p_i^T (Q w) up to what Q does not span. Two numbers pay for that, whatever Q is:

@@ -1,4 +1,6 @@
-"""Symmetric (3, 3) matrices by the million: eigenvalues in closed form, eigenvectors by Jacobi rotations.
+"""Symmetric (3, 3) matrices by the million.
+
+Eigenvalues in closed form, eigenvectors by Jacobi rotations.
 
 Each step works on a whole batch at once; a library's batched solver takes the matrices one by one and is ten times
 slower.

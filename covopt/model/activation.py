@@ -1,4 +1,6 @@
-"""Positively homogeneous activations of degree one: sigma_a(x) = x for x >= 0 and a x otherwise.
+"""Positively homogeneous activations: sigma_a(x) = x for x >= 0 and a x otherwise.
+
+Their degree is one.
 
 a = 0 is ReLU, a in (-1, 1) leaky ReLU, a = 1 the identity of a linear network (MATH.md section 1).
 """

@@ -1,4 +1,7 @@
-"""The part of a function that costs nothing: constants with free biases, affine functions with a free linear skip."""
+"""The unpenalised part of a function.
+
+Constants with free biases, affine functions with a free linear skip.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights
 
 NEGLIGIBLE = 1e-12
-"""Singular values of [X, 1], relative to the largest, that are taken for 0."""
+"""Singular values of [X, 1] up to this, relative to the largest, count as 0."""
 NOISE = 1e-13
-"""What is left of values, relative to their largest, that are taken for affine."""
+"""Remainders of values up to this, relative to the largest value, count as 0."""
 
 
 class Affine:

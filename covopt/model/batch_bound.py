@@ -1,4 +1,6 @@
-"""What one batch says about the rank of the weights: [GP22, Theorem 1] and its betters (MATH.md section 9).
+"""Bounds on the rank of the weights from one batch.
+
+[GP22, Theorem 1] and sharper ones (MATH.md section 9).
 
 For every W, lam > 0 and batch S of B, trained or not, with G the gradient of the batch's loss without its penalty, P, Q
 the projections on the column and row space of G,

@@ -1,4 +1,4 @@
-"""How many dimensions pass each hidden layer of a network, and how linear it is there, on the data.
+"""The dimension of a network on the data in each hidden layer, and its linearity there.
 
 Of hidden layer l with S_l = sigma(Z_l), both (N, n_l), and A_l = W_l without its bias column,
 

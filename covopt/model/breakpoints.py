@@ -1,4 +1,7 @@
-"""The points where a network changes its slope along a line, found exactly: between them it is linear."""
+"""The exact points where a network changes its slope along a line.
+
+Between them it is linear.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The forces on hidden representations: attraction and repulsion (MATH.md section 2; [JGHG22, section 3]).
+"""The forces on hidden representations: attraction and repulsion.
+
+See MATH.md section 2 and [JGHG22, section 3].
 
 Layer l enters two terms of L_r only, |Z_l^T (Zs_{l-1}^T)^+|^2 and |Z_{l+1}^T (Zs_l^T)^+|^2. The derivative of the first
 pulls the samples together, that of the second pushes them apart:

@@ -1,4 +1,6 @@
-"""The second face of the loss: hidden representations (MATH.md section 2; [JGHG22, Prop. 1]).
+"""The second face of the loss: hidden representations.
+
+See MATH.md section 2 and [JGHG22, Prop. 1].
 
     L_r(Z) = C(Z_L) + lam sum_l |Z_l^T (Zs_{l-1}^T)^+|_F^2    over Im Z_l inside Im Zs_{l-1}, l = 1..L,
 

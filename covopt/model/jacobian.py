@@ -1,4 +1,6 @@
-"""Jacobians of a network at its samples, in numbers that neither overflow nor underflow, and its neural tangent kernel.
+"""Jacobians of a network at its samples, and its neural tangent kernel.
+
+Their numbers neither overflow nor underflow.
 
     Jf(x) = A_L D_{L-1} A_{L-1} ... D_1 A_1,   D_l = diag(sigma'(Z_l(x))),
 

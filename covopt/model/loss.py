@@ -1,4 +1,6 @@
-"""The losses of one sample, each with its derivatives and its convex conjugate (MATH.md sections 1 and 4).
+"""The losses of one sample, with their derivatives and convex conjugates.
+
+See MATH.md sections 1 and 4.
 
 A loss knows nothing of the other samples: C(F) = sum_i q_i c(F_i, Y_i) with the shares q_i of the samples, 1/N or those
 of their weights, is put together by `Problem` (problem.py) and, for some of the rows, by `mean_loss`. So nobody can
@@ -73,7 +75,7 @@ class Scalable(Loss, Protocol):
 
 
 SMALLEST_THRESHOLD = 1e-75
-"""Of Huber's loss; the largest is 1 over it."""
+"""The smallest threshold of Huber's loss; the largest is 1 over it."""
 ROUNDING = 2.0**-52
 """One rounding, relative."""
 ENTROPY = 40 * 2.0**-49

@@ -1,4 +1,6 @@
-"""How much a network at rest moves because of its batches, exactly, without training (MATH.md section 9).
+"""The exact motion of a network at rest because of its batches, without training.
+
+See MATH.md section 9.
 
 Layer by layer, g_i = delta_i h_i^T is the gradient of sample i's own loss (delta_i its derivative by z_i, h_i the input
 of the layer, row i of Zs), G their mean, and batches of B are drawn uniformly without replacement. Then, with

@@ -1,4 +1,7 @@
-"""The question: data, loss, strength of the penalty, depth, bias and activation, checked once and never changed."""
+"""The problem: data, loss, strength of the penalty, depth, bias and activation.
+
+It is checked once and never changed.
+"""
 
 from __future__ import annotations
 

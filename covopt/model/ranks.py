@@ -1,4 +1,6 @@
-"""How low is the rank of a matrix of weights: four measures of it, and what a decayed start gives (MATH.md section 9).
+"""Four measures of the rank of weights, and the rank that a decayed start gives.
+
+See MATH.md section 9.
 
 Singular values are s_1 >= s_2 >= ..., |W|_F^2 = sum s_i^2. All sums of squares are of numbers divided by s_1, so that
 float64 holds them for weights of any size. W = 0 has rank 0 in every measure.
@@ -22,7 +24,7 @@ Values = Float[Tensor, " r"]
 TOLERANCE = 1e-3
 """tau of the threshold rank."""
 RISE = 0.01
-"""The rise of C, relative to C, that a layer of its functional rank is allowed."""
+"""The relative rise of C that the functional rank of a layer allows."""
 
 
 def largest(values: Float[Tensor, "*shape"]) -> float:

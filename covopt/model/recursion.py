@@ -1,4 +1,6 @@
-"""What gradient descent with weight decay forgets: how much of its start is left after T steps (MATH.md section 9).
+"""The retained fraction of the start after T steps of gradient descent with weight decay.
+
+See MATH.md section 9.
 
 SGD with coupled decay (PyTorch's weight_decay is 2 lam), momentum beta and a gradient G_t of the batch:
 
@@ -27,7 +29,7 @@ Matrix = tuple[Decimal, Decimal, Decimal, Decimal]
 EXACT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 """Powers of A lose a digit in ten squarings, and pass float64's range."""
 LONGEST, WALKED = 10**12, 10**7
-"""More steps than these nobody makes; and with momentum so close to 1 that the start swings for so long, not these."""
+"""The most steps, and the most where momentum close to 1 makes the start swing."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""The largest eigenvalue of the Gauss-Newton matrix of a loss, by Lanczos' method, without forming any kernel.
+"""The largest eigenvalue of the Gauss-Newton matrix of a loss.
+
+By Lanczos' method, without forming any kernel.
 
 With V = df/dW, one row for each sample and output, the Gauss-Newton matrix of C(f(W)) is V^T H V, H the second
 derivative of C in the outputs. With H = R R^T it has the non-zero eigenvalues of R^T Theta R, Theta = V V^T the neural
@@ -23,7 +25,10 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 
 STEPS, CLOSE = 100, 1e-7
-"""Steps at most; one that leaves a residual below this part of the eigenvalue, which is then off by its square."""
+"""The most steps, and the residual, relative to the eigenvalue, at which they end.
+
+The eigenvalue is then off by its square.
+"""
 WORK = 5e8
 """Samples times weights, above which nothing is computed: one step takes about four operations for each."""
 

@@ -1,4 +1,4 @@
-"""Rows spread over processes: every sum over samples that a solve of two layers takes, in one place.
+"""Rows spread over processes: every sum over samples of a solve of two layers.
 
 Each process of a `torch.distributed` group holds rows of its own, and all of them run the same solve. What has a row
 for each sample (features, outputs, dual points, multipliers) stays with its rows. What the solve decides by is a sum
@@ -26,15 +26,18 @@ from covopt.data.shares import share_of
 from covopt.runtime.errors import ProblemError, ProcessError, counted
 
 PARTS = 6
-"""Of the rows, whose sums are taken one by one where the number of processes divides it."""
+"""The number of parts of the rows; their sums are taken one by one.
+
+It applies where the number of processes divides it.
+"""
 CHUNK = 1024
 """Rows that are condensed at once."""
 
 Answer = TypeVar("Answer")
 Made = Callable[..., tuple[Tensor, ...]]
-"""Rows of matrices, of rows of others."""
+"""Makes rows of matrices from rows of others."""
 Choice = Callable[[int, int], Int[Tensor, " k"]]
-"""Of n rows about so many: their places."""
+"""Chooses about so many of n rows and returns their places."""
 
 
 class Alone:

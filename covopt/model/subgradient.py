@@ -1,4 +1,6 @@
-"""Whether weights are stationary where neurons sit on kinks: the gradient is a set there, and 0 may lie in it.
+"""Stationarity of weights where neurons sit on kinks.
+
+The gradient is a set there, and 0 may lie in it.
 
 At a kink z_ik = 0 the derivative of sigma_a may be any number in [a, 1] (Clarke's subdifferential), so W_l is
 stationary if some choice gives W_l^T = Zs_{l-1}^T M_l (MATH.md section 5). Neuron by neuron, from the last layer down,

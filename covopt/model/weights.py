@@ -1,4 +1,6 @@
-"""The first face of the loss: weights.  L(W) = C(Z_L) + lam sum_l |W_l|_F^2 (MATH.md section 1).
+"""The first face of the loss: weights.
+
+L(W) = C(Z_L) + lam sum_l |W_l|_F^2 (MATH.md section 1).
 
 W_l has shape (n_l, n_{l-1} + 1), its last column multiplies the bias column beta 1, and Z_l = Zs_{l-1} W_l^T. With a
 free linear skip W_L has n_0 more columns before the last, which multiply the inputs.

@@ -1,4 +1,4 @@
-"""The exact oracle for data of rank at most two: every activation cell of the circle, at once.
+"""The exact oracle for data of rank at most two: all activation cells of the circle at once.
 
 Let Q (2, d) hold an orthonormal basis of the row space of Xt and P = Xt Q^T (N, 2). A unit direction w acts only
 through q = Q w, |q| <= 1, and h(w) = |Lambda^T sigma(P q)|, so that the maximum lies on the circle |q| = 1. There the

@@ -1,4 +1,7 @@
-"""Neurons with free biases: rows (w, b), for each w the b at which h is largest, and a search for the best neuron."""
+"""Neurons with free biases: rows (w, b), and a search for the best one.
+
+For each w it takes the b at which h is largest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Great circles on the sphere, the arcs into which they cut each other, and the maxima of h next to each arc.
+"""Great circles on the sphere, their arcs, and the maxima of h next to each arc.
 
 Circle g is {q : e_g^T q = 0}, |q| = 1. In its frame B_g, whose rows are b_1, b_2 and e_g, a point of the circle is
 q = (cos, sin, 0), and circle j crosses it where f_j^T q = 0, f_j the first two coordinates of B_g e_j. Turn every e_j

@@ -1,4 +1,7 @@
-"""The exact oracle that data allow, if there is one: the circle up to rank two, the sphere for rank three."""
+"""The exact oracle that data allow, if there is one.
+
+The circle up to rank two, the sphere for rank three.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The exact oracle of linear networks: h(w) = |Lambda^T Xt w| is largest at the top right singular vector."""
+"""The exact oracle of linear networks.
+
+h(w) = |Lambda^T Xt w| is largest at the top right singular vector.
+"""
 
 from __future__ import annotations
 

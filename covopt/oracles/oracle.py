@@ -1,4 +1,4 @@
-"""What every oracle of the cone S answers: atoms, their values, and how good its bound is.
+"""The contract of the oracles of the cone S: atoms, their values, and a bound.
 
 For a dual point Lambda (N, m) an oracle maximises h(w) = |Lambda^T sigma(Xt w)| over unit directions w
 (MATH.md section 4). One convention: we maximise, and values are >= 0.
@@ -52,7 +52,7 @@ class Oracle(Protocol):
 
 
 Wrap = Callable[[Callable[..., Answer]], Callable[..., Answer]]
-"""Puts something around an oracle: what counts its calls, or remembers its answers."""
+"""Wraps an oracle, as to count its calls or to remember its results."""
 
 
 def oracle_values(

@@ -1,4 +1,6 @@
-"""The convex-concave ascent of h(w) = |Lambda^T sigma(Xt w)| on the sphere, batched over starts (MATH.md section 4).
+"""The convex-concave ascent of h(w) = |Lambda^T sigma(Xt w)| on the sphere.
+
+It is batched over starts (MATH.md section 4).
 
 At w_t let u be the unit vector along Lambda^T sigma(Xt w_t) and a = Lambda u, so that h(w_t) = sum_i a_i sigma(x_i^T
 w_t) and h(w) >= sum_i a_i sigma(x_i^T w) for every w. The terms with a_i > 0 are convex in w and are replaced by

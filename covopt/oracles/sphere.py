@@ -1,4 +1,6 @@
-"""The exact oracle for data of rank three: every cell, arc and vertex of N great circles on the sphere.
+"""The exact oracle for data of rank three.
+
+It visits every cell, arc and vertex of N great circles on the sphere.
 
 Let Q (3, d) hold an orthonormal basis of the row space of Xt and P = Xt Q^T (N, 3); as in `arrangement`, the maximum of
 h(q) = |Lambda^T sigma(P q)| over |q| = 1 is sought. sigma_a(t) = ((1 + a) t + (1 - a) |t|) / 2, so that rows p_i which

@@ -1,4 +1,4 @@
-"""Directories that covopt replaces only where everything in them is its own, as it wrote it.
+"""Directories that covopt replaces only if all their content is its own, unchanged.
 
 A directory is its files by their paths from there, with slashes, each with its SHA-256. Symbolic links are never
 followed, and nothing is deleted that is not listed.
@@ -21,12 +21,12 @@ from covopt.runtime.errors import CovoptWarning
 
 Writer = Callable[[Path], object]
 Listing = Mapping[str, str | None]
-"""The files that covopt wrote, each with its digest; None where that is not known."""
+"""The files that covopt wrote, each with its digest; None if that is unknown."""
 
 DRAFT = ".part"
-"""How the names of drafts end."""
+"""The ending of the names of drafts."""
 LONGEST = 120
-"""The most characters of what a library says of its failure that a sentence holds."""
+"""The maximum length of a library's own message in a sentence."""
 
 
 def spare(writer: Writer) -> Writer:

@@ -1,4 +1,6 @@
-"""Numbers as text. What is called a bound is rounded away from what it bounds, in exact decimal arithmetic.
+"""Numbers as text.
+
+Bounds are rounded away from what they bound, in exact decimal arithmetic.
 
 A proved lower bound goes through `down`, an upper bound (the minimum is at most ..., within ... of it) through `up`.
 The cost of a network that is at hand is a plain number, and rounded to the nearest one. Where few digits read back as

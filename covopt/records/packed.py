@@ -1,4 +1,7 @@
-"""Dataclasses as a tree for JSON and arrays beside it, and back: nothing in the tree is trusted."""
+"""Dataclasses as a tree for JSON with arrays beside it, and back.
+
+Nothing in the tree is trusted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page of a report consists of, and the file that it becomes."""
+"""The content of a page of a report, and the file that it becomes."""
 
 from __future__ import annotations
 

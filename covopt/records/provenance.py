@@ -1,4 +1,4 @@
-"""Where a run comes from: the command, the names in its data, the versions and the machine.
+"""The origin of a run: command, names in its data, versions and machine.
 
 `origin.json` lies in every run's directory. Nothing in it changes an answer; a report tells it.
 """

@@ -1,4 +1,6 @@
-"""Runs on disk: one directory for each run, plain arrays in it; what is in its files, and what it says to a person.
+"""Runs on disk: one directory for each run, with plain arrays in it.
+
+The content of its files, and its summary for a reader.
 
 This package knows files, not solvers: `Stored` is what a run consists of, and `Result` (result.py) turns itself into
 one and back. It needs no torch, so that `covopt show` answers at once.
@@ -33,16 +35,16 @@ CERTIFICATE, HISTORY = "certificate.npz", "history.csv"
 COMPARISON, PLATEAU, AUDIT = "comparison.json", "plateau.json", "audit.json"
 REPORT = "report.html"
 PICTURES = ("figure.png", REPORT)
-"""What takes longest to write; `covopt show --report` makes the report at any time."""
+"""The files that take longest to write; `covopt show --report` makes the report at any time."""
 NAMED = (SUMMARY, PLATEAU, COMPARISON, AUDIT)
-"""The summaries that are known by their names; those of later kinds begin with the entry KIND."""
+"""The summaries with fixed names; those of later kinds begin with the entry KIND."""
 KIND = "kind"
 SOLUTION = "solution"
 """The directory of the solver's run inside a plateau or an audit."""
 COLUMNS = ("iteration", "seconds", "cost", "lower", "width")
 
 DIGITS = 8
-"""Of the numbers of an answer as a person reads it."""
+"""Digits of the numbers of a result as a person reads it."""
 
 
 @dataclass(frozen=True)
@@ -201,14 +203,14 @@ LATER: dict[str, tuple[type, ...]] = {
     **{"target": _NUMBER, "targets": _TEXT, "shuffle": (int, NoneType)},
     **dict.fromkeys(("timing", "test", "unique"), (dict, NoneType)),
 }
-"""The same of entries that earlier versions did not write."""
+"""The same for entries that earlier versions did not write."""
 TEST: dict[str, tuple[type, ...]] = {
     "data": (str,),
     "rows": (int,),
     **dict.fromkeys(("loss", "accuracy", "r2"), _NUMBER),
 }
 VERDICTS = ("unique", "not unique", "undecided")
-"""What can be said of the set of all optima."""
+"""The verdicts on the set of all optima."""
 VERDICT: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("verdict", "reason"), (str,)),
     **dict.fromkeys(("candidates", "dimension"), (int, NoneType)),

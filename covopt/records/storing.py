@@ -1,4 +1,6 @@
-"""Runs are stored whole or not at all, and replace earlier runs only: nothing that covopt did not write is deleted.
+"""Runs are stored whole or not at all, and replace earlier runs only.
+
+Nothing that covopt did not write is deleted.
 
 The summary of a run lists its other files with their SHA-256, those of the runs in it included. So the files are bound
 to each other, and `--force` knows what it may replace.
@@ -164,7 +166,7 @@ MARKS: dict[str, set[str]] = {
     COMPARISON: {"best", "method", "lower", "methods"},
     AUDIT: {"loss", "best", "verdict", "solver"},
 }
-"""Entries by which a summary that is known by its name is known as one of covopt."""
+"""Entries that mark a summary with a fixed name as one of covopt."""
 _COMMON = ("figure.png", "origin.json", record.REPORT)
 _RUN = (SUMMARY, record.NETWORK, "network.pt", record.PROBLEM, record.CERTIFICATE, record.HISTORY, *_COMMON)
 _INNER = tuple(f"{record.SOLUTION}/{name}" for name in _RUN)
@@ -177,4 +179,4 @@ EARLIER: dict[str, tuple[str, ...]] = {
     ),
     AUDIT: (AUDIT, record.NETWORK, "better.npz", *_COMMON, *_INNER),
 }
-"""The files of a run of each kind, as they were before summaries listed them."""
+"""The files of a run of each kind, from before summaries listed them."""

@@ -1,4 +1,7 @@
-"""A figure as an SVG image for a page: it follows the reader's light or dark scheme and has the page's fonts."""
+"""A figure as an SVG image for a page.
+
+It follows the reader's light or dark scheme and has the page's fonts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several cores for work that comes in pieces: this process and helpers, each of which computes with one core.
+"""Several cores for work in pieces: this process and helpers, each of which uses one core.
 
 PyTorch's own threads divide one operation; over batches of small matrices they bring nothing, and cost much where the
 machine is busy, as they wait by spinning. Threads of Python hold each other up at its lock between small operations:

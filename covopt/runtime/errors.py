@@ -1,4 +1,7 @@
-"""The errors a user can meet: one sentence that says what is wrong and what to do; and how values stand in it."""
+"""The errors that a user can meet, and how values are written in their messages.
+
+A message is one sentence that says what is wrong and what to do.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterable
 from numbers import Real
 
 SHOWN, LISTED = 60, 10
-"""The most characters of a text, and the most names of a list, that a sentence holds."""
+"""The maximum length of a text, and of a list of names, in a message."""
 
 
 def printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A helper of `cores`: a process that works on pieces for another one, and the messages between the two.
+"""A helper of `cores`: a process that works on pieces for another one, and their messages.
 
 Messages are pickles, one after the other, by standard input and output. The process that asked need not say goodbye:
 when it is gone, the input is at its end, and so is the helper, even in the middle of a piece. Ctrl-C, which a terminal
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 HERE = __file__
-"""Tells this covopt from another one."""
+"""Distinguishes this covopt from one installed elsewhere."""
 
 
 class Outcome(NamedTuple):

@@ -1,4 +1,6 @@
-"""Ctrl-C, the one place that owns it: the first asks what runs to end with what there is, the next ends it at once.
+"""Ctrl-C, handled in this one place.
+
+The first asks the running work to end with its best result so far, the next one ends it at once.
 
 While somebody answers it `gently`, the first signal is only remembered: whoever works looks at `interrupted` now and
 then, as every `Budget` does, and nothing is torn apart. Outside of that, and from the second signal on, it is Python's

@@ -1,4 +1,4 @@
-"""Packages that only some answers need, and that take long to load: each is loaded when it is first used.
+"""Packages that few results need and that load slowly: each is loaded on first use.
 
 The one alternative to an import at the top of a file. cvxpy, matplotlib and scikit-learn together take as long to load
 as torch does, and most solves need none of them.

@@ -1,4 +1,6 @@
-"""The only loop: a solver supplies init, step and finished; budget, status and progress live here.
+"""The only loop: a solver supplies init, step and finished.
+
+Budget, status and progress live here.
 
 `run` never judges a point: it stops when the solver says so, when the budget is spent, or on Ctrl-C, and
 hands back the last state, from which the solver re-evaluates its answer.
@@ -94,7 +96,7 @@ class Progress:
 
 Callback = Callable[[Progress], None]
 OnIncumbent = Callable[[float, int], None]
-"""Takes the cost and the widest hidden layer of a network that is better than all before, within an iteration."""
+"""Takes the cost and the widest hidden layer of each new best network within an iteration."""
 
 
 def ignore_incumbent(cost: float, width: int) -> None:
@@ -102,9 +104,9 @@ def ignore_incumbent(cost: float, width: int) -> None:
 
 
 GRACE = 0.01
-"""The part of the time limit that tidying the answer may take beyond it."""
+"""The share of the time limit by which tidying the result may exceed it."""
 FORGETTING = 0.9
-"""What is left of a long turn in `Budget.pace` after each shorter one."""
+"""The factor by which `Budget.pace` shrinks a long turn after each shorter one."""
 
 
 class Timing:
@@ -210,7 +212,7 @@ def check_time_limit(limit: object) -> None:
 Whole = int | Integral
 """A whole number, NumPy's among them."""
 Seed = Whole
-"""What `check_seed` takes."""
+"""A seed that `check_seed` accepts."""
 
 
 def check_seed(seed: object) -> int:

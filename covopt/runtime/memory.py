@@ -1,4 +1,4 @@
-"""The memory of this process and of the machine, or of the container that it runs in, in bytes.
+"""The memory of this process, and of the machine or its container, in bytes.
 
 Linux tells both in files (proc(5), cgroups(7)); elsewhere the process is taken for what Python and PyTorch hold, and
 nothing is known of the machine. Of a GPU, PyTorch tells.
@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 LIBRARIES = 300e6
-"""What Python and PyTorch hold."""
+"""The bytes that Python and PyTorch take."""
 ROOT = Path("/")
 
 

@@ -1,4 +1,4 @@
-"""What an option may be: rules by the names of options, which every public function applies before it begins."""
+"""Rules for options by their names, which every public function applies before it begins."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ RULES: dict[str, Callable[[object, str], object]] = {
     "seed": lambda value, _: check_seed(value),
     "time_limit": limit,
 }
-"""What each option becomes, of whichever function, NumPy's numbers those of Python; a default None stays."""
+"""The rule of each option, the same in all functions.
+
+NumPy's numbers become those of Python; a default None stays.
+"""
 
 
 def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:

@@ -1,4 +1,7 @@
-"""How a proof gets on: what as much time again would bring, judging by the second half of the time so far."""
+"""The pace of a proof: the expected gain in as much time again.
+
+It is judged by the second half of the time so far.
+"""
 
 from __future__ import annotations
 

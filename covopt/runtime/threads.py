@@ -1,4 +1,6 @@
-"""How many threads a computation uses where nobody has said: the policy of every public function.
+"""The number of threads of a computation, where the user sets none.
+
+This is the policy of every public function.
 
 A computation that only has small products uses one: two on two quiet cores take up to twice as long (400 digits), and
 threads that spin while they wait (`waiting`) many times as long where other programs are at work. The cores are for
@@ -20,7 +22,7 @@ import torch
 from covopt.runtime.waiting import POLICY, passive
 
 LARGE = 4_000_000
-"""Numbers in the inputs from which on the products of a solve keep several threads busy."""
+"""Entries in the inputs from which on the products of a solve keep several threads busy."""
 SAID = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")

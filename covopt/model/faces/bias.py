@@ -1,4 +1,4 @@
-"""The two kinds of biases, as what each does to the inputs, targets and weights of one layer.
+"""The two kinds of biases, and their effect on inputs, targets and weights of a layer.
 
 Weights W = [A, b] (n, d + 1) map the values S (N, d) of the layer below to Z = S A^T + beta 1 b^T. The lightest weights
 that do so are a least-squares problem, whose two sides depend on the kind of bias:

@@ -1,4 +1,4 @@
-"""What the three faces share: how their arguments are read, and what a layer acts on."""
+"""The shared part of the three faces: reading arguments, and the inputs of a layer."""
 
 from __future__ import annotations
 
