@@ -88,9 +88,8 @@ def _meant(error: typer.TyperException) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the code of its outcome.
 
-    0: finished, 2: bad input in one sentence, 130: Ctrl-C, 143: terminated.
-
-    If the reader closes the pipe, the command still runs to its end, and the code is 141.
+    0: finished, 2: bad input in one sentence, 130: Ctrl-C, 143: terminated. If the reader closes the pipe, the command
+    still runs to its end, and the code is 141.
 
     Args:
         arguments: what follows the program's name; None reads it from the process.

@@ -39,9 +39,8 @@ class Answer(Protocol):
 def deliver(show: Callable[[], object], *writings: Callable[[], object]) -> None:
     """Print an answer, then write the requested files, whatever ended the solve.
 
-    Only a second Ctrl-C ends that.
-
-    A failure does not stop the other steps: an answer is printed before it is stored, and stored if nobody reads it.
+    Only a second Ctrl-C ends that. A failure does not stop the other steps: an answer is printed before it is stored,
+    and stored if nobody reads it.
     """
     failures: list[CovoptError | OSError] = []
     with gently():

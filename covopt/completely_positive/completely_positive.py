@@ -1,9 +1,7 @@
 """Decide whether a matrix is completely positive, and how few atoms it takes.
 
-`cp_rank` answers with proofs of both ends.
-
-A (n, n) is completely positive if A = B^T B = sum_k b_k b_k^T with B (r, n) >= 0; the least r is its cp-rank. The
-questions are taken in this order:
+`cp_rank` answers with proofs of both ends. A (n, n) is completely positive if A = B^T B = sum_k b_k b_k^T with B (r, n)
+>= 0; the least r is its cp-rank. The questions are taken in this order:
 
 1. A negative entry or eigenvalue: not completely positive.
 2. A is scaled by powers of two (no digit is lost) to a diagonal between 1/2 and 2 and taken apart into the connected

@@ -102,9 +102,8 @@ def _holds_by_signs(C: Matrix) -> bool:
 def witness(A: Matrix, C: Matrix, tolerance: float = 0.0, deadline: float = math.inf) -> Witness | None:
     """Return C as a witness against A, if it proves that A is not completely positive.
 
-    That is, <A, C> < -tolerance |A| |C| beyond rounding and C is proved to be copositive.
-
-    No completely positive matrix then lies within tolerance |A| of A.
+    That is, <A, C> < -tolerance |A| |C| beyond rounding and C is proved to be copositive. No completely positive matrix
+    then lies within tolerance |A| of A.
     """
     product, total = float((A * C).sum()), float(np.abs(A * C).sum())
     if not total * EPS >= np.finfo(np.float64).tiny:  # products may have lost digits below the smallest numbers

@@ -112,10 +112,8 @@ def _local_minima(C: Matrix, rng: np.random.Generator) -> tuple[Float[np.ndarray
 def descended(C: Matrix, rng: np.random.Generator) -> Points:
     """Return points near local minima of x^T C x over the simplex.
 
-    Each step goes from the worst vertex to the best.
-
-    A step takes weight from the vertex of the support where the gradient is highest to that where it is lowest, as much
-    as lowers the value most (pairwise Frank-Wolfe steps).
+    Each step goes from the worst vertex to the best. A step takes weight from the vertex of the support where the
+    gradient is highest to that where it is lowest, as much as lowers the value most (pairwise Frank-Wolfe steps).
     """
     n = len(C)
     x = rng.dirichlet(np.full(n, 0.3), size=STARTS)

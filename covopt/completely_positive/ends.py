@@ -1,11 +1,9 @@
 """Ends of an interval for the cp-rank, each with its proof.
 
-Every proof can be checked again, from it and A alone.
-
-A is a component of the support graph as `completely_positive` prepares it: non-negative, connected, its diagonal
-between 1/2 and 2. A lower end holds for A as it is given, to its last digit; other matrices within the tolerance, such
-as B^T B of a factor B, may have a lower cp-rank. An upper end holds for A itself where the answer is exact, else for
-B^T B.
+Every proof can be checked again, from it and A alone. A is a component of the support graph as `completely_positive`
+prepares it: non-negative, connected, its diagonal between 1/2 and 2. A lower end holds for A as it is given, to its
+last digit; other matrices within the tolerance, such as B^T B of a factor B, may have a lower cp-rank. An upper end
+holds for A itself where the answer is exact, else for B^T B.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Factors of matrices on the boundary of the completely positive cone.
 
-Few atoms are possible there.
-
-Let C be copositive with <A, C> = 0. In A = sum_k b_k b_k^T every term of <A, C> = sum_k b_k^T C b_k vanishes, so the
-atoms are zeros of C. C with the fewest zeros often has finitely many rays of them, and then they are all the atoms that
-there can be: matrices of high cp-rank are of this kind, and a search that starts anywhere hardly meets them.
+Few atoms are possible there. Let C be copositive with <A, C> = 0. In A = sum_k b_k b_k^T every term of <A, C> = sum_k
+b_k^T C b_k vanishes, so the atoms are zeros of C. C with the fewest zeros often has finitely many rays of them, and
+then they are all the atoms that there can be: matrices of high cp-rank are of this kind, and a search that starts
+anywhere hardly meets them.
 
 **C** solves min <A, C>, <C, core> = 1, over copositive C, the core inside the cone: the minimum is 0 on the boundary.
 Cutting planes add the local minima of x^T C x on the simplex, about as many as zeros in each round.

@@ -1,8 +1,7 @@
 """Non-negative factors A = B^T B: a search, its polishing, and a proof.
 
-The proof is that an exact factor lies beside a computed one.
-
-Atoms are the rows of B (r, n): A = sum_k b_k b_k^T. A search that fails proves nothing.
+The proof is that an exact factor lies beside a computed one. Atoms are the rows of B (r, n): A = sum_k b_k b_k^T. A
+search that fails proves nothing.
 
 **Search.** All B with B^T B = A are Q R, where R^T R = A and Q has orthonormal columns; the nearest one to a given P is
 Q = the polar factor of P R^T. Douglas and Rachford's iteration x <- x + proj(2 x_+ - x) - x_+ between this set and the
@@ -168,9 +167,8 @@ def _lengths(equations: Int[np.ndarray, "q 2"]) -> Float[np.ndarray, " q"]:
 def derivative(B: Atoms, support: Bool[np.ndarray, "r n"], equations: Int[np.ndarray, "q 2"]) -> csr_array:
     """Return the transposed derivative of B -> (B^T B)_ij; rows: the entries in `support`.
 
-    The columns are in the coordinates of `_lengths`.
-
-    The adjoint takes a symmetric S to 2 B S, so that the row of entry (k, i) holds 2 B_kj / |(i, j)| for each j.
+    The columns are in the coordinates of `_lengths`. The adjoint takes a symmetric S to 2 B S, so that the row of entry
+    (k, i) holds 2 B_kj / |(i, j)| for each j.
     """
     n = B.shape[1]
     place = np.full((n, n), -1)
@@ -207,14 +205,12 @@ def split(B: Atoms, r: int) -> Float[np.ndarray, "more n"]:
 def proves(A: Matrix, B: Atoms) -> bool:
     """Return True if a B' >= 0 with B'^T B' = A, exactly, is proved to lie near B.
 
-    B' has B's shape.
-
-    Let A = U^T M U with M = A[J, J] positive definite and U = M^{-1} A[J, :], the identity on J: J is everything where
-    A is positive definite by a margin, and comes from exact elimination where A is exact data. With C = B[:, J] and
-    eps = |M - C^T C|, let sigma be the least singular value of D -> C^T D + D^T C on the entries that may move. A
-    right inverse T of it has norm 1 / sigma, and D -> T (M - C^T C - D^T D) maps the ball of radius rho = 2 eps / sigma
-    into itself and contracts it if 4 eps < sigma^2. Its fixed point D makes (C + D)^T (C + D) = M, and B' = (C + D) U
-    has B'^T B' = A. B' >= 0 if the entries that move are at least rho |u_j|, u_j the columns of U.
+    B' has B's shape. Let A = U^T M U with M = A[J, J] positive definite and U = M^{-1} A[J, :], the identity on J: J is
+    everything where A is positive definite by a margin, and comes from exact elimination where A is exact data. With C
+    = B[:, J] and eps = |M - C^T C|, let sigma be the least singular value of D -> C^T D + D^T C on the entries that may
+    move. A right inverse T of it has norm 1 / sigma, and D -> T (M - C^T C - D^T D) maps the ball of radius rho = 2 eps
+    / sigma into itself and contracts it if 4 eps < sigma^2. Its fixed point D makes (C + D)^T (C + D) = M, and B' = (C
+    + D) U has B'^T B' = A. B' >= 0 if the entries that move are at least rho |u_j|, u_j the columns of U.
 
     For J = everything, the zeros of B are held, provided that entries of A are exactly zero where no two positive
     entries of B meet, and all others move; sigma^2 is the least eigenvalue of the derivative's Gram matrix. Else all

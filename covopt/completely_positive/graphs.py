@@ -1,9 +1,8 @@
 """Graphs behind completely positive matrices: incidence matrices and clique covers.
 
-Covers prove bounds on the cp-rank.
-
-If A = sum_k b_k b_k^T with b_k >= 0, the support of each b_k is a clique of A's support graph, and these cliques cover
-every edge. With the maximal cliques as rows and the edges as columns of a 0-1 matrix M,
+Covers prove bounds on the cp-rank. If A = sum_k b_k b_k^T with b_k >= 0, the support of each b_k is a clique of A's
+support graph, and these cliques cover every edge. With the maximal cliques as rows and the edges as columns of a 0-1
+matrix M,
 
     fooling set <= fractional cover <= edge-clique cover number <= cp-rank,
 

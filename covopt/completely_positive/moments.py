@@ -1,9 +1,7 @@
 """A lower bound on the cp-rank from moments, by semidefinite programming.
 
-Its proof does not trust the solver.
-
-Let A = sum_k b_k b_k^T, b_k >= 0, be scaled to a diagonal of ones. Each atom b lies on a clique c of A's support graph,
-and
+Its proof does not trust the solver. Let A = sum_k b_k b_k^T, b_k >= 0, be scaled to a diagonal of ones. Each atom b
+lies on a clique c of A's support graph, and
 
     b_i <= s_i,   b_i b_j <= U_ij,   b^T Q b <= kappa      (the region of c),
 

@@ -103,9 +103,8 @@ class Prepared:
 def prepare(matrix: Matrix) -> Prepared:
     """Scale the matrix, with an entry wherever the matrix has one.
 
-    Entries that would be below zero or the smallest numbers become a tiny positive one.
-
-    The support graph is then that of the matrix. Negative entries come here within the tolerance only.
+    Entries that would be below zero or the smallest numbers become a tiny positive one. The support graph is then that
+    of the matrix. Negative entries come here within the tolerance only.
     """
     powers = powers_of_two(matrix)
     scaled = matrix / np.outer(powers, powers)

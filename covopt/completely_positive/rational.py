@@ -63,9 +63,7 @@ def halves(A: Float[np.ndarray, "n n"]) -> list[int]:
 def elimination(A: Float[np.ndarray, "n n"]) -> list[int] | None:
     """Return rows J with A = A[:, J] A[J, J]^{-1} A[J, :] and A[J, J] positive definite.
 
-    None: A is not semi-definite.
-
-    Their number is the rank.
+    None: A is not semi-definite. Their number is the rank.
     """
     return eliminate(integers(A).tolist())
 
@@ -106,9 +104,8 @@ def is_definite(A: Float[np.ndarray, "n n"]) -> bool:
 def is_semidefinite(M: Whole, near: Float[np.ndarray, "n n"], definite: bool = False) -> bool:
     """Return True if a symmetric matrix is proved to be positive (semi-)definite.
 
-    It has whole numbers and a positive diagonal.
-
-    near = rounded(M): where its least eigenvalue is clearly negative, nothing exact is tried.
+    It has whole numbers and a positive diagonal. near = rounded(M): where its least eigenvalue is clearly negative,
+    nothing exact is tried.
     """
     pivots = _pivots(M, near)
     return pivots is not None and (len(pivots) == len(M) or not definite)
@@ -123,9 +120,8 @@ def _pivots(M: Whole, near: Float[np.ndarray, "n n"]) -> list[int] | None:
 def rounded(M: Whole) -> Float[np.ndarray, "n n"]:
     """Return S M S in floating point, S the powers of two that bring the diagonal into [1, 4).
 
-    The diagonal of M is positive.
-
-    An entry is wrong by 2^-52 max(1, |entry|) at most; one beyond 2^100 stands for those that are larger.
+    The diagonal of M is positive. An entry is wrong by 2^-52 max(1, |entry|) at most; one beyond 2^100 stands for those
+    that are larger.
     """
     halved = np.array([(int(entry).bit_length() - 1) // 2 for entry in np.diag(M)], dtype=object)
     scaled = (M << 64) >> np.add.outer(halved, halved)

@@ -1,8 +1,7 @@
 """Pairs (K, S) that no neurons realise.
 
-A separating pair (C1, C2) is proved to be non-positive on every neuron.
-
-With s = max(z, 0) and t = max(-z, 0), z = s - t and sigma(z) = s - a t, so that on u = (s, t) >= 0, where s_i t_i = 0,
+A separating pair (C1, C2) is proved to be non-positive on every neuron. With s = max(z, 0) and t = max(-z, 0), z = s -
+t and sigma(z) = s - a t, so that on u = (s, t) >= 0, where s_i t_i = 0,
 
     <C1, z z^T> + <C2, sigma(z) sigma(z)^T> = u^T G u,    G = L1^T C1 L1 + L2^T C2 L2,  L1 = [I, -I],  L2 = [I, -a I].
 
@@ -76,9 +75,8 @@ def _left(C1: Matrix, C2: Matrix, lam: Float[np.ndarray, " N"], slope: float) ->
 def separate(K: Matrix, S: Matrix, slope: float, tolerance: float, time_limit: float) -> SeparatingPair | None:
     """Search for a separating pair with a value above the tolerance, proved.
 
-    None proves nothing.
-
-    The programme is the dual of the doubly non-negative relaxation of the cone, and finds what this separates.
+    None proves nothing. The programme is the dual of the doubly non-negative relaxation of the cone, and finds what
+    this separates.
     """
     N = len(K)
     if N > ORDER:

@@ -1,9 +1,7 @@
 """Rank_sigma(K, Ks), the fewest neurons that realise a pair of covariances.
 
-It is returned as an interval with reasons.
-
-Rank_sigma(K, Ks) is the least n with Z (N, n), Z Z^T = K and sigma(Z) sigma(Z)^T + beta^2 11^T = Ks ([JGHG22], eq.
-4.1). With S = Ks - beta^2 11^T:
+It is returned as an interval with reasons. Rank_sigma(K, Ks) is the least n with Z (N, n), Z Z^T = K and sigma(Z)
+sigma(Z)^T + beta^2 11^T = Ks ([JGHG22], eq. 4.1). With S = Ks - beta^2 11^T:
 
 * n >= rank(K) and n >= rank(S); for the ReLU also n >= cp-rank(S), as sigma(Z) >= 0. Where K = S, every z is
   non-negative and Rank_sigma is the cp-rank of K itself;

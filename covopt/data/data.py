@@ -1,9 +1,7 @@
 """Sources of data: files, the data sets that scikit-learn ships, and MNIST.
 
-All are checked, none is trusted.
-
-Classes become one-hot (`labels_of` in coding.py says which targets are classes); the columns are taken from the whole
-set, before `rows` takes N rows. Other targets are numbers and stay as they are.
+All are checked, none is trusted. Classes become one-hot (`labels_of` in coding.py says which targets are classes); the
+columns are taken from the whole set, before `rows` takes N rows. Other targets are numbers and stay as they are.
 """
 
 from __future__ import annotations

@@ -67,9 +67,8 @@ def _find_idx(directory: Path, name: str) -> Path:
 def _read_idx(path: Path, mapped: bool = False) -> NDArray[np.uint8]:
     """Read an idx file of bytes.
 
-    It holds 0, 0, 8 (unsigned bytes), the number of dimensions, each dimension in 4 bytes, and the bytes.
-
-    With `mapped` the bytes stay in a file that is not compressed.
+    It holds 0, 0, 8 (unsigned bytes), the number of dimensions, each dimension in 4 bytes, and the bytes. With `mapped`
+    the bytes stay in a file that is not compressed.
     """
     compressed = path.suffix == ".gz"
     size = path.stat().st_size * (DEFLATE_LIMIT if compressed else 1)

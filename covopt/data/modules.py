@@ -122,10 +122,8 @@ def slope_by_outputs(
 ) -> float:
     """Return the slope with which the weights answer as the module does.
 
-    Tested are random inputs and all of `rows`.
-
-    A copy of the module in float64 is called, so that nothing but rounding is forgiven; the module itself, at its own
-    precision, where it has no such copy.
+    Tested are random inputs and all of `rows`. A copy of the module in float64 is called, so that nothing but rounding
+    is forgiven; the module itself, at its own precision, where it has no such copy.
     """
     probes = np.random.default_rng(0).standard_normal((len(PROBES), weights[0].shape[1] - 1)) * PROBES[:, None]
     batches = [torch.from_numpy(probes)]

@@ -1,8 +1,7 @@
 """Sources of trained networks: files, modules, state dicts and arrays.
 
-All are checked, none is trusted.
-
-Weights are in covopt's convention, W_l (n_l, n_{l-1} + 1) with the bias column last: PyTorch's bias is beta W_l[:, -1].
+All are checked, none is trusted. Weights are in covopt's convention, W_l (n_l, n_{l-1} + 1) with the bias column last:
+PyTorch's bias is beta W_l[:, -1].
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Scaling of inputs: by the largest entry, or each column to mean 0 and deviation 1.
 
-All rows are measured.
-
-The rows may be those of a file: they are asked for a chunk at a time, so that a process that keeps some of them need
-not hold them all.
+All rows are measured. The rows may be those of a file: they are asked for a chunk at a time, so that a process that
+keeps some of them need not hold them all.
 """
 
 from __future__ import annotations

@@ -31,9 +31,7 @@ It is only estimated.
 class FullRankFactor:
     """A factor Z of full rank with L L^T = G, used like `Factor`.
 
-    Leading dimensions `*b` are a batch.
-
-    With Tikhonov t > 0, `shifted` is the Cholesky factor of G + t I; else it is L.
+    Leading dimensions `*b` are a batch. With Tikhonov t > 0, `shifted` is the Cholesky factor of G + t I; else it is L.
     """
 
     Z: Float[Tensor, "*b N n"]

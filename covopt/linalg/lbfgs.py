@@ -1,9 +1,8 @@
 """Limited-memory BFGS for one function with kinks.
 
-It consists of the two-loop recursion and a weak Wolfe line search.
-
-(torch.optim's L-BFGS takes seconds to import and wants strong Wolfe. descent.py has one for batches of functions, which
-takes twice the time of this for a batch of one, measured at 182 and at 7510 entries, and takes no preconditioner.)
+It consists of the two-loop recursion and a weak Wolfe line search. (torch.optim's L-BFGS takes seconds to import and
+wants strong Wolfe. descent.py has one for batches of functions, which takes twice the time of this for a batch of one,
+measured at 182 and at 7510 entries, and takes no preconditioner.)
 
 Sources: Nocedal, Wright, Numerical Optimization, algorithm 7.4; Lewis, Overton, Nonsmooth optimization via
 quasi-Newton methods (2013), algorithm 2.6.

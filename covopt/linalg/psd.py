@@ -1,10 +1,8 @@
 """The rule for numerical rank, and the ranges, projections and pseudo-inverses by it.
 
-All are of thin factors.
-
-A positive semi-definite matrix B (N, N) is known by a factor Z (N, n) with B = Z Z^T, and everything goes through the
-thin singular value decomposition Z = U diag(s) V^T, O(N n min(N, n)) operations; no (N, N) matrix is formed. A
-singular value that `RankRule` does not keep counts as zero, here and nowhere else.
+All are of thin factors. A positive semi-definite matrix B (N, N) is known by a factor Z (N, n) with B = Z Z^T, and
+everything goes through the thin singular value decomposition Z = U diag(s) V^T, O(N n min(N, n)) operations; no (N, N)
+matrix is formed. A singular value that `RankRule` does not keep counts as zero, here and nowhere else.
 """
 
 from __future__ import annotations
@@ -130,9 +128,8 @@ def thin(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> Factor:
 def triangle(chunks: Iterable[Float[Tensor, "_ n"]]) -> Float[Tensor, "_ n"]:
     """Return R with R^T R = Z^T Z for the rows Z of all chunks, one under the other.
 
-    R has Z's singular values and row space.
-
-    A single chunk is R itself. For later ones, memory holds one chunk and n more rows.
+    R has Z's singular values and row space. A single chunk is R itself. For later ones, memory holds one chunk and n
+    more rows.
 
     Source: Demmel, Grigori, Hoemmen, Langou, Communication-optimal parallel and sequential QR (2012).
     """

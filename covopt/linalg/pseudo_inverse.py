@@ -40,9 +40,7 @@ def least_squares(
 ) -> Float[Tensor, "... d n"]:
     """Return V = Zs^+ Z, or the ridge solution with Tikhonov.
 
-    Differentiable (once) in both arguments.
-
-    Leading dimensions are a batch, in which Z may have more of them than Zs.
+    Differentiable (once) in both arguments. Leading dimensions are a batch, in which Z may have more of them than Zs.
     """
     return _LeastSquares.apply(Zs, Z, rule)  # type: ignore[return-value]
 

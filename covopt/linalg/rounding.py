@@ -17,9 +17,8 @@ UNIT_ROUNDOFF = 2.0**-53
 def to_unit_scale(values: Tensor, agreed: Callable[[float], float] = lambda largest: largest) -> tuple[Tensor, float]:
     """Return (values / s, s), s the power of two next to max |values|.
 
-    The division is exact, and squares neither overflow nor underflow.
-
-    Where `values` are part of a larger array, `agreed` turns their largest magnitude into that of all.
+    The division is exact, and squares neither overflow nor underflow. Where `values` are part of a larger array,
+    `agreed` turns their largest magnitude into that of all.
     """
     largest = agreed(float(values.abs().max()) if values.numel() else 0.0)
     scale = 2.0 ** (math.frexp(largest)[1] - 1)

@@ -1,8 +1,6 @@
 """Positively homogeneous activations: sigma_a(x) = x for x >= 0 and a x otherwise.
 
-Their degree is one.
-
-a = 0 is ReLU, a in (-1, 1) leaky ReLU, a = 1 the identity of a linear network (MATH.md section 1).
+Their degree is one. a = 0 is ReLU, a in (-1, 1) leaky ReLU, a = 1 the identity of a linear network (MATH.md section 1).
 """
 
 from __future__ import annotations
@@ -92,9 +90,7 @@ class Activation:
 class Smoothed(Activation):
     """The activation with its kink rounded over |z| < mu, for descents that kinks would stop.
 
-    mu > 0.
-
-    s_mu(z) = a z + (1 - a) [ z^2 / (4 mu) + z / 2  for |z| < mu;  relu(z) - mu / 4  else ]; s_mu(0) = 0.
+    mu > 0. s_mu(z) = a z + (1 - a) [ z^2 / (4 mu) + z / 2 for |z| < mu; relu(z) - mu / 4 else ]; s_mu(0) = 0.
     """
 
     mu: float = 0.0

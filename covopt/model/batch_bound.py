@@ -1,9 +1,7 @@
 """Bounds on the rank of the weights from one batch.
 
-[GP22, Theorem 1] and sharper ones (MATH.md section 9).
-
-For every W, lam > 0 and batch S of B, trained or not, with G the gradient of the batch's loss without its penalty, P, Q
-the projections on the column and row space of G,
+[GP22, Theorem 1] and sharper ones (MATH.md section 9). For every W, lam > 0 and batch S of B, trained or not, with G
+the gradient of the batch's loss without its penalty, P, Q the projections on the column and row space of G,
 
     tail_B(W) <= min(|W - P W|, |W - W Q|) <= min_c |W - c G| <= |grad L_S^lam| / (2 lam),
 
@@ -76,10 +74,9 @@ def batch_bound(problem: Problem, weights: Weights, rows: Int[Tensor, " B"]) -> 
 def total_ranks(problem: Problem, weights: Weights) -> list[int]:
     """Return an upper bound, for each layer, on the rank of any sum of gradients.
 
-    All gradients of a layer share a row or a column space.
-
-    In the first layer the rows of a gradient are in the span of the inputs [X, beta 1]; in the last one of
-    cross-entropy its columns sum to 0, since the derivatives of a sample's loss by its outputs do.
+    All gradients of a layer share a row or a column space. In the first layer the rows of a gradient are in the span of
+    the inputs [X, beta 1]; in the last one of cross-entropy its columns sum to 0, since the derivatives of a sample's
+    loss by its outputs do.
 
     Source: P1 of MATH.md section 9.
     """

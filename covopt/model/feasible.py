@@ -46,10 +46,9 @@ APART = 64.0 * torch.finfo(torch.float64).eps
 def check_interpolation(problem: Problem) -> None:
     """Raise unless some network of this depth, bias and activation fits the targets.
 
-    Its widths may be any.
-
-    To fit is to miss no target by more than `Problem.allowed_misfit`. What counts as one ray, line or range is exact up
-    to APART and to the rank rule. Takes O(N n min(N, n)) operations and forms no (N, N) matrix.
+    Its widths may be any. To fit is to miss no target by more than `Problem.allowed_misfit`. What counts as one ray,
+    line or range is exact up to APART and to the rank rule. Takes O(N n min(N, n)) operations and forms no (N, N)
+    matrix.
 
     Raises:
         InfeasibleError: one sentence that names the rows (counted from 0), or says that Y is outside the span of the
@@ -131,9 +130,8 @@ def _equilibrated(A: Float[Tensor, "M n"]) -> Float[Tensor, "M n"]:
 def _beyond(outside: Float[Tensor, "M m"], allowed: Float[Tensor, "M 1"]) -> bool:
     """Return True if no point of a range is within `allowed` of the targets, entry by entry.
 
-    `outside` is the part of the targets outside of the range.
-
-    A column r of it is orthogonal to the range, so |r|^2 = <r, T - F> <= sum_i |r_i| allowed_i if one did.
+    `outside` is the part of the targets outside of the range. A column r of it is orthogonal to the range, so |r|^2 =
+    <r, T - F> <= sum_i |r_i| allowed_i if one did.
     """
     rows = outside.abs()
     largest = rows.amax(dim=0).clamp_min(torch.finfo(rows.dtype).tiny)

@@ -1,9 +1,7 @@
 """The forces on hidden representations: attraction and repulsion.
 
-See MATH.md section 2 and [JGHG22, section 3].
-
-Layer l enters two terms of L_r only, |Z_l^T (Zs_{l-1}^T)^+|^2 and |Z_{l+1}^T (Zs_l^T)^+|^2. The derivative of the first
-pulls the samples together, that of the second pushes them apart:
+See MATH.md section 2 and [JGHG22, section 3]. Layer l enters two terms of L_r only, |Z_l^T (Zs_{l-1}^T)^+|^2 and
+|Z_{l+1}^T (Zs_l^T)^+|^2. The derivative of the first pulls the samples together, that of the second pushes them apart:
 
     attraction   2 (Ks_{l-1})^+ Z_l
     repulsion   -2 sigma'(Z_l) * [ (Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l ]   without its bias column

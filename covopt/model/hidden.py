@@ -40,10 +40,9 @@ def from_weights(problem: Problem, weights: Weights) -> list[Float[Tensor, "N _"
 def to_weights(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "_ _"]]:
     """Return [W_1, ..., W_L] of least norm with Z_l = Zs_{l-1} W_l^T.
 
-    W_l = Z_l^T (Zs_{l-1}^T)^+, shape (n_l, n_{l-1} + 1).
-
-    Off the feasible set layer l gives P_{Im Zs_{l-1}} Z_l on the given Zs_{l-1}, which is not Z_l: `project` first.
-    With Tikhonov t > 0 these are ridge weights, which reproduce Z up to O(t) only.
+    W_l = Z_l^T (Zs_{l-1}^T)^+, shape (n_l, n_{l-1} + 1). Off the feasible set layer l gives P_{Im Zs_{l-1}} Z_l on the
+    given Zs_{l-1}, which is not Z_l: `project` first. With Tikhonov t > 0 these are ridge weights, which reproduce Z up
+    to O(t) only.
 
     Raises:
         ProblemError: when the shapes of Z do not fit the problem.
@@ -80,9 +79,8 @@ def check_representations(problem: Problem, Z: Representations) -> None:
 def objective(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> Float[Tensor, ""]:
     """Return L_r(Z), differentiable in Z.
 
-    The part of Z_l outside Im Zs_{l-1} costs nothing, so keep Z feasible.
-
-    For `interpolate` the fit is 0 and Z_L = Y is the caller's constraint.
+    The part of Z_l outside Im Zs_{l-1} costs nothing, so keep Z feasible. For `interpolate` the fit is 0 and Z_L = Y is
+    the caller's constraint.
     """
     pairs = zip(Z, layer_inputs(problem, Z), strict=True)
     norm = torch.stack([trace_quotient(z, Zs, rule) for z, Zs in pairs]).sum()
@@ -134,11 +132,9 @@ def local_loss(
 def feasible_gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
     """Return the gradient of Z -> L_r(project(Z)) at a feasible Z, shapes (N, n_l).
 
-    It is zero at every stationary network.
-
-    When Z_l moves, P_{Im Zs_l} turns and carries Z_{l+1} along: d(P Z) = (I - P) dZs Zs^+ Z + P dZ for Z in Im Zs.
-    From the top down, with g_l = dL_r/dZ_l, G_l the derivative before the projection of layer l, and W_{l+1} =
-    Z_{l+1}^T (Zs_l^T)^+,
+    It is zero at every stationary network. When Z_l moves, P_{Im Zs_l} turns and carries Z_{l+1} along: d(P Z) = (I -
+    P) dZs Zs^+ Z + P dZ for Z in Im Zs. From the top down, with g_l = dL_r/dZ_l, G_l the derivative before the
+    projection of layer l, and W_{l+1} = Z_{l+1}^T (Zs_l^T)^+,
 
         G_L = g_L,   G_l = g_l + sigma'(Z_l) * [(I - P_{Im Zs_l}) G_{l+1} W_{l+1} without its bias column],
 

@@ -159,9 +159,8 @@ class Passage:
     def kernel_trace(self) -> Float[Tensor, " N"]:
         """Return log Tr Theta(x, x), -inf where the trace is 0.
 
-        Tr Theta(x, x) = sum_l |Zs_{l-1}(x)|^2 |J(Z_l -> f)(x)|_F^2.
-
-        It is |df/dW|_F^2, with the bias columns of W; [J23b] prints it without their beta^2.
+        Tr Theta(x, x) = sum_l |Zs_{l-1}(x)|^2 |J(Z_l -> f)(x)|_F^2. It is |df/dW|_F^2, with the bias columns of W;
+        [J23b] prints it without their beta^2.
         """
         return torch.logsumexp(self.kernel_terms, dim=0)
 
@@ -282,9 +281,8 @@ def _reached(W: Float[Tensor, "n d"], Zs: Float[Tensor, "N d"]) -> Bool[Tensor, 
 def kernel(passage: Passage) -> Float[Tensor, "k k"]:
     """Return the neural tangent kernel at the samples, (N n_L, N n_L).
 
-    The outputs of one sample are neighbours.
-
-    Theta(x, y) = df/dW(x) df/dW(y)^T = sum_l <Zs_{l-1}(x), Zs_{l-1}(y)> J(Z_l -> f)(x) J(Z_l -> f)(y)^T.
+    The outputs of one sample are neighbours. Theta(x, y) = df/dW(x) df/dW(y)^T = sum_l <Zs_{l-1}(x), Zs_{l-1}(y)> J(Z_l
+    -> f)(x) J(Z_l -> f)(y)^T.
     """
     count = passage.samples * passage.outputs
     total = passage.W[0].values.new_zeros(count, count)

@@ -1,10 +1,9 @@
 """The losses of one sample, with their derivatives and convex conjugates.
 
-See MATH.md sections 1 and 4.
-
-A loss knows nothing of the other samples: C(F) = sum_i q_i c(F_i, Y_i) with the shares q_i of the samples, 1/N or those
-of their weights, is put together by `Problem` (problem.py) and, for some of the rows, by `mean_loss`. So nobody can
-forget the weights. The dual needs c*(G) = sup_F <G, F> - c(F) as well: C*(G) = sum_i q_i c*(G_i / q_i).
+See MATH.md sections 1 and 4. A loss knows nothing of the other samples: C(F) = sum_i q_i c(F_i, Y_i) with the shares
+q_i of the samples, 1/N or those of their weights, is put together by `Problem` (problem.py) and, for some of the rows,
+by `mean_loss`. So nobody can forget the weights. The dual needs c*(G) = sup_F <G, F> - c(F) as well: C*(G) = sum_i q_i
+c*(G_i / q_i).
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The exact motion of a network at rest because of its batches, without training.
 
-See MATH.md section 9.
-
-Layer by layer, g_i = delta_i h_i^T is the gradient of sample i's own loss (delta_i its derivative by z_i, h_i the input
-of the layer, row i of Zs), G their mean, and batches of B are drawn uniformly without replacement. Then, with
-c = (N - B) / (B (N - 1)) and L^lam = C + lam |W|^2,
+See MATH.md section 9. Layer by layer, g_i = delta_i h_i^T is the gradient of sample i's own loss (delta_i its
+derivative by z_i, h_i the input of the layer, row i of Zs), G their mean, and batches of B are drawn uniformly without
+replacement. Then, with c = (N - B) / (B (N - 1)) and L^lam = C + lam |W|^2,
 
     mean_S |grad L_S^lam|^2 = |grad L^lam|^2 + c tr Sigma,     tr Sigma = mean_i |delta_i|^2 |h_i|^2 - |G|^2.
 

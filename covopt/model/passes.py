@@ -1,9 +1,8 @@
 """Passes over the samples with memory for one chunk of rows.
 
-They compute sums, largest values and triangles over rows.
-
-A network's hidden representations (N, n_l) are never held for all samples, only outputs (N, n_L) are. `parts_of` splits
-a question into those of consecutive rows; C and its gradient are the sums of the parts' own, each times n / N.
+They compute sums, largest values and triangles over rows. A network's hidden representations (N, n_l) are never held
+for all samples, only outputs (N, n_L) are. `parts_of` splits a question into those of consecutive rows; C and its
+gradient are the sums of the parts' own, each times n / N.
 """
 
 from __future__ import annotations

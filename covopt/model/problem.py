@@ -230,10 +230,9 @@ class Problem:
     def dual_value(self, Lambda: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
         """Return D(Lambda) = -C*(-2 lam Lambda) - lam beta^2 |Lambda^T 1|^2 for L = 2.
 
-        See MATH.md section 4.
-
-        A lower bound on the minimum when |Lambda^T sigma(Xt w)| <= 1 for every unit w. For `interpolate` the minimum is
-        over all networks whose misfit is allowed, eps for an entry: C* is then <G, Y> + eps |G|_1.
+        See MATH.md section 4. A lower bound on the minimum when |Lambda^T sigma(Xt w)| <= 1 for every unit w. For
+        `interpolate` the minimum is over all networks whose misfit is allowed, eps for an entry: C* is then <G, Y> +
+        eps |G|_1.
         """
         bias = self.lam * self.bias(1) ** 2 * Lambda.sum(dim=0).square().sum()
         value = -self.conjugate_at(-2.0 * self.lam * Lambda) - bias

@@ -1,9 +1,7 @@
 """Four measures of the rank of weights, and the rank that a decayed start gives.
 
-See MATH.md section 9.
-
-Singular values are s_1 >= s_2 >= ..., |W|_F^2 = sum s_i^2. All sums of squares are of numbers divided by s_1, so that
-float64 holds them for weights of any size. W = 0 has rank 0 in every measure.
+See MATH.md section 9. Singular values are s_1 >= s_2 >= ..., |W|_F^2 = sum s_i^2. All sums of squares are of numbers
+divided by s_1, so that float64 holds them for weights of any size. W = 0 has rank 0 in every measure.
 """
 
 from __future__ import annotations
@@ -93,13 +91,11 @@ def predicted_rank(start_values: Values, retained: float, norm: float, tolerance
 def functional_ranks(problem: Problem, weights: Weights, rise: float = RISE) -> list[int]:
     """Return for each layer the least r whose rank-r replacement raises C by at most `rise` C.
 
-    One layer is replaced at a time, by its best approximation of rank r.
-
-    C_l(r) is the loss without its penalty after W_l is replaced (truncated singular value decomposition). It need not
-    fall with r, so that r = 0, 1, 2, ... are tried one after another, and the result is the first with C_l(r) <=
-    (1 + rise) C; later ones may be worse again. Directions that covopt's rule for numerical rank drops count as zero:
-    the result is at most that rank, also where C = 0 or rounding. For `interpolate` a replacement counts where its
-    misfit is allowed.
+    One layer is replaced at a time, by its best approximation of rank r. C_l(r) is the loss without its penalty after
+    W_l is replaced (truncated singular value decomposition). It need not fall with r, so that r = 0, 1, 2, ... are
+    tried one after another, and the result is the first with C_l(r) <= (1 + rise) C; later ones may be worse again.
+    Directions that covopt's rule for numerical rank drops count as zero: the result is at most that rank, also where C
+    = 0 or rounding. For `interpolate` a replacement counts where its misfit is allowed.
 
     Args:
         problem: the problem.

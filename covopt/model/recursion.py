@@ -1,8 +1,7 @@
 """The retained fraction of the start after T steps of gradient descent with weight decay.
 
-See MATH.md section 9.
-
-SGD with coupled decay (PyTorch's weight_decay is 2 lam), momentum beta and a gradient G_t of the batch:
+See MATH.md section 9. SGD with coupled decay (PyTorch's weight_decay is 2 lam), momentum beta and a gradient G_t of the
+batch:
 
     v_{t+1} = beta v_t + G_t + 2 lam W_t,        W_{t+1} = W_t - mu v_{t+1},
     Nesterov:                                    W_{t+1} = W_t - mu (G_t + 2 lam W_t + beta v_{t+1}).

@@ -1,12 +1,10 @@
 """The largest eigenvalue of the Gauss-Newton matrix of a loss.
 
-By Lanczos' method, without forming any kernel.
-
-With V = df/dW, one row for each sample and output, the Gauss-Newton matrix of C(f(W)) is V^T H V, H the second
-derivative of C in the outputs. With H = R R^T it has the non-zero eigenvalues of R^T Theta R, Theta = V V^T the neural
-tangent kernel, and Theta v is one pass down and one pass up the layers. mse has H = (2 / N) I; cross_entropy, for a
-sample with the probabilities p, H = (diag(p) - p p^T) / N and R = (diag(sqrt p) - p sqrt(p)^T) / sqrt N; with weights
-the rows of R are those times w^(1/2).
+By Lanczos' method, without forming any kernel. With V = df/dW, one row for each sample and output, the Gauss-Newton
+matrix of C(f(W)) is V^T H V, H the second derivative of C in the outputs. With H = R R^T it has the non-zero
+eigenvalues of R^T Theta R, Theta = V V^T the neural tangent kernel, and Theta v is one pass down and one pass up the
+layers. mse has H = (2 / N) I; cross_entropy, for a sample with the probabilities p, H = (diag(p) - p p^T) / N and R =
+(diag(sqrt p) - p sqrt(p)^T) / sqrt N; with weights the rows of R are those times w^(1/2).
 
 Source: Lanczos' method with full reorthogonalisation: Golub, Van Loan, Matrix Computations, 10.3.
 """
@@ -41,9 +39,7 @@ def is_little_work(problem: Problem, weights: Weights) -> bool:
 def sharpness(problem: Problem, weights: Weights, passage: Passage) -> float | None:
     """Return the largest eigenvalue of the Gauss-Newton matrix of C in the weights.
 
-    Bias columns are included.
-
-    Without a loss of its own, `interpolate` is taken as mse.
+    Bias columns are included. Without a loss of its own, `interpolate` is taken as mse.
 
     Args:
         problem: the problem.
@@ -85,9 +81,8 @@ def _transposed_root_times(p: Tensor, root: Tensor, v: Tensor) -> Tensor:
 def _kernel_times(passage: Passage) -> tuple[Callable[[Tensor], Tensor], float]:
     """Return the map v -> Theta v / unit for v (N, n_L), and log unit.
 
-    The unit is a power of four; -inf where Theta = 0.
-
-    Layer l enters Theta with the scales of Zs_{l-1} and of A_{l+1} ... A_L, if at all; the largest of them is the unit.
+    The unit is a power of four; -inf where Theta = 0. Layer l enters Theta with the scales of Zs_{l-1} and of A_{l+1}
+    ... A_L, if at all; the largest of them is the unit.
     """
     A = [W.values[:, :-1] for W in passage.W]
     above = [sum(W.exponent for W in passage.W[layer:]) for layer in range(1, len(A) + 1)]

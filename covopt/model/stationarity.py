@@ -1,10 +1,9 @@
 """Stationarity, layer by layer.
 
-The back-propagated duals, and the gain of one more neuron (MATH.md section 5).
-
-With M_L = -grad C / (2 lam) and M_l = sigma'(Z_l) * (M_{l+1} W_{l+1} without its bias column), stationary weights are
-W_l^T = Zs_{l-1}^T M_l. A new neuron in hidden layer l, of unit direction w (bias coordinate included), s =
-sigma(Zs_{l-1} w), with output along M_{l+1}^T s, both scaled by sqrt(size), changes the loss by
+The back-propagated duals, and the gain of one more neuron (MATH.md section 5). With M_L = -grad C / (2 lam) and M_l =
+sigma'(Z_l) * (M_{l+1} W_{l+1} without its bias column), stationary weights are W_l^T = Zs_{l-1}^T M_l. A new neuron in
+hidden layer l, of unit direction w (bias coordinate included), s = sigma(Zs_{l-1} w), with output along M_{l+1}^T s,
+both scaled by sqrt(size), changes the loss by
 
     2 lam size (1 - |M_{l+1}^T s|)
 

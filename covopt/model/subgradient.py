@@ -1,11 +1,10 @@
 """Stationarity of weights where neurons sit on kinks.
 
-The gradient is a set there, and 0 may lie in it.
-
-At a kink z_ik = 0 the derivative of sigma_a may be any number in [a, 1] (Clarke's subdifferential), so W_l is
-stationary if some choice gives W_l^T = Zs_{l-1}^T M_l (MATH.md section 5). Neuron by neuron, from the last layer down,
-the best choice is a least-squares problem with bounds. Below the last hidden layer the choices above are held, so that
-what is found there is an upper bound on the distance to the subdifferential.
+The gradient is a set there, and 0 may lie in it. At a kink z_ik = 0 the derivative of sigma_a may be any number in [a,
+1] (Clarke's subdifferential), so W_l is stationary if some choice gives W_l^T = Zs_{l-1}^T M_l (MATH.md section 5).
+Neuron by neuron, from the last layer down, the best choice is a least-squares problem with bounds. Below the last
+hidden layer the choices above are held, so that what is found there is an upper bound on the distance to the
+subdifferential.
 
 Samples are taken in passes (passes.py), one for each layer: what is held of them are the entries on kinks.
 

@@ -1,9 +1,8 @@
 """The first face of the loss: weights.
 
-L(W) = C(Z_L) + lam sum_l |W_l|_F^2 (MATH.md section 1).
-
-W_l has shape (n_l, n_{l-1} + 1), its last column multiplies the bias column beta 1, and Z_l = Zs_{l-1} W_l^T. With a
-free linear skip W_L has n_0 more columns before the last, which multiply the inputs.
+L(W) = C(Z_L) + lam sum_l |W_l|_F^2 (MATH.md section 1). W_l has shape (n_l, n_{l-1} + 1), its last column multiplies
+the bias column beta 1, and Z_l = Zs_{l-1} W_l^T. With a free linear skip W_L has n_0 more columns before the last,
+which multiply the inputs.
 """
 
 from __future__ import annotations
@@ -151,10 +150,9 @@ def evaluate(problem: Problem, weights: Weights, chunk: int = 2048) -> Cost:
 def rounding_of(problem: Problem, weights: Weights) -> float:
     """Return by how much rounding can have moved `evaluate`'s total.
 
-    This is large where terms cancel, as with far-off inputs.
-
-    Each sum of n terms is off by at most (n + 2) u of its absolute terms, u = 2^-53, and sigma enlarges nothing; so F
-    is off by at most u times the number of terms on a path, times the outputs of the network of absolute values.
+    This is large where terms cancel, as with far-off inputs. Each sum of n terms is off by at most (n + 2) u of its
+    absolute terms, u = 2^-53, and sigma enlarges nothing; so F is off by at most u times the number of terms on a path,
+    times the outputs of the network of absolute values.
 
     Source: Higham, Accuracy and Stability of Numerical Algorithms, 3.1.
     """

@@ -54,9 +54,7 @@ class Circles:
     def of(cls, normal: Float[Tensor, "G 3"], rounding: float) -> Circles:
         """Return the arrangement of the circles orthogonal to these unit rows, in O(G^2 log G).
 
-        No two of the rows may be parallel.
-
-        `rounding` is the uncertainty of a computed e_j^T q.
+        No two of the rows may be parallel. `rounding` is the uncertainty of a computed e_j^T q.
         """
         frame = _frames(normal)
         local = torch.einsum("gab,jb->ajg", frame, normal)
@@ -186,9 +184,8 @@ class Arcs:
     def _kinks_crossing(self, floor: float) -> Points:
         """Return the maxima at crossings: h has to fall along both circles in both directions.
 
-        Then it falls in all directions: its slope is linear in between.
-
-        On the right of the crossing A acts, on the left A + 2 omega_j e_j^T.
+        Then it falls in all directions: its slope is linear in between. On the right of the crossing A acts, on the
+        left A + 2 omega_j e_j^T.
         """
         where = ((self.value >= floor) & (self.order < self.index)).nonzero().unbind(1)
         half, k, c = where
@@ -268,9 +265,7 @@ class Cells:
     def tops(self) -> tuple[Points, float]:
         """Return the top singular vectors q inside the three known walls, |A q|, and a bound eta.
 
-        Both q and -q are tried.
-
-        eta satisfies |A|_op^2 <= (1 + eta) |A q|^2 for every cell, those left out included, by
+        Both q and -q are tried. eta satisfies |A|_op^2 <= (1 + eta) |A q|^2 for every cell, those left out included, by
         Gershgorin's circles of V^T (A A^T) V for the computed eigenvectors V; no library's accuracy is relied on.
         """
         if len(self.A) == 0:

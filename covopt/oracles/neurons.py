@@ -1,9 +1,8 @@
 """Fewer neurons for the same outputs at no higher cost.
 
-By merging aligned ones, and by Caratheodory's theorem.
-
-Both work on the neurons of one hidden layer in unit form, F = sum_k sigma(Xt w_k) v_k^T with |w_k| = 1, whose cost
-after balancing is 2 sum_k |v_k| (MATH.md section 4). Neither judges its result: the caller evaluates the cost again.
+By merging aligned ones, and by Caratheodory's theorem. Both work on the neurons of one hidden layer in unit form, F =
+sum_k sigma(Xt w_k) v_k^T with |w_k| = 1, whose cost after balancing is 2 sum_k |v_k| (MATH.md section 4). Neither
+judges its result: the caller evaluates the cost again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The convex-concave ascent of h(w) = |Lambda^T sigma(Xt w)| on the sphere.
 
-It is batched over starts (MATH.md section 4).
-
-At w_t let u be the unit vector along Lambda^T sigma(Xt w_t) and a = Lambda u, so that h(w_t) = sum_i a_i sigma(x_i^T
-w_t) and h(w) >= sum_i a_i sigma(x_i^T w) for every w. The terms with a_i > 0 are convex in w and are replaced by
-their tangents, g = sum_{a_i > 0} a_i sigma'(x_i^T w_t) x_i; the others are concave and stay as they are. The minorant
+It is batched over starts (MATH.md section 4). At w_t let u be the unit vector along Lambda^T sigma(Xt w_t) and a =
+Lambda u, so that h(w_t) = sum_i a_i sigma(x_i^T w_t) and h(w) >= sum_i a_i sigma(x_i^T w) for every w. The terms with
+a_i > 0 are convex in w and are replaced by their tangents, g = sum_{a_i > 0} a_i sigma'(x_i^T w_t) x_i; the others are
+concave and stay as they are. The minorant
 
     g^T w - sum_{a_i < 0} |a_i| sigma(x_i^T w),  |w| <= 1,
 
@@ -99,9 +98,7 @@ class ConvexConcaveOracle:
     ) -> Answer:
         """Return distinct local maxima reached from `starts`, best first.
 
-        `stop` is asked between steps.
-
-        `options` hold for this call alone.
+        `stop` is asked between steps. `options` hold for this call alone.
         """
         if options is not None:
             trying = copy(self)
@@ -148,9 +145,8 @@ class ConvexConcaveOracle:
     ) -> None:
         """Take at most `steps` steps of all ascents; those that stand still leave.
 
-        On a GPU they leave only now and then.
-
-        To ask which ascents go on is to wait for the device: on a CPU that costs nothing and is done at every step.
+        On a GPU they leave only now and then. To ask which ascents go on is to wait for the device: on a CPU that costs
+        nothing and is done at every step.
         """
         live, going = torch.arange(len(ascents.h), device=Xt.device), ascents.h > 0
         every = TOGETHER if Xt.is_cuda else 1

@@ -1,10 +1,9 @@
 """The exact oracle for data of rank three.
 
-It visits every cell, arc and vertex of N great circles on the sphere.
-
-Let Q (3, d) hold an orthonormal basis of the row space of Xt and P = Xt Q^T (N, 3); as in `arrangement`, the maximum of
-h(q) = |Lambda^T sigma(P q)| over |q| = 1 is sought. sigma_a(t) = ((1 + a) t + (1 - a) |t|) / 2, so that rows p_i which
-are parallel, or opposite, make one term: with unit rows e_g and p_i = +-r_i e_g for the samples i of group g,
+It visits every cell, arc and vertex of N great circles on the sphere. Let Q (3, d) hold an orthonormal basis of the row
+space of Xt and P = Xt Q^T (N, 3); as in `arrangement`, the maximum of h(q) = |Lambda^T sigma(P q)| over |q| = 1 is
+sought. sigma_a(t) = ((1 + a) t + (1 - a) |t|) / 2, so that rows p_i which are parallel, or opposite, make one term:
+with unit rows e_g and p_i = +-r_i e_g for the samples i of group g,
 
     h(q) = |M q + sum_g omega_g |e_g^T q||,  M = (1 + a)/2 Lambda^T P,  omega_g = (1 - a)/2 sum_i r_i lambda_i.
 

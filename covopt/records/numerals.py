@@ -1,10 +1,9 @@
 """Numbers as text.
 
-Bounds are rounded away from what they bound, in exact decimal arithmetic.
-
-A proved lower bound goes through `down`, an upper bound (the minimum is at most ..., within ... of it) through `up`.
-The cost of a network that is at hand is a plain number, and rounded to the nearest one. Where few digits read back as
-the very number they are taken as it: 0.1 is 0.1, though no float64 is.
+Bounds are rounded away from what they bound, in exact decimal arithmetic. A proved lower bound goes through `down`, an
+upper bound (the minimum is at most ..., within ... of it) through `up`. The cost of a network that is at hand is a
+plain number, and rounded to the nearest one. Where few digits read back as the very number they are taken as it: 0.1 is
+0.1, though no float64 is.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Runs on disk: one directory for each run, with plain arrays in it.
 
-The content of its files, and its summary for a reader.
-
-This package knows files, not solvers: `Stored` is what a run consists of, and `Result` (result.py) turns itself into
-one and back. It needs no torch, so that `covopt show` answers at once.
+The content of its files, and its summary for a reader. This package knows files, not solvers: `Stored` is what a run
+consists of, and `Result` (result.py) turns itself into one and back. It needs no torch, so that `covopt show` answers
+at once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Runs are stored whole or not at all, and replace earlier runs only.
 
-Nothing that covopt did not write is deleted.
-
-The summary of a run lists its other files with their SHA-256, those of the runs in it included. So the files are bound
-to each other, and `--force` knows what it may replace.
+Nothing that covopt did not write is deleted. The summary of a run lists its other files with their SHA-256, those of
+the runs in it included. So the files are bound to each other, and `--force` knows what it may replace.
 """
 
 from __future__ import annotations
@@ -137,9 +135,7 @@ def _replaceable(path: Path, shown: str | os.PathLike[str]) -> Listing:
 def listing(directory: Path) -> Listing | None:
     """Return the files of a stored run that covopt wrote, with digests; None if it is no run.
 
-    Among them is its summary, which binds the others.
-
-    Runs of earlier versions list none; their files have fixed names.
+    Among them is its summary, which binds the others. Runs of earlier versions list none; their files have fixed names.
     """
     kind = record.kind_of(directory)
     if kind is None:

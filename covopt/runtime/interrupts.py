@@ -1,10 +1,9 @@
 """Ctrl-C, handled in this one place.
 
-The first asks the running work to end with its best result so far, the next one ends it at once.
-
-While somebody answers it `gently`, the first signal is only remembered: whoever works looks at `interrupted` now and
-then, as every `Budget` does, and nothing is torn apart. Outside of that, and from the second signal on, it is Python's
-own KeyboardInterrupt. Standard library alone, so that the program can answer signals before anything else is loaded.
+The first asks the running work to end with its best result so far, the next one ends it at once. While somebody answers
+it `gently`, the first signal is only remembered: whoever works looks at `interrupted` now and then, as every `Budget`
+does, and nothing is torn apart. Outside of that, and from the second signal on, it is Python's own KeyboardInterrupt.
+Standard library alone, so that the program can answer signals before anything else is loaded.
 """
 
 from __future__ import annotations
@@ -73,9 +72,8 @@ def remember(number: int = signal.SIGINT) -> bool:
 def heeding(*signals: signal.Signals) -> Iterator[None]:
     """Answer these signals until the end of the block, and then forget them.
 
-    Handlers of others are left alone.
-
-    Does nothing within another such block, and outside of the main thread, which gets all signals.
+    Handlers of others are left alone. Does nothing within another such block, and outside of the main thread, which
+    gets all signals.
     """
     if _state.heeding or not _in_main_thread():
         yield

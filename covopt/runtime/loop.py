@@ -1,9 +1,7 @@
 """The only loop: a solver supplies init, step and finished.
 
-Budget, status and progress live here.
-
-`run` never judges a point: it stops when the solver says so, when the budget is spent, or on Ctrl-C, and
-hands back the last state, from which the solver re-evaluates its answer.
+Budget, status and progress live here. `run` never judges a point: it stops when the solver says so, when the budget is
+spent, or on Ctrl-C, and hands back the last state, from which the solver re-evaluates its answer.
 """
 
 from __future__ import annotations
@@ -239,10 +237,8 @@ LOOKING, LATE = 0.02, 0.5
 def leavable(work: Callable[[], T], deadline: float) -> T | None:
     """Return the result of a foreign solver that has a time limit but cannot be stopped.
 
-    None if it was abandoned.
-
-    It works in a thread of its own, and is left alone there, to end by its own limit, once `deadline` (of
-    time.perf_counter()) is past by more than LATE, or Ctrl-C came.
+    None if it was abandoned. It works in a thread of its own, and is left alone there, to end by its own limit, once
+    `deadline` (of time.perf_counter()) is past by more than LATE, or Ctrl-C came.
     """
     answers: list[T] = []
     errors: list[Exception] = []
@@ -318,9 +314,8 @@ def run(
 ) -> Outcome[State]:
     """Iterate until finished, out of budget, or interrupted by Ctrl-C.
 
-    The last complete state stays.
-
-    With `resume`, take the next step from where an earlier run ended, and go on in one history.
+    The last complete state stays. With `resume`, take the next step from where an earlier run ended, and go on in one
+    history.
     """
     with gently():
         return _iterated(iteration, budget, callback, resume, after)

@@ -1,10 +1,8 @@
 """The number of threads of a computation, where the user sets none.
 
-This is the policy of every public function.
-
-A computation that only has small products uses one: two on two quiet cores take up to twice as long (400 digits), and
-threads that spin while they wait (`waiting`) many times as long where other programs are at work. The cores are for
-work that comes in pieces then (`usable`).
+This is the policy of every public function. A computation that only has small products uses one: two on two quiet cores
+take up to twice as long (400 digits), and threads that spin while they wait (`waiting`) many times as long where other
+programs are at work. The cores are for work that comes in pieces then (`usable`).
 """
 
 from __future__ import annotations

@@ -52,11 +52,9 @@ def loss_of_covariances(
 ) -> LossValue:
     """Return the regularised loss L_k(K, Z_L) = C(Z_L) + lam sum_l Tr[K_l (Ks_{l-1})^+].
 
-    It is a function of covariances.
-
-    Dense covariances hold the squares of the singular values of Zs, so half of the digits are lost: eigenvalues below
-    16 N eps of the largest count as zero. `in_cone` decides whether a pair belongs to some network; this function
-    checks only what the formula needs.
+    It is a function of covariances. Dense covariances hold the squares of the singular values of Zs, so half of the
+    digits are lost: eigenvalues below 16 N eps of the largest count as zero. `in_cone` decides whether a pair belongs
+    to some network; this function checks only what the formula needs.
 
     Args:
         X: inputs (N, n_0).
@@ -196,9 +194,8 @@ def _inverse_of_inputs(setting: Setting, rule: RankRule) -> Covariance:
 def _check_digits(outputs: Sequence[Covariance], inverses: Sequence[Covariance], total: Tensor) -> None:
     """Raise a ProblemError where the rounding of a K_l alone can change the sum of traces.
 
-    That is, by a share of LOST.
-
-    An entry of K_l holds eps |K_l|; the inverse of Ks_{l-1} multiplies that by up to its largest eigenvalue.
+    That is, by a share of LOST. An entry of K_l holds eps |K_l|; the inverse of Ks_{l-1} multiplies that by up to its
+    largest eigenvalue.
     """
     for layer, (A, inverse) in enumerate(zip(outputs, inverses, strict=True), start=1):
         rounding = torch.finfo(A.dtype).eps * A.detach().norm(dim=(-2, -1)) * inverse.detach().norm(dim=(-2, -1))
