@@ -57,10 +57,7 @@ def deliver(show: Callable[[], object], *writings: Callable[[], object]) -> None
 
 
 def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: bool, data: Dataset | None = None) -> None:
-    """Store an answer with its report, if --out asks for it, and say where.
-
-    `name` is its name in that sentence.
-    """
+    """Store an answer with its report, if --out asks for it, and print where."""
     if out is None:
         return
     from covopt.records import record
@@ -134,10 +131,7 @@ def check_device(device: str) -> None:
 
 @contextmanager
 def interruptible(message: str = "Interrupted before there was an answer; nothing is written.") -> Iterator[None]:
-    """Complain when Ctrl-C comes before the solver has taken over, or twice.
-
-    The solver answers it with its best network.
-    """
+    """Complain when Ctrl-C comes twice, or before the solver answers it."""
     try:
         with loading():
             import_module("torch")
@@ -161,18 +155,12 @@ def unwritten(error: OSError) -> NoReturn:
 
 
 def is_memory(error: Exception) -> bool:
-    """Return True if memory was refused, by Python or by torch.
-
-    torch has no class of its own for the CPU's memory.
-    """
+    """Return True if memory was refused, by Python or by torch, which has no class for it."""
     return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
 
 
 def tell_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Print a warning as one sentence, in place of `warnings.showwarning`.
-
-    That prints a line of somebody's source.
-    """
+    """Print a warning as one sentence; `warnings.showwarning` would print a line of source."""
     print(f"covopt: warning: {printable(str(message))}", file=sys.stderr)
 
 

@@ -122,10 +122,7 @@ class Data:
     )
 
     def read(self, loss: str | None, share: tuple[int, int] | None = None, rest: bool = False) -> "Dataset":
-        """Read the data for a loss; with `share`, the rows of one process of several.
-
-        With `rest`, the rows that --rows omits.
-        """
+        """Read the data for a loss: all rows, a process's `share`, or those --rows omits (`rest`)."""
         from covopt.data.data import read_data
 
         keywords = dict(vars(self), drop=self.drop or (), one_hot=self.one_hot or ())
@@ -184,10 +181,7 @@ class Output:
         return nullcontext() if time_limit is None else progress_line(time_limit, self.progress)
 
     def store(self, answer: Answer, name: str, data: "Dataset | None" = None) -> None:
-        """Store an answer with its report, if --out asks for it, and say where.
-
-        `name` is its name in that sentence.
-        """
+        """Store an answer with its report, if --out asks for it, and print where."""
         store(answer, name, self.out, self.force, self.as_json, data)
 
 

@@ -1,7 +1,4 @@
-"""The progress of a command: one line on a terminal.
-
-With --progress it is a line every few seconds in a pipe.
-"""
+"""The progress of a command: one line on a terminal, or lines in a pipe with --progress."""
 
 from __future__ import annotations
 
@@ -47,10 +44,7 @@ class ProgressLine:
 
 @contextmanager
 def progress_line(time_limit: float, in_pipe: bool) -> Iterator[Callback | None]:
-    """Follow a solve on standard error, as a line on a terminal.
-
-    Elsewhere, if requested, by a line every few seconds.
-    """
+    """Follow a solve on standard error: a line on a terminal, else one every few seconds."""
     console = Console(stderr=True, highlight=False)
     if not (console.is_terminal or in_pipe):
         yield None
@@ -78,10 +72,7 @@ class _Needs(logging.Handler):
 
 @contextmanager
 def telling_needs(following: bool) -> Iterator[None]:
-    """Print the estimated needs of a solve, where progress is followed.
-
-    They come from covopt's log (solvers/needs.py).
-    """
+    """Print the estimated needs of a solve (solvers/needs.py), where progress is followed."""
     if not following:
         yield
         return

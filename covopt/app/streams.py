@@ -42,10 +42,7 @@ class _Read(io.RawIOBase):
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Open closed streams on nothing, so that no file takes their number.
-
-    A reader who leaves early ends nothing.
-    """
+    """Open closed streams on nothing, lest a file take their number; survive leaving readers."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -81,10 +81,7 @@ def sweep_command(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[Counts], None] | None]:
-    """Show on a terminal how many cells are done, and about how long the others will take.
-
-    On standard error; nothing in a pipe.
-    """
+    """Show on a terminal how many cells are done, and about how long the others will take."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,

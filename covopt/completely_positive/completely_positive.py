@@ -42,10 +42,7 @@ from covopt.runtime.options import checked
 
 TOLERANCE = 1e-9
 FIRST = 0.6
-"""The share of the time for a matrix without its small entries.
-
-The remaining time is for the matrix with them.
-"""
+"""The share of the time for a matrix without its small entries, before that with them."""
 
 
 @checked

@@ -182,10 +182,7 @@ def _decide(K: Matrix, S: Matrix, slope: float, tolerance: float, seed: int, dea
 def _neurons(
     K: Matrix, S: Matrix, slope: float, tolerance: float, seed: int, deadline: float
 ) -> Float[np.ndarray, "N n"] | None:
-    """Return neurons that realise the pair within the tolerance, or None.
-
-    More and more of them are tried, up to the N (N + 1) that suffice.
-    """
+    """Return neurons, N (N + 1) at most, that realise the pair within the tolerance; or None."""
     n, most = max(1, *(int(np.linalg.matrix_rank(A, hermitian=True)) for A in (K, S))), len(K) * (len(K) + 1)
     while not past(deadline):
         Z = pairs.search(K, S, slope, n, seed, deadline)

@@ -86,10 +86,7 @@ class Part:
     vertices: tuple[int, ...] = ()
 
     def check(self, A: Matrix, tolerance: float) -> bool:
-        """Return True if both ends, and `exact`, can be proved again.
-
-        The verdict is for the whole answer to check.
-        """
+        """Return True if both ends, and `exact`, can be proved again; the verdict is not checked."""
         if not self.lower.check(A, tolerance):
             return False
         if self.verdict is not Verdict.POSITIVE or self.upper is None:
@@ -100,10 +97,7 @@ class Part:
 
 
 def decide(A: Matrix, search: Search) -> Part:
-    """Decide a connected matrix A, non-negative and semi-definite up to rounding.
-
-    The diagonal of A lies between 1/2 and 2.
-    """
+    """Decide a connected, non-negative, semi-definite A with a diagonal between 1/2 and 2."""
     graph = support_graph(A)
     if is_triangle_free(graph):
         return _without_triangles(A, graph.number_of_edges(), search)
@@ -194,10 +188,7 @@ def lower_of_given(A: Matrix, clean: Matrix, distance: float, search: Search) ->
 
 
 def _by_cliques(graph: nx.Graph, needed: nx.Graph, search: Search) -> list[End]:
-    """Return lower ends from covers of `needed` by cliques of the graph.
-
-    They are fooling sets, fractional covers and integral ones.
-    """
+    """Return lower ends by fooling sets, fractional and integral clique covers of `needed`."""
     ends: list[End] = []
     cover = clique_cover(graph, min(COVERING, max(1.0, search.share(0.2) - time.perf_counter())), needed)
     if cover is not None:

@@ -58,19 +58,13 @@ class Witness:
     value: float
 
     def check(self, A: Matrix) -> bool:
-        """Return True if C is proved to be copositive and <A, C> < 0 beyond rounding.
-
-        Nothing but C and A is used.
-        """
+        """Return True if C and A prove that C is copositive and <A, C> < 0 beyond rounding."""
         again = witness(A, self.C)
         return again is not None
 
 
 def why_copositive(C: Matrix, deadline: float = math.inf) -> str | None:
-    """Return the name of a proof that C is copositive.
-
-    None where nothing here proves it in time, as for a C that is not symmetric.
-    """
+    """Return the name of a proof that C is copositive, or None where none is found in time."""
     if not (C == C.T).all():
         return None
     if (C >= 0.0).all():
@@ -127,10 +121,7 @@ def find_cheap(A: Matrix, tolerance: float) -> Witness | None:
 
 
 def by_comparison(A: Matrix, d: Vector) -> Matrix:
-    """Return D (J - 2 T) D for the support graph of A, where it has no triangle.
-
-    Then <A, C> = d^T M d, M the comparison matrix.
-    """
+    """Return D (J - 2 T) D for a triangle-free A: <A, C> = d^T M d, M its comparison matrix."""
     return _signed(d, A != 0.0)
 
 
@@ -162,10 +153,7 @@ def find(A: Matrix, tolerance: float, seed: int, deadline: float) -> Witness | N
 
 
 def _by_signs(A: Matrix, rng: np.random.Generator, deadline: float, starts: int = 12) -> Iterator[Matrix]:
-    """Yield matrices from local minima of a form over d >= 0, |d| = 1, and triangle-free T.
-
-    The form is sum_ij A_ij d_i d_j (1 - 2 T_ij); the minima are negative.
-    """
+    """Yield matrices from negative local minima of sum_ij A_ij d_i d_j (1 - 2 T_ij), d >= 0."""
     n = len(A)
     for start in range(starts):
         d = np.ones(n) if start == 0 else rng.exponential(size=n)
@@ -182,10 +170,7 @@ def _by_signs(A: Matrix, rng: np.random.Generator, deadline: float, starts: int 
 
 
 def _heaviest_triangle_free(weights: Matrix, deadline: float = math.inf) -> np.ndarray:
-    """Return the triangle-free graph whose edges weigh most, as a boolean matrix.
-
-    By HiGHS, not necessarily to the end.
-    """
+    """Return a triangle-free graph of large weight as a boolean matrix, by HiGHS."""
     n = len(weights)
     rows, columns = np.triu_indices(n, 1)
     place = {pair: k for k, pair in enumerate(zip(rows.tolist(), columns.tolist(), strict=True))}
@@ -205,10 +190,7 @@ def _heaviest_triangle_free(weights: Matrix, deadline: float = math.inf) -> np.n
 
 
 def _least_non_negative(M: Matrix) -> Vector:
-    """Return a non-negative unit vector with a small d^T M d.
-
-    It is the lowest eigenvector on a shrinking support.
-    """
+    """Return a unit vector d >= 0 with a small d^T M d: an eigenvector on a shrinking support."""
     support = np.arange(len(M))
     while True:
         vector = np.linalg.eigh(M[np.ix_(support, support)])[1][:, 0]

@@ -83,10 +83,7 @@ def _master(A: Matrix, points: Points, deadline: float) -> tuple[Matrix, Float[n
 
 
 def _critical_points(C: Matrix) -> tuple[Float[np.ndarray, " m"], Points]:
-    """Return negative values of x^T C x at critical points, and the points.
-
-    The points lie inside faces of the simplex.
-    """
+    """Return negative values of x^T C x at critical points inside faces, and the points."""
     n = len(C)
     values, points = [], []
     for size in range(1, n + 1):

@@ -168,10 +168,7 @@ def exact_rank(A: Matrix) -> int | None:
 
 
 def most_rank(A: Matrix) -> int:
-    """Return an upper bound on the rank of A itself.
-
-    For data that are not exact it is the order.
-    """
+    """Return an upper bound on the rank of A itself: the order, if A is not exact data."""
     exact = exact_rank(A)
     return len(A) if exact is None else exact
 
@@ -188,10 +185,7 @@ def comparison_is_definite(A: Matrix) -> bool:
 
 
 def by_order(A: Matrix) -> End | None:
-    """Return the end for order at most 4, where it is proved; else None.
-
-    There non-negative and positive semi-definite is enough (Maxfield, Minc 1962).
-    """
+    """Return the end for order <= 4, if A >= 0 is proved semi-definite (Maxfield, Minc 1962)."""
     n = len(A)
     if n > 4:
         return None
@@ -205,10 +199,7 @@ def by_order(A: Matrix) -> End | None:
 
 
 def general_bound(n: int, ranked: int, B: Float[np.ndarray, "r n"] | None = None) -> End:
-    """Return the end for all completely positive matrices of this order and at most this rank.
-
-    B is as for `ByTheorem`.
-    """
+    """Return the end for all completely positive matrices of this order and at most this rank."""
     proof = ByTheorem(ranked, B)
     ends = [
         End(n, "order at most 4", proof) if n <= 4 else End(n * (n + 1) // 2 - 4, "n (n + 1) / 2 - 4 at order n", proof)

@@ -44,10 +44,7 @@ LARGEST = 25
 ROUNDS = 100
 """The most rounds of cutting planes: matrices of the literature take 30 to 60."""
 ENDED = 1e-6
-"""C counts as copositive if no x^T C x is below minus this, relative to |C|.
-
-Below ten times this, x counts as a zero.
-"""
+"""Relative to |C|: C is copositive if no x^T C x is below -ENDED; x a zero below 10 ENDED."""
 CLEAR = 1e-5
 """Relative to |C|: beyond this, the minimum of <A, C> is not 0, and A is not on the boundary."""
 ROUGH = 1e-2
@@ -60,10 +57,7 @@ BOX = 1e4
 
 @dataclass(frozen=True)
 class Exposed:
-    """An exposing matrix C (n, n) with <A, C> near 0, and its zeros, one for each support.
-
-    C is copositive up to its digits.
-    """
+    """A nearly copositive C (n, n) with <A, C> near 0, and its zeros, one for each support."""
 
     C: Matrix
     zeros: Points
@@ -71,10 +65,7 @@ class Exposed:
 
 @dataclass(frozen=True)
 class OnBoundary:
-    """A factor B >= 0 with B^T B = A, and C with C b_k = 0 on the support of each b_k.
-
-    Both hold up to rounding.
-    """
+    """B >= 0 with B^T B = A, and C with C b_k = 0 on the support of b_k, up to rounding."""
 
     B: Atoms
     C: Matrix
@@ -106,10 +97,7 @@ def factor_on_boundary(A: Matrix, seed: int, deadline: float, enough: float = GO
 
 
 def expose(A: Matrix, rng: np.random.Generator, deadline: float) -> Exposed | None:
-    """Return the exposing matrix of A, its diagonal 1.
-
-    None where A is inside the cone or far outside, or time is up.
-    """
+    """Return the exposing matrix of A, of diagonal 1; None if there is none, or time is up."""
     pairs = np.argwhere(np.triu(A > 0.0))
     joined = (A > 0.0).astype(np.float64)
     core = joined + np.diag(joined.sum(axis=1))  # inside the cone of those with A's zeros: edges and vertices
@@ -154,10 +142,7 @@ def _least(A: Matrix, core: Matrix, pairs: np.ndarray, points: Points, deadline:
 
 
 def _minima(C: Matrix, rng: np.random.Generator) -> tuple[Float[np.ndarray, " m"], Points]:
-    """Return x^T C x at local minima on the simplex, and the points.
-
-    They are the ends of descents, or the critical point beside an end.
-    """
+    """Return x^T C x at local minima on the simplex, where descents end, and the points."""
     x = np.maximum(descended(C, rng), 0.0)
     points = []
     for rounded in (1e-3, 1e-8):  # the remainder of an entry that descends to zero
@@ -168,10 +153,7 @@ def _minima(C: Matrix, rng: np.random.Generator) -> tuple[Float[np.ndarray, " m"
 
 
 def _zeros(C: Matrix, near: Points, size: float) -> Float[np.ndarray, "zeros n"]:
-    """Return the points beside these with x^T C x near 0, one for each support.
-
-    Near is relative to `size`; descents may miss some.
-    """
+    """Return points near these with x^T C x near 0, relative to `size`, one for each support."""
     near = near / near.sum(axis=1, keepdims=True)
     near = near[((near @ C) * near).sum(axis=1) < 10.0 * ENDED * size]
     places = np.unique(near > 1e-3, axis=0, return_index=True)[1]
@@ -195,10 +177,7 @@ def _critical(C: Matrix, support: Bool[np.ndarray, " n"], x: Float[np.ndarray, "
 
 
 def _of_zeros(A: Matrix, zeros: Points) -> Atoms | None:
-    """Return the factor of rows w_k z_k, w >= 0, that comes nearest to A.
-
-    None where it is far from A, or takes too many atoms.
-    """
+    """Return the factor of rows w_k z_k, w >= 0, nearest to A; None if far or of many atoms."""
     if not len(zeros):
         return None
     rows, columns = np.triu_indices(len(A))
@@ -215,10 +194,7 @@ def _of_zeros(A: Matrix, zeros: Points) -> Atoms | None:
 
 
 def _together(A: Matrix, B: Atoms, C: Matrix, enough: float) -> OnBoundary | None:
-    """Take Newton's steps of least norm for B and C together (the module's text).
-
-    None where they do not come near enough.
-    """
+    """Take Newton's steps for B and C together (the module's text); None if they end far off."""
     support = B > 0.0
     pairs = np.argwhere(np.triu(A > 0.0))
     if support.sum() + len(pairs) > POLISHED or A[support.T.astype(np.int64) @ support > 0].min() <= 0.0:

@@ -61,10 +61,7 @@ SEARCH = SearchOptions()
 
 
 def residual(A: Matrix, B: Atoms) -> float:
-    """Return |A - B^T B| / |A| in Frobenius norm.
-
-    It is computed in units in which no square is lost below the smallest numbers.
-    """
+    """Return |A - B^T B| / |A| in Frobenius norm, in units in which no square is lost."""
     if not A.any():
         return float(np.linalg.norm(B))
     root = root_of_unit(A)
@@ -131,10 +128,7 @@ def _from_start(
 
 
 def polish(A: Matrix, B: Atoms, error: float) -> Atoms | None:
-    """Take Newton steps on the entries of B above sqrt(error) / 4, others zero.
-
-    None where they do not end at the goal.
-    """
+    """Take Newton steps on entries of B above sqrt(error) / 4; None if they miss the goal."""
     support = B / np.sqrt(np.diag(A)) > 0.25 * min(1.0, np.sqrt(error))
     if support.sum() > POLISHED or not support.any(axis=0).all():
         return None
@@ -157,10 +151,7 @@ def polish(A: Matrix, B: Atoms, error: float) -> Atoms | None:
 
 
 def _lengths(equations: Int[np.ndarray, "q 2"]) -> Float[np.ndarray, " q"]:
-    """Return 1 on the diagonal and sqrt(2) off it.
-
-    Entries times these have the Frobenius norm of the symmetric matrix.
-    """
+    """Return 1 on the diagonal and sqrt(2) off it, for the Frobenius norm of upper triangles."""
     return np.where(equations[:, 0] == equations[:, 1], 1.0, np.sqrt(2.0))
 
 

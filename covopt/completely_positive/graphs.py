@@ -56,10 +56,7 @@ def edge_gram(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
 
 
 def bipartite_gram(p: int, q: int) -> Float[np.ndarray, "n n"]:
-    """Return E^T E of the complete bipartite graph K_{p,q}, whose cp-rank is p q.
-
-    B_N of [JGHG22] is p = q = N / 2.
-    """
+    """Return E^T E of K_{p,q}, of cp-rank p q; p = q = N / 2 gives B_N of [JGHG22]."""
     if p < 1 or q < 1:
         raise ProblemError("Both sides of a bipartite graph need a vertex; give p and q of at least 1.")
     return edge_gram(nx.complete_bipartite_graph(p, q))
@@ -106,10 +103,7 @@ class EdgeWeights:
         return math.ceil(float(self.weights.sum()) - MARGIN)
 
     def check(self, graph: nx.Graph) -> bool:
-        """Return True if the edges are the graph's and no maximal clique carries more than 1.
-
-        Up to rounding.
-        """
+        """Return True if all edges are in the graph and no maximal clique carries more than 1."""
         if (self.weights < 0).any() or len(set(self.edges)) < len(self.edges):
             return False
         if any(not (graph.has_edge(*e) if len(e) == 2 else graph.has_node(e[0])) for e in self.edges):

@@ -144,10 +144,7 @@ class MomentBound:
         return math.ceil(self.value(A, tolerance) * (1.0 - MARGIN))
 
     def _error(self, region: Region, factors: tuple[np.ndarray, ...], weights: np.ndarray) -> float:
-        """Return the sum of the residual's absolute coefficients, rounding included.
-
-        Infinite where factors or weights are not valid multipliers.
-        """
+        """Return the sum of the residual's absolute coefficients; infinite for false multipliers."""
         system = _inequalities(region, self.odd)
         shapes = [F.ndim == 2 and F.shape[1] == B for F, (_, B) in zip(factors, system.forms, strict=False)]
         if len(factors) != len(system.forms) or not all(shapes) or weights.shape != (system.rows,):
@@ -224,10 +221,7 @@ def _dual(constraint: cp.Constraint) -> np.ndarray:
 
 
 def _to_unit_diagonal(A: Matrix, tolerance: float) -> tuple[Matrix, float]:
-    """Return A scaled to a unit diagonal, and a bound on the error of an entry.
-
-    Rounding is included.
-    """
+    """Return A scaled to a unit diagonal, and a bound on the error of its entries."""
     scale = np.sqrt(np.diag(A))
     unit = A / np.outer(scale, scale)
     return unit, (tolerance + 8 * EPS) * float(np.linalg.norm(unit))
@@ -240,10 +234,7 @@ def _cliques(A: Matrix) -> list[tuple[int, ...]]:
 
 
 def _is_affordable(cliques: list[tuple[int, ...]], odd: bool) -> bool:
-    """Return True if the interior-point steps are affordable.
-
-    They take time as the cube of the largest form, written as a vector.
-    """
+    """Return True if the interior-point steps, of time (largest form)^3, are affordable."""
     if len(cliques) > CLIQUES or max(map(len, cliques)) > (LARGEST if odd else LARGEST + 1):
         return False
     orders = [len(_basis(len(clique), 2, odd)) for clique in cliques]
@@ -273,10 +264,7 @@ def _region(A: Matrix, clique: tuple[int, ...], slack: float) -> Region:
 
 
 def _basis(k: int, degree: int, odd: bool) -> list[Monomial]:
-    """Return the monomials up to this degree, in order.
-
-    Of the same parity only, unless odd ones take part.
-    """
+    """Return the monomials up to this degree in order; without `odd`, of one parity only."""
     degrees = range(degree + 1) if odd else range(degree % 2, degree + 1, 2)
     return [m for d in degrees for m in itertools.combinations_with_replacement(range(k), d)]
 
@@ -323,10 +311,7 @@ def _symmetric(T: csr_array, B: int, y: cp.Variable) -> cp.Expression:
 
 
 def _second(entries: np.ndarray, region: Region, system: Inequalities) -> csr_array:
-    """Return the map from the moments of a clique to those of b_i b_j.
-
-    Its rows are the pairs of A's entries.
-    """
+    """Return the map from a clique's moments to those of b_i b_j, one row for each entry of A."""
     place = {monomial: i for i, monomial in enumerate(system.monomials)}
     inside = {vertex: i for i, vertex in enumerate(region.clique)}
     places = [

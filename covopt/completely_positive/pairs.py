@@ -124,10 +124,7 @@ def _from_start(
 
 
 def polish(K: Matrix, S: Matrix, slope: float, Z: Neurons, error: float) -> Neurons | None:
-    """Take Newton steps of least norm that preserve every sign, zeros included.
-
-    None where they do not end at the goal.
-    """
+    """Take Newton steps of least norm that preserve every sign; None if they miss the goal."""
     scale = np.sqrt(np.maximum(np.diag(K), 0.0))[:, None]
     support = np.abs(Z) > 0.25 * min(1.0, np.sqrt(error)) * scale
     if support.sum() > POLISHED:
@@ -188,10 +185,7 @@ def _pairs_of(units: Neurons, slope: float) -> Float[np.ndarray, "q n"]:
 
 
 def _fewest_of(units: Neurons, c: Float[np.ndarray, " n"], slope: float, time_limit: float) -> Float[np.ndarray, " n"]:
-    """Return weights of the fewest of these atoms for the same pair, by HiGHS.
-
-    The given weights where that finds no better ones.
-    """
+    """Return weights of the fewest of these atoms for the same pair, by HiGHS, or else c."""
     A, n = _pairs_of(units, slope), len(c)
     target, diagonal = A @ c, (units**2) @ c
     # c_k z_k z_k^T <= K bounds each weight by its diagonal.

@@ -63,10 +63,7 @@ def powers_of_two(A: Matrix) -> Float[np.ndarray, " n"]:
 
 
 def root_of_unit(*matrices: Matrix) -> float:
-    """Return a power of two u such that the largest entry is about u^2, at most 1.
-
-    Divided by u^2, no square of an entry is lost.
-    """
+    """Return a power of two u, the largest entry about u^2: A / u^2 loses no square."""
     largest = max(float(np.abs(A).max(initial=0.0)) for A in matrices)
     return float(np.exp2(np.round(np.log2(largest) / 2.0))) if 0.0 < largest < 1.0 else 1.0
 
@@ -115,20 +112,14 @@ def prepare(matrix: Matrix) -> Prepared:
 
 
 def whole(original: Prepared, clean: Prepared, tolerance: float) -> tuple[Matrix, Matrix, float]:
-    """Return both matrices without zero rows, and a bound on the distance to the clean one.
-
-    The bound holds for all matrices between the two, and within the tolerance.
-    """
+    """Return both matrices without zero rows, and a distance within which all candidates lie."""
     there = np.flatnonzero(np.diag(original.A) > 0.0)
     A, cleaned = (matrix[np.ix_(there, there)] for matrix in (original.A, clean.A))
     return A, cleaned, tolerance * float(np.linalg.norm(A)) + float(np.linalg.norm(A - cleaned)) + original.lost
 
 
 def unscaled(C: Matrix, powers: Float[np.ndarray, " n"]) -> Matrix:
-    """Return a witness against the scaled matrix as one against the matrix itself.
-
-    Its largest entry is 1.
-    """
+    """Return a witness against the scaled matrix as one against the matrix, largest entry 1."""
     with np.errstate(all="ignore"):  # what does not fit into float64 is no witness, and is not taken for one
         C = C / np.outer(powers, powers)
         return C / np.abs(C).max()

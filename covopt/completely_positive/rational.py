@@ -18,19 +18,13 @@ BITS = 26
 """Entries with at most so many significant bits count as exact data, others as rounded results of a computation."""
 EPS = float(np.finfo(np.float64).eps)
 ELIMINATED = 60
-"""The largest order at which elimination decides what rounding leaves open.
-
-It takes a fifth of a second.
-"""
+"""The largest order for exact elimination, which takes a fifth of a second there."""
 Whole = Shaped[np.ndarray, "n m"]
 """Whole numbers of any size, as objects."""
 
 
 def is_exact_data(A: Float[np.ndarray, "n m"]) -> bool:
-    """Return True if all entries are whole multiples below 2^BITS of one power of two.
-
-    Integers, halves, and the like.
-    """
+    """Return True if all entries are whole multiples below 2^BITS of one power of two."""
     largest = np.abs(A).max(initial=0.0)
     if largest == 0.0:
         return True
@@ -90,10 +84,7 @@ def eliminate(M: list[list[int]]) -> list[int] | None:
 
 
 def is_definite(A: Float[np.ndarray, "n n"]) -> bool:
-    """Return True if a symmetric matrix is proved to be positive definite.
-
-    Beyond ELIMINATED by a Cholesky factor only.
-    """
+    """Return True if a symmetric matrix is proved positive definite (by Cholesky if large)."""
     if not (np.diag(A) > 0.0).all():
         return False
     M = scaled_integers(A, halves(A), halves(A))

@@ -189,10 +189,7 @@ def _answer(
 
 
 def _without_bias(Ks: Matrix, bias: float) -> Matrix:
-    """Return S = Ks - beta^2 11^T.
-
-    Where beta^2 is rounded, a zero of S is replaced by a tiny number, because no proof may rest on it.
-    """
+    """Return S = Ks - beta^2 11^T, without exact zeros (for proofs) where beta^2 is rounded."""
     S = Ks - bias**2
     if Fraction(bias) ** 2 != Fraction(bias**2):
         S = np.where(S == 0.0, np.finfo(np.float64).tiny, S)
@@ -216,10 +213,7 @@ def _check_neurons(K: Matrix, S: Matrix, Z: Float[np.ndarray, "N n"], slope: flo
 
 
 def _lower(K: Matrix, S: Matrix, chain: CPRank | None, tolerance: float) -> End:
-    """Return the largest of the ranks and the cp-rank's lower end.
-
-    The ranks are those that every matrix within the tolerance has.
-    """
+    """Return the largest of the cp-rank's lower end and the ranks within the tolerance."""
     ends = []
     for name, A in (("K", K), ("Ks - beta^2 11^T", S)):
         least = (tolerance + 16 * len(A) * EPS) * float(np.linalg.norm(A))
@@ -232,10 +226,7 @@ def _lower(K: Matrix, S: Matrix, chain: CPRank | None, tolerance: float) -> End:
 def _fewest(
     K: Matrix, S: Matrix, slope: float, lower: int, best: Float[np.ndarray, "N n"] | None, seed: int, deadline: float
 ) -> Float[np.ndarray, "N fewest"] | None:
-    """Return the fewest neurons found, from the lower end upwards.
-
-    `best` where there are no fewer.
-    """
+    """Return the fewest neurons found, from the lower end upwards, or else `best`."""
     for n in _counts(len(K), lower):
         if past(deadline) or (best is not None and n >= best.shape[1]):
             break

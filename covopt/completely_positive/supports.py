@@ -79,10 +79,7 @@ class Copositivity:
     C: Matrix
 
     def check(self) -> bool:
-        """Return True if the verdict is proved again from the matrix.
-
-        By x^T C x < 0 in exact arithmetic, or by the tree.
-        """
+        """Return True if x, or the tree, proves the verdict again from the matrix, exactly."""
         if self.verdict is Copositive.NO:
             x = self.x
             return x is not None and len(x) == len(self.C) and min(x) >= 0 and value(self.C, x) < 0
@@ -146,10 +143,7 @@ class Node:
         return None
 
     def zeros(self) -> Iterator[dict[int, int]]:
-        """Yield the minimal zeros of C whose support is I and one vertex of R, C copositive.
-
-        See `zeros.minimal_zeros`.
-        """
+        """Yield the minimal zeros of C whose support is I and one vertex of R, C copositive."""
         k = len(self.inside)
         for r in range(len(self.free)):
             if self.T[k + r, r] == 0 and (self.T[:k, r] < 0).all():
@@ -160,10 +154,7 @@ class Node:
         return best | {self.free[r]: self.determinant * weight for r, weight in y}
 
     def reduced(self) -> Node | None:
-        """Return the node reduced by 1, 2 and 3, where they find no violation.
-
-        None if the node is empty, or by 4.
-        """
+        """Return the node reduced by 1, 2 and 3, given no violation; None if empty, or by 4."""
         k = len(self.inside)
         alive = (np.diag(self.T[k:]) > 0).astype(bool)
         below = (self.T < 0).astype(bool)
@@ -225,10 +216,7 @@ def _first(B: Table, definite: bool) -> list[int]:
 
 
 def _removed(M: Table, choose: Callable[[Matrix], int], most: int, definite: bool) -> list[int] | None:
-    """Return at most `most` vertices without which M is proved to be (semi-)definite.
-
-    They are chosen one by one; None where more are needed.
-    """
+    """Return at most `most` vertices, one by one, without which M is proved (semi-)definite."""
     rounded = rational.rounded(M)
     sizes = np.sqrt(np.diag(rounded))
     weights = rounded / np.outer(sizes, sizes)
@@ -254,10 +242,7 @@ def _outermost(weights: Matrix) -> int:
 
 
 def decide(C: Matrix, deadline: float = math.inf, most: float = math.inf) -> Copositivity:
-    """Decide the copositivity of a symmetric matrix.
-
-    Undecided if the deadline (of time.perf_counter()) or `most` nodes come first.
-    """
+    """Decide if a symmetric matrix is copositive, within a deadline and `most` nodes."""
     exponents = rational.halves(C)
     stack, nodes = [Node((), tuple(range(len(C))), rational.scaled_integers(C, exponents, exponents), 1)], 0
     while stack:

@@ -35,10 +35,7 @@ def comparison_matrix(A: Matrix) -> Matrix:
 
 
 def perron(A: Matrix) -> tuple[float, Float[np.ndarray, " n"]]:
-    """Return the smallest eigenvalue of the comparison matrix and its positive eigenvector.
-
-    For a connected graph.
-    """
+    """Return the least eigenvalue of the comparison matrix and its positive eigenvector."""
     values, vectors = np.linalg.eigh(comparison_matrix(A))
     d = np.abs(vectors[:, 0])
     return float(values[0]), np.maximum(d, np.finfo(np.float64).tiny)
@@ -101,10 +98,7 @@ def _settle(A: Matrix, w: Matrix, i: int, j: int) -> None:
 
 
 def _turn(A: Matrix, w: Matrix, cycle: list[int]) -> None:
-    """Choose w on the cycle's first edge so that nothing of A_ii remains at its first vertex.
-
-    All other edges are settled in turn.
-    """
+    """Choose w on the cycle's first edge so that, all others settled, nothing of A_ii remains."""
     steps = list(itertools.pairwise([*cycle, cycle[0]]))
 
     def excess(value: float) -> float:

@@ -43,10 +43,7 @@ Zeros = Shaped[np.ndarray, "m n"]
 LARGEST, NODES, MOST = 25, 100_000, 400
 """The largest order, number of nodes and number of zeros of a proof."""
 DENOMINATOR = 10**6
-"""Entries of C, relative to one of them, have denominators up to this.
-
-They are identified from their digits.
-"""
+"""The largest denominator of C's entries, relative to one, that is read from their digits."""
 DIGITS = 1e-11
 """The largest difference between an entry and its fraction."""
 BITS = 48
@@ -105,10 +102,7 @@ def _whole(C: Matrix) -> Matrix | None:
 
 
 def fewest(A: Matrix, C: np.ndarray, deadline: float = math.inf) -> Float[np.ndarray, "r n"] | None:
-    """Return the fewest atoms of A, rounded, if C proves them (the module's text).
-
-    None where it does not, or not in time.
-    """
+    """Return the fewest atoms of A, rounded, if C proves them (the module's text); else None."""
     if C.shape != A.shape or C.dtype != np.float64 or len(A) > LARGEST:  # C may come from a file
         return None
     if not np.isfinite(C).all() or not (C == C.T).all():
@@ -131,10 +125,7 @@ def fewest(A: Matrix, C: np.ndarray, deadline: float = math.inf) -> Float[np.nda
 
 
 def minimal_zeros(C: Matrix, deadline: float = math.inf) -> Zeros | None:
-    """Return the minimal zeros of a copositive matrix in whole numbers.
-
-    None where they are too many, or not in time.
-    """
+    """Return a copositive matrix's minimal zeros in whole numbers, or None."""
     exponents = rational.halves(C)
     stack = [Node((), tuple(range(len(C))), rational.scaled_integers(C, exponents, exponents), 1)]
     zeros: dict[tuple[int, ...], dict[int, int]] = {}
@@ -183,10 +174,7 @@ def _weights(A: Matrix, Z: Zeros) -> list[Fraction] | None:
 def _solved(
     M: Shaped[np.ndarray, "m m"], right: Shaped[np.ndarray, " m"]
 ) -> tuple[list[Fraction], int, list[Fraction]]:
-    """Return a w with M w = right, the dimension of the kernel of M, and a vector in it.
-
-    In fractions; w solves the equations if they have a solution.
-    """
+    """Return w with M w = right, if any, the dimension of the kernel, and a vector in it."""
     m = len(M)
     rows = [[Fraction(entry) for entry in (*row, end)] for row, end in zip(M.tolist(), right.tolist(), strict=True)]
     pivots: list[int] = []

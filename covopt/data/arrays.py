@@ -1,7 +1,4 @@
-"""Arrays in files from strangers.
-
-Nothing is unpickled, and sizes are checked before memory is allocated.
-"""
+"""Arrays in files from strangers: nothing is unpickled, sizes are checked first."""
 
 from __future__ import annotations
 

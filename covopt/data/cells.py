@@ -1,7 +1,4 @@
-"""Cells of tables as read from files.
-
-Columns become numbers, 0 and 1 for each text, or targets.
-"""
+"""Cells of tables as read from files: numbers, 0 and 1 for each text, and targets."""
 
 from __future__ import annotations
 

@@ -107,10 +107,7 @@ def _counted(classes: int) -> str:
 
 
 def _plain(Y: NDArray, name: str) -> NDArray:
-    """Return objects that are all texts, booleans or integers as an array of these types.
-
-    Other arrays are returned as they are.
-    """
+    """Return objects that are all texts, booleans or integers as such an array; else Y."""
     if Y.dtype.kind == "T":
         return Y.astype(np.str_)
     if Y.dtype.kind != "O":
@@ -128,10 +125,7 @@ def _plain(Y: NDArray, name: str) -> NDArray:
 
 
 def targets_in_words(Y: NDArray[np.float64], classes: tuple[str, ...] | None) -> str | None:
-    """Describe in a few words how targets are read.
-
-    None for numbers that nobody would take for classes.
-    """
+    """Describe how targets are read; None for numbers that nobody would take for classes."""
     if classes is None:
         return "targets read as numbers" if not (Y % 1.0).any() else None
     rows = Y.sum(axis=0) if Y.shape[1] == len(classes) else np.array([(Y < 0.0).sum(), (Y > 0.0).sum()])

@@ -72,10 +72,7 @@ class Dataset:
 
     @property
     def targets(self) -> str | None:
-        """Describe in a few words how the targets are read.
-
-        None for numbers that nobody would take for classes.
-        """
+        """Describe how the targets are read; None for numbers that nobody would take for classes."""
         return targets_in_words(self.Y, self.classes)
 
 
@@ -257,10 +254,7 @@ def _load_shipped(name: str) -> Raw:
 
 
 def numeric_matrix(values: NDArray, name: str, source: str) -> NDArray:
-    """Return a finite, non-empty numeric (N, n) matrix; a vector becomes a column.
-
-    The type of the source stays, because MNIST is large.
-    """
+    """Return a finite, non-empty numeric (N, n) matrix of the same type; a vector is a column."""
     if values.dtype.kind not in "buif":
         raise DataError(f"{name} in {source} does not hold real numbers (its type is {values.dtype}); give numbers.")
     matrix = values[:, None] if values.ndim == 1 else values
@@ -285,10 +279,7 @@ def numeric_matrix(values: NDArray, name: str, source: str) -> NDArray:
 def _targets(
     Y: NDArray, source: str, task: str | None, loss: str | None, taken: slice | NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
-    """Return the targets (N, n_L) of the rows taken.
-
-    They are one-hot if all rows hold classes, else the numbers as they are.
-    """
+    """Return the targets (N, n_L) of the rows taken: one-hot for classes, else the numbers."""
     labels = labels_of(Y, f"Y in {source}", task, loss)
     if labels is None:
         return numeric_matrix(Y, "Y", source)[taken].astype(np.float64), None
@@ -310,10 +301,7 @@ def _warn_of_missing_classes(dataset: Dataset) -> None:
 def _taken(
     rows: int | None, shuffle: int | None, available: int, source: str, complement: bool
 ) -> slice | NDArray[np.int64]:
-    """Return the rows to take: all, the first ones, or those a seed draws.
-
-    With `complement`, all rows but these.
-    """
+    """Return the rows to take: all, the first ones, or those a seed draws; or the complement."""
     if complement and (rows is None or rows == available):
         raise DataError(f"All rows of {source} are taken, and no rest is left to test on; take fewer with --rows.")
     if rows is None:
@@ -384,10 +372,7 @@ def _pick_arrays(arrays: Mapping[str, NDArray], path: Path, targets: bool = True
 
 
 def _read_torch(path: Path, targets: bool = True) -> Raw:
-    """Read a file of torch.save that holds a dictionary of tensors.
-
-    Nothing but plain tensors is ever unpickled.
-    """
+    """Read a file of torch.save with a dictionary of tensors; nothing else is unpickled."""
     remedy = "save the tensors with torch.save({'X': X, 'Y': Y}, file)"
     content = read_torch(path, remedy)
     if not isinstance(content, Mapping):

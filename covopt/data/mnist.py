@@ -1,7 +1,4 @@
-"""The training set of MNIST, from OpenML or from its files in the idx format.
-
-It is checked, not trusted.
-"""
+"""The training set of MNIST, from OpenML or from idx files; checked, not trusted."""
 
 from __future__ import annotations
 

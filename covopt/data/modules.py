@@ -1,7 +1,4 @@
-"""Modules compared with the function of their weights.
-
-Nothing but a plain ReLU network is read as one.
-"""
+"""Modules and the function of their weights: only a plain ReLU network is read as one."""
 
 from __future__ import annotations
 
@@ -27,10 +24,7 @@ PLAIN = (nn.Linear, nn.Sequential, *ACTIVATIONS, *IDLE)
 """Modules that must act as PyTorch wrote them, since the weights alone are read."""
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 ROUNDING = 32.0
-"""The allowed error of a module's outputs against those of its weights.
-
-In unit roundoffs of their largest sum.
-"""
+"""The error, in unit roundoffs of its largest sum, that a module's outputs may have."""
 PROBES = np.logspace(-3, 5, 40)
 """Lengths of the random inputs on which they are compared, besides all rows of the data."""
 ROWS = 4096

@@ -68,10 +68,7 @@ class FoundWeights(list[Tensor]):
 
 
 def as_sequential(weights: Sequence[Tensor], beta: float, slope: float) -> nn.Sequential:
-    """Return a plain `torch.nn.Sequential` in float64; its bias is beta W[:, -1].
-
-    It consists of Linear and ReLU / LeakyReLU / Identity.
-    """
+    """Return a plain Sequential of Linear and activation in float64, of biases beta W[:, -1]."""
     modules: list[nn.Module] = []
     for W in weights:
         with warnings.catch_warnings():  # torch warns of a layer without neurons, which the zero function has
@@ -221,10 +218,7 @@ def _from_arrays(arrays: Sequence[NDArray], source: str, beta: float) -> list[ND
 
 
 def _from_state(state: Mapping, source: str, beta: float) -> list[NDArray[np.float64]]:
-    """Return the weights of a state dict, in the order of the numbers in their names.
-
-    Without numbers, in the order of the file.
-    """
+    """Return the weights of a state dict, in the order of their numbers, else of the file."""
     for key in state:
         if str(key).rpartition(".")[2] in STATISTICS:
             raise DataError(f"'{key}' in {source} is no weight or bias of a Linear layer but BatchNorm's; {FOLD}.")

@@ -1,7 +1,4 @@
-"""Files of Apache Parquet: columns read one by one, rows by row groups.
-
-Only the needed row groups are read.
-"""
+"""Files of Apache Parquet: columns read one by one, rows by the needed row groups."""
 
 from __future__ import annotations
 
@@ -139,10 +136,7 @@ class GroupedRows:
             column += len(kinds)
 
     def _group(self, group: int) -> dict[str, NDArray[np.float64]]:
-        """Return the numeric columns of one row group; the last group stays in memory.
-
-        Rows are asked for in their order.
-        """
+        """Return the numeric columns of a row group; the last one stays, as rows come in order."""
         if self._last is None or self._last[0] != group:
             self._last = None  # before the next one takes as much
             self._last = group, self._checked(group)

@@ -1,7 +1,4 @@
-"""Tables (.csv and .parquet): columns as inputs, and one of them as the target.
-
-Inputs are numbers, or 0/1 for each text.
-"""
+"""Tables (.csv and .parquet): columns as inputs (numbers or 0/1), and one as target."""
 
 from __future__ import annotations
 

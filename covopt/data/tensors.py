@@ -1,7 +1,4 @@
-"""Files of torch.save from strangers.
-
-Tensors alone are read, no code is run, and sizes are checked before memory is allocated.
-"""
+"""Files of torch.save from strangers: tensors alone, no code, sizes checked first."""
 
 from __future__ import annotations
 
@@ -70,10 +67,7 @@ def as_array(tensor: torch.Tensor, name: str, path: object) -> NDArray:
 
 
 def _check_members(path: Path, remedy: str) -> None:
-    """Check that a file of torch.save holds tensors alone, none larger than the file.
-
-    torch.save stores without compression, so no member is larger than the file.
-    """
+    """Check that a file of torch.save holds tensors alone, none larger than the file."""
     size = path.stat().st_size
     try:
         with zipfile.ZipFile(path) as archive:

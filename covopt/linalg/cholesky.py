@@ -21,10 +21,7 @@ from torch import Tensor
 from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin
 
 MARGIN = 10.0
-"""The factor by which the smallest singular value must exceed the rank rule's limit.
-
-It is only estimated.
-"""
+"""The factor by which the smallest singular value, an estimate, must exceed the rank rule."""
 
 
 @dataclass(frozen=True)
@@ -120,10 +117,7 @@ def factorize(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> AnyFact
 
 
 def lower_gram(A: Float[Tensor, "*b k p"], block: int = 128) -> Float[Tensor, "*b k k"]:
-    """Return A A^T on and below the diagonal blocks, in k^2 p operations.
-
-    That is all that Cholesky's algorithm reads, and half the work.
-    """
+    """Return A A^T on and below the diagonal blocks, which Cholesky reads, at half the work."""
     k = A.shape[-2]
     G = A.new_zeros(*A.shape[:-1], k)
     for start in range(0, k, block):
@@ -133,10 +127,7 @@ def lower_gram(A: Float[Tensor, "*b k p"], block: int = 128) -> Float[Tensor, "*
 
 
 def solve_lower(A: Float[Tensor, "k k"], B: Float[Tensor, "k m"]) -> Float[Tensor, "k m"]:
-    """Return A^-1 B for positive definite A, of which only the lower triangle is read.
-
-    NaN where rounding makes A indefinite.
-    """
+    """Return A^-1 B from the lower triangle of A; NaN where rounding makes A indefinite."""
     factor, failed = torch.linalg.cholesky_ex(A)
     return torch.where(failed > 0, torch.nan, torch.cholesky_solve(B, factor))
 

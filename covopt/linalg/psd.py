@@ -78,10 +78,7 @@ class Factor:
         return self.kept.sum(dim=-1).to(torch.int64)
 
     def basis(self) -> Float[Tensor, "N r"]:
-        """Return an orthonormal basis of Im Z = Im B in columns.
-
-        Not for batches, whose ranks may differ.
-        """
+        """Return an orthonormal basis of Im Z = Im B in columns; batches have no common rank."""
         if self.U.ndim != 2:
             raise ProblemError("A batch of factors has no common rank; take the basis of one factor at a time.")
         return self.U[:, self.kept > 0]
@@ -99,10 +96,7 @@ class Factor:
         return A - self.project(A)
 
     def solve(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b n c"]:
-        """Return Z^+ A, the least-squares solution of Z V = A of least norm.
-
-        With Tikhonov, Z^T (B + t I)^{-1} A.
-        """
+        """Return Z^+ A, the least-norm least-squares solution; with Tikhonov Z^T (B + t I)^{-1} A."""
         return self.V @ (self.inverse[..., None] * (self.U.mT @ A))
 
     def solve_transposed(self, A: Float[Tensor, "*b n c"]) -> Float[Tensor, "*b N c"]:

@@ -1,7 +1,4 @@
-"""Rounding in floating point, for the proofs.
-
-Its unit, and the scale at which nothing overflows or underflows.
-"""
+"""Rounding in floating point, and the scale at which nothing overflows or underflows."""
 
 from __future__ import annotations
 

@@ -48,10 +48,7 @@ from covopt.linalg.psd import RANK_RULE, RankRule
 def trace_quotient(
     Z: Float[Tensor, "*b N n"], Zs: Float[Tensor, "*b N d"], rule: RankRule = RANK_RULE
 ) -> Float[Tensor, "*b"]:
-    """Return f = Tr[Z Z^T (Zs Zs^T)^+]; with Tikhonov, f_t.
-
-    Differentiable (once) in both factors.
-    """
+    """Return f = Tr[Z Z^T (Zs Zs^T)^+] (with Tikhonov, f_t), differentiable once in both."""
     return _TraceQuotient.apply(Z, Zs, rule)  # type: ignore[return-value]
 
 
@@ -65,10 +62,7 @@ def trace_value(Z: Float[Tensor, "*b N n"], factor: AnyFactor) -> Float[Tensor, 
 def trace_gradients(
     Z: Float[Tensor, "*b N n"], Zs: Float[Tensor, "*b N d"], factor: AnyFactor
 ) -> tuple[Float[Tensor, "*b N n"], Float[Tensor, "*b N d"]]:
-    """Return (grad_Z f, grad_Zs f) = (2 A, -2 A W + 2 R (Zs^+ A)^T).
-
-    `factor` is the decomposed Zs.
-    """
+    """Return (grad_Z f, grad_Zs f) = (2 A, -2 A W + 2 R (Zs^+ A)^T) from the decomposed Zs."""
     return _gradients(Z, factor, *_solved(Z, Zs, factor))
 
 

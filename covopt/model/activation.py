@@ -38,10 +38,7 @@ class Activation:
         return torch.where(z > 0, z.new_ones(()), z.new_full((), self.slope))
 
     def pull_back(self, upstream: Float[Tensor, "*shape"], z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """Return upstream * sigma'(z), entrywise, in one pass over memory.
-
-        It may overwrite `upstream`.
-        """
+        """Return upstream * sigma'(z), entrywise, in one pass; may overwrite `upstream`."""
         if self.slope == 0.0:
             # What autograd calls for ReLU: several times faster than a mask.
             return torch.ops.aten.threshold_backward.grad_input(upstream, z, 0.0, grad_input=upstream)

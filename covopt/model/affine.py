@@ -1,7 +1,4 @@
-"""The unpenalised part of a function.
-
-Constants with free biases, affine functions with a free linear skip.
-"""
+"""The unpenalised part of a function: constants, or affine functions with a free skip."""
 
 from __future__ import annotations
 
@@ -36,17 +33,11 @@ class Affine:
         self._basis, self._back = U[:, significant], Vh[significant].T / s[significant]
 
     def coefficients(self, F: Float[Tensor, "N m"]) -> Float[Tensor, "k m"]:
-        """Return [S, c]^T of the nearest function; of several, those with the least norm.
-
-        k = n_0 + 1, or 1 without a skip.
-        """
+        """Return [S, c]^T (k, m) of the nearest function, of least norm; k = n_0 + 1 or 1."""
         return self._back @ (self._basis.T @ self._rooted(F))
 
     def off(self, F: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
-        """Return P F: F less the nearest function.
-
-        W P = P^T W for the diagonal matrix W of the weights.
-        """
+        """Return P F, F less the nearest function; W P = P^T W for the weights W = diag(w)."""
         near = self._basis @ (self._basis.T @ self._rooted(F))
         return F - (near if self._root is None else near / self._root)
 
@@ -65,10 +56,7 @@ class Affine:
 
 
 def skip_as_neurons(problem: Problem, weights: Weights) -> list[Tensor]:
-    """Return a network without a skip that computes the same function.
-
-    Layer by layer, x = (sigma_a(x) - sigma_a(-x)) / (1 + a).
-    """
+    """Return the same function without a skip, by x = (sigma_a(x) - sigma_a(-x)) / (1 + a)."""
     if not problem.skip:
         return list(weights)
     n, plain_weights = problem.X.shape[1], []

@@ -88,10 +88,7 @@ def total_ranks(problem: Problem, weights: Weights) -> list[int]:
 
 
 def least(chains: Sequence[BatchBound]) -> BatchBound:
-    """Return the best bounds of several batches, number by number.
-
-    Each number is a bound by itself; the rank of a gradient is the largest.
-    """
+    """Return the best of several batches' bounds, number by number; the largest gradient rank."""
     theorems = [chain.theorem for chain in chains if chain.theorem is not None]
     return BatchBound(
         tail=chains[0].tail,
@@ -104,10 +101,7 @@ def least(chains: Sequence[BatchBound]) -> BatchBound:
 
 
 def _scaled(delta: Float[Tensor, "B n"], Zs: Float[Tensor, "B d"]) -> tuple[Float[Tensor, "n d"], float]:
-    """Return the gradient delta^T Zs as a matrix of ordinary size times a scale.
-
-    The scale may be 0 or infinite.
-    """
+    """Return the gradient delta^T Zs as a matrix times a scale, which may be 0 or infinite."""
     d, h = largest(delta), largest(Zs)
     return (delta / (d or 1.0)).T @ (Zs / (h or 1.0)), d * h
 

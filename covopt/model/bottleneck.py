@@ -52,10 +52,7 @@ def layer_shapes(problem: Problem, weights: Weights) -> list[LayerShape]:
 
 
 def bottleneck(shapes: Sequence[LayerShape]) -> int:
-    """Return the hidden layer, counted from 1, of least affine dimension.
-
-    Of several such layers it is the most linear one.
-    """
+    """Return the hidden layer, from 1, of least affine dimension; of several the most linear."""
     order = [(shape.affine_dimension, shape.nonlinearity, layer) for layer, shape in enumerate(shapes, start=1)]
     return min(order)[2]
 

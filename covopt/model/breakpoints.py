@@ -1,7 +1,4 @@
-"""The exact points where a network changes its slope along a line.
-
-Between them it is linear.
-"""
+"""The exact points where a network changes its slope along a line, linear in between."""
 
 from __future__ import annotations
 
@@ -42,10 +39,7 @@ def breakpoints(problem: Problem, weights: Weights, low: float, high: float) -> 
 
 
 def kinks(x: Float[Tensor, " k"], F: Float[Tensor, "k m"]) -> Float[Tensor, " kinks"]:
-    """Return those of the ordered points x at which the piecewise linear F changes its slope.
-
-    Changes up to rounding are ignored.
-    """
+    """Return those of the ordered points x at which F changes its slope beyond rounding."""
     slopes = F.diff(dim=0) / x.diff()[:, None]
     change = slopes.diff(dim=0).abs().amax(dim=1)
     return x[1:-1][change > SAME * slopes.abs().max()]

@@ -172,10 +172,7 @@ def _classes(V: Float[Tensor, "N n"]) -> Int[Tensor, " N"]:
 
 
 def _along_random_direction(V: Float[Tensor, "N n"]) -> Float[Tensor, " N"]:
-    """Return V g for one fixed random unit vector g.
-
-    Different rows differ in it, opposite rows differ in sign.
-    """
+    """Return V g, g a fixed random unit vector, which tells rows apart and opposites by sign."""
     direction = torch.randn(V.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     return V @ (direction / direction.norm()).to(V)
 
@@ -183,10 +180,7 @@ def _along_random_direction(V: Float[Tensor, "N n"]) -> Float[Tensor, " N"]:
 def _conflict(
     labels: Int[Tensor, " N"], T: Float[Tensor, "N m"], allowed: Float[Tensor, "N 1"]
 ) -> tuple[int, int] | None:
-    """Return two rows of one class whose targets no common value t fits, or None.
-
-    t fits a class if |T_i - t| <= allowed_i for all of its rows.
-    """
+    """Return two rows of a class with targets that no t fits, |T_i - t| <= allowed_i; or None."""
     for column in T.T:
         low, high = column - allowed[:, 0], column + allowed[:, 0]
         highest = torch.full_like(low, -torch.inf).scatter_reduce(0, labels, low, "amax")[labels]

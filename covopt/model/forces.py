@@ -111,10 +111,7 @@ def check_layer(problem: Problem, layer: int) -> None:
 
 
 def tikhonov_for(problem: Problem, Z: Representations, layer: int) -> float:
-    """Return t for the forces on Z_l: 0 if no significant singular value is small.
-
-    Otherwise SHARE of the largest eigenvalue.
-    """
+    """Return t for the forces on Z_l: 0, or SHARE of |Ks| if some singular value is small."""
     inputs = layer_inputs(problem, Z)
     small = False
     for Zs in inputs[layer - 1 : layer + 1]:
@@ -147,10 +144,7 @@ class Forces:
 
 
 def forces_on(problem: Problem, weights: Weights, layer: int, tikhonov: float | None = None) -> Forces:
-    """Compute the forces on a hidden layer of a network, as NumPy arrays.
-
-    t is that of `tikhonov_for` where it is None.
-    """
+    """Return the forces on a hidden layer as NumPy arrays; t is by default `tikhonov_for`."""
     check_layer(problem, layer)
     Z = preactivations(problem, weights)
     rule = read_tikhonov(tikhonov_for(problem, Z, layer) if tikhonov is None else tikhonov)

@@ -30,10 +30,7 @@ Representations = Sequence[Float[Tensor, "N _"]]
 
 
 def from_weights(problem: Problem, weights: Weights) -> list[Float[Tensor, "N _"]]:
-    """Return [Z_1, ..., Z_L] of a network, Z_l = Zs_{l-1} W_l^T, shapes (N, n_l).
-
-    They are feasible by construction.
-    """
+    """Return [Z_1, ..., Z_L], Z_l = Zs_{l-1} W_l^T, shapes (N, n_l), of a network; feasible."""
     return preactivations(problem, weights)
 
 
@@ -199,10 +196,7 @@ def projected_loss(
 
 
 def project(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
-    """Project onto the feasible set: Z_l <- P_{Im Zs_{l-1}} Z_l from l = 1 up.
-
-    Each projection uses the Zs_{l-1} just projected.
-    """
+    """Project onto the feasible set: Z_l <- P_{Im Zs_{l-1}} Z_l from l = 1 up, Zs updated."""
     check_representations(problem, Z)
     return _project(problem, Z, rule)[0]
 

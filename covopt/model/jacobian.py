@@ -251,10 +251,7 @@ def _appended(S: Scaled, beta: float) -> Scaled:
 
 
 def _normalised(J: Float[Tensor, "B m n"], exponents: Int[Tensor, " B"]) -> tuple[Tensor, Tensor]:
-    """Return the matrices with largest entries in [1/2, 1), and the exponents that undo this.
-
-    The scales are powers of two.
-    """
+    """Return J over powers of two, largest entries in [1/2, 1), and exponents that undo it."""
     if not J.numel():
         return J, exponents
     shift = torch.frexp(J.abs().amax(dim=(1, 2))).exponent.to(torch.int64).clamp(-1000, 1000)
@@ -271,10 +268,7 @@ def _charge(terms: int) -> float:
 
 
 def _reached(W: Float[Tensor, "n d"], Zs: Float[Tensor, "N d"]) -> Bool[Tensor, "N n"]:
-    """Return True for neurons that get any input at all.
-
-    The others are 0 in a neighbourhood, because all neurons that they see are.
-    """
+    """Return True for neurons that get any input at all; the others are locally constant 0."""
     return (Zs.ne(0.0).double() @ W.ne(0.0).double().T) > 0.0
 
 

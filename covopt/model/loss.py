@@ -132,10 +132,7 @@ class CrossEntropy:
         return losers.scatter(-1, winner, -losers.sum(dim=-1, keepdim=True))
 
     def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
-        """Return 2 p_c (1 - p_c), the row sums of the absolute values of diag(p) - p p^T.
-
-        They bound its eigenvalues (Gershgorin).
-        """
+        """Return 2 p_c (1 - p_c), the absolute row sums of diag(p) - p p^T (Gershgorin)."""
         p = torch.softmax(F, dim=-1)
         return 2.0 * p * (1.0 - p)
 

@@ -158,10 +158,7 @@ class _Sums:
 
 
 def _noise(problem: Problem, W: Float[Tensor, "n d"], sums: _Sums, unit: float, c: float) -> Noise:
-    """Return the noise of one layer, from sums of numbers divided by the largest delta and h.
-
-    Scaled like this, float64 holds their squares.
-    """
+    """Return the noise of one layer, from sums scaled so that float64 holds their squares."""
     N = problem.samples
     mean = sums.pull / N
     variance = max(0.0, sums.squares / N - float(mean.square().sum()))

@@ -30,10 +30,7 @@ def has_many(problem: Problem, weights: Weights) -> bool:
 
 
 def parts_of(problem: Problem) -> Iterator[tuple[slice, Problem]]:
-    """Yield the problem restricted to rows 0 ... CHUNK - 1, to the next ones, and so on.
-
-    The parts are views of the data.
-    """
+    """Yield the problem on rows 0 ... CHUNK - 1, on the next ones, and so on, as views."""
     for start in range(0, problem.samples, CHUNK):
         rows = slice(start, min(start + CHUNK, problem.samples))
         weight = None if problem.weight is None else problem.weight[rows]
@@ -79,10 +76,7 @@ def inputs_at(problem: Problem, weights: Weights, layer: int) -> Iterator[Float[
 
 
 def inputs_triangle(problem: Problem, weights: Weights, layer: int) -> Float[Tensor, "_ d"]:
-    """Return a matrix with the singular values and the row space of Zs_{l-1}.
-
-    With free biases, of its centred columns.
-    """
+    """Return the singular values and row space of Zs_{l-1} as R; centred with free biases."""
     if not problem.free:
         return triangle(inputs_at(problem, weights, layer))
     total = sum(Zs[:, :-1].sum(dim=0) for Zs in inputs_at(problem, weights, layer))

@@ -1,7 +1,4 @@
-"""The problem: data, loss, strength of the penalty, depth, bias and activation.
-
-It is checked once and never changed.
-"""
+"""The problem: data, loss, penalty, depth, bias and activation; checked once, immutable."""
 
 from __future__ import annotations
 
@@ -91,10 +88,7 @@ class Problem:
 
     @cached_property
     def shares(self) -> Float[Tensor, " N"]:
-        """Return q_i = w_i / N, the share of sample i in C: C(F) = sum_i q_i c(F_i, Y_i).
-
-        In float64, for proofs.
-        """
+        """Return q_i = w_i / N, so that C(F) = sum_i q_i c(F_i, Y_i); in float64, for proofs."""
         return 1.0 / self.inverse_shares
 
     @cached_property
@@ -131,10 +125,7 @@ class Problem:
         return replace(self, X=self.X.to(where), Y=self.Y.to(where), weight=weight)
 
     def weighted(self, A: Float[Tensor, "k n"], rows: Int[Tensor, " k"] | None = None) -> Float[Tensor, "k n"]:
-        """Return the rows of A times w_i^(1/2), A for all samples or these `rows`.
-
-        With these factors mse is |F - Y|^2 / N.
-        """
+        """Return rows of A, of all samples or `rows`, times w_i^(1/2): then mse is |F - Y|^2 / N."""
         if self.weight is None:
             return A
         weight = self.weight if rows is None else self.weight[rows]
@@ -168,10 +159,7 @@ class Problem:
         return [*(W[:, :-1] for W in weights[:-1]), weights[-1][:, : weights[-1].shape[1] - 1 - skipped]]
 
     def penalised(self, W: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        """Return weights with 0 where the penalty does not count them.
-
-        W is a hidden layer, or the last one without a skip.
-        """
+        """Return weights (the last layer's without a skip), with 0 where they are unpenalised."""
         return torch.cat([W[:, :-1], torch.zeros_like(W[:, -1:])], dim=1) if self.free else W
 
     def without_skip(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Float[Tensor, "_ _"]]:
@@ -205,10 +193,7 @@ class Problem:
 
     @cached_property
     def condensed_Xt(self) -> Float[Tensor, "k d"]:
-        """Return Zs_0 of the samples of all processes, or a matrix of fewer rows in its place.
-
-        The products of the columns are the same.
-        """
+        """Return Zs_0 of all processes' samples, or fewer rows with the same column products."""
         return self.spread.condensed(self.Xt)[0]
 
     @cached_property
@@ -320,10 +305,7 @@ def make_problem(
 def _coded(
     Y: object, loss: str, task: str | None, classes: tuple[str, ...] | None
 ) -> tuple[object, tuple[str, ...] | None]:
-    """Return one-hot rows and their classes if Y holds labels; else Y as it is.
-
-    `as_matrix` checks it later.
-    """
+    """Return one-hot rows and their classes if Y holds labels; else Y itself, unchecked."""
     if isinstance(Y, Tensor):
         special = Y.is_nested or Y.is_quantized or Y.is_meta or Y.is_complex() or Y.layout != torch.strided
         if special or (Y.is_floating_point() and task is None and classes is None and loss != "cross_entropy"):
@@ -476,10 +458,7 @@ def _check_simplex(Y: Tensor) -> None:
 
 
 def _signs(Y: Tensor) -> Float[Tensor, "N 1"]:
-    """Return -1 and 1 for two classes given as 0 and 1, -1 and 1, or one-hot rows.
-
-    The second column of one-hot rows stands for 1.
-    """
+    """Return -1 and 1 for classes 0 and 1, -1 and 1, or one-hot rows (1: second column)."""
     ones, zeros = Y == 1.0, Y == 0.0
     if Y.shape[1] == 1 and bool((ones | zeros).all()):
         return 2.0 * Y - 1.0

@@ -111,10 +111,7 @@ class Decay:
         return high
 
     def _walk(self, retained: float) -> int:
-        """Find the least T step by step, where kept(T) changes its sign.
-
-        There it fades at least like (beta^(1/2))^T, so that few steps are needed.
-        """
+        """Find the least T step by step: if kept changes its sign, it fades like (beta^(1/2))^T."""
         trace, determinant = self._invariants()
         steps, before, now = 1, 1.0, self.kept(1)
         while abs(now) > retained:
@@ -129,10 +126,7 @@ class Decay:
             return float(a + d), float(a * d - b * c)
 
     def _fades(self) -> bool:
-        """Return True if A^T -> 0: |determinant| < 1 and |trace| < 1 + determinant.
-
-        These are Jury's conditions.
-        """
+        """Return True if A^T -> 0: |determinant| < 1 and |trace| < 1 + determinant (Jury)."""
         a, b, c, d = self._matrix()
         with localcontext(EXACT):
             return abs(a * d - b * c) < 1 and abs(a + d) < 1 + a * d - b * c
@@ -253,10 +247,7 @@ def window(
 
 
 def _closed(decay: Decay, ratio: float) -> int:
-    """Return a k with |a_k| + 2 |b_k| / mu <= ratio; without momentum |a_k| <= ratio.
-
-    It is the least such k where the left-hand side falls with k.
-    """
+    """Return k, the least if the left side falls, with |a_k| (+ 2 |b_k| / mu) <= ratio."""
 
     def left_side(k: int) -> float:
         a, b = decay.memory(k)

@@ -26,10 +26,7 @@ from covopt.data.shares import share_of
 from covopt.runtime.errors import ProblemError, ProcessError, counted
 
 PARTS = 6
-"""The number of parts of the rows; their sums are taken one by one.
-
-It applies where the number of processes divides it.
-"""
+"""Parts of the rows, summed one by one if the number of processes divides their number."""
 CHUNK = 1024
 """Rows that are condensed at once."""
 
@@ -63,10 +60,7 @@ class Alone:
         return rows
 
     def sums(self, part: Callable[..., tuple[Tensor, ...]], *rows: Tensor) -> tuple[Tensor, ...]:
-        """Return `part` of the rows (N, ...) of all processes.
-
-        Each tensor that `part` returns is a sum over rows.
-        """
+        """Return `part`, tensors that are sums over rows (N, ...), for the rows of all processes."""
         return part(*rows)
 
     def sum(self, part: Callable[..., Tensor], *rows: Tensor) -> Tensor:
@@ -90,10 +84,7 @@ class Alone:
         return points
 
     def mapped(self, part: Callable[[Tensor], Tensor], rows: Float[Tensor, "N _"]) -> Float[Tensor, "N _"]:
-        """Return `part` of the rows of this process, a row of the result for each.
-
-        `part` gets as many rows at once as by `sums`.
-        """
+        """Return `part` of the rows of this process, called with as many at once as by `sums`."""
         return part(rows)
 
     def norm(self, rows: Float[Tensor, "N _"]) -> float:
@@ -124,10 +115,7 @@ class Alone:
         return blocks if made is None else made(*blocks)
 
     def some(self, choose: Choice, held: int, count: int) -> tuple[Int[Tensor, " k"], Alone]:
-        """Return places, in this process, of about `count` of all samples, and their spread.
-
-        This process holds `held` samples.
-        """
+        """Return places of about `count` of all samples here, and their spread; `held` are here."""
         return choose(held, count), self
 
     def in_parts(self, parts: int) -> Alone:
@@ -176,10 +164,7 @@ class Together(Alone):
         return Together(cuts, size, rank).in_parts(PARTS)
 
     def in_parts(self, parts: int) -> Together:
-        """Return the same rows, whose sums are taken over so many parts.
-
-        Only if all processes hold equally many parts.
-        """
+        """Return the same rows with sums over so many parts, if processes hold equally many."""
         even = share_of(self.cuts[-1], self.processes)
         if self.cuts[:: len(self._mine())] != even or parts % self.processes or parts > self.cuts[-1]:
             return self
@@ -267,10 +252,7 @@ class Together(Alone):
         return R.split(columns, dim=1)
 
     def some(self, choose: Choice, held: int, count: int) -> tuple[Tensor, Together]:
-        """Choose about equally many samples of each part.
-
-        `choose` is asked about all parts, so that it is the same in each process.
-        """
+        """Choose about equally many samples of each part, the same in each process."""
         chosen = [
             choose(b - a, max(1, count // self.parts)) + a for a, b in zip(self.cuts, self.cuts[1:], strict=False)
         ]
@@ -287,10 +269,7 @@ class Together(Alone):
         return range(self.rank * count, (self.rank + 1) * count)
 
     def _total(self, terms: Float[Tensor, "j k"]) -> Float[Tensor, " k"]:
-        """Return the sum over parts, of which this process holds some.
-
-        The order does not depend on the number of processes.
-        """
+        """Return the sum over all parts, in an order that does not depend on the processes."""
         if len(terms) > 1 or self.processes == 1:
             return self._gathered(terms).sum(dim=0)
         _collective(lambda: dist.all_reduce(terms))

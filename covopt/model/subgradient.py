@@ -93,10 +93,7 @@ class Kinks:
 def _pull(
     problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"], layer: int, above: dict[int, Kinks]
 ) -> tuple[Float[Tensor, "n d"], Kinks | None]:
-    """Return M_l^T Zs_{l-1} and the kinks of layer l = `layer`.
-
-    Layer l has the usual slopes, the layers above it the given ones.
-    """
+    """Return M_l^T Zs_{l-1} with the given slopes above layer l = `layer`, and its kinks."""
     W, parts_with_kinks = weights[layer - 1], []
     pull = torch.zeros_like(W)
     for rows, part in parts_of(problem):
@@ -128,10 +125,7 @@ def _joined(parts: list[Kinks]) -> Kinks:
 def _with_best_slopes(
     problem: Problem, weights: Weights, layer: int, pulled: Tensor, pull: Tensor, kinks: Kinks
 ) -> Kinks:
-    """Return the slopes at kinks that bring M_l^T Zs_{l-1} nearest to `pulled`.
-
-    M_l^T Zs_{l-1} (`pull`) is changed in place.
-    """
+    """Return the slopes at kinks that bring `pull`, changed in place, nearest to `pulled`."""
     order, slopes = kinks.neurons.argsort(stable=True), kinks.slopes.clone()
     for mine in order.split(kinks.neurons.bincount().tolist()):
         if not len(mine):

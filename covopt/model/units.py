@@ -101,10 +101,7 @@ def at_depth(problem: Problem, depth: int) -> Problem:
 
 
 def check_strength(problem: Problem) -> None:
-    """Raise a ProblemError where the effect of lam is lost in the rounding of the fit.
-
-    The rounding is eps^2 |Y|^2 for mse.
-    """
+    """Raise a ProblemError where lam's effect is lost in the fit's rounding, eps^2 |Y|^2."""
     if problem.interpolates or not isinstance(problem.loss, Scalable):
         return
     _, t, c = _units(problem)

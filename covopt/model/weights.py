@@ -83,20 +83,14 @@ def preactivations(problem: Problem, weights: Weights) -> list[Float[Tensor, "N 
 
 
 def inputs_from(problem: Problem, Z: Sequence[Float[Tensor, "N _"]]) -> list[Float[Tensor, "N _"]]:
-    """Return [Zs_0, ..., Zs_{L-1}] of Z_1 ... Z_L, the inputs of each layer of weights.
-
-    Shapes (N, n_l + 1).
-    """
+    """Return [Zs_0, ..., Zs_{L-1}], shapes (N, n_l + 1), the inputs of each layer of weights."""
     return [problem.Xt] + [problem.appended(z, layer) for layer, z in enumerate(Z[:-1], start=1)]
 
 
 def pulled_back(
     problem: Problem, weights: Weights, Z: Sequence[Float[Tensor, "N _"]], M: Float[Tensor, "N nL"]
 ) -> list[Float[Tensor, "N _"]]:
-    """Return [M_1, ..., M_L] from M_L by back-propagation, shapes (N, n_l).
-
-    M_l = sigma'(Z_l) * [M_{l+1} W_{l+1} without its bias column].
-    """
+    """Return [M_1, ..., M_L], M_l = sigma'(Z_l) * [M_{l+1} W_{l+1} without its bias column]."""
     layers = [M]
     for layer in range(problem.depth - 1, 0, -1):
         into = weights[layer][:, : Z[layer - 1].shape[1]]
@@ -133,10 +127,7 @@ def objective(problem: Problem, weights: Weights) -> Float[Tensor, ""]:
 
 @torch.no_grad()
 def evaluate(problem: Problem, weights: Weights, chunk: int = 2048) -> Cost:
-    """Return the cost and its parts, recomputed from the weights alone.
-
-    The samples are taken `chunk` at a time.
-    """
+    """Return the cost and its parts, recomputed from the weights, `chunk` samples at a time."""
     check_weights(problem, weights)
     F = torch.empty_like(problem.Y)
     for rows, out in zip(problem.X.split(chunk), F.split(chunk), strict=True):

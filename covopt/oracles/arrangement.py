@@ -195,10 +195,7 @@ def _side(A: Tensor, q: Tensor, e: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _shape(side: tuple[Tensor, Tensor, Tensor], towards: float, size: Tensor) -> tuple[Tensor, Tensor]:
-    """Return whether h falls away from the line on this side, and whether it is level there.
-
-    To second order.
-    """
+    """Return whether h falls away from the line on this side, or is level (to second order)."""
     _, derivative, curvature = side
     zero = derivative.abs() <= size
     return (towards * derivative > size) | (zero & (curvature < -size)), zero & (curvature.abs() <= size)
@@ -217,10 +214,7 @@ def _distinct(q: Float[Tensor, "B 2"], values: Float[Tensor, " B"]) -> Float[Ten
 
 
 def prefix_sums(terms: Float[Tensor, "n _ _"]) -> Float[Tensor, "n _ _"]:
-    """Return sums[k] = terms[0] + ... + terms[k], each added as a tree of depth ceil(log2 n).
-
-    So the error is at most depth u sum |terms|.
-    """
+    """Return the sums of terms 0 ... k, added as trees: error <= ceil(log2 n) u sum |terms|."""
     sums, shift = terms, 1
     while shift < len(sums):
         sums = torch.cat([sums[:shift], sums[shift:] + sums[:-shift]])

@@ -1,7 +1,4 @@
-"""Neurons with free biases: rows (w, b), and a search for the best one.
-
-For each w it takes the b at which h is largest.
-"""
+"""Neurons with free biases, rows (w, b): the best b for each w, and a search for the best."""
 
 from __future__ import annotations
 
@@ -23,10 +20,7 @@ def rows_of(W: Float[Tensor, "n d"], b: Float[Tensor, " n"]) -> Float[Tensor, "n
 def best_breakpoints(
     X: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], W: Float[Tensor, "B d"]
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """Return for each w the b = -x_j^T w with the largest |Lambda^T sigma(X w + b)|, and this.
-
-    Computed by sums from the largest x_j^T w down.
-    """
+    """Return for each w the b = -x_j^T w of largest h, and h, by sums from large x_j^T w down."""
     biases, values, a = [], [], activation.slope
     for z in W @ X.T:
         z, order = z.sort(descending=True)

@@ -70,17 +70,11 @@ class Circles:
         return cls(normal, frame, order, local, length, angle[:-1], shown)
 
     def fineness(self) -> float:
-        """Return sum_g 1 / min_j sin(angle between circles g and j).
-
-        This is what nearly parallel circles cost the proof.
-        """
+        """Return sum_g 1 / min_j sin(angle of g and j), the cost of nearly parallel circles."""
         return float((1.0 / self.length.amin(dim=0)).sum())
 
     def slices(self, rows: int, entries: int) -> Iterator[slice]:
-        """Yield consecutive circles, as many at a time as memory allows.
-
-        Their (3, m) matrices, m = `rows`, have at most `entries` entries.
-        """
+        """Yield consecutive circles whose (3, m) matrices, m = `rows`, fit into `entries`."""
         count = max(1, entries // (3 * rows * max(1, len(self.order))))
         for start in range(0, len(self.normal), count):
             yield slice(start, start + count)
@@ -155,10 +149,7 @@ class Arcs:
         self.top_angle = start + offset
 
     def best(self) -> Points:
-        """Return the largest h at the start of an arc, and inside an arc, with their points.
-
-        The second is 0 if no arc has one.
-        """
+        """Return the largest h at an arc's start, and inside an arc (0 without any), with points."""
         tops = torch.where(self.inside, self.top, 0.0)
         start, top = _largest(self.value), _largest(tops)
         q = torch.cat([self._global(self._starts(start), start), self._global(self._tops(top), top)])
@@ -170,10 +161,7 @@ class Arcs:
         return Points(torch.cat([inside.q, crossing.q]), torch.cat([inside.values, crossing.values]))
 
     def _kinks_inside(self, floor: float) -> Points:
-        """Return the maxima inside arcs: across the circle, h has to fall on both sides.
-
-        There h^2 / 2 has the slopes +-y^T a_3 + y^T omega, y = A q: both must be < 0.
-        """
+        """Return the maxima inside arcs: h^2 / 2 has slopes +-y^T a_3 + y^T omega < 0, y = A q."""
         where = (self.inside & (self.top >= floor)).nonzero().unbind(1)
         q, A = self._tops(where), self._matrices(where)
         y = _apply(A, q)
@@ -298,10 +286,7 @@ def _largest(values: Tensor) -> tuple[Tensor, ...]:
 
 
 def leaders(unit: Float[Tensor, "n 3"], near: float) -> Int[Tensor, " n"]:
-    """Return, for each unit row, the row that stands for it: an earlier one, or itself.
-
-    They differ by at most `near`, up to sign; O(n^2).
-    """
+    """Return for each unit row the earlier row, or itself, at most `near` from it up to sign."""
     lead = torch.full((len(unit),), -1, device=unit.device)
     close = _close(unit, near)
     lonely = close.sum(dim=1) == 1
@@ -313,10 +298,7 @@ def leaders(unit: Float[Tensor, "n 3"], near: float) -> Int[Tensor, " n"]:
 
 
 def _close(unit: Float[Tensor, "n 3"], near: float) -> Bool[Tensor, "n n"]:
-    """Return True for pairs of rows that are parallel within `near`.
-
-    Compared entry by entry, because a scalar product sees no angle below 1e-8.
-    """
+    """Return True for rows parallel within `near`, entrywise: cosines see no angle below 1e-8."""
     same, opposite = (
         torch.stack([(unit[:, None, axis] - sign * unit[None, :, axis]).square() for axis in range(3)]).sum(dim=0)
         for sign in (1.0, -1.0)

@@ -1,7 +1,4 @@
-"""The exact oracle of linear networks.
-
-h(w) = |Lambda^T Xt w| is largest at the top right singular vector.
-"""
+"""The exact oracle of linear networks, |Lambda^T Xt w|: the top right singular vector."""
 
 from __future__ import annotations
 

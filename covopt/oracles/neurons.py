@@ -62,10 +62,7 @@ class Selected:
 def balance(
     weights: Float[Tensor, "n d"], outputs: Float[Tensor, "n m"]
 ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"]]:
-    """Return (c_k u_k, v_k / c_k) with |c_k u_k| = |v_k / c_k|.
-
-    A neuron with u_k = 0 or v_k = 0 becomes zero.
-    """
+    """Return (c_k u_k, v_k / c_k) of equal norms; a neuron with u_k = 0 or v_k = 0 becomes 0."""
     lengths, sizes = weights.norm(dim=1, keepdim=True), outputs.norm(dim=1, keepdim=True)
     alive = (lengths > 0) & (sizes > 0)
     factor = torch.where(alive, (sizes / lengths).sqrt(), 0.0)
@@ -96,10 +93,7 @@ def merge(weights: Float[Tensor, "n d"], outputs: Float[Tensor, "n m"], toleranc
 
 
 def _groups(units: Tensor, sizes: Tensor, tolerance: float) -> Int[Tensor, " n"]:
-    """Return greedy groups around the strongest neurons, numbered in order of strength.
-
-    -1 for neurons without any.
-    """
+    """Return greedy groups around the strongest neurons, numbered by strength; -1 without any."""
     alive = sizes > 0
     close = (units @ units.T >= 1.0 - tolerance) & alive[None, :] & alive[:, None]
     group = torch.full_like(sizes, -1, dtype=torch.int64)
@@ -145,10 +139,7 @@ def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], rule:
 
 
 def _independent(gram: NDArray[np.float64], terms: int, rule: RankRule) -> bool:
-    """Return True if A^T A is so far from singular that `_null_basis` would find nothing.
-
-    Then A, which has N m rows, is not needed.
-    """
+    """Return True if A^T A is clearly regular, so that `_null_basis` would find nothing."""
     n, largest = len(gram), float(gram.diagonal().max(initial=0.0))
     rounding = GRAM_ROUNDING * (terms + n * n) * np.finfo(np.float64).eps
     least = max(rule.relative(torch.float64) ** 2, rounding) * largest
@@ -161,10 +152,7 @@ def _independent(gram: NDArray[np.float64], terms: int, rule: RankRule) -> bool:
 
 
 def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:
-    """Return c' >= 0 with A c' = A c and sum(c') <= sum(c).
-
-    The columns of A where c' > 0 are linearly independent.
-    """
+    """Return c' >= 0, A c' = A c, sum(c') <= sum(c), on independent columns of A."""
     result, target = c.copy(), A @ c
     survivors = np.zeros(0, dtype=np.int64)
     block = max(1, min(A.shape))
@@ -182,10 +170,7 @@ def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> N
 
 
 def _null_basis(A: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:
-    """Return an orthonormal basis of {z : A z = 0} in columns.
-
-    By a QR decomposition with column pivoting.
-    """
+    """Return an orthonormal basis of {z : A z = 0} in columns, by QR with column pivoting."""
     columns = A.shape[1]
     R, pivots = cast("tuple[NDArray, NDArray]", scipy.linalg.qr(A, mode="r", pivoting=True, check_finite=False))
     diagonal = np.abs(np.diagonal(R))
@@ -231,10 +216,7 @@ def _unit(row: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _without(basis: NDArray[np.float64], choice: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the basis of the null vectors orthogonal to basis @ choice, |choice| = 1.
-
-    By a Householder reflection, in place.
-    """
+    """Return a basis of the null vectors orthogonal to basis @ choice, |choice| = 1, in place."""
     v = choice.copy()
     v[0] += 1.0 if v[0] >= 0 else -1.0
     rank_one = scipy.linalg.get_blas_funcs(("ger",), (basis,))[0]

@@ -240,10 +240,7 @@ class ConvexConcaveOracle:
 def distinct(
     directions: Float[Tensor, "B d"], values: Float[Tensor, " B"], cosine: float, chunk: int = 2048
 ) -> Int[Tensor, " K"]:
-    """Return the places of distinct rows with positive values, best first.
-
-    A row is selected unless a better selected row is close.
-    """
+    """Return places of distinct rows with positive values, best first; close ones are skipped."""
     order = values.argsort(descending=True)
     order = order[values[order] > 0]
     selected = order[:0]

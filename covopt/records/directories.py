@@ -30,10 +30,7 @@ LONGEST = 120
 
 
 def spare(writer: Writer) -> Writer:
-    """Return a writer that warns where it fails, for parts that a run can do without.
-
-    The other files are stored all the same.
-    """
+    """Return a writer that warns where it fails, for parts that a run can do without."""
 
     def write(path: Path) -> None:
         try:
@@ -60,10 +57,7 @@ def digests(directory: Path) -> dict[str, str]:
 
 
 def foreign(directory: Path, listed: Listing) -> str | None:
-    """Describe the first thing in a directory that is not a listed file as it was written.
-
-    None if all are.
-    """
+    """Describe the first thing in a directory that is not a listed file as written; or None."""
     parents = {parent.as_posix() for name in listed for parent in Path(name).parents}
     for name, entry in _walk(directory):
         if entry.is_dir(follow_symlinks=False):

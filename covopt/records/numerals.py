@@ -32,10 +32,7 @@ def up(value: float, digits: int = 5) -> str:
 
 
 def shown(value: float, digits: int) -> str:
-    """Return the number with so many significant digits, rounded to nearest.
-
-    A `Lower` is rounded down.
-    """
+    """Return the number to so many significant digits, nearest; a `Lower` is rounded down."""
     return down(value, digits) if isinstance(value, Lower) else f"{value:.{digits}g}"
 
 

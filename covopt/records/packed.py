@@ -1,7 +1,4 @@
-"""Dataclasses as a tree for JSON with arrays beside it, and back.
-
-Nothing in the tree is trusted.
-"""
+"""Dataclasses as a tree for JSON with arrays beside it, and back; nothing is trusted."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ IS, ARRAY = "is", "array"
 
 
 def pack(value: object, arrays: dict[str, NDArray], place: str = "") -> Any:
-    """Return a dataclass as a tree; its arrays go into `arrays`.
-
-    They are stored under their places, such as B or parts.0.B.
-    """
+    """Return a dataclass as a tree; its arrays go into `arrays` by place, such as parts.0.B."""
     if isinstance(value, np.ndarray):
         arrays[place] = value
         return {ARRAY: place}
@@ -70,10 +64,7 @@ def _unpacked(tree: object, arrays: Mapping[str, NDArray], classes: Mapping[str,
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Return True if a value is of an annotated kind.
-
-    Kinds are plain numbers and texts, tuples, unions, arrays and classes.
-    """
+    """Return True if a value has the annotated kind: numbers, texts, tuples, arrays, classes."""
     if get_origin(hint) in (Union, UnionType):
         return any(fits(value, option) for option in get_args(hint))
     if get_origin(hint) is tuple:

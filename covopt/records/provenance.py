@@ -100,10 +100,7 @@ def _words(value: object) -> list[str] | None:
 
 
 def machine() -> dict[str, str]:
-    """Return versions of the installed packages, system, cores, threads and GPU.
-
-    This is what a result was computed with.
-    """
+    """Return versions of the installed packages, system, cores, threads and GPU."""
     present = {key: value for key, value in examine().items() if value is not None and key not in (*EXTRAS, "missing")}
     return {key: str(value) for key, value in present.items()}
 

@@ -1,7 +1,4 @@
-"""A figure as an SVG image for a page.
-
-It follows the reader's light or dark scheme and has the page's fonts.
-"""
+"""A figure as an SVG image that follows the page's light or dark scheme and fonts."""
 
 from __future__ import annotations
 
@@ -70,10 +67,7 @@ def picture(draw: Drawing, *, alt: str, caption: str, size: tuple[float, float] 
 
 
 def _themed(svg: str) -> str:
-    """Return the SVG with variables for its colours, and the reader's fonts.
-
-    The reader's colour scheme sets the variables.
-    """
+    """Return the SVG with the page's fonts, and variables that the reader's scheme colours."""
     svg = re.sub(r"(?<=: )#[0-9a-f]{6}(?=[;\"])", lambda match: _variable(match.group()), svg)
     svg = svg.replace("'DejaVu Sans'", "system-ui, sans-serif")
     light, dark = (

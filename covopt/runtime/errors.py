@@ -1,7 +1,4 @@
-"""The errors that a user can meet, and how values are written in their messages.
-
-A message is one sentence that says what is wrong and what to do.
-"""
+"""The errors that a user can meet: one sentence each, what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -63,10 +60,7 @@ class InfeasibleError(ProblemError):
 
 
 class InternalError(CovoptError):
-    """A contradiction in covopt's own results; nothing of such a result is reported.
-
-    For example, a lower bound above the cost of a network.
-    """
+    """A contradiction in covopt's own results, of which nothing is reported."""
 
 
 class RecordError(CovoptError):

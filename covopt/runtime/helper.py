@@ -70,10 +70,7 @@ def attempt(function: Callable, piece: object) -> Outcome:
 
 
 def serve() -> None:
-    """Run a helper process: announce its file once PyTorch is loaded, then answer requests.
-
-    A request is a pair of a function and a piece.
-    """
+    """Run a helper process: announce its file, then answer pairs of a function and a piece."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "wb")

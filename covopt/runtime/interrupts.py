@@ -96,10 +96,7 @@ def heeding(*signals: signal.Signals) -> Iterator[None]:
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """End this block at Ctrl-C or SIGTERM with one line on standard error.
-
-    For programs; the exit code is that of shells.
-    """
+    """End this block at Ctrl-C or SIGTERM with one line and the exit code of shells."""
     with heeding(signal.SIGINT, signal.SIGTERM):
         _state.raised, outer, _state.program = -math.inf, _state.program, True
         try:
@@ -115,10 +112,7 @@ def ending() -> Iterator[None]:
 
 
 def ignore() -> None:
-    """Ignore signals from now on: Python's own shutdown would answer them with a traceback.
-
-    For programs that have finished their work.
-    """
+    """Ignore signals from now on: Python's own shutdown would answer them with a traceback."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 

@@ -180,10 +180,7 @@ class Budget:
         return self.seconds() > (1.0 + GRACE) * self.time_limit
 
     def pace(self) -> Callable[[], bool]:
-        """Return a `spent` for one loop that also ends it where its next turn would end too late.
-
-        The next turn is taken to last as long as the longest of the last ones.
-        """
+        """Return a `spent` for one loop that ends it where one more long turn would end too late."""
         last_look, turn = math.inf, 0.0
 
         def ends() -> bool:
@@ -284,10 +281,7 @@ class Iteration(Protocol[State]):
 
 @runtime_checkable
 class ReportsIncumbents(Protocol):
-    """A solver that finds better networks within an iteration.
-
-    `run` sets `on_incumbent`, and each call adds a line to the history.
-    """
+    """A solver that reports better networks within an iteration by calling `on_incumbent`."""
 
     on_incumbent: OnIncumbent
 
@@ -365,10 +359,7 @@ def _iterated(
 
 
 def _ended(finished: Status | None, budget: Budget) -> Status | None:
-    """Return the reason why the run ends, if it does.
-
-    A search that was cut short finds nothing, which is not convergence.
-    """
+    """Return why the run ends, if it does; a search that was cut short has not converged."""
     if finished is Status.OPTIMAL:
         return finished
     if budget.interrupted():

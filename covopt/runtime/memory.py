@@ -27,10 +27,7 @@ def held(device: torch.device) -> float:
 
 
 def available(device: torch.device) -> float | None:
-    """Return the bytes still available before the machine, its container or the GPU is full.
-
-    None where the system does not report it.
-    """
+    """Return the bytes available until the machine, container or GPU is full; None if unknown."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     limits = [room for room in (_of_machine(), *_of_containers()) if room is not None]

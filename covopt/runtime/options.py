@@ -60,10 +60,7 @@ def whole(value: object, name: str) -> int:
 
 
 def whole_numbers(values: object, least: int) -> list[int] | None:
-    """Return whole numbers of at least `least`, each once, ascending.
-
-    None if something else is among them.
-    """
+    """Return whole numbers >= `least`, each once, ascending; None if anything else is there."""
     if not isinstance(values, Iterable):
         return None
     several = list(values)
@@ -80,10 +77,7 @@ RULES: dict[str, Callable[[object, str], object]] = {
     "seed": lambda value, _: check_seed(value),
     "time_limit": limit,
 }
-"""The rule of each option, the same in all functions.
-
-NumPy's numbers become those of Python; a default None stays.
-"""
+"""The rule of each option in all functions, which reads NumPy's numbers; a None stays."""
 
 
 def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:

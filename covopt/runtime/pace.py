@@ -1,7 +1,4 @@
-"""The pace of a proof: the expected gain in as much time again.
-
-It is judged by the second half of the time so far.
-"""
+"""The pace of a proof: the gain to expect in as much time again, by the second half."""
 
 from __future__ import annotations
 

@@ -50,10 +50,7 @@ def fitting(numbers: int) -> Iterator[None]:
 
 
 def fitted(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """Decorate a function that computes: it runs in a block `fitting` for its arguments.
-
-    The largest of them counts.
-    """
+    """Decorate a function to run in a block `fitting` for the largest of its arguments."""
 
     @wraps(function)
     def door(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
@@ -77,10 +74,7 @@ def _numbers(argument: object, levels: int = 3) -> int:
 
 
 def _said() -> tuple[str, int] | None:
-    """Return the environment variable that sets the number of threads, and the number.
-
-    Text that is not a number is ignored, as by OpenMP.
-    """
+    """Return the variable that sets the number of threads, and the number, if it is one."""
     for name in SAID:
         number = os.environ.get(name, "").partition(",")[0].strip()  # the first is that of the outermost loops
         if number.isdecimal() and int(number) > 0:
