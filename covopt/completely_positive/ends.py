@@ -109,10 +109,7 @@ class ByMoments:
 
 @dataclass(frozen=True)
 class ByFactor:
-    """A factor A = B^T B, B >= 0, whose number of rows is the upper end.
-
-    It holds up to the tolerance, or for a matrix that is proved to lie near B.
-    """
+    """A factor B >= 0 of so many rows, B^T B = A up to the tolerance or exactly near B."""
 
     B: Float[np.ndarray, "r n"]
 

@@ -174,10 +174,7 @@ def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarra
 
 
 def _pairs_of(units: Neurons, slope: float) -> Float[np.ndarray, "q n"]:
-    """Return the upper triangles of (z z^T, sigma(z) sigma(z)^T) in columns.
-
-    They are scaled to the Frobenius norm of the matrices.
-    """
+    """Return the triangles of (z z^T, sigma(z) sigma(z)^T) in columns, with Frobenius norms."""
     rows, columns = np.triu_indices(len(units))
     lengths = np.where(rows == columns, 1.0, np.sqrt(2.0))[:, None]
     V = sigma(units, slope)

@@ -140,10 +140,7 @@ def descend(
 def _weak_wolfe(
     value: Value, x: Tensor, f: float, direction: Tensor, slope: float, length: float
 ) -> tuple[Tensor, float, Tensor] | None:
-    """Return a point of sufficient decrease and flatter slope, found by bisection.
-
-    Where the trials run out, any point of decrease; None without one.
-    """
+    """Return a point of sufficient decrease and flatter slope; else one of decrease, or None."""
     low, high, accepted = 0.0, torch.inf, None
     for _ in range(TRIALS):
         new = torch.add(x, direction, alpha=length)

@@ -33,10 +33,7 @@ MOST = 2048
 
 
 def multiplier(problem: Problem, weights: Weights) -> Float[Tensor, "N nL"] | None:
-    """Return M_L from the loss; for `interpolate` from W_L^T = Zs_{L-1}^T Lambda.
-
-    None for `interpolate` with rank(Zs_{L-1}) < N.
-    """
+    """Return M_L from the loss, or from W_L^T = Zs_{L-1}^T Lambda; None if rank(Zs) < N there."""
     if not problem.interpolates:
         return problem.gradient_at(all_outputs(problem, weights)) / (-2.0 * problem.lam)
     factor = thin(inputs_of(problem, weights, problem.depth))

@@ -50,10 +50,7 @@ def row_rank(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE) -> int:
 
 
 def has_rank_at_most(Xt: Float[Tensor, "N d"], most: int, rule: RankRule = RANK_RULE) -> bool:
-    """Return True if `row_rank` is at most `most`.
-
-    Where the rank is far above, a few rows show it without a decomposition of all.
-    """
+    """Return True if `row_rank` is at most `most`; a few rows refute it where it is far above."""
     few = Xt[: 8 * (most + 1)]
     return row_rank(few, rule) <= most and (len(few) == len(Xt) or row_rank(Xt, rule) <= most)
 
@@ -110,10 +107,7 @@ class ArrangementOracle:
         return Answer(directions.to(self.Xt.dtype), values.to(self.Xt.dtype), bound)
 
     def _allowance(self, total: float) -> float:
-        """Return the absolute rounding of any arc's value, for S = `total`.
-
-        It is the sum of the list in the module's text.
-        """
+        """Return the absolute rounding of an arc's value, S = `total`: the sum in the module's text."""
         depth = math.ceil(math.log2(2 * len(self._rows)))
         return (9 * depth + 100) * UNIT_ROUNDOFF * total
 
@@ -130,10 +124,7 @@ class ArrangementOracle:
 
 
 class _Arcs:
-    """The 2K arcs of the circle, with h^2 = |A q|^2 on each.
-
-    Arc j starts at the normal of line j and ends at the next one.
-    """
+    """The 2K arcs of the circle: arc j starts at the normal of line j, ends at the next one."""
 
     def __init__(self, A: Float[Tensor, "J m 2"], unit: Float[Tensor, "K 2"], angle: Float[Tensor, " K"]) -> None:
         normal = torch.stack([-unit[:, 1], unit[:, 0]], dim=1)
@@ -151,10 +142,7 @@ class _Arcs:
         self.best = float(torch.maximum(ends_best, inside_best))
 
     def _top(self) -> tuple[Tensor, Float[Tensor, "J 2"], Tensor]:
-        """Return A^T A's eigenvalue gap, its top eigenvector, and whether that is inside the arc.
-
-        The eigenvector is turned to the side of the arc.
-        """
+        """Return A^T A's eigenvalue gap, top eigenvector on the arc's side, and if it is inside."""
         x, y = self.A[:, :, 0], self.A[:, :, 1]
         twice, difference = 2.0 * (x * y).sum(dim=1), (x + y).mul(x - y).sum(dim=1)
         # q = (-sin theta, cos theta): theta is a quarter turn behind the usual angle of q.
@@ -185,10 +173,7 @@ class _Arcs:
 
 
 def _side(A: Tensor, q: Tensor, e: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return |A q|, half the derivative of |A q|^2 along the circle, and half the second one.
-
-    Along the circle dq/dtheta = -e.
-    """
+    """Return |A q| and half the derivatives of |A q|^2 along the circle, dq/dtheta = -e."""
     at, along = (A @ q[:, :, None])[:, :, 0], (A @ e[:, :, None])[:, :, 0]
     value = at.norm(dim=1)
     return value, -(at * along).sum(dim=1), along.square().sum(dim=1) - value.square()
