@@ -107,7 +107,7 @@ class ArrangementOracle:
         return Answer(directions.to(self.Xt.dtype), values.to(self.Xt.dtype), bound)
 
     def _allowance(self, total: float) -> float:
-        """Return the absolute rounding of an arc's value, S = `total`: the sum in the module's text."""
+        """Return an arc value's absolute rounding, S = `total`: the sum in the module's text."""
         depth = math.ceil(math.log2(2 * len(self._rows)))
         return (9 * depth + 100) * UNIT_ROUNDOFF * total
 
