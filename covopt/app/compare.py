@@ -39,7 +39,7 @@ def compare_command(
         output.check()
         check_device(solving.device)
         dataset = data.read(question.loss)
-        tested = held_out.tested(test, dataset, lambda: data.read(question.loss, rest=True))
+        tested = held_out.tested(test, dataset, lambda: data.read(question.loss, complement=True))
         chosen = {} if not method else {"methods": [choice.value for choice in method]}
         with output.following(solving.time_limit) as show:
             comparison = study.compare(

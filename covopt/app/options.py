@@ -121,12 +121,12 @@ class Data:
         None
     )
 
-    def read(self, loss: str | None, share: tuple[int, int] | None = None, rest: bool = False) -> "Dataset":
-        """Read the data for a loss: all rows, a process's `share`, or those --rows omits (`rest`)."""
+    def read(self, loss: str | None, share: tuple[int, int] | None = None, complement: bool = False) -> "Dataset":
+        """Read the data for a loss: all rows, a process's `share`, or the `complement` of --rows."""
         from covopt.data.data import read_data
 
         keywords = dict(vars(self), drop=self.drop or (), one_hot=self.one_hot or ())
-        return read_data(keywords.pop("data"), **keywords, loss=loss, share=share, rest=rest)
+        return read_data(keywords.pop("data"), **keywords, loss=loss, share=share, rest=complement)
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def path_command(
         dataset = data.read(loss)
         if dataset.weights is not None:
             raise ProblemError("covopt path counts all rows the same; leave the weights out, or repeat rows instead.")
-        held = held_out.tested(test, dataset, lambda: data.read(loss, rest=True))
+        held = held_out.tested(test, dataset, lambda: data.read(loss, complement=True))
         with output.following(solving.time_limit) as show:
             answer = study.path(
                 dataset.X,

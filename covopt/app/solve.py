@@ -102,7 +102,7 @@ def solve_command(
         check_device(place.device)
         began = time.perf_counter()
         dataset = data.read(question.loss, place.share)
-        tested = held_out.tested(test, dataset, lambda: data.read(question.loss, rest=True))
+        tested = held_out.tested(test, dataset, lambda: data.read(question.loss, complement=True))
         start = None if init is None else stored.load(init)
         reading = time.perf_counter() - began
         with (

@@ -166,7 +166,7 @@ def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarra
     merged = merge(torch.as_tensor((alive / np.sqrt(squares)).T), torch.as_tensor(squares[:, None]), tolerance=1e-13)
     units, weights = merged.directions.numpy().T, merged.outputs
     selected = caratheodory(torch.as_tensor(_pairs_of(units, slope)), weights)
-    units, c = units[:, selected.kept.numpy()], selected.outputs.numpy()[:, 0]
+    units, c = units[:, selected.places.numpy()], selected.outputs.numpy()[:, 0]
     if len(c) <= CHOSEN:
         c = _fewest_of(units, c, slope, time_limit)
         units, c = units[:, c > 0.0], c[c > 0.0]

@@ -54,8 +54,8 @@ RANK_RULE = RankRule()
 class Factor:
     """A factor Z = U diag(s) V^T of B = Z Z^T, decomposed; leading dimensions `*b` are a batch.
 
-    `inverse` holds 1/s where the rule keeps s, else 0 (with Tikhonov t: s / (s^2 + t) everywhere), and `kept` is 1 or
-    0.
+    `inverse` holds 1/s where the rule keeps s, else 0 (with Tikhonov t: s / (s^2 + t) everywhere), and `significant` is
+    1 or 0.
 
     Source: Golub, Van Loan, Matrix Computations, 5.5.
     """
@@ -63,7 +63,7 @@ class Factor:
     U: Float[Tensor, "*b N k"]
     s: Float[Tensor, "*b k"]
     V: Float[Tensor, "*b n k"]
-    kept: Float[Tensor, "*b k"]
+    significant: Float[Tensor, "*b k"]
     inverse: Float[Tensor, "*b k"]
     tikhonov: float
 
@@ -75,21 +75,21 @@ class Factor:
     @property
     def rank(self) -> Int[Tensor, "*b"]:
         """Return the numerical rank of Z and of B."""
-        return self.kept.sum(dim=-1).to(torch.int64)
+        return self.significant.sum(dim=-1).to(torch.int64)
 
     def basis(self) -> Float[Tensor, "N r"]:
         """Return an orthonormal basis of Im Z = Im B in columns; batches have no common rank."""
         if self.U.ndim != 2:
             raise ProblemError("A batch of factors has no common rank; take the basis of one factor at a time.")
-        return self.U[:, self.kept > 0]
+        return self.U[:, self.significant > 0]
 
     def without_tikhonov(self) -> Factor:
         """Return the same factor with the pseudo-inverse of the rank rule."""
-        return replace(self, inverse=_inverse(self.s, self.kept, 0.0), tikhonov=0.0)
+        return replace(self, inverse=_inverse(self.s, self.significant, 0.0), tikhonov=0.0)
 
     def project(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
         """Return P_{Im Z} A."""
-        return self.U @ (self.kept[..., None] * (self.U.mT @ A))
+        return self.U @ (self.significant[..., None] * (self.U.mT @ A))
 
     def reject(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
         """Return (I - P_{Im Z}) A."""
@@ -115,8 +115,8 @@ class Factor:
 def thin(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> Factor:
     """Decompose the factor Z of B = Z Z^T in O(N n min(N, n)); device and dtype follow Z."""
     U, s, Vh = torch.linalg.svd(Z, full_matrices=False)
-    kept = rule.keeps(s).to(s.dtype)
-    return Factor(U, s, Vh.mT, kept, _inverse(s, kept, rule.tikhonov), rule.tikhonov)
+    significant = rule.keeps(s).to(s.dtype)
+    return Factor(U, s, Vh.mT, significant, _inverse(s, significant, rule.tikhonov), rule.tikhonov)
 
 
 def triangle(chunks: Iterable[Float[Tensor, "_ n"]]) -> Float[Tensor, "_ n"]:
@@ -149,10 +149,10 @@ def row_space(Z: Float[Tensor, "N n"], rule: RankRule = RANK_RULE) -> Float[Tens
     return factor.V.T[:rank]
 
 
-def _inverse(s: Tensor, kept: Tensor, tikhonov: float) -> Tensor:
+def _inverse(s: Tensor, significant: Tensor, tikhonov: float) -> Tensor:
     if tikhonov > 0.0:
         return s / (s.square() + tikhonov)
-    return kept / torch.where(kept > 0, s, torch.ones_like(s))
+    return significant / torch.where(significant > 0, s, torch.ones_like(s))
 
 
 def _largest(values: Tensor) -> Tensor:

@@ -49,12 +49,12 @@ class Selected:
     """The atoms that remain after Caratheodory's theorem.
 
     Attributes:
-        kept: their places among the atoms given, ascending (k,).
+        places: their places among the atoms given, ascending (k,).
         outputs: their outputs v (k, m), each a positive multiple of what it was.
         change: max |F_after - F_before|, the rounding that the caller will find.
     """
 
-    kept: Int[Tensor, " k"]
+    places: Int[Tensor, " k"]
     outputs: Float[Tensor, "k m"]
     change: float
 

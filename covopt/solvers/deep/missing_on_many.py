@@ -62,7 +62,7 @@ def _strongest(problem: Problem, weights: Weights, layer: int, Lambda: Tensor, s
         first = strongest_neuron(few, weights, layer, Lambda=share, starts=STARTS, seed=seed)
         return None if first is None else _judged(problem, weights, layer, Lambda, first.direction)
     factor = thin(inputs_triangle(problem, weights, layer))
-    Q = factor.V.T[factor.kept > 0]
+    Q = factor.V.T[factor.significant > 0]
     if not len(weights[layer]) or not len(Q):
         return None
     M, Zs = duals(few, weights, share)[layer], inputs_of(few, weights, layer) @ Q.T
