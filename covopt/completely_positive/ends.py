@@ -109,7 +109,7 @@ class ByMoments:
 
 @dataclass(frozen=True)
 class ByFactor:
-    """A factor B >= 0 of so many rows, B^T B = A up to the tolerance or exactly near B."""
+    """A factor B >= 0 of so many rows: B^T B = A up to the tolerance, or exactly near B."""
 
     B: Float[np.ndarray, "r n"]
 

@@ -44,7 +44,7 @@ LARGEST = 25
 ROUNDS = 100
 """The most rounds of cutting planes: matrices of the literature take 30 to 60."""
 ENDED = 1e-6
-"""Relative to |C|: C is copositive if no x^T C x is below -ENDED; x a zero below 10 ENDED."""
+"""C counts as copositive if x^T C x >= -ENDED |C|, x as a zero below 10 ENDED |C|."""
 CLEAR = 1e-5
 """Relative to |C|: beyond this, the minimum of <A, C> is not 0, and A is not on the boundary."""
 ROUGH = 1e-2

@@ -85,7 +85,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Inequalities:
-    """The products g m m^T >= 0 (as forms) and h >= 0 of a region, linear in the moments of its monomials.
+    """The products g m m^T >= 0 (as forms) and h >= 0 of a region, linear in its moments.
 
     Attributes:
         monomials: of degree 0 to 4.
@@ -102,7 +102,7 @@ class Inequalities:
 
 @dataclass(frozen=True)
 class MomentBound:
-    """Lambda and the multipliers that prove <A, Lambda> <= cp-rank, up to a residual that `value` charges.
+    """Lambda and multipliers that prove <A, Lambda> <= cp-rank, up to a residual (`value`).
 
     Attributes:
         Lambda: (n, n), for A scaled to a diagonal of ones.

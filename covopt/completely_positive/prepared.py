@@ -112,7 +112,7 @@ def prepare(matrix: Matrix) -> Prepared:
 
 
 def whole(original: Prepared, clean: Prepared, tolerance: float) -> tuple[Matrix, Matrix, float]:
-    """Return both matrices without zero rows, and a distance within which all candidates lie."""
+    """Return both matrices without zero rows, and a bound on the distance to the clean one."""
     there = np.flatnonzero(np.diag(original.A) > 0.0)
     A, cleaned = (matrix[np.ix_(there, there)] for matrix in (original.A, clean.A))
     return A, cleaned, tolerance * float(np.linalg.norm(A)) + float(np.linalg.norm(A - cleaned)) + original.lost

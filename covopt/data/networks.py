@@ -68,7 +68,7 @@ class FoundWeights(list[Tensor]):
 
 
 def as_sequential(weights: Sequence[Tensor], beta: float, slope: float) -> nn.Sequential:
-    """Return a plain Sequential of Linear and activation in float64, of biases beta W[:, -1]."""
+    """Return a plain Sequential of Linear and activation in float64, with bias beta W[:, -1]."""
     modules: list[nn.Module] = []
     for W in weights:
         with warnings.catch_warnings():  # torch warns of a layer without neurons, which the zero function has

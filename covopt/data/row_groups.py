@@ -92,7 +92,7 @@ class ParquetColumns:
 
 
 class GroupedRows:
-    """Inputs (N, n_0) that stay in a .parquet file: a row group is read when rows of it are asked for.
+    """Inputs (N, n_0) that stay in a .parquet file, whose row groups are read on demand.
 
     Args:
         columns: of the file.

@@ -46,7 +46,7 @@ class DescentOptions:
 
 
 class Memory:
-    """The approximate inverse Hessian H from the last pairs (s, y) of steps and gradient differences.
+    """The approximate inverse Hessian H from the last pairs (s, y): steps, gradient changes.
 
     Two loops over the pairs take two thirds of the time of the compact form's matrix products for 10^4 entries and
     more, and agree with it to 1e-11 (docs/notes/2026-11-variable-projection.md).

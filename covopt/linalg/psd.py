@@ -52,7 +52,7 @@ RANK_RULE = RankRule()
 
 @dataclass(frozen=True)
 class Factor:
-    """A factor Z = U diag(s) V^T of B = Z Z^T, decomposed; leading dimensions `*b` are a batch.
+    """A factor Z = U diag(s) V^T of B = Z Z^T, decomposed; dimensions `*b` are a batch.
 
     `inverse` holds 1/s where the rule keeps s, else 0 (with Tikhonov t: s / (s^2 + t) everywhere), and `significant` is
     1 or 0.

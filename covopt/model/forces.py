@@ -122,7 +122,9 @@ def tikhonov_for(problem: Problem, Z: Representations, layer: int) -> float:
 
 @dataclass(frozen=True)
 class Forces:
-    """Attraction 2 (Ks_{l-1})^+ Z_l and repulsion -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l] on hidden layer l.
+    """Attraction and repulsion on hidden layer l.
+
+    2 (Ks_{l-1})^+ Z_l and -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l].
 
     Source: [JGHG22, section 3].
 

@@ -28,7 +28,7 @@ Weight = Float[Tensor, " N"] | None
 
 @runtime_checkable
 class Loss(Protocol):
-    """A convex loss c of the outputs of one sample against its targets, for the rows of F and Y (N, m)."""
+    """A convex loss c of one sample's outputs and targets, for the rows of F and Y (N, m)."""
 
     @property
     def name(self) -> str:
@@ -150,7 +150,7 @@ class CrossEntropy:
 
 @dataclass(frozen=True)
 class Huber:
-    """c(F) = sum_c H(F_c - Y_c), H(r) = r^2 / 2 for |r| <= delta and delta |r| - delta^2 / 2 beyond.
+    """c(F) = sum_c H(F_c - Y_c), H(r) = r^2 / 2 for |r| <= delta, else delta (|r| - delta / 2).
 
     c*(G) = <G, Y> + |G|^2 / 2 where no |G_c| is above delta, else +infinity. As torch.nn.HuberLoss, but the sum over
     the columns, not their mean.

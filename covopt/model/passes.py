@@ -76,7 +76,7 @@ def inputs_at(problem: Problem, weights: Weights, layer: int) -> Iterator[Float[
 
 
 def inputs_triangle(problem: Problem, weights: Weights, layer: int) -> Float[Tensor, "_ d"]:
-    """Return the singular values and row space of Zs_{l-1} as R; centred with free biases."""
+    """Return R with the singular values and row space of Zs_{l-1}, centred with free biases."""
     if not problem.free:
         return triangle(inputs_at(problem, weights, layer))
     total = sum(Zs[:, :-1].sum(dim=0) for Zs in inputs_at(problem, weights, layer))

@@ -247,7 +247,7 @@ def window(
 
 
 def _closed(decay: Decay, ratio: float) -> int:
-    """Return k, the least if the left side falls, with |a_k| (+ 2 |b_k| / mu) <= ratio."""
+    """Return a k with |a_k| + 2 |b_k| / mu <= ratio, the least if the left side falls with k."""
 
     def left_side(k: int) -> float:
         a, b = decay.memory(k)

@@ -23,7 +23,7 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 
 STEPS, CLOSE = 100, 1e-7
-"""The most steps, and the residual over the eigenvalue, off by its square, where they end."""
+"""The most steps, and the residual, relative to the eigenvalue, that ends them."""
 WORK = 5e8
 """Samples times weights, above which nothing is computed: one step takes about four operations for each."""
 

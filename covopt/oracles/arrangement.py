@@ -1,4 +1,4 @@
-"""The exact oracle for data of rank at most two: all activation cells of the circle at once.
+"""The exact oracle for data of rank at most two: all activation cells of the circle.
 
 Let Q (2, d) hold an orthonormal basis of the row space of Xt and P = Xt Q^T (N, 2). A unit direction w acts only
 through q = Q w, |q| <= 1, and h(w) = |Lambda^T sigma(P q)|, so that the maximum lies on the circle |q| = 1. There the
@@ -56,7 +56,7 @@ def has_rank_at_most(Xt: Float[Tensor, "N d"], most: int, rule: RankRule = RANK_
 
 
 class ArrangementOracle:
-    """The exact maximum of h(w) = |Lambda^T sigma(Xt w)| over unit w, for rank(Xt) <= 2, in O(N m log N).
+    """The exact maximum of h(w) = |Lambda^T sigma(Xt w)|, rank(Xt) <= 2, in O(N m log N).
 
     Calling it returns all local maxima on the circle, best first (on a plateau its two ends), evaluated by
     `oracle_values`, and a proved `upper_bound`: the maximum and the rounding that the module's text derives. Where h is

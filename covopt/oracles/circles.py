@@ -113,7 +113,7 @@ class Points:
 
 
 class Arcs:
-    """All arcs of some of the circles (the `columns`), for one h, given by M and the omega_g (rows of `even`).
+    """All arcs of some circles (`columns`), for one h given by M and omega_g (rows of `even`).
 
     Attributes:
         value: h at the point where the arc starts (2, K, c), which is where the arc before it ends.

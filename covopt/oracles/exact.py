@@ -19,7 +19,7 @@ MOST_CIRCLES = 1500
 def exact_oracle(
     Xt: Float[Tensor, "N d"], activation: Activation, rule: RankRule = RANK_RULE, most_circles: int = MOST_CIRCLES
 ) -> ArrangementOracle | SphereOracle | None:
-    """Return an oracle whose bound is the maximum, for rank <= 2, or 3 with few rows; or None."""
+    """Return an exact oracle for rank <= 2, or 3 with up to `most_circles` rows; else None."""
     if has_rank_at_most(Xt, 2, rule):
         return ArrangementOracle(Xt, activation, rule)
     return SphereOracle(Xt, activation, rule) if has_exact_oracle(Xt, rule, most_circles) else None

@@ -152,7 +152,7 @@ def _independent(gram: NDArray[np.float64], terms: int, rule: RankRule) -> bool:
 
 
 def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:
-    """Return c' >= 0, A c' = A c, sum(c') <= sum(c), on independent columns of A."""
+    """Return c' >= 0 on independent columns of A with A c' = A c and sum(c') <= sum(c)."""
     result, target = c.copy(), A @ c
     survivors = np.zeros(0, dtype=np.int64)
     block = max(1, min(A.shape))

@@ -60,7 +60,7 @@ MOST = 500  # local maxima that are reported, at most
 
 
 class SphereOracle:
-    """The exact maximum of h(w) = |Lambda^T sigma(Xt w)| over unit w, for rank(Xt) = 3, in O(N^2 m log N).
+    """The exact maximum of h(w) = |Lambda^T sigma(Xt w)|, rank(Xt) = 3, in O(N^2 m log N).
 
     Calling it returns the local maxima with h >= `keep` times the maximum, best first, evaluated by `oracle_values`,
     and a proved `upper_bound`: the maximum and the rounding that the module's text derives. Local maxima are inside

@@ -41,18 +41,18 @@ def counted(number: int, noun: str) -> str:
 
 
 class CovoptError(Exception):
-    """Base of every error that covopt raises on purpose; the command line turns it into exit code 2."""
+    """The base of all errors that covopt raises on purpose; exit code 2 on the command line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))
 
 
 class DataError(CovoptError):
-    """The data cannot be read, or holds what no problem can be made of."""
+    """The data cannot be read, or does not define a problem."""
 
 
 class ProblemError(CovoptError):
-    """The question itself is ill-posed: an option out of range, shapes that do not match."""
+    """The problem itself is ill-posed: an option out of range, shapes that do not match."""
 
 
 class InfeasibleError(ProblemError):

@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
 
 class _Pickler(pickle.Pickler):
-    """A pickler of visible entries: PyTorch's own sends storages, at a millisecond a tensor."""
+    """A pickler of tensors as arrays: PyTorch's own sends whole storages and takes 1 ms each."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor) and obj.device.type == "cpu":

@@ -135,7 +135,7 @@ def _own(number: float) -> float:
 
 @dataclass
 class Budget:
-    """Wall-clock seconds and iterations that a solve may use; the clock starts when the budget is made.
+    """Wall-clock seconds and iterations of a solve; the clock starts when the budget is made.
 
     Ctrl-C leaves no time (interrupts.py): whoever looks at a budget now and then ends soon after either. A budget that
     is made of another by `dataclasses.replace` shares its timing.

@@ -77,7 +77,7 @@ RULES: dict[str, Callable[[object, str], object]] = {
     "seed": lambda value, _: check_seed(value),
     "time_limit": limit,
 }
-"""The rule of each option in all functions, which reads NumPy's numbers; a None stays."""
+"""The rule of each option, for all functions; NumPy's numbers become Python's, None stays."""
 
 
 def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
