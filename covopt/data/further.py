@@ -21,7 +21,7 @@ FEW = 3
 
 @dataclass(frozen=True)
 class Further:
-    """New inputs X (M, n_0), coded as the problem's, their source, optional targets Y (M, n_L).
+    """New inputs X (M, n_0), coded as the problem is, their source, and targets Y (M, n_L).
 
     `classes` names the class of each column of Y, if the targets are classes.
     """

@@ -150,7 +150,7 @@ class CrossEntropy:
 
 @dataclass(frozen=True)
 class Huber:
-    """c(F) = sum_c H(F_c - Y_c), H(r) = r^2 / 2 for |r| <= delta, else delta (|r| - delta / 2).
+    """c(F) = sum_c H(F_c - Y_c), H(r) = r^2 / 2 or delta (|r| - delta / 2), |r| > delta.
 
     c*(G) = <G, Y> + |G|^2 / 2 where no |G_c| is above delta, else +infinity. As torch.nn.HuberLoss, but the sum over
     the columns, not their mean.
