@@ -65,7 +65,7 @@ def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: boo
 
     names = (None, None) if data is None else (data.columns, data.classes)
     others: dict[str, Writer] = {ORIGIN: write_origin(COMMAND.get(), *names)}
-    if not interrupted():  # else the report is left out, and what draws it takes a second to load
+    if not interrupted():  # else the report is omitted, whose libraries take a second to load
         from covopt.studies.runs import report_writer
 
         others[record.REPORT] = report_writer(out)

@@ -35,7 +35,7 @@ class Method(StrEnum):
     TRAIN = "train"
 
 
-# What commands also take by itself, without the rest of its group.
+# Options that commands also take alone, without their group.
 TimeLimit = Annotated[float, _solving(help="Time limit; the answer is the best network so far.", metavar="SECONDS")]
 Seed = Annotated[int, _solving(help="Seed of the random starts.", metavar="SEED")]
 Device = Annotated[str, _solving(help="Device: cpu or cuda.", metavar="NAME")]

@@ -131,7 +131,7 @@ def solve_command(
             )
     if not place.tells:
         return
-    if place.share is not None and output.out is not None:  # what is stored is proved again from its data
+    if place.share is not None and output.out is not None:  # stored results are proved again from their data
         dataset = data.read(question.loss)
         result = answer.on_all_rows(result, dataset.X, dataset.Y)
     result.describe_data(dataset)

@@ -60,7 +60,7 @@ def standard_streams() -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # whoever had an answer has flushed it, and said what was wrong
+        with suppress(OSError):  # commands flush their answers themselves, and print what was wrong
             sys.stdout.flush()
         sys.stdout, sys.stderr = before
 

@@ -244,7 +244,7 @@ def _proves_regular(A: Matrix, B: Atoms) -> bool:
         return False
     J = derivative(B, support, equations)
     gram = (J.T @ J).toarray()
-    # Positive definite after a shift, by a Cholesky factor: cheaper than eigenvalues, and all that is asked. Its
+    # Positive definite after a shift, by a Cholesky factor: cheaper than eigenvalues, and enough here. Its
     # backward error, and that of the Gram matrix, are below (q + 1) eps times the trace (Higham, Theorem 10.3).
     shift = needed + 4 * (len(gram) + 1) * EPS * float(np.trace(gram))
     gram[np.diag_indices_from(gram)] -= shift

@@ -28,9 +28,9 @@ Matrix = Float[np.ndarray, "N N"]
 Neurons = Float[np.ndarray, "N n"]
 
 
-# How hard neurons are searched for; none of these touches a proof.
-ITERATIONS = 3000  # of Douglas and Rachford, from one start
-PATIENCE = 600  # a start ends when the residual has not halved within so many iterations
+# Limits of the search for neurons; none of these touches a proof.
+ITERATIONS = 3000  # Douglas-Rachford steps from one start
+PATIENCE = 600  # a start ends when the residual has not halved within this many iterations
 STARTS = 6  # random ones, for each number of neurons
 POLISH_BELOW = 1e-2  # relative residual below which polishing is tried, and again after each further factor of 10
 NEWTON_STEPS = 12  # of one polishing

@@ -120,6 +120,6 @@ def whole(original: Prepared, clean: Prepared, tolerance: float) -> tuple[Matrix
 
 def unscaled(C: Matrix, powers: Float[np.ndarray, " n"]) -> Matrix:
     """Return a witness against the scaled matrix as one against the matrix, largest entry 1."""
-    with np.errstate(all="ignore"):  # what does not fit into float64 is no witness, and is not taken for one
+    with np.errstate(all="ignore"):  # values beyond float64 are no witness, and do not count as one
         C = C / np.outer(powers, powers)
         return C / np.abs(C).max()

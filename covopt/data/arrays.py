@@ -99,7 +99,7 @@ def _mapped_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path
     with archive.open(member) as stream:
         shape, fortran, dtype = _declared(stream)
         before = stream.tell()
-    with path.open("rb") as file:  # of the member's local header of 30 bytes the last four: what follows, before data
+    with path.open("rb") as file:  # last four bytes of the local header: lengths of the name and the extra field
         file.seek(member.header_offset + 26)
         before += member.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
     size = dtype.itemsize * math.prod(shape)
@@ -194,7 +194,7 @@ def _holds_only(path: Path, names: str) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return all(re.fullmatch(rf"({names})\.npy", member) for member in archive.namelist())
-    except Exception:  # what is no archive fails in many ways
+    except Exception:  # a file that is not an archive fails in many ways
         return False
 
 

@@ -15,7 +15,7 @@ from covopt.runtime.errors import DataError, shown
 
 CATEGORIES = 1000
 """The most texts of a column that becomes a column of 0 and 1 for each."""
-# What Python's float reads besides (1_000, digits of other scripts) is more likely a mistake than a number.
+# Other texts that Python's float reads (1_000, digits of other scripts) are more likely mistakes than numbers.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _MISSING = ("", "nan")

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from covopt.data.arrays import check_readable
 from covopt.runtime.errors import DataError
 
-# What a file of tensors names. The restricted unpickler knows more (bytearray, say, which takes any amount of memory).
+# The names in a file of tensors. The restricted unpickler accepts more (bytearray, say, which takes any amount of memory).
 NAMED = ("collections OrderedDict", "torch Size", "torch.serialization _get_layout")
 
 
@@ -44,7 +44,7 @@ def read_torch(path: Path, remedy: str) -> object:
         return torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise _more_than_tensors(path, remedy) from error
-    # What the restricted unpickler meets in a damaged file raises in many ways.
+    # A damaged file makes the restricted unpickler raise in many ways.
     except Exception as error:
         raise DataError(f"{path} is not a file of torch.save or is damaged; {remedy}.") from error
 

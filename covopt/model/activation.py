@@ -40,7 +40,7 @@ class Activation:
     def pull_back(self, upstream: Float[Tensor, "*shape"], z: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Return upstream * sigma'(z), entrywise, in one pass; may overwrite `upstream`."""
         if self.slope == 0.0:
-            # What autograd calls for ReLU: several times faster than a mask.
+            # The function that autograd calls for ReLU: several times faster than a mask.
             return torch.ops.aten.threshold_backward.grad_input(upstream, z, 0.0, grad_input=upstream)
         return upstream if self.is_linear else torch.where(z > 0, upstream, self.slope * upstream)
 

@@ -65,7 +65,7 @@ def spectrum(A: Float[Tensor, "n m"]) -> Float[Tensor, " k"]:
 def _shape(A: Float[Tensor, "n m"], Z: Float[Tensor, "N n"], S: Float[Tensor, "N n"]) -> LayerShape:
     size = float(Z.norm())
     spread = spectrum(S - S.mean(dim=0)) if S.numel() else S.new_zeros(0)
-    # What centring leaves of a constant layer is rounding of its entries.
+    # A constant layer after centring is rounding of its entries.
     counts = (spread > AFFINE * spread.max()) & (spread > 1e-10 * S.norm()) if len(spread) else spread > 0.0
     return LayerShape(
         dimension=int((spectrum(A) > UNIT).sum()),

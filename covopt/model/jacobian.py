@@ -193,7 +193,7 @@ class Passage:
                 near &= _reached(W.values, Zs.values)
             fine &= ~near.any(dim=1)
             grown = self._operator_norms[layer - 1] * carried + rows.norm() * _charge(W.values.shape[1]) * size
-            if self.activation.slope == 0.0:  # what neurons that are off give is exactly 0
+            if self.activation.slope == 0.0:  # neurons that are off contribute exactly 0
                 grown = torch.where((Z.values > 0.0).any(dim=1), grown, 0.0)
             log_off = grown.log() + LOG_2 * (Zs.exponent + W.exponent)
         return fine

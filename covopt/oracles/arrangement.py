@@ -38,7 +38,7 @@ from covopt.model.activation import Activation
 from covopt.oracles.oracle import Answer, oracle_values
 from covopt.runtime.errors import ProblemError
 
-# Where rounding is taken for equality; none of these touches the proof.
+# Differences up to these count as rounding; none of these touches the proof.
 ONE_LINE = 2e-15  # lines closer than this (radians) are one line in the search for local maxima
 LEVEL = 256.0  # derivatives of h^2 below this times u S |A|_F are zero
 ONE_MAXIMUM = 1e-9  # local maxima closer than this (radians) are reported once
@@ -192,7 +192,7 @@ def _distinct(q: Float[Tensor, "B 2"], values: Float[Tensor, " B"]) -> Float[Ten
     angle, order = torch.atan2(q[:, 1], q[:, 0]).sort()
     opens = torch.diff(angle, prepend=angle[-1:] - 2.0 * math.pi) > ONE_MAXIMUM
     run = opens.long().cumsum(0)
-    run = torch.where(run == 0, run[-1], run)  # what precedes the first gap belongs to the last run
+    run = torch.where(run == 0, run[-1], run)  # directions before the first gap belong to the last run
     _, label = torch.unique(run, return_inverse=True)
     best = torch.full((int(label.max()) + 1,), len(q), device=q.device).scatter_reduce(0, label, order, "amin")
     return q[best]

@@ -22,7 +22,7 @@ from covopt.linalg.psd import RankRule
 
 # The outputs are to stay the same to rounding, so a direction that changes them by 1e-10 is no null direction.
 EXACT_RANK = RankRule(double=1e-13, single=1e-6)
-GRAM_ROUNDING = 4.0  # of a Gram matrix of n columns and N rows, times (N + n) n and the unit roundoff
+GRAM_ROUNDING = 4.0  # rounding of a Gram matrix of n columns, N rows, over (N + n) n and the unit roundoff
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from covopt.oracles.oracle import Answer
 
 STILL = 1e-9  # a box-constrained solve ends when no multiplier moves by more than this, relative
 COSINE = 1e-6  # local maxima are one when the cosine of their angle is at least 1 - COSINE
-ENTRIES = 2**22  # starts are taken in chunks of at most so many entries of a (starts, N) array
+ENTRIES = 2**22  # maximum number of entries of a (starts, N) array: starts are taken in chunks
 ROUGHLY = 1e-5  # `gain` of the search in float32
 TOGETHER = 10  # on a GPU, steps between two looks at which ascents go on
 

@@ -50,7 +50,7 @@ from covopt.oracles.circles import Arcs, Circles, Points, leaders
 from covopt.oracles.oracle import Answer, oracle_values
 from covopt.runtime.errors import ProblemError
 
-# What a computed e_j^T q is uncertain by: eps in the module's text.
+# The uncertainty of a computed e_j^T q: eps in the module's text.
 EPSILON = 50 * UNIT_ROUNDOFF
 # Unit rows closer than this (up to sign) are one circle. It balances what grouping costs, NEAR S, with what nearly
 # parallel circles cost, (eps / NEAR)^2; it moves the price of the proof, and the next two do not touch it.

@@ -113,7 +113,7 @@ def move_in(draft: Path, path: Path, check: Callable[[Path], Listing] | None) ->
         FileExistsError: something is there that may not be replaced; the draft has another name then, which is given.
     """
     if check is None:
-        with suppress(OSError):  # of a directory that is not empty
+        with suppress(OSError):  # raised for a directory that is not empty
             draft.rename(path)
             return
         refuge = Path(tempfile.mkdtemp(prefix=f"{path.name}.kept.", dir=path.parent))
@@ -125,7 +125,7 @@ def move_in(draft: Path, path: Path, check: Callable[[Path], Listing] | None) ->
     aside = draft.with_suffix(".old")
     try:
         path.rename(aside)
-        listed = check(aside)  # again, now that nobody finds it any more
+        listed = check(aside)  # checked again, now that no other program finds it
         draft.rename(path)
     except BaseException:
         if aside.exists() and not os.path.lexists(path):
