@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from covopt.data.arrays import check_readable
 from covopt.runtime.errors import DataError
 
-# The names in a file of tensors. The restricted unpickler accepts more (bytearray, say, which takes any amount of memory).
+# The names in a file of tensors. The restricted unpickler accepts more (bytearray, which takes any memory, say).
 NAMED = ("collections OrderedDict", "torch Size", "torch.serialization _get_layout")
 
 
