@@ -78,7 +78,7 @@ def condition(problem: Problem, Z: list[Tensor]) -> float:
     worst = 1.0
     for Zs in hidden.layer_inputs(problem, Z):
         factor = thin(Zs)
-        kept = factor.s[factor.kept > 0]
+        kept = factor.s[factor.significant > 0]
         worst = max(worst, float(kept.max() / kept.min()) if len(kept) else 1.0)
     return worst
 

@@ -55,11 +55,11 @@ app.command("forces")(forces_command)
 app.command("doctor")(doctor_command)
 
 
-def _print_version(asked: bool) -> bool:
-    if asked:
+def _print_version(wanted: bool) -> bool:
+    if wanted:
         print(__version__)
         raise typer.Exit
-    return asked
+    return wanted
 
 
 @app.callback()
@@ -79,16 +79,17 @@ def check_shared(command: str) -> None:
 
 
 def _meant(error: typer.TyperException) -> str:
-    """The option that a misspelt one is close to."""
+    """Return a hint with the option that a misspelt one is close to; empty without one."""
     options = {name.lstrip("-"): name for name in getattr(error, "possibilities", None) or []}
     close = difflib.get_close_matches(getattr(error, "option_name", "").lstrip("-"), options, n=1)
     return f"; did you mean {options[close[0]]}" if close else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 finished, 2 bad input in one sentence, 130 Ctrl-C, 143 terminated.
+    """Run the command line and exit with the code of its outcome.
 
-    If the reader closes the pipe, the command still runs to its end, and the code is 141.
+    0: finished, 2: bad input in one sentence, 130: Ctrl-C, 143: terminated. If the reader closes the pipe, the command
+    still runs to its end, and the code is 141.
 
     Args:
         arguments: what follows the program's name; None reads it from the process.
@@ -97,15 +98,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _run(list(sys.argv[1:] if arguments is None else arguments))
 
 
-def _run(given: list[str]) -> None:
-    COMMAND.set(["covopt", *given])
+def _run(words: list[str]) -> None:
+    COMMAND.set(["covopt", *words])
     warnings.showwarning = tell_warning
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a name that cannot be encoded must not cost an answer
             stream.reconfigure(errors="backslashreplace")
     try:
-        check_shared(given[0] if given else "-")
-        code = app(given or ["--help"], prog_name="covopt", standalone_mode=False) or 0
+        check_shared(words[0] if words else "-")
+        code = app(words or ["--help"], prog_name="covopt", standalone_mode=False) or 0
         flush()
         sys.exit(exit_code() or code or (CLOSED if reader_left() else 0))
     except CovoptError as error:

@@ -1,4 +1,4 @@
-"""What the commands share: storing and printing an answer, the progress line, Ctrl-C and complaints."""
+"""Shared parts of the commands: storing and printing, progress, Ctrl-C and complaints."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ class Answer(Protocol):
 
 
 def deliver(show: Callable[[], object], *writings: Callable[[], object]) -> None:
-    """Print an answer, then write what is asked for, whatever ended the solve; only a second Ctrl-C ends that.
+    """Print an answer, then write the requested files, whatever ended the solve.
 
-    What fails costs nothing but itself: an answer is printed before it is stored, and stored where nobody reads it.
+    Only a second Ctrl-C ends that. A failure does not stop the other steps: an answer is printed before it is stored,
+    and stored if nobody reads it.
     """
     failures: list[CovoptError | OSError] = []
     with gently():
@@ -56,7 +57,7 @@ def deliver(show: Callable[[], object], *writings: Callable[[], object]) -> None
 
 
 def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: bool, data: Dataset | None = None) -> None:
-    """Store an answer with its report, if --out asks for it, and say where; `name` says what it is."""
+    """Store an answer with its report, if --out asks for it, and print where."""
     if out is None:
         return
     from covopt.records import record
@@ -64,7 +65,7 @@ def store(answer: Answer, name: str, out: Path | None, force: bool, as_json: boo
 
     names = (None, None) if data is None else (data.columns, data.classes)
     others: dict[str, Writer] = {ORIGIN: write_origin(COMMAND.get(), *names)}
-    if not interrupted():  # else the report is left out, and what draws it takes a second to load
+    if not interrupted():  # else the report is omitted, whose libraries take a second to load
         from covopt.studies.runs import report_writer
 
         others[record.REPORT] = report_writer(out)
@@ -87,7 +88,7 @@ def print_summary(summary: dict[str, object], as_json: bool) -> None:
 
 
 def print_pairs(pairs: list[tuple[str, str]]) -> None:
-    """A label and its text on each line; on a terminal, long texts folded beside the labels."""
+    """Print a label and its text on each line; on a terminal, fold long texts."""
     pairs = [(label, printable(text)) for label, text in pairs]
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:  # one line for each entry, whatever its length
@@ -102,7 +103,7 @@ def print_pairs(pairs: list[tuple[str, str]]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Named columns, numbers short; the same plain text on a terminal and in a pipe."""
+    """Print named columns, numbers short; the same plain text on a terminal and in a pipe."""
     shown = [tuple(columns), *(tuple(_cell(value) for value in row) for row in rows)]
     widths = [max(len(row[i]) for row in shown) for i in range(len(columns))]
     for row in shown:
@@ -116,7 +117,7 @@ def _cell(value: object) -> str:
 
 
 def check_force(force: bool, *targets: Path | None) -> None:
-    """Refuse a --force that has nothing to replace: who wrote it thinks that something is written."""
+    """Refuse a --force that has nothing to replace: its user thinks that something is written."""
     if force and not any(targets):
         raise RecordError("There is nothing to replace, because nothing is to be written; leave --force out.")
 
@@ -130,7 +131,7 @@ def check_device(device: str) -> None:
 
 @contextmanager
 def interruptible(message: str = "Interrupted before there was an answer; nothing is written.") -> Iterator[None]:
-    """Say so when Ctrl-C comes before the solver has taken over (which answers it with its best network), or twice."""
+    """Complain when Ctrl-C comes twice, or before the solver answers it."""
     try:
         with loading():
             import_module("torch")
@@ -154,17 +155,17 @@ def unwritten(error: OSError) -> NoReturn:
 
 
 def is_memory(error: Exception) -> bool:
-    """Whether memory was refused, by Python or by torch (which has no class of its own for the CPU's)."""
+    """Return True if memory was refused, by Python or by torch, which has no class for it."""
     return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
 
 
 def tell_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Takes the place of `warnings.showwarning`, which prints a line of somebody's source."""
+    """Print a warning as one sentence; `warnings.showwarning` would print a line of source."""
     print(f"covopt: warning: {printable(str(message))}", file=sys.stderr)
 
 
 def say(message: str) -> None:
-    """A sentence on standard error."""
+    """Print a sentence on standard error."""
     print(f"covopt: {printable(message)}", file=sys.stderr)
 
 

@@ -39,8 +39,8 @@ def compare_command(
         output.check()
         check_device(solving.device)
         dataset = data.read(question.loss)
-        tested = held_out.tested(test, dataset, lambda: data.read(question.loss, rest=True))
-        chosen = {} if not method else {"methods": [each.value for each in method]}
+        tested = held_out.tested(test, dataset, lambda: data.read(question.loss, complement=True))
+        chosen = {} if not method else {"methods": [choice.value for choice in method]}
         with output.following(solving.time_limit) as show:
             comparison = study.compare(
                 dataset.X,
@@ -66,8 +66,8 @@ def compare_command(
         print(f"{printable(record.headline(comparison.best.summary()))}\n")
         print_table(study.COLUMNS, comparison.rows())
         if tested is not None:
-            said = ((name, words.tested(result.summary())) for name, result in comparison.results.items())
-            print("\n" + "\n".join(printable(f"test of {name}: {text}") for name, text in said))
+            scores = ((name, words.tested(result.summary())) for name, result in comparison.results.items())
+            print("\n" + "\n".join(printable(f"test of {name}: {text}") for name, text in scores))
 
     deliver(show_answer, lambda: output.store(comparison, "The comparison", dataset))
     if comparison.interrupted:

@@ -65,7 +65,7 @@ def cprank_command(
             arrays.read_matrix(matrix), rank=rank, tolerance=tolerance, time_limit=time_limit, seed=seed
         )
     parts = {"B": answer.B, "C": None if answer.witness is None else answer.witness.C}
-    found = {name: array for name, array in parts.items() if array is not None}
+    arrays_to_write = {name: array for name, array in parts.items() if array is not None}
 
     def show_answer() -> None:
         if as_json:
@@ -77,8 +77,8 @@ def cprank_command(
         if file is None:
             store(answer, "The answer", out, force, as_json)
             return
-        arrays.write_npz(file, found, force, HELD)
+        arrays.write_npz(file, arrays_to_write, force, HELD)
         if not as_json:
-            print(printable(f"{file} holds {' and '.join(found) or 'no arrays: nothing was found'}."))
+            print(printable(f"{file} holds {' and '.join(arrays_to_write) or 'no arrays: nothing was found'}."))
 
     deliver(show_answer, store_arrays)

@@ -12,7 +12,7 @@ from covopt.runtime.errors import ProblemError, RecordError, shown
 from covopt.runtime.loop import Status
 
 FEWEST, MOST = 2, 1000
-"""Depths that there are."""
+"""The least and the largest depth."""
 
 DepthList = Annotated[
     list[str] | None,
@@ -64,8 +64,8 @@ def depth_command(
         start = None
         if resume:
             if output.out is None or output.force or init is not None:
-                said = "--resume goes on from the run in DIR of --out"
-                raise RecordError(f"{said}; give --out DIR, without --force and --init.")
+                sentence = "--resume goes on from the run in DIR of --out"
+                raise RecordError(f"{sentence}; give --out DIR, without --force and --init.")
             storing.check_free(output.out, force=True)
             start = runs.load(output.out)
             if not isinstance(start, depth_answer.Depths):  # it would be replaced
@@ -77,7 +77,7 @@ def depth_command(
         check_device(solving.device)
         dataset = data.read(loss)
         with output.following(solving.time_limit) as show:
-            found = study.depth(
+            curve = study.depth(
                 dataset.X,
                 dataset.Y,
                 sample_weight=dataset.weights,
@@ -91,29 +91,29 @@ def depth_command(
                 init=start,
                 callback=show,
             )
-    found.describe_data(dataset)
+    curve.describe_data(dataset)
 
     def show_answer() -> None:
         if output.as_json:
-            print(record.as_json(found.summary()))
+            print(record.as_json(curve.summary()))
             return
-        print_pairs(found.describe(curve=False))
+        print_pairs(curve.describe(curve=False))
         print()
-        print_table(depth_answer.COLUMNS, found.rows())
+        print_table(depth_answer.COLUMNS, curve.rows())
 
-    kept = options.Output(output.out, output.force or resume, output.progress, output.as_json)
-    deliver(show_answer, lambda: kept.store(found, "The answer", dataset))
-    if found.status is Status.INTERRUPTED:
+    target = options.Output(output.out, output.force or resume, output.progress, output.as_json)
+    deliver(show_answer, lambda: target.store(curve, "The answer", dataset))
+    if curve.status is Status.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)
 
 
 def depths_of(texts: list[str]) -> list[int]:
-    """2:5 is 2, 3, 4, 5; 2,3,9 a list; several texts together.
+    """Return the depths of several texts together: 2:5 is 2, 3, 4, 5; 2,3,9 a list.
 
     Raises:
         ProblemError: a text is neither.
     """
-    found: set[int] = set()
+    depths: set[int] = set()
     for part in (part for text in texts for part in text.split(",")):
         first, colon, last = part.partition(":")
         ends = [end.strip() for end in ((first, last) if colon else (first, first))]
@@ -124,5 +124,5 @@ def depths_of(texts: list[str]) -> list[int]:
             raise ProblemError(
                 f"--depths is {shown(part)}; give depths from {FEWEST} to {MOST}, the smaller one first."
             )
-        found.update(range(low, high + 1))
-    return sorted(found)
+        depths.update(range(low, high + 1))
+    return sorted(depths)

@@ -15,10 +15,10 @@ def doctor_command(as_json: options.Json = False) -> None:
     from covopt.records import provenance as origin
     from covopt.runtime import memory, threads
 
-    left = memory.available(torch.device("cpu"))
-    told = None if left is None else f"{left / 1e9:.1f} GB left"
-    found = origin.examine() | {"solving": threads.chosen(), "memory": told}
+    available = memory.available(torch.device("cpu"))
+    text = None if available is None else f"{available / 1e9:.1f} GB left"
+    facts = origin.examine() | {"solving": threads.chosen(), "memory": text}
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(facts))
         return
-    print_pairs([(name, "none" if value is None else str(value)) for name, value in found.items()])
+    print_pairs([(name, "none" if value is None else str(value)) for name, value in facts.items()])

@@ -1,4 +1,4 @@
-"""The options that several commands share, each declared once, in groups that know what is done with them.
+"""The options that several commands share, each declared once, in groups.
 
 Annotations are evaluated as they are read: as texts they would cost `covopt --help` 15 ms.
 """
@@ -35,14 +35,14 @@ class Method(StrEnum):
     TRAIN = "train"
 
 
-# What commands also take by itself, without the rest of its group.
+# Options that commands also take alone, without their group.
 TimeLimit = Annotated[float, _solving(help="Time limit; the answer is the best network so far.", metavar="SECONDS")]
 Seed = Annotated[int, _solving(help="Seed of the random starts.", metavar="SEED")]
 Device = Annotated[str, _solving(help="Device: cpu or cuda.", metavar="NAME")]
 
 
 def _amount_of_bias(text: str | float) -> float | str:
-    """A number, or what `make_problem` says more about."""
+    """Return a number, or the text, which `make_problem` explains better."""
     try:
         return float(text)
     except ValueError:
@@ -121,17 +121,17 @@ class Data:
         None
     )
 
-    def read(self, loss: str | None, share: tuple[int, int] | None = None, rest: bool = False) -> "Dataset":
-        """Read it for a loss, or its rows of one process of several, or the rows that --rows leaves."""
+    def read(self, loss: str | None, share: tuple[int, int] | None = None, complement: bool = False) -> "Dataset":
+        """Read the data for a loss: all rows, a process's `share`, or the `complement` of --rows."""
         from covopt.data.data import read_data
 
-        given = dict(vars(self), drop=self.drop or (), one_hot=self.one_hot or ())
-        return read_data(given.pop("data"), **given, loss=loss, share=share, rest=rest)
+        keywords = dict(vars(self), drop=self.drop or (), one_hot=self.one_hot or ())
+        return read_data(keywords.pop("data"), **keywords, loss=loss, share=share, rest=complement)
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of the data; as keywords, what `covopt.solve` calls them."""
+    """The problem to solve on the data, with the keywords of `covopt.solve`."""
 
     depth: Annotated[int, _question(help="Layers of weights.", metavar="L")] = 2
     bias: Bias = 1.0
@@ -142,7 +142,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Solving:
-    """How hard to try; as keywords, what `covopt.solve` calls them."""
+    """Options of the effort, with the keywords of `covopt.solve`."""
 
     certify: Annotated[
         Literal["none", "fast", "full", "auto"],
@@ -159,7 +159,7 @@ class Solving:
 
 @dataclass(frozen=True)
 class Output:
-    """Where the answer goes, and what is told of it on the way."""
+    """The place of the result, and the reports of progress."""
 
     out: Annotated[Path | None, _output(help="Write the run into a new directory.", metavar="DIR")] = None
     force: Annotated[bool, _output("--force", help="Replace an earlier run in DIR.")] = False
@@ -168,56 +168,59 @@ class Output:
     )
     as_json: Json = False
 
-    def check(self, *others: Path | None) -> None:
-        """Refuse what could not be written in the end; `others` are targets beside --out that --force replaces."""
+    def check(self, *targets: Path | None) -> None:
+        """Refuse early what could not be written in the end."""
         from covopt.records import storing
 
-        check_force(self.force, *others, self.out)
+        check_force(self.force, *targets, self.out)
         if self.out is not None:
             storing.check_free(self.out, self.force)
 
     def following(self, time_limit: float | None) -> "AbstractContextManager[Callback | None]":
-        """The line of progress; none without a time limit."""
+        """Return the line of progress; none without a time limit."""
         return nullcontext() if time_limit is None else progress_line(time_limit, self.progress)
 
     def store(self, answer: Answer, name: str, data: "Dataset | None" = None) -> None:
-        """Store an answer with its report, if --out asks for it, and say where; `name` says what it is."""
+        """Store an answer with its report, if --out asks for it, and print where."""
         store(answer, name, self.out, self.force, self.as_json, data)
 
 
 def flat(**defaults: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make of a command that takes groups of options one that takes the options, as typer wants it.
+    """Turn a command that takes groups of options into one that takes the options.
+
+    That is the form that typer wants.
 
     Args:
-        defaults: of this command, where they are not its groups' own.
+        defaults: of this command, where they differ from those of its groups.
     """
 
     def flatten(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)
         groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
 
-        def called(**given: Any) -> None:
+        def called(**values: Any) -> None:
             made = {
-                name: group(**{each.name: given.pop(each.name) for each in fields(group)})
+                name: group(**{option.name: values.pop(option.name) for option in fields(group)})
                 for name, group in groups.items()
             }
-            command(**made, **given)
+            command(**made, **values)
 
-        asked = [each for name, given in signature(command).parameters.items() for each in _options(hints[name], given)]
-        asked = [each.replace(default=defaults.get(each.name, each.default)) for each in asked]
-        asked.sort(key=lambda each: each.default is not each.empty)  # what must be given comes first, as in Python
-        called.__signature__ = Signature(asked)  # type: ignore[attr-defined]
+        declared = signature(command).parameters.items()
+        options = [option for name, parameter in declared for option in _options(hints[name], parameter)]
+        options = [option.replace(default=defaults.get(option.name, option.default)) for option in options]
+        options.sort(key=lambda option: option.default is not option.empty)  # required ones come first, as in Python
+        called.__signature__ = Signature(options)  # type: ignore[attr-defined]
         called.__doc__ = command.__doc__
         return called
 
     return flatten
 
 
-def _options(hint: Any, given: Parameter) -> Iterator[Parameter]:
-    """A parameter of a command, or in place of a group's its fields."""
+def _options(hint: Any, parameter: Parameter) -> Iterator[Parameter]:
+    """Yield a parameter of a command, or the fields of a group in its place."""
     if not (isinstance(hint, type) and is_dataclass(hint)):
-        yield given.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint)
+        yield parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hint)
         return
     hints = get_type_hints(hint, include_extras=True)
-    for each in signature(hint).parameters.values():
-        yield each.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[each.name])
+    for option in signature(hint).parameters.values():
+        yield option.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[option.name])

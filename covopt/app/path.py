@@ -77,9 +77,9 @@ def path_command(
         dataset = data.read(loss)
         if dataset.weights is not None:
             raise ProblemError("covopt path counts all rows the same; leave the weights out, or repeat rows instead.")
-        held = held_out.tested(test, dataset, lambda: data.read(loss, rest=True))
+        held = held_out.tested(test, dataset, lambda: data.read(loss, complement=True))
         with output.following(solving.time_limit) as show:
-            found = study.path(
+            answer = study.path(
                 dataset.X,
                 dataset.Y,
                 lams=lam or None,
@@ -97,17 +97,17 @@ def path_command(
                 init=start,
                 callback=show,
             )
-    found.describe_data(dataset)
+    answer.describe_data(dataset)
 
     def show_answer() -> None:
         if output.as_json:
-            print(record.as_json(found.summary()))
+            print(record.as_json(answer.summary()))
             return
-        print_pairs(found.describe())
+        print_pairs(answer.describe())
         print()
-        print_table(path_answer.COLUMNS, found.rows())
+        print_table(path_answer.COLUMNS, answer.rows())
 
-    kept = options.Output(output.out, output.force or resume, output.progress, output.as_json)
-    deliver(show_answer, lambda: kept.store(found, "The path", dataset))
-    if found.status is Status.INTERRUPTED:
+    target = options.Output(output.out, output.force or resume, output.progress, output.as_json)
+    deliver(show_answer, lambda: target.store(answer, "The path", dataset))
+    if answer.status is Status.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)

@@ -41,7 +41,7 @@ def plateau_command(
         check_device(solving.device)
         dataset = data.read(question.loss)
         with output.following(solving.time_limit) as show:
-            found = study.plateau(
+            answer = study.plateau(
                 dataset.X,
                 dataset.Y,
                 sample_weight=dataset.weights,
@@ -53,16 +53,16 @@ def plateau_command(
                 init=None if init is None else stored.load(init),
                 callback=show,
             )
-    found.result.describe_data(dataset)
+    answer.result.describe_data(dataset)
 
     def show_answer() -> None:
         if output.as_json:
-            print(record.as_json(found.summary()))
+            print(record.as_json(answer.summary()))
             return
-        print_pairs(found.describe())
+        print_pairs(answer.describe())
         print()
-        print_table(("width", "cost", "above the level"), found.rows())
+        print_table(("width", "cost", "above the level"), answer.rows())
 
-    deliver(show_answer, lambda: output.store(found, "The plateau", dataset))
-    if found.status is Status.INTERRUPTED:
+    deliver(show_answer, lambda: output.store(answer, "The plateau", dataset))
+    if answer.status is Status.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)

@@ -31,10 +31,10 @@ def predict_command(run: options.Run, data: Source, out: Out, force: Force = Fal
         if Path(data).is_file():
             files.check_apart(out, Path(data))
         result = stored.load(run)
-        found = held_out.predictions(result, held_out.further(result, data, targets=False, data_dir=data_dir).X)
+        predictions = held_out.predictions(result, held_out.further(result, data, targets=False, data_dir=data_dir).X)
 
     def write() -> None:
-        files.write_file(out, lambda draft: found.write(draft, suffix), force, held_out.is_predictions)
-        print(printable(f"The predictions for {counted(len(found.outputs), 'row')} are in {out}."))
+        files.write_file(out, lambda draft: predictions.write(draft, suffix), force, held_out.is_predictions)
+        print(printable(f"The predictions for {counted(len(predictions.outputs), 'row')} are in {out}."))
 
     deliver(lambda: None, write)

@@ -13,11 +13,11 @@ from covopt.runtime.errors import ProcessError
 
 @dataclass(frozen=True)
 class Place:
-    """This process among those that solve together.
+    """One of the processes that solve together: this one.
 
     Attributes:
         device: where it computes.
-        share: its place and the number of processes; None where it is alone.
+        share: its place and the number of processes; None if it is alone.
     """
 
     device: str
@@ -25,13 +25,15 @@ class Place:
 
     @property
     def tells(self) -> bool:
-        """Whether this process prints and stores the answer."""
+        """Return True if this process prints and stores the result."""
         return self.share is None or self.share[0] == 0
 
 
 @contextmanager
 def joined(device: str) -> Iterator[Place]:
-    """Within this block, the group of processes that torchrun started this one in; elsewhere alone.
+    """Join the group of processes that torchrun started this one in, for this block.
+
+    Without torchrun this process is alone.
 
     Raises:
         ProblemError: there is no such device here.

@@ -1,4 +1,4 @@
-"""The progress of a command: one line on a terminal, or with --progress a line every few seconds in a pipe."""
+"""The progress of a command: one line on a terminal, or lines in a pipe with --progress."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERY = 5.0
 
 
 class ProgressLine:
-    """The latest progress as a line of text, in which the clock runs on while a round takes long."""
+    """The latest progress as a line of text, whose clock runs on during long rounds."""
 
     def __init__(self, time_limit: float) -> None:
         self._time_limit, self._since = time_limit, 0.0
@@ -44,7 +44,7 @@ class ProgressLine:
 
 @contextmanager
 def progress_line(time_limit: float, in_pipe: bool) -> Iterator[Callback | None]:
-    """Follow a solve on standard error: a line on a terminal; elsewhere, if asked for, a line every few seconds."""
+    """Follow a solve on standard error: a line on a terminal, else one every few seconds."""
     console = Console(stderr=True, highlight=False)
     if not (console.is_terminal or in_pipe):
         yield None
@@ -55,7 +55,7 @@ def progress_line(time_limit: float, in_pipe: bool) -> Iterator[Callback | None]
 
 
 def progress_text(line: Progress, time_limit: float) -> str:
-    """Cost, bound and width of the best network so far, what the solver does, and the time."""
+    """Return cost, bound and width of the best network so far, the phase, and the time."""
     cost = f"{line.cost:.6g}" if math.isfinite(line.cost) else "none yet"
     bound = "none yet" if line.lower is None else numerals.down(line.lower, 6)
     parts = [f"cost {cost}", f"bound {bound}", f"width {line.width}", line.phase]
@@ -72,7 +72,7 @@ class _Needs(logging.Handler):
 
 @contextmanager
 def telling_needs(following: bool) -> Iterator[None]:
-    """Say, where progress is followed, what a solve will need: what the log of covopt is told (solvers/needs.py)."""
+    """Print the estimated needs of a solve (solvers/needs.py), where progress is followed."""
     if not following:
         yield
         return

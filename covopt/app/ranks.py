@@ -102,7 +102,7 @@ def ranks_command(
         if dataset.weights is not None:
             raise ProblemError("covopt ranks counts all rows the same; leave the weights out, or repeat rows instead.")
         with output.following(time_limit) as show:
-            found = study.ranks(
+            answer = study.ranks(
                 dataset.X,
                 dataset.Y,
                 lam=lam or None,
@@ -128,10 +128,10 @@ def ranks_command(
                 device=device,
                 callback=show,
             )
-    found.describe_data(dataset)
+    answer.describe_data(dataset)
 
     def show_answer() -> None:
-        summary = found.summary()
+        summary = answer.summary()
         if output.as_json:
             print(record.as_json(summary))
             return
@@ -139,6 +139,6 @@ def ranks_command(
         print()
         print_table(*rank_words.table(summary))
 
-    deliver(show_answer, lambda: output.store(found, "The answer", dataset))
-    if found.status is Status.INTERRUPTED:
+    deliver(show_answer, lambda: output.store(answer, "The answer", dataset))
+    if answer.status is Status.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)

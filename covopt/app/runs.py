@@ -1,4 +1,4 @@
-"""covopt show and covopt verify: what a stored run says, its report, and whether it is true."""
+"""covopt show and covopt verify: the content of a stored run, its report, and its truth."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ Resume = Annotated[
     typer.Option("--resume", help="Go on from the state that --checkpoint kept.", rich_help_panel="Solving"),
 ]
 EVERY = 60.0
-"""Seconds between the states of a solve that goes on, where nothing else is asked for."""
+"""Seconds between the stored states of a solve, by default."""
 How = Annotated[
     options.Method,
     typer.Option(
@@ -98,11 +98,11 @@ def solve_command(
         from covopt.answer import solve as answer
 
         output.check()
-        kept = _state_beside(output, checkpoint, resume, place.tells)
+        state = _state_beside(output, checkpoint, resume, place.tells)
         check_device(place.device)
         began = time.perf_counter()
         dataset = data.read(question.loss, place.share)
-        tested = held_out.tested(test, dataset, lambda: data.read(question.loss, rest=True))
+        tested = held_out.tested(test, dataset, lambda: data.read(question.loss, complement=True))
         start = None if init is None else stored.load(init)
         reading = time.perf_counter() - began
         with (
@@ -124,14 +124,14 @@ def solve_command(
                 tol=tol,
                 callback=callback,
                 spread=place.share is not None,
-                checkpoint=kept,
+                checkpoint=state,
                 checkpoint_every=EVERY if checkpoint is None else checkpoint,
                 resume=resume,
                 memory_limit=memory_limit,
             )
     if not place.tells:
         return
-    if place.share is not None and output.out is not None:  # what is stored is proved again from its data
+    if place.share is not None and output.out is not None:  # stored results are proved again from their data
         dataset = data.read(question.loss)
         result = answer.on_all_rows(result, dataset.X, dataset.Y)
     result.describe_data(dataset)
@@ -149,7 +149,7 @@ def solve_command(
 
 
 def _state_beside(output: options.Output, checkpoint: float | None, resume: bool, tells: bool) -> Path | None:
-    """The file of the search's state, where one is asked for; --force makes room for it."""
+    """Return the file of the search's state, if one is requested; --force makes room for it."""
     from covopt.solvers.checkpoint import is_state
 
     if checkpoint is None and not resume:

@@ -1,4 +1,4 @@
-"""The program's standard streams: a reader who leaves, streams that are closed, and a disk that is full."""
+"""The program's standard streams: readers who leave, closed streams, and full disks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 
 class _Read(io.RawIOBase):
-    """Standard output for as long as it is read; then nothing takes its place, and the command goes on.
+    """Standard output for as long as it is read; then nothing, and the command goes on.
 
     `covopt solve ... --out run | head -1` stores its run like any other.
 
     Attributes:
-        left: whether the reader has left.
+        left: True if the reader has left.
     """
 
     def __init__(self, raw: io.FileIO) -> None:
@@ -42,31 +42,31 @@ class _Read(io.RawIOBase):
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Open what is closed, on nothing, so that no file of the user's takes its number; survive a reader who leaves."""
+    """Open closed streams on nothing, lest a file take their number; survive leaving readers."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (open(os.devnull, "w") if each is None else each for each in before)  # noqa: SIM115
-    told = sys.stdout
-    buffer = getattr(told, "buffer", None)
+    sys.stdout, sys.stderr = (open(os.devnull, "w") if stream is None else stream for stream in before)  # noqa: SIM115
+    output = sys.stdout
+    buffer = getattr(output, "buffer", None)
     raw = getattr(buffer, "raw", buffer)  # the same where Python runs unbuffered
     if isinstance(raw, io.FileIO):  # a test's stand-in is none
         at_once = raw is buffer or raw.isatty()
-        kind = {"encoding": told.encoding, "errors": told.errors, "line_buffering": at_once}
+        kind = {"encoding": output.encoding, "errors": output.errors, "line_buffering": at_once}
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Read(raw)), **kind)
     try:
         yield
     finally:
-        with suppress(OSError):  # whoever had an answer has flushed it, and said what was wrong
+        with suppress(OSError):  # commands flush their answers themselves, and print what was wrong
             sys.stdout.flush()
         sys.stdout, sys.stderr = before
 
 
 def reader_left() -> bool:
-    """Whether who read standard output has seen enough."""
+    """Return True if the reader of standard output has closed it."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return isinstance(raw, _Read) and raw.left
 

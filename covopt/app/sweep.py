@@ -59,29 +59,29 @@ def sweep_command(
             study.check_parquet()
             files.check_free(parquet, force, study.is_parquet)
         with _progress() as callback:
-            found = study.sweep(spec, file, resume=resume, jobs=jobs, scheduler=scheduler, callback=callback)
+            answer = study.sweep(spec, file, resume=resume, jobs=jobs, scheduler=scheduler, callback=callback)
 
     def show_answer() -> None:
         if as_json:
-            print(record.as_json({**vars(found.counts), "database": str(file), "rows": found.rows}))
+            print(record.as_json({**vars(answer.counts), "database": str(file), "rows": answer.rows}))
             return
-        counts = found.counts
+        counts = answer.counts
         print(f"{counts.cells} cells: {counts.cells - counts.refused - counts.failed} solved", end="")
         print(printable(f", {counts.refused} refused, {counts.failed} failed. The results are in {file}."))
-        reasons = dict.fromkeys(str(row["error"]) for row in found.rows if row["error"] is not None)
+        reasons = dict.fromkeys(str(row["error"]) for row in answer.rows if row["error"] is not None)
         for reason in list(reasons)[:5]:
             print(f"  {printable(reason)}")
 
     deliver(
         show_answer,
-        lambda: None if csv is None else found.to_csv(csv, force=force),
-        lambda: None if parquet is None else found.to_parquet(parquet, force=force),
+        lambda: None if csv is None else answer.to_csv(csv, force=force),
+        lambda: None if parquet is None else answer.to_parquet(parquet, force=force),
     )
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[Counts], None] | None]:
-    """On a terminal's standard error: how many cells, and about how long the rest will take; nothing in a pipe."""
+    """Show on a terminal how many cells are done, and about how long the others will take."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,

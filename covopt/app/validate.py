@@ -46,7 +46,7 @@ _training = partial(typer.Option, rich_help_panel="Training")
 
 @dataclass(frozen=True)
 class Training:
-    """How the network was trained, by SGD at a constant rate."""
+    """The settings of the network's training, by SGD at a constant rate."""
 
     batch_size: Annotated[
         int | None,
@@ -59,7 +59,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Question(options.Question):
-    """What the network was trained on; depth and activation are its own."""
+    """The problem that the network was trained on; depth and activation are its own."""
 
     depth: Annotated[  # pyright: ignore[reportIncompatibleVariableOverride]
         int | None, typer.Option(help="Layers of weights; default: those of the network, or 2.", metavar="L")
@@ -75,7 +75,7 @@ class Question(options.Question):
 
 @dataclass(frozen=True)
 class Output(options.Output):
-    """Where the answer goes, beside the better network."""
+    """The place of the result, beside the better network."""
 
     force: Annotated[bool, typer.Option("--force", help="Replace FILE, and an earlier run in DIR.")] = False
 
@@ -109,9 +109,9 @@ def validate_command(
 
         if escape is not None:
             networks.check_free(escape, output.force)
-            for given in (net, at, orbits):
-                if given is not None:
-                    files.check_apart(escape, given)
+            for source in (net, at, orbits):
+                if source is not None:
+                    files.check_apart(escape, source)
         output.check(escape)
         check_device(solving.device)
         elsewhere, transformed = (None if file is None else arrays.read_matrix(file, "X") for file in (at, orbits))
@@ -147,8 +147,8 @@ def validate_command(
             return
         written = audit.save_escape(escape, force=output.force)
         if not output.as_json:
-            said = f"{escape} holds the better network." if written else "No better network is written: none found."
-            print(printable(said))
+            sentence = f"{escape} holds the better network." if written else "No better network is written: none found."
+            print(printable(sentence))
 
     deliver(show_answer, store_escape, lambda: output.store(audit, "The audit", dataset))
     if audit.interrupted:

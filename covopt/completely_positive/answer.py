@@ -1,4 +1,4 @@
-"""What is known of the cp-rank of a matrix: stored, loaded, and checked again from its proofs alone."""
+"""The interval of a cp-rank: stored, loaded, and checked again from its proofs alone."""
 
 from __future__ import annotations
 
@@ -45,27 +45,27 @@ from covopt.runtime.errors import ProblemError, RecordError
 
 SUMMARY, MATRIX, PROOF = "cprank.json", "matrix.npz", "proof"
 LEAST, MOST = 4 * EPS, 0.1
-"""Between which tolerances a question is answered."""
+"""The range of tolerances that `cp_rank` accepts."""
 
 
 @dataclass(frozen=True)
 class CPRank:
-    """What is known of the cp-rank of a matrix.
+    """An interval for the cp-rank of a matrix, with the proofs of its ends.
 
     Attributes:
-        verdict: whether the matrix is completely positive.
+        verdict: says if the matrix is completely positive.
         exact: the verdict and the upper end are proved for the matrix itself; false: within the residual.
         lower: no factor of the matrix, as it is given, has fewer atoms; None where it is not completely positive.
-        upper: some factor has so many, or a theorem says so; None without a verdict, or with the opposite one.
+        upper: some factor has at most so many, or a theorem says so; None without a verdict, or with the opposite one.
         lower_reason, upper_reason: why.
         B: the factor found (r, n), one atom in each row, or None.
         residual: |A - B^T B| / |A| of that factor, or None.
-        witness: what separates a matrix that is not completely positive from those that are, or None.
-        tolerance: what the question was asked with; at least a few units of rounding.
+        witness: separates a matrix that is not completely positive from those that are, or None.
+        tolerance: that of the call; at least a few units of rounding.
         parts: the answers for the components of the support graph, with the proofs of their ends.
         least: where entries were too small to count and the parts are those of the matrix without them, the lower end
             of the matrix with them.
-        A, rank, seed: the question: the matrix (n, n), its rounding asymmetry averaged, and the options of `cp_rank`.
+        A, rank, seed: the matrix (n, n), its rounding asymmetry averaged, and the options of `cp_rank`.
     """
 
     verdict: Verdict
@@ -85,10 +85,10 @@ class CPRank:
     seed: int = 0
 
     def check(self, A: ArrayLike | torch.Tensor | None = None) -> bool:
-        """Whether all that is claimed can be proved again, from what is kept here and the matrix A (n, n) alone.
+        """Return True if all claims can be proved again from this object and the matrix A (n, n).
 
-        The witness, or the factor's residual; and both ends of the interval, component by component. None is the
-        matrix that was asked about.
+        Checked are the witness, or the factor's residual, and both ends of the interval, component by component. None
+        is the matrix of the call.
 
         Raises:
             DataError: as `cp_rank`.
@@ -101,15 +101,15 @@ class CPRank:
         if self.verdict is Verdict.NOT:
             again = None if self.witness is None else copositive.witness(matrix, self.witness.C)
             return again is not None and self.witness is not None and again.proof == self.witness.proof
-        prepared = given = prepare(matrix)
+        prepared = original = prepare(matrix)
         if self.least is not None:
-            prepared = given.without_small(self.tolerance)
+            prepared = original.without_small(self.tolerance)
         if [part.vertices for part in self.parts] != prepared.components or (self.exact and not prepared.faithful):
             return False
         blocks = [prepared.A[np.ix_(part.vertices, part.vertices)] for part in self.parts]
         if not all(part.check(block, self.tolerance) for part, block in zip(self.parts, blocks, strict=True)):
             return False
-        if not self._lower_holds(given, prepared):
+        if not self._lower_holds(original, prepared):
             return False
         if self.verdict is Verdict.UNDECIDED:
             return True
@@ -123,7 +123,7 @@ class CPRank:
         return good or self.exact
 
     def _is_coherent(self, order: int) -> bool:
-        """Whether numbers and arrays go with the verdict and the order, which is what the proofs take for granted."""
+        """Return True if numbers and arrays fit the verdict and the order, as the proofs assume."""
         numbers = (self.lower, self.upper, self.B, self.residual, self.least, *self.parts)
         if self.verdict is Verdict.NOT:
             C = None if self.witness is None else self.witness.C
@@ -142,24 +142,24 @@ class CPRank:
             return False
         bare = [part.upper for part in self.parts if part.upper is not None and not part.exact]
         if any(isinstance(end.proof, ByTheorem) and end.proof.B is None for end in bare):
-            return False  # a theorem on A, which is not known to be completely positive
+            return False  # a theorem on A, which is not proved to be completely positive
         return all(
             y.weights.shape == (len(y.edges),) and all(len(set(edge)) == len(edge) in (1, 2) for edge in y.edges)
             for y in weights
         )
 
-    def _lower_holds(self, given: Prepared, prepared: Prepared) -> bool:
+    def _lower_holds(self, original: Prepared, prepared: Prepared) -> bool:
         if self.least is None:
             return self.lower == sum(part.lower.value for part in self.parts)
-        A, rest, distance = whole(given, prepared, self.tolerance)
+        A, clean, distance = whole(original, prepared, self.tolerance)
         if isinstance(self.least.proof, ByRank):
-            holds = self.least.value <= certain_rank(rest, distance)
+            holds = self.least.value <= certain_rank(clean, distance)
         else:
             holds = self.least.check(A, self.tolerance)
         return self.lower == self.least.value and holds
 
     def summary(self) -> dict[str, object]:
-        """What `covopt cprank --json` prints."""
+        """Return what `covopt cprank --json` prints."""
         return {
             "verdict": self.verdict.value,
             "exact": self.exact,
@@ -180,18 +180,20 @@ class CPRank:
         force: bool = False,
         others: Mapping[str, Writer] | None = None,
     ) -> None:
-        """Write cprank.json, matrix.npz (A), proof.json and proof.npz (all that `check` needs, the factor B and the
-        witness C among it) and origin.json; force and others as for `Result.save`.
+        """Write the answer with its proofs into a directory.
+
+        The files are cprank.json, matrix.npz (A), proof.json and proof.npz (all that `check` needs, with the factor B
+        and the witness C) and origin.json; force and others as for `Result.save`.
 
         Raises:
             RecordError: the directory exists, or cannot be written.
         """
         if self.A is None:
             raise RecordError("This answer does not hold its matrix; ask for it again before saving.")
-        told, matrix, arrays = self.stated(), self.A, {}
+        stated, matrix, arrays = self.stated(), self.A, {}
         tree = pack(replace(self, A=None), arrays)
         writers: dict[str, Writer] = {
-            SUMMARY: lambda path: record.write_summary(path, told),
+            SUMMARY: lambda path: record.write_summary(path, stated),
             MATRIX: lambda path: np.savez(path, allow_pickle=False, A=matrix),
             f"{PROOF}.json": lambda path: path.write_text(json.dumps(tree) + "\n", encoding="utf-8"),
             f"{PROOF}.npz": lambda path: np.savez(path, allow_pickle=False, **arrays),
@@ -201,22 +203,22 @@ class CPRank:
         storing.put(directory, SUMMARY, writers, force=force)
 
     def stated(self) -> dict[str, object]:
-        """What cprank.json says: the summary, and the question."""
-        asked = {"order": None if self.A is None else len(self.A), "tolerance": self.tolerance, "rank": self.rank}
-        return {**self.summary(), **asked, "seed": self.seed, "version": __version__}
+        """Return the content of cprank.json: the summary, and the options of the call."""
+        options = {"order": None if self.A is None else len(self.A), "tolerance": self.tolerance, "rank": self.rank}
+        return {**self.summary(), **options, "seed": self.seed, "version": __version__}
 
 
 def measured(answer: CPRank) -> dict[str, float]:
-    """The residual of the factor and what the witness separates, computed from the arrays of an answer."""
-    found, A = {}, answer.A
+    """Return the factor's residual and the witness's separation, computed from the arrays."""
+    values, A = {}, answer.A
     if A is not None and answer.B is not None:
-        found["residual"] = factorization.residual(A, answer.B)
+        values["residual"] = factorization.residual(A, answer.B)
     again = None if A is None or answer.witness is None else copositive.witness(A, answer.witness.C)
-    return found if again is None else found | {"separation": again.value}
+    return values if again is None else values | {"separation": again.value}
 
 
 def facts(A: Matrix) -> list[tuple[str, object]]:
-    """What a person wants to know of a matrix and of its support graph."""
+    """Return numbers of a matrix and of its support graph that interest a reader."""
     graph, values = support_graph(A), np.linalg.eigvalsh(A)
     return [
         ("least eigenvalue, up to rounding", float(values[0])),
@@ -233,11 +235,11 @@ PROOFS = (
     *(CPRank, Part, End, Witness, EdgeWeights, MomentBound),
     *(ByRank, ByEdges, ByEdgeWeights, ByCover, ByMoments, ByFactor, ByOrder, ByTheorem, ByZeros),
 )
-"""What a stored answer consists of."""
+"""The classes of a stored answer."""
 
 
 def load_cp_rank(directory: str | os.PathLike[str]) -> CPRank:
-    """An answer that `CPRank.save` stored, from its matrix and its proofs; no file is trusted.
+    """Load an answer of `CPRank.save` from its matrix and its proofs; no file is trusted.
 
     Raises:
         DataError, RecordError: a file is missing or damaged.

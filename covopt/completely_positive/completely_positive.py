@@ -1,7 +1,7 @@
-"""Is a matrix completely positive, and how few atoms does it take? `cp_rank` answers with proofs of both ends.
+"""Decide whether a matrix is completely positive, and how few atoms it takes.
 
-A (n, n) is completely positive if A = B^T B = sum_k b_k b_k^T with B (r, n) >= 0; the least r is its cp-rank. The
-questions are taken in this order:
+`cp_rank` answers with proofs of both ends. A (n, n) is completely positive if A = B^T B = sum_k b_k b_k^T with B (r, n)
+>= 0; the least r is its cp-rank. The questions are taken in this order:
 
 1. A negative entry or eigenvalue: not completely positive.
 2. A is scaled by powers of two (no digit is lost) to a diagonal between 1/2 and 2 and taken apart into the connected
@@ -42,7 +42,7 @@ from covopt.runtime.options import checked
 
 TOLERANCE = 1e-9
 FIRST = 0.6
-"""Part of the time for a matrix without its small entries; what is left of it is for the matrix with them."""
+"""The share of the time for a matrix without its small entries, before that with them."""
 
 
 @checked
@@ -55,13 +55,15 @@ def cp_rank(
     time_limit: float = 60.0,
     seed: Seed = 0,
 ) -> CPRank:
-    """Decide whether A is completely positive, and bound its cp-rank from both sides, each end with its reason.
+    """Decide whether A is completely positive, and bound its cp-rank from both sides.
+
+    Each end comes with its reason.
 
     Args:
         A: a symmetric matrix (n, n), n up to about 100. One that is not positive semi-definite, or has negative
             entries, is a question like any other: it is not completely positive.
-        rank: look for a factor with so many atoms; None: as few as can be found. Where that search fails, the factor
-            has as many as it needs.
+        rank: the number of atoms to look for in a factor; None: as few as can be found. Where that search fails, the
+            factor has as many as it needs.
         tolerance: a factor's residual |A - B^T B| may be so large, relative to |A|, and entries below it, relative to
             sqrt(A_ii A_jj), are first left out (then nothing is exact but the lower end, which holds for A itself).
         time_limit: seconds after which nothing new is tried; Ctrl-C ends it as well, with what is proved by then.
@@ -88,28 +90,28 @@ def cp_rank(
 
 
 def _answer(matrix: Matrix, search: Search) -> CPRank:
-    """The steps of this module's text."""
+    """Return the answer for a matrix, by the steps of this module's text."""
     powers = powers_of_two(matrix)
     scaled = matrix / np.outer(powers, powers)
-    found = copositive.find_cheap(scaled, search.tolerance)
-    witness = None if found is None else copositive.witness(matrix, unscaled(found.C, powers))
+    cheap = copositive.find_cheap(scaled, search.tolerance)
+    witness = None if cheap is None else copositive.witness(matrix, unscaled(cheap.C, powers))
     if witness is not None:
         return _not_positive(witness, search)
-    given = prepare(matrix)
-    clean = given.without_small(search.tolerance)
-    if clean is given:
-        return _decide(matrix, given, search)
-    first = replace(search, deadline=search.share(FIRST if given.faithful else 1.0))
+    original = prepare(matrix)
+    clean = original.without_small(search.tolerance)
+    if clean is original:
+        return _decide(matrix, original, search)
+    first = replace(search, deadline=search.share(FIRST if original.faithful else 1.0))
     answer = _decide(matrix, clean, first)
-    if answer.verdict is Verdict.UNDECIDED and given.faithful:
-        second = _decide(matrix, given, search)
+    if answer.verdict is Verdict.UNDECIDED and original.faithful:
+        second = _decide(matrix, original, search)
         if second.verdict is not Verdict.UNDECIDED:
             return second
-    return answer if answer.verdict is Verdict.NOT else _with_lower_of_given(answer, given, clean, search)
+    return answer if answer.verdict is Verdict.NOT else _with_lower_of_given(answer, original, clean, search)
 
 
 def _decide(matrix: Matrix, prepared: Prepared, search: Search) -> CPRank:
-    """The answer from the components."""
+    """Decide the components one by one, and combine their answers."""
     parts, components = [], prepared.components
     for place, component in enumerate(components):
         atoms = search.rank if len(components) == 1 else None
@@ -126,12 +128,12 @@ def _decide(matrix: Matrix, prepared: Prepared, search: Search) -> CPRank:
     return _together(matrix, tuple(parts), prepared, search)
 
 
-def _with_lower_of_given(answer: CPRank, given: Prepared, clean: Prepared, search: Search) -> CPRank:
-    """The answer for the clean matrix with a lower end that holds for the one that was given."""
-    A, rest, distance = whole(given, clean, search.tolerance)
+def _with_lower_of_given(answer: CPRank, original: Prepared, clean: Prepared, search: Search) -> CPRank:
+    """Return the answer for the clean matrix with a lower end that holds for the original one."""
+    A, cleaned, distance = whole(original, clean, search.tolerance)
     if not len(A):
         return replace(answer, lower=0, lower_reason="no atoms")
-    least = lower_of_given(A, rest, distance, search)
+    least = lower_of_given(A, cleaned, distance, search)
     if answer.upper is None or least.value < answer.upper:
         least = max([least, *by_moments(A, search)], key=lambda end: end.value)
     return replace(answer, lower=least.value, lower_reason=least.reason, least=least)
@@ -142,10 +144,10 @@ def _not_positive(witness: Witness, search: Search) -> CPRank:
 
 
 def _together(A: Matrix, parts: tuple[Part, ...], prepared: Prepared, search: Search) -> CPRank:
-    """One answer from those of the components: ends add up, and factors stand side by side."""
-    lower, told = _sum([part.lower for part in parts])
+    """Combine the answers of the components: ends add up, and factors stand side by side."""
+    lower, reason = _sum([part.lower for part in parts])
     tolerance = search.tolerance
-    undecided = CPRank(Verdict.UNDECIDED, False, lower, None, told, None, None, None, None, tolerance, parts)
+    undecided = CPRank(Verdict.UNDECIDED, False, lower, None, reason, None, None, None, None, tolerance, parts)
     if any(part.verdict is Verdict.UNDECIDED for part in parts):
         return undecided
     upper, why = _sum([part.upper for part in parts if part.upper is not None])
@@ -162,7 +164,7 @@ def _together(A: Matrix, parts: tuple[Part, ...], prepared: Prepared, search: Se
     exact = prepared.faithful and all(part.exact for part in parts)
     if not exact and (residual is None or residual > tolerance):
         return replace(undecided, B=B, residual=residual)
-    return CPRank(Verdict.POSITIVE, exact, lower, upper, told, why, B, residual, None, tolerance, parts)
+    return CPRank(Verdict.POSITIVE, exact, lower, upper, reason, why, B, residual, None, tolerance, parts)
 
 
 def _sum(ends: list[End]) -> tuple[int, str]:

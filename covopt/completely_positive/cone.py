@@ -41,13 +41,13 @@ FIRST_SEARCH_SECONDS = 0.3
 
 @dataclass(frozen=True)
 class Membership:
-    """Whether a pair of covariances lies in the cone S, with what shows it.
+    """The verdict on a pair of covariances in the cone S, with neurons or a witness.
 
     Attributes:
         verdict: `realisable` within the residual; `not realisable`, which is proved; or `undecided`.
         Z: neurons that realise the pair, one in each column (N, n), or None.
         residual: the larger of |K - Z Z^T| and |S - sigma(Z) sigma(Z)^T|, over |K|, or None; S = Ks - beta^2 11^T.
-        witness: what separates the pair from S, or None: a `SeparatingPair`, or a copositive matrix that separates
+        witness: separates the pair from S, or None: a `SeparatingPair`, or a copositive matrix that separates
             Ks - beta^2 11^T from the completely positive ones.
     """
 
@@ -57,7 +57,7 @@ class Membership:
     witness: SeparatingPair | Witness | None = None
 
     def __bool__(self) -> bool:
-        """True if the pair is known to lie in S."""
+        """Return True if the pair is known to lie in S."""
         return self.verdict is Realisable.YES
 
 
@@ -108,9 +108,9 @@ def in_cone(
         raise ProblemError("The bias must be at least 0 or 'free', and the tolerance from 0 to below 0.1.")
     slope, S = Activation.parse(activation).slope, second - beta**2
     # Ks = beta^2 11^T + S loses the digits of S that are small beside beta^2.
-    known = max(tolerance, 4 * EPS, EPS * beta**2 / max(float(np.abs(S).max()), np.finfo(np.float64).tiny))
+    accuracy = max(tolerance, 4 * EPS, EPS * beta**2 / max(float(np.abs(S).max()), np.finfo(np.float64).tiny))
     root = root_of_unit(first, S)
-    answer = _decide(first / root / root, S / root / root, slope, known, seed, deadline)
+    answer = _decide(first / root / root, S / root / root, slope, accuracy, seed, deadline)
     return answer if answer.Z is None else Membership(answer.verdict, answer.Z * root, answer.residual)
 
 
@@ -124,7 +124,9 @@ def representations_of(
     time_limit: float = 10.0,
     seed: int = 0,
 ) -> Float[np.ndarray, "N n"]:
-    """Return representations Z of one hidden layer with given covariances, the way back from `covariances_of`.
+    """Return representations Z of one hidden layer with given covariances.
+
+    This is the way back from `covariances_of`.
 
     Args:
         K, Ks: the pair of covariances, both (N, N).
@@ -160,7 +162,7 @@ def representations_of(
 
 
 def _decide(K: Matrix, S: Matrix, slope: float, tolerance: float, seed: int, deadline: float) -> Membership:
-    """`in_cone` of a pair in units in which no square is lost, S without the bias."""
+    """Decide `in_cone` of a pair in units in which no square is lost, S without the bias."""
     if not K.any() and not S.any():
         return Membership(Realisable.YES, np.zeros((len(K), 0)), 0.0)
     Z = _neurons(K, S, slope, tolerance, seed, min(deadline, time.perf_counter() + FIRST_SEARCH_SECONDS))
@@ -180,7 +182,7 @@ def _decide(K: Matrix, S: Matrix, slope: float, tolerance: float, seed: int, dea
 def _neurons(
     K: Matrix, S: Matrix, slope: float, tolerance: float, seed: int, deadline: float
 ) -> Float[np.ndarray, "N n"] | None:
-    """Neurons that realise the pair within the tolerance: more and more of them, up to the N (N + 1) that suffice."""
+    """Return neurons, N (N + 1) at most, that realise the pair within the tolerance; or None."""
     n, most = max(1, *(int(np.linalg.matrix_rank(A, hermitian=True)) for A in (K, S))), len(K) * (len(K) + 1)
     while not past(deadline):
         Z = pairs.search(K, S, slope, n, seed, deadline)

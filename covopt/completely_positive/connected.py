@@ -1,4 +1,4 @@
-"""One component of the support graph: whether it is completely positive, and both ends of its cp-rank.
+"""One component of the support graph: its verdict, and both ends of its cp-rank.
 
 See `completely_positive`, which takes matrices apart and puts the answers together.
 """
@@ -42,7 +42,7 @@ Matrix = Float[np.ndarray, "n n"]
 
 
 class Verdict(StrEnum):
-    """Whether a matrix is completely positive."""
+    """The verdict on complete positivity."""
 
     POSITIVE = "completely positive"
     NOT = "not completely positive"
@@ -51,7 +51,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Search:
-    """What the parts of a search share.
+    """The options that the parts of a search share.
 
     Attributes:
         tolerance, seed, rank: as in `completely_positive.cp_rank`.
@@ -64,7 +64,7 @@ class Search:
     rank: int | None
 
     def share(self, part: float) -> float:
-        """The time at which so large a part of what is left now will have passed."""
+        """Return the time at which this part of the remaining time will have passed."""
         now = time.perf_counter()
         return now + part * max(0.0, self.deadline - now)
 
@@ -86,7 +86,7 @@ class Part:
     vertices: tuple[int, ...] = ()
 
     def check(self, A: Matrix, tolerance: float) -> bool:
-        """Whether both ends, and `exact`, can be proved again; the verdict is the whole answer's to check."""
+        """Return True if both ends, and `exact`, can be proved again; the verdict is not checked."""
         if not self.lower.check(A, tolerance):
             return False
         if self.verdict is not Verdict.POSITIVE or self.upper is None:
@@ -97,13 +97,13 @@ class Part:
 
 
 def decide(A: Matrix, search: Search) -> Part:
-    """The answer for A: non-negative and semi-definite up to rounding, connected, with a diagonal between 1/2 and 2."""
+    """Decide a connected, non-negative, semi-definite A with a diagonal between 1/2 and 2."""
     graph = support_graph(A)
     if is_triangle_free(graph):
         return _without_triangles(A, graph.number_of_edges(), search)
-    lower, known = _lower(A, graph, search), by_order(A)
+    lower, bound = _lower(A, graph, search), by_order(A)
     options = factorization.SearchOptions(noise=0.01 * search.tolerance)
-    first, *others = _counts(len(A), lower.value, search.rank)
+    first, *further_counts = _counts(len(A), lower.value, search.rank)
     B = factorization.fewest(A, [first], search.seed, search.share(0.2), options)
     face = None if B is not None else factor_on_boundary(A, search.seed, search.share(0.3), 0.1 * search.tolerance)
     if face is not None:
@@ -112,24 +112,24 @@ def decide(A: Matrix, search: Search) -> Part:
             return _by_zeros(*proved)
         B = face.B
     if B is None:
-        B = factorization.fewest(A, others, search.seed, search.share(0.4), options)
-    if B is None and known is None:
+        B = factorization.fewest(A, further_counts, search.seed, search.share(0.4), options)
+    if B is None and bound is None:
         witness = copositive.find(A, search.tolerance, search.seed, search.share(0.5))
         if witness is not None:
             return Part(Verdict.NOT, True, lower, witness=witness)
-    if known is None and search.rank is None and (B is None or lower.value < len(B)):
+    if bound is None and search.rank is None and (B is None or lower.value < len(B)):
         lower = max([lower, *by_moments(A, search)], key=lambda end: end.value)
-    if B is None and known is None:
+    if B is None and bound is None:
         more = replace(options, iterations=20000, patience=3000)
         counts = _counts(len(A), lower.value, None)
         B = factorization.fewest(A, counts, search.seed + 1, search.deadline, more)
     if B is None:
-        return Part(Verdict.UNDECIDED, False, lower) if known is None else Part(Verdict.POSITIVE, True, lower, known)
+        return Part(Verdict.UNDECIDED, False, lower) if bound is None else Part(Verdict.POSITIVE, True, lower, bound)
     if search.rank is None:
         fewer = factorization.fewest(A, range(lower.value, len(B)), search.seed, search.deadline, options)
         B = B if fewer is None else fewer
-    if known is not None and known.value <= len(B):
-        return Part(Verdict.POSITIVE, True, lower, known, B)
+    if bound is not None and bound.value <= len(B):
+        return Part(Verdict.POSITIVE, True, lower, bound, B)
     proved = factorization.proves(A, B)
     if not proved and not factorization.residual(A, B) <= search.tolerance:
         return Part(Verdict.UNDECIDED, False, lower)
@@ -137,13 +137,13 @@ def decide(A: Matrix, search: Search) -> Part:
 
 
 def _by_zeros(B: Float[np.ndarray, "r n"], proof: ByZeros) -> Part:
-    """Both ends are proved at once, by what A must be a sum of."""
+    """Return the answer whose ends are both proved by the minimal zeros."""
     end = End(len(B), "zeros of a copositive matrix that exposes A: no other atoms are possible", proof)
     return Part(Verdict.POSITIVE, True, end, end, B)
 
 
 def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:
-    """Drew, Johnson and Loewy: `triangle_free`."""
+    """Decide a matrix without triangles by Drew, Johnson and Loewy: `triangle_free`."""
     tree, tolerance = edges == len(A) - 1, search.tolerance
     least, vector = triangle_free.perron(A)
     ranked = rank(A, tolerance)
@@ -165,16 +165,16 @@ def _without_triangles(A: Matrix, edges: int, search: Search) -> Part:
 
 
 def _lower(A: Matrix, graph: nx.Graph, search: Search) -> End:
-    """The best of the rank and the clique bounds; of equal ones, the one that is simplest to check."""
+    """Return the best of the rank and clique bounds; of equal ones, the simplest to check."""
     ends = [End(rank(A, search.tolerance), "rank", ByRank()), *_by_cliques(graph, graph, search)]
     return max(ends, key=lambda end: end.value)
 
 
 def lower_of_given(A: Matrix, clean: Matrix, distance: float, search: Search) -> End:
-    """A lower end for a matrix from which entries were left out as too small to count.
+    """Return a lower end for a matrix from which small entries were left out.
 
-    It may rest on nothing that is true of the clean matrix alone. A small entry joins vertices, so that one atom may
-    hold more of them than in the clean graph, but it need not be covered: that leaves every matrix in between in.
+    It must hold for every matrix between the original and the clean one. A small entry joins vertices, so that one
+    atom may hold more of them than in the clean graph, but it need not be covered.
 
     Args:
         A: the matrix itself, non-negative, with a positive diagonal.
@@ -188,22 +188,22 @@ def lower_of_given(A: Matrix, clean: Matrix, distance: float, search: Search) ->
 
 
 def _by_cliques(graph: nx.Graph, needed: nx.Graph, search: Search) -> list[End]:
-    """Covers of `needed` by cliques of the graph: fooling sets, fractional ones, and integral ones."""
+    """Return lower ends by fooling sets, fractional and integral clique covers of `needed`."""
     ends: list[End] = []
     cover = clique_cover(graph, min(COVERING, max(1.0, search.share(0.2) - time.perf_counter())), needed)
     if cover is not None:
         fooling, fractional = cover.fooling, cover.fractional
-        told = "edges of which no two lie in a clique of the support graph"
-        ends.append(End(fooling.bound, told, ByEdgeWeights(fooling)))
-        told = "fractional edge-clique cover of the support graph"
-        ends.append(End(fractional.bound, told, ByEdgeWeights(fractional)))
+        reason = "edges of which no two lie in a clique of the support graph"
+        ends.append(End(fooling.bound, reason, ByEdgeWeights(fooling)))
+        reason = "fractional edge-clique cover of the support graph"
+        ends.append(End(fractional.bound, reason, ByEdgeWeights(fractional)))
         if cover.cover_number is not None:
             ends.append(End(cover.cover_number, "edge-clique cover number of the support graph", ByCover()))
     return ends
 
 
 def by_moments(A: Matrix, search: Search) -> list[End]:
-    """The end that a semidefinite programme proves, if it is solved in time."""
+    """Return the end that a semidefinite programme proves, if it is solved in time."""
     bound = moment_bound(A, search.tolerance, search.share(0.7))
     if bound is None:
         return []
@@ -211,15 +211,15 @@ def by_moments(A: Matrix, search: Search) -> list[End]:
 
 
 def _upper(A: Matrix, B: Float[np.ndarray, "r n"], proved: bool) -> End:
-    """The factor's atoms, or fewer where a theorem says so."""
-    # Theorems need the rank of the matrix that is known to be completely positive: A, if that is proved, else B^T B.
-    known = general_bound(len(A), most_rank(A)) if proved else general_bound(len(A), min(B.shape), B)
-    ends = [End(len(B), "a factor with so many atoms", ByFactor(B)), known]
+    """Return the number of the factor's atoms, or fewer where a theorem says so."""
+    # Theorems need the rank of the matrix that is proved to be completely positive: A, or else B^T B.
+    theorem = general_bound(len(A), most_rank(A)) if proved else general_bound(len(A), min(B.shape), B)
+    ends = [End(len(B), "a factor with so many atoms", ByFactor(B)), theorem]
     return min(ends, key=lambda end: end.value)
 
 
 def _counts(n: int, lower: int, rank: int | None) -> Iterator[int]:
-    """Numbers of atoms to try for a first factor."""
+    """Return the numbers of atoms to try for a first factor."""
     if rank is not None and rank >= lower:
         yield rank
     tried = {rank}

@@ -1,4 +1,6 @@
-"""Witnesses that a matrix is not completely positive: C copositive (x^T C x >= 0 for x >= 0) with <A, C> < 0.
+"""Witnesses that a matrix is not completely positive.
+
+C is copositive (x^T C x >= 0 for x >= 0) with <A, C> < 0.
 
 What proves that C is copositive (`why_copositive`):
 * no entry is negative, or C is positive definite;
@@ -34,7 +36,7 @@ Vector = Float[np.ndarray, " n"]
 
 EPS = float(np.finfo(np.float64).eps)
 SLACK = 1e-9
-"""What the negative entries of a witness by signs have to spare, relative."""
+"""The margin of the negative entries of a witness by signs, relative."""
 ENUMERATED, NODES = 25, 100_000
 """Largest order, and largest number of nodes, of a proof by enumeration: 10 to 30 seconds."""
 SIGNED = 14
@@ -56,19 +58,19 @@ class Witness:
     value: float
 
     def check(self, A: Matrix) -> bool:
-        """Whether C is proved to be copositive, and <A, C> < 0 beyond rounding; from C and A alone."""
+        """Return True if C and A prove that C is copositive and <A, C> < 0 beyond rounding."""
         again = witness(A, self.C)
         return again is not None
 
 
 def why_copositive(C: Matrix, deadline: float = math.inf) -> str | None:
-    """What proves that C is copositive; None where nothing here does in time, as for one that is not symmetric."""
+    """Return the name of a proof that C is copositive, or None where none is found in time."""
     if not (C == C.T).all():
         return None
     if (C >= 0.0).all():
         return "non-negative"
-    kept = np.flatnonzero(np.abs(C).max(axis=0))
-    C = C[np.ix_(kept, kept)]
+    nonzero = np.flatnonzero(np.abs(C).max(axis=0))
+    C = C[np.ix_(nonzero, nonzero)]
     if not (np.diag(C) >= 0.0).all():
         return None
     if rational.is_definite(C):
@@ -92,33 +94,34 @@ def _holds_by_signs(C: Matrix) -> bool:
 
 
 def witness(A: Matrix, C: Matrix, tolerance: float = 0.0, deadline: float = math.inf) -> Witness | None:
-    """C as a witness against A, if <A, C> < -tolerance |A| |C| beyond rounding and C is proved to be copositive.
+    """Return C as a witness against A, if it proves that A is not completely positive.
 
-    No completely positive matrix then lies within tolerance |A| of A.
+    That is, <A, C> < -tolerance |A| |C| beyond rounding and C is proved to be copositive. No completely positive matrix
+    then lies within tolerance |A| of A.
     """
-    inner, total = float((A * C).sum()), float(np.abs(A * C).sum())
+    product, total = float((A * C).sum()), float(np.abs(A * C).sum())
     if not total * EPS >= np.finfo(np.float64).tiny:  # products may have lost digits below the smallest numbers
         return None
-    if not inner < -max(tolerance * float(np.linalg.norm(A) * np.linalg.norm(C)), A.size * EPS * total):
+    if not product < -max(tolerance * float(np.linalg.norm(A) * np.linalg.norm(C)), A.size * EPS * total):
         return None
     proof = why_copositive(C, deadline)
-    return None if proof is None else Witness(C, proof, inner / total)
+    return None if proof is None else Witness(C, proof, product / total)
 
 
 def find_cheap(A: Matrix, tolerance: float) -> Witness | None:
-    """A negative entry or a negative eigenvalue, whichever separates more."""
+    """Return a witness from a negative entry or eigenvalue, whichever separates more; or None."""
     n = len(A)
     i, j = divmod(int(A.argmin()), n)
     entry = np.zeros((n, n))
     entry[i, j] = entry[j, i] = 1.0
     vector = np.linalg.eigh(A)[1][:, 0]
     spectral = np.outer(vector, vector) + 32 * n * EPS * np.eye(n)
-    found = [w for w in (witness(A, entry, tolerance), witness(A, spectral, tolerance)) if w is not None]
-    return min(found, key=lambda w: w.value, default=None)
+    witnesses = [w for w in (witness(A, entry, tolerance), witness(A, spectral, tolerance)) if w is not None]
+    return min(witnesses, key=lambda w: w.value, default=None)
 
 
 def by_comparison(A: Matrix, d: Vector) -> Matrix:
-    """D (J - 2 T) D for the support graph of A, where it has no triangle: <A, C> = d^T M d, M the comparison matrix."""
+    """Return D (J - 2 T) D for a triangle-free A: <A, C> = d^T M d, M its comparison matrix."""
     return _signed(d, A != 0.0)
 
 
@@ -143,14 +146,14 @@ def find(A: Matrix, tolerance: float, seed: int, deadline: float) -> Witness | N
     if len(A) <= ENUMERATED:
         candidates.append(by_cutting_planes(unit, seed, deadline))
     for C in itertools.chain(*candidates):
-        found = witness(A, C * back, tolerance, deadline)
-        if found is not None:
-            return found
+        proved = witness(A, C * back, tolerance, deadline)
+        if proved is not None:
+            return proved
     return None
 
 
 def _by_signs(A: Matrix, rng: np.random.Generator, deadline: float, starts: int = 12) -> Iterator[Matrix]:
-    """Negative local minima of sum_ij A_ij d_i d_j (1 - 2 T_ij) over d >= 0, |d| = 1, and T without triangles."""
+    """Yield matrices from negative local minima of sum_ij A_ij d_i d_j (1 - 2 T_ij), d >= 0."""
     n = len(A)
     for start in range(starts):
         d = np.ones(n) if start == 0 else rng.exponential(size=n)
@@ -167,7 +170,7 @@ def _by_signs(A: Matrix, rng: np.random.Generator, deadline: float, starts: int 
 
 
 def _heaviest_triangle_free(weights: Matrix, deadline: float = math.inf) -> np.ndarray:
-    """The graph without triangles whose edges weigh most, as a boolean matrix; HiGHS, not necessarily to the end."""
+    """Return a triangle-free graph of large weight as a boolean matrix, by HiGHS."""
     n = len(weights)
     rows, columns = np.triu_indices(n, 1)
     place = {pair: k for k, pair in enumerate(zip(rows.tolist(), columns.tolist(), strict=True))}
@@ -180,14 +183,14 @@ def _heaviest_triangle_free(weights: Matrix, deadline: float = math.inf) -> np.n
     seconds = min(2.0, max(1e-3, deadline - time.perf_counter()))
     question = {"constraints": constraints, "integrality": 1, "bounds": Bounds(0, 1)}
     options = {"time_limit": seconds, "mip_rel_gap": 1e-3}
-    found = leavable(lambda: milp(-weights[rows, columns], options=options, **question), deadline)
-    if found is not None and found.x is not None:
-        T[rows, columns] = found.x > 0.5
+    solution = leavable(lambda: milp(-weights[rows, columns], options=options, **question), deadline)
+    if solution is not None and solution.x is not None:
+        T[rows, columns] = solution.x > 0.5
     return T | T.T
 
 
 def _least_non_negative(M: Matrix) -> Vector:
-    """A non-negative unit vector with a small d^T M d: the lowest eigenvector on a shrinking support."""
+    """Return a unit vector d >= 0 with a small d^T M d: an eigenvector on a shrinking support."""
     support = np.arange(len(M))
     while True:
         vector = np.linalg.eigh(M[np.ix_(support, support)])[1][:, 0]

@@ -23,7 +23,7 @@ Matrix = Float[np.ndarray, "n n"]
 Points = Float[np.ndarray, "m n"]
 
 FACES = 10
-"""Largest order at which all faces of the simplex are looked at."""
+"""The largest order at which all faces of the simplex are visited."""
 ROUNDS, CUTS, FAR = 300, 40, 0.05
 """Rounds, points that each adds, and the slack beyond which a point is dropped again."""
 STARTS, STEPS = 300, 150
@@ -33,7 +33,7 @@ DIGITS = 2.0**-30
 
 
 def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]:
-    """Candidates C + delta J that separate A.
+    """Yield candidates C + delta J that separate A.
 
     Beyond order 10, C lies half way from the master problem's solution to a core, the best matrix so far that seems to
     be copositive: cuts are deeper there than at the solution, a vertex far outside the cone.
@@ -53,7 +53,7 @@ def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]
         C, slack = solved
         if n > FACES:
             points, C = np.concatenate([first, points[slack < FAR]]), (C + core) / 2.0
-        values, found = _critical_points(C) if n <= FACES else _local_minima(C, rng)
+        values, minima = _critical_points(C) if n <= FACES else _local_minima(C, rng)
         delta = max(0.0, -float(values.min(initial=0.0)))
         if (A * (C + delta)).sum() < 0.0:
             yield np.ceil((C + 1.01 * delta) / DIGITS + 4.0) * DIGITS
@@ -62,11 +62,11 @@ def by_cutting_planes(A: Matrix, seed: int, deadline: float) -> Iterator[Matrix]
             core = raised
         elif not len(values) or values.min() > -1e-12:
             return
-        points = np.concatenate([points, found[np.argsort(values)[:CUTS]]])
+        points = np.concatenate([points, minima[np.argsort(values)[:CUTS]]])
 
 
 def _master(A: Matrix, points: Points, deadline: float) -> tuple[Matrix, Float[np.ndarray, " m"]] | None:
-    """C, and x^T C x / |x x^T| for the points x; None where there is no time for it."""
+    """Return C, and x^T C x / |x x^T| for the points x; None if there is no time for it."""
     n = len(A)
     rows, columns = np.triu_indices(n)
     twice = np.where(rows == columns, 1.0, 2.0)
@@ -83,7 +83,7 @@ def _master(A: Matrix, points: Points, deadline: float) -> tuple[Matrix, Float[n
 
 
 def _critical_points(C: Matrix) -> tuple[Float[np.ndarray, " m"], Points]:
-    """Negative values of x^T C x at its critical points inside faces of the simplex, and the points."""
+    """Return negative values of x^T C x at critical points inside faces, and the points."""
     n = len(C)
     values, points = [], []
     for size in range(1, n + 1):
@@ -100,17 +100,17 @@ def _critical_points(C: Matrix) -> tuple[Float[np.ndarray, " m"], Points]:
 
 
 def _local_minima(C: Matrix, rng: np.random.Generator) -> tuple[Float[np.ndarray, " m"], Points]:
-    """Negative values of x^T C x at local minima over the simplex, and these."""
+    """Return negative values of x^T C x at local minima over the simplex, and the points."""
     x = np.unique(np.round(np.maximum(descended(C, rng), 0.0), 6), axis=0)
     values = ((x @ C) * x).sum(axis=1)
     return values[values < 0.0], x[values < 0.0]
 
 
 def descended(C: Matrix, rng: np.random.Generator) -> Points:
-    """Points near local minima of x^T C x over the simplex: steps from the worst vertex to the best.
+    """Return points near local minima of x^T C x over the simplex.
 
-    A step takes weight from the vertex of the support where the gradient is highest to that where it is lowest, as much
-    as lowers the value most (pairwise Frank-Wolfe steps).
+    Each step goes from the worst vertex to the best. A step takes weight from the vertex of the support where the
+    gradient is highest to that where it is lowest, as much as lowers the value most (pairwise Frank-Wolfe steps).
     """
     n = len(C)
     x = rng.dirichlet(np.full(n, 0.3), size=STARTS)

@@ -1,9 +1,9 @@
-"""Ends of an interval for the cp-rank, each with what proves it: every proof can be checked again, from it and A alone.
+"""Ends of an interval for the cp-rank, each with its proof.
 
-A is a component of the support graph as `completely_positive` prepares it: non-negative, connected, its diagonal
-between 1/2 and 2. A lower end holds for A as it is given, to its last digit; other matrices within the tolerance, such
-as B^T B of a factor B, may have a lower cp-rank. An upper end holds for A itself where the answer is exact, else for
-B^T B.
+Every proof can be checked again, from it and A alone. A is a component of the support graph as `completely_positive`
+prepares it: non-negative, connected, its diagonal between 1/2 and 2. A lower end holds for A as it is given, to its
+last digit; other matrices within the tolerance, such as B^T B of a factor B, may have a lower cp-rank. An upper end
+holds for A itself where the answer is exact, else for B^T B.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Proof(Protocol):
     """Why the cp-rank is at least, or at most, a number."""
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """Whether it proves this number for A."""
+        """Return True if this proves the number for A."""
         ...
 
 
@@ -45,7 +45,7 @@ class End:
     proof: Proof
 
     def check(self, A: Matrix, tolerance: float) -> bool:
-        """Whether the proof holds for A."""
+        """Return True if the proof holds for A."""
         return self.proof.check(A, self.value, tolerance)
 
 
@@ -54,19 +54,19 @@ class End:
 
 @dataclass(frozen=True)
 class ByRank:
-    """No factor has fewer atoms than A has rank."""
+    """The rank as a lower end: no factor has fewer atoms than A has rank."""
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """By computing the rank again."""
+        """Return True if the rank, computed again, is at least the value."""
         return value <= rank(A, tolerance)
 
 
 @dataclass(frozen=True)
 class ByEdges:
-    """A connected graph without triangles that has a cycle: the cp-rank is the number of edges."""
+    """The number of edges, as the cp-rank of a connected triangle-free graph with a cycle."""
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """By looking at the graph."""
+        """Return True if the graph is of this kind and has that many edges."""
         graph = support_graph(A)
         edges = graph.number_of_edges()
         return is_triangle_free(graph) and nx.is_connected(graph) and value <= edges and edges >= len(A)
@@ -74,12 +74,12 @@ class ByEdges:
 
 @dataclass(frozen=True)
 class ByEdgeWeights:
-    """No clique carries more than 1, so that the atoms are at least as many as the weights' sum."""
+    """Weights, at most 1 on each clique: there are at least as many atoms as their sum."""
 
     weights: EdgeWeights
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """By going through the maximal cliques."""
+        """Return True if no maximal clique carries more than 1."""
         return value <= self.weights.bound and self.weights.check(support_graph(A))
 
 
@@ -88,7 +88,7 @@ class ByCover:
     """The atoms' supports are cliques and cover all edges."""
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """By solving the integer programme again."""
+        """Return True if the integer programme, solved again, gives at least the value."""
         cover = clique_cover(support_graph(A), COVERING)
         return cover is not None and cover.cover_number is not None and value <= cover.cover_number
 
@@ -100,7 +100,7 @@ class ByMoments:
     bound: MomentBound
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """By multiplying the identity of polynomials out again."""
+        """Return True if the identity of polynomials, multiplied out again, proves the value."""
         return value <= self.bound.bound(A, tolerance)
 
 
@@ -109,12 +109,12 @@ class ByMoments:
 
 @dataclass(frozen=True)
 class ByFactor:
-    """A = B^T B, B >= 0 with so many rows, up to the tolerance, or for a matrix that is proved to lie near B."""
+    """A factor B >= 0 of so many rows: B^T B = A up to the tolerance, or exactly near B."""
 
     B: Float[np.ndarray, "r n"]
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """By multiplying the factor out, or by proving that an exact one is near."""
+        """Return True if the factor multiplies out to A, or an exact one is proved to be near."""
         if len(self.B) > value or not bool((self.B >= 0.0).all()):
             return False
         return factorization.residual(A, self.B) <= tolerance or factorization.proves(A, self.B)
@@ -125,25 +125,25 @@ class ByOrder:
     """Order at most 4: see `by_order`."""
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """By the theorem."""
-        known = by_order(A)
-        return known is not None and known.value <= value
+        """Return True if the theorem holds for A and gives at most the value."""
+        end = by_order(A)
+        return end is not None and end.value <= value
 
 
 @dataclass(frozen=True)
 class ByTheorem:
-    """What holds for every completely positive matrix of A's order and at most this rank.
+    """A theorem on every completely positive matrix of A's order and at most this rank.
 
     Attributes:
         rank: of A; with a factor, of B^T B.
-        B: the factor that makes B^T B the matrix in question; None: it is A, completely positive by another proof.
+        B: the factor that makes B^T B the matrix of the theorem; None: it is A, completely positive by another proof.
     """
 
     rank: int
     B: Float[np.ndarray, "r n"] | None = None
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """By the rank and the theorem."""
+        """Return True if the rank and the theorem give at most the value."""
         ranked = most_rank(A) if self.B is None else min(self.B.shape)
         near = self.B is None or ByFactor(self.B).check(A, len(self.B), tolerance)
         return near and self.rank >= ranked and general_bound(len(A), self.rank).value <= value
@@ -153,36 +153,36 @@ class ByTheorem:
 
 
 def rank(A: Matrix, tolerance: float) -> int:
-    """Return the rank of exact data; of rounded data, the eigenvalues of A that are above the tolerance."""
+    """Return the rank of exact data; else the number of eigenvalues above the tolerance."""
     exact = exact_rank(A)
     return certain_rank(A, tolerance * float(np.linalg.norm(A))) if exact is None else exact
 
 
 def exact_rank(A: Matrix) -> int | None:
-    """The rank of positive semi-definite exact data; None for others."""
+    """Return the rank of positive semi-definite exact data; None for others."""
     pivots = rational.elimination(A) if rational.is_exact_data(A) else None
     return None if pivots is None else len(pivots)
 
 
 def most_rank(A: Matrix) -> int:
-    """A rank that A itself does not exceed: of data that are not exact, the order is all that is known."""
+    """Return an upper bound on the rank of A itself: the order, if A is not exact data."""
     exact = exact_rank(A)
     return len(A) if exact is None else exact
 
 
 def certain_rank(A: Matrix, distance: float) -> int:
-    """The eigenvalues that no matrix so close to A can be without (Weyl), rounding included."""
+    """Return how many eigenvalues every matrix so close to A has (Weyl), rounding included."""
     rounding = 16 * len(A) * EPS * float(np.linalg.norm(A))
     return int((np.linalg.eigvalsh(A) > distance + rounding).sum())
 
 
 def comparison_is_definite(A: Matrix) -> bool:
-    """Whether the comparison matrix is proved to be positive definite."""
+    """Return True if the comparison matrix is proved to be positive definite."""
     return rational.is_definite(triangle_free.comparison_matrix(A))
 
 
 def by_order(A: Matrix) -> End | None:
-    """Order at most 4: non-negative and positive semi-definite is enough (Maxfield, Minc 1962), if that is proved."""
+    """Return the end for order <= 4, if A >= 0 is proved semi-definite (Maxfield, Minc 1962)."""
     n = len(A)
     if n > 4:
         return None
@@ -196,7 +196,7 @@ def by_order(A: Matrix) -> End | None:
 
 
 def general_bound(n: int, ranked: int, B: Float[np.ndarray, "r n"] | None = None) -> End:
-    """What holds for every completely positive matrix of this order and at most this rank; B as for `ByTheorem`."""
+    """Return the end for all completely positive matrices of this order and at most this rank."""
     proof = ByTheorem(ranked, B)
     ends = [
         End(n, "order at most 4", proof) if n <= 4 else End(n * (n + 1) // 2 - 4, "n (n + 1) / 2 - 4 at order n", proof)
@@ -209,7 +209,7 @@ def general_bound(n: int, ranked: int, B: Float[np.ndarray, "r n"] | None = None
 
 
 def is_exact(A: Matrix, upper: End, B: Float[np.ndarray, "r n"] | None) -> bool:
-    """Whether A itself is proved to have a factor with no more atoms than the upper end.
+    """Return True if A itself is proved to have a factor within the upper end.
 
     By a theorem whose condition holds by a margin or in exact arithmetic (no triangles; order at most 4), or because
     an exact factor is proved to lie beside B.

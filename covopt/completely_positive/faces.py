@@ -1,8 +1,9 @@
-"""Factors of matrices on the boundary of the completely positive cone, where few atoms are possible.
+"""Factors of matrices on the boundary of the completely positive cone.
 
-Let C be copositive with <A, C> = 0. In A = sum_k b_k b_k^T every term of <A, C> = sum_k b_k^T C b_k vanishes, so the
-atoms are zeros of C. C with the fewest zeros often has finitely many rays of them, and then they are all the atoms that
-there can be: matrices of high cp-rank are of this kind, and a search that starts anywhere hardly meets them.
+Few atoms are possible there. Let C be copositive with <A, C> = 0. In A = sum_k b_k b_k^T every term of <A, C> = sum_k
+b_k^T C b_k vanishes, so the atoms are zeros of C. C with the fewest zeros often has finitely many rays of them, and
+then they are all the atoms that there can be: matrices of high cp-rank are of this kind, and a search that starts
+anywhere hardly meets them.
 
 **C** solves min <A, C>, <C, core> = 1, over copositive C, the core inside the cone: the minimum is 0 on the boundary.
 Cutting planes add the local minima of x^T C x on the simplex, about as many as zeros in each round.
@@ -41,9 +42,9 @@ Points = Float[np.ndarray, "m n"]
 LARGEST = 25
 """The largest order."""
 ROUNDS = 100
-"""Of cutting planes: matrices of the literature take 30 to 60."""
+"""The most rounds of cutting planes: matrices of the literature take 30 to 60."""
 ENDED = 1e-6
-"""Relative to |C|: no x^T C x below minus this, and C is taken as copositive; below ten times this, and x as a zero."""
+"""C counts as copositive if x^T C x >= -ENDED |C|, x as a zero below 10 ENDED |C|."""
 CLEAR = 1e-5
 """Relative to |C|: beyond this, the minimum of <A, C> is not 0, and A is not on the boundary."""
 ROUGH = 1e-2
@@ -56,7 +57,7 @@ BOX = 1e4
 
 @dataclass(frozen=True)
 class Exposed:
-    """C (n, n), copositive up to its digits with <A, C> near 0, and its zeros, one for each support."""
+    """A nearly copositive C (n, n) with <A, C> near 0, and its zeros, one for each support."""
 
     C: Matrix
     zeros: Points
@@ -64,14 +65,16 @@ class Exposed:
 
 @dataclass(frozen=True)
 class OnBoundary:
-    """B >= 0 with B^T B = A, and C with C b_k = 0 on the support of each b_k: both up to rounding."""
+    """B >= 0 with B^T B = A, and C with C b_k = 0 on the support of b_k, up to rounding."""
 
     B: Atoms
     C: Matrix
 
 
 def factor_on_boundary(A: Matrix, seed: int, deadline: float, enough: float = GOAL) -> OnBoundary | None:
-    """A factor from the zeros of an exposing matrix, and that; None where A has none or too many zeros.
+    """Return a factor from the zeros of an exposing matrix, and the matrix.
+
+    None where A has no such matrix, or one with too many zeros.
 
     Args:
         A: positive semi-definite and non-negative up to rounding, with a positive diagonal.
@@ -83,18 +86,18 @@ def factor_on_boundary(A: Matrix, seed: int, deadline: float, enough: float = GO
         return None
     scale = np.sqrt(np.diag(A))
     unit = A / np.outer(scale, scale)
-    found = expose(unit, np.random.default_rng(seed), deadline)
-    if found is None:
+    exposed = expose(unit, np.random.default_rng(seed), deadline)
+    if exposed is None:
         return None
-    rough = _of_zeros(unit, found.zeros)
+    rough = _of_zeros(unit, exposed.zeros)
     if rough is None:
         return None
-    both = _together(unit, rough, found.C, enough)
+    both = _together(unit, rough, exposed.C, enough)
     return None if both is None else OnBoundary(both.B * scale, both.C / np.outer(scale, scale))
 
 
 def expose(A: Matrix, rng: np.random.Generator, deadline: float) -> Exposed | None:
-    """The exposing matrix of A, its diagonal 1; None where A is inside the cone or far outside, or time is up."""
+    """Return the exposing matrix of A, of diagonal 1; None if there is none, or time is up."""
     pairs = np.argwhere(np.triu(A > 0.0))
     joined = (A > 0.0).astype(np.float64)
     core = joined + np.diag(joined.sum(axis=1))  # inside the cone of those with A's zeros: edges and vertices
@@ -117,7 +120,7 @@ def expose(A: Matrix, rng: np.random.Generator, deadline: float) -> Exposed | No
 
 
 def _least(A: Matrix, core: Matrix, pairs: np.ndarray, points: Points, deadline: float) -> Matrix | None:
-    """The solution of the linear programme of these cuts; zero where A is."""
+    """Return the solution of the linear programme of these cuts; zero where A is."""
     rows, columns = pairs.T
     twice = np.where(rows == columns, 1.0, 2.0)
     cuts = points[:, rows] * points[:, columns] * twice
@@ -139,10 +142,10 @@ def _least(A: Matrix, core: Matrix, pairs: np.ndarray, points: Points, deadline:
 
 
 def _minima(C: Matrix, rng: np.random.Generator) -> tuple[Float[np.ndarray, " m"], Points]:
-    """x^T C x at local minima on the simplex, and the points: where descents end, or the critical point beside it."""
+    """Return x^T C x at local minima on the simplex, where descents end, and the points."""
     x = np.maximum(descended(C, rng), 0.0)
     points = []
-    for rounded in (1e-3, 1e-8):  # what is left of an entry that descends to zero
+    for rounded in (1e-3, 1e-8):  # the remainder of an entry that descends to zero
         supports, places = np.unique(x > rounded, axis=0, return_index=True)
         points += [_critical(C, support, x[place]) for support, place in zip(supports, places, strict=True)]
     minima = np.unique(points, axis=0)
@@ -150,7 +153,7 @@ def _minima(C: Matrix, rng: np.random.Generator) -> tuple[Float[np.ndarray, " m"
 
 
 def _zeros(C: Matrix, near: Points, size: float) -> Float[np.ndarray, "zeros n"]:
-    """The points beside these with x^T C x near 0, relative to a size, one for each support; descents may miss some."""
+    """Return points near these with x^T C x near 0, relative to `size`, one for each support."""
     near = near / near.sum(axis=1, keepdims=True)
     near = near[((near @ C) * near).sum(axis=1) < 10.0 * ENDED * size]
     places = np.unique(near > 1e-3, axis=0, return_index=True)[1]
@@ -158,7 +161,7 @@ def _zeros(C: Matrix, near: Points, size: float) -> Float[np.ndarray, "zeros n"]
 
 
 def _critical(C: Matrix, support: Bool[np.ndarray, " n"], x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """The solution of (C x)_i = lambda on the support, sum(x) = 1, where it is positive; else x."""
+    """Return the solution of (C x)_i = lambda on the support, sum(x) = 1, if positive; else x."""
     S = np.flatnonzero(support)
     K = np.ones((len(S) + 1, len(S) + 1))
     K[:-1, :-1], K[-1, -1] = C[np.ix_(S, S)], 0.0
@@ -174,7 +177,7 @@ def _critical(C: Matrix, support: Bool[np.ndarray, " n"], x: Float[np.ndarray, "
 
 
 def _of_zeros(A: Matrix, zeros: Points) -> Atoms | None:
-    """The factor of rows w_k z_k, w >= 0, that comes nearest to A; None where it is far, or takes too many atoms."""
+    """Return the factor of rows w_k z_k, w >= 0, nearest to A; None if far or of many atoms."""
     if not len(zeros):
         return None
     rows, columns = np.triu_indices(len(A))
@@ -191,7 +194,7 @@ def _of_zeros(A: Matrix, zeros: Points) -> Atoms | None:
 
 
 def _together(A: Matrix, B: Atoms, C: Matrix, enough: float) -> OnBoundary | None:
-    """Newton's steps of least norm for B and C together (the module's text); None where they do not get near enough."""
+    """Take Newton's steps for B and C together (the module's text); None if they end far off."""
     support = B > 0.0
     pairs = np.argwhere(np.triu(A > 0.0))
     if support.sum() + len(pairs) > POLISHED or A[support.T.astype(np.int64) @ support > 0].min() <= 0.0:

@@ -1,6 +1,7 @@
-"""Non-negative factors A = B^T B: a search, its polishing, and a proof that an exact factor lies beside a computed one.
+"""Non-negative factors A = B^T B: a search, its polishing, and a proof.
 
-Atoms are the rows of B (r, n): A = sum_k b_k b_k^T. A search that fails proves nothing.
+The proof is that an exact factor lies beside a computed one. Atoms are the rows of B (r, n): A = sum_k b_k b_k^T. A
+search that fails proves nothing.
 
 **Search.** All B with B^T B = A are Q R, where R^T R = A and Q has orthonormal columns; the nearest one to a given P is
 Q = the polar factor of P R^T. Douglas and Rachford's iteration x <- x + proj(2 x_+ - x) - x_+ between this set and the
@@ -41,11 +42,11 @@ GOAL = 1e-14  # relative residual |A - B^T B| / |A| that ends a search
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How hard a factor is searched for; none of these touches a proof.
+    """Limits of the search for a factor; none of these touches a proof.
 
     Attributes:
         iterations: of Douglas and Rachford, from one start.
-        patience: a start ends when the residual has not halved within so many iterations.
+        patience: a start ends when the residual has not halved within this many iterations.
         starts: random starts for each number of atoms.
         noise: eigenvalues up to this, relative to the largest, are left out before the search.
     """
@@ -60,7 +61,7 @@ SEARCH = SearchOptions()
 
 
 def residual(A: Matrix, B: Atoms) -> float:
-    """|A - B^T B| / |A| in Frobenius norm; in units in which no square is lost below the smallest numbers."""
+    """Return |A - B^T B| / |A| in Frobenius norm, in units in which no square is lost."""
     if not A.any():
         return float(np.linalg.norm(B))
     root = root_of_unit(A)
@@ -69,7 +70,9 @@ def residual(A: Matrix, B: Atoms) -> float:
 
 
 def search(A: Matrix, r: int, seed: int, deadline: float, options: SearchOptions = SEARCH) -> Atoms | None:
-    """B >= 0 (r, n) whose relative residual is at most 10 GOAL, apart from the noise that is left out; or None.
+    """Search for B >= 0 (r, n) of relative residual at most 10 GOAL; None if none is found.
+
+    The residual does not count the noise that is left out.
 
     Args:
         A: positive semi-definite up to rounding, and non-negative, with a positive diagonal.
@@ -81,10 +84,10 @@ def search(A: Matrix, r: int, seed: int, deadline: float, options: SearchOptions
     scale = np.sqrt(np.diag(A))
     unit = A / np.outer(scale, scale)
     values, vectors = np.linalg.eigh(unit)
-    kept = values > max(len(A) * EPS, options.noise) * values[-1]
-    if kept.sum() > r:
+    significant = values > max(len(A) * EPS, options.noise) * values[-1]
+    if significant.sum() > r:
         return None
-    root = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
+    root = np.sqrt(values[significant])[:, None] * vectors[:, significant].T
     for start in range(options.starts):
         B = _from_start(root, r, np.random.default_rng((seed, r, start)), deadline, options)
         if B is not None:
@@ -97,7 +100,7 @@ def search(A: Matrix, r: int, seed: int, deadline: float, options: SearchOptions
 def _from_start(
     root: Float[np.ndarray, "rank n"], r: int, rng: np.random.Generator, deadline: float, options: SearchOptions
 ) -> Atoms | None:
-    """B >= 0 with B^T B = R^T R, R the root."""
+    """Search for B >= 0 with B^T B = R^T R, R the root, from one start."""
 
     def nearest(P: Atoms) -> Atoms:  # Q R for the polar factor Q of P R^T
         U, _, Vt = np.linalg.svd(P @ root.T, full_matrices=False)
@@ -125,7 +128,7 @@ def _from_start(
 
 
 def polish(A: Matrix, B: Atoms, error: float) -> Atoms | None:
-    """Newton steps on the entries of B above sqrt(error) / 4, others zero; None where they do not end at the goal."""
+    """Take Newton steps on entries of B above sqrt(error) / 4; None if they miss the goal."""
     support = B / np.sqrt(np.diag(A)) > 0.25 * min(1.0, np.sqrt(error))
     if support.sum() > POLISHED or not support.any(axis=0).all():
         return None
@@ -148,14 +151,15 @@ def polish(A: Matrix, B: Atoms, error: float) -> Atoms | None:
 
 
 def _lengths(equations: Int[np.ndarray, "q 2"]) -> Float[np.ndarray, " q"]:
-    """1 on the diagonal and sqrt(2) off it: entries times these have the Frobenius norm of the symmetric matrix."""
+    """Return 1 on the diagonal and sqrt(2) off it, for the Frobenius norm of upper triangles."""
     return np.where(equations[:, 0] == equations[:, 1], 1.0, np.sqrt(2.0))
 
 
 def derivative(B: Atoms, support: Bool[np.ndarray, "r n"], equations: Int[np.ndarray, "q 2"]) -> csr_array:
-    """The transposed derivative of B -> (B^T B)_ij in the coordinates of `_lengths`; rows: the entries in `support`.
+    """Return the transposed derivative of B -> (B^T B)_ij; rows: the entries in `support`.
 
-    The adjoint takes a symmetric S to 2 B S, so that the row of entry (k, i) holds 2 B_kj / |(i, j)| for each j.
+    The columns are in the coordinates of `_lengths`. The adjoint takes a symmetric S to 2 B S, so that the row of entry
+    (k, i) holds 2 B_kj / |(i, j)| for each j.
     """
     n = B.shape[1]
     place = np.full((n, n), -1)
@@ -171,7 +175,7 @@ def derivative(B: Atoms, support: Bool[np.ndarray, "r n"], equations: Int[np.nda
 
 
 def fewest(A: Matrix, counts: Iterable[int], seed: int, deadline: float, options: SearchOptions) -> Atoms | None:
-    """The factor of the first of these numbers of atoms for which the search finds one."""
+    """Return the factor of the first of these numbers of atoms for which a search succeeds."""
     for r in counts:
         if past(deadline):
             break
@@ -182,7 +186,7 @@ def fewest(A: Matrix, counts: Iterable[int], seed: int, deadline: float, options
 
 
 def split(B: Atoms, r: int) -> Float[np.ndarray, "more n"]:
-    """The same matrix from r atoms, no fewer than now: b becomes m times b / sqrt(m)."""
+    """Return the same matrix from r atoms, no fewer than now: b becomes m times b / sqrt(m)."""
     if not len(B) or r <= len(B):
         return B
     parts = np.full(len(B), r // len(B)) + (np.arange(len(B)) < r % len(B))
@@ -190,14 +194,14 @@ def split(B: Atoms, r: int) -> Float[np.ndarray, "more n"]:
 
 
 def proves(A: Matrix, B: Atoms) -> bool:
-    """Whether a matrix B' >= 0 of B's shape with B'^T B' = A, exactly, is proved to lie near B.
+    """Return True if a B' >= 0 with B'^T B' = A, exactly, is proved to lie near B.
 
-    Let A = U^T M U with M = A[J, J] positive definite and U = M^{-1} A[J, :], the identity on J: J is everything where
-    A is positive definite by a margin, and comes from exact elimination where A is exact data. With C = B[:, J] and
-    eps = |M - C^T C|, let sigma be the least singular value of D -> C^T D + D^T C on the entries that may move. A
-    right inverse T of it has norm 1 / sigma, and D -> T (M - C^T C - D^T D) maps the ball of radius rho = 2 eps / sigma
-    into itself and contracts it if 4 eps < sigma^2. Its fixed point D makes (C + D)^T (C + D) = M, and B' = (C + D) U
-    has B'^T B' = A. B' >= 0 if the entries that move are at least rho |u_j|, u_j the columns of U.
+    B' has B's shape. Let A = U^T M U with M = A[J, J] positive definite and U = M^{-1} A[J, :], the identity on J: J is
+    everything where A is positive definite by a margin, and comes from exact elimination where A is exact data. With C
+    = B[:, J] and eps = |M - C^T C|, let sigma be the least singular value of D -> C^T D + D^T C on the entries that may
+    move. A right inverse T of it has norm 1 / sigma, and D -> T (M - C^T C - D^T D) maps the ball of radius rho = 2 eps
+    / sigma into itself and contracts it if 4 eps < sigma^2. Its fixed point D makes (C + D)^T (C + D) = M, and B' = (C
+    + D) U has B'^T B' = A. B' >= 0 if the entries that move are at least rho |u_j|, u_j the columns of U.
 
     For J = everything, the zeros of B are held, provided that entries of A are exactly zero where no two positive
     entries of B meet, and all others move; sigma^2 is the least eigenvalue of the derivative's Gram matrix. Else all
@@ -240,7 +244,7 @@ def _proves_regular(A: Matrix, B: Atoms) -> bool:
         return False
     J = derivative(B, support, equations)
     gram = (J.T @ J).toarray()
-    # Positive definite after a shift, by a Cholesky factor: cheaper than eigenvalues, and all that is asked. Its
+    # Positive definite after a shift, by a Cholesky factor: cheaper than eigenvalues, and enough here. Its
     # backward error, and that of the Gram matrix, are below (q + 1) eps times the trace (Higham, Theorem 10.3).
     shift = needed + 4 * (len(gram) + 1) * EPS * float(np.trace(gram))
     gram[np.diag_indices_from(gram)] -= shift
@@ -252,6 +256,6 @@ def _proves_regular(A: Matrix, B: Atoms) -> bool:
 
 
 def _distance(A: Matrix, B: Atoms) -> float:
-    """A bound on |A - B^T B|, rounding included."""
+    """Return a bound on |A - B^T B|, rounding included."""
     rounding = (len(B) + 4) * EPS * float(np.linalg.norm(B.T @ B))
     return float(np.linalg.norm(A - B.T @ B)) + rounding

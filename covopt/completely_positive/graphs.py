@@ -1,7 +1,8 @@
-"""Graphs behind completely positive matrices: incidence matrices, clique covers, and what they prove about the cp-rank.
+"""Graphs behind completely positive matrices: incidence matrices and clique covers.
 
-If A = sum_k b_k b_k^T with b_k >= 0, the support of each b_k is a clique of A's support graph, and these cliques cover
-every edge. With the maximal cliques as rows and the edges as columns of a 0-1 matrix M,
+Covers prove bounds on the cp-rank. If A = sum_k b_k b_k^T with b_k >= 0, the support of each b_k is a clique of A's
+support graph, and these cliques cover every edge. With the maximal cliques as rows and the edges as columns of a 0-1
+matrix M,
 
     fooling set <= fractional cover <= edge-clique cover number <= cp-rank,
 
@@ -29,15 +30,15 @@ from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import leavable
 
 CLIQUES = 4000
-"""Graphs with more maximal cliques than this are left without clique bounds."""
+"""The most maximal cliques of a graph for which clique bounds are computed."""
 MARGIN = 1e-7
-"""What a fractional bound loses before it is rounded up."""
+"""The margin subtracted from a fractional bound before it is rounded up."""
 
 Edge = tuple[int, ...]
 
 
 def incidence(graph: nx.Graph) -> Float[np.ndarray, "k n"]:
-    """The edge-vertex matrix E: one row for each of the k edges, with a 1 at both ends."""
+    """Return the edge-vertex matrix E: one row for each of the k edges, with a 1 at both ends."""
     places = {vertex: i for i, vertex in enumerate(graph)}
     E = np.zeros((graph.number_of_edges(), len(places)))
     for row, edge in enumerate(graph.edges):
@@ -46,23 +47,23 @@ def incidence(graph: nx.Graph) -> Float[np.ndarray, "k n"]:
 
 
 def edge_gram(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
-    """A = E^T E: degrees on the diagonal, 1 for each edge.
+    """Return A = E^T E: degrees on the diagonal, 1 for each edge.
 
-    Of a triangle-free graph its cp-rank is the number of edges ([JGHG22], Prop. 13, where E is the transpose).
+    For a triangle-free graph its cp-rank is the number of edges ([JGHG22], Prop. 13, where E is the transpose).
     """
     E = incidence(graph)
     return E.T @ E
 
 
 def bipartite_gram(p: int, q: int) -> Float[np.ndarray, "n n"]:
-    """E^T E of the complete bipartite graph K_{p,q}, cp-rank p q; B_N of [JGHG22] is p = q = N / 2."""
+    """Return E^T E of K_{p,q}, of cp-rank p q; p = q = N / 2 gives B_N of [JGHG22]."""
     if p < 1 or q < 1:
         raise ProblemError("Both sides of a bipartite graph need a vertex; give p and q of at least 1.")
     return edge_gram(nx.complete_bipartite_graph(p, q))
 
 
 def gram_data(A: Float[np.ndarray, "n n"]) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, "n n"]]:
-    """The data (X, Y) = (I, A), for which (Y Y^T)^(1/2) = A.
+    """Return the data (X, Y) = (I, A), for which (Y Y^T)^(1/2) = A.
 
     Where A is completely positive, R(X, Y; L = 2, beta = 0) = 2 tr A, K_1 = Ks_1 = A is the only optimum, and the
     fewest neurons are the cp-rank of A ([JGHG22], Prop. 14).
@@ -71,7 +72,7 @@ def gram_data(A: Float[np.ndarray, "n n"]) -> tuple[Float[np.ndarray, "n n"], Fl
 
 
 def support_graph(A: Float[np.ndarray, "n n"]) -> nx.Graph:
-    """The graph on 0 ... n-1 with an edge where an entry off the diagonal is not zero."""
+    """Return the graph on 0 ... n-1 with an edge where an entry off the diagonal is not zero."""
     graph = nx.Graph()
     graph.add_nodes_from(range(len(A)))
     rows, columns = np.nonzero(np.triu(A, 1))
@@ -80,13 +81,13 @@ def support_graph(A: Float[np.ndarray, "n n"]) -> nx.Graph:
 
 
 def is_triangle_free(graph: nx.Graph) -> bool:
-    """Whether no three vertices are all joined."""
+    """Return True if no three vertices are all joined."""
     return not any(set(graph[u]) & set(graph[v]) for u, v in graph.edges)
 
 
 @dataclass(frozen=True)
 class EdgeWeights:
-    """y >= 0 on edges and on single vertices with a sum of at most 1 on every clique: cp-rank >= sum(y).
+    """Weights y >= 0 on edges and vertices, at most 1 on each clique: cp-rank >= sum(y).
 
     Attributes:
         edges: pairs of vertices; a vertex without edges (that are to be covered) stands alone.
@@ -98,11 +99,11 @@ class EdgeWeights:
 
     @property
     def bound(self) -> int:
-        """The sum of the weights, rounded up."""
+        """Return the sum of the weights, rounded up."""
         return math.ceil(float(self.weights.sum()) - MARGIN)
 
     def check(self, graph: nx.Graph) -> bool:
-        """Whether the edges are the graph's and no maximal clique carries more than 1, up to rounding."""
+        """Return True if all edges are in the graph and no maximal clique carries more than 1."""
         if (self.weights < 0).any() or len(set(self.edges)) < len(self.edges):
             return False
         if any(not (graph.has_edge(*e) if len(e) == 2 else graph.has_node(e[0])) for e in self.edges):
@@ -117,7 +118,7 @@ class EdgeWeights:
 
 @dataclass(frozen=True)
 class CliqueCover:
-    """What covering a graph's edges by cliques takes.
+    """A cover of a graph's edges by cliques, and lower bounds on the number of cliques.
 
     Attributes:
         cliques: a cover, the smallest one found.
@@ -133,7 +134,9 @@ class CliqueCover:
 
 
 def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | None = None) -> CliqueCover | None:
-    """Solve the three programmes of the module's text; None for a graph with more than `CLIQUES` maximal cliques.
+    """Solve the three programmes of the module's text.
+
+    None for a graph with more than `CLIQUES` maximal cliques.
 
     Args:
         graph: whose cliques cover.
@@ -164,7 +167,7 @@ def clique_cover(graph: nx.Graph, time_limit: float = 10.0, needed: nx.Graph | N
 
 
 def _containment(cliques: list[frozenset[int]], edges: list[Edge]) -> csr_array:
-    """M: 1 where the clique of the row holds the edge, or lone vertex, of the column."""
+    """Return M: 1 where the clique of the row holds the edge, or lone vertex, of the column."""
     place = {frozenset(edge): i for i, edge in enumerate(edges)}
     entries = [
         (row, place[frozenset(held)])
@@ -179,7 +182,7 @@ def _containment(cliques: list[frozenset[int]], edges: list[Edge]) -> csr_array:
 def _integral(
     objective: NDArray[np.float64], constraint: LinearConstraint, options: dict[str, float]
 ) -> tuple[NDArray[np.float64], bool] | None:
-    """(a binary minimiser, whether it is proved to be one); None without any."""
+    """Return a binary minimiser and whether it is proved to be one; None without any."""
     question = {"constraints": constraint, "integrality": 1, "bounds": Bounds(0, 1), "options": options}
-    found = leavable(lambda: milp(objective, **question), time.perf_counter() + options["time_limit"])
-    return None if found is None or found.x is None else (found.x, found.status == 0)
+    solution = leavable(lambda: milp(objective, **question), time.perf_counter() + options["time_limit"])
+    return None if solution is None or solution.x is None else (solution.x, solution.status == 0)

@@ -1,7 +1,7 @@
-"""Moments: a lower bound on the cp-rank from semidefinite programming, with a proof that does not trust the solver.
+"""A lower bound on the cp-rank from moments, by semidefinite programming.
 
-Let A = sum_k b_k b_k^T, b_k >= 0, be scaled to a diagonal of ones. Each atom b lies on a clique c of A's support graph,
-and
+Its proof does not trust the solver. Let A = sum_k b_k b_k^T, b_k >= 0, be scaled to a diagonal of ones. Each atom b
+lies on a clique c of A's support graph, and
 
     b_i <= s_i,   b_i b_j <= U_ij,   b^T Q b <= kappa      (the region of c),
 
@@ -61,7 +61,7 @@ RAISED = 1e-4
 LARGEST = 8
 """The largest clique with moments of odd degree; with even degrees alone, one more."""
 MARGIN = 1e-9
-"""What the bound loses before it is rounded up."""
+"""The margin subtracted from the bound before it is rounded up."""
 CLIQUES = 300
 """The most cliques."""
 ROWS = 6000
@@ -74,7 +74,7 @@ LOOSE_SINGULAR = 1e-5
 
 @dataclass(frozen=True)
 class Region:
-    """Where the atoms on a clique lie: b >= 0, b_i <= s_i, b_i b_j <= U_ij, b^T Q b <= kappa."""
+    """The region of atoms on a clique: b >= 0, b_i <= s_i, b_i b_j <= U_ij, b^T Q b <= kappa."""
 
     clique: tuple[int, ...]
     s: Float[np.ndarray, " k"]
@@ -85,7 +85,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Inequalities:
-    """The products g m m^T >= 0 (as forms) and h >= 0 of a region, linear in the moments of its monomials.
+    """The products g m m^T >= 0 (as forms) and h >= 0 of a region, linear in its moments.
 
     Attributes:
         monomials: of degree 0 to 4.
@@ -102,11 +102,11 @@ class Inequalities:
 
 @dataclass(frozen=True)
 class MomentBound:
-    """Lambda and the multipliers that prove <A, Lambda> <= cp-rank, up to a residual that `value` charges.
+    """Lambda and multipliers that prove <A, Lambda> <= cp-rank, up to a residual (`value`).
 
     Attributes:
         Lambda: (n, n), for A scaled to a diagonal of ones.
-        odd: whether moments of odd degree take part.
+        odd: True if moments of odd degree take part.
         factors: for each clique, the F_j.
         weights: for each clique, the w.
     """
@@ -117,7 +117,9 @@ class MomentBound:
     weights: tuple[Float[np.ndarray, " _"], ...]
 
     def value(self, A: Matrix, tolerance: float) -> float:
-        """<A, Lambda> / (1 + e): no matrix within the tolerance, with the zeros of A, has fewer atoms.
+        """Return <A, Lambda> / (1 + e), a lower bound on the number of atoms.
+
+        It holds for all matrices within the tolerance that have the zeros of A.
 
         Args:
             A: with a positive diagonal.
@@ -134,15 +136,15 @@ class MomentBound:
             self._error(region, factors, weights)
             for region, factors, weights in zip(regions, self.factors, self.weights, strict=True)
         ]
-        inner = float((unit * self.Lambda).sum()) - (slack + unit.size * EPS) * float(np.abs(self.Lambda).sum())
-        return max(0.0, inner / (1.0 + (1.0 + 2.0 * slack) ** 4 * max(errors)))
+        product = float((unit * self.Lambda).sum()) - (slack + unit.size * EPS) * float(np.abs(self.Lambda).sum())
+        return max(0.0, product / (1.0 + (1.0 + 2.0 * slack) ** 4 * max(errors)))
 
     def bound(self, A: Matrix, tolerance: float) -> int:
-        """The value, rounded up; the rounding of the last sums is left to the margin."""
+        """Return the value, rounded up; the margin covers the rounding of the last sums."""
         return math.ceil(self.value(A, tolerance) * (1.0 - MARGIN))
 
     def _error(self, region: Region, factors: tuple[np.ndarray, ...], weights: np.ndarray) -> float:
-        """The sum of the residual's absolute coefficients, rounding included; infinite for what is no multiplier."""
+        """Return the sum of the residual's absolute coefficients; infinite for false multipliers."""
         system = _inequalities(region, self.odd)
         shapes = [F.ndim == 2 and F.shape[1] == B for F, (_, B) in zip(factors, system.forms, strict=False)]
         if len(factors) != len(system.forms) or not all(shapes) or weights.shape != (system.rows,):
@@ -188,18 +190,18 @@ def moment_bound(A: Matrix, tolerance: float, deadline: float) -> MomentBound | 
     second = sum(
         _second(entries, region, system) @ y for region, system, y in zip(regions, systems, moments, strict=True)
     )
-    known = unit[tuple(entries.T)]
+    values = unit[tuple(entries.T)]
     loose = LOOSE if np.linalg.eigvalsh(unit)[0] > LOOSE_SINGULAR else LOOSE_SINGULAR
-    over, under = cp.NonNeg(known + loose - second), cp.NonNeg(second - known + loose)
+    over, under = cp.NonNeg(values + loose - second), cp.NonNeg(second - values + loose)
     constraints = [*itertools.chain(*forms), *products, over, under]
     problem = cp.Problem(cp.Minimize(sum(y[0] for y in moments)), constraints)
-    left = deadline - time.perf_counter()
-    if left <= 0.0:
+    remaining_time = deadline - time.perf_counter()
+    if remaining_time <= 0.0:
         return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an inexact solution is as good: nothing of it is trusted
-            solved = leavable(lambda: [problem.solve(solver=cp.CLARABEL, time_limit=left)], deadline)
+            solved = leavable(lambda: [problem.solve(solver=cp.CLARABEL, time_limit=remaining_time)], deadline)
     except cp.SolverError:
         return None
     if solved is None or over.dual_value is None:
@@ -219,20 +221,20 @@ def _dual(constraint: cp.Constraint) -> np.ndarray:
 
 
 def _to_unit_diagonal(A: Matrix, tolerance: float) -> tuple[Matrix, float]:
-    """(A scaled, what an entry may be off, rounding included)."""
+    """Return A scaled to a unit diagonal, and a bound on the error of its entries."""
     scale = np.sqrt(np.diag(A))
     unit = A / np.outer(scale, scale)
     return unit, (tolerance + 8 * EPS) * float(np.linalg.norm(unit))
 
 
 def _cliques(A: Matrix) -> list[tuple[int, ...]]:
-    """The maximal cliques of the support graph, or the first `CLIQUES` of them and one more."""
-    found = itertools.islice(nx.find_cliques(support_graph(A)), CLIQUES + 1)
-    return sorted(tuple(sorted(clique)) for clique in found)
+    """Return the maximal cliques of the support graph, or the first `CLIQUES` and one more."""
+    cliques = itertools.islice(nx.find_cliques(support_graph(A)), CLIQUES + 1)
+    return sorted(tuple(sorted(clique)) for clique in cliques)
 
 
 def _is_affordable(cliques: list[tuple[int, ...]], odd: bool) -> bool:
-    """Interior-point steps take time as the cube of the largest form, written as a vector."""
+    """Return True if the interior-point steps, of time (largest form)^3, are affordable."""
     if len(cliques) > CLIQUES or max(map(len, cliques)) > (LARGEST if odd else LARGEST + 1):
         return False
     orders = [len(_basis(len(clique), 2, odd)) for clique in cliques]
@@ -262,7 +264,7 @@ def _region(A: Matrix, clique: tuple[int, ...], slack: float) -> Region:
 
 
 def _basis(k: int, degree: int, odd: bool) -> list[Monomial]:
-    """Monomials up to this degree, in order; of the same parity only, unless odd ones take part."""
+    """Return the monomials up to this degree in order; without `odd`, of one parity only."""
     degrees = range(degree + 1) if odd else range(degree % 2, degree + 1, 2)
     return [m for d in degrees for m in itertools.combinations_with_replacement(range(k), d)]
 
@@ -294,7 +296,7 @@ def _times(g: Polynomial, m: Monomial) -> Polynomial:
 
 
 def _linear(polynomials: list[Polynomial], place: dict[Monomial, int]) -> csr_array:
-    """One row for each polynomial: its coefficients."""
+    """Return one row for each polynomial: its coefficients."""
     entries = [(row, place[m], value) for row, p in enumerate(polynomials) for m, value in p.items()]
     rows, columns, values = zip(*entries, strict=True)
     return csr_array((values, (rows, columns)), shape=(len(polynomials), len(place)))
@@ -309,20 +311,20 @@ def _symmetric(T: csr_array, B: int, y: cp.Variable) -> cp.Expression:
 
 
 def _second(entries: np.ndarray, region: Region, system: Inequalities) -> csr_array:
-    """Takes the moments of a clique to those of b_i b_j, for the pairs of A's entries."""
+    """Return the map from a clique's moments to those of b_i b_j, one row for each entry of A."""
     place = {monomial: i for i, monomial in enumerate(system.monomials)}
     inside = {vertex: i for i, vertex in enumerate(region.clique)}
-    found = [
+    places = [
         (row, place[tuple(sorted((inside[i], inside[j])))])
         for row, (i, j) in enumerate(entries.tolist())
         if i in inside and j in inside
     ]
-    rows, columns = zip(*found, strict=True)
+    rows, columns = zip(*places, strict=True)
     return csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(entries), len(system.monomials)))
 
 
 def _root(multiplier: Float[np.ndarray, "B B"]) -> Float[np.ndarray, "r B"]:
-    """F with F^T F near the multiplier, its negative eigenvalues left out."""
+    """Return F with F^T F near the multiplier, its negative eigenvalues left out."""
     values, vectors = np.linalg.eigh((multiplier + multiplier.T) / 2.0)
-    kept = values > 0.0
-    return np.sqrt(values[kept])[:, None] * vectors[:, kept].T
+    positive = values > 0.0
+    return np.sqrt(values[positive])[:, None] * vectors[:, positive].T

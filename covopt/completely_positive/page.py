@@ -1,4 +1,4 @@
-"""`covopt cprank`: whether a matrix is completely positive, and how few atoms it takes."""
+"""The page of `covopt cprank`: complete positivity of a matrix, and its cp-rank."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ else:
 
 POSITIVE, NOT, UNDECIDED = "completely positive", "not completely positive", "undecided"
 UNCHECKED = ("tolerance", "rank", "seed", "version", "the words of lower_reason and upper_reason")
-"""What nothing in its files tells."""
+"""Entries that no file proves."""
 SAME = 1e-12
 """Residuals are rounded differently on another machine, by no more than this."""
 COPOSITIVE = {
@@ -37,7 +37,7 @@ COPOSITIVE = {
     "signs": "C ≥ D (J − 2T) D entry by entry, with D ≥ 0 diagonal, J all ones, and T a graph without triangles",
     "enumeration": "exact arithmetic on every support that a violation could have",
 }
-"""What proves that a witness is copositive."""
+"""The proofs that a witness is copositive, in words."""
 CHECKED = {
     POSITIVE: "repeats the stored proofs of the verdict and of both ends: the factor is multiplied out; ranks,"
     " covers, weights and identities are evaluated again",
@@ -52,24 +52,24 @@ BOUNDED = (
 
 
 def pairs(s: Summary) -> Pairs:
-    """The answer as a person reads it."""
-    found = [("verdict", str(s["verdict"]))]
+    """Return the answer as a person reads it: labels with texts."""
+    rows = [("verdict", str(s["verdict"]))]
     if s["verdict"] == POSITIVE:
-        found[0] = ("verdict", f"{POSITIVE}, {'proved' if s['exact'] else 'within the residual'}")
+        rows[0] = ("verdict", f"{POSITIVE}, {'proved' if s['exact'] else 'within the residual'}")
     if s["lower"] is not None:
-        found.append(("at least", f"{counted(s['lower'], 'atom')}: {s['lower_reason']}"))
+        rows.append(("at least", f"{counted(s['lower'], 'atom')}: {s['lower_reason']}"))
     if s["upper"] is not None:
         near = "" if s["exact"] else " for a matrix within the residual"
-        found.append(("at most", f"{counted(s['upper'], 'atom')}{near}: {s['upper_reason']}"))
+        rows.append(("at most", f"{counted(s['upper'], 'atom')}{near}: {s['upper_reason']}"))
     if s["atoms"] is not None:
-        found.append(("factor", f"{counted(s['atoms'], 'atom')}, residual {s['residual']:.1e}"))
+        rows.append(("factor", f"{counted(s['atoms'], 'atom')}, residual {s['residual']:.1e}"))
     if s["witness"] is not None:
-        found.append(("witness", f"<A, C> = {s['separation']:.3g} |A| |C|, C copositive ({s['witness']})"))
-    return found
+        rows.append(("witness", f"<A, C> = {s['separation']:.3g} |A| |C|, C copositive ({s['witness']})"))
+    return rows
 
 
 def answer(s: Summary) -> str:
-    """The verdict and the interval, and no more than is proved of them."""
+    """Return a sentence with the verdict and the interval, and no more than is proved."""
     lower, upper = s["lower"], s["upper"]
     if s["verdict"] == NOT:
         return "A is not completely positive, which is proved: a copositive matrix C has ⟨A, C⟩ < 0."
@@ -86,7 +86,7 @@ def answer(s: Summary) -> str:
 
 
 def _proof(s: Summary) -> str:
-    """What proves the verdict."""
+    """Return the proof of the verdict in words."""
     if s["verdict"] == NOT:
         return (
             "C is copositive, xᵀCx ≥ 0 for all x ≥ 0, so that ⟨A, C⟩ ≥ 0 for every completely positive A; here it is"
@@ -107,22 +107,22 @@ def _proof(s: Summary) -> str:
 
 
 def _page(directory: Path, name: str, s: Summary) -> Page:
-    found, origin = _load(directory), provenance.read_origin(directory)
-    A = found.A
+    cp_rank, origin = _load(directory), provenance.read_origin(directory)
+    A = cp_rank.A
     drawn = [pictures.matrix(A, "A", "The matrix A.", "column", "row")]
-    if found.B is not None and len(found.B):
+    if cp_rank.B is not None and len(cp_rank.B):
         drawn.append(
-            pictures.matrix(found.B, "B", "The factor B, A ≈ BᵀB: an atom in each row.", "column of A", "atom")
+            pictures.matrix(cp_rank.B, "B", "The factor B, A ≈ BᵀB: an atom in each row.", "column of A", "atom")
         )
-    if found.witness is not None:
-        drawn.append(pictures.matrix(found.witness.C, "C", "The witness C: copositive, ⟨A, C⟩ < 0.", "column", "row"))
+    if cp_rank.witness is not None:
+        drawn.append(pictures.matrix(cp_rank.witness.C, "C", "The witness C: copositive, ⟨A, C⟩ < 0.", "column", "row"))
     holds = "A itself" if s["exact"] else "BᵀB"
     rounding = BOUNDED if s["verdict"] == NOT else ROUNDING
     ends = [["at least", s["lower"], s["lower_reason"], "A itself"]] if s["lower"] is not None else []
     ends += [["at most", s["upper"], s["upper_reason"], holds]] if s["upper"] is not None else []
-    told = [[label, value] for label, value in matrices.facts(A)]
+    rows = [[label, value] for label, value in matrices.facts(A)]
     sections = [
-        Section("The matrix", pictures=drawn, tables=[Table("The matrix and its support graph", ["", ""], told)]),
+        Section("The matrix", pictures=drawn, tables=[Table("The matrix and its support graph", ["", ""], rows)]),
         Section(
             "Both ends of the cp-rank",
             [] if ends else ["A matrix that is not completely positive has no cp-rank."],
@@ -166,22 +166,22 @@ def _load(directory: Path) -> Any:
 
 
 def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
-    found = _load(directory)
-    said = {POSITIVE: "proofs prove the verdict and both ends", NOT: "witness proves the verdict"}
-    again = f"The stored {said.get(s['verdict'], 'proof proves the lower end')} again"
-    checked = checks.of_study(directory, KIND.file, s, {}, _complaints(s, found), UNCHECKED, again)
-    return replace(checked, lower=None if found.lower is None or not checked.passed else float(found.lower))
+    cp_rank = _load(directory)
+    proofs = {POSITIVE: "proofs prove the verdict and both ends", NOT: "witness proves the verdict"}
+    again = f"The stored {proofs.get(s['verdict'], 'proof proves the lower end')} again"
+    checked = checks.of_study(directory, KIND.file, s, {}, _complaints(s, cp_rank), UNCHECKED, again)
+    return replace(checked, lower=None if cp_rank.lower is None or not checked.passed else float(cp_rank.lower))
 
 
-def _complaints(s: Summary, found: Any) -> Iterator[str]:
-    """What cprank.json says, held against the proofs, and these against the matrix."""
-    yield from checks.differences(KIND.file, s, found.stated())
-    if not matrices.LEAST <= found.tolerance < matrices.MOST:
-        yield f"{KIND.file} states a tolerance of {found.tolerance:g}, with which covopt does not answer."
-    for name, value in matrices.measured(found).items():
+def _complaints(s: Summary, cp_rank: Any) -> Iterator[str]:
+    """Yield contradictions of cprank.json with the proofs, and of these with the matrix."""
+    yield from checks.differences(KIND.file, s, cp_rank.stated())
+    if not matrices.LEAST <= cp_rank.tolerance < matrices.MOST:
+        yield f"{KIND.file} states a tolerance of {cp_rank.tolerance:g}, with which covopt does not answer."
+    for name, value in matrices.measured(cp_rank).items():
         if not abs(s[name] - value) <= SAME or s[name] * value < 0.0:
             yield f"{KIND.file} states a {name} of {s[name]:g}, but the stored arrays have {value:g}."
-    if not found.check():
+    if not cp_rank.check():
         yield "The stored proofs do not prove the verdict and both ends for the stored matrix."
 
 

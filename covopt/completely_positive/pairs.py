@@ -1,4 +1,6 @@
-"""Neurons that realise a pair of covariances: Z (N, n) with Z Z^T = K and sigma(Z) sigma(Z)^T = S, and fewer of them.
+"""Neurons that realise a pair of covariances, and fewer of them.
+
+Z (N, n) has Z Z^T = K and sigma(Z) sigma(Z)^T = S.
 
 **Search** (`search`). Douglas and Rachford's iteration as in `factorization`, for (Z, V) between
 {Z Z^T = K} x {V V^T = S}, two polar factors, and the graph V = sigma(Z), entry by entry the nearer of two rays. Newton
@@ -26,9 +28,9 @@ Matrix = Float[np.ndarray, "N N"]
 Neurons = Float[np.ndarray, "N n"]
 
 
-# How hard neurons are searched for; none of these touches a proof.
-ITERATIONS = 3000  # of Douglas and Rachford, from one start
-PATIENCE = 600  # a start ends when the residual has not halved within so many iterations
+# Limits of the search for neurons; none of these touches a proof.
+ITERATIONS = 3000  # Douglas-Rachford steps from one start
+PATIENCE = 600  # a start ends when the residual has not halved within this many iterations
 STARTS = 6  # random ones, for each number of neurons
 POLISH_BELOW = 1e-2  # relative residual below which polishing is tried, and again after each further factor of 10
 NEWTON_STEPS = 12  # of one polishing
@@ -39,19 +41,19 @@ CHOSEN = 40  # atoms among which the mixed-integer programme chooses, at most
 
 
 def sigma(Z: Neurons, slope: float) -> Neurons:
-    """z for z >= 0, slope z otherwise."""
+    """Return z for z >= 0, slope z otherwise."""
     return np.where(Z >= 0.0, Z, slope * Z)
 
 
 def residual(K: Matrix, S: Matrix, Z: Neurons, slope: float) -> float:
-    """The larger of |K - Z Z^T| / |K| and |S - sigma(Z) sigma(Z)^T| / |K|."""
+    """Return the larger of |K - Z Z^T| / |K| and |S - sigma(Z) sigma(Z)^T| / |K|."""
     V = sigma(Z, slope)
     size = max(float(np.linalg.norm(K)), np.finfo(np.float64).tiny)
     return max(float(np.linalg.norm(K - Z @ Z.T)), float(np.linalg.norm(S - V @ V.T))) / size
 
 
 def search(K: Matrix, S: Matrix, slope: float, n: int, seed: int, deadline: float) -> Neurons | None:
-    """Z (N, n) that realises the pair to GOAL, or None.
+    """Search for Z (N, n) that realises the pair to GOAL; None if none is found.
 
     Args:
         K, S: positive semi-definite up to rounding; S without the bias.
@@ -74,18 +76,18 @@ def search(K: Matrix, S: Matrix, slope: float, n: int, seed: int, deadline: floa
 
 def _root(A: Matrix) -> Float[np.ndarray, "N rank"]:
     values, vectors = np.linalg.eigh(A)
-    kept = values > max(len(A) * EPS, NOISE) * max(values[-1], 0.0)
-    return vectors[:, kept] * np.sqrt(values[kept])
+    significant = values > max(len(A) * EPS, NOISE) * max(values[-1], 0.0)
+    return vectors[:, significant] * np.sqrt(values[significant])
 
 
 def _rotated(root: Float[np.ndarray, "N rank"], P: Neurons) -> Neurons:
-    """The matrix root Q, Q Q^T = I, that is nearest to P."""
+    """Return the matrix root Q, Q Q^T = I, that is nearest to P."""
     U, _, Vt = np.linalg.svd(root.T @ P, full_matrices=False)
     return root @ (U @ Vt)
 
 
 def _on_graph(Z: Neurons, V: Neurons, slope: float) -> Neurons:
-    """The a whose (a, sigma(a)) is nearest to (z, v), entry by entry."""
+    """Return the a whose (a, sigma(a)) is nearest to (z, v), entry by entry."""
     up, down = np.maximum((Z + V) / 2.0, 0.0), np.minimum((Z + slope * V) / (1.0 + slope**2), 0.0)
     farther = (Z - up) ** 2 + (V - up) ** 2 > (Z - down) ** 2 + (V - slope * down) ** 2
     return np.where(farther, down, up)
@@ -122,7 +124,7 @@ def _from_start(
 
 
 def polish(K: Matrix, S: Matrix, slope: float, Z: Neurons, error: float) -> Neurons | None:
-    """Newton steps of least norm that keep every sign, zeros included; None where they do not end at the goal."""
+    """Take Newton steps of least norm that preserve every sign; None if they miss the goal."""
     scale = np.sqrt(np.maximum(np.diag(K), 0.0))[:, None]
     support = np.abs(Z) > 0.25 * min(1.0, np.sqrt(error)) * scale
     if support.sum() > POLISHED:
@@ -156,7 +158,7 @@ def polish(K: Matrix, S: Matrix, slope: float, Z: Neurons, error: float) -> Neur
 
 
 def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarray, "N less"]:
-    """Neurons with the same K and S, up to rounding, and no more of them."""
+    """Return neurons with the same K and S, up to rounding, and no more of them."""
     alive = Z[:, (Z != 0.0).any(axis=0)]
     if not alive.size:
         return np.zeros((len(Z), 0))
@@ -164,7 +166,7 @@ def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarra
     merged = merge(torch.as_tensor((alive / np.sqrt(squares)).T), torch.as_tensor(squares[:, None]), tolerance=1e-13)
     units, weights = merged.directions.numpy().T, merged.outputs
     selected = caratheodory(torch.as_tensor(_pairs_of(units, slope)), weights)
-    units, c = units[:, selected.kept.numpy()], selected.outputs.numpy()[:, 0]
+    units, c = units[:, selected.places.numpy()], selected.outputs.numpy()[:, 0]
     if len(c) <= CHOSEN:
         c = _fewest_of(units, c, slope, time_limit)
         units, c = units[:, c > 0.0], c[c > 0.0]
@@ -172,7 +174,7 @@ def fewer(Z: Neurons, slope: float, time_limit: float = 10.0) -> Float[np.ndarra
 
 
 def _pairs_of(units: Neurons, slope: float) -> Float[np.ndarray, "q n"]:
-    """The upper triangles of (z z^T, sigma(z) sigma(z)^T) in columns, with the Frobenius norm of the matrices."""
+    """Return the triangles of (z z^T, sigma(z) sigma(z)^T) in columns, with Frobenius norms."""
     rows, columns = np.triu_indices(len(units))
     lengths = np.where(rows == columns, 1.0, np.sqrt(2.0))[:, None]
     V = sigma(units, slope)
@@ -180,7 +182,7 @@ def _pairs_of(units: Neurons, slope: float) -> Float[np.ndarray, "q n"]:
 
 
 def _fewest_of(units: Neurons, c: Float[np.ndarray, " n"], slope: float, time_limit: float) -> Float[np.ndarray, " n"]:
-    """Weights of the fewest of these atoms for the same pair, by HiGHS; the given ones where that finds no better."""
+    """Return weights of the fewest of these atoms for the same pair, by HiGHS, or else c."""
     A, n = _pairs_of(units, slope), len(c)
     target, diagonal = A @ c, (units**2) @ c
     # c_k z_k z_k^T <= K bounds each weight by its diagonal.
@@ -197,11 +199,11 @@ def _fewest_of(units: Neurons, c: Float[np.ndarray, " n"], slope: float, time_li
         "bounds": Bounds(np.zeros(2 * n), np.concatenate([most, np.ones(n)])),  # type: ignore[arg-type]
         "options": {"time_limit": time_limit},
     }
-    found = leavable(lambda: milp(np.repeat([0.0, 1.0], n), **question), time.perf_counter() + time_limit)
-    if found is None or found.x is None or round(found.fun) >= n:
+    solution = leavable(lambda: milp(np.repeat([0.0, 1.0], n), **question), time.perf_counter() + time_limit)
+    if solution is None or solution.x is None or round(solution.fun) >= n:
         return c
-    kept = found.x[n:] > 0.5
+    used = solution.x[n:] > 0.5
     weights = np.zeros(n)
-    weights[kept] = np.linalg.lstsq(A[:, kept], target)[0]
+    weights[used] = np.linalg.lstsq(A[:, used], target)[0]
     good = (weights >= 0.0).all() and np.linalg.norm(A @ weights - target) <= near
     return weights if good else c

@@ -1,4 +1,4 @@
-"""A matrix as it is asked about, and as its components are decided: checked, scaled, taken apart."""
+"""A matrix prepared for its decision: checked, scaled and split into components."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ASYMMETRY = 1e-12
 
 
 def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
-    """A as a float64 matrix, its rounding asymmetry averaged.
+    """Return A as a float64 matrix, its rounding asymmetry averaged.
 
     Raises:
         DataError: see `cp_rank`.
@@ -56,14 +56,14 @@ def check_matrix(A: ArrayLike | torch.Tensor) -> Matrix:
 
 
 def powers_of_two(A: Matrix) -> Float[np.ndarray, " n"]:
-    """Powers of two near the square roots of the diagonal; 1 where that is not positive."""
+    """Return powers of two near the square roots of the diagonal; 1 where it is not positive."""
     diagonal = np.diag(A)
     roots = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
     return np.exp2(np.round(np.log2(roots)))
 
 
 def root_of_unit(*matrices: Matrix) -> float:
-    """A power of two u such that the largest entry is about u^2, at most 1: over u^2, no square of it is lost."""
+    """Return a power of two u, the largest entry about u^2: A / u^2 loses no square."""
     largest = max(float(np.abs(A).max(initial=0.0)) for A in matrices)
     return float(np.exp2(np.round(np.log2(largest) / 2.0))) if 0.0 < largest < 1.0 else 1.0
 
@@ -86,21 +86,22 @@ class Prepared:
 
     @property
     def components(self) -> list[tuple[int, ...]]:
-        """Of the support graph, without vertices that are zero."""
-        found = (tuple(sorted(c)) for c in nx.connected_components(support_graph(self.A)))
-        return [c for c in found if self.A[c[0], c[0]] > 0.0]
+        """Return the components of the support graph, without vertices that are zero."""
+        candidates = (tuple(sorted(c)) for c in nx.connected_components(support_graph(self.A)))
+        return [c for c in candidates if self.A[c[0], c[0]] > 0.0]
 
     def without_small(self, tolerance: float) -> Prepared:
-        """With zeros for the entries that are too small to count; itself where none is."""
+        """Return the matrix with zeros for entries too small to count; itself where none is."""
         size = np.sqrt(np.diag(self.A))
         clean = np.where(tolerance * np.outer(size, size) < self.A, self.A, 0.0)
         return self if (clean == self.A).all() else replace(self, A=clean, faithful=False)
 
 
 def prepare(matrix: Matrix) -> Prepared:
-    """Scaled, with an entry wherever the matrix has one: below zero or the smallest numbers, a tiny one stands for it.
+    """Scale the matrix, with an entry wherever the matrix has one.
 
-    The support graph is then that of the matrix. Negative entries come here within the tolerance only.
+    Entries that would be below zero or the smallest numbers become a tiny positive one. The support graph is then that
+    of the matrix. Negative entries come here within the tolerance only.
     """
     powers = powers_of_two(matrix)
     scaled = matrix / np.outer(powers, powers)
@@ -110,15 +111,15 @@ def prepare(matrix: Matrix) -> Prepared:
     return Prepared(A, powers, faithful, float(np.linalg.norm(np.where(present, A - scaled, 0.0))))
 
 
-def whole(given: Prepared, clean: Prepared, tolerance: float) -> tuple[Matrix, Matrix, float]:
-    """(both matrices without the rows that are zero, how far those in question are from the clean one)."""
-    there = np.flatnonzero(np.diag(given.A) > 0.0)
-    A, rest = (matrix[np.ix_(there, there)] for matrix in (given.A, clean.A))
-    return A, rest, tolerance * float(np.linalg.norm(A)) + float(np.linalg.norm(A - rest)) + given.lost
+def whole(original: Prepared, clean: Prepared, tolerance: float) -> tuple[Matrix, Matrix, float]:
+    """Return both matrices without zero rows, and a bound on the distance to the clean one."""
+    there = np.flatnonzero(np.diag(original.A) > 0.0)
+    A, cleaned = (matrix[np.ix_(there, there)] for matrix in (original.A, clean.A))
+    return A, cleaned, tolerance * float(np.linalg.norm(A)) + float(np.linalg.norm(A - cleaned)) + original.lost
 
 
 def unscaled(C: Matrix, powers: Float[np.ndarray, " n"]) -> Matrix:
-    """A witness against the scaled matrix as one against the matrix itself, its largest entry 1."""
-    with np.errstate(all="ignore"):  # what does not fit into float64 is no witness, and is not taken for one
+    """Return a witness against the scaled matrix as one against the matrix, largest entry 1."""
+    with np.errstate(all="ignore"):  # values beyond float64 are no witness, and do not count as one
         C = C / np.outer(powers, powers)
         return C / np.abs(C).max()

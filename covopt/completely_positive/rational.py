@@ -1,4 +1,6 @@
-"""Exact arithmetic for small symmetric matrices: every float64 is a fraction, so nothing is rounded here.
+"""Exact arithmetic for small symmetric matrices.
+
+Every float64 is a fraction, so nothing is rounded here.
 
 * `elimination`: whether A is positive semi-definite, its rank, and rows that span the others.
 * `is_definite`, `is_semidefinite`: by a Cholesky factor in floating point that has more to spare than it can have lost,
@@ -16,13 +18,13 @@ BITS = 26
 """Entries with at most so many significant bits count as exact data, others as rounded results of a computation."""
 EPS = float(np.finfo(np.float64).eps)
 ELIMINATED = 60
-"""Largest order at which elimination decides what rounding leaves open, in a fifth of a second."""
+"""The largest order for exact elimination, which takes a fifth of a second there."""
 Whole = Shaped[np.ndarray, "n m"]
 """Whole numbers of any size, as objects."""
 
 
 def is_exact_data(A: Float[np.ndarray, "n m"]) -> bool:
-    """Whether all entries are whole multiples below 2^BITS of one power of two: integers, halves, and the like."""
+    """Return True if all entries are whole multiples below 2^BITS of one power of two."""
     largest = np.abs(A).max(initial=0.0)
     if largest == 0.0:
         return True
@@ -31,12 +33,12 @@ def is_exact_data(A: Float[np.ndarray, "n m"]) -> bool:
 
 
 def integers(A: Float[np.ndarray, "n m"]) -> Whole:
-    """A times the least power of two, 1 or more, that makes it whole."""
+    """Return A times the least power of two, 1 or more, that makes it whole."""
     return scaled_integers(A, [0] * A.shape[0], [0] * A.shape[1])
 
 
 def scaled_integers(A: Float[np.ndarray, "n m"], rows: list[int], columns: list[int]) -> Whole:
-    """A_ij / 2^(rows_i + columns_j), times a power of two that makes all of it whole."""
+    """Return A_ij / 2^(rows_i + columns_j), times a power of two that makes all of it whole."""
     T = np.zeros(A.shape, dtype=object)
     shifts = np.zeros(A.shape, dtype=np.int64)
     for i, j in np.ndindex(*A.shape):
@@ -47,42 +49,42 @@ def scaled_integers(A: Float[np.ndarray, "n m"], rows: list[int], columns: list[
 
 
 def halves(A: Float[np.ndarray, "n n"]) -> list[int]:
-    """Half the binary logarithms of the diagonal, rounded, where it is positive."""
+    """Return half the binary logarithms of the diagonal, rounded, where it is positive."""
     diagonal = np.diag(A)
     return np.round(np.log2(np.where(diagonal > 0.0, diagonal, 1.0)) / 2.0).astype(int).tolist()
 
 
 def elimination(A: Float[np.ndarray, "n n"]) -> list[int] | None:
-    """Rows J with A = A[:, J] A[J, J]^{-1} A[J, :] and A[J, J] positive definite; None: A is not semi-definite.
+    """Return rows J with A = A[:, J] A[J, J]^{-1} A[J, :] and A[J, J] positive definite.
 
-    Their number is the rank.
+    None: A is not semi-definite. Their number is the rank.
     """
     return eliminate(integers(A).tolist())
 
 
 def eliminate(M: list[list[int]]) -> list[int] | None:
-    """The same for whole numbers, which are overwritten.
+    """Eliminate as `elimination` does, for whole numbers, which are overwritten.
 
     Fraction-free (Bareiss) elimination with the largest diagonal entry as the pivot: each entry on the way is a minor,
     so that all divisions come out even.
     """
-    left, pivots, previous = list(range(len(M))), [], 1
-    while left:
-        if min(M[i][i] for i in left) < 0:
+    rows, pivots, previous = list(range(len(M))), [], 1
+    while rows:
+        if min(M[i][i] for i in rows) < 0:
             return None
-        k = max(left, key=lambda i: M[i][i])
+        k = max(rows, key=lambda i: M[i][i])
         if M[k][k] == 0:
-            return pivots if all(M[i][j] == 0 for i in left for j in left) else None
-        left.remove(k)
+            return pivots if all(M[i][j] == 0 for i in rows for j in rows) else None
+        rows.remove(k)
         pivots.append(k)
-        for i, j in itertools.combinations_with_replacement(left, 2):
+        for i, j in itertools.combinations_with_replacement(rows, 2):
             M[i][j] = M[j][i] = (M[i][j] * M[k][k] - M[i][k] * M[k][j]) // previous
         previous = M[k][k]
     return pivots
 
 
 def is_definite(A: Float[np.ndarray, "n n"]) -> bool:
-    """Whether a symmetric matrix is proved to be positive definite; beyond ELIMINATED by a Cholesky factor only."""
+    """Return True if a symmetric matrix is proved positive definite (by Cholesky if large)."""
     if not (np.diag(A) > 0.0).all():
         return False
     M = scaled_integers(A, halves(A), halves(A))
@@ -91,9 +93,10 @@ def is_definite(A: Float[np.ndarray, "n n"]) -> bool:
 
 
 def is_semidefinite(M: Whole, near: Float[np.ndarray, "n n"], definite: bool = False) -> bool:
-    """Whether a symmetric matrix of whole numbers with a positive diagonal is proved to be positive (semi-)definite.
+    """Return True if a symmetric matrix is proved to be positive (semi-)definite.
 
-    near = rounded(M): where its least eigenvalue is clearly negative, nothing exact is tried.
+    It has whole numbers and a positive diagonal. near = rounded(M): where its least eigenvalue is clearly negative,
+    nothing exact is tried.
     """
     pivots = _pivots(M, near)
     return pivots is not None and (len(pivots) == len(M) or not definite)
@@ -106,9 +109,10 @@ def _pivots(M: Whole, near: Float[np.ndarray, "n n"]) -> list[int] | None:
 
 
 def rounded(M: Whole) -> Float[np.ndarray, "n n"]:
-    """S M S in floating point, S the powers of two that bring the (positive) diagonal into [1, 4).
+    """Return S M S in floating point, S the powers of two that bring the diagonal into [1, 4).
 
-    An entry is wrong by 2^-52 max(1, |entry|) at most; one beyond 2^100 stands for those that are larger.
+    The diagonal of M is positive. An entry is wrong by 2^-52 max(1, |entry|) at most; one beyond 2^100 stands for those
+    that are larger.
     """
     halved = np.array([(int(entry).bit_length() - 1) // 2 for entry in np.diag(M)], dtype=object)
     scaled = (M << 64) >> np.add.outer(halved, halved)
@@ -116,11 +120,11 @@ def rounded(M: Whole) -> Float[np.ndarray, "n n"]:
 
 
 def has_factor(near: Float[np.ndarray, "n n"]) -> bool:
-    """Whether a Cholesky factor proves that every matrix of which this is `rounded` is positive definite.
+    """Return True if a Cholesky factor proves every M with rounded(M) = near definite.
 
     The factor, if the algorithm finds one, is that of a matrix no further off than (n + 1) eps / 2 times the trace,
     which is below 4 n (Higham, Accuracy and Stability of Numerical Algorithms, Theorem 10.3), and the rounding of
-    entries below 4 changes no eigenvalue by more than 4 n eps. What is taken off the diagonal is more than both.
+    entries below 4 changes no eigenvalue by more than 4 n eps. The margin taken off the diagonal is more than both.
     """
     try:
         np.linalg.cholesky(near - _margin(near) * np.eye(len(near)))

@@ -1,6 +1,7 @@
-"""Pairs (K, S) that no neurons realise: a separating pair (C1, C2), proved to be non-positive on every neuron.
+"""Pairs (K, S) that no neurons realise.
 
-With s = max(z, 0) and t = max(-z, 0), z = s - t and sigma(z) = s - a t, so that on u = (s, t) >= 0, where s_i t_i = 0,
+A separating pair (C1, C2) is proved to be non-positive on every neuron. With s = max(z, 0) and t = max(-z, 0), z = s -
+t and sigma(z) = s - a t, so that on u = (s, t) >= 0, where s_i t_i = 0,
 
     <C1, z z^T> + <C2, sigma(z) sigma(z)^T> = u^T G u,    G = L1^T C1 L1 + L2^T C2 L2,  L1 = [I, -I],  L2 = [I, -a I].
 
@@ -37,12 +38,14 @@ ORDER = 30
 
 @dataclass(frozen=True)
 class SeparatingPair:
-    """(C1, C2) with <C1, z z^T> + <C2, sigma(z) sigma(z)^T> <= 0 for every z, but positive on a given pair.
+    """A pair (C1, C2) with <C1, z z^T> + <C2, sigma(z) sigma(z)^T> <= 0 for every z.
+
+    On the pair that it separates, the sum is positive.
 
     Attributes:
         C1, C2: symmetric (N, N).
-        lam: what the products s_i t_i = 0 are given (N,).
-        P: non-negative (2N, 2N), taken off H before its eigenvalues are looked at.
+        lam: multipliers of the products s_i t_i = 0 (N,).
+        P: non-negative (2N, 2N), subtracted from H before its eigenvalues are computed.
         value: (<C1, K> + <C2, S>) / (|C1| |K| + |C2| |S|), above 0.
     """
 
@@ -53,10 +56,10 @@ class SeparatingPair:
     value: float
 
     def check(self, K: Matrix, S: Matrix, slope: float) -> bool:
-        """Whether all of this is true, from the arrays alone; S without the bias."""
-        inner = float((self.C1 * K).sum() + (self.C2 * S).sum())
+        """Return True if all of this holds, from the arrays alone; S without the bias."""
+        product = float((self.C1 * K).sum() + (self.C2 * S).sum())
         total = float(np.abs(self.C1 * K).sum() + np.abs(self.C2 * S).sum())
-        if not inner > 4 * K.size * EPS * total or (self.P < 0.0).any():
+        if not product > 4 * K.size * EPS * total or (self.P < 0.0).any():
             return False
         H = _left(self.C1, self.C2, self.lam, slope)
         values = np.linalg.eigvalsh(H - self.P)
@@ -64,15 +67,16 @@ class SeparatingPair:
 
 
 def _left(C1: Matrix, C2: Matrix, lam: Float[np.ndarray, " N"], slope: float) -> Float[np.ndarray, "two_N two_N"]:
-    """H of the module's text."""
+    """Return H of the module's text."""
     D = np.diag(lam)
     return np.block([[-(C1 + C2), C1 + slope * C2 + D], [C1 + slope * C2 + D, -(C1 + slope**2 * C2)]])
 
 
 def separate(K: Matrix, S: Matrix, slope: float, tolerance: float, time_limit: float) -> SeparatingPair | None:
-    """A separating pair with a value above the tolerance, proved; None proves nothing.
+    """Search for a separating pair with a value above the tolerance, proved.
 
-    The programme is the dual of the doubly non-negative relaxation of the cone: what that does not separate, remains.
+    None proves nothing. The programme is the dual of the doubly non-negative relaxation of the cone, and finds what
+    this separates.
     """
     N = len(K)
     if N > ORDER:
@@ -99,7 +103,7 @@ def separate(K: Matrix, S: Matrix, slope: float, tolerance: float, time_limit: f
     spectrum = np.linalg.eigvalsh(_left(first, second, multipliers, slope) - taken)
     delta = max(0.0, -float(spectrum[0])) * 1.01 + 64 * N * EPS * float(np.abs(spectrum).max())
     first, multipliers = first - delta * np.eye(N), multipliers + delta
-    inner = float((first * K).sum() + (second * S).sum())
+    product = float((first * K).sum() + (second * S).sum())
     scale = float(np.linalg.norm(first) * np.linalg.norm(K) + np.linalg.norm(second) * np.linalg.norm(S))
-    found = SeparatingPair(first, second, multipliers, taken, inner / max(scale, np.finfo(np.float64).tiny))
-    return found if found.value > tolerance and found.check(K, S, slope) else None
+    pair = SeparatingPair(first, second, multipliers, taken, product / max(scale, np.finfo(np.float64).tiny))
+    return pair if pair.value > tolerance and pair.check(K, S, slope) else None

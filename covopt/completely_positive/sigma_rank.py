@@ -1,7 +1,7 @@
-"""Rank_sigma(K, Ks): the fewest neurons that realise a pair of covariances, as an interval with reasons.
+"""Rank_sigma(K, Ks), the fewest neurons that realise a pair of covariances.
 
-Rank_sigma(K, Ks) is the least n with Z (N, n), Z Z^T = K and sigma(Z) sigma(Z)^T + beta^2 11^T = Ks ([JGHG22], eq.
-4.1). With S = Ks - beta^2 11^T:
+It is returned as an interval with reasons. Rank_sigma(K, Ks) is the least n with Z (N, n), Z Z^T = K and sigma(Z)
+sigma(Z)^T + beta^2 11^T = Ks ([JGHG22], eq. 4.1). With S = Ks - beta^2 11^T:
 
 * n >= rank(K) and n >= rank(S); for the ReLU also n >= cp-rank(S), as sigma(Z) >= 0. Where K = S, every z is
   non-negative and Rank_sigma is the cp-rank of K itself;
@@ -41,7 +41,7 @@ Matrix = Float[np.ndarray, "N N"]
 
 
 class Realisable(StrEnum):
-    """Whether some neurons have these covariances."""
+    """The verdict on neurons with given covariances."""
 
     YES = "realisable"
     NO = "not realisable"
@@ -58,16 +58,16 @@ class End:
 
 @dataclass(frozen=True)
 class SigmaRank:
-    """What is known of Rank_sigma of a pair.
+    """An interval for Rank_sigma of a pair.
 
     Attributes:
-        verdict: whether the pair lies in the cone. `realisable` is within the residual; `not realisable` is proved.
-        lower, upper: ends of the interval; None where nothing is known, or the pair is not realisable.
+        verdict: says if the pair lies in the cone. `realisable` is within the residual; `not realisable` is proved.
+        lower, upper: ends of the interval; None where nothing is proved, or the pair is not realisable.
         lower_reason, upper_reason: why.
         Z: neurons that realise the pair, one in each column (N, n), or None.
         residual: the larger of |K - Z Z^T| and |S - sigma(Z) sigma(Z)^T|, over |K|, or None.
         witness: a separating pair, or a copositive matrix that separates S from the completely positive ones.
-        tolerance: what the question was asked with.
+        tolerance: that of the call.
     """
 
     verdict: Realisable
@@ -94,7 +94,9 @@ def sigma_rank(
     time_limit: float = 60.0,
     seed: int = 0,
 ) -> SigmaRank:
-    """Bound the fewest neurons with pre-activations Z, Z Z^T = K, and sigma(Z) sigma(Z)^T + bias^2 11^T = Ks.
+    """Bound the fewest neurons Z with Z Z^T = K and sigma(Z) sigma(Z)^T + bias^2 11^T = Ks.
+
+    Z are the pre-activations.
 
     Args:
         K, Ks: symmetric (N, N).
@@ -102,7 +104,7 @@ def sigma_rank(
         activation: relu, leaky:A or linear.
         Z: neurons (N, n) that realise the pair, such as `Result.representations(1)`; their number, after merging and
             Caratheodory's theorem, is an upper end.
-        tolerance: the covariances are taken as known up to this, relative.
+        tolerance: relative error of the covariances.
         time_limit: seconds after which nothing new is tried.
         seed: of the random starts.
 
@@ -131,7 +133,7 @@ def sigma_rank(
 
 
 def _rank(K: Matrix, S: Matrix, slope: float, Z: Float[np.ndarray, "N n"] | None, search: Search) -> SigmaRank:
-    """`sigma_rank` of a pair in units in which no square is lost, S without the bias."""
+    """Bound `sigma_rank` of a pair in units in which no square is lost, S without the bias."""
     tolerance, seed, deadline = search.tolerance, search.seed, search.deadline
     if Z is not None:
         _check_neurons(K, S, Z, slope, tolerance)
@@ -143,23 +145,23 @@ def _rank(K: Matrix, S: Matrix, slope: float, Z: Float[np.ndarray, "N n"] | None
     if same and chain is not None and chain.B is not None and chain.upper is not None:
         upper = End(chain.upper, f"K = Ks: the cp-rank, {chain.upper_reason}")
         return _answer(Realisable.YES, lower, upper, chain.B.T, (K, S, slope), None, tolerance)
-    found = None if Z is None else pairs.fewer(Z, slope)
-    if found is None:
-        found = pairs.search(K, S, slope, max(1, lower.value), seed, deadline)
-    if found is None or pairs.residual(K, S, found, slope) > tolerance:
+    neurons = None if Z is None else pairs.fewer(Z, slope)
+    if neurons is None:
+        neurons = pairs.search(K, S, slope, max(1, lower.value), seed, deadline)
+    if neurons is None or pairs.residual(K, S, neurons, slope) > tolerance:
         witness = separate(K, S, slope, tolerance, max(1.0, deadline - time.perf_counter()))
         if witness is not None:
             return _answer(Realisable.NO, None, None, None, (K, S, slope), witness, tolerance)
-    found = _fewest(K, S, slope, lower.value, found, seed, deadline)
-    if found is None or pairs.residual(K, S, found, slope) > tolerance:
+    neurons = _fewest(K, S, slope, lower.value, neurons, seed, deadline)
+    if neurons is None or pairs.residual(K, S, neurons, slope) > tolerance:
         return _answer(Realisable.UNDECIDED, lower, None, None, (K, S, slope), None, tolerance)
-    ends = End(found.shape[1], "neurons with these covariances"), End(len(S) * (len(S) + 1), "N (N + 1)")
+    ends = End(neurons.shape[1], "neurons with these covariances"), End(len(S) * (len(S) + 1), "N (N + 1)")
     upper = min(ends, key=lambda end: end.value)
-    return _answer(Realisable.YES, lower, upper, found, (K, S, slope), None, tolerance)
+    return _answer(Realisable.YES, lower, upper, neurons, (K, S, slope), None, tolerance)
 
 
 def _cp_rank(S: Matrix, search: Search) -> CPRank:
-    """With a third of the time."""
+    """Bound the cp-rank of S with a third of the time."""
     limit = max(1e-3, 0.3 * (search.deadline - time.perf_counter()))
     return cp_rank(S, tolerance=search.tolerance, time_limit=limit, seed=search.seed)
 
@@ -187,7 +189,7 @@ def _answer(
 
 
 def _without_bias(Ks: Matrix, bias: float) -> Matrix:
-    """S = Ks - beta^2 11^T. Where beta^2 is rounded, a zero of it is none that a proof may rest on."""
+    """Return S = Ks - beta^2 11^T, without exact zeros (for proofs) where beta^2 is rounded."""
     S = Ks - bias**2
     if Fraction(bias) ** 2 != Fraction(bias**2):
         S = np.where(S == 0.0, np.finfo(np.float64).tiny, S)
@@ -195,7 +197,7 @@ def _without_bias(Ks: Matrix, bias: float) -> Matrix:
 
 
 def _neurons(Z: ArrayLike | torch.Tensor, samples: int) -> Float[np.ndarray, "N n"]:
-    """Z as a float64 matrix."""
+    """Return Z as a float64 matrix."""
     values = as_numbers(Z, "Z").cpu().numpy().astype(np.float64)
     if values.ndim != 2 or len(values) != samples or not np.isfinite(values).all():
         raise ProblemError(f"Z has shape {values.shape}; give finite pre-activations with {samples} rows.")
@@ -211,7 +213,7 @@ def _check_neurons(K: Matrix, S: Matrix, Z: Float[np.ndarray, "N n"], slope: flo
 
 
 def _lower(K: Matrix, S: Matrix, chain: CPRank | None, tolerance: float) -> End:
-    """The largest of the ranks, as no matrix within the tolerance can be without them, and the cp-rank's lower end."""
+    """Return the largest of the cp-rank's lower end and the ranks within the tolerance."""
     ends = []
     for name, A in (("K", K), ("Ks - beta^2 11^T", S)):
         least = (tolerance + 16 * len(A) * EPS) * float(np.linalg.norm(A))
@@ -224,18 +226,18 @@ def _lower(K: Matrix, S: Matrix, chain: CPRank | None, tolerance: float) -> End:
 def _fewest(
     K: Matrix, S: Matrix, slope: float, lower: int, best: Float[np.ndarray, "N n"] | None, seed: int, deadline: float
 ) -> Float[np.ndarray, "N fewest"] | None:
-    """The fewest neurons found, from the lower end upwards; `best` where there are no fewer."""
+    """Return the fewest neurons found, from the lower end upwards, or else `best`."""
     for n in _counts(len(K), lower):
         if past(deadline) or (best is not None and n >= best.shape[1]):
             break
-        found = pairs.search(K, S, slope, n, seed, deadline)
-        if found is not None:
-            return found
+        neurons = pairs.search(K, S, slope, n, seed, deadline)
+        if neurons is not None:
+            return neurons
     return best
 
 
 def _counts(N: int, lower: int) -> Iterator[int]:
-    """lower, lower + 1, ..., then ever larger steps up to N (N + 1)."""
+    """Yield lower, lower + 1, ..., then ever larger steps up to N (N + 1)."""
     n = max(1, lower)
     while n <= N * (N + 1):
         yield n

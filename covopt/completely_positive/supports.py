@@ -1,4 +1,6 @@
-"""Is x^T C x >= 0 for all x >= 0? Decided in exact arithmetic, by a tree over the supports of x.
+"""Decide in exact arithmetic whether x^T C x >= 0 for all x >= 0.
+
+By a tree over the supports of x.
 
 Let C not be copositive, and S a smallest support of an x >= 0 with x^T C x < 0. Every proper principal submatrix of C_S
 is then positive semi-definite: were v^T C v < 0 with a smaller support, x + t v, with t of the sign that does not raise
@@ -53,7 +55,7 @@ Table = Shaped[np.ndarray, "k m"]
 
 
 class Copositive(StrEnum):
-    """Whether a matrix is copositive."""
+    """The verdict on copositivity."""
 
     YES = "copositive"
     NO = "not copositive"
@@ -62,7 +64,7 @@ class Copositive(StrEnum):
 
 @dataclass(frozen=True)
 class Copositivity:
-    """What is known of the sign of x^T C x for x >= 0.
+    """The sign of x^T C x for x >= 0, as far as it is proved.
 
     Attributes:
         verdict: proved in exact arithmetic, unless it is `undecided`.
@@ -77,7 +79,7 @@ class Copositivity:
     C: Matrix
 
     def check(self) -> bool:
-        """Whether the verdict is proved again from the matrix: x^T C x < 0 in exact arithmetic, or by the tree."""
+        """Return True if x, or the tree, proves the verdict again from the matrix, exactly."""
         if self.verdict is Copositive.NO:
             x = self.x
             return x is not None and len(x) == len(self.C) and min(x) >= 0 and value(self.C, x) < 0
@@ -126,7 +128,7 @@ class Node:
     determinant: int
 
     def violation(self) -> dict[int, int] | None:
-        """An x >= 0 with x^T C x < 0 by 1 and 2, as the entries that are not zero."""
+        """Return an x >= 0 with x^T C x < 0 by 1 and 2, as its non-zero entries; None without one."""
         k = len(self.inside)
         P, B = self.T[:k], self.T[k:]
         for r in range(len(self.free)):
@@ -141,7 +143,7 @@ class Node:
         return None
 
     def zeros(self) -> Iterator[dict[int, int]]:
-        """The minimal zeros of C whose support is I and one vertex of R, C copositive (`zeros`)."""
+        """Yield the minimal zeros of C whose support is I and one vertex of R, C copositive."""
         k = len(self.inside)
         for r in range(len(self.free)):
             if self.T[k + r, r] == 0 and (self.T[:k, r] < 0).all():
@@ -152,7 +154,7 @@ class Node:
         return best | {self.free[r]: self.determinant * weight for r, weight in y}
 
     def reduced(self) -> Node | None:
-        """What is left by 1, 2 and 3, where there is no violation by them; None if nothing is, or by 4."""
+        """Return the node reduced by 1, 2 and 3, given no violation; None if empty, or by 4."""
         k = len(self.inside)
         alive = (np.diag(self.T[k:]) > 0).astype(bool)
         below = (self.T < 0).astype(bool)
@@ -163,35 +165,35 @@ class Node:
             alive &= ~needless
         if not alive.any() or not below[:k, alive].any(axis=1).all():
             return None
-        kept = np.flatnonzero(alive)
-        rows = np.concatenate([np.arange(k), k + kept])
-        return Node(self.inside, tuple(self.free[r] for r in kept), self.T[np.ix_(rows, kept)], self.determinant)
+        places = np.flatnonzero(alive)
+        rows = np.concatenate([np.arange(k), k + places])
+        return Node(self.inside, tuple(self.free[r] for r in places), self.T[np.ix_(rows, places)], self.determinant)
 
     def children(self, definite: bool = False) -> Iterator[Node]:
-        """The nodes that cover what 5 and 6 leave; none where the node is empty by 5.
+        """Yield the nodes that cover what 5 and 6 leave; none where the node is empty by 5.
 
         Args:
             definite: nodes are empty where these matrices are positive definite, not semi-definite only.
         """
-        left = np.ones(len(self.free), dtype=bool)
+        free = np.ones(len(self.free), dtype=bool)
         for r in _first(self.T[len(self.inside) :], definite):
-            left[r] = False
-            if left.any():
-                yield self._pivoted(r, np.flatnonzero(left))
+            free[r] = False
+            if free.any():
+                yield self._pivoted(r, np.flatnonzero(free))
 
-    def _pivoted(self, r: int, left: Int[np.ndarray, " m"]) -> Node:
-        k, m, old = len(self.inside), len(left), self.T
-        pivot, row = old[k + r, r], old[k + r, left]
+    def _pivoted(self, r: int, free: Int[np.ndarray, " m"]) -> Node:
+        k, m, old = len(self.inside), len(free), self.T
+        pivot, row = old[k + r, r], old[k + r, free]
         T = np.empty((k + 1 + m, m), dtype=object)
-        T[:k] = (old[:k, left] * pivot - old[:k, r, None] * row) // self.determinant
+        T[:k] = (old[:k, free] * pivot - old[:k, r, None] * row) // self.determinant
         T[k] = row
         i, j = np.triu_indices(m)  # B is symmetric
-        T[k + 1 + i, j] = T[k + 1 + j, i] = (old[k + left[i], left[j]] * pivot - row[i] * row[j]) // self.determinant
-        return Node((*self.inside, self.free[r]), tuple(self.free[s] for s in left.tolist()), T, pivot)
+        T[k + 1 + i, j] = T[k + 1 + j, i] = (old[k + free[i], free[j]] * pivot - row[i] * row[j]) // self.determinant
+        return Node((*self.inside, self.free[r]), tuple(self.free[s] for s in free.tolist()), T, pivot)
 
 
 def _between(p: Numbers, q: Numbers, least: Fraction) -> Fraction | None:
-    """Some t > 0, t > least with p t + q < 0 in every entry; None where there is none."""
+    """Return some t > 0, t > least with p t + q < 0 in every entry; None where there is none."""
     low, high = max(Fraction(0), least), None
     for a, b in zip(p, q, strict=True):
         if a == 0 and b >= 0:
@@ -206,7 +208,7 @@ def _between(p: Numbers, q: Numbers, least: Fraction) -> Fraction | None:
 
 
 def _first(B: Table, definite: bool) -> list[int]:
-    """Vertices r_1, ..., r_k of the module's text: without them, what is left is empty by 5 or 6."""
+    """Return vertices r_1 ... r_k of the module's text: without them, 5 or 6 prove emptiness."""
     M = np.where((B < 0).astype(bool) | np.eye(len(B), dtype=bool), B, 0)
     chosen = _removed(M, _heaviest, len(B), definite) or []
     fewer = _removed(B, _outermost, len(chosen) // 2, definite) if len(chosen) > 1 else None
@@ -214,52 +216,52 @@ def _first(B: Table, definite: bool) -> list[int]:
 
 
 def _removed(M: Table, choose: Callable[[Matrix], int], most: int, definite: bool) -> list[int] | None:
-    """At most so many vertices without which M is proved to be (semi-)definite, as they are chosen one by one."""
+    """Return at most `most` vertices, one by one, without which M is proved (semi-)definite."""
     rounded = rational.rounded(M)
     sizes = np.sqrt(np.diag(rounded))
     weights = rounded / np.outer(sizes, sizes)
     removed: list[int] = []
-    left = np.arange(len(M))
-    while not rational.is_semidefinite(M[np.ix_(left, left)], rounded[np.ix_(left, left)], definite):
+    live = np.arange(len(M))
+    while not rational.is_semidefinite(M[np.ix_(live, live)], rounded[np.ix_(live, live)], definite):
         if len(removed) == most:
             return None
-        place = choose(weights[np.ix_(left, left)])
-        removed.append(int(left[place]))
-        left = np.delete(left, place)
+        place = choose(weights[np.ix_(live, live)])
+        removed.append(int(live[place]))
+        live = np.delete(live, place)
     return removed
 
 
 def _heaviest(weights: Matrix) -> int:
-    """The row with the least sum."""
+    """Return the row with the least sum."""
     return int(weights.sum(axis=1).argmin())
 
 
 def _outermost(weights: Matrix) -> int:
-    """The largest entry of the lowest eigenvector."""
+    """Return the place of the largest entry of the lowest eigenvector."""
     return int(np.abs(np.linalg.eigh(weights)[1][:, 0]).argmax())
 
 
 def decide(C: Matrix, deadline: float = math.inf, most: float = math.inf) -> Copositivity:
-    """The verdict for a symmetric matrix, unless the deadline (of time.perf_counter()) or so many nodes come first."""
+    """Decide if a symmetric matrix is copositive, within a deadline and `most` nodes."""
     exponents = rational.halves(C)
     stack, nodes = [Node((), tuple(range(len(C))), rational.scaled_integers(C, exponents, exponents), 1)], 0
     while stack:
         if nodes >= most or past(deadline):
             return Copositivity(Copositive.UNDECIDED, None, nodes, C)
         node, nodes = stack.pop(), nodes + 1
-        found = node.violation()
-        if found is not None:
-            least = max(exponents[i] for i in found)  # x_i / 2^exponent_i, times a power of two
-            x = tuple(found.get(i, 0) << max(0, least - exponents[i]) for i in range(len(C)))
+        violation = node.violation()
+        if violation is not None:
+            least = max(exponents[i] for i in violation)  # x_i / 2^exponent_i, times a power of two
+            x = tuple(violation.get(i, 0) << max(0, least - exponents[i]) for i in range(len(C)))
             return Copositivity(Copositive.NO, x, nodes, C)
-        rest = node.reduced()
-        if rest is not None:
-            stack.extend(reversed(list(rest.children())))
+        reduced = node.reduced()
+        if reduced is not None:
+            stack.extend(reversed(list(reduced.children())))
     return Copositivity(Copositive.YES, None, nodes, C)
 
 
 def value(C: Matrix, x: tuple[int, ...]) -> Fraction:
-    """x^T C x, exactly."""
+    """Return x^T C x, exactly."""
     weights = [Fraction(number) for number in x]
     terms = (weights[i] * weights[j] * Fraction(float(entry)) for (i, j), entry in np.ndenumerate(C))
     return sum(terms, Fraction(0))

@@ -1,4 +1,4 @@
-"""Matrices whose support graph has no triangle: completely positive or not, the cp-rank, and a factor to match.
+"""Matrices whose support graph has no triangle: verdict, cp-rank and a factor to match.
 
 Let A be symmetric and non-negative with a connected triangle-free graph, and M its comparison matrix (the diagonal of
 A, minus A elsewhere). A is completely positive exactly when M is positive semi-definite, and its cp-rank is then the
@@ -30,19 +30,19 @@ Matrix = Float[np.ndarray, "n n"]
 
 
 def comparison_matrix(A: Matrix) -> Matrix:
-    """The diagonal of A, minus |A_ij| elsewhere."""
+    """Return the diagonal of A, minus |A_ij| elsewhere."""
     return 2.0 * np.diag(np.diag(A)) - np.abs(A)
 
 
 def perron(A: Matrix) -> tuple[float, Float[np.ndarray, " n"]]:
-    """(the smallest eigenvalue of the comparison matrix, its positive eigenvector) for a connected graph."""
+    """Return the least eigenvalue of the comparison matrix and its positive eigenvector."""
     values, vectors = np.linalg.eigh(comparison_matrix(A))
     d = np.abs(vectors[:, 0])
     return float(values[0]), np.maximum(d, np.finfo(np.float64).tiny)
 
 
 def factor(A: Matrix, rank: int) -> Float[np.ndarray, "r n"]:
-    """B >= 0 with A = B^T B; r is the number of edges, or, for a tree, the rank.
+    """Return B >= 0 with A = B^T B; r is the number of edges, or, for a tree, the rank.
 
     Args:
         A: with a connected triangle-free graph and a positive semi-definite comparison matrix, up to rounding.
@@ -68,7 +68,7 @@ def factor(A: Matrix, rank: int) -> Float[np.ndarray, "r n"]:
 
 
 def _leaves_first(graph: nx.Graph, roots: list[int]) -> list[tuple[int, int]]:
-    """(vertex, parent) of a breadth-first tree that hangs from the roots, children before their parents."""
+    """Return (vertex, parent) of a breadth-first tree from the roots, children before parents."""
     parents: list[tuple[int, int]] = []
     seen, front = set(roots), list(roots)
     while front:
@@ -84,7 +84,7 @@ def _leaves_first(graph: nx.Graph, roots: list[int]) -> list[tuple[int, int]]:
 
 
 def _rest(A: Matrix, w: Matrix, i: int) -> float:
-    """What the edges leave of A_ii."""
+    """Return the part of A_ii that the edges do not use."""
     near = np.flatnonzero(A[i])
     near = near[near != i]
     return float(A[i, i] - A[i, near] @ np.exp(w[i, near]))
@@ -98,19 +98,19 @@ def _settle(A: Matrix, w: Matrix, i: int, j: int) -> None:
 
 
 def _turn(A: Matrix, w: Matrix, cycle: list[int]) -> None:
-    """Choose w on the cycle's first edge such that, all others settled in turn, nothing is left at its first vertex."""
+    """Choose w on the cycle's first edge so that, all others settled, nothing of A_ii remains."""
     steps = list(itertools.pairwise([*cycle, cycle[0]]))
 
-    def left(value: float) -> float:
+    def excess(value: float) -> float:
         w[cycle[0], cycle[1]], w[cycle[1], cycle[0]] = value, -value
         for i, j in steps[1:]:
             _settle(A, w, i, j)
         return _rest(A, w, cycle[0])
 
     low = float(w[cycle[0], cycle[1]])
-    if left(low) <= 4 * len(A) * np.finfo(np.float64).eps * A[cycle[0], cycle[0]]:
-        return  # the comparison matrix is singular: nothing but rounding was left anywhere
+    if excess(low) <= 4 * len(A) * np.finfo(np.float64).eps * A[cycle[0], cycle[0]]:
+        return  # the comparison matrix is singular: nothing but rounding remained anywhere
     step = 1.0
-    while left(low + step) > 0.0:
+    while excess(low + step) > 0.0:
         step *= 2.0
-    left(brentq(left, low, low + step, xtol=1e-15, rtol=4 * np.finfo(np.float64).eps))  # type: ignore[arg-type]
+    excess(brentq(excess, low, low + step, xtol=1e-15, rtol=4 * np.finfo(np.float64).eps))  # type: ignore[arg-type]

@@ -41,13 +41,13 @@ Matrix = Float[np.ndarray, "n n"]
 Zeros = Shaped[np.ndarray, "m n"]
 
 LARGEST, NODES, MOST = 25, 100_000, 400
-"""Of a proof: its order, its nodes, and its zeros."""
+"""The largest order, number of nodes and number of zeros of a proof."""
 DENOMINATOR = 10**6
-"""Entries of C that are to be found from their digits have denominators up to this, relative to one of them."""
+"""The largest denominator of C's entries, relative to one, that is read from their digits."""
 DIGITS = 1e-11
-"""How near they are to their digits."""
+"""The largest difference between an entry and its fraction."""
 BITS = 48
-"""Of the entries of C, at most: float64 holds them exactly, and four times the largest too."""
+"""The most bits of the entries of C: float64 holds them exactly, and four times the largest."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,17 @@ class ByZeros:
     C: Matrix
 
     def check(self, A: Matrix, value: int, tolerance: float) -> bool:
-        """By finding the zeros again, and solving for A."""
+        """Return True if the zeros, found again, and the solution for A prove the value."""
         atoms = fewest(A, self.C)
         return atoms is not None and value == len(atoms)
 
 
 def prove(A: Matrix, C: Matrix, deadline: float = math.inf) -> tuple[Float[np.ndarray, "r n"], ByZeros] | None:
-    """The fewest atoms of A and the proof that they are, from a C that is known to some digits; None: no proof.
+    """Return the fewest atoms of A and the proof, from a rough exposing C; None: no proof.
 
     Args:
         A: non-negative.
-        C: exposes A up to rounding; what it says of pairs where A is zero does not count.
+        C: exposes A up to rounding; its entries where A is zero do not count.
         deadline: of time.perf_counter().
     """
     if not rational.is_exact_data(A):
@@ -79,14 +79,14 @@ def prove(A: Matrix, C: Matrix, deadline: float = math.inf) -> tuple[Float[np.nd
     whole = _whole(np.where(A > 0.0, C, 0.0))
     if whole is None:
         return None
-    # An atom has no two entries where A is zero, and <A, C> says nothing of them: C may be as large there as it likes.
+    # An atom has no two entries where A is zero, and <A, C> does not involve them: C may be as large there as needed.
     whole = np.where(A > 0.0, whole, 4.0 * np.abs(whole).max())
     atoms = fewest(A, whole, deadline)
     return None if atoms is None else (atoms, ByZeros(whole))
 
 
 def _whole(C: Matrix) -> Matrix | None:
-    """The least whole multiple of C, if its entries are simple fractions of one of them."""
+    """Return the least whole multiple of C, if its entries are simple fractions of one entry."""
     largest = float(np.abs(C).max())
     if not 0.0 < largest < math.inf:
         return None
@@ -95,14 +95,14 @@ def _whole(C: Matrix) -> Matrix | None:
     if max(abs(float(a) - b) for a, b in zip(near, relative.flat, strict=True)) > DIGITS:
         return None
     multiple = math.lcm(*(entry.denominator for entry in near))
-    found = [int(entry * multiple) for entry in near]
-    if max(map(abs, found)) >= 2**BITS:
+    entries = [int(entry * multiple) for entry in near]
+    if max(map(abs, entries)) >= 2**BITS:
         return None
-    return np.array(found, dtype=np.float64).reshape(C.shape)
+    return np.array(entries, dtype=np.float64).reshape(C.shape)
 
 
 def fewest(A: Matrix, C: np.ndarray, deadline: float = math.inf) -> Float[np.ndarray, "r n"] | None:
-    """The fewest atoms of A, rounded, if C proves them (the module's text); None where it does not, or not in time."""
+    """Return the fewest atoms of A, rounded, if C proves them (the module's text); else None."""
     if C.shape != A.shape or C.dtype != np.float64 or len(A) > LARGEST:  # C may come from a file
         return None
     if not np.isfinite(C).all() or not (C == C.T).all():
@@ -125,22 +125,22 @@ def fewest(A: Matrix, C: np.ndarray, deadline: float = math.inf) -> Float[np.nda
 
 
 def minimal_zeros(C: Matrix, deadline: float = math.inf) -> Zeros | None:
-    """The minimal zeros of a copositive matrix in whole numbers; None where they are too many, or not in time."""
+    """Return a copositive matrix's minimal zeros in whole numbers, or None."""
     exponents = rational.halves(C)
     stack = [Node((), tuple(range(len(C))), rational.scaled_integers(C, exponents, exponents), 1)]
-    found: dict[tuple[int, ...], dict[int, int]] = {}
+    zeros: dict[tuple[int, ...], dict[int, int]] = {}
     for _ in range(NODES):
-        if not stack or past(deadline) or len(found) > MOST:
+        if not stack or past(deadline) or len(zeros) > MOST:
             break
         node = stack.pop()
-        found |= {tuple(sorted(zero)): zero for zero in node.zeros()}
-        rest = node.reduced()
-        if rest is not None:
-            stack.extend(rest.children(definite=True))
-    if stack or len(found) > MOST:
+        zeros |= {tuple(sorted(zero)): zero for zero in node.zeros()}
+        reduced = node.reduced()
+        if reduced is not None:
+            stack.extend(reduced.children(definite=True))
+    if stack or len(zeros) > MOST:
         return None
-    Z = np.zeros((len(found), len(C)), dtype=object)
-    for row, zero in zip(Z, found.values(), strict=True):
+    Z = np.zeros((len(zeros), len(C)), dtype=object)
+    for row, zero in zip(Z, zeros.values(), strict=True):
         least = max(exponents[i] for i in zero)
         for i, entry in zero.items():
             row[i] = entry << (least - exponents[i])
@@ -149,9 +149,9 @@ def minimal_zeros(C: Matrix, deadline: float = math.inf) -> Zeros | None:
 
 
 def _weights(A: Matrix, Z: Zeros) -> list[Fraction] | None:
-    """w >= 0 with A = sum_i w_i z_i z_i^T and the fewest positive w_i; None where it is not found.
+    """Return w >= 0 with A = sum_i w_i z_i z_i^T and the fewest positive w_i, or None.
 
-    The equations times the z_i z_i^T are sum_j (z_i^T z_j)^2 w_j = z_i^T A z_i, and leave nothing open. With one
+    The equations times the z_i z_i^T are sum_j (z_i^T z_j)^2 w_j = z_i^T A z_i, and lose no information. With one
     dependency the solutions w >= 0 are a segment, and the positive w_i are fewest at one of its ends.
     """
     exact = np.array([Fraction(float(entry)) for entry in A.flat], dtype=object).reshape(A.shape)
@@ -174,7 +174,7 @@ def _weights(A: Matrix, Z: Zeros) -> list[Fraction] | None:
 def _solved(
     M: Shaped[np.ndarray, "m m"], right: Shaped[np.ndarray, " m"]
 ) -> tuple[list[Fraction], int, list[Fraction]]:
-    """A w with M w = right, if there is one, the dimension of the kernel of M, and a vector in it; in fractions."""
+    """Return w with M w = right, if any, the dimension of the kernel, and a vector in it."""
     m = len(M)
     rows = [[Fraction(entry) for entry in (*row, end)] for row, end in zip(M.tolist(), right.tolist(), strict=True)]
     pivots: list[int] = []

@@ -1,4 +1,4 @@
-"""Arrays in files from people we do not know: nothing is unpickled, and sizes are checked before memory is given."""
+"""Arrays in files from strangers: nothing is unpickled, sizes are checked first."""
 
 from __future__ import annotations
 
@@ -57,12 +57,11 @@ def check_unfolding(path: Path, size: int) -> None:
 
 
 def read_npz(path: Path, mapped: bool = False) -> dict[str, NDArray]:
-    """The arrays of a `.npz` file by name, object arrays refused.
+    """Return the arrays of a `.npz` file by name; arrays of Python objects are refused.
 
     Args:
         path: the file.
-        mapped: whether arrays that are not compressed stay in the file, from which their rows are read when they are
-            asked for.
+        mapped: True leaves arrays that are not compressed in the file, from which their rows are read on demand.
 
     Raises:
         DataError: no such file, not a zip archive, damaged, an array of Python objects, or a header that declares
@@ -83,7 +82,7 @@ def read_npz(path: Path, mapped: bool = False) -> dict[str, NDArray]:
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> NDArray:
-    """One array, its declared size held against what the archive can hold."""
+    """Return one array, after its declared size is checked against the size of the archive."""
     name = member.filename.removesuffix(".npy")
     shape, dtype = _header(archive, member)
     if dtype.hasobject:
@@ -96,11 +95,11 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) 
 
 
 def _mapped_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> NDArray:
-    """One array that stays in the file, where it lies there as in memory; else read."""
+    """Return one array that stays in the file if its layout allows; else read it."""
     with archive.open(member) as stream:
         shape, fortran, dtype = _declared(stream)
         before = stream.tell()
-    with path.open("rb") as file:  # of the member's local header of 30 bytes the last four: what follows, before data
+    with path.open("rb") as file:  # last four bytes of the local header: lengths of the name and the extra field
         file.seek(member.header_offset + 26)
         before += member.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
     size = dtype.itemsize * math.prod(shape)
@@ -110,21 +109,23 @@ def _mapped_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path
 
 
 def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype]:
-    """Shape and type that a member declares."""
+    """Return the shape and type that a member declares."""
     with archive.open(member) as stream:
         shape, _, dtype = _declared(stream)
     return shape, dtype
 
 
 def _declared(stream: IO[bytes] | zipfile.ZipExtFile | BufferedReader) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, whether columns come first, and type, of an array that begins here."""
+    """Return the declared shape, column order and type of an array that begins here."""
     version = npy.read_magic(stream)
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     return read(stream)
 
 
 def read_matrix(path: Path, name: str = "A") -> NDArray:
-    """The matrix in a `.npz` file (its array `name`, or the only one), a `.npy` file, or a `.csv` file of numbers.
+    """Read a matrix of numbers from a `.npz`, `.npy` or `.csv` file.
+
+    Of a `.npz` file it is the array `name`, or the only one.
 
     Raises:
         DataError: no such file, of another kind, damaged, or without a matrix.
@@ -161,7 +162,7 @@ def _read_npy(path: Path) -> NDArray:
 
 
 def _read_numbers(path: Path) -> NDArray:
-    """Rows of numbers with commas between them, and no line of names."""
+    """Read rows of numbers with commas between them, and no line of names."""
     check_readable(path)
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
@@ -177,7 +178,7 @@ def _read_numbers(path: Path) -> NDArray:
 
 
 def check_free(path: Path, force: bool = False, names: str = "") -> None:
-    """Raise a RecordError unless arrays may be written there: none exists, or `force` replaces it.
+    """Raise a RecordError unless arrays may be written: no file exists, or `force` is set.
 
     Args:
         path: of the file.
@@ -193,7 +194,7 @@ def _holds_only(path: Path, names: str) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return all(re.fullmatch(rf"({names})\.npy", member) for member in archive.namelist())
-    except Exception:  # what is no archive fails in many ways
+    except Exception:  # a file that is not an archive fails in many ways
         return False
 
 

@@ -1,4 +1,4 @@
-"""Cells of tables as they are read from files: columns of numbers, of 0 and 1 for each text, and of targets."""
+"""Cells of tables as read from files: numbers, 0 and 1 for each text, and targets."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from covopt.runtime.errors import DataError, shown
 
 CATEGORIES = 1000
-"""The most texts that a column may hold which becomes a column of 0 and 1 for each."""
-# What Python's float reads besides (1_000, digits of other scripts) is more likely a mistake than a number.
+"""The most texts of a column that becomes a column of 0 and 1 for each."""
+# Other texts that Python's float reads (1_000, digits of other scripts) are more likely mistakes than numbers.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 _MISSING = ("", "nan")
@@ -25,7 +25,10 @@ Column = list[object]
 
 
 def check_inputs(inputs: Mapping[str, Column], one_hot: Collection[str], path: Path, first: int = 0) -> None:
-    """Raise one DataError that names every column which is no column of finite numbers; `first` is their first row."""
+    """Raise one DataError that names every column with a cell that is not a finite number.
+
+    `first` is the number of their first row in the file. Columns in `one_hot` may hold texts.
+    """
     texts, holes = {}, {}
     for name, values in inputs.items():
         wrong = [row for row, v in enumerate(values) if is_missing(v) or not (name in one_hot or is_finite(v))]
@@ -47,17 +50,17 @@ def check_inputs(inputs: Mapping[str, Column], one_hot: Collection[str], path: P
             " the cells, encode with --one-hot, or leave out with --drop."
         )
     if holes:
-        told = f"has a missing value in {place}" if len(holes) == 1 else f"have missing values (first in {place})"
-        raise DataError(f"{one} {told}; impute what is missing, or leave out with --drop.")
+        complaint = f"has a missing value in {place}" if len(holes) == 1 else f"have missing values (first in {place})"
+        raise DataError(f"{one} {complaint}; impute what is missing, or leave out with --drop.")
 
 
 def floats(values: Column) -> NDArray[np.float64]:
-    """The numbers of a column that `check_inputs` has passed (N,)."""
+    """Return the numbers of a column that `check_inputs` has passed (N,)."""
     return np.array([float(value) for value in values])  # type: ignore[arg-type]
 
 
 def codes_of(values: Column, name: str, path: Path) -> tuple[NDArray[np.int64], list[str]]:
-    """For each row the place of its text among those that the column holds, and these in their order."""
+    """Return for each row the index of its text, and the sorted texts that the column holds."""
     texts = [str(value) for value in values]
     kinds = sorted(set(texts))
     if len(kinds) > CATEGORIES:
@@ -67,7 +70,7 @@ def codes_of(values: Column, name: str, path: Path) -> tuple[NDArray[np.int64], 
 
 
 def target_of(values: Column, name: str, path: Path, task: str | None) -> NDArray:
-    """Return whole numbers as integers, booleans and texts as they are, other numbers as floats.
+    """Return whole numbers as integers, booleans and texts unchanged, other numbers as floats.
 
     Numbers with texts among them are classes only where `task` says so: one mistyped cell must not make classes of a
     column of numbers.
@@ -97,16 +100,16 @@ def target_of(values: Column, name: str, path: Path, task: str | None) -> NDArra
 
 
 def is_number(value: object) -> bool:
-    """Whether a cell is a number, or a text that is written like one."""
+    """Return True if a cell is a number, or a text that is written like one."""
     return isinstance(value, _KINDS) or (isinstance(value, str) and _NUMBER.fullmatch(value) is not None)
 
 
 def is_finite(value: object) -> bool:
-    """Whether it is a finite one."""
+    """Return True if a cell is a finite number."""
     return is_number(value) and math.isfinite(float(value))  # type: ignore[arg-type]
 
 
 def is_missing(value: object) -> bool:
-    """Whether it says that there is no value."""
+    """Return True if a cell marks a missing value."""
     missing = isinstance(value, str) and value.lower() in _MISSING
     return value is None or missing or (isinstance(value, float) and math.isnan(value))

@@ -1,4 +1,4 @@
-"""How a data set became the numbers of a problem, so that further data become numbers in the same way."""
+"""The coding of a data set as numbers of a problem, so that new data are coded alike."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from covopt.runtime.errors import CovoptWarning, DataError, counted, listed, sho
 SHIFT, FACTOR = "shift", "factor"
 _TEXTS: tuple[str, ...] = ("columns", "classes", "labels", "target")
 _SHOWN = 6
-"""Classes that a message lists, at most."""
+"""The most classes that a message lists."""
 TASKS = ("regression", "classification")
 CLASSIFYING = ("cross_entropy", "logistic")
 """The losses of classes."""
 MOST_CLASSES, ROWS_OF_EACH = 20, 5
-"""Integers are classes if there are at most so many values, and on average so many rows of each."""
+"""Integers are classes if there are at most so many values, and enough rows of each on average."""
 HUGE = 1000
-"""More classes than this need two rows of each on average: their one-hot rows are huge."""
+"""More classes than this need two rows each on average, because their one-hot rows are huge."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Labels:
 
     @property
     def one_hot(self) -> Float64[np.ndarray, "N classes"]:
-        """A column of 0 and 1 for each class."""
+        """Return a column of 0 and 1 for each class."""
         return np.eye(len(self.classes))[self.codes]
 
 
@@ -93,9 +93,9 @@ def _are_classes(column: NDArray, flat: bool, name: str, task: str | None, loss:
         return True
     values = len(np.unique(column))
     few = values <= MOST_CLASSES and ROWS_OF_EACH * values <= len(column)
-    told = (_counted(values), "regression", "numbers") if few else ("numbers", "classification", "classes")
+    wording = (_counted(values), "regression", "numbers") if few else ("numbers", "classification", "classes")
     warnings.warn(
-        f"{name} holds integers, which are read as {told[0]}; with the task {told[1]} they are {told[2]}.",
+        f"{name} holds integers, which are read as {wording[0]}; with the task {wording[1]} they are {wording[2]}.",
         CovoptWarning,
         stacklevel=4,
     )
@@ -107,7 +107,7 @@ def _counted(classes: int) -> str:
 
 
 def _plain(Y: NDArray, name: str) -> NDArray:
-    """Objects that are all texts, booleans or integers as an array of these; other arrays as they are."""
+    """Return objects that are all texts, booleans or integers as such an array; else Y."""
     if Y.dtype.kind == "T":
         return Y.astype(np.str_)
     if Y.dtype.kind != "O":
@@ -125,7 +125,7 @@ def _plain(Y: NDArray, name: str) -> NDArray:
 
 
 def targets_in_words(Y: NDArray[np.float64], classes: tuple[str, ...] | None) -> str | None:
-    """Say what targets are read as, in a few words; None for numbers that nobody would take for classes."""
+    """Describe how targets are read; None for numbers that nobody would take for classes."""
     if classes is None:
         return "targets read as numbers" if not (Y % 1.0).any() else None
     rows = Y.sum(axis=0) if Y.shape[1] == len(classes) else np.array([(Y < 0.0).sum(), (Y > 0.0).sum()])
@@ -159,7 +159,7 @@ class Coding:
         return cls(np.zeros(inputs), np.ones(inputs), columns, classes, classes)
 
     def arrays(self) -> dict[str, NDArray]:
-        """For `problem.npz`; what is unknown is left out."""
+        """Return the coding as arrays for `problem.npz`; unknown parts are omitted."""
         target = None if self.target is None else (self.target,)
         texts = zip(_TEXTS, (self.columns, self.classes, self.labels, target), strict=True)
         named = {name: np.array(value, dtype=np.str_) for name, value in texts if value is not None}
@@ -167,7 +167,7 @@ class Coding:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, NDArray], inputs: int, outputs: int) -> Coding | None:
-        """What `arrays` returned; None where the run says nothing of it.
+        """Return the coding that `arrays` stored; None if the file holds none.
 
         Raises:
             DataError: the arrays are of other kinds or sizes.
@@ -178,8 +178,8 @@ class Coding:
         classes = 2 if outputs == 1 and len(arrays.get("classes", ())) == 2 else outputs  # logistic has one output
         sizes: dict[str, int] = dict(zip(_TEXTS, (inputs, classes, classes, 1), strict=True))
         texts = {name: arrays[name] for name in _TEXTS if name in arrays}
-        fine = all(each.dtype == np.float64 and each.shape == (inputs,) and np.isfinite(each).all() for each in numbers)
-        fine &= all(each.dtype.kind == "U" and each.shape == (sizes[name],) for name, each in texts.items())
+        fine = all(A.dtype == np.float64 and A.shape == (inputs,) and np.isfinite(A).all() for A in numbers)
+        fine &= all(words.dtype.kind == "U" and words.shape == (sizes[name],) for name, words in texts.items())
         if not fine or ("classes" in texts) != ("labels" in texts):
             raise DataError("problem.npz does not say how its data were coded; solve again.")
         columns, classes, labels, target = (
@@ -188,7 +188,7 @@ class Coding:
         return cls(numbers[0], numbers[1], columns, classes, labels, None if target is None else target[0])
 
     def inputs(self, X: NDArray, source: str) -> Float64[np.ndarray, "M n0"]:
-        """Inputs as the problem has them.
+        """Return inputs shifted and scaled as those of the problem.
 
         Raises:
             DataError: another number of columns.
@@ -201,7 +201,7 @@ class Coding:
         return (X.astype(np.float64) - self.shift) * self.factor
 
     def one_hot(self, y: NDArray, source: str) -> Float64[np.ndarray, "M nL"]:
-        """Labels as one-hot rows, each class in the column that it has in the problem.
+        """Return labels as one-hot rows, each class in its column of the problem.
 
         Raises:
             DataError: a label that is none of the classes.
@@ -212,16 +212,16 @@ class Coding:
         places |= {_key(label): place for place, label in enumerate(self.labels)}
         unknown = next((label for label in y.tolist() if _key(label) not in places), None)
         if unknown is not None:
-            known = listed(self.classes[:_SHOWN]) + (" ..." if len(self.classes) > _SHOWN else "")
+            shown_classes = listed(self.classes[:_SHOWN]) + (" ..." if len(self.classes) > _SHOWN else "")
             raise DataError(
-                f"{source} has the class {shown(unknown)}, which the network does not know; its classes are {known}:"
-                " remove those rows."
+                f"{source} has the class {shown(unknown)}, which the network does not know; its classes are"
+                f" {shown_classes}: remove those rows."
             )
         return np.eye(len(self.classes))[[places[_key(label)] for label in y.tolist()]]
 
 
 def _key(label: object) -> object:
-    """A label by which files of several formats agree: a number is the same as its text, 1 as 1.0."""
+    """Return a key by which files of several formats agree: 1, 1.0 and their texts are equal."""
     try:
         return float(str(label))
     except ValueError:

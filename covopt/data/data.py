@@ -1,7 +1,7 @@
-"""Where arrays come from: files, the data sets that scikit-learn ships, and MNIST; all checked, none trusted.
+"""Sources of data: files, the data sets that scikit-learn ships, and MNIST.
 
-Classes become one-hot (`labels_of` in coding.py says which targets are classes); the columns are taken from the whole
-set, before `rows` takes N rows. Other targets are numbers and stay as they are.
+All are checked, none is trusted. Classes become one-hot (`labels_of` in coding.py says which targets are classes); the
+columns are taken from the whole set, before `rows` takes N rows. Other targets are numbers and stay as they are.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ class Dataset:
 
     @property
     def targets(self) -> str | None:
-        """What the targets are taken for, in a few words; None for numbers that nobody would take for classes."""
+        """Describe how the targets are read; None for numbers that nobody would take for classes."""
         return targets_in_words(self.Y, self.classes)
 
 
 @dataclass(frozen=True)
 class Raw:
-    """Inputs and targets as a source gives them, and what else it has: names, weights, and what the targets are."""
+    """Inputs and targets as a source holds them, with names, weights and the task."""
 
     X: NDArray | GroupedRows
     Y: NDArray | None
@@ -111,7 +111,7 @@ def read_data(
         source: a file (.npz with X and Y or y, and weights where it has some; .csv or .parquet with `target`; .pt with
             tensors of these names), the name of a set that scikit-learn ships (digits, iris, ...), or mnist.
         target: the column of a table that holds the targets; all others are inputs.
-        rows: take so many rows, the first ones or those that `shuffle` draws; None takes all.
+        rows: the number of rows to take, the first ones or those that `shuffle` draws; None takes all.
         scale: none; max divides X by max|X|; standard gives every column mean 0 and standard deviation 1 (a constant
             column becomes 0). Both measure the whole set, each row as often as its weight says.
         data_dir: where the files of mnist lie; None asks OpenML.
@@ -140,7 +140,7 @@ def read_data(
     if scale not in SCALES:
         raise DataError(f"The scale '{scale}' is unknown; use one of {', '.join(SCALES)}.")
     name = os.fspath(source)
-    drop, one_hot = (_names(each, what) for each, what in ((drop, "drop"), (one_hot, "one_hot")))
+    drop, one_hot = (_names(columns, what) for columns, what in ((drop, "drop"), (one_hot, "one_hot")))
     raw = _read(name, target, data_dir, task, drop, one_hot, weights, mapped=share is not None)
     if raw.Y is None:
         raise ValueError("a source that was to have targets has none")
@@ -163,14 +163,14 @@ def read_data(
         inputs, targets, weighed = _without_zeros(inputs, targets, weighed[taken], name)
     named = labels is not None and raw.names is not None and len(raw.names) == len(labels)
     classes = raw.names if named else labels
-    shift, factor = (np.broadcast_to(each, inputs.shape[1:]).copy() for each in (shift, factor))
+    shift, factor = (np.broadcast_to(numbers, inputs.shape[1:]).copy() for numbers in (shift, factor))
     coding = Coding(shift, factor, raw.columns, classes, labels, target)
-    found = Dataset(
+    dataset = Dataset(
         inputs, targets, name, classes, scale, len(inputs), raw.columns, shuffle, weights=weighed, coding=coding
     )
     if share is None and not rest:
-        _warn_of_missing_classes(found)
-    return found
+        _warn_of_missing_classes(dataset)
+    return dataset
 
 
 def _names(values: Sequence[str], what: str) -> tuple[str, ...]:
@@ -212,7 +212,9 @@ def _read(
 def read_source(
     name: str, *, data_dir: str | os.PathLike[str] | None = None, targets: bool = True, mapped: bool = False
 ) -> Raw:
-    """The arrays of anything but a table; without `targets` a file needs none, and `mapped` is of `read_npz`.
+    """Return the arrays of any source but a table.
+
+    Without `targets` the source needs none; `mapped` is that of `read_npz`.
 
     Raises:
         DataError: there is no such source, or it is of another format.
@@ -230,8 +232,8 @@ def read_source(
         return Raw(*(fetch_mnist() if data_dir is None else read_mnist(Path(data_dir), mapped)), task="classification")
     if name in SHIPPED:
         return _load_shipped(name)
-    known = suggestion(name.lower(), (*SHIPPED, "mnist")).replace("give one of", "give a file, or one of")
-    raise DataError(f"There is no file or data set named {shown(name)}; {known}.")
+    advice = suggestion(name.lower(), (*SHIPPED, "mnist")).replace("give one of", "give a file, or one of")
+    raise DataError(f"There is no file or data set named {shown(name)}; {advice}.")
 
 
 def _check_directory(name: str, data_dir: str | os.PathLike[str] | None) -> None:
@@ -240,19 +242,19 @@ def _check_directory(name: str, data_dir: str | os.PathLike[str] | None) -> None
 
 
 def _load_shipped(name: str) -> Raw:
-    """A set of scikit-learn's, with its names; the pixels of digits need none."""
-    found = getattr(datasets, f"load_{name}")()
-    columns = None if name == "digits" else tuple(str(n) for n in found.feature_names)
-    names = tuple(str(n) for n in found.target_names) if hasattr(found, "target_names") else None
-    task = "classification" if found.target.dtype.kind == "i" else "regression"
-    return Raw(np.asarray(found.data), np.asarray(found.target), columns, names, task=task)
+    """Return a data set of scikit-learn's with its names; the pixels of digits have none."""
+    bunch = getattr(datasets, f"load_{name}")()
+    columns = None if name == "digits" else tuple(str(n) for n in bunch.feature_names)
+    names = tuple(str(n) for n in bunch.target_names) if hasattr(bunch, "target_names") else None
+    task = "classification" if bunch.target.dtype.kind == "i" else "regression"
+    return Raw(np.asarray(bunch.data), np.asarray(bunch.target), columns, names, task=task)
 
 
 # ---- from a source to X and Y
 
 
 def numeric_matrix(values: NDArray, name: str, source: str) -> NDArray:
-    """A finite, non-empty numeric (N, n) matrix; a vector becomes a column. Keeps the source's type: MNIST is large."""
+    """Return a finite, non-empty numeric (N, n) matrix of the same type; a vector is a column."""
     if values.dtype.kind not in "buif":
         raise DataError(f"{name} in {source} does not hold real numbers (its type is {values.dtype}); give numbers.")
     matrix = values[:, None] if values.ndim == 1 else values
@@ -277,26 +279,30 @@ def numeric_matrix(values: NDArray, name: str, source: str) -> NDArray:
 def _targets(
     Y: NDArray, source: str, task: str | None, loss: str | None, taken: slice | NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
-    """Targets (N, n_L) of the rows taken: one-hot if all rows hold classes, else the numbers as they are."""
+    """Return the targets (N, n_L) of the rows taken: one-hot for classes, else the numbers."""
     labels = labels_of(Y, f"Y in {source}", task, loss)
     if labels is None:
         return numeric_matrix(Y, "Y", source)[taken].astype(np.float64), None
     return np.eye(len(labels.classes))[labels.codes[taken]], labels.classes
 
 
-def _warn_of_missing_classes(found: Dataset) -> None:
-    if found.classes is None:
+def _warn_of_missing_classes(dataset: Dataset) -> None:
+    if dataset.classes is None:
         return
-    missing = [name for name, present in zip(found.classes, found.Y.sum(axis=0), strict=True) if not present]
+    missing = [name for name, present in zip(dataset.classes, dataset.Y.sum(axis=0), strict=True) if not present]
     if missing:
-        told = f"Among the {counted(found.rows, 'row')} of {found.name} there is none of class {listed(missing)}"
-        remedy = "draw them with --shuffle SEED" if found.shuffle is None else "take more of them"
-        warnings.warn(f"{told}; {remedy}.", CovoptWarning, stacklevel=3)
+        sentence = (
+            f"Among the {counted(dataset.rows, 'row')} of {dataset.name} there is none of class {listed(missing)}"
+        )
+        remedy = "draw them with --shuffle SEED" if dataset.shuffle is None else "take more of them"
+        warnings.warn(f"{sentence}; {remedy}.", CovoptWarning, stacklevel=3)
 
 
-def _taken(rows: int | None, shuffle: int | None, available: int, source: str, rest: bool) -> slice | NDArray[np.int64]:
-    """Which rows are taken: all, the first ones, or those that a seed draws; or the rest of them."""
-    if rest and (rows is None or rows == available):
+def _taken(
+    rows: int | None, shuffle: int | None, available: int, source: str, complement: bool
+) -> slice | NDArray[np.int64]:
+    """Return the rows to take: all, the first ones, or those a seed draws; or the complement."""
+    if complement and (rows is None or rows == available):
         raise DataError(f"All rows of {source} are taken, and no rest is left to test on; take fewer with --rows.")
     if rows is None:
         if shuffle is not None:
@@ -309,17 +315,17 @@ def _taken(rows: int | None, shuffle: int | None, available: int, source: str, r
             f"rows is {rows}, but {source} has {counted(available, 'row')}; give a number from 1 to {available}."
         )
     if shuffle is None:
-        return slice(int(rows), None) if rest else slice(int(rows))
+        return slice(int(rows), None) if complement else slice(int(rows))
     if isinstance(shuffle, bool) or not isinstance(shuffle, (int, np.integer)) or shuffle < 0:
         raise DataError(f"The seed of the shuffle is {shown(shuffle)}; give a whole number, at least 0.")
     order = np.random.default_rng(int(shuffle)).permutation(available)
-    return order[int(rows) :] if rest else order[: int(rows)]
+    return order[int(rows) :] if complement else order[: int(rows)]
 
 
 def _part(
     taken: slice | NDArray[np.int64], available: int, share: tuple[int, int], source: str
 ) -> slice | NDArray[np.int64]:
-    """Of the rows that are taken those of one part of several."""
+    """Return the rows of one part of several, of those that are taken."""
     count = len(range(available)[taken]) if isinstance(taken, slice) else len(taken)
     k, K = share
     start, stop = share_of(count, K)[k : k + 2]
@@ -329,44 +335,44 @@ def _part(
 
 
 def _weights(values: NDArray, rows: int, source: str) -> NDArray[np.float64]:
-    """Weights of the rows, at least 0 and not all 0."""
-    found = numeric_matrix(values, "weights", source).astype(np.float64)
-    if found.shape != (rows, 1):
-        raise DataError(f"weights in {source} hold {found.size} numbers; give one for each of the {rows} rows of X.")
-    if found.min() < 0.0:
-        row = int(found[:, 0].argmin())
-        raise DataError(f"weights in {source} have {found[row, 0]:g} at row {row}; give weights of at least 0.")
-    if not found.any():
+    """Return the weights of the rows, checked: at least 0 and not all 0."""
+    weights = numeric_matrix(values, "weights", source).astype(np.float64)
+    if weights.shape != (rows, 1):
+        raise DataError(f"weights in {source} hold {weights.size} numbers; give one for each of the {rows} rows of X.")
+    if weights.min() < 0.0:
+        row = int(weights[:, 0].argmin())
+        raise DataError(f"weights in {source} have {weights[row, 0]:g} at row {row}; give weights of at least 0.")
+    if not weights.any():
         raise DataError(f"weights in {source} are all 0; give at least one row a positive weight.")
-    return found[:, 0]
+    return weights[:, 0]
 
 
 def _without_zeros(
     X: NDArray[np.float64], Y: NDArray[np.float64], weights: NDArray[np.float64], source: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """The rows of positive weight."""
-    kept = weights > 0.0
-    if not kept.any():
+    """Return the rows of positive weight."""
+    positive = weights > 0.0
+    if not positive.any():
         raise DataError(f"All rows of {source} that are taken have weight 0; take more of them.")
-    return (X, Y, weights) if kept.all() else (X[kept], Y[kept], weights[kept])
+    return (X, Y, weights) if positive.all() else (X[positive], Y[positive], weights[positive])
 
 
 # ---- archives of arrays and tensors
 
 
 def _pick_arrays(arrays: Mapping[str, NDArray], path: Path, targets: bool = True) -> Raw:
-    found = f"it holds {listed(sorted(arrays))}"
+    contents = f"it holds {listed(sorted(arrays))}"
     if "X" not in arrays:
-        raise DataError(f"{path} has no X ({found}); name the inputs X and the targets Y.")
+        raise DataError(f"{path} has no X ({contents}); name the inputs X and the targets Y.")
     if not targets:
         return Raw(arrays["X"], None)
     if "Y" not in arrays and "y" not in arrays:
-        raise DataError(f"{path} has no Y or y ({found}); name the inputs X and the targets Y.")
+        raise DataError(f"{path} has no Y or y ({contents}); name the inputs X and the targets Y.")
     return Raw(arrays["X"], arrays["Y"] if "Y" in arrays else arrays["y"], weights=arrays.get("weights"))
 
 
 def _read_torch(path: Path, targets: bool = True) -> Raw:
-    """A file of torch.save that holds a dictionary of tensors; only plain tensors are ever unpickled."""
+    """Read a file of torch.save with a dictionary of tensors; nothing else is unpickled."""
     remedy = "save the tensors with torch.save({'X': X, 'Y': Y}, file)"
     content = read_torch(path, remedy)
     if not isinstance(content, Mapping):

@@ -1,4 +1,4 @@
-"""Further data for a network: read, scaled and coded as those that it was solved with."""
+"""New data for a network: read, scaled and coded as those that it was solved with."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from covopt.data.tables import SUFFIXES, read_like
 from covopt.runtime.errors import DataError, counted, listed
 
 FEW = 3
-"""Names that a message lists of each side."""
+"""The most names that a message lists on each side."""
 
 
 @dataclass(frozen=True)
 class Further:
-    """Inputs X (M, n_0) as the problem has them, their source, and where asked for their targets Y (M, n_L).
+    """New inputs X (M, n_0), coded as the problem is, their source, and targets Y (M, n_L).
 
-    `classes` tells the class of each column of Y, where it is one.
+    `classes` names the class of each column of Y, if the targets are classes.
     """
 
     X: Float64[np.ndarray, "M n0"]

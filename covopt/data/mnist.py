@@ -1,4 +1,4 @@
-"""The training set of MNIST, from OpenML or from its files in the idx format; checked, not trusted."""
+"""The training set of MNIST, from OpenML or from idx files; checked, not trusted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 
 
 def fetch_mnist() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images (60000, 784) and labels of the training set, from OpenML.
+    """Fetch images (60000, 784) and labels of the training set from OpenML.
 
     Raises:
         DataError: they cannot be fetched.
@@ -41,7 +41,9 @@ def fetch_mnist() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def read_mnist(directory: Path, mapped: bool = False) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Its files in a directory; with `mapped` the images stay in a file that is not compressed.
+    """Read images and labels of MNIST from its files in a directory.
+
+    With `mapped` the images stay in a file that is not compressed.
 
     Raises:
         DataError: a file is missing or damaged.
@@ -60,9 +62,10 @@ def _find_idx(directory: Path, name: str) -> Path:
 
 
 def _read_idx(path: Path, mapped: bool = False) -> NDArray[np.uint8]:
-    """An idx file of bytes: 0, 0, 8 (unsigned bytes), the number of dimensions, each of them in 4 bytes, the bytes.
+    """Read an idx file of bytes.
 
-    With `mapped` they stay in a file that is not compressed.
+    It holds 0, 0, 8 (unsigned bytes), the number of dimensions, each dimension in 4 bytes, and the bytes. With `mapped`
+    the bytes stay in a file that is not compressed.
     """
     compressed = path.suffix == ".gz"
     size = path.stat().st_size * (DEFLATE_LIMIT if compressed else 1)

@@ -1,4 +1,4 @@
-"""What a module computes, compared with what its weights tell: nothing but a plain ReLU network is read as one."""
+"""Modules and the function of their weights: only a plain ReLU network is read as one."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ LAYERS = "give Linear layers with one kind of ReLU, LeakyReLU or Identity betwee
 FOLD = "fold it into the Linear layer before it with torch.nn.utils.fusion.fuse_linear_bn_eval"
 
 IDLE = (nn.Identity, nn.Dropout, nn.AlphaDropout, nn.Flatten)
-"""What does nothing to rows of numbers when a network is evaluated."""
+"""Modules that do nothing to rows of numbers when a network is evaluated."""
 ACTIVATIONS = (nn.ReLU, nn.LeakyReLU)
 PLAIN = (nn.Linear, nn.Sequential, *ACTIVATIONS, *IDLE)
-"""What must act as PyTorch wrote it, since the weights alone are read."""
+"""Modules that must act as PyTorch wrote them, since the weights alone are read."""
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 ROUNDING = 32.0
-"""By how many unit roundoffs of its largest sum a module's own outputs may miss those of the weights that were read."""
+"""The error, in unit roundoffs of its largest sum, that a module's outputs may have."""
 PROBES = np.logspace(-3, 5, 40)
 """Lengths of the random inputs on which they are compared, besides all rows of the data."""
 ROWS = 4096
 """Rows of the data that a module is called with at once."""
 LEAKY = 0.01
-"""The slope of a LeakyReLU of which nobody says it."""
+"""The slope of a LeakyReLU that states none."""
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -43,13 +43,13 @@ def unwrapped(module: nn.Module) -> nn.Module:
     while True:
         _check_hooks(module, "itself")
         if type(module) in (nn.DataParallel, nn.parallel.DistributedDataParallel):
-            inner = module.module
+            wrapped = module.module
         elif dynamo is not None and type(module) is dynamo.OptimizedModule:
-            inner = module._orig_mod
+            wrapped = module._orig_mod
         else:
             return module
-        assert isinstance(inner, nn.Module)
-        module = inner
+        assert isinstance(wrapped, nn.Module)
+        module = wrapped
 
 
 def _check_hooks(part: nn.Module, place: str) -> None:
@@ -78,7 +78,7 @@ def check_plain(module: nn.Module) -> None:
 
 
 def _slope_of_stack(module: nn.Sequential) -> float:
-    """The slope of a Sequential's activation; 1 where there is none."""
+    """Return the slope of the activation of a Sequential; 1 if it has none."""
     slopes: list[list[float]] = []
     for part in _parts(module):
         if isinstance(part, nn.Linear):
@@ -91,14 +91,16 @@ def _slope_of_stack(module: nn.Sequential) -> float:
             raise DataError(f"The network holds a {type(part).__name__} where it cannot be; {LAYERS}.")
     if len(slopes) < 2:
         raise DataError(f"The network has {counted(len(slopes), 'Linear layer')}; give at least two.")
-    found = {slope for each in slopes[:-1] for slope in (each or [1.0])}
-    if len(found) != 1 or max(len(each) for each in slopes[:-1]) > 1 or any(s != 1.0 for s in slopes[-1]):
+    distinct = {slope for layer in slopes[:-1] for slope in (layer or [1.0])}
+    if len(distinct) != 1 or max(len(layer) for layer in slopes[:-1]) > 1 or any(s != 1.0 for s in slopes[-1]):
         raise DataError(f"The network's activations differ, or stand after its last layer; {LAYERS}.")
-    return found.pop()
+    return distinct.pop()
 
 
 def slopes_of(module: nn.Module) -> list[float]:
-    """Return the slopes that a module can have: one of a Sequential, else those of its activations and of functions.
+    """Return the slopes that a module can have: one for a Sequential, else several.
+
+    These are the slopes of its activation modules and of functions.
 
     Raises:
         DataError: a Sequential of other layers than ours.
@@ -110,17 +112,17 @@ def slopes_of(module: nn.Module) -> list[float]:
 
 
 def slope_by_outputs(
-    module: nn.Module, weights: list[NDArray[np.float64]], beta: float, slopes: Sequence[float], given: Tensor | None
+    module: nn.Module, weights: list[NDArray[np.float64]], beta: float, slopes: Sequence[float], rows: Tensor | None
 ) -> float:
-    """Return the slope with which the weights answer as the module does, to random inputs and to all rows given.
+    """Return the slope with which the weights answer as the module does.
 
-    A copy of the module in float64 is called, so that nothing but rounding is forgiven; the module itself, at its own
-    precision, where it has no such copy.
+    Tested are random inputs and all of `rows`. A copy of the module in float64 is called, so that nothing but rounding
+    is forgiven; the module itself, at its own precision, where it has no such copy.
     """
     probes = np.random.default_rng(0).standard_normal((len(PROBES), weights[0].shape[1] - 1)) * PROBES[:, None]
     batches = [torch.from_numpy(probes)]
-    if given is not None and given.shape[1] == probes.shape[1]:
-        batches += given.split(ROWS)
+    if rows is not None and rows.shape[1] == probes.shape[1]:
+        batches += rows.split(ROWS)
     called = _in_float64(module, batches[0]) or module
     eps = max(torch.finfo(W.dtype).eps for W in called.parameters())
     for X in batches:
@@ -138,8 +140,8 @@ def slope_by_outputs(
 def _agree(own: NDArray[np.float64] | None, expected: NDArray[np.float64], allowed: NDArray[np.float64]) -> bool:
     if own is None or own.shape != expected.shape:
         return False
-    known = np.isfinite(own.sum(axis=1))  # half precision overflows at large inputs
-    return 2 * known.sum() >= len(known) and bool(np.less_equal(np.abs(own - expected), allowed)[known].all())
+    finite = np.isfinite(own.sum(axis=1))  # half precision overflows at large inputs
+    return 2 * finite.sum() >= len(finite) and bool(np.less_equal(np.abs(own - expected), allowed)[finite].all())
 
 
 def _in_float64(module: nn.Module, X: Tensor) -> nn.Module | None:
@@ -152,7 +154,7 @@ def _in_float64(module: nn.Module, X: Tensor) -> nn.Module | None:
 
 
 def _outputs_of(module: nn.Module, X: Tensor) -> NDArray[np.float64] | None:
-    """What a module answers in evaluation; None where it takes no such inputs."""
+    """Return the outputs of a module in evaluation mode; None if it does not take such inputs."""
     like, modes = next(module.parameters()), {part: part.training for part in module.modules()}
     own = [like.device] if like.is_cuda else []  # dropout by a function draws numbers in evaluation too
     try:
@@ -180,5 +182,5 @@ def _slope_of(part: nn.Module) -> float:
 
 
 def _parts(module: nn.Sequential) -> list[nn.Module]:
-    """The modules in the order in which they act, those of inner Sequentials among them."""
+    """Return the modules in the order in which they act, nested Sequentials unpacked."""
     return [part for child in module for part in (_parts(child) if isinstance(child, nn.Sequential) else [child])]

@@ -1,6 +1,7 @@
-"""Where trained networks come from: files, modules, state dicts and arrays; all checked, none trusted.
+"""Sources of trained networks: files, modules, state dicts and arrays.
 
-Weights are in covopt's convention, W_l (n_l, n_{l-1} + 1) with the bias column last: PyTorch's bias is beta W_l[:, -1].
+All are checked, none is trusted. Weights are in covopt's convention, W_l (n_l, n_{l-1} + 1) with the bias column last:
+PyTorch's bias is beta W_l[:, -1].
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ STATE_FILES = (".pt", ".pth")
 WEIGHTS = r"W\d+"
 """The arrays of a file with weights, a regular expression."""
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-"""What BatchNorm keeps in a state dict."""
+"""The statistics that BatchNorm stores in a state dict."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,12 @@ class FoundWeights(list[Tensor]):
         self.beta, self.slope = beta, slope
 
     def to_torch(self) -> nn.Sequential:
-        """A plain `torch.nn.Sequential` in float64; its bias is beta W[:, -1]."""
+        """Return a plain `torch.nn.Sequential` in float64; its bias is beta W[:, -1]."""
         return as_sequential(self, self.beta, self.slope)
 
 
 def as_sequential(weights: Sequence[Tensor], beta: float, slope: float) -> nn.Sequential:
-    """A plain `torch.nn.Sequential` of Linear and ReLU / LeakyReLU / Identity in float64; its bias is beta W[:, -1]."""
+    """Return a plain Sequential of Linear and activation in float64, with bias beta W[:, -1]."""
     modules: list[nn.Module] = []
     for W in weights:
         with warnings.catch_warnings():  # torch warns of a layer without neurons, which the zero function has
@@ -87,7 +88,7 @@ def _activation(slope: float) -> nn.Module:
 
 
 def check_free(path: Path, force: bool = False) -> None:
-    """Raise a RecordError unless a network may be written there: none exists, or `force` replaces it."""
+    """Raise a RecordError unless a network may be written: no file exists, or `force` is set."""
     if path.suffix.lower() not in (".npz", *STATE_FILES):
         raise RecordError(f"{path} is to hold a network; give a name that ends in .pt (a state dict) or .npz.")
     if path.suffix.lower() in STATE_FILES:
@@ -97,15 +98,15 @@ def check_free(path: Path, force: bool = False) -> None:
 
 
 def _holds_state(path: Path) -> bool:
-    """Whether a file is a state dict, which may be replaced by another."""
+    """Return True if a file is a state dict, which may be replaced by another."""
     try:
-        found = read_torch(path, "")
+        content = read_torch(path, "")
     except DataError:
         return False
-    return isinstance(found, Mapping) and all(isinstance(value, Tensor) for value in found.values())
+    return isinstance(content, Mapping) and all(isinstance(value, Tensor) for value in content.values())
 
 
-def write_network(path: Path, found: FoundWeights, force: bool = False) -> None:
+def write_network(path: Path, network: FoundWeights, force: bool = False) -> None:
     """Write a state dict (.pt), or W1 ... WL (.npz); the file whole or not at all.
 
     Raises:
@@ -113,19 +114,19 @@ def write_network(path: Path, found: FoundWeights, force: bool = False) -> None:
     """
     check_free(path, force)
     if path.suffix.lower() in STATE_FILES:
-        state = found.to_torch().state_dict()
+        state = network.to_torch().state_dict()
         files.write_file(path, lambda draft: write_torch(draft, state), force, _holds_state)
     else:
-        arrays.write_npz(path, named(found), force, WEIGHTS)
+        arrays.write_npz(path, named(network), force, WEIGHTS)
 
 
 def named(weights: Sequence[Tensor]) -> dict[str, NDArray]:
-    """W1 ... WL, as files of arrays hold them."""
+    """Return W1 ... WL by the names that files of arrays use."""
     return {f"W{i}": W.cpu().numpy() for i, W in enumerate(weights, start=1)}
 
 
 def read_network(path: str | os.PathLike[str], beta: float) -> Network:
-    """A network from a file: .pt with a state dict, or .npz with W1 ... WL.
+    """Read a network from a file: .pt with a state dict, or .npz with W1 ... WL.
 
     Args:
         path: the file; nothing in it is run.
@@ -151,7 +152,7 @@ def read_network(path: str | os.PathLike[str], beta: float) -> Network:
 
 
 def as_network(net: object, beta: float, X: Tensor | None = None) -> Network:
-    """Read a network from an nn.Module, a state dict, or a list of arrays W_1 ... W_L; nothing else is one.
+    """Read a network from an nn.Module, a state dict, or a list of arrays W_1 ... W_L.
 
     A module is read from its state dict, and then called: its outputs at random inputs, and at the rows of X, must be
     those of the weights that were read. Modules with hooks, with a `forward` of their own in place of that of PyTorch,
@@ -170,15 +171,15 @@ def as_network(net: object, beta: float, X: Tensor | None = None) -> Network:
         state = _inner(net)
         return Network(_from_state(state, "the network", beta), None, _coarsest(state.values()))
     try:
-        given = list(net)  # type: ignore[call-overload]
-        arrays = [_as_array(W, f"W{i}") for i, W in enumerate(given, start=1)]
+        matrices = list(net)  # type: ignore[call-overload]
+        arrays = [_as_array(W, f"W{i}") for i, W in enumerate(matrices, start=1)]
     except (TypeError, ValueError) as error:
         raise DataError("The network is none; give an nn.Sequential, a state dict, or arrays W_1 ... W_L.") from error
-    return Network(_from_arrays(arrays, "the network", beta), None, _coarsest(given))
+    return Network(_from_arrays(arrays, "the network", beta), None, _coarsest(matrices))
 
 
 def _inner(state: Mapping) -> Mapping:
-    """The state dict of a checkpoint, which holds it beside the epoch and the state of the optimiser."""
+    """Return the state dict inside a checkpoint, or the mapping itself if it is none."""
     inside = [
         part
         for part in state.values()
@@ -188,14 +189,14 @@ def _inner(state: Mapping) -> Mapping:
 
 
 def _coarsest(arrays: Iterable[object]) -> torch.dtype:
-    """The floating type with the largest unit roundoff, float64 at least."""
-    found = [torch.float64]
+    """Return the floating type with the largest unit roundoff, float64 at least."""
+    dtypes = [torch.float64]
     for array in arrays:
         if isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.dtype.itemsize <= 8:
-            found.append(torch.from_numpy(np.empty(0, array.dtype.newbyteorder("="))).dtype)
+            dtypes.append(torch.from_numpy(np.empty(0, array.dtype.newbyteorder("="))).dtype)
         elif isinstance(array, Tensor) and array.dtype.is_floating_point:
-            found.append(array.dtype)
-    return max(found, key=lambda dtype: torch.finfo(dtype).eps)
+            dtypes.append(array.dtype)
+    return max(dtypes, key=lambda dtype: torch.finfo(dtype).eps)
 
 
 def _as_array(W: object, name: str) -> NDArray:
@@ -203,7 +204,7 @@ def _as_array(W: object, name: str) -> NDArray:
 
 
 def _listed(arrays: Mapping[str, NDArray], file: Path) -> list[NDArray]:
-    """W1 ... WL in their order."""
+    """Return W1 ... WL in their order."""
     names = [f"W{i}" for i in range(1, len(arrays) + 1)]
     if set(names) != set(arrays):
         held = listed(sorted(arrays))
@@ -217,7 +218,7 @@ def _from_arrays(arrays: Sequence[NDArray], source: str, beta: float) -> list[ND
 
 
 def _from_state(state: Mapping, source: str, beta: float) -> list[NDArray[np.float64]]:
-    """The weights of a state dict, whose layers are in the order of their numbers (or of the file, without numbers)."""
+    """Return the weights of a state dict, in the order of their numbers, else of the file."""
     for key in state:
         if str(key).rpartition(".")[2] in STATISTICS:
             raise DataError(f"'{key}' in {source} is no weight or bias of a Linear layer but BatchNorm's; {FOLD}.")
@@ -235,7 +236,7 @@ def _from_state(state: Mapping, source: str, beta: float) -> list[NDArray[np.flo
 
 
 def _with_bias(name: str, parts: dict[str, NDArray[np.float64]], source: str, beta: float) -> NDArray[np.float64]:
-    """One W_l of a Linear layer's weight and bias."""
+    """Return W_l from the weight and the bias of a Linear layer."""
     if "weight" not in parts:
         raise DataError(f"'{name}' in {source} has a bias and no weight; {LAYERS}.")
     weight = parts["weight"]
@@ -250,7 +251,7 @@ def _with_bias(name: str, parts: dict[str, NDArray[np.float64]], source: str, be
 
 
 def _checked(array: NDArray, name: str, source: str, dimensions: int) -> NDArray[np.float64]:
-    """A finite real array of so many dimensions."""
+    """Check that an array is finite, real and of so many dimensions; return it in float64."""
     if array.dtype.kind not in "fiu":
         raise DataError(f"{name} in {source} does not hold real numbers (its type is {array.dtype}); give numbers.")
     if array.ndim != dimensions:
@@ -263,7 +264,7 @@ def _checked(array: NDArray, name: str, source: str, dimensions: int) -> NDArray
 
 
 def _chained(weights: list[NDArray[np.float64]], names: list[str], source: str, beta: float) -> list[NDArray]:
-    """The weights, each of which must take what the one before gives."""
+    """Check that each layer takes as many inputs as the one before has outputs; return all."""
     if len(weights) < 2:
         raise DataError(f"{source} has {counted(len(weights), 'layer')} of weights; give at least two.")
     for (below, W), (above, V) in pairwise(zip(names, weights, strict=True)):

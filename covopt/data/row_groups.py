@@ -1,4 +1,4 @@
-"""Files of Apache Parquet: their columns one by one, and their rows by row groups, of which only some are read."""
+"""Files of Apache Parquet: columns read one by one, rows by the needed row groups."""
 
 from __future__ import annotations
 
@@ -64,40 +64,40 @@ class ParquetColumns:
         return self.cells(self._read([name])[name])
 
     def group(self, place: int, names: Sequence[str]) -> dict[str, ChunkedArray]:
-        """Columns of one row group."""
+        """Return columns of one row group."""
         return self._read(names, place)
 
     def cells(self, column: ChunkedArray) -> Column:
-        """The cells of a column as Python has them."""
+        """Return the cells of a column as Python objects."""
         try:
             return column.to_pylist()
         except self._errors as error:  # a time that Python does not know, say
             raise self._damaged() from error
 
     def _read(self, names: Sequence[str], place: int | None = None) -> dict[str, ChunkedArray]:
-        """Columns of all row groups, or of one."""
+        """Return columns of all row groups, or of one."""
         file = self._file
         try:
             table: Table = file.read(names) if place is None else file.read_row_group(place, names)
-            found = {name: table.column(name) for name in names}
+            columns = {name: table.column(name) for name in names}
         except (*self._errors, KeyError) as error:
             raise self._damaged() from error
         rows = self.cuts[-1] if place is None else self.cuts[place + 1] - self.cuts[place]
         if table.num_rows != rows:  # its foot says otherwise
             raise self._damaged()
-        return found
+        return columns
 
     def _damaged(self) -> DataError:
         return DataError(f"{self.path} is not a .parquet file or is damaged; write it again.")
 
 
 class GroupedRows:
-    """Inputs (N, n_0) that stay in a .parquet file: a row group is read when rows of it are asked for.
+    """Inputs (N, n_0) that stay in a .parquet file, whose row groups are read on demand.
 
     Args:
         columns: of the file.
         names: of those that are inputs, in their order.
-        coded: of some of these what `cells.codes_of` makes of all rows: they become columns of 0 and 1.
+        coded: for some of these, the result of `cells.codes_of` for all rows; they become columns of 0 and 1.
     """
 
     def __init__(
@@ -114,43 +114,45 @@ class GroupedRows:
 
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> NDArray[np.float64]:
         places = np.arange(len(self))[rows]
-        found = np.empty((len(places), self.shape[1]))
+        inputs = np.empty((len(places), self.shape[1]))
         for group, (start, stop) in enumerate(pairwise(self._columns.cuts)):
-            here = (places >= start) & (places < stop)
-            if here.any():
-                self._fill(found, here, places[here], group)
-        return found
+            marked = (places >= start) & (places < stop)
+            if marked.any():
+                self._fill(inputs, marked, places[marked], group)
+        return inputs
 
-    def _fill(self, found: NDArray[np.float64], here: NDArray[np.bool_], places: NDArray[np.int64], group: int) -> None:
+    def _fill(
+        self, inputs: NDArray[np.float64], marked: NDArray[np.bool_], places: NDArray[np.int64], group: int
+    ) -> None:
         """Write these places, all of one row group, into the marked rows."""
         numbers, column = self._group(group), 0
         for name in self._names:
             if name not in self._coded:
-                found[here, column] = numbers[name][places - self._columns.cuts[group]]
+                inputs[marked, column] = numbers[name][places - self._columns.cuts[group]]
                 column += 1
                 continue
             codes, kinds = self._coded[name]
-            found[here, column : column + len(kinds)] = codes[places][:, None] == np.arange(len(kinds))
+            inputs[marked, column : column + len(kinds)] = codes[places][:, None] == np.arange(len(kinds))
             column += len(kinds)
 
     def _group(self, group: int) -> dict[str, NDArray[np.float64]]:
-        """The columns of numbers of one row group; the last one is kept, since rows are asked for in their order."""
+        """Return the numeric columns of a row group; the last one stays, as rows come in order."""
         if self._last is None or self._last[0] != group:
             self._last = None  # before the next one takes as much
             self._last = group, self._checked(group)
         return self._last[1]
 
     def _checked(self, group: int) -> dict[str, NDArray[np.float64]]:
-        """Numbers as they are, of other columns cell by cell what is a number."""
+        """Return the columns as numbers; those of other types are checked cell by cell."""
         read = self._columns.group(group, self._numbers) if self._numbers else {}
         plain = {name: _plain(column) for name, column in read.items()}
-        others = {name: self._columns.cells(read[name]) for name, values in plain.items() if values is None}
-        check_inputs(others, (), self._columns.path, self._columns.cuts[group])
-        return {name: floats(others[name]) if values is None else values for name, values in plain.items()}
+        unplain = {name: self._columns.cells(read[name]) for name, values in plain.items() if values is None}
+        check_inputs(unplain, (), self._columns.path, self._columns.cuts[group])
+        return {name: floats(unplain[name]) if values is None else values for name, values in plain.items()}
 
 
 def _plain(column: ChunkedArray) -> NDArray[np.float64] | None:
-    """A column of finite numbers without holes; None for any other."""
+    """Return a column of finite numbers without missing values; None for any other."""
     if column.null_count or str(column.type) not in NUMBERS:
         return None
     values = column.to_numpy().astype(np.float64)

@@ -1,7 +1,7 @@
-"""How inputs are scaled: by their largest entry, or each column to mean 0 and deviation 1, measured on all rows.
+"""Scaling of inputs: by the largest entry, or each column to mean 0 and deviation 1.
 
-The rows may be those of a file: they are asked for a chunk at a time, so that a process that keeps some of them need
-not hold them all.
+All rows are measured. The rows may be those of a file: they are asked for a chunk at a time, so that a process that
+keeps some of them need not hold them all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Rows(Protocol):
 def scaling(
     X: Rows, scale: str, weights: NDArray[np.float64] | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(shift, factor), to be used as (X - shift) * factor.
+    """Return (shift, factor), to be used as (X - shift) * factor.
 
     Args:
         X: inputs (N, n_0).
@@ -45,7 +45,7 @@ def scaling(
 
 
 def _standard(X: Rows, weights: NDArray[np.float64] | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and 1 / deviation of each column; a constant column becomes 0."""
+    """Return the mean and 1 / deviation of each column; a constant column becomes 0."""
     mean = _mean(X, weights, lambda rows: rows)
     deviation = np.sqrt(_mean(X, weights, lambda rows: (rows - mean) ** 2))
     first = np.asarray(next(_chunks(X, weights))[0][0], dtype=np.float64)
@@ -56,7 +56,7 @@ def _standard(X: Rows, weights: NDArray[np.float64] | None) -> tuple[NDArray[np.
 
 
 def _mean(X: Rows, weights: NDArray[np.float64] | None, of: Callable[[NDArray], NDArray]) -> NDArray[np.float64]:
-    """sum_i s_i f(x_i) / sum_i s_i, entrywise."""
+    """Return sum_i s_i f(x_i) / sum_i s_i, entrywise."""
     total, count = 0.0, 0.0
     for rows, weight in _chunks(X, weights):
         values = of(rows) if weight is None else np.multiply(of(rows), weight[:, None])
@@ -66,11 +66,11 @@ def _mean(X: Rows, weights: NDArray[np.float64] | None, of: Callable[[NDArray], 
 
 
 def _chunks(X: Rows, weights: NDArray[np.float64] | None) -> Iterator[tuple[NDArray, NDArray[np.float64] | None]]:
-    """Rows, those of weight 0 left out, and their weights, a chunk after the other."""
+    """Yield chunks of rows and their weights; rows of weight 0 are left out."""
     for start in range(0, len(X), CHUNK):
         rows = np.asarray(X[start : start + CHUNK])
         rows = rows.reshape(len(rows), -1)
         if weights is None:
             yield rows, None
-        elif (kept := weights[start : start + CHUNK] > 0.0).any():
-            yield rows[kept], weights[start : start + CHUNK][kept]
+        elif (positive := weights[start : start + CHUNK] > 0.0).any():
+            yield rows[positive], weights[start : start + CHUNK][positive]

@@ -1,13 +1,13 @@
-"""Which rows of the data each of several processes holds."""
+"""The rows of the data that each of several processes holds."""
 
 from __future__ import annotations
 
 UNITS, FEWEST = (48, 24), 10
-"""Rows, of which a part begins at a multiple where there are FEWEST times as many."""
+"""A part begins at a multiple of these rows, if there are FEWEST times as many."""
 
 
 def share_of(rows: int, parts: int) -> tuple[int, ...]:
-    """Where about equal parts of so many rows begin, and where the last ends.
+    """Return where about equal parts of so many rows begin, and where the last ends.
 
     Libraries multiply matrices in blocks of 8, 12 or 24 rows from aligned addresses on, and round what is left over
     otherwise. Where parts begin at multiples of all of these, the products of a part are the same to the last bit in

@@ -1,4 +1,4 @@
-"""Tables (.csv and .parquet): their columns as inputs, numbers or 0/1 for each text, and one of them as the target."""
+"""Tables (.csv and .parquet): columns as inputs (numbers or 0/1), and one as target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUFFIXES = (".csv", ".parquet")
 
 @dataclass(frozen=True)
 class Table:
-    """Inputs X (N, n_0), the target y (N,) as numbers or texts, the names of the inputs, and weights of the rows."""
+    """Inputs X (N, n_0), target y (N,) as numbers or texts, input names, and row weights."""
 
     X: NDArray[np.float64] | GroupedRows
     y: NDArray
@@ -39,7 +39,7 @@ def read_table(
     weights: str | None = None,
     mapped: bool = False,
 ) -> Table:
-    """The columns of a table as inputs and target.
+    """Read the columns of a table as inputs and target.
 
     Args:
         path: a .csv or .parquet file.
@@ -48,8 +48,8 @@ def read_table(
         one_hot: input columns of which each text (or number) becomes a column of 0 and 1, named COLUMN=TEXT.
         task: regression, classification, or None for what the target's cells look like.
         weights: the column that holds the weights of the rows, which is no input; None: there is none.
-        mapped: whether the inputs of a .parquet file stay there, but for columns of texts, and are read by row groups
-            when rows of them are asked for.
+        mapped: True leaves the inputs of a .parquet file there, but for columns of texts; they are read on demand, by
+            row groups.
 
     Raises:
         DataError: one sentence that names the columns and what to do.
@@ -83,14 +83,14 @@ def read_table(
         X = np.column_stack([np.eye(len(coded[n][1]))[coded[n][0]] if n in coded else floats(whole[n]) for n in inputs])
     texts = {name: [f"{name}={text}" for text in kinds] for name, (_, kinds) in coded.items()}
     names = [called for name in inputs for called in texts.get(name, [name])]
-    found = None if weights is None else floats(whole[weights])
-    return Table(X, target_of(columns[target], target, path, task), tuple(names), found)
+    row_weights = None if weights is None else floats(whole[weights])
+    return Table(X, target_of(columns[target], target, path, task), tuple(names), row_weights)
 
 
 def read_like(
     path: Path, names: Sequence[str] | None, target: str | None, other: str | None, task: str | None
 ) -> tuple[NDArray[np.float64], NDArray | None]:
-    """The inputs of these names, in this order, and the target, of a table like one that was read before.
+    """Read the named inputs, in this order, and the target of a table like an earlier one.
 
     Args:
         path: a .csv or .parquet file; it may have further columns.
@@ -115,9 +115,9 @@ def read_like(
     coded = {source for name, source in zip(names, sources, strict=True) if name != source}
     columns = {name: columns[name] for name in dict.fromkeys((*sources, *(() if target is None else (target,))))}
     check_inputs({name: columns[name] for name in sources}, tuple(coded), path)
-    known = set(names)
+    expected = set(names)
     for source in coded:
-        unknown = next((text for text in map(str, columns[source]) if f"{source}={text}" not in known), None)
+        unknown = next((text for text in map(str, columns[source]) if f"{source}={text}" not in expected), None)
         if unknown is not None:
             raise DataError(
                 f"Column {shown(source)} of {path} holds {shown(unknown)}, which the network's data did not; remove"
@@ -132,21 +132,21 @@ def read_like(
     return np.column_stack(blocks), None if target is None else target_of(columns[target], target, path, task)
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """did you mean ..., or the names there are."""
-    names = list(known)
+def suggestion(name: str, candidates: Iterable[str]) -> str:
+    """Return the closest name as "did you mean ...", or else the list of all names."""
+    names = list(candidates)
     close = difflib.get_close_matches(name, names, n=1) or [k for k in names if k.lower() == name.lower()][:1]
     return f"did you mean {close[0]}" if close else f"give one of {listed(names)}"
 
 
 def column_names(X: object) -> tuple[str, ...] | None:
-    """The names of the columns of a data frame, pandas's or polars's; None of anything else."""
+    """Return the column names of a pandas or polars data frame; None for anything else."""
     names = getattr(X, "columns", None)
     return None if names is None or callable(names) else tuple(str(name) for name in names)
 
 
 def order_of(X: object, columns: tuple[str, ...] | None) -> list[int] | None:
-    """Return the places of the named columns in a data frame; None if X or the columns have no names.
+    """Return the places of the named columns in a data frame; None without names.
 
     Raises:
         ProblemError: X lacks a column, has one more, or two of one name in another order.
@@ -170,13 +170,13 @@ def order_of(X: object, columns: tuple[str, ...] | None) -> list[int] | None:
 
 
 def _columns(path: Path) -> dict[str, Column] | ParquetColumns:
-    """The columns by their names; those of a .parquet file are read when they are asked for."""
+    """Return the columns by their names; those of a .parquet file are read on demand."""
     check_readable(path)
     return _read_csv(path) if path.suffix.lower() == ".csv" else ParquetColumns(path)
 
 
 def _read_csv(path: Path) -> dict[str, Column]:
-    """The columns of a .csv file as text, by the names in its first line."""
+    """Return the columns of a .csv file as text, by the names in its first line."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
             lines = [line for line in csv.reader(stream) if line]

@@ -1,4 +1,4 @@
-"""Files of torch.save; from people we do not know tensors alone, no code run, sizes checked before memory is given."""
+"""Files of torch.save from strangers: tensors alone, no code, sizes checked first."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from torch.nn.parameter import is_lazy
 from covopt.data.arrays import check_readable
 from covopt.runtime.errors import DataError
 
-# What a file of tensors names. The restricted unpickler knows more (bytearray, say, which takes any amount of memory).
+# The names in a file of tensors. The restricted unpickler accepts more (bytearray, which takes any memory, say).
 NAMED = ("collections OrderedDict", "torch Size", "torch.serialization _get_layout")
 
 
 def write_torch(path: Path, tensors: object) -> None:
-    """torch.save, but a disk that is full raises an OSError, as it does everywhere else."""
+    """Write with torch.save, but raise an OSError where the disk is full, as elsewhere."""
     whole = io.BytesIO()
     torch.save(tensors, whole)
     path.write_bytes(whole.getbuffer())
 
 
 def read_torch(path: Path, remedy: str) -> object:
-    """What torch.save stored, if that is plain tensors in lists and dictionaries.
+    """Return what torch.save stored, if it is plain tensors in lists and dictionaries.
 
     Args:
         path: the file.
@@ -44,13 +44,13 @@ def read_torch(path: Path, remedy: str) -> object:
         return torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise _more_than_tensors(path, remedy) from error
-    # What the restricted unpickler meets in a damaged file raises in many ways.
+    # A damaged file makes the restricted unpickler raise in many ways.
     except Exception as error:
         raise DataError(f"{path} is not a file of torch.save or is damaged; {remedy}.") from error
 
 
 def as_array(tensor: torch.Tensor, name: str, path: object) -> NDArray:
-    """A dense tensor as an array, floating numbers as float64.
+    """Return a dense tensor as an array, floating numbers as float64.
 
     Raises:
         DataError: a sparse or quantised tensor, one of a lazy module that was never called, or one that declares more
@@ -67,7 +67,7 @@ def as_array(tensor: torch.Tensor, name: str, path: object) -> NDArray:
 
 
 def _check_members(path: Path, remedy: str) -> None:
-    """torch.save stores without compression, so no member is larger than the file; its pickle names tensors alone."""
+    """Check that a file of torch.save holds tensors alone, none larger than the file."""
     size = path.stat().st_size
     try:
         with zipfile.ZipFile(path) as archive:

@@ -21,14 +21,14 @@ from torch import Tensor
 from covopt.linalg.psd import RANK_RULE, Factor, RankRule, thin
 
 MARGIN = 10.0
-"""The smallest singular value must exceed what the rank rule would drop so many times: it is only estimated."""
+"""The factor by which the smallest singular value, an estimate, must exceed the rank rule."""
 
 
 @dataclass(frozen=True)
 class FullRankFactor:
-    """A factor Z of full rank, with L L^T = G; leading dimensions `*b` are a batch. It answers what `Factor` answers.
+    """A factor Z of full rank with L L^T = G, used like `Factor`.
 
-    With Tikhonov t > 0, `shifted` is the Cholesky factor of G + t I; else it is L.
+    Leading dimensions `*b` are a batch. With Tikhonov t > 0, `shifted` is the Cholesky factor of G + t I; else it is L.
     """
 
     Z: Float[Tensor, "*b N n"]
@@ -38,50 +38,50 @@ class FullRankFactor:
 
     @property
     def tikhonov(self) -> float:
-        """t, or 0 for the pseudo-inverse."""
+        """Return t, or 0 for the pseudo-inverse."""
         return self.rule.tikhonov
 
     @property
     def spans(self) -> bool:
-        """Whether Im Z is known to be all of R^N."""
+        """Return True if Im Z is known to be all of R^N."""
         return self.Z.shape[-1] >= self.Z.shape[-2]
 
     @property
     def rank(self) -> Int[Tensor, "*b"]:
-        """k, for every member of the batch."""
+        """Return k, for every member of the batch."""
         return torch.full(self.L.shape[:-2], self.L.shape[-1], dtype=torch.int64, device=self.L.device)
 
     def without_tikhonov(self) -> FullRankFactor:
-        """The same factor with the pseudo-inverse."""
+        """Return the same factor with the pseudo-inverse."""
         return FullRankFactor(self.Z, self.L, self.L, replace(self.rule, tikhonov=0.0))
 
     def project(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
-        """P_{Im Z} A."""
+        """Return P_{Im Z} A."""
         return A if self.spans else self.Z @ self._least_squares(A, self.L, 0.0)
 
     def reject(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
-        """(I - P_{Im Z}) A."""
+        """Return (I - P_{Im Z}) A."""
         return A - self.project(A)
 
     def solve(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b n c"]:
-        """Z^+ A; with Tikhonov, Z^T (B + t I)^{-1} A."""
+        """Return Z^+ A; with Tikhonov, Z^T (B + t I)^{-1} A."""
         if self.spans:
             return self._T @ self._gram(A, self.shifted, self.tikhonov)
         return self._least_squares(A, self.shifted, self.tikhonov)
 
     def solve_transposed(self, A: Float[Tensor, "*b n c"]) -> Float[Tensor, "*b N c"]:
-        """(Z^T)^+ A; with Tikhonov, (B + t I)^{-1} Z A."""
+        """Return (Z^T)^+ A; with Tikhonov, (B + t I)^{-1} Z A."""
         if self.spans:
             return self._least_squares(A, self.shifted, self.tikhonov)
         return self._T @ self._gram(A, self.shifted, self.tikhonov)
 
     def solve_gram(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
-        """B^+ A = (Z Z^T)^+ A; with Tikhonov, (B + t I)^{-1} A."""
+        """Return B^+ A = (Z Z^T)^+ A; with Tikhonov, (B + t I)^{-1} A."""
         if self.spans:
             return self._gram(A, self.shifted, self.tikhonov)
-        inner = self._least_squares(A, self.L, 0.0)
-        inside = self._T @ self._gram(inner, self.shifted, self.tikhonov)
-        return inside if self.tikhonov == 0.0 else inside + (A - self.Z @ inner) / self.tikhonov
+        V = self._least_squares(A, self.L, 0.0)
+        inside = self._T @ self._gram(V, self.shifted, self.tikhonov)
+        return inside if self.tikhonov == 0.0 else inside + (A - self.Z @ V) / self.tikhonov
 
     # -- the two systems --------------------------------------------------------------------------------------------
 
@@ -90,23 +90,23 @@ class FullRankFactor:
         return self.Z.mT if self.spans else self.Z
 
     def _least_squares(self, A: Tensor, root: Tensor, t: float) -> Tensor:
-        """(G + t I)^{-1} T^T A, refined once."""
+        """Return (G + t I)^{-1} T^T A, refined once."""
         x = torch.cholesky_solve(self._T.mT @ A, root)
-        left = self._T.mT @ (A - self._T @ x)
-        return x + torch.cholesky_solve(left if t == 0.0 else left - t * x, root)
+        residual = self._T.mT @ (A - self._T @ x)
+        return x + torch.cholesky_solve(residual if t == 0.0 else residual - t * x, root)
 
     def _gram(self, C: Tensor, root: Tensor, t: float) -> Tensor:
-        """(G + t I)^{-1} C, refined once."""
+        """Return (G + t I)^{-1} C, refined once."""
         y = torch.cholesky_solve(C, root)
-        left = C - self._T.mT @ (self._T @ y)
-        return y + torch.cholesky_solve(left if t == 0.0 else left - t * y, root)
+        residual = C - self._T.mT @ (self._T @ y)
+        return y + torch.cholesky_solve(residual if t == 0.0 else residual - t * y, root)
 
 
 AnyFactor = Factor | FullRankFactor
 
 
 def factorize(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> AnyFactor:
-    """Decompose the factor Z of B = Z Z^T: by Cholesky where it is safely of full rank, else by `thin`.
+    """Decompose the factor Z of B = Z Z^T: by Cholesky if safely of full rank, else by `thin`.
 
     A batch takes one path: Cholesky only where it is safe for every member. Device and dtype follow Z.
     """
@@ -117,7 +117,7 @@ def factorize(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> AnyFact
 
 
 def lower_gram(A: Float[Tensor, "*b k p"], block: int = 128) -> Float[Tensor, "*b k k"]:
-    """A A^T on and below the diagonal blocks, which is all that Cholesky reads; half the operations, k^2 p."""
+    """Return A A^T on and below the diagonal blocks, which Cholesky reads, at half the work."""
     k = A.shape[-2]
     G = A.new_zeros(*A.shape[:-1], k)
     for start in range(0, k, block):
@@ -127,13 +127,15 @@ def lower_gram(A: Float[Tensor, "*b k p"], block: int = 128) -> Float[Tensor, "*
 
 
 def solve_lower(A: Float[Tensor, "k k"], B: Float[Tensor, "k m"]) -> Float[Tensor, "k m"]:
-    """A^-1 B for positive definite A, of which the lower triangle is read; NaN where rounding makes it indefinite."""
+    """Return A^-1 B from the lower triangle of A; NaN where rounding makes A indefinite."""
     factor, failed = torch.linalg.cholesky_ex(A)
     return torch.where(failed > 0, torch.nan, torch.cholesky_solve(B, factor))
 
 
 def reciprocal_condition(L: Float[Tensor, "*b k k"], steps: int = 3, vectors: int = 4) -> Float[Tensor, "*b"]:
-    """An estimate of 1 / cond(L L^T), rarely more than a few times too large: power and inverse iterations.
+    """Estimate 1 / cond(L L^T) by power and inverse iterations.
+
+    The estimate is rarely more than a few times too large.
 
     Source: Dixon, Estimating extremal eigenvalues and condition numbers of matrices, SIAM J. Numer. Anal. 20 (1983).
     """
@@ -161,7 +163,7 @@ def _checked(Z: Tensor, L: Tensor, failed: Tensor, rule: RankRule) -> AnyFactor:
 
 
 def _safe(L: Tensor, failed: Tensor, rule: RankRule) -> bool:
-    """Whether every member's G is known to half the digits, and all its eigenvalues count by the rank rule."""
+    """Return True if each G is accurate to half the digits and of full rank by the rank rule."""
     least = max((MARGIN * rule.relative(L.dtype)) ** 2, torch.finfo(L.dtype).eps ** 0.5)
     # A failed member may hold NaN: every comparison with NaN is false.
     return bool(((failed == 0) & (reciprocal_condition(L) >= least)).all())

@@ -1,7 +1,8 @@
-"""Limited-memory BFGS for one function with kinks: the two-loop recursion and a weak Wolfe line search.
+"""Limited-memory BFGS for one function with kinks.
 
-(torch.optim's L-BFGS takes seconds to import and wants strong Wolfe. descent.py has one for batches of functions, which
-takes twice the time of this for a batch of one, measured at 182 and at 7510 entries, and takes no preconditioner.)
+It consists of the two-loop recursion and a weak Wolfe line search. (torch.optim's L-BFGS takes seconds to import and
+wants strong Wolfe. descent.py has one for batches of functions, which takes twice the time of this for a batch of one,
+measured at 182 and at 7510 entries, and takes no preconditioner.)
 
 Sources: Nocedal, Wright, Numerical Optimization, algorithm 7.4; Lewis, Overton, Nonsmooth optimization via
 quasi-Newton methods (2013), algorithm 2.6.
@@ -26,7 +27,7 @@ WINDOW = 10
 DECREASE, CURVATURE = 1e-4, 0.9
 """The constants of the weak Wolfe conditions."""
 TRIALS = 25
-"""Of the step length in one line search, at most."""
+"""The maximum number of step lengths in one line search."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,14 @@ class DescentOptions:
 
 
 class Memory:
-    """The approximate inverse Hessian H from the last pairs (s, y) of steps and gradient differences.
+    """The approximate inverse Hessian H from the last pairs (s, y): steps, gradient changes.
 
     Two loops over the pairs take two thirds of the time of the compact form's matrix products for 10^4 entries and
     more, and agree with it to 1e-11 (docs/notes/2026-11-variable-projection.md).
 
     Args:
         size: pairs.
-        preconditioner: diagonal of the inverse Hessian before the first pair, up to a factor; all alike where left out.
+        preconditioner: diagonal of the inverse Hessian before the first pair, up to a factor; equal entries by default.
     """
 
     def __init__(self, size: int, preconditioner: Float[Tensor, " p"] | None = None) -> None:
@@ -67,7 +68,7 @@ class Memory:
         self._pairs.append((step, change, curvature))
 
     def times(self, g: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
-        """H g."""
+        """Return H g."""
         q, weights = g.clone(), []
         for step, change, curvature in reversed(self._pairs):
             weights.append(float(step @ q) / curvature)
@@ -89,7 +90,9 @@ def lbfgs(
     options: DescentOptions | None = None,
     preconditioner: Float[Tensor, " p"] | None = None,
 ) -> Iterator[Float[Tensor, " p"]]:
-    """x, and where each iteration leads, until L-BFGS stands still or gains too little; f never rises.
+    """Yield x and the point after each iteration, until L-BFGS stalls or gains too little.
+
+    f never rises.
 
     Args:
         value: f and its gradient.
@@ -108,10 +111,10 @@ def lbfgs(
         if not slope < 0.0:
             return
         first = 1.0 if len(memory) else min(1.0, 1.0 / math.sqrt(-slope))
-        found = _weak_wolfe(value, x, f, direction, slope, first)
-        if found is None:
+        accepted = _weak_wolfe(value, x, f, direction, slope, first)
+        if accepted is None:
             return
-        new, f, gradient = found
+        new, f, gradient = accepted
         step, change = new - x, gradient - g
         curvature = float(step @ change)
         if curvature > 0.0:
@@ -126,7 +129,7 @@ def lbfgs(
 def descend(
     value: Value, x: Float[Tensor, " p"], stop: Callable[[], bool], options: DescentOptions | None = None
 ) -> Float[Tensor, " p"]:
-    """Where L-BFGS ends, or where it is when `stop`, which is asked before each iteration, says so."""
+    """Run L-BFGS and return its last point; `stop` is asked before each iteration."""
     for point in lbfgs(value, x, options):
         x = point
         if stop():
@@ -137,17 +140,17 @@ def descend(
 def _weak_wolfe(
     value: Value, x: Tensor, f: float, direction: Tensor, slope: float, length: float
 ) -> tuple[Tensor, float, Tensor] | None:
-    """A point of sufficient decrease and flatter slope, by bisection; any point of decrease where trials run out."""
-    low, high, found = 0.0, torch.inf, None
+    """Return a point of sufficient decrease and flatter slope; else one of decrease, or None."""
+    low, high, accepted = 0.0, torch.inf, None
     for _ in range(TRIALS):
         new = torch.add(x, direction, alpha=length)
         at, gradient = value(new)
         if not at <= f + DECREASE * length * slope:
             high = length
         else:
-            found = (new, at, gradient)
+            accepted = (new, at, gradient)
             if float(gradient @ direction) >= CURVATURE * slope:
                 break
             low = length
         length = 0.5 * (low + high) if high < torch.inf else 2.0 * length
-    return found
+    return accepted

@@ -1,8 +1,8 @@
-"""The one rule for numerical rank, and what it decides: ranges, projections and pseudo-inverses of thin factors.
+"""The rule for numerical rank, and the ranges, projections and pseudo-inverses by it.
 
-A positive semi-definite matrix B (N, N) is known by a factor Z (N, n) with B = Z Z^T, and everything goes through the
-thin singular value decomposition Z = U diag(s) V^T, O(N n min(N, n)) operations; no (N, N) matrix is formed. A
-singular value that `RankRule` does not keep counts as zero, here and nowhere else.
+All are of thin factors. A positive semi-definite matrix B (N, N) is known by a factor Z (N, n) with B = Z Z^T, and
+everything goes through the thin singular value decomposition Z = U diag(s) V^T, O(N n min(N, n)) operations; no (N, N)
+matrix is formed. A singular value that `RankRule` does not keep counts as zero, here and nowhere else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from covopt.runtime.errors import ProblemError
 
 @dataclass(frozen=True)
 class RankRule:
-    """When a singular value counts, and whether the pseudo-inverse is replaced by a Tikhonov inverse.
+    """The rule for which singular values count, and whether a Tikhonov inverse is used.
 
     Attributes:
         double: in float64, keep the singular values of a factor above `double` times the largest.
@@ -39,11 +39,11 @@ class RankRule:
             raise ProblemError("The rank rule's tikhonov must be finite and not negative.")
 
     def relative(self, dtype: torch.dtype) -> float:
-        """The tolerance relative to the largest singular value."""
+        """Return the tolerance relative to the largest singular value."""
         return self.single if dtype == torch.float32 else self.double
 
     def keeps(self, s: Float[Tensor, "*b k"]) -> Bool[Tensor, "*b k"]:
-        """Which singular values of a factor count as non-zero."""
+        """Return True for the singular values of a factor that count as non-zero."""
         return s > self.relative(s.dtype) * _largest(s)
 
 
@@ -52,10 +52,10 @@ RANK_RULE = RankRule()
 
 @dataclass(frozen=True)
 class Factor:
-    """A factor Z = U diag(s) V^T of B = Z Z^T, decomposed; leading dimensions `*b` are a batch.
+    """A factor Z = U diag(s) V^T of B = Z Z^T, decomposed; dimensions `*b` are a batch.
 
-    `inverse` holds 1/s where the rule keeps s, else 0 (with Tikhonov t: s / (s^2 + t) everywhere), and `kept` is 1 or
-    0.
+    `inverse` holds 1/s where the rule keeps s, else 0 (with Tikhonov t: s / (s^2 + t) everywhere), and `significant` is
+    1 or 0.
 
     Source: Golub, Van Loan, Matrix Computations, 5.5.
     """
@@ -63,78 +63,79 @@ class Factor:
     U: Float[Tensor, "*b N k"]
     s: Float[Tensor, "*b k"]
     V: Float[Tensor, "*b n k"]
-    kept: Float[Tensor, "*b k"]
+    significant: Float[Tensor, "*b k"]
     inverse: Float[Tensor, "*b k"]
     tikhonov: float
 
     @property
     def spans(self) -> bool:
-        """Whether Im Z is known to be all of R^N; here nobody has looked."""
+        """Return True if Im Z is known to be all of R^N; this class does not check."""
         return False
 
     @property
     def rank(self) -> Int[Tensor, "*b"]:
-        """The numerical rank of Z and of B."""
-        return self.kept.sum(dim=-1).to(torch.int64)
+        """Return the numerical rank of Z and of B."""
+        return self.significant.sum(dim=-1).to(torch.int64)
 
     def basis(self) -> Float[Tensor, "N r"]:
-        """An orthonormal basis of Im Z = Im B in its columns; not for batches, whose ranks may differ."""
+        """Return an orthonormal basis of Im Z = Im B in columns; batches have no common rank."""
         if self.U.ndim != 2:
             raise ProblemError("A batch of factors has no common rank; take the basis of one factor at a time.")
-        return self.U[:, self.kept > 0]
+        return self.U[:, self.significant > 0]
 
     def without_tikhonov(self) -> Factor:
-        """The same factor with the pseudo-inverse of the rank rule."""
-        return replace(self, inverse=_inverse(self.s, self.kept, 0.0), tikhonov=0.0)
+        """Return the same factor with the pseudo-inverse of the rank rule."""
+        return replace(self, inverse=_inverse(self.s, self.significant, 0.0), tikhonov=0.0)
 
     def project(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
-        """P_{Im Z} A."""
-        return self.U @ (self.kept[..., None] * (self.U.mT @ A))
+        """Return P_{Im Z} A."""
+        return self.U @ (self.significant[..., None] * (self.U.mT @ A))
 
     def reject(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
-        """(I - P_{Im Z}) A."""
+        """Return (I - P_{Im Z}) A."""
         return A - self.project(A)
 
     def solve(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b n c"]:
-        """Z^+ A, the least-squares solution of Z V = A of least norm; with Tikhonov, Z^T (B + t I)^{-1} A."""
+        """Return Z^+ A, the least-norm least-squares solution; with Tikhonov Z^T (B + t I)^{-1} A."""
         return self.V @ (self.inverse[..., None] * (self.U.mT @ A))
 
     def solve_transposed(self, A: Float[Tensor, "*b n c"]) -> Float[Tensor, "*b N c"]:
-        """(Z^T)^+ A; with Tikhonov, (B + t I)^{-1} Z A."""
+        """Return (Z^T)^+ A; with Tikhonov, (B + t I)^{-1} Z A."""
         return self.U @ (self.inverse[..., None] * (self.V.mT @ A))
 
     def solve_gram(self, A: Float[Tensor, "*b N c"]) -> Float[Tensor, "*b N c"]:
-        """B^+ A = (Z Z^T)^+ A; with Tikhonov, (B + t I)^{-1} A."""
-        inner = self.U.mT @ A
+        """Return B^+ A = (Z Z^T)^+ A; with Tikhonov, (B + t I)^{-1} A."""
+        coefficients = self.U.mT @ A
         if self.tikhonov == 0.0:
-            return self.U @ (self.inverse.square()[..., None] * inner)
-        outside = (A - self.U @ inner) / self.tikhonov
-        return self.U @ (inner / (self.s.square() + self.tikhonov)[..., None]) + outside
+            return self.U @ (self.inverse.square()[..., None] * coefficients)
+        outside = (A - self.U @ coefficients) / self.tikhonov
+        return self.U @ (coefficients / (self.s.square() + self.tikhonov)[..., None]) + outside
 
 
 def thin(Z: Float[Tensor, "*b N n"], rule: RankRule = RANK_RULE) -> Factor:
     """Decompose the factor Z of B = Z Z^T in O(N n min(N, n)); device and dtype follow Z."""
     U, s, Vh = torch.linalg.svd(Z, full_matrices=False)
-    kept = rule.keeps(s).to(s.dtype)
-    return Factor(U, s, Vh.mT, kept, _inverse(s, kept, rule.tikhonov), rule.tikhonov)
+    significant = rule.keeps(s).to(s.dtype)
+    return Factor(U, s, Vh.mT, significant, _inverse(s, significant, rule.tikhonov), rule.tikhonov)
 
 
 def triangle(chunks: Iterable[Float[Tensor, "_ n"]]) -> Float[Tensor, "_ n"]:
-    """R with R^T R = Z^T Z for the rows Z of all chunks, one under the other: Z's singular values and row space.
+    """Return R with R^T R = Z^T Z for the rows Z of all chunks, one under the other.
 
-    A single chunk is R itself. Of the next ones no more is held than one chunk and n more rows.
+    R has Z's singular values and row space. A single chunk is R itself. For later ones, memory holds one chunk and n
+    more rows.
 
     Source: Demmel, Grigori, Hoemmen, Langou, Communication-optimal parallel and sequential QR (2012).
     """
-    rest = iter(chunks)
-    R = next(rest)
-    for chunk in rest:
+    remaining_chunks = iter(chunks)
+    R = next(remaining_chunks)
+    for chunk in remaining_chunks:
         R = torch.linalg.qr(torch.cat([R, chunk]), mode="r").R
     return R
 
 
 def row_space(Z: Float[Tensor, "N n"], rule: RankRule = RANK_RULE) -> Float[Tensor, "r n"]:
-    """Orthonormal rows that span Im Z^T: of the right singular vectors those that the rule keeps.
+    """Return orthonormal rows that span Im Z^T: the right singular vectors the rule keeps.
 
     The units of a column decide nothing: the rank is that of Z or of Z with columns of norm 1, whichever is larger, so
     that a column of 10^12 does not hide one of 1.
@@ -148,13 +149,13 @@ def row_space(Z: Float[Tensor, "N n"], rule: RankRule = RANK_RULE) -> Float[Tens
     return factor.V.T[:rank]
 
 
-def _inverse(s: Tensor, kept: Tensor, tikhonov: float) -> Tensor:
+def _inverse(s: Tensor, significant: Tensor, tikhonov: float) -> Tensor:
     if tikhonov > 0.0:
         return s / (s.square() + tikhonov)
-    return kept / torch.where(kept > 0, s, torch.ones_like(s))
+    return significant / torch.where(significant > 0, s, torch.ones_like(s))
 
 
 def _largest(values: Tensor) -> Tensor:
-    """The largest entry along the last dimension, 0 where there is none."""
+    """Return the largest entry along the last dimension, 0 where there is none."""
     zero = values.new_zeros((*values.shape[:-1], 1))
     return torch.cat([zero, values], dim=-1).amax(dim=-1, keepdim=True)

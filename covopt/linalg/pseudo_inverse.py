@@ -1,4 +1,6 @@
-"""Pseudo-inverses that gradients pass through: of a thin factor against a right-hand side, and of a dense matrix.
+"""Pseudo-inverses that gradients pass through.
+
+One is of a thin factor against a right-hand side, the other of a dense matrix.
 
 **Least squares.** V = Zs^+ Z (d, n) is the matrix of least norm among those that minimise |Z - Zs V|. With R = Z - Zs V
 and Q = Zs^+ Zs, while the rank of Zs stays (Golub, Pereyra),
@@ -36,9 +38,9 @@ ROUNDING_OF_EIGENVALUES = 16.0
 def least_squares(
     Zs: Float[Tensor, "... N d"], Z: Float[Tensor, "... N n"], rule: RankRule = RANK_RULE
 ) -> Float[Tensor, "... d n"]:
-    """Return V = Zs^+ Z, or the ridge solution with Tikhonov, differentiable (once) in both arguments.
+    """Return V = Zs^+ Z, or the ridge solution with Tikhonov.
 
-    Leading dimensions are a batch, in which Z may have more of them than Zs.
+    Differentiable (once) in both arguments. Leading dimensions are a batch, in which Z may have more of them than Zs.
     """
     return _LeastSquares.apply(Zs, Z, rule)  # type: ignore[return-value]
 
@@ -46,7 +48,9 @@ def least_squares(
 def pseudo_inverse(
     B: Float[Tensor, "*b N N"], size: Float[Tensor, "*b"], tikhonov: float = 0.0
 ) -> Float[Tensor, "*b N N"]:
-    """Return B^+, or (B + t I)^{-1} with Tikhonov t > 0, differentiable (once) in B symmetric and semi-definite.
+    """Return B^+, or (B + t I)^{-1} with Tikhonov t > 0.
+
+    Differentiable (once) in B, symmetric and semi-definite.
 
     Args:
         B: positive semi-definite.
@@ -61,11 +65,11 @@ def pseudo_inverse(
 def eigenvectors_of_range(
     B: Float[Tensor, "*b N N"], size: Float[Tensor, "*b"]
 ) -> tuple[Float[Tensor, "*b N"], Float[Tensor, "*b N N"]]:
-    """Return the eigenvalues of B and its eigenvectors in columns, both 0 where the eigenvalue is rounding."""
+    """Return eigenvalues and eigenvectors (columns) of B, 0 where the eigenvalue is rounding."""
     values, U = torch.linalg.eigh((B + B.mT) / 2.0)
     noise = ROUNDING_OF_EIGENVALUES * B.shape[-1] * torch.finfo(B.dtype).eps * torch.maximum(size, values[..., -1])
-    kept = values > noise[..., None]
-    return torch.where(kept, values, 0.0), U * kept[..., None, :]
+    significant = values > noise[..., None]
+    return torch.where(significant, values, 0.0), U * significant[..., None, :]
 
 
 class _LeastSquares(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""What floating point may lose, for the proofs: its unit, and the scale at which nothing overflows or underflows."""
+"""Rounding in floating point, and the scale at which nothing overflows or underflows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ UNIT_ROUNDOFF = 2.0**-53
 
 
 def to_unit_scale(values: Tensor, agreed: Callable[[float], float] = lambda largest: largest) -> tuple[Tensor, float]:
-    """(values / s, s), s the power of two next to max |values|: exact, and squares neither overflow nor underflow.
+    """Return (values / s, s), s the power of two next to max |values|.
 
-    Where `values` are a part of more, `agreed` makes of its largest magnitude that of all.
+    The division is exact, and squares neither overflow nor underflow. Where `values` are part of a larger array,
+    `agreed` turns their largest magnitude into that of all.
     """
     largest = agreed(float(values.abs().max()) if values.numel() else 0.0)
     scale = 2.0 ** (math.frexp(largest)[1] - 1)

@@ -1,4 +1,4 @@
-"""The row space of the inputs, and what a proof pays for computing in its coordinates.
+"""The row space of the inputs, and the error of computing in its coordinates.
 
 With orthonormal rows Q (k, d) that span the row space of X as far as the rank rule keeps directions, P = X Q^T, every
 x_i^T w is p_i^T (Q w) up to what Q does not span. Two numbers pay for that, whatever Q is:
@@ -49,7 +49,7 @@ class RowSpace:
 
     @staticmethod
     def of(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE, *, least: int = 0, whole: int = 0) -> RowSpace:
-        """The row space in float64.
+        """Return the row space, computed in float64.
 
         Args:
             Xt: inputs with their bias column, of any scale.
@@ -69,7 +69,7 @@ class RowSpace:
 
 
 def neglected(X: Float[Tensor, "N d"], P: Float[Tensor, "N k"], Q: Float[Tensor, "k d"]) -> float:
-    """A bound on |X - P Q|_F for any P, rounding included."""
+    """Return a bound on |X - P Q|_F for any P, rounding included."""
     missing = float((X - P @ Q).norm()) * (1 + X.numel() * UNIT_ROUNDOFF)
     k, d = Q.shape
     return missing + max(8.0, k**0.5) * (d + 3) * UNIT_ROUNDOFF * float(X.norm())

@@ -1,7 +1,7 @@
-"""Symmetric (3, 3) matrices by the million: eigenvalues in closed form, eigenvectors by Jacobi rotations.
+"""Symmetric (3, 3) matrices by the million.
 
-Each step works on a whole batch at once; a library's batched solver takes the matrices one by one and is ten times
-slower.
+Eigenvalues in closed form, eigenvectors by Jacobi rotations. Each step works on a whole batch at once; a library's
+batched solver takes the matrices one by one and is ten times slower.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ _PAIRS = ((0, 1, 2), (0, 2, 1), (1, 2, 0))
 def largest_eigenvalue(
     diagonal: tuple[Tensor, Tensor, Tensor], off: tuple[Tensor, Tensor, Tensor]
 ) -> Float[Tensor, "*shape"]:
-    """An upper bound on the largest eigenvalue of the positive semi-definite G, at most 2e-6 t above it, 3 t = tr G.
+    """Return an upper bound on the largest eigenvalue of the positive semi-definite G.
 
-    `diagonal` holds G_11, G_22, G_33 and `off` G_12, G_13, G_23, all of one shape. With 6 p^2 = |G - t I|_F^2 the
-    eigenvalue is t + 2 p cos(phi / 3), where cos phi = r = det(G - t I) / (2 p^3). Rounding moves r by at most 100 u
-    and so 2 p cos(phi / 3), p <= t, by at most the root of that, 1.1e-7 t; 1e-6 t is added.
+    It is at most 2e-6 t above the eigenvalue, where 3 t = tr G. `diagonal` holds G_11, G_22, G_33 and `off` G_12, G_13,
+    G_23, all of one shape. With 6 p^2 = |G - t I|_F^2 the eigenvalue is t + 2 p cos(phi / 3), where cos phi = r = det(G
+    - t I) / (2 p^3). Rounding moves r by at most 100 u and so 2 p cos(phi / 3), p <= t, by at most the root of that,
+    1.1e-7 t; 1e-6 t is added.
 
     Source: Smith, Eigenvalues of a symmetric 3 x 3 matrix, Comm. ACM 4 (1961).
     """
@@ -35,10 +36,10 @@ def largest_eigenvalue(
 
 
 def eigenvectors(G: Float[Tensor, "B 3 3"], sweeps: int = 8, small: float = 1e-16) -> Float[Tensor, "B 3 3"]:
-    """V with orthonormal columns, V^T G V nearly diagonal, in no order: cyclic Jacobi, at most `sweeps` sweeps.
+    """Return V with orthonormal columns and V^T G V nearly diagonal, in no order.
 
-    It stops when no off-diagonal entry is above `small` times the trace, and promises nothing: who needs a proof looks
-    at V^T G V.
+    Cyclic Jacobi, at most `sweeps` sweeps. It stops when no off-diagonal entry is above `small` times the trace, and
+    promises nothing: a proof has to look at V^T G V.
 
     Source: Golub, Van Loan, Matrix Computations, 8.5.
     """

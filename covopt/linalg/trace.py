@@ -48,12 +48,12 @@ from covopt.linalg.psd import RANK_RULE, RankRule
 def trace_quotient(
     Z: Float[Tensor, "*b N n"], Zs: Float[Tensor, "*b N d"], rule: RankRule = RANK_RULE
 ) -> Float[Tensor, "*b"]:
-    """f = Tr[Z Z^T (Zs Zs^T)^+], differentiable (once) in both factors; with Tikhonov, f_t."""
+    """Return f = Tr[Z Z^T (Zs Zs^T)^+] (with Tikhonov, f_t), differentiable once in both."""
     return _TraceQuotient.apply(Z, Zs, rule)  # type: ignore[return-value]
 
 
 def trace_value(Z: Float[Tensor, "*b N n"], factor: AnyFactor) -> Float[Tensor, "*b"]:
-    """f for an already decomposed Zs."""
+    """Return f for an already decomposed Zs."""
     if factor.tikhonov == 0.0:
         return factor.solve(Z).square().sum(dim=(-2, -1))
     return (Z * factor.solve_gram(Z)).sum(dim=(-2, -1))
@@ -62,12 +62,12 @@ def trace_value(Z: Float[Tensor, "*b N n"], factor: AnyFactor) -> Float[Tensor, 
 def trace_gradients(
     Z: Float[Tensor, "*b N n"], Zs: Float[Tensor, "*b N d"], factor: AnyFactor
 ) -> tuple[Float[Tensor, "*b N n"], Float[Tensor, "*b N d"]]:
-    """(grad_Z f, grad_Zs f) = (2 A, -2 A W + 2 R (Zs^+ A)^T), `factor` the decomposed Zs."""
+    """Return (grad_Z f, grad_Zs f) = (2 A, -2 A W + 2 R (Zs^+ A)^T) from the decomposed Zs."""
     return _gradients(Z, factor, *_solved(Z, Zs, factor))
 
 
 def _solved(Z: Tensor, Zs: Tensor, factor: AnyFactor) -> tuple[Tensor, Tensor]:
-    """A = B^+ Z and W^T = Zs^T A, which is Zs^+ Z; the one of them that is cheaper comes first."""
+    """Return A = B^+ Z and W^T = Zs^T A = Zs^+ Z; the cheaper of them is computed first."""
     if factor.tikhonov > 0.0 or factor.spans:
         A = factor.solve_gram(Z)
         return A, Zs.mT @ A

@@ -1,4 +1,4 @@
-"""The part of a function that costs nothing: constants with free biases, affine functions with a free linear skip."""
+"""The unpenalised part of a function: constants, or affine functions with a free skip."""
 
 from __future__ import annotations
 
@@ -11,67 +11,67 @@ from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights
 
 NEGLIGIBLE = 1e-12
-"""Singular values of [X, 1], relative to the largest, that are taken for 0."""
+"""Singular values of [X, 1] up to this, relative to the largest, count as 0."""
 NOISE = 1e-13
-"""What is left of values, relative to their largest, that are taken for affine."""
+"""Remainders of values up to this, relative to the largest value, count as 0."""
 
 
 class Affine:
-    """The functions F = X S^T + 1 c^T on the samples, or F = 1 c^T, and least squares with weights on to them.
+    """Functions F = X S^T + 1 c^T on the samples, or F = 1 c^T, and weighted least squares.
 
     Args:
         X: inputs, centred and of size 1 (N, n_0).
         weight: of the samples (N,); None for equal ones.
-        skip: whether S is there.
+        skip: True if S is there.
     """
 
     def __init__(self, X: Float[Tensor, "N n0"], weight: Weight, skip: bool) -> None:
         E = with_bias(X if skip else X[:, :0], 1.0)
         self._root = None if weight is None else weight.to(E).sqrt()[:, None]
         U, s, Vh = torch.linalg.svd(self._rooted(E), full_matrices=False)
-        kept = s > NEGLIGIBLE * s[0]
-        self._basis, self._back = U[:, kept], Vh[kept].T / s[kept]
+        significant = s > NEGLIGIBLE * s[0]
+        self._basis, self._back = U[:, significant], Vh[significant].T / s[significant]
 
     def coefficients(self, F: Float[Tensor, "N m"]) -> Float[Tensor, "k m"]:
-        """[S, c]^T of the nearest function, of those with the least norm; k = n_0 + 1, or 1 without a skip."""
+        """Return [S, c]^T (k, m) of the nearest function, of least norm; k = n_0 + 1 or 1."""
         return self._back @ (self._basis.T @ self._rooted(F))
 
     def off(self, F: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
-        """P F: F less the nearest function; W P = P^T W for the diagonal matrix W of the weights."""
+        """Return P F, F less the nearest function; W P = P^T W for the weights W = diag(w)."""
         near = self._basis @ (self._basis.T @ self._rooted(F))
         return F - (near if self._root is None else near / self._root)
 
     def transposed(self, G: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
-        """P^T G: orthogonal to all these functions, without weights."""
+        """Return P^T G, which is orthogonal to all these functions, without weights."""
         near = self._basis @ (self._basis.T @ (G if self._root is None else G / self._root))
         return G - self._rooted(near)
 
     def rest(self, F: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
-        """`off`, and 0 where that is noise."""
-        left = self.off(F)
-        return left if float(left.abs().max()) > NOISE * float(F.abs().max()) else torch.zeros_like(left)
+        """Return `off`, and 0 where that is noise."""
+        remainder = self.off(F)
+        return remainder if float(remainder.abs().max()) > NOISE * float(F.abs().max()) else torch.zeros_like(remainder)
 
     def _rooted(self, F: Tensor) -> Tensor:
         return F if self._root is None else self._root * F
 
 
 def skip_as_neurons(problem: Problem, weights: Weights) -> list[Tensor]:
-    """A network without a skip that computes the same: x = (sigma_a(x) - sigma_a(-x)) / (1 + a), layer by layer."""
+    """Return the same function without a skip, by x = (sigma_a(x) - sigma_a(-x)) / (1 + a)."""
     if not problem.skip:
         return list(weights)
-    n, found = problem.X.shape[1], []
+    n, plain_weights = problem.X.shape[1], []
     read = torch.eye(n).to(problem.X)  # x from what a layer passes on
     for layer, W in enumerate(weights, start=1):
         if layer == problem.depth:
-            inner = W.shape[1] - 1 - n
-            A, S, b = W[:, :inner], W[:, inner:-1], W[:, -1:]
-            found.append(torch.cat([A, S @ read, b], dim=1))
+            hidden = W.shape[1] - 1 - n
+            A, S, b = W[:, :hidden], W[:, hidden:-1], W[:, -1:]
+            plain_weights.append(torch.cat([A, S @ read, b], dim=1))
         else:
             both = torch.cat([read, -read])
             first = W.shape[1] - 1
             A, b = torch.cat([W[:, :-1], W.new_zeros(2 * n, first)]), torch.cat([W[:, -1:], W.new_zeros(2 * n, 1)])
             carried = torch.cat([W.new_zeros(len(W), both.shape[1]), both])
-            # Of layer 1 the inputs are what carries x; of later ones the pairs come after the layer's own inputs.
-            found.append(torch.cat([A + carried, b] if layer == 1 else [A, carried, b], dim=1))
+            # In layer 1 the inputs carry x; in later layers the pairs come after the layer's own inputs.
+            plain_weights.append(torch.cat([A + carried, b] if layer == 1 else [A, carried, b], dim=1))
             read = torch.cat([torch.eye(n), -torch.eye(n)], dim=1).to(W) / (1.0 + problem.activation.slope)
-    return found
+    return plain_weights

@@ -1,7 +1,7 @@
-"""What one batch says about the rank of the weights: [GP22, Theorem 1] and its betters (MATH.md section 9).
+"""Bounds on the rank of the weights from one batch.
 
-For every W, lam > 0 and batch S of B, trained or not, with G the gradient of the batch's loss without its penalty, P, Q
-the projections on the column and row space of G,
+[GP22, Theorem 1] and sharper ones (MATH.md section 9). For every W, lam > 0 and batch S of B, trained or not, with G
+the gradient of the batch's loss without its penalty, P, Q the projections on the column and row space of G,
 
     tail_B(W) <= min(|W - P W|, |W - W Q|) <= min_c |W - c G| <= |grad L_S^lam| / (2 lam),
 
@@ -46,15 +46,17 @@ class BatchBound:
     rank_bound: int
 
     def summary(self) -> dict[str, float | None]:
-        """For JSON: the chain."""
+        """Return the chain for JSON."""
         return {"tail": self.tail, "projection": self.projection, "angle": self.angle, "theorem": self.theorem}
 
 
 def batch_bound(problem: Problem, weights: Weights, rows: Int[Tensor, " B"]) -> list[BatchBound]:
-    """The chain of each layer, l = 1 ... L, for the batch of these rows of the data; W = 0 has the chain 0, 0, 0.
+    """Return the chain of each layer, l = 1 ... L, for the batch of these rows of the data.
+
+    W = 0 has the chain 0, 0, 0.
 
     Args:
-        problem: the question; lam = 0 is allowed here.
+        problem: the problem; lam = 0 is allowed here.
         weights: W_1 ... W_L.
         rows: the batch.
 
@@ -70,10 +72,11 @@ def batch_bound(problem: Problem, weights: Weights, rows: Int[Tensor, " B"]) -> 
 
 
 def total_ranks(problem: Problem, weights: Weights) -> list[int]:
-    """What the rank of any sum of gradients is at most, in each layer: they share a row or a column space.
+    """Return an upper bound, for each layer, on the rank of any sum of gradients.
 
-    In the first layer the rows of a gradient are in the span of the inputs [X, beta 1]; in the last one of
-    cross-entropy its columns sum to 0, since the derivatives of a sample's loss by its outputs do.
+    All gradients of a layer share a row or a column space. In the first layer the rows of a gradient are in the span of
+    the inputs [X, beta 1]; in the last one of cross-entropy its columns sum to 0, since the derivatives of a sample's
+    loss by its outputs do.
 
     Source: P1 of MATH.md section 9.
     """
@@ -85,20 +88,20 @@ def total_ranks(problem: Problem, weights: Weights) -> list[int]:
 
 
 def least(chains: Sequence[BatchBound]) -> BatchBound:
-    """The best of several batches, number by number, each of which is a bound; the largest rank of a gradient."""
-    theorems = [each.theorem for each in chains if each.theorem is not None]
+    """Return the best of several batches' bounds, number by number; the largest gradient rank."""
+    theorems = [chain.theorem for chain in chains if chain.theorem is not None]
     return BatchBound(
         tail=chains[0].tail,
-        projection=min(each.projection for each in chains),
-        angle=min(each.angle for each in chains),
+        projection=min(chain.projection for chain in chains),
+        angle=min(chain.angle for chain in chains),
         theorem=min(theorems, default=None),
-        gradient_rank=max(each.gradient_rank for each in chains),
+        gradient_rank=max(chain.gradient_rank for chain in chains),
         rank_bound=chains[0].rank_bound,
     )
 
 
 def _scaled(delta: Float[Tensor, "B n"], Zs: Float[Tensor, "B d"]) -> tuple[Float[Tensor, "n d"], float]:
-    """The gradient delta^T Zs as a matrix of entries of ordinary size and its scale, which may be 0 or infinite."""
+    """Return the gradient delta^T Zs as a matrix times a scale, which may be 0 or infinite."""
     d, h = largest(delta), largest(Zs)
     return (delta / (d or 1.0)).T @ (Zs / (h or 1.0)), d * h
 
@@ -106,7 +109,7 @@ def _scaled(delta: Float[Tensor, "B n"], Zs: Float[Tensor, "B d"]) -> tuple[Floa
 def _chain(
     W: Float[Tensor, "n d"], G: Float[Tensor, "n d"], scale: float, lam: float, batch: int, bound: int
 ) -> BatchBound:
-    """Of one layer, whose gradient is scale G."""
+    """Return the chain of one layer, whose gradient is scale G."""
     U, s, Vt = torch.linalg.svd(G, full_matrices=False)
     rank, size = int(RANK_RULE.keeps(s).sum()), frobenius(W)
     if size == 0.0:

@@ -1,4 +1,4 @@
-"""How many dimensions pass each hidden layer of a network, and how linear it is there, on the data.
+"""The dimension of a network on the data in each hidden layer, and its linearity there.
 
 Of hidden layer l with S_l = sigma(Z_l), both (N, n_l), and A_l = W_l without its bias column,
 
@@ -38,7 +38,7 @@ class LayerShape:
 
 
 def layer_shapes(problem: Problem, weights: Weights) -> list[LayerShape]:
-    """Each hidden layer 1 ... L - 1 of a network.
+    """Return the shape of each hidden layer 1 ... L - 1 of a network.
 
     Args:
         problem: its X (N, n_0), activation and bias.
@@ -52,20 +52,20 @@ def layer_shapes(problem: Problem, weights: Weights) -> list[LayerShape]:
 
 
 def bottleneck(shapes: Sequence[LayerShape]) -> int:
-    """The hidden layer, counted from 1, of the least affine dimension; of several the most linear one."""
+    """Return the hidden layer, from 1, of least affine dimension; of several the most linear."""
     order = [(shape.affine_dimension, shape.nonlinearity, layer) for layer, shape in enumerate(shapes, start=1)]
     return min(order)[2]
 
 
 def spectrum(A: Float[Tensor, "n m"]) -> Float[Tensor, " k"]:
-    """The singular values of A (n, m), the largest first; none of an empty matrix."""
+    """Return the singular values of A (n, m), the largest first; none of an empty matrix."""
     return torch.linalg.svdvals(A) if A.numel() else A.new_zeros(0)
 
 
 def _shape(A: Float[Tensor, "n m"], Z: Float[Tensor, "N n"], S: Float[Tensor, "N n"]) -> LayerShape:
     size = float(Z.norm())
     spread = spectrum(S - S.mean(dim=0)) if S.numel() else S.new_zeros(0)
-    # What centring leaves of a constant layer is rounding of its entries.
+    # A constant layer after centring is rounding of its entries.
     counts = (spread > AFFINE * spread.max()) & (spread > 1e-10 * S.norm()) if len(spread) else spread > 0.0
     return LayerShape(
         dimension=int((spectrum(A) > UNIT).sum()),

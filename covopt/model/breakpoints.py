@@ -1,4 +1,4 @@
-"""The points where a network changes its slope along a line, found exactly: between them it is linear."""
+"""The exact points where a network changes its slope along a line, linear in between."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SAME = 1e-9
 
 
 def breakpoints(problem: Problem, weights: Weights, low: float, high: float) -> Float[Tensor, " k"]:
-    """The kinks of a network of one input in [low, high], and both ends, in order.
+    """Return the kinks of a network of one input in [low, high], and both ends, in order.
 
     Between two points where no neuron below changes its sign, the pre-activations of a layer are linear in x, so that
     each of its neurons changes its sign there at most once, at x + (x' - x) z / (z - z') (derived). Layer by layer
@@ -30,22 +30,21 @@ def breakpoints(problem: Problem, weights: Weights, low: float, high: float) -> 
         return x
     for layer in range(1, problem.depth):
         Z = preactivations_at(problem, weights, x[:, None], layer)
-        left, right = Z[:-1], Z[1:]
-        crossed = (left.sign() * right.sign() < 0).nonzero()
-        z, z_next = left[crossed[:, 0], crossed[:, 1]], right[crossed[:, 0], crossed[:, 1]]
+        crossed = (Z[:-1].sign() * Z[1:].sign() < 0).nonzero()
+        z, z_next = Z[:-1][crossed[:, 0], crossed[:, 1]], Z[1:][crossed[:, 0], crossed[:, 1]]
         start, end = x[crossed[:, 0]], x[crossed[:, 0] + 1]
-        found = torch.lerp(start, end, (z / (z - z_next)).clamp(0.0, 1.0))
-        x = torch.cat([x, found]).unique()
+        crossings = torch.lerp(start, end, (z / (z - z_next)).clamp(0.0, 1.0))
+        x = torch.cat([x, crossings]).unique()
     return x
 
 
 def kinks(x: Float[Tensor, " k"], F: Float[Tensor, "k m"]) -> Float[Tensor, " kinks"]:
-    """Those of the points x, in order, at which the function through F changes its slope, as far as rounding tells."""
+    """Return those of the ordered points x at which F changes its slope beyond rounding."""
     slopes = F.diff(dim=0) / x.diff()[:, None]
     change = slopes.diff(dim=0).abs().amax(dim=1)
     return x[1:-1][change > SAME * slopes.abs().max()]
 
 
 def preactivations_at(problem: Problem, weights: Weights, X: Float[Tensor, "M n0"], layer: int) -> Float[Tensor, "M n"]:
-    """Z_l at further inputs, for layer = 1 ... L."""
+    """Return Z_l at new inputs, for layer = 1 ... L."""
     return carried(problem, weights[: layer - 1], with_bias(X, problem.beta)) @ weights[layer - 1].T

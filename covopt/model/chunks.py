@@ -39,7 +39,7 @@ class Samples:
     beta: float | None = None
 
     def total(self, part: Callable[[Tensor, Tensor, Weight], tuple[Tensor, ...]]) -> list[Tensor]:
-        """sum over chunks of part(Xt, Y, weight), each of the tensors that `part` returns; over all processes."""
+        """Return the sums of part(Xt, Y, weight) over chunks and processes, tensor by tensor."""
 
         def added(Xt: Tensor, Y: Tensor, *weighed: Tensor) -> tuple[Tensor, ...]:
             sums: list[Tensor] = []
@@ -53,19 +53,19 @@ class Samples:
         return list(self.spread.sums(added, self.Xt, self.Y, *([] if self.weight is None else [self.weight])))
 
     def some(self, choose: Choice, count: int) -> Samples:
-        """About `count` of the samples of all processes, with their weights."""
+        """Return about `count` of the samples of all processes, with their weights."""
         rows, spread = self.spread.some(choose, len(self.Xt), count)
         weight = None if self.weight is None else self.weight[rows]
         return replace(self, Xt=self.Xt[rows], Y=self.Y[rows], weight=weight, spread=spread)
 
     def shares(self) -> list[Samples]:
-        """The samples of each part that this process holds, by themselves."""
+        """Return the samples of each part that this process holds, one object for each part."""
         weighed = [] if self.weight is None else [self.weight]
         return [
-            replace(self, Xt=Xt, Y=Y, weight=rest[0] if rest else None, spread=ALONE)
-            for Xt, Y, *rest in self.spread.shares(self.Xt, self.Y, *weighed)
+            replace(self, Xt=Xt, Y=Y, weight=weights[0] if weights else None, spread=ALONE)
+            for Xt, Y, *weights in self.spread.shares(self.Xt, self.Y, *weighed)
         ]
 
     def count(self) -> int:
-        """The number of samples of all processes."""
+        """Return the number of samples of all processes."""
         return self.spread.samples(len(self.Xt))

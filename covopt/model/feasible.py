@@ -1,4 +1,4 @@
-"""Can a network of this kind, however wide, interpolate the data?  [derived]
+"""Decide whether a network of this kind, however wide, can interpolate the data (derived).
 
 Let x_i be the rows of Xt = [X, beta 1]. Two rows are on one *ray* if x_j = c x_i with c > 0, on one *line* if c may be
 negative.
@@ -44,10 +44,11 @@ APART = 64.0 * torch.finfo(torch.float64).eps
 
 
 def check_interpolation(problem: Problem) -> None:
-    """Raise unless some network of the problem's depth, bias and activation fits its targets (any widths).
+    """Raise unless some network of this depth, bias and activation fits the targets.
 
-    To fit is to miss no target by more than `Problem.allowed_misfit`. What counts as one ray, line or range is exact up
-    to APART and to the rank rule. Takes O(N n min(N, n)) operations and forms no (N, N) matrix.
+    Its widths may be any. To fit is to miss no target by more than `Problem.allowed_misfit`. What counts as one ray,
+    line or range is exact up to APART and to the rank rule. Takes O(N n min(N, n)) operations and forms no (N, N)
+    matrix.
 
     Raises:
         InfeasibleError: one sentence that names the rows (counted from 0), or says that Y is outside the span of the
@@ -66,11 +67,11 @@ def check_interpolation(problem: Problem) -> None:
 
 def _check_equal_rows(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed: float) -> None:
     labels = torch.unique(X + 0.0, dim=0, return_inverse=True)[1]  # -0 becomes 0
-    found = _conflict(labels, Y, torch.full_like(Y[:, :1], allowed))
-    if found is not None:
+    conflict = _conflict(labels, Y, torch.full_like(Y[:, :1], allowed))
+    if conflict is not None:
         raise InfeasibleError(
-            f"Rows {found[0]} and {found[1]} of X are equal but their targets differ, so no network fits them; drop or"
-            " average such rows, or give lam and a loss."
+            f"Rows {conflict[0]} and {conflict[1]} of X are equal but their targets differ, so no network fits them;"
+            " drop or average such rows, or give lam and a loss."
         )
 
 
@@ -83,7 +84,7 @@ def _check_linear(problem: Problem, allowed: float) -> None:
 
 
 def _check_rays(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed: float) -> None:
-    """Without bias: zero rows have zero targets, and targets scale along rays."""
+    """Check that zero rows have zero targets and targets scale along rays; without bias."""
     zero = ((X == 0).all(dim=1) & (Y.abs().amax(dim=1) > allowed)).nonzero()
     if len(zero):
         raise InfeasibleError(
@@ -91,9 +92,9 @@ def _check_rays(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed: float
             " give a bias, or lam and a loss."
         )
     rows, size, units = _directions(X)
-    found = _conflict(_classes(units), Y[rows] / size, allowed / size)
-    if found is not None:
-        first, second = found
+    conflict = _conflict(_classes(units), Y[rows] / size, allowed / size)
+    if conflict is not None:
+        first, second = conflict
         i, j, ratio = int(rows[first]), int(rows[second]), float(size[second] / size[first])
         raise InfeasibleError(
             f"Rows {i} and {j} of X lie on one ray (x_{j} = {ratio:.6g} x_{i}) but their targets do not scale alike, as"
@@ -102,7 +103,7 @@ def _check_rays(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed: float
 
 
 def _check_span(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed: float) -> None:
-    """Y in range([X, E]), on the rows that share a line with another."""
+    """Check that Y is in range([X, E]), on the rows that share a line with another."""
     rows, size, units = _directions(X)
     lines = _classes(units * torch.sign(_along_random_direction(units))[:, None])
     shared = torch.bincount(lines)[lines] > 1
@@ -121,15 +122,16 @@ def _check_span(X: Float[Tensor, "N n"], Y: Float[Tensor, "N m"], allowed: float
 
 
 def _equilibrated(A: Float[Tensor, "M n"]) -> Float[Tensor, "M n"]:
-    """The columns with largest entry 1: the range is the same, and no column counts as noise for being small."""
+    """Return the columns scaled to largest entry 1, so that no column is too small to count."""
     largest = A.abs().amax(dim=0)
     return A / torch.where(largest > 0, largest, 1.0)
 
 
 def _beyond(outside: Float[Tensor, "M m"], allowed: Float[Tensor, "M 1"]) -> bool:
-    """Whether no point of a range comes within `allowed` of targets, entry by entry, given their part outside of it.
+    """Return True if no point of a range is within `allowed` of the targets, entry by entry.
 
-    A column r of that part is orthogonal to the range, so |r|^2 = <r, T - F> <= sum_i |r_i| allowed_i if one did.
+    `outside` is the part of the targets outside of the range. A column r of it is orthogonal to the range, so |r|^2 =
+    <r, T - F> <= sum_i |r_i| allowed_i if one did.
     """
     rows = outside.abs()
     largest = rows.amax(dim=0).clamp_min(torch.finfo(rows.dtype).tiny)
@@ -139,7 +141,7 @@ def _beyond(outside: Float[Tensor, "M m"], allowed: Float[Tensor, "M 1"]) -> boo
 def _directions(
     X: Float[Tensor, "N n"],
 ) -> tuple[Int[Tensor, " M"], Float[Tensor, "M 1"], Float[Tensor, "M n"]]:
-    """The non-zero rows: their indices, lengths |x_i| and directions x_i / |x_i|."""
+    """Return the non-zero rows: their indices, lengths |x_i| and directions x_i / |x_i|."""
     rows = (X != 0).any(dim=1).nonzero()[:, 0]
     # Scaled first, so that no square underflows or overflows.
     largest = X[rows].abs().amax(dim=1, keepdim=True)
@@ -149,7 +151,7 @@ def _directions(
 
 
 def _off_lines(A: Float[Tensor, "M n"], lines: Int[Tensor, " M"]) -> Float[Tensor, "M n"]:
-    """A minus its mean over each line: the projection away from the lines' indicators."""
+    """Return A minus its mean over each line: the projection away from the lines' indicators."""
     count = int(lines.max()) + 1
     members = torch.bincount(lines, minlength=count).clamp_min(1).to(A.dtype)
     mean = A.new_zeros((count, A.shape[1])).index_add_(0, lines, A) / members[:, None]
@@ -157,7 +159,7 @@ def _off_lines(A: Float[Tensor, "M n"], lines: Int[Tensor, " M"]) -> Float[Tenso
 
 
 def _classes(V: Float[Tensor, "N n"]) -> Int[Tensor, " N"]:
-    """Labels 0, 1, ... of rows that are equal up to APART in every entry.
+    """Return labels 0, 1, ... of rows that are equal up to APART in every entry.
 
     Rows are sorted along one random direction, where equal rows are neighbours; neighbours are then compared entry by
     entry. A class is missed only if a third row falls between two equal ones within rounding, about 1e-14 a triple.
@@ -170,7 +172,7 @@ def _classes(V: Float[Tensor, "N n"]) -> Int[Tensor, " N"]:
 
 
 def _along_random_direction(V: Float[Tensor, "N n"]) -> Float[Tensor, " N"]:
-    """V g for one fixed random unit vector g: different rows differ in it, opposite rows differ in sign."""
+    """Return V g, g a fixed random unit vector, which tells rows apart and opposites by sign."""
     direction = torch.randn(V.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     return V @ (direction / direction.norm()).to(V)
 
@@ -178,7 +180,7 @@ def _along_random_direction(V: Float[Tensor, "N n"]) -> Float[Tensor, " N"]:
 def _conflict(
     labels: Int[Tensor, " N"], T: Float[Tensor, "N m"], allowed: Float[Tensor, "N 1"]
 ) -> tuple[int, int] | None:
-    """Two rows of one class, or None, with targets that no common value meets: |T_i - t| <= allowed_i for all of it."""
+    """Return two rows of a class with targets that no t fits, |T_i - t| <= allowed_i; or None."""
     for column in T.T:
         low, high = column - allowed[:, 0], column + allowed[:, 0]
         highest = torch.full_like(low, -torch.inf).scatter_reduce(0, labels, low, "amax")[labels]

@@ -1,7 +1,7 @@
-"""The forces on hidden representations: attraction and repulsion (MATH.md section 2; [JGHG22, section 3]).
+"""The forces on hidden representations: attraction and repulsion.
 
-Layer l enters two terms of L_r only, |Z_l^T (Zs_{l-1}^T)^+|^2 and |Z_{l+1}^T (Zs_l^T)^+|^2. The derivative of the first
-pulls the samples together, that of the second pushes them apart:
+See MATH.md section 2 and [JGHG22, section 3]. Layer l enters two terms of L_r only, |Z_l^T (Zs_{l-1}^T)^+|^2 and
+|Z_{l+1}^T (Zs_l^T)^+|^2. The derivative of the first pulls the samples together, that of the second pushes them apart:
 
     attraction   2 (Ks_{l-1})^+ Z_l
     repulsion   -2 sigma'(Z_l) * [ (Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l ]   without its bias column
@@ -72,34 +72,34 @@ class LayerForces:
 
     @property
     def imbalance(self) -> float:
-        """|attraction + feasible_repulsion|_F / |attraction|_F; 0 where they cancel."""
+        """Return |attraction + feasible_repulsion|_F / |attraction|_F; 0 where they cancel."""
         size = float(self.attraction.norm())
-        rest = float((self.attraction + self.feasible_repulsion).norm())
-        return rest / size if size > 0.0 else rest
+        remainder = float((self.attraction + self.feasible_repulsion).norm())
+        return remainder / size if size > 0.0 else remainder
 
 
 def layer_forces(problem: Problem, Z: Representations, layer: int, rule: RankRule = RANK_RULE) -> LayerForces:
-    """The forces on Z_l, l = `layer` from 1 to L - 1, in O(N n min(N, n)).
+    """Return the forces on Z_l, l = `layer` from 1 to L - 1, in O(N n min(N, n)).
 
     Raises:
         ProblemError: a layer that is no hidden one, or shapes of Z that do not fit.
     """
     check_layer(problem, layer)
     inputs = layer_inputs(problem, Z)
-    here, Zs = Z[layer - 1], inputs[layer]
+    z, Zs = Z[layer - 1], inputs[layer]
     factor = factorize(Zs, rule)
     A, W = factor.solve_gram(Z[layer]), factor.solve(Z[layer]).mT
     if rule.tikhonov > 0.0:
         W = A.mT @ Zs
     below = factorize(inputs[layer - 1], rule)
-    repulsion = -2.0 * problem.activation.derivative(here) * (A @ W)[:, :-1]
+    repulsion = -2.0 * problem.activation.derivative(z) * (A @ W)[:, :-1]
     return LayerForces(
         layer=layer,
-        Z=here,
-        attraction=2.0 * below.solve_gram(here),
+        Z=z,
+        attraction=2.0 * below.solve_gram(z),
         repulsion=repulsion,
         feasible_repulsion=below.project(repulsion),
-        full_rank=int(factor.rank) == len(here),
+        full_rank=int(factor.rank) == len(z),
         tikhonov=rule.tikhonov,
     )
 
@@ -111,7 +111,7 @@ def check_layer(problem: Problem, layer: int) -> None:
 
 
 def tikhonov_for(problem: Problem, Z: Representations, layer: int) -> float:
-    """Return t for the forces on Z_l: 0 if no kept singular value is small, else SHARE of the largest eigenvalue."""
+    """Return t for the forces on Z_l: 0, or SHARE of |Ks| if some singular value is small."""
     inputs = layer_inputs(problem, Z)
     small = False
     for Zs in inputs[layer - 1 : layer + 1]:
@@ -122,7 +122,9 @@ def tikhonov_for(problem: Problem, Z: Representations, layer: int) -> float:
 
 @dataclass(frozen=True)
 class Forces:
-    """Attraction 2 (Ks_{l-1})^+ Z_l and repulsion -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l] on hidden layer l.
+    """Attraction and repulsion on hidden layer l.
+
+    2 (Ks_{l-1})^+ Z_l and -2 sigma'(Z_l) * [(Ks_l)^+ K_{l+1} (Ks_l)^+ Zs_l].
 
     Source: [JGHG22, section 3].
 
@@ -131,7 +133,7 @@ class Forces:
         feasible_repulsion: its projection on Im Zs_{l-1}, where Z_l can move and the attraction lies (N, n_l).
         imbalance: |attraction + feasible_repulsion|_F / |attraction|_F; 0 at local minima where Zs_l has full row
             rank N, Z_l has no zeros and t is 0.
-        full_rank: whether it has.
+        full_rank: True if Zs_l has full row rank.
         tikhonov: t; above 0, (Ks + t I)^{-1} was used in place of Ks^+.
     """
 
@@ -144,16 +146,16 @@ class Forces:
 
 
 def forces_on(problem: Problem, weights: Weights, layer: int, tikhonov: float | None = None) -> Forces:
-    """Compute the forces on a hidden layer of a network, as NumPy arrays; t by `tikhonov_for` where it is None."""
+    """Return the forces on a hidden layer as NumPy arrays; t is by default `tikhonov_for`."""
     check_layer(problem, layer)
     Z = preactivations(problem, weights)
     rule = read_tikhonov(tikhonov_for(problem, Z, layer) if tikhonov is None else tikhonov)
-    found = layer_forces(problem, Z, layer, rule)
+    tensors = layer_forces(problem, Z, layer, rule)
     return Forces(
-        attraction=found.attraction.cpu().numpy(),
-        repulsion=found.repulsion.cpu().numpy(),
-        feasible_repulsion=found.feasible_repulsion.cpu().numpy(),
-        imbalance=found.imbalance,
-        full_rank=found.full_rank,
-        tikhonov=found.tikhonov,
+        attraction=tensors.attraction.cpu().numpy(),
+        repulsion=tensors.repulsion.cpu().numpy(),
+        feasible_repulsion=tensors.feasible_repulsion.cpu().numpy(),
+        imbalance=tensors.imbalance,
+        full_rank=tensors.full_rank,
+        tikhonov=tensors.tikhonov,
     )

@@ -1,4 +1,6 @@
-"""The second face of the loss: hidden representations (MATH.md section 2; [JGHG22, Prop. 1]).
+"""The second face of the loss: hidden representations.
+
+See MATH.md section 2 and [JGHG22, Prop. 1].
 
     L_r(Z) = C(Z_L) + lam sum_l |Z_l^T (Zs_{l-1}^T)^+|_F^2    over Im Z_l inside Im Zs_{l-1}, l = 1..L,
 
@@ -28,15 +30,16 @@ Representations = Sequence[Float[Tensor, "N _"]]
 
 
 def from_weights(problem: Problem, weights: Weights) -> list[Float[Tensor, "N _"]]:
-    """[Z_1, ..., Z_L] of a network, Z_l = Zs_{l-1} W_l^T, shapes (N, n_l); feasible by construction."""
+    """Return [Z_1, ..., Z_L], Z_l = Zs_{l-1} W_l^T, shapes (N, n_l), of a network; feasible."""
     return preactivations(problem, weights)
 
 
 def to_weights(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "_ _"]]:
-    """[W_1, ..., W_L], W_l = Z_l^T (Zs_{l-1}^T)^+ (n_l, n_{l-1} + 1): of least norm with Z_l = Zs_{l-1} W_l^T.
+    """Return [W_1, ..., W_L] of least norm with Z_l = Zs_{l-1} W_l^T.
 
-    Off the feasible set layer l gives P_{Im Zs_{l-1}} Z_l on the given Zs_{l-1}, which is not Z_l: `project` first.
-    With Tikhonov t > 0 these are ridge weights, which reproduce Z up to O(t) only.
+    W_l = Z_l^T (Zs_{l-1}^T)^+, shape (n_l, n_{l-1} + 1). Off the feasible set layer l gives P_{Im Zs_{l-1}} Z_l on the
+    given Zs_{l-1}, which is not Z_l: `project` first. With Tikhonov t > 0 these are ridge weights, which reproduce Z up
+    to O(t) only.
 
     Raises:
         ProblemError: when the shapes of Z do not fit the problem.
@@ -45,7 +48,7 @@ def to_weights(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE)
 
 
 def layer_inputs(problem: Problem, Z: Representations) -> list[Float[Tensor, "N _"]]:
-    """[Zs_0, ..., Zs_{L-1}], what each layer of weights acts on, shapes (N, n_l + 1).
+    """Return [Zs_0, ..., Zs_{L-1}], the inputs of each layer of weights, shapes (N, n_l + 1).
 
     Raises:
         ProblemError: when the shapes of Z do not fit the problem.
@@ -71,9 +74,10 @@ def check_representations(problem: Problem, Z: Representations) -> None:
 
 
 def objective(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> Float[Tensor, ""]:
-    """L_r(Z), differentiable in Z; what of Z_l lies outside Im Zs_{l-1} is not charged, so keep Z feasible.
+    """Return L_r(Z), differentiable in Z.
 
-    For `interpolate` the fit is 0 and Z_L = Y is the caller's constraint.
+    The part of Z_l outside Im Zs_{l-1} costs nothing, so keep Z feasible. For `interpolate` the fit is 0 and Z_L = Y is
+    the caller's constraint.
     """
     pairs = zip(Z, layer_inputs(problem, Z), strict=True)
     norm = torch.stack([trace_quotient(z, Zs, rule) for z, Zs in pairs]).sum()
@@ -81,7 +85,9 @@ def objective(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) 
 
 
 def gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
-    """The partial derivatives of L_r, shapes (N, n_l); minus the sum of the forces of MATH.md section 2.
+    """Return the partial derivatives of L_r, shapes (N, n_l).
+
+    They are minus the sum of the forces of MATH.md section 2:
 
         dL_r/dZ_l = 2 lam A_l - 2 lam sigma'(Z_l) * [A_{l+1} W_{l+1} without its bias column],  l < L,
         dL_r/dZ_L = 2 lam A_L + grad C,
@@ -103,7 +109,9 @@ def local_loss(
     Z_above: Float[Tensor, "N _"] | None,
     rule: RankRule = RANK_RULE,
 ) -> Float[Tensor, ""]:
-    """The part of L_r that depends on Z_l, for given neighbours Zs_{l-1} and Z_{l+1}; no other layer enters.
+    """Return the part of L_r that depends on Z_l, for given neighbours Zs_{l-1} and Z_{l+1}.
+
+    No other layer enters:
 
         lam |Z_l^T (Zs_{l-1}^T)^+|^2 + lam |Z_{l+1}^T (Zs_l^T)^+|^2   for l < L,
         lam |Z_L^T (Zs_{L-1}^T)^+|^2 + C(Z_L)                         for l = L (`Z_above` None).
@@ -119,11 +127,11 @@ def local_loss(
 
 
 def feasible_gradient(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
-    """The gradient of Z -> L_r(project(Z)) at a feasible Z, shapes (N, n_l): zero at every stationary network.
+    """Return the gradient of Z -> L_r(project(Z)) at a feasible Z, shapes (N, n_l).
 
-    When Z_l moves, P_{Im Zs_l} turns and carries Z_{l+1} along: d(P Z) = (I - P) dZs Zs^+ Z + P dZ for Z in Im Zs.
-    From the top down, with g_l = dL_r/dZ_l, G_l the derivative before the projection of layer l, and W_{l+1} =
-    Z_{l+1}^T (Zs_l^T)^+,
+    It is zero at every stationary network. When Z_l moves, P_{Im Zs_l} turns and carries Z_{l+1} along: d(P Z) = (I -
+    P) dZs Zs^+ Z + P dZ for Z in Im Zs. From the top down, with g_l = dL_r/dZ_l, G_l the derivative before the
+    projection of layer l, and W_{l+1} = Z_{l+1}^T (Zs_l^T)^+,
 
         G_L = g_L,   G_l = g_l + sigma'(Z_l) * [(I - P_{Im Zs_l}) G_{l+1} W_{l+1} without its bias column],
 
@@ -158,7 +166,7 @@ class Projected:
 def projected_loss(
     problem: Problem, Z: Representations, rule: RankRule = RANK_RULE, first: Factor | None = None
 ) -> Projected:
-    """L_r(project(Z)) and its gradient at any Z, feasible or not, from one decomposition of each Zs_l.
+    """Return L_r(project(Z)) and its gradient at any Z, from one decomposition of each Zs_l.
 
     The recursion of `feasible_gradient`, where off the range the turning of P_{Im Zs} also tilts what is cut off
     (Golub, Pereyra): d(P Z) = (I - P) dZs Zs^+ Z + (Zs^+)^T dZs^T (I - P) Z + P dZ.
@@ -167,7 +175,7 @@ def projected_loss(
     for moves that leave Z_L in Im Zs_{L-1}, all moves where Zs_{L-1} has full row rank.
 
     Args:
-        problem: the question.
+        problem: the problem.
         Z: any Z_1 ... Z_L.
         rule: with Tikhonov, the value is that of `objective` with it, at the projected point.
         first: the decomposed Zs_0 where the caller has it.
@@ -179,16 +187,16 @@ def projected_loss(
     total = _partials(problem, projected, inputs, factors)
     carried = problem.depth - 1 if problem.interpolates else problem.depth
     for layer in range(carried - 1, 0, -1):
-        here, G = factors[layer], total[layer]
-        plain = here.without_tikhonov()
-        turning = here.reject(G) @ plain.solve(Z[layer]).mT + here.reject(Z[layer]) @ plain.solve(G).mT
+        factor, G = factors[layer], total[layer]
+        plain = factor.without_tikhonov()
+        turning = factor.reject(G) @ plain.solve(Z[layer]).mT + factor.reject(Z[layer]) @ plain.solve(G).mT
         total[layer - 1] = total[layer - 1] + _through(problem, projected[layer - 1], turning)
     gradient = [factor.project(G) for factor, G in zip(factors, total, strict=True)]
     return Projected(value, gradient, projected, float((Z[-1] - projected[-1]).abs().max()))
 
 
 def project(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) -> list[Float[Tensor, "N _"]]:
-    """Onto the feasible set: Z_l <- P_{Im Zs_{l-1}} Z_l from l = 1 up, each with the Zs_{l-1} just projected."""
+    """Project onto the feasible set: Z_l <- P_{Im Zs_{l-1}} Z_l from l = 1 up, Zs updated."""
     check_representations(problem, Z)
     return _project(problem, Z, rule)[0]
 
@@ -196,7 +204,7 @@ def project(problem: Problem, Z: Representations, rule: RankRule = RANK_RULE) ->
 def _project(
     problem: Problem, Z: Representations, rule: RankRule, first: Factor | None = None
 ) -> tuple[list[Tensor], list[Tensor], list[Factor]]:
-    """`project`, with Zs_0 ... Zs_{L-1} and their decompositions."""
+    """Project as `project`, and return Zs_0 ... Zs_{L-1} and their decompositions too."""
     inputs, factors = [problem.Xt], [thin(problem.Xt, rule) if first is None else first]
     projected = [factors[0].project(Z[0])]
     for layer, z in enumerate(Z[1:], start=1):
@@ -209,7 +217,7 @@ def _project(
 def _partials(
     problem: Problem, Z: Representations, inputs: Representations, factors: Sequence[AnyFactor]
 ) -> list[Tensor]:
-    """`gradient`, with Zs_0 ... Zs_{L-1} at hand and decomposed."""
+    """Return `gradient` from Zs_0 ... Zs_{L-1} and their decompositions."""
     parts = [trace_gradients(*layer) for layer in zip(Z, inputs, factors, strict=True)]
     gradients = [problem.lam * by_Z for by_Z, _ in parts]
     for layer in range(problem.depth - 1):
@@ -220,5 +228,5 @@ def _partials(
 
 
 def _through(problem: Problem, z: Tensor, by_Zs: Tensor) -> Tensor:
-    """A gradient in Zs = [sigma(z), beta 1] taken back to z."""
+    """Return the gradient in z of a gradient in Zs = [sigma(z), beta 1]."""
     return problem.activation.derivative(z) * by_Zs[:, :-1]

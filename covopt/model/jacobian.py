@@ -1,4 +1,6 @@
-"""Jacobians of a network at its samples, in numbers that neither overflow nor underflow, and its neural tangent kernel.
+"""Jacobians of a network at its samples, and its neural tangent kernel.
+
+Their numbers neither overflow nor underflow.
 
     Jf(x) = A_L D_{L-1} A_{L-1} ... D_1 A_1,   D_l = diag(sigma'(Z_l(x))),
 
@@ -54,21 +56,21 @@ class Scaled:
 
     @staticmethod
     def of(values: Float[Tensor, "*shape"], exponent: int = 0) -> Scaled:
-        """The same with the largest entry in [1/2, 1); zeros as they are."""
+        """Return the same numbers with the largest entry in [1/2, 1); zeros as they are."""
         largest = float(values.abs().max()) if values.numel() else 0.0
         shift = math.frexp(largest)[1]
         return Scaled(times_power(values, -shift), exponent + shift)
 
     def plain(self) -> Float[Tensor, "*shape"]:
-        """The numbers themselves, infinite where float64 does not hold them."""
+        """Return the numbers themselves, infinite where float64 does not hold them."""
         return times_power(self.values, self.exponent)
 
 
 def times_power(values: Float[Tensor, "*shape"], exponent: int) -> Float[Tensor, "*shape"]:
-    """values * 2^exponent, for exponents beyond those of float64 too."""
+    """Return values * 2^exponent, for exponents beyond those of float64 too."""
     half = max(-1000, min(1000, exponent // 2))
-    rest = max(-1000, min(1000, exponent - half))
-    return values * 2.0**half * 2.0**rest
+    other_half = max(-1000, min(1000, exponent - half))
+    return values * 2.0**half * 2.0**other_half
 
 
 @dataclass(frozen=True)
@@ -86,29 +88,29 @@ class Jacobians:
     moved: Float[Tensor, " B"]
 
     def singular_values(self) -> tuple[Float[Tensor, "B r"], Float[Tensor, " B"]]:
-        """Of `values`, descending, and how far rounding can have moved any of them."""
+        """Return the singular values of `values`, descending, and a bound on their rounding."""
         r = min(self.values.shape[1:])
         s = torch.linalg.svdvals(self.values) if r else self.values.new_zeros(len(self.values), 0)
         return s, self.moved + max(1, *self.values.shape[1:]) * DECOMPOSED * self.values.norm(dim=(1, 2))
 
     def logarithms(self, s: Float[Tensor, "B r"]) -> Float[Tensor, "B r"]:
-        """log of singular values of J, from those of `values`; -inf for 0."""
+        """Return the logarithms of singular values of J, from those of `values`; -inf for 0."""
         return s.clamp_min(0.0).log() + self.log_scale[:, None]
 
     @property
     def log_scale(self) -> Float[Tensor, " B"]:
-        """log 2^exponents; without `double`, torch would compute it in float32."""
+        """Return log 2^exponents; without `double`, torch would compute it in float32."""
         return LOG_2 * self.exponents.double()
 
     def log_norms(self) -> Float[Tensor, " B"]:
-        """log |J|_F."""
+        """Return log |J|_F."""
         return self.values.norm(dim=(1, 2)).log() + self.log_scale
 
     def plain(self) -> Float[Tensor, "B nL n0"]:
-        """The numbers themselves, infinite where float64 does not hold them."""
+        """Return the numbers themselves, infinite where float64 does not hold them."""
         half = (self.exponents // 2).clamp(-1000, 1000)
-        rest = (self.exponents - half).clamp(-1000, 1000)
-        return self.values * _power(half)[:, None, None] * _power(rest)[:, None, None]
+        other_half = (self.exponents - half).clamp(-1000, 1000)
+        return self.values * _power(half)[:, None, None] * _power(other_half)[:, None, None]
 
 
 class Passage:
@@ -140,39 +142,40 @@ class Passage:
 
     @property
     def samples(self) -> int:
-        """N."""
+        """Return N."""
         return len(self.inputs[0].values)
 
     @property
     def outputs(self) -> int:
-        """n_L."""
+        """Return n_L."""
         return len(self.W[-1].values)
 
     def jacobians(self) -> Iterator[Jacobians]:
-        """J(x) of all samples, a chunk of them after the other."""
+        """Yield J(x) of all samples, a chunk at a time."""
         for rows in self._chunks():
             *_, last = self._behind(rows)
             yield last
 
     def kernel_trace(self) -> Float[Tensor, " N"]:
-        """log Tr Theta(x, x) = log sum_l |Zs_{l-1}(x)|^2 |J(Z_l -> f)(x)|_F^2, -inf where it is 0.
+        """Return log Tr Theta(x, x), -inf where the trace is 0.
 
-        It is |df/dW|_F^2, with the bias columns of W; [J23b] prints it without their beta^2.
+        Tr Theta(x, x) = sum_l |Zs_{l-1}(x)|^2 |J(Z_l -> f)(x)|_F^2. It is |df/dW|_F^2, with the bias columns of W;
+        [J23b] prints it without their beta^2.
         """
         return torch.logsumexp(self.kernel_terms, dim=0)
 
     @cached_property
     def kernel_terms(self) -> Float[Tensor, "L N"]:
-        """The logarithms of the terms of that sum, from the first layer."""
+        """Return the logarithms of the terms of that sum, from the first layer."""
         sizes = [Zs.values.norm(dim=1).log() + LOG_2 * Zs.exponent for Zs in self.inputs]
-        found = []
+        terms = []
         for rows in self._chunks():
             behind = zip(reversed(sizes), self._behind(rows), strict=False)  # J(x -> f) is not needed
-            found.append(torch.stack([2.0 * (size[rows] + J.log_norms()) for size, J in behind][::-1]))
-        return torch.cat(found, dim=1)
+            terms.append(torch.stack([2.0 * (size[rows] + J.log_norms()) for size, J in behind][::-1]))
+        return torch.cat(terms, dim=1)
 
     def regular(self) -> Bool[Tensor, " N"]:
-        """At which samples every neuron is farther from its kink than rounding can have moved it."""
+        """Return True at samples where every neuron is farther from its kink than its rounding."""
         fine = torch.ones(self.samples, dtype=torch.bool, device=self.inputs[0].values.device)
         if self.activation.is_linear:
             return fine
@@ -190,7 +193,7 @@ class Passage:
                 near &= _reached(W.values, Zs.values)
             fine &= ~near.any(dim=1)
             grown = self._operator_norms[layer - 1] * carried + rows.norm() * _charge(W.values.shape[1]) * size
-            if self.activation.slope == 0.0:  # what neurons that are off give is exactly 0
+            if self.activation.slope == 0.0:  # neurons that are off contribute exactly 0
                 grown = torch.where((Z.values > 0.0).any(dim=1), grown, 0.0)
             log_off = grown.log() + LOG_2 * (Zs.exponent + W.exponent)
         return fine
@@ -203,7 +206,7 @@ class Passage:
 
     @cached_property
     def _operator_norms(self) -> list[float]:
-        """|A_l|_op in the units of W_l, from above."""
+        """Return upper bounds on |A_l|_op in the units of W_l."""
         parts = [W.values[:, :-1] for W in self.W]
         return [
             float(torch.linalg.matrix_norm(A, 2)) * (1.0 + max(A.shape) * DECOMPOSED) if A.numel() else 0.0
@@ -211,7 +214,7 @@ class Passage:
         ]
 
     def _behind(self, rows: slice) -> Iterator[Jacobians]:
-        """J(Z_L -> f), ..., J(Z_1 -> f), J(x -> f) of these samples."""
+        """Yield J(Z_L -> f), ..., J(Z_1 -> f), J(x -> f) of these samples."""
         below = [0.0]  # log of prod_{j<l} |A_j|_op
         for W, norm in zip(self.W, self._operator_norms, strict=True):
             below.append(below[-1] + (math.log(norm) + LOG_2 * W.exponent if norm > 0.0 else -math.inf))
@@ -236,7 +239,7 @@ class Passage:
 
 
 def _appended(S: Scaled, beta: float) -> Scaled:
-    """[S, beta 1], scaled."""
+    """Return [S, beta 1], scaled."""
     exponent = math.frexp(beta)[1] if beta > 0.0 else -(10**9)
     largest = float(S.values.abs().max()) if S.values.numel() else 0.0
     if largest > 0.0:
@@ -248,7 +251,7 @@ def _appended(S: Scaled, beta: float) -> Scaled:
 
 
 def _normalised(J: Float[Tensor, "B m n"], exponents: Int[Tensor, " B"]) -> tuple[Tensor, Tensor]:
-    """Each matrix times a power of two, its largest entry in [1/2, 1), and the exponents that make up for it."""
+    """Return J over powers of two, largest entries in [1/2, 1), and exponents that undo it."""
     if not J.numel():
         return J, exponents
     shift = torch.frexp(J.abs().amax(dim=(1, 2))).exponent.to(torch.int64).clamp(-1000, 1000)
@@ -256,7 +259,7 @@ def _normalised(J: Float[Tensor, "B m n"], exponents: Int[Tensor, " B"]) -> tupl
 
 
 def _power(exponents: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
-    """2^exponents for normal numbers, exactly: their bits are the exponent alone."""
+    """Return 2^exponents for normal numbers, exactly: their bits are the exponent alone."""
     return ((exponents + 1023) << 52).view(torch.float64)
 
 
@@ -265,21 +268,22 @@ def _charge(terms: int) -> float:
 
 
 def _reached(W: Float[Tensor, "n d"], Zs: Float[Tensor, "N d"]) -> Bool[Tensor, "N n"]:
-    """Which neurons get anything at all: the others are 0 in a neighbourhood, because all neurons that they see are."""
+    """Return True for neurons that get any input at all; the others are locally constant 0."""
     return (Zs.ne(0.0).double() @ W.ne(0.0).double().T) > 0.0
 
 
 def kernel(passage: Passage) -> Float[Tensor, "k k"]:
-    """The neural tangent kernel at the samples, (N n_L, N n_L), the outputs of one sample beside each other.
+    """Return the neural tangent kernel at the samples, (N n_L, N n_L).
 
-    Theta(x, y) = df/dW(x) df/dW(y)^T = sum_l <Zs_{l-1}(x), Zs_{l-1}(y)> J(Z_l -> f)(x) J(Z_l -> f)(y)^T.
+    The outputs of one sample are neighbours. Theta(x, y) = df/dW(x) df/dW(y)^T = sum_l <Zs_{l-1}(x), Zs_{l-1}(y)> J(Z_l
+    -> f)(x) J(Z_l -> f)(y)^T.
     """
     count = passage.samples * passage.outputs
     total = passage.W[0].values.new_zeros(count, count)
     behind = [list(passage._behind(rows))[:-1][::-1] for rows in passage._chunks()]
     for layer, Zs in enumerate(passage.inputs):
         J = torch.cat([chunk[layer].plain() for chunk in behind])
-        inner = Zs.plain() @ Zs.plain().T
+        covariance = Zs.plain() @ Zs.plain().T
         outer = (flat := J.flatten(0, 1)) @ flat.T
-        total += inner.repeat_interleave(passage.outputs, 0).repeat_interleave(passage.outputs, 1) * outer
+        total += covariance.repeat_interleave(passage.outputs, 0).repeat_interleave(passage.outputs, 1) * outer
     return total

@@ -1,8 +1,9 @@
-"""The losses of one sample, each with its derivatives and its convex conjugate (MATH.md sections 1 and 4).
+"""The losses of one sample, with their derivatives and convex conjugates.
 
-A loss knows nothing of the other samples: C(F) = sum_i q_i c(F_i, Y_i) with the shares q_i of the samples, 1/N or those
-of their weights, is put together by `Problem` (problem.py) and, for some of the rows, by `mean_loss`. So nobody can
-forget the weights. The dual needs c*(G) = sup_F <G, F> - c(F) as well: C*(G) = sum_i q_i c*(G_i / q_i).
+See MATH.md sections 1 and 4. A loss knows nothing of the other samples: C(F) = sum_i q_i c(F_i, Y_i) with the shares
+q_i of the samples, 1/N or those of their weights, is put together by `Problem` (problem.py) and, for some of the rows,
+by `mean_loss`. So nobody can forget the weights. The dual needs c*(G) = sup_F <G, F> - c(F) as well: C*(G) = sum_i q_i
+c*(G_i / q_i).
 """
 
 from __future__ import annotations
@@ -27,53 +28,53 @@ Weight = Float[Tensor, " N"] | None
 
 @runtime_checkable
 class Loss(Protocol):
-    """A convex loss c of the outputs of one sample against its targets, for the rows of F and Y (N, m)."""
+    """A convex loss c of one sample's outputs and targets, for the rows of F and Y (N, m)."""
 
     @property
     def name(self) -> str:
-        """The name that `parse_loss` reads back."""
+        """Return the name that `parse_loss` reads back."""
         ...
 
     def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
-        """c(F_i), one number for each sample."""
+        """Return c(F_i), one number for each sample."""
         ...
 
     def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
-        """grad c(F_i), the shape of F."""
+        """Return grad c(F_i), in the shape of F."""
         ...
 
     def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
-        """A diagonal matrix for each sample, no smaller than the second derivative of c at F_i.
+        """Return a diagonal matrix for each sample, at least the second derivative of c at F_i.
 
-        Of the method cone: the nearer to c the quadratic with it is, and the more often above c, the fewer its rounds.
+        The method cone takes the fewer rounds, the nearer to c the quadratic with it is, and the more often above c.
         """
         ...
 
     def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
-        """c*(G_i) = sup_F <G_i, F> - c(F); infinite outside its domain."""
+        """Return c*(G_i) = sup_F <G_i, F> - c(F); infinite outside its domain."""
         ...
 
 
 @runtime_checkable
 class Provable(Loss, Protocol):
-    """A loss that says what rounding does to its conjugate, without which no bound from a dual point is given."""
+    """A loss that bounds the rounding of its conjugate, which bounds from dual points need."""
 
     def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
-        """How much the computed c*(G_i) may be too small at most, for G and Y as they are stored."""
+        """Return by how much the computed c*(G_i) may be too small, for G and Y as stored."""
         ...
 
 
 @runtime_checkable
 class Scalable(Loss, Protocol):
-    """A loss of targets that have a unit: c(t F; t Y) = t^2 c'(F; Y) with another loss c' of its kind."""
+    """A loss of targets with a unit: c(t F; t Y) = t^2 c'(F; Y), c' another loss of its kind."""
 
     def scaled(self, t: float) -> Loss:
-        """c'."""
+        """Return c'."""
         ...
 
 
 SMALLEST_THRESHOLD = 1e-75
-"""Of Huber's loss; the largest is 1 over it."""
+"""The smallest threshold of Huber's loss; the largest is 1 over it."""
 ROUNDING = 2.0**-52
 """One rounding, relative."""
 ENTROPY = 40 * 2.0**-49
@@ -120,18 +121,18 @@ class CrossEntropy:
         # log sum exp F - Y . F is the difference of large numbers where a class is certain.
         margins = F - (F * Y).sum(dim=-1, keepdim=True)
         top, winner = margins.max(dim=-1, keepdim=True)
-        others = torch.exp(margins - top).scatter(-1, winner, 0.0)
-        return top[..., 0] + torch.log1p(others.sum(dim=-1))
+        losers = torch.exp(margins - top).scatter(-1, winner, 0.0)
+        return top[..., 0] + torch.log1p(losers.sum(dim=-1))
 
     def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
         off = torch.softmax(F, dim=-1) - Y
         # The rows sum to 0: so p - 1 of a certain class keeps its digits.
         winner = F.argmax(dim=-1, keepdim=True)
-        others = off.scatter(-1, winner, 0.0)
-        return others.scatter(-1, winner, -others.sum(dim=-1, keepdim=True))
+        losers = off.scatter(-1, winner, 0.0)
+        return losers.scatter(-1, winner, -losers.sum(dim=-1, keepdim=True))
 
     def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
-        """2 p_c (1 - p_c): the row sums of the absolute values of diag(p) - p p^T (Gershgorin)."""
+        """Return 2 p_c (1 - p_c), the absolute row sums of diag(p) - p p^T (Gershgorin)."""
         p = torch.softmax(F, dim=-1)
         return 2.0 * p * (1.0 - p)
 
@@ -143,13 +144,13 @@ class CrossEntropy:
         return torch.where(outside, math.inf, entropy)
 
     def conjugate_rounding(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
-        """Infinite: p adds up to 1 within rounding only, which dual.py repairs on its own."""
+        """Return infinity: p adds up to 1 within rounding only, which dual.py repairs on its own."""
         return torch.full_like(G[:, 0], math.inf)
 
 
 @dataclass(frozen=True)
 class Huber:
-    """c(F) = sum_c H(F_c - Y_c), H(r) = r^2 / 2 for |r| <= delta and delta |r| - delta^2 / 2 beyond.
+    """c(F) = sum_c H(F_c - Y_c), H(r) = r^2 / 2 or delta (|r| - delta / 2), |r| > delta.
 
     c*(G) = <G, Y> + |G|^2 / 2 where no |G_c| is above delta, else +infinity. As torch.nn.HuberLoss, but the sum over
     the columns, not their mean.
@@ -164,15 +165,15 @@ class Huber:
         return "huber" if self.delta == 1.0 else f"huber:{self.delta!r}"
 
     def values(self, F: ManyOutputs, Y: Targets) -> Float[Tensor, "*networks N"]:
-        rest = (F - Y).abs()
-        inside = rest.clamp_max(self.delta)
-        return (inside * (rest - 0.5 * inside)).sum(dim=-1)
+        distance = (F - Y).abs()
+        inside = distance.clamp_max(self.delta)
+        return (inside * (distance - 0.5 * inside)).sum(dim=-1)
 
     def gradients(self, F: ManyOutputs, Y: Targets) -> ManyOutputs:
         return (F - Y).clamp(-self.delta, self.delta)
 
     def curvatures(self, F: Outputs, Y: Targets) -> Outputs:
-        """min(1, delta / |r|): the quadratic with it that touches H at r lies above H."""
+        """Return min(1, delta / |r|): the quadratic with it that touches H at r lies above H."""
         return self.delta / (F - Y).abs().clamp_min(self.delta)
 
     def conjugates(self, G: Outputs, Y: Targets) -> Float[Tensor, " N"]:
@@ -248,7 +249,9 @@ LOSSES: dict[str, Loss] = {
 
 
 def parse_loss(name: str | Loss) -> Loss:
-    """Read mse, cross_entropy, interpolate, huber, huber:D with the threshold D > 0, or logistic.
+    """Read mse, cross_entropy, interpolate, huber, huber:D with D > 0, or logistic.
+
+    D is the threshold.
 
     Raises:
         ProblemError: for any other name, or a loss of one's own that is called like one of these.
@@ -266,7 +269,7 @@ def parse_loss(name: str | Loss) -> Loss:
 
 
 def _threshold(name: str) -> float:
-    """D of huber:D."""
+    """Return D of huber:D."""
     try:
         delta = float(name.removeprefix("huber:"))
     except ValueError:
@@ -280,12 +283,12 @@ def _threshold(name: str) -> float:
 
 
 def mean_loss(loss: Loss, F: ManyOutputs, Y: Targets, weight: Weight) -> Float[Tensor, "*networks"]:
-    """(1/N) sum_i w_i c(F_i, Y_i) over these rows, one number for each network."""
+    """Return (1/N) sum_i w_i c(F_i, Y_i) over these rows, one number for each network."""
     values = loss.values(F, Y)
     return (values if weight is None else weight * values).mean(dim=-1)
 
 
 def mean_gradient(loss: Loss, F: ManyOutputs, Y: Targets, weight: Weight) -> ManyOutputs:
-    """The gradient of `mean_loss`, the shape of F."""
+    """Return the gradient of `mean_loss`, of the shape of F."""
     gradients = loss.gradients(F, Y)
     return gradients / len(Y) if weight is None else gradients * (weight / len(Y))[:, None]

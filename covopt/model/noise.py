@@ -1,8 +1,8 @@
-"""How much a network at rest moves because of its batches, exactly, without training (MATH.md section 9).
+"""The exact motion of a network at rest because of its batches, without training.
 
-Layer by layer, g_i = delta_i h_i^T is the gradient of sample i's own loss (delta_i its derivative by z_i, h_i the input
-of the layer, row i of Zs), G their mean, and batches of B are drawn uniformly without replacement. Then, with
-c = (N - B) / (B (N - 1)) and L^lam = C + lam |W|^2,
+See MATH.md section 9. Layer by layer, g_i = delta_i h_i^T is the gradient of sample i's own loss (delta_i its
+derivative by z_i, h_i the input of the layer, row i of Zs), G their mean, and batches of B are drawn uniformly without
+replacement. Then, with c = (N - B) / (B (N - 1)) and L^lam = C + lam |W|^2,
 
     mean_S |grad L_S^lam|^2 = |grad L^lam|^2 + c tr Sigma,     tr Sigma = mean_i |delta_i|^2 |h_i|^2 - |G|^2.
 
@@ -50,11 +50,14 @@ class Noise:
 
     @property
     def residual(self) -> float | None:
-        """|grad L^lam| / (2 lam |W|), 0 at stationary weights; None for lam = 0 or W = 0."""
+        """Return |grad L^lam| / (2 lam |W|), 0 at stationary weights; None for lam = 0 or W = 0."""
         return self._relative(self.gradient)
 
     def summary(self) -> dict[str, float | None] | None:
-        """For JSON, in units of 2 lam |W|; scale is tr Sigma / (2 lam |W|)^2, the batch at which both are as large."""
+        """Return the noise for JSON, in units of 2 lam |W|.
+
+        scale is tr Sigma / (2 lam |W|)^2, the batch size at which noise and decay are equally large.
+        """
         if self._relative(0.0) is None:
             return None
         deviation = self._relative(self.deviation)
@@ -70,10 +73,10 @@ class Noise:
 
 
 def batch_noise(problem: Problem, weights: Weights, batch_size: int) -> list[Noise]:
-    """The noise of batches of `batch_size` in each layer, l = 1 ... L.
+    """Return the noise of batches of `batch_size` in each layer, l = 1 ... L.
 
     Args:
-        problem: the question; lam = 0 is allowed here, where the floor is 0.
+        problem: the problem; lam = 0 is allowed here, where the floor is 0.
         weights: W_1 ... W_L.
         batch_size: B, from 1 to N.
 
@@ -85,7 +88,7 @@ def batch_noise(problem: Problem, weights: Weights, batch_size: int) -> list[Noi
     check_batch_size(problem, batch_size)
     N = problem.samples
     c = (N - batch_size) / (batch_size * (N - 1)) if N > 1 else 0.0
-    parts = [*_parts(problem, weights)] if N <= CHUNK else None  # of many samples they are made twice
+    parts = [*_parts(problem, weights)] if N <= CHUNK else None  # for many samples they are recomputed
     largests = [[(largest(delta), largest(Zs)) for delta, Zs in part] for part in parts or _parts(problem, weights)]
     scales = [tuple(max(sizes) or 1.0 for sizes in zip(*layer, strict=True)) for layer in zip(*largests, strict=True)]
     totals: list[_Sums] = []
@@ -96,24 +99,25 @@ def batch_noise(problem: Problem, weights: Weights, batch_size: int) -> list[Noi
 
 
 def _parts(problem: Problem, weights: Weights) -> Iterator[list[tuple[Float[Tensor, "n _"], Float[Tensor, "n _"]]]]:
-    """Of each layer (delta_i, h_i), the rows of a chunk of samples after the other."""
+    """Yield (delta_i, h_i) of each layer, for the rows of one chunk of samples at a time."""
     for _, part in parts_of(problem):
         yield [(part.samples * delta, Zs) for delta, Zs in factors(part, weights)]
 
 
 def factors(problem: Problem, weights: Weights) -> list[tuple[Float[Tensor, "N _"], Float[Tensor, "N _"]]]:
-    """Of each layer (dC/dZ_l, Zs_{l-1}), shapes (N, n_l) and (N, n_{l-1} + 1): dC/dW_l is the first, transposed, times
-    the second.
+    """Return (dC/dZ_l, Zs_{l-1}) of each layer, shapes (N, n_l) and (N, n_{l-1} + 1).
+
+    dC/dW_l is the first, transposed, times the second.
 
     Raises:
         ProblemError: for `interpolate`, which has no gradient, or where float64 does not hold it.
     """
     Z = preactivations(problem, weights)
     deltas = pulled_back(problem, weights, Z, problem.gradient_at(Z[-1]))
-    found = list(zip(deltas, inputs_from(problem, Z), strict=True))
-    if not all(bool(each.isfinite().all()) for pair in found for each in pair):
+    pairs = list(zip(deltas, inputs_from(problem, Z), strict=True))
+    if not all(bool(A.isfinite().all()) for pair in pairs for A in pair):
         raise ProblemError("The network's gradient on these data is not finite; check its weights and the scale of X.")
-    return found
+    return pairs
 
 
 def check_batch_size(problem: Problem, batch_size: int) -> None:
@@ -142,19 +146,19 @@ class _Sums:
 
     @staticmethod
     def of(W: Float[Tensor, "n d"], delta: Float[Tensor, "N n"], H: Float[Tensor, "N d"]) -> _Sums:
-        """Of these samples; h_i = 0 takes nothing from W."""
+        """Return the sums over these samples; h_i = 0 takes nothing from W."""
         squares, size = H.square().sum(dim=1), frobenius(W)
         directions = torch.nn.functional.normalize(H, dim=1, eps=torch.finfo(H.dtype).tiny)
         inside = float((directions @ (W / size).T).square().sum()) if size > 0.0 else 0.0
         return _Sums(delta.T @ H, float((delta.square().sum(dim=1) * squares).sum()), inside)
 
     def plus(self, other: _Sums) -> _Sums:
-        """Of both sets of samples."""
+        """Return the sums over both sets of samples."""
         return _Sums(self.pull + other.pull, self.squares + other.squares, self.inside + other.inside)
 
 
 def _noise(problem: Problem, W: Float[Tensor, "n d"], sums: _Sums, unit: float, c: float) -> Noise:
-    """Of one layer, in numbers divided by the largest delta and h, so that float64 holds their squares."""
+    """Return the noise of one layer, from sums scaled so that float64 holds their squares."""
     N = problem.samples
     mean = sums.pull / N
     variance = max(0.0, sums.squares / N - float(mean.square().sum()))
@@ -166,7 +170,7 @@ def _noise(problem: Problem, W: Float[Tensor, "n d"], sums: _Sums, unit: float, 
 
 
 def _outside(W: Float[Tensor, "n d"], inside: float, samples: int) -> float:
-    """(mean_i |W (I - h_i h_i^T / |h_i|^2)|^2)^(1/2), rounded down, as a floor.
+    """Return (mean_i |W (I - h_i h_i^T / |h_i|^2)|^2)^(1/2), rounded down, as a floor.
 
     Args:
         W: of the layer.

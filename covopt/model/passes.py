@@ -1,7 +1,8 @@
-"""Passes over the samples: what is a sum, a largest value or a triangle over rows, with memory for one chunk of them.
+"""Passes over the samples with memory for one chunk of rows.
 
-A network's hidden representations (N, n_l) are never held for all samples, only outputs (N, n_L) are. `parts_of` splits
-a question into those of consecutive rows; C and its gradient are the sums of the parts' own, each times n / N.
+They compute sums, largest values and triangles over rows. A network's hidden representations (N, n_l) are never held
+for all samples, only outputs (N, n_L) are. `parts_of` splits a question into those of consecutive rows; C and its
+gradient are the sums of the parts' own, each times n / N.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import Weights, carried, inputs_from, outputs, preactivations, pulled_back
 
 CHUNK = 4096
-"""Rows that are taken at once; of no more rows the passes do what whole matrices would, bit for bit."""
+"""Rows of a chunk; up to so many, passes do what whole matrices would, bit for bit."""
 MANY = 2e9
-"""Samples times weights, above which nothing that takes hundreds of passes is done."""
+"""Samples times weights, above which no computation takes hundreds of passes."""
 
 
 def has_many(problem: Problem, weights: Weights) -> bool:
-    """Whether hundreds of passes of this network over the samples take minutes; never for exact fits."""
+    """Return True if hundreds of passes over the samples take minutes; never for exact fits."""
     return not problem.interpolates and problem.samples * sum(W.numel() for W in weights) > MANY
 
 
 def parts_of(problem: Problem) -> Iterator[tuple[slice, Problem]]:
-    """The same question of rows 0 ... CHUNK - 1, of the next ones, and so on; views of the data."""
+    """Yield the problem on rows 0 ... CHUNK - 1, on the next ones, and so on, as views."""
     for start in range(0, problem.samples, CHUNK):
         rows = slice(start, min(start + CHUNK, problem.samples))
         weight = None if problem.weight is None else problem.weight[rows]
@@ -37,12 +38,14 @@ def parts_of(problem: Problem) -> Iterator[tuple[slice, Problem]]:
 
 
 def all_outputs(problem: Problem, weights: Weights) -> Float[Tensor, "N nL"]:
-    """F of all samples."""
+    """Return F of all samples."""
     return torch.cat([outputs(part, weights, part.X) for _, part in parts_of(problem)])
 
 
 def loss_and_slopes(problem: Problem, weights: Weights) -> tuple[float, list[Float[Tensor, "_ _"]]]:
-    """C(F) and dC/dW_1 ... dC/dW_L in float64, in one pass; what is as wide as a layer is in the numbers of X.
+    """Return C(F) and dC/dW_1 ... dC/dW_L in float64, in one pass.
+
+    Arrays as wide as a layer have the dtype of X.
 
     Raises:
         ProblemError: for `interpolate`, which has no gradient.
@@ -61,19 +64,19 @@ def loss_and_slopes(problem: Problem, weights: Weights) -> tuple[float, list[Flo
 
 
 def layer_at(problem: Problem, weights: Weights, layer: int) -> tuple[Float[Tensor, "N d"], Float[Tensor, "N n"]]:
-    """Zs_{l-1} and Z_l of the problem's rows, l = `layer` = 1 ... L."""
+    """Return Zs_{l-1} and Z_l of the problem's rows, l = `layer` = 1 ... L."""
     Z = preactivations(problem, weights)
     return inputs_from(problem, Z)[layer - 1], Z[layer - 1]
 
 
 def inputs_at(problem: Problem, weights: Weights, layer: int) -> Iterator[Float[Tensor, "n d"]]:
-    """Zs_{l-1} of one chunk of rows after the other, l = `layer` = 1 ... L."""
+    """Yield Zs_{l-1} of one chunk of rows after the other, l = `layer` = 1 ... L."""
     for _, part in parts_of(problem):
         yield carried(part, weights[: layer - 1], with_bias(part.X, problem.beta))
 
 
 def inputs_triangle(problem: Problem, weights: Weights, layer: int) -> Float[Tensor, "_ d"]:
-    """A matrix with the singular values and the row space of Zs_{l-1}; with free biases of its centred columns."""
+    """Return R with the singular values and row space of Zs_{l-1}, centred with free biases."""
     if not problem.free:
         return triangle(inputs_at(problem, weights, layer))
     total = sum(Zs[:, :-1].sum(dim=0) for Zs in inputs_at(problem, weights, layer))

@@ -1,4 +1,4 @@
-"""The question: data, loss, strength of the penalty, depth, bias and activation, checked once and never changed."""
+"""The problem: data, loss, penalty, depth, bias and activation; checked once, immutable."""
 
 from __future__ import annotations
 
@@ -83,22 +83,22 @@ class Problem:
 
     @property
     def samples(self) -> int:
-        """N."""
+        """Return N."""
         return self.spread.samples(self.X.shape[0])
 
     @cached_property
     def shares(self) -> Float[Tensor, " N"]:
-        """q_i = w_i / N, what of C the loss of sample i is: C(F) = sum_i q_i c(F_i, Y_i); in float64, for proofs."""
+        """Return q_i = w_i / N, so that C(F) = sum_i q_i c(F_i, Y_i); in float64, for proofs."""
         return 1.0 / self.inverse_shares
 
     @cached_property
     def inverse_shares(self) -> Float[Tensor, " N"]:
-        """1 / q_i, N without weights; in float64."""
+        """Return 1 / q_i, N without weights; in float64."""
         weight = self.Y.new_ones(len(self.Y)) if self.weight is None else self.weight
         return self.samples / weight.double()
 
     def loss_at(self, F: ManyOutputs) -> Float[Tensor, "*networks"]:
-        """C(F), one number for each network."""
+        """Return C(F), one number for each network."""
         if self.spread is not ALONE and F.ndim == 2:
             return self.spread.sum(lambda F, Y: self.loss.values(F, Y).sum(), F, self.Y) / self.samples
         if self.spread is not ALONE:  # the rows are not what its first numbers count
@@ -106,74 +106,76 @@ class Problem:
         return mean_loss(self.loss, F, self.Y, self.weight)
 
     def gradient_at(self, F: ManyOutputs) -> ManyOutputs:
-        """grad C(F), the shape of F."""
+        """Return grad C(F), in the shape of F."""
         slopes = mean_gradient(self.loss, F, self.Y, self.weight)
         return slopes if self.spread is ALONE else slopes * (len(self.Y) / self.samples)
 
     def conjugate_at(self, G: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
-        """C*(G) = sum_i q_i c*(G_i / q_i); infinite outside its domain."""
+        """Return C*(G) = sum_i q_i c*(G_i / q_i); infinite outside its domain."""
         return (self.shares * self.loss.conjugates(G * self.inverse_shares[:, None], self.Y)).sum()
 
     def on(self, rows: Int[Tensor, " n"]) -> Problem:
-        """The same question of some of the samples, with their weights as they are."""
+        """Return the same problem on some of the samples, with their weights as they are."""
         weight = None if self.weight is None else self.weight[rows]
         return replace(self, X=self.X[rows], Y=self.Y[rows], weight=weight)
 
     def to(self, where: torch.dtype | torch.device) -> Problem:
-        """The same question about data of another dtype or on another device."""
+        """Return the same problem with data of another dtype or on another device."""
         weight = None if self.weight is None else self.weight.to(where)
         return replace(self, X=self.X.to(where), Y=self.Y.to(where), weight=weight)
 
     def weighted(self, A: Float[Tensor, "k n"], rows: Int[Tensor, " k"] | None = None) -> Float[Tensor, "k n"]:
-        """The rows of A times w_i^(1/2), A those of all samples or of these `rows`: then mse is |F - Y|^2 / N."""
+        """Return rows of A, of all samples or `rows`, times w_i^(1/2): then mse is |F - Y|^2 / N."""
         if self.weight is None:
             return A
         weight = self.weight if rows is None else self.weight[rows]
         return weight.to(A).sqrt()[:, None] * A
 
     def mean(self, A: Float[Tensor, "N n"]) -> Float[Tensor, " n"]:
-        """sum_i w_i A_i / sum_i w_i."""
+        """Return sum_i w_i A_i / sum_i w_i."""
         if self.weight is None:
             return A.mean(dim=0) if self.spread is ALONE else self.spread.sum(lambda A: A.sum(dim=0), A) / self.samples
         return (self.weight.to(A) @ A) / self.weight.to(A).sum()
 
     @property
     def interpolates(self) -> bool:
-        """Whether the question is the representation cost (F = Y exactly)."""
+        """Return True if the problem is the representation cost (F = Y exactly)."""
         return self.loss.name == "interpolate"
 
     def double(self) -> Problem:
-        """The same question about data in float64."""
+        """Return the same problem with data in float64."""
         return self.to(torch.float64)
 
     @property
     def stated_bias(self) -> float | str:
-        """The amount of bias as a user states it."""
+        """Return the amount of bias as a user states it."""
         return FREE if self.free else self.beta
 
     def decayed(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Float[Tensor, "_ _"]]:
-        """The part of each layer's weights that the penalty is on, views."""
+        """Return the penalised part of each layer's weights, as views."""
         if not self.free:
             return list(weights)
         skipped = self.X.shape[1] if self.skip else 0
         return [*(W[:, :-1] for W in weights[:-1]), weights[-1][:, : weights[-1].shape[1] - 1 - skipped]]
 
     def penalised(self, W: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        """A hidden layer's weights, or the last one's without a skip, with 0 where they are free of the penalty."""
+        """Return weights (the last layer's without a skip), with 0 where they are unpenalised."""
         return torch.cat([W[:, :-1], torch.zeros_like(W[:, -1:])], dim=1) if self.free else W
 
     def without_skip(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Float[Tensor, "_ _"]]:
-        """W_1 ... W_L without the columns of a free linear skip."""
+        """Return W_1 ... W_L without the columns of an unpenalised linear skip."""
         if not self.skip:
             return list(weights)
         return [*weights[:-1], torch.cat([self.decayed(weights)[-1], weights[-1][:, -1:]], dim=1)]
 
     def bias(self, layer: int) -> float:
-        """The entries of the bias column of Zs_l, l = `layer` = 0 ... L - 1."""
+        """Return the entries of the bias column of Zs_l, l = `layer` = 0 ... L - 1."""
         return self.beta * self.taper**layer
 
     def appended(self, Z: Float[Tensor, "N n"], layer: int, X: Tensor | None = None) -> Float[Tensor, "N d"]:
-        """Zs_l = [sigma(Z_l), bias column] of hidden layer l = `layer` = 1 ... L - 1; with a skip X too in the last.
+        """Return Zs_l = [sigma(Z_l), bias column] of hidden layer l = `layer` = 1 ... L - 1.
+
+        With a skip, X too in the last hidden layer.
 
         Args:
             Z: Z_l (N, n_l); layer: l.
@@ -186,35 +188,36 @@ class Problem:
 
     @cached_property
     def Xt(self) -> Float[Tensor, "N d"]:
-        """Zs_0 = [X, beta 1]: the inputs with their bias column, d = n_0 + 1."""
+        """Return Zs_0 = [X, beta 1]: the inputs with their bias column, d = n_0 + 1."""
         return with_bias(self.X, self.beta)
 
     @cached_property
     def condensed_Xt(self) -> Float[Tensor, "k d"]:
-        """Zs_0 of the samples of all processes, or a matrix of fewer rows with the same products of its columns."""
+        """Return Zs_0 of all processes' samples, or fewer rows with the same column products."""
         return self.spread.condensed(self.Xt)[0]
 
     @cached_property
     def allowed_misfit(self) -> float:
-        """The largest |F - Y| of an entry with which a network counts as an exact fit; 0 for other losses."""
+        """Return the largest |F - Y| of an entry that counts as an exact fit; 0 for other losses."""
         return self.fits * float(self.Y.abs().max()) if self.interpolates else 0.0
 
     def allows(self, residual: float) -> bool:
-        """Whether a network that misses the targets by at most `residual` answers the question."""
+        """Return True if a network that misses the targets by at most `residual` is admissible."""
         return not self.interpolates or residual <= self.allowed_misfit
 
     def fits_as_well(self, residual: float, before: float) -> bool:
-        """Whether a change of a network's misfit from `before` to `residual` is no worse than rounding."""
+        """Return True if the misfit rises from `before` to `residual` by no more than rounding."""
         if not self.interpolates:
             return True
         rounding = max(2.0 * before, AS_WELL * float(self.Y.abs().max()))
         return residual <= before or (residual <= rounding and self.allows(residual))
 
     def dual_value(self, Lambda: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
-        """D(Lambda) = -C*(-2 lam Lambda) - lam beta^2 |Lambda^T 1|^2 for L = 2 (MATH.md section 4).
+        """Return D(Lambda) = -C*(-2 lam Lambda) - lam beta^2 |Lambda^T 1|^2 for L = 2.
 
-        A lower bound on the minimum when |Lambda^T sigma(Xt w)| <= 1 for every unit w. For `interpolate` the minimum is
-        over all networks whose misfit is allowed, eps for an entry: C* is then <G, Y> + eps |G|_1.
+        See MATH.md section 4. A lower bound on the minimum when |Lambda^T sigma(Xt w)| <= 1 for every unit w. For
+        `interpolate` the minimum is over all networks whose misfit is allowed, eps for an entry: C* is then <G, Y> +
+        eps |G|_1.
         """
         bias = self.lam * self.bias(1) ** 2 * Lambda.sum(dim=0).square().sum()
         value = -self.conjugate_at(-2.0 * self.lam * Lambda) - bias
@@ -222,7 +225,7 @@ class Problem:
 
 
 def with_bias(Z: Float[Tensor, "N n"], beta: float) -> Float[Tensor, "N n+1"]:
-    """[Z, beta 1]: the columns of Z and the bias column."""
+    """Return [Z, beta 1]: the columns of Z and the bias column."""
     return torch.cat([Z, Z.new_full((len(Z), 1), beta)], dim=1)
 
 
@@ -256,8 +259,8 @@ def make_problem(
         device: where to compute; None follows X (the CPU for NumPy arrays).
         sample_weight: s_i >= 0 (N,), of any scale: the losses are sum_i s_i c(F_i, Y_i) / sum_i s_i. Rows of weight 0
             are left out, here and now; None: all are equal.
-        free: whether the caller can answer questions with free biases.
-        skip: whether a linear function of the inputs is free too; for mse and exact fits, with free biases.
+        free: True if the caller can solve problems with free biases.
+        skip: True if a linear function of the inputs is unpenalised too; for mse and exact fits, with free biases.
         task: regression or classification decides whether Y is numbers or labels; None: `labels_of` says which.
         classes: of other data, whose labels these are too; None: those of Y.
 
@@ -275,8 +278,8 @@ def make_problem(
         )
     weight = _weight(sample_weight, inputs)
     if weight is not None and not bool((weight > 0).all()):
-        kept = weight > 0
-        inputs, targets, weight = inputs[kept], targets[kept], weight[kept]
+        positive = weight > 0
+        inputs, targets, weight = inputs[positive], targets[positive], weight[positive]
     if chosen.name == "cross_entropy":
         _check_simplex(targets)
         targets = targets / targets.sum(dim=1, keepdim=True)
@@ -302,7 +305,7 @@ def make_problem(
 def _coded(
     Y: object, loss: str, task: str | None, classes: tuple[str, ...] | None
 ) -> tuple[object, tuple[str, ...] | None]:
-    """One-hot rows and their classes if Y holds labels; else Y as it is, for `as_matrix` to check."""
+    """Return one-hot rows and their classes if Y holds labels; else Y itself, unchecked."""
     if isinstance(Y, Tensor):
         special = Y.is_nested or Y.is_quantized or Y.is_meta or Y.is_complex() or Y.layout != torch.strided
         if special or (Y.is_floating_point() and task is None and classes is None and loss != "cross_entropy"):
@@ -322,24 +325,26 @@ def _coded(
 
 
 def parse_device(device: str | torch.device) -> torch.device:
-    """The CPU or a CUDA device that is there.
+    """Return the CPU or an available CUDA device.
 
     Raises:
         ProblemError: for any other.
     """
     try:
-        found = torch.device(device)
+        chosen = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ProblemError(f"The device {shown(device)} is unknown; use cpu or cuda.") from error
-    if found.type not in ("cpu", "cuda"):
-        raise ProblemError(f"covopt does not compute on {found.type}; use cpu or cuda.")
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise ProblemError(f"There is no CUDA device ({found}) here that torch can use; use cpu.")
-    return found
+    if chosen.type not in ("cpu", "cuda"):
+        raise ProblemError(f"covopt does not compute on {chosen.type}; use cpu or cuda.")
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise ProblemError(f"There is no CUDA device ({chosen}) here that torch can use; use cpu.")
+    return chosen
 
 
 def as_numbers(values: object, name: str) -> Tensor:
-    """Return a dense tensor of real floating numbers; float32 and float64 tensors keep their type and share memory.
+    """Return a dense tensor of real floating numbers.
+
+    float32 and float64 tensors keep their type and share memory.
 
     Raises:
         ProblemError: one sentence for each thing that is wrong; `name` says of what.
@@ -363,7 +368,9 @@ def as_numbers(values: object, name: str) -> Tensor:
 
 
 def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
-    """A finite, non-empty floating (N, n) tensor; a vector becomes a column; float32 tensors stay float32.
+    """Return a finite, non-empty floating (N, n) tensor; a vector becomes a column.
+
+    float32 tensors stay float32.
 
     Raises:
         ProblemError: one sentence for each thing that is wrong; `name` says of what.
@@ -392,7 +399,7 @@ def as_matrix(values: object, name: str, device: torch.device | None) -> Tensor:
 
 
 def _weight(values: object, like: Tensor) -> Float[Tensor, " N"] | None:
-    """Weights s_i >= 0, one for each row of `like`, not all zero."""
+    """Return the weights s_i >= 0, one for each row of `like`, not all zero."""
     if values is None:
         return None
     matrix = as_matrix(values, "sample_weight", like.device).to(like.dtype)
@@ -417,7 +424,7 @@ def _weight(values: object, like: Tensor) -> Float[Tensor, " N"] | None:
 
 
 def _of_mean_one(weight: Float[Tensor, " N"]) -> Float[Tensor, " N"] | None:
-    """Positive weights times a number, so that their mean is 1; None for equal ones.
+    """Return positive weights times a number, so that their mean is 1; None for equal ones.
 
     Weights whose mean is 1 already stay as they are, to the last digit: stored ones are read again.
     """
@@ -429,7 +436,7 @@ def _of_mean_one(weight: Float[Tensor, " N"]) -> Float[Tensor, " N"] | None:
 
 
 def _check_real(values: object, name: str) -> None:
-    """Refuse what NumPy would make float64 of by leaving something out: masks, imaginary parts, texts and times."""
+    """Refuse values from which NumPy would drop a part: masks, imaginary parts, texts, times."""
     for part in values if isinstance(values, (list, tuple)) else [values]:
         if np.ma.is_masked(part):
             raise ProblemError(f"{name} has masked entries; fill them, or remove their rows.")
@@ -451,7 +458,7 @@ def _check_simplex(Y: Tensor) -> None:
 
 
 def _signs(Y: Tensor) -> Float[Tensor, "N 1"]:
-    """-1 and 1 for the two classes: of 0 and 1, of -1 and 1, or of one-hot rows, the second column being 1."""
+    """Return -1 and 1 for classes 0 and 1, -1 and 1, or one-hot rows (1: second column)."""
     ones, zeros = Y == 1.0, Y == 0.0
     if Y.shape[1] == 1 and bool((ones | zeros).all()):
         return 2.0 * Y - 1.0
@@ -487,7 +494,7 @@ def _depth(depth: object) -> int:
 
 
 def check_penalised(bias: object) -> None:
-    """Of a question that cannot be asked of free biases.
+    """Refuse free biases in a problem that does not support them.
 
     Raises:
         ProblemError: they are free.
@@ -521,7 +528,7 @@ def _in_range(value: float, name: str) -> float:
 
 
 def as_number(value: object, name: str) -> float:
-    """A finite number; `name` says of what.
+    """Return a finite number; `name` is its name in messages.
 
     Raises:
         ProblemError: for anything else.

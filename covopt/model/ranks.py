@@ -1,7 +1,7 @@
-"""How low is the rank of a matrix of weights: four measures of it, and what a decayed start gives (MATH.md section 9).
+"""Four measures of the rank of weights, and the rank that a decayed start gives.
 
-Singular values are s_1 >= s_2 >= ..., |W|_F^2 = sum s_i^2. All sums of squares are of numbers divided by s_1, so that
-float64 holds them for weights of any size. W = 0 has rank 0 in every measure.
+See MATH.md section 9. Singular values are s_1 >= s_2 >= ..., |W|_F^2 = sum s_i^2. All sums of squares are of numbers
+divided by s_1, so that float64 holds them for weights of any size. W = 0 has rank 0 in every measure.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ Values = Float[Tensor, " r"]
 TOLERANCE = 1e-3
 """tau of the threshold rank."""
 RISE = 0.01
-"""The rise of C, relative to C, that a layer of its functional rank is allowed."""
+"""The relative rise of C that the functional rank of a layer allows."""
 
 
 def largest(values: Float[Tensor, "*shape"]) -> float:
-    """The largest absolute entry, 0 of none."""
+    """Return the largest absolute entry, 0 of none."""
     return float(values.abs().max()) if values.numel() else 0.0
 
 
 def frobenius(values: Float[Tensor, "*shape"]) -> float:
-    """|W|_F of the singular values of W, or of its entries."""
+    """Return |W|_F from the singular values of W, or from its entries."""
     size = largest(values)
     return size * float((values / size).norm()) if size > 0.0 else 0.0
 
@@ -43,7 +43,7 @@ def check_tolerance(value: float) -> None:
 
 
 def threshold_rank(values: Values, tolerance: float, norm: float | None = None) -> int:
-    """rank_tau(W) = #{i : s_i > tau |W|_F}, and 0 for W = 0.
+    """Return rank_tau(W) = #{i : s_i > tau |W|_F}, and 0 for W = 0.
 
     Args:
         values: singular values of W.
@@ -57,44 +57,48 @@ def threshold_rank(values: Values, tolerance: float, norm: float | None = None) 
 
 
 def stable_rank(values: Values) -> float:
-    """|W|_F^2 / s_1^2, from 1 to the rank, and 0 for W = 0."""
+    """Return |W|_F^2 / s_1^2, from 1 to the rank, and 0 for W = 0."""
     size = largest(values)
     return float((values / size).square().sum()) if size > 0.0 else 0.0
 
 
 def tail(values: Values, r: int) -> float:
-    """tail_r(W) = (sum_{i > r} s_i^2)^(1/2), the Frobenius distance of W to the matrices of rank <= r.
+    """Return tail_r(W) = (sum_{i > r} s_i^2)^(1/2), the distance to matrices of rank <= r.
+
+    The distance is in the Frobenius norm.
 
     Source: Eckart, Young, 1936.
     """
     return frobenius(values.sort(descending=True).values[r:])
 
 
-def predicted_rank(start_values: Values, kept: float, norm: float, tolerance: float) -> int:
-    """#{i : |kept| s_i(W_0) > tau |W_T|_F}: the rank that what is left of the start alone gives (a prediction).
+def predicted_rank(start_values: Values, retained: float, norm: float, tolerance: float) -> int:
+    """Predict the rank of W_T from the retained part of the start alone.
+
+    It is #{i : |retained| s_i(W_0) > tau |W_T|_F}.
 
     Args:
         start_values: singular values of the start W_0.
-        kept: what is left of it, as `Decay.kept`.
+        retained: the retained fraction of the start, as `Decay.kept`.
         norm: |W_T|_F; W_T = 0 has rank 0.
         tolerance: tau.
 
     Source: P6 of MATH.md section 9.
     """
-    return int((abs(kept) * start_values > tolerance * norm).sum()) if norm > 0.0 else 0
+    return int((abs(retained) * start_values > tolerance * norm).sum()) if norm > 0.0 else 0
 
 
 def functional_ranks(problem: Problem, weights: Weights, rise: float = RISE) -> list[int]:
-    """Of each layer the least r whose best rank-r replacement, of this layer alone, raises C by at most `rise` C.
+    """Return for each layer the least r whose rank-r replacement raises C by at most `rise` C.
 
-    C_l(r) is the loss without its penalty after W_l gave way to its best approximation of rank r (truncated singular
-    value decomposition). It need not fall with r, so that r = 0, 1, 2, ... are tried one after another, and the answer
-    is the first with C_l(r) <= (1 + rise) C; later ones may be worse again. Directions that the house's rule for
-    numerical rank drops count as zero: the answer is at most that rank, also where C = 0 or rounding. For
-    `interpolate` a replacement counts where it answers the question: where its misfit is allowed.
+    One layer is replaced at a time, by its best approximation of rank r. C_l(r) is the loss without its penalty after
+    W_l is replaced (truncated singular value decomposition). It need not fall with r, so that r = 0, 1, 2, ... are
+    tried one after another, and the result is the first with C_l(r) <= (1 + rise) C; later ones may be worse again.
+    Directions that covopt's rule for numerical rank drops count as zero: the result is at most that rank, also where C
+    = 0 or rounding. For `interpolate` a replacement counts where its misfit is allowed.
 
     Args:
-        problem: the question.
+        problem: the problem.
         weights: W_1 ... W_L.
         rise: relative to C.
 

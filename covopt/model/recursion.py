@@ -1,6 +1,7 @@
-"""What gradient descent with weight decay forgets: how much of its start is left after T steps (MATH.md section 9).
+"""The retained fraction of the start after T steps of gradient descent with weight decay.
 
-SGD with coupled decay (PyTorch's weight_decay is 2 lam), momentum beta and a gradient G_t of the batch:
+See MATH.md section 9. SGD with coupled decay (PyTorch's weight_decay is 2 lam), momentum beta and a gradient G_t of the
+batch:
 
     v_{t+1} = beta v_t + G_t + 2 lam W_t,        W_{t+1} = W_t - mu v_{t+1},
     Nesterov:                                    W_{t+1} = W_t - mu (G_t + 2 lam W_t + beta v_{t+1}).
@@ -27,7 +28,7 @@ Matrix = tuple[Decimal, Decimal, Decimal, Decimal]
 EXACT = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 """Powers of A lose a digit in ten squarings, and pass float64's range."""
 LONGEST, WALKED = 10**12, 10**7
-"""More steps than these nobody makes; and with momentum so close to 1 that the start swings for so long, not these."""
+"""The most steps, and the most where momentum close to 1 makes the start swing."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,9 @@ class Decay:
             raise ProblemError(f"The momentum is {self.momentum:g}; give a number from 0 to below 1.")
 
     def kept(self, steps: int) -> float:
-        """(A^T)_11, the factor of the start W_0 after T = `steps` steps: (1 - 2 mu lam)^T without momentum.
+        """Return (A^T)_11, the factor of the start W_0 after T = `steps` steps.
+
+        Without momentum it is (1 - 2 mu lam)^T.
 
         Raises:
             ProblemError: steps < 0.
@@ -66,7 +69,7 @@ class Decay:
         return float(self._power(steps)[0])
 
     def memory(self, k: int) -> tuple[float, float]:
-        """(a_k, b_k): after k further steps W has the part a_k W + b_k v of the earlier W and velocity v.
+        """Return (a_k, b_k): the part a_k W + b_k v of W and its velocity v remains after k steps.
 
         Raises:
             ProblemError: k < 0.
@@ -75,17 +78,17 @@ class Decay:
         with localcontext(EXACT):
             return float(a), float(b * Decimal(self.rate))
 
-    def steps_to(self, kept: float) -> int:
-        """The least T >= 0 with |kept(T)| <= kept.
+    def steps_to(self, retained: float) -> int:
+        """Return the least T >= 0 with |kept(T)| <= retained.
 
         With momentum and strong decay, x > (1 - beta^(1/2))^2, the start swings and comes back after that, smaller.
 
         Raises:
-            ProblemError: kept is not above 0, or the start never fades that far (lam = 0, or 2 mu lam too large).
+            ProblemError: retained is not above 0, or the start never fades that far (lam = 0, or 2 mu lam too large).
         """
-        if not kept > 0.0:
-            raise ProblemError(f"The part of the start to keep is {kept:g}; give a number above 0.")
-        if kept >= 1.0:
+        if not retained > 0.0:
+            raise ProblemError(f"The part of the start to keep is {retained:g}; give a number above 0.")
+        if retained >= 1.0:
             return 0
         trace, determinant = self._invariants()
         swings = trace**2 < 4.0 * determinant or trace < 0.0 or determinant < 0.0
@@ -93,43 +96,43 @@ class Decay:
             raise ProblemError(
                 "With this rate, lam and momentum the start never fades; give lam > 0, or a smaller rate."
             )
-        return self._walk(kept) if swings else self._bisect(kept)
+        return self._walk(retained) if swings else self._bisect(retained)
 
-    def _bisect(self, kept: float) -> int:
-        """Where both roots of A are real and positive, kept(T) falls with T."""
+    def _bisect(self, retained: float) -> int:
+        """Find the least T by bisection: kept(T) falls if both roots of A are real and positive."""
         high = 1
-        while abs(self.kept(high)) > kept:
+        while abs(self.kept(high)) > retained:
             high *= 2
             _check_length(high, LONGEST)
         low = high // 2
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if abs(self.kept(middle)) > kept else (low, middle)
+            low, high = (middle, high) if abs(self.kept(middle)) > retained else (low, middle)
         return high
 
-    def _walk(self, kept: float) -> int:
-        """Where kept(T) changes its sign, it fades at least like (beta^(1/2))^T, so a step at a time is soon there."""
+    def _walk(self, retained: float) -> int:
+        """Find the least T step by step: if kept changes its sign, it fades like (beta^(1/2))^T."""
         trace, determinant = self._invariants()
         steps, before, now = 1, 1.0, self.kept(1)
-        while abs(now) > kept:
+        while abs(now) > retained:
             steps, before, now = steps + 1, now, trace * now - determinant * before
             _check_length(steps, WALKED)
         return steps
 
     def _invariants(self) -> tuple[float, float]:
-        """Trace and determinant of A."""
+        """Return trace and determinant of A."""
         a, b, c, d = self._matrix()
         with localcontext(EXACT):
             return float(a + d), float(a * d - b * c)
 
     def _fades(self) -> bool:
-        """Whether A^T -> 0: |determinant| < 1 and |trace| < 1 + determinant (Jury's conditions)."""
+        """Return True if A^T -> 0: |determinant| < 1 and |trace| < 1 + determinant (Jury)."""
         a, b, c, d = self._matrix()
         with localcontext(EXACT):
             return abs(a * d - b * c) < 1 and abs(a + d) < 1 + a * d - b * c
 
     def _matrix(self) -> Matrix:
-        """A, row by row."""
+        """Return A, row by row."""
         with localcontext(EXACT):
             x, beta = 2 * Decimal(self.rate) * Decimal(self.lam), Decimal(self.momentum)
             if self.nesterov:
@@ -137,7 +140,7 @@ class Decay:
             return 1 - x, -beta, x, beta
 
     def _power(self, steps: int) -> Matrix:
-        """A^T by squaring, in decimal numbers of 60 digits and any exponent."""
+        """Return A^T by squaring, in decimal numbers of 60 digits and any exponent."""
         if steps < 0:
             raise ProblemError(f"The number of steps is {steps}; give 0 or more.")
         power: Matrix = (Decimal(1), Decimal(0), Decimal(0), Decimal(1))
@@ -166,7 +169,7 @@ def _times(A: Matrix, B: Matrix) -> Matrix:
 
 @dataclass(frozen=True)
 class Past:
-    """A matrix of weights k = `ago` steps ago: its largest singular value, and that of its velocity v."""
+    """Weights of k = `ago` steps ago: their largest singular value, and the velocity's."""
 
     ago: int
     weights: float
@@ -175,10 +178,10 @@ class Past:
 
 @dataclass(frozen=True)
 class Window:
-    """How far back the weights remember, and the bound on their rank from the steps since.
+    """The number of steps that the weights remember, and the bound on their rank from these.
 
     Attributes:
-        steps: k, after which what is older is below the tolerance.
+        steps: k; the part of the weights from before the last k steps is below the tolerance.
         bound: rank_tau(W_T) <= min(k r, R), r the largest rank of one step's gradient and R that of any sum of them;
             None where it is not proved, or is not below the width, so that it says nothing.
     """
@@ -187,7 +190,7 @@ class Window:
     bound: int | None
 
     def summary(self) -> dict[str, int | None]:
-        """For JSON."""
+        """Return the window for JSON."""
         return {"steps": self.steps, "bound": self.bound}
 
 
@@ -202,12 +205,14 @@ def window(
     past: Sequence[Past] = (),
     rho: float | None = None,
 ) -> Window | None:
-    """The bound on the rank of W_T from the last k steps: with (a_k, b_k) = `decay.memory(k)`,
+    """Bound the rank of W_T by the last k steps.
+
+    With (a_k, b_k) = `decay.memory(k)`:
 
         |a_k| |W_{T-k}|_2 + |b_k| |v_{T-k}|_2 <= tau |W_T|_F   implies   rank_tau(W_T) <= min(k r, R).
 
-    What W_T has of W_{T-k} and v_{T-k} is a_k W_{T-k} + b_k v_{T-k}, the rest is a sum U of k gradients of rank <= r,
-    and s_{i + rank U}(A + U) <= s_i(A) (Weyl).
+    W_T is a_k W_{T-k} + b_k v_{T-k} plus a sum U of k gradients of rank <= r, and s_{i + rank U}(A + U) <= s_i(A)
+    (Weyl).
 
     Args:
         decay: the recursion.
@@ -217,7 +222,7 @@ def window(
         width: the smaller side of W: a bound that is not below it is None.
         total: R, where sums of gradients have less than full rank however many they are: rank [X, beta 1] in the first
             layer, classes - 1 in the last of cross-entropy.
-        past: what is known of earlier weights, the start included where it is.
+        past: sizes of earlier weights, those of the start included where they are available.
         rho: |W_s|_F <= rho |W_T|_F at all earlier steps s, if that is known; then |v_s| <= 2 rho |W_T|_F / mu.
 
     Returns:
@@ -228,10 +233,10 @@ def window(
     """
     if not norm > 0.0:
         return None
-    for each in sorted(past, key=lambda each: each.ago):
-        a, b = decay.memory(each.ago)
-        if abs(a) * each.weights + abs(b) * each.velocity <= tolerance * norm:
-            return Window(each.ago, _below(each.ago * rank, total, width))
+    for earlier in sorted(past, key=lambda earlier: earlier.ago):
+        a, b = decay.memory(earlier.ago)
+        if abs(a) * earlier.weights + abs(b) * earlier.velocity <= tolerance * norm:
+            return Window(earlier.ago, _below(earlier.ago * rank, total, width))
     try:
         if rho is None:
             return Window(decay.steps_to(tolerance), None)
@@ -242,19 +247,19 @@ def window(
 
 
 def _closed(decay: Decay, ratio: float) -> int:
-    """A k with |a_k| + 2 |b_k| / mu <= ratio, the least where that falls with k; without momentum |a_k| <= ratio."""
+    """Return a k with |a_k| + 2 |b_k| / mu <= ratio, the least if the left side falls with k."""
 
-    def left(k: int) -> float:
+    def left_side(k: int) -> float:
         a, b = decay.memory(k)
         return abs(a) + 2.0 * abs(b) / decay.rate
 
     high = max(1, decay.steps_to(ratio))
-    while left(high) > ratio:
+    while left_side(high) > ratio:
         high *= 2
-    low = 0 if left(0) > ratio else high - 1
+    low = 0 if left_side(0) > ratio else high - 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if left(middle) > ratio else (low, middle)
+        low, high = (middle, high) if left_side(middle) > ratio else (low, middle)
     return high
 
 

@@ -1,10 +1,10 @@
-"""The largest eigenvalue of the Gauss-Newton matrix of a loss, by Lanczos' method, without forming any kernel.
+"""The largest eigenvalue of the Gauss-Newton matrix of a loss.
 
-With V = df/dW, one row for each sample and output, the Gauss-Newton matrix of C(f(W)) is V^T H V, H the second
-derivative of C in the outputs. With H = R R^T it has the non-zero eigenvalues of R^T Theta R, Theta = V V^T the neural
-tangent kernel, and Theta v is one pass down and one pass up the layers. mse has H = (2 / N) I; cross_entropy, for a
-sample with the probabilities p, H = (diag(p) - p p^T) / N and R = (diag(sqrt p) - p sqrt(p)^T) / sqrt N; with weights
-the rows of R are those times w^(1/2).
+By Lanczos' method, without forming any kernel. With V = df/dW, one row for each sample and output, the Gauss-Newton
+matrix of C(f(W)) is V^T H V, H the second derivative of C in the outputs. With H = R R^T it has the non-zero
+eigenvalues of R^T Theta R, Theta = V V^T the neural tangent kernel, and Theta v is one pass down and one pass up the
+layers. mse has H = (2 / N) I; cross_entropy, for a sample with the probabilities p, H = (diag(p) - p p^T) / N and R =
+(diag(sqrt p) - p sqrt(p)^T) / sqrt N; with weights the rows of R are those times w^(1/2).
 
 Source: Lanczos' method with full reorthogonalisation: Golub, Van Loan, Matrix Computations, 10.3.
 """
@@ -23,23 +23,23 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 
 STEPS, CLOSE = 100, 1e-7
-"""Steps at most; one that leaves a residual below this part of the eigenvalue, which is then off by its square."""
+"""The most steps, and the residual, relative to the eigenvalue, that ends them."""
 WORK = 5e8
 """Samples times weights, above which nothing is computed: one step takes about four operations for each."""
 
 
 def is_little_work(problem: Problem, weights: Weights) -> bool:
-    """Whether `sharpness` computes anything for so many samples and weights."""
+    """Return True if `sharpness` computes anything for so many samples and weights."""
     return problem.samples * sum(W.numel() for W in weights) <= WORK
 
 
 def sharpness(problem: Problem, weights: Weights, passage: Passage) -> float | None:
-    """The largest eigenvalue of the Gauss-Newton matrix of C in the weights, bias columns included.
+    """Return the largest eigenvalue of the Gauss-Newton matrix of C in the weights.
 
-    Without a loss of its own, `interpolate` is taken as mse.
+    Bias columns are included. Without a loss of its own, `interpolate` is taken as mse.
 
     Args:
-        problem: the question.
+        problem: the problem.
         weights: W_1 ... W_L.
         passage: of these weights at the problem's samples.
 
@@ -66,40 +66,41 @@ def sharpness(problem: Problem, weights: Weights, passage: Passage) -> float | N
 
 
 def _root_times(p: Tensor, root: Tensor, v: Tensor) -> Tensor:
-    """R^T v, R = diag(root) - p root^T for each row."""
+    """Return R^T v, R = diag(root) - p root^T for each row."""
     return root * (v - (p * v).sum(dim=1, keepdim=True))
 
 
 def _transposed_root_times(p: Tensor, root: Tensor, v: Tensor) -> Tensor:
-    """R v."""
+    """Return R v."""
     return root * v - p * (root * v).sum(dim=1, keepdim=True)
 
 
 def _kernel_times(passage: Passage) -> tuple[Callable[[Tensor], Tensor], float]:
-    """v -> Theta v / unit for v (N, n_L), and log unit, a power of four; -inf where Theta = 0.
+    """Return the map v -> Theta v / unit for v (N, n_L), and log unit.
 
-    Layer l enters Theta with the scales of Zs_{l-1} and of A_{l+1} ... A_L, if at all; the largest of them is the unit.
+    The unit is a power of four; -inf where Theta = 0. Layer l enters Theta with the scales of Zs_{l-1} and of A_{l+1}
+    ... A_L, if at all; the largest of them is the unit.
     """
     A = [W.values[:, :-1] for W in passage.W]
     above = [sum(W.exponent for W in passage.W[layer:]) for layer in range(1, len(A) + 1)]
-    scales = [Zs.exponent + each for Zs, each in zip(passage.inputs, above, strict=True)]
+    scales = [Zs.exponent + exponent for Zs, exponent in zip(passage.inputs, above, strict=True)]
     slopes = [passage.activation.derivative(Z.values) for Z in passage.Z[:-1]]
 
     def gradients(v: Float[Tensor, "N nL"]) -> list[Tensor]:
-        """V^T v, layer by layer from the last one, without their scales."""
-        moved, found = v, []
+        """Return V^T v, layer by layer from the last one, without their scales."""
+        moved, slopes_by_layer = v, []
         for layer in range(len(A) - 1, -1, -1):
-            found.append(moved.T @ passage.inputs[layer].values)
+            slopes_by_layer.append(moved.T @ passage.inputs[layer].values)
             if layer:
                 moved = (moved @ A[layer]) * slopes[layer - 1]
-        return found
+        return slopes_by_layer
 
-    acting = [bool(each.any()) for each in gradients(_start(passage.Z[-1].values))][::-1]
+    acting = [bool(G.any()) for G in gradients(_start(passage.Z[-1].values))][::-1]
     unit = max((scale for scale, acts in zip(scales, acting, strict=True) if acts), default=0)
     parts = [2.0 ** (2 * (scale - unit)) if acts else 0.0 for scale, acts in zip(scales, acting, strict=True)]
 
     def times(v: Float[Tensor, "N nL"]) -> Float[Tensor, "N nL"]:
-        changes = [part * each for part, each in zip(parts[::-1], gradients(v), strict=True)]
+        changes = [part * G for part, G in zip(parts[::-1], gradients(v), strict=True)]
         moved = passage.inputs[0].values @ changes[-1].T
         for layer in range(1, len(A)):
             moved = (moved * slopes[layer - 1]) @ A[layer].T + passage.inputs[layer].values @ changes[-1 - layer].T
@@ -109,13 +110,13 @@ def _kernel_times(passage: Passage) -> tuple[Callable[[Tensor], Tensor], float]:
 
 
 def _start(like: Float[Tensor, "N nL"]) -> Float[Tensor, "N nL"]:
-    """A vector of norm 1, the same in every call."""
+    """Return a vector of norm 1, the same in every call."""
     drawn = torch.randn(like.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     return (drawn / drawn.norm()).to(like.device)
 
 
 def _largest(times: Callable[[Tensor], Tensor], like: Float[Tensor, "N nL"]) -> float:
-    """The largest eigenvalue of a positive semi-definite map."""
+    """Return the largest eigenvalue of a positive semi-definite map."""
     size = like.numel()
     basis = [_start(like).flatten()]
     diagonal: list[float] = []
@@ -133,9 +134,9 @@ def _largest(times: Callable[[Tensor], Tensor], like: Float[Tensor, "N nL"]) -> 
         if not bool(T.isfinite().all()):
             return math.nan
         values, vectors = torch.linalg.eigh(T)
-        largest, rest = max(0.0, float(values[-1])), float(w.norm())
-        if rest * abs(float(vectors[-1, -1])) <= CLOSE * largest:
+        largest, length = max(0.0, float(values[-1])), float(w.norm())
+        if length * abs(float(vectors[-1, -1])) <= CLOSE * largest:
             return largest
-        beside.append(rest)
-        basis.append(w / rest)
+        beside.append(length)
+        basis.append(w / length)
     return largest

@@ -1,4 +1,4 @@
-"""Rows spread over processes: every sum over samples that a solve of two layers takes, in one place.
+"""Rows spread over processes: every sum over samples of a solve of two layers.
 
 Each process of a `torch.distributed` group holds rows of its own, and all of them run the same solve. What has a row
 for each sample (features, outputs, dual points, multipliers) stays with its rows. What the solve decides by is a sum
@@ -26,15 +26,15 @@ from covopt.data.shares import share_of
 from covopt.runtime.errors import ProblemError, ProcessError, counted
 
 PARTS = 6
-"""Of the rows, whose sums are taken one by one where the number of processes divides it."""
+"""Parts of the rows, summed one by one if the number of processes divides their number."""
 CHUNK = 1024
 """Rows that are condensed at once."""
 
 Answer = TypeVar("Answer")
 Made = Callable[..., tuple[Tensor, ...]]
-"""Rows of matrices, of rows of others."""
+"""Makes rows of matrices from rows of others."""
 Choice = Callable[[int, int], Int[Tensor, " k"]]
-"""Of n rows about so many: their places."""
+"""Chooses about so many of n rows and returns their places."""
 
 
 class Alone:
@@ -42,82 +42,84 @@ class Alone:
 
     @property
     def processes(self) -> int:
-        """How many solve together."""
+        """Return the number of processes that solve together."""
         return 1
 
     @property
     def parts(self) -> int:
-        """How many parts of the rows sums are taken over, by all processes."""
+        """Return the number of parts, over all processes, whose sums are taken one by one."""
         return 1
 
     @property
     def place(self) -> int:
-        """Of this process among them, from 0."""
+        """Return the rank of this process among them, from 0."""
         return 0
 
     def samples(self, rows: int) -> int:
-        """The number of rows of all processes, of which this one holds `rows`."""
+        """Return the number of rows of all processes, of which this one holds `rows`."""
         return rows
 
     def sums(self, part: Callable[..., tuple[Tensor, ...]], *rows: Tensor) -> tuple[Tensor, ...]:
-        """What `part` makes of rows (N, ...), each of its tensors a sum over them, for the rows of all processes."""
+        """Return `part`, tensors that are sums over rows (N, ...), for the rows of all processes."""
         return part(*rows)
 
     def sum(self, part: Callable[..., Tensor], *rows: Tensor) -> Tensor:
-        """`sums` of one tensor."""
-        return self.sums(lambda *each: (part(*each),), *rows)[0]
+        """Return `sums` of one tensor."""
+        return self.sums(lambda *chunks: (part(*chunks),), *rows)[0]
 
-    def added(self, here: Tensor) -> Tensor:
-        """The sum over processes of what each has, in the order of the library that adds them."""
-        return here
+    def added(self, term: Tensor) -> Tensor:
+        """Return the sum over processes of one tensor each, in the order of the library that adds."""
+        return term
 
     def cheapest(self, cost: float, weights: list[Tensor]) -> list[Tensor]:
-        """Of as many matrices that each process brings those of the least cost."""
+        """Return the matrices of the process with the least cost; each brings equally many."""
         return weights
 
     def shares(self, *rows: Tensor) -> list[tuple[Tensor, ...]]:
-        """Of rows (N, ...) those of each part that this process holds."""
+        """Return, of rows (N, ...), those of each part that this process holds."""
         return [rows]
 
     def averaged(self, points: Float[Tensor, "B P"]) -> Float[Tensor, "B P"]:
-        """In each row, of which each part has one, the mean over the parts of all processes."""
+        """Return, row by row, the mean over the parts of all processes; each part has one entry."""
         return points
 
     def mapped(self, part: Callable[[Tensor], Tensor], rows: Float[Tensor, "N _"]) -> Float[Tensor, "N _"]:
-        """What `part` makes of the rows of this process, a row of each, asked about as many at once as by `sums`."""
+        """Return `part` of the rows of this process, called with as many at once as by `sums`."""
         return part(rows)
 
     def norm(self, rows: Float[Tensor, "N _"]) -> float:
-        """|A|_F of the rows of all processes."""
+        """Return |A|_F of the rows of all processes."""
         return float(rows.norm())
 
     def largest(self, value: float) -> float:
-        """The largest of a number over processes."""
+        """Return the largest of a number over processes."""
         return value
 
     def stacked(self, rows: Float[Tensor, "k _"]) -> Float[Tensor, "N _"]:
-        """The rows of all processes, in their order."""
+        """Return the rows of all processes, in their order."""
         return rows
 
     def own(self, rows: Shaped[Tensor, "N _"], held: int) -> Shaped[Tensor, "k _"]:
-        """Of the rows of all processes the `held` ones of this one."""
+        """Return, of the rows of all processes, the `held` ones of this one."""
         return rows
 
     def condensed(self, *blocks: Float[Tensor, "N _"], made: Made | None = None) -> tuple[Float[Tensor, "k _"], ...]:
-        """Matrices of few rows with the same products A^T B as these, which have a row for each sample.
+        """Return matrices of few rows with the same products A^T B as these.
+
+        The given matrices have a row for each sample.
 
         Args:
             blocks: the matrices.
-            made: what to make of their rows first, a chunk of them at a time.
+            made: applied to their rows first, a chunk at a time.
         """
         return blocks if made is None else made(*blocks)
 
     def some(self, choose: Choice, held: int, count: int) -> tuple[Int[Tensor, " k"], Alone]:
-        """Places, in this process, of about `count` of all samples, and how they are spread; `held` are here."""
+        """Return places of about `count` of all samples here, and their spread; `held` are here."""
         return choose(held, count), self
 
     def in_parts(self, parts: int) -> Alone:
-        """The same rows, whose sums are taken over so many parts."""
+        """Return the same rows, whose sums are taken over so many parts."""
         return self
 
 
@@ -144,7 +146,7 @@ class Together(Alone):
 
     @staticmethod
     def of(rows: int) -> Together:
-        """The group, of which this process holds `rows`.
+        """Return the group, of which this process holds `rows`.
 
         Raises:
             ProblemError: there is no group.
@@ -162,7 +164,7 @@ class Together(Alone):
         return Together(cuts, size, rank).in_parts(PARTS)
 
     def in_parts(self, parts: int) -> Together:
-        """The same rows, whose sums are taken over so many parts, if processes hold as many parts each."""
+        """Return the same rows with sums over so many parts, if processes hold equally many."""
         even = share_of(self.cuts[-1], self.processes)
         if self.cuts[:: len(self._mine())] != even or parts % self.processes or parts > self.cuts[-1]:
             return self
@@ -180,13 +182,13 @@ class Together(Alone):
         return self.cuts[-1]
 
     def sums(self, part: Callable[..., tuple[Tensor, ...]], *rows: Tensor) -> tuple[Tensor, ...]:
-        found = [part(*each) for each in self.shares(*rows)]
-        here = torch.stack([torch.cat([tensor.flatten() for tensor in each]) for each in found])
-        pieces = self._total(here).split([tensor.numel() for tensor in found[0]])
-        return tuple(piece.view(each.shape).to(each.dtype) for piece, each in zip(pieces, found[0], strict=True))
+        results = [part(*chunks) for chunks in self.shares(*rows)]
+        flat = torch.stack([torch.cat([tensor.flatten() for tensor in tensors]) for tensors in results])
+        pieces = self._total(flat).split([tensor.numel() for tensor in results[0]])
+        return tuple(piece.view(A.shape).to(A.dtype) for piece, A in zip(pieces, results[0], strict=True))
 
-    def added(self, here: Tensor) -> Tensor:
-        total = here.clone()
+    def added(self, term: Tensor) -> Tensor:
+        total = term.clone()
         _collective(lambda: dist.all_reduce(total))
         return total
 
@@ -209,7 +211,7 @@ class Together(Alone):
         return (self._total(points.clone()) / self.parts).expand_as(points).clone()
 
     def mapped(self, part: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-        return torch.cat([part(each) for (each,) in self.shares(rows)])
+        return torch.cat([part(chunk) for (chunk,) in self.shares(rows)])
 
     def norm(self, rows: Tensor) -> float:
         return math.sqrt(float(self.sum(lambda A: A.square().sum(), rows)))
@@ -231,8 +233,8 @@ class Together(Alone):
         return rows[first : first + held]
 
     def condensed(self, *blocks: Tensor, made: Made | None = None) -> tuple[Tensor, ...]:
-        """The triangular factor of the QR decomposition of those of the parts, one above the other."""
-        made = made or (lambda *each: each)
+        """Return the triangular QR factor of the parts' own triangular factors, stacked."""
+        made = made or (lambda *unchanged: unchanged)
         columns = [block.shape[1] for block in made(*(block[:1] for block in blocks))]
         width, factors = sum(columns), []
         for part in self.shares(*blocks):
@@ -250,7 +252,7 @@ class Together(Alone):
         return R.split(columns, dim=1)
 
     def some(self, choose: Choice, held: int, count: int) -> tuple[Tensor, Together]:
-        """About as many of each part; `choose` is asked about all of them, so that it is the same everywhere."""
+        """Choose about equally many samples of each part, the same in each process."""
         chosen = [
             choose(b - a, max(1, count // self.parts)) + a for a, b in zip(self.cuts, self.cuts[1:], strict=False)
         ]
@@ -262,28 +264,28 @@ class Together(Alone):
         return places, replace(self, cuts=tuple(cuts))
 
     def _mine(self) -> range:
-        """The parts of this process."""
-        each = self.parts // self.processes
-        return range(self.rank * each, (self.rank + 1) * each)
+        """Return the parts of this process."""
+        count = self.parts // self.processes
+        return range(self.rank * count, (self.rank + 1) * count)
 
-    def _total(self, here: Float[Tensor, "j k"]) -> Float[Tensor, " k"]:
-        """The sum over parts, of which this process has those in `here`, in an order that does not depend on it."""
-        if len(here) > 1 or self.processes == 1:
-            return self._gathered(here).sum(dim=0)
-        _collective(lambda: dist.all_reduce(here))
-        return here[0]
+    def _total(self, terms: Float[Tensor, "j k"]) -> Float[Tensor, " k"]:
+        """Return the sum over all parts, in an order that does not depend on the processes."""
+        if len(terms) > 1 or self.processes == 1:
+            return self._gathered(terms).sum(dim=0)
+        _collective(lambda: dist.all_reduce(terms))
+        return terms[0]
 
-    def _gathered(self, here: Float[Tensor, "j k"]) -> Float[Tensor, "parts k"]:
-        """What each process has of its parts, in their order."""
+    def _gathered(self, terms: Float[Tensor, "j k"]) -> Float[Tensor, "parts k"]:
+        """Return the tensors of all parts of all processes, in their order."""
         if self.processes == 1:
-            return here
-        every = [torch.empty_like(here) for _ in range(self.processes)]
-        _collective(lambda: dist.all_gather(every, here))
+            return terms
+        every = [torch.empty_like(terms) for _ in range(self.processes)]
+        _collective(lambda: dist.all_gather(every, terms))
         return torch.cat(every)
 
 
 def rank_here() -> int:
-    """The place of this process in the default group; 0 where there is none."""
+    """Return the rank of this process in the default group; 0 where there is no group."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
@@ -299,12 +301,15 @@ def check_alike(columns: tuple[int, ...], spread: Alone) -> None:
 
 
 def _device() -> torch.device:
-    """Where the group's operations take their tensors."""
+    """Return the device on which the group's operations take their tensors."""
     return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
 def _collective(operation: Callable[[], Answer]) -> Answer:
-    """What an operation of all processes returns; a sentence where another one has ended."""
+    """Return the result of an operation of all processes.
+
+    Raises one sentence where another process has ended.
+    """
     try:
         return operation()
     except (RuntimeError, ValueError) as error:

@@ -1,8 +1,9 @@
-"""Stationarity, layer by layer: the back-propagated duals and what one more neuron would bring (MATH.md section 5).
+"""Stationarity, layer by layer.
 
-With M_L = -grad C / (2 lam) and M_l = sigma'(Z_l) * (M_{l+1} W_{l+1} without its bias column), stationary weights are
-W_l^T = Zs_{l-1}^T M_l. A new neuron in hidden layer l, of unit direction w (bias coordinate included), s =
-sigma(Zs_{l-1} w), with output along M_{l+1}^T s, both scaled by sqrt(size), changes the loss by
+The back-propagated duals, and the gain of one more neuron (MATH.md section 5). With M_L = -grad C / (2 lam) and M_l =
+sigma'(Z_l) * (M_{l+1} W_{l+1} without its bias column), stationary weights are W_l^T = Zs_{l-1}^T M_l. A new neuron in
+hidden layer l, of unit direction w (bias coordinate included), s = sigma(Zs_{l-1} w), with output along M_{l+1}^T s,
+both scaled by sqrt(size), changes the loss by
 
     2 lam size (1 - |M_{l+1}^T s|)
 
@@ -24,7 +25,7 @@ from covopt.runtime.errors import ProblemError
 def duals(
     problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"] | None = None
 ) -> list[Float[Tensor, "N _"]]:
-    """[M_1, ..., M_L], shapes (N, n_l); sigma' at a kink is the slope a.
+    """Return [M_1, ..., M_L], shapes (N, n_l); sigma' at a kink is the slope a.
 
     Args:
         problem: the question.
@@ -43,7 +44,7 @@ def duals(
 
 
 def inputs_of(problem: Problem, weights: Weights, layer: int) -> Float[Tensor, "N _"]:
-    """Zs_{layer-1} (N, n_{layer-1} + 1): what W_layer acts on, for layer = 1 ... L."""
+    """Return Zs_{layer-1} (N, n_{layer-1} + 1), the inputs of W_layer, for layer = 1 ... L."""
     return carried(problem, weights[: layer - 1], problem.Xt)
 
 
@@ -55,10 +56,12 @@ def add_neuron(
     output: Float[Tensor, " m"],
     size: float,
 ) -> list[Tensor]:
-    """The network with one more neuron in hidden layer `layer`: row sqrt(size) w, column sqrt(size) v above it.
+    """Return the network with one more neuron in hidden layer `layer`.
+
+    It adds the row sqrt(size) w, and the column sqrt(size) v above it.
 
     Args:
-        problem: the question.
+        problem: the problem.
         weights: W_1 ... W_L.
         layer: 1 ... L - 1.
         direction: w (n_{layer-1} + 1,), of unit length.

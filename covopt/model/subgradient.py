@@ -1,9 +1,10 @@
-"""Whether weights are stationary where neurons sit on kinks: the gradient is a set there, and 0 may lie in it.
+"""Stationarity of weights where neurons sit on kinks.
 
-At a kink z_ik = 0 the derivative of sigma_a may be any number in [a, 1] (Clarke's subdifferential), so W_l is
-stationary if some choice gives W_l^T = Zs_{l-1}^T M_l (MATH.md section 5). Neuron by neuron, from the last layer down,
-the best choice is a least-squares problem with bounds. Below the last hidden layer the choices above are held, so that
-what is found there is an upper bound on the distance to the subdifferential.
+The gradient is a set there, and 0 may lie in it. At a kink z_ik = 0 the derivative of sigma_a may be any number in [a,
+1] (Clarke's subdifferential), so W_l is stationary if some choice gives W_l^T = Zs_{l-1}^T M_l (MATH.md section 5).
+Neuron by neuron, from the last layer down, the best choice is a least-squares problem with bounds. Below the last
+hidden layer the choices above are held, so that what is found there is an upper bound on the distance to the
+subdifferential.
 
 Samples are taken in passes (passes.py), one for each layer: what is held of them are the entries on kinks.
 
@@ -32,7 +33,7 @@ MOST = 2048
 
 
 def multiplier(problem: Problem, weights: Weights) -> Float[Tensor, "N nL"] | None:
-    """M_L: from the loss; for `interpolate` from W_L^T = Zs_{L-1}^T Lambda, None where rank(Zs_{L-1}) < N."""
+    """Return M_L from the loss, or from W_L^T = Zs_{L-1}^T Lambda; None if rank(Zs) < N there."""
     if not problem.interpolates:
         return problem.gradient_at(all_outputs(problem, weights)) / (-2.0 * problem.lam)
     factor = thin(inputs_of(problem, weights, problem.depth))
@@ -40,23 +41,25 @@ def multiplier(problem: Problem, weights: Weights) -> Float[Tensor, "N nL"] | No
 
 
 def residuals(problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"]) -> list[float]:
-    """|W_l - M_l^T Zs_{l-1}|_F / |W_l|_F for l = 1 ... L, with the best slopes at kinks; free biases count as 0 in W_l.
+    """Return |W_l - M_l^T Zs_{l-1}|_F / |W_l|_F for l = 1 ... L.
+
+    The slopes at kinks are the best ones. Free biases count as 0 in W_l.
 
     Args:
         problem: the question.
         weights: W_1 ... W_L.
         Lambda: M_L, as `multiplier` gives it.
     """
-    found: list[float] = []
+    sizes: list[float] = []
     kinks: dict[int, Kinks] = {}
     for layer in range(problem.depth, 0, -1):
         pulled = problem.penalised(weights[layer - 1])
-        pull, met = _pull(problem, weights, Lambda, layer, kinks)
-        if met is not None:
-            kinks[layer] = _with_best_slopes(problem, weights, layer, pulled, pull, met)
+        pull, layer_kinks = _pull(problem, weights, Lambda, layer, kinks)
+        if layer_kinks is not None:
+            kinks[layer] = _with_best_slopes(problem, weights, layer, pulled, pull, layer_kinks)
         size, off = float(pulled.norm()), float((pulled - pull).norm())
-        found.append(off / size if size > 0.0 else off)
-    return found[::-1]
+        sizes.append(off / size if size > 0.0 else off)
+    return sizes[::-1]
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,8 @@ class Kinks:
 def _pull(
     problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"], layer: int, above: dict[int, Kinks]
 ) -> tuple[Float[Tensor, "n d"], Kinks | None]:
-    """M_l^T Zs_{l-1} with the usual slopes in layer l = `layer` and the given ones above it; the kinks of layer l."""
-    W, met = weights[layer - 1], []
+    """Return M_l^T Zs_{l-1} with the given slopes above layer l = `layer`, and its kinks."""
+    W, parts_with_kinks = weights[layer - 1], []
     pull = torch.zeros_like(W)
     for rows, part in parts_of(problem):
         Z = preactivations(part, weights)
@@ -101,16 +104,16 @@ def _pull(
                 above[k].put(M, rows)
             elif k == layer and not problem.activation.is_linear:
                 on = Z[k - 1].abs() <= KINK * torch.outer(inputs[k - 1].norm(dim=1), W.norm(dim=1))
-                found = on.nonzero(as_tuple=True)
-                met.append(Kinks(found[0] + rows.start, found[1], over[found], slopes[found]))
+                places = on.nonzero(as_tuple=True)
+                parts_with_kinks.append(Kinks(places[0] + rows.start, places[1], over[places], slopes[places]))
         pull += M.T @ inputs[layer - 1]
-    return pull, _joined(met) if met else None
+    return pull, _joined(parts_with_kinks) if parts_with_kinks else None
 
 
-def _joined(met: list[Kinks]) -> Kinks:
-    """All kinks but those of neurons that too many samples have on theirs."""
-    parts = ([getattr(each, name) for each in met] for name in ("rows", "neurons", "above", "slopes"))
-    kinks = Kinks(*(torch.cat(each) for each in parts))
+def _joined(parts: list[Kinks]) -> Kinks:
+    """Return all kinks but those of neurons with too many samples on their kink."""
+    fields = ([getattr(part, name) for part in parts] for name in ("rows", "neurons", "above", "slopes"))
+    kinks = Kinks(*(torch.cat(values) for values in fields))
     if len(kinks.rows) <= MOST:
         return kinks
     return kinks[kinks.neurons.bincount()[kinks.neurons] <= MOST]
@@ -119,7 +122,7 @@ def _joined(met: list[Kinks]) -> Kinks:
 def _with_best_slopes(
     problem: Problem, weights: Weights, layer: int, pulled: Tensor, pull: Tensor, kinks: Kinks
 ) -> Kinks:
-    """The slopes at kinks that bring M_l^T Zs_{l-1}, which is changed in place, nearest to `pulled`."""
+    """Return the slopes at kinks that bring `pull`, changed in place, nearest to `pulled`."""
     order, slopes = kinks.neurons.argsort(stable=True), kinks.slopes.clone()
     for mine in order.split(kinks.neurons.bincount().tolist()):
         if not len(mine):

@@ -38,13 +38,13 @@ LOST = 1e-29
 
 @dataclass(frozen=True)
 class Units:
-    """What one of each is in the user's units.
+    """The user's units: the value of one of covopt's own units of each quantity.
 
     Attributes:
         inputs: s.
         weights: c.
         cost: t^2, 1 or c^2.
-        problem: the question in these units.
+        problem: the problem in these units.
     """
 
     inputs: float
@@ -54,7 +54,7 @@ class Units:
 
     @staticmethod
     def of(problem: Problem) -> Units:
-        """The units in which the problem's largest input and largest target are between 1 and 2."""
+        """Return the units in which the largest input and the largest target are between 1 and 2."""
         s, t, c = _units(problem)
         cost = c * c if problem.interpolates else t * t
         scaled = replace(
@@ -69,31 +69,31 @@ class Units:
         return Units(s, c, cost, scaled)
 
     def inward(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Tensor]:
-        """W'_1 ... W'_L of W_1 ... W_L."""
+        """Return W'_1 ... W'_L of W_1 ... W_L."""
         return [W / self.weights for W in weights]
 
     def outward(self, weights: Sequence[Float[Tensor, "_ _"]]) -> list[Tensor]:
-        """W_1 ... W_L of W'_1 ... W'_L."""
+        """Return W_1 ... W_L of W'_1 ... W'_L."""
         return [self.weights * W for W in weights]
 
     def dual(self, Lambda: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
-        """Lambda of Lambda', for L = 2."""
+        """Return Lambda of Lambda', for L = 2."""
         return Lambda / self.inputs
 
     def in_user_units(self, line: Progress) -> Progress:
-        """A line of history in the user's units; its bound is in them already."""
+        """Return a line of history in the user's units; its bound is in them already."""
         return replace(line, cost=self.cost * line.cost)
 
 
 def unit_of_inputs(problem: Problem) -> float:
-    """s; where it is 1, the inputs are not copied."""
+    """Return s; where it is 1, the inputs are not copied."""
     return _power(max(problem.spread.largest(_largest(problem.X)), FAINT * problem.beta))
 
 
 def at_depth(problem: Problem, depth: int) -> Problem:
-    """The same question for networks of another depth, the inputs and targets in the same units.
+    """Return the same problem for networks of another depth, data in the same units.
 
-    Of a weight, c = (t / s)^(1/L), there is one for each depth; taper = 1 / c, and lam' = lam c^2 / t^2.
+    The unit of a weight, c = (t / s)^(1/L), depends on the depth; taper = 1 / c, and lam' = lam c^2 / t^2.
     """
     taper = problem.taper ** (problem.depth / depth)
     lam = problem.lam if problem.interpolates else problem.lam * (problem.taper / taper) ** 2
@@ -101,7 +101,7 @@ def at_depth(problem: Problem, depth: int) -> Problem:
 
 
 def check_strength(problem: Problem) -> None:
-    """Raise a ProblemError where what lam asks for is lost in the rounding of the fit, eps^2 |Y|^2 for mse."""
+    """Raise a ProblemError where lam's effect is lost in the fit's rounding, eps^2 |Y|^2."""
     if problem.interpolates or not isinstance(problem.loss, Scalable):
         return
     _, t, c = _units(problem)
@@ -115,19 +115,19 @@ def check_strength(problem: Problem) -> None:
 
 
 def _units(problem: Problem) -> tuple[float, float, float]:
-    """s, t and c; nothing is copied."""
+    """Return s, t and c; nothing is copied."""
     s = unit_of_inputs(problem)
     t = _power(problem.spread.largest(_largest(problem.Y))) if isinstance(problem.loss, Scalable) else 1.0
     return s, t, 2.0 ** ((math.log2(t) - math.log2(s)) / problem.depth)
 
 
 def _strength(problem: Problem, t: float, c: float) -> float:
-    """lam'."""
+    """Return lam'."""
     return problem.lam * (c / t) ** 2
 
 
 def _largest(values: Tensor) -> float:
-    """The largest magnitude; 0 for a layer without neurons."""
+    """Return the largest magnitude; 0 for a layer without neurons."""
     if not values.numel():
         return 0.0
     least, most = values.aminmax()  # abs() would be a copy
@@ -135,5 +135,5 @@ def _largest(values: Tensor) -> float:
 
 
 def _power(size: float) -> float:
-    """The power of 2 below a size; 1 for 0."""
+    """Return the power of 2 below a size; 1 for 0."""
     return 2.0 ** math.floor(math.log2(size)) if size > 0.0 else 1.0

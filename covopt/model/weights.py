@@ -1,7 +1,8 @@
-"""The first face of the loss: weights.  L(W) = C(Z_L) + lam sum_l |W_l|_F^2 (MATH.md section 1).
+"""The first face of the loss: weights.
 
-W_l has shape (n_l, n_{l-1} + 1), its last column multiplies the bias column beta 1, and Z_l = Zs_{l-1} W_l^T. With a
-free linear skip W_L has n_0 more columns before the last, which multiply the inputs.
+L(W) = C(Z_L) + lam sum_l |W_l|_F^2 (MATH.md section 1). W_l has shape (n_l, n_{l-1} + 1), its last column multiplies
+the bias column beta 1, and Z_l = Zs_{l-1} W_l^T. With a free linear skip W_L has n_0 more columns before the last,
+which multiply the inputs.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def check_weights(problem: Problem, weights: Weights) -> None:
 
 
 def check_network(problem: Problem, weights: Weights) -> None:
-    """Of weights from outside: raise a ProblemError unless their shapes fit the problem and all entries are finite."""
+    """Raise a ProblemError unless weights from outside are finite and fit the problem."""
     check_weights(problem, weights)
     for layer, W in enumerate(weights, start=1):
         if not torch.isfinite(W).all():
@@ -71,7 +72,7 @@ def check_network(problem: Problem, weights: Weights) -> None:
 
 
 def preactivations(problem: Problem, weights: Weights) -> list[Float[Tensor, "N _"]]:
-    """[Z_1, ..., Z_L], Z_l = Zs_{l-1} W_l^T, shapes (N, n_l)."""
+    """Return [Z_1, ..., Z_L], Z_l = Zs_{l-1} W_l^T, shapes (N, n_l)."""
     check_weights(problem, weights)
     layers, Zs = [], problem.Xt
     for layer, W in enumerate(weights, start=1):
@@ -82,14 +83,14 @@ def preactivations(problem: Problem, weights: Weights) -> list[Float[Tensor, "N 
 
 
 def inputs_from(problem: Problem, Z: Sequence[Float[Tensor, "N _"]]) -> list[Float[Tensor, "N _"]]:
-    """[Zs_0, ..., Zs_{L-1}] of Z_1 ... Z_L: what each layer of weights acts on, shapes (N, n_l + 1)."""
+    """Return [Zs_0, ..., Zs_{L-1}], shapes (N, n_l + 1), the inputs of each layer of weights."""
     return [problem.Xt] + [problem.appended(z, layer) for layer, z in enumerate(Z[:-1], start=1)]
 
 
 def pulled_back(
     problem: Problem, weights: Weights, Z: Sequence[Float[Tensor, "N _"]], M: Float[Tensor, "N nL"]
 ) -> list[Float[Tensor, "N _"]]:
-    """[M_1, ..., M_L] of M_L: M_l = sigma'(Z_l) * [M_{l+1} W_{l+1} without its bias column], shapes (N, n_l)."""
+    """Return [M_1, ..., M_L], M_l = sigma'(Z_l) * [M_{l+1} W_{l+1} without its bias column]."""
     layers = [M]
     for layer in range(problem.depth - 1, 0, -1):
         into = weights[layer][:, : Z[layer - 1].shape[1]]
@@ -98,12 +99,12 @@ def pulled_back(
 
 
 def outputs(problem: Problem, weights: Weights, X: Float[Tensor, "M n0"]) -> Float[Tensor, "M nL"]:
-    """The network's outputs at other inputs X."""
+    """Return the network's outputs at other inputs X."""
     return carried(problem, weights[:-1], with_bias(X, problem.beta)) @ weights[-1].T
 
 
 def carried(problem: Problem, weights: Weights, Zs: Float[Tensor, "M d"]) -> Float[Tensor, "M _"]:
-    """Zs_l of Zs_0 behind the first l layers of weights."""
+    """Return Zs_l from Zs_0, behind the first l layers of weights."""
     X = Zs[:, :-1]
     for layer, W in enumerate(weights, start=1):
         Zs = problem.appended(Zs @ W.T, layer, X)
@@ -111,14 +112,14 @@ def carried(problem: Problem, weights: Weights, Zs: Float[Tensor, "M d"]) -> Flo
 
 
 def outputs_above(problem: Problem, weights: Weights, layer: int, Z: Float[Tensor, "N n"]) -> Float[Tensor, "N nL"]:
-    """The outputs F of Z_l, l = `layer`."""
+    """Return the outputs F of Z_l, l = `layer`."""
     for above in range(layer, len(weights)):
         Z = problem.appended(Z, above) @ weights[above].T
     return Z
 
 
 def objective(problem: Problem, weights: Weights) -> Float[Tensor, ""]:
-    """L(W) = C(Z_L) + lam sum_l |W_l|_F^2, differentiable in the weights."""
+    """Return L(W) = C(Z_L) + lam sum_l |W_l|_F^2, differentiable in the weights."""
     F = preactivations(problem, weights)[-1]
     norm = torch.stack([A.square().sum() for A in problem.decayed(weights)]).sum()
     return problem.loss_at(F) + problem.lam * norm
@@ -126,7 +127,7 @@ def objective(problem: Problem, weights: Weights) -> Float[Tensor, ""]:
 
 @torch.no_grad()
 def evaluate(problem: Problem, weights: Weights, chunk: int = 2048) -> Cost:
-    """The cost and its parts, recomputed from the weights alone, the samples taken `chunk` at a time."""
+    """Return the cost and its parts, recomputed from the weights, `chunk` samples at a time."""
     check_weights(problem, weights)
     F = torch.empty_like(problem.Y)
     for rows, out in zip(problem.X.split(chunk), F.split(chunk), strict=True):
@@ -138,10 +139,11 @@ def evaluate(problem: Problem, weights: Weights, chunk: int = 2048) -> Cost:
 
 
 def rounding_of(problem: Problem, weights: Weights) -> float:
-    """How far rounding can have moved `evaluate`'s total: large where terms cancel, as with far-off inputs.
+    """Return by how much rounding can have moved `evaluate`'s total.
 
-    Each sum of n terms is off by at most (n + 2) u of its absolute terms, u = 2^-53, and sigma enlarges nothing; so F
-    is off by at most u times the number of terms on a path, times the outputs of the network of absolute values.
+    This is large where terms cancel, as with far-off inputs. Each sum of n terms is off by at most (n + 2) u of its
+    absolute terms, u = 2^-53, and sigma enlarges nothing; so F is off by at most u times the number of terms on a path,
+    times the outputs of the network of absolute values.
 
     Source: Higham, Accuracy and Stability of Numerical Algorithms, 3.1.
     """
@@ -157,11 +159,11 @@ def rounding_of(problem: Problem, weights: Weights) -> float:
     if problem.loss.name == "mse":
         missed = (preactivations(problem, weights)[-1] - problem.Y).abs()
         moved = float(problem.shares.to(off) @ (off * (2.0 * missed + off)).sum(dim=1))
-    elif problem.loss.name == "cross_entropy":  # of a sample: at most twice the largest change of its outputs
+    elif problem.loss.name == "cross_entropy":  # for a sample, at most twice the largest change of its outputs
         moved = 2.0 * float(off.max())
     elif problem.interpolates:
         moved = 0.0
-    else:  # convex: nowhere near does it rise more than along its slopes
+    else:  # convex: nowhere nearby is the rise larger than along the slopes
         F = preactivations(problem, weights)[-1]
         moved = float(problem.loss_at(F + off * torch.where(problem.gradient_at(F) < 0.0, -1.0, 1.0)))
         moved = max(0.0, moved - float(problem.loss_at(F)))
@@ -169,7 +171,9 @@ def rounding_of(problem: Problem, weights: Weights) -> float:
 
 
 def gradient(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
-    """dL/dW_l by back-propagation, sigma' at a kink as in `Activation.derivative`; shapes of the weights.
+    """Return dL/dW_l by back-propagation, in the shapes of the weights.
+
+    At a kink sigma' is as in `Activation.derivative`.
 
     Raises:
         ProblemError: for `interpolate`, which has no gradient.
@@ -177,7 +181,7 @@ def gradient(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
     Z = preactivations(problem, weights)
     M = pulled_back(problem, weights, Z, problem.gradient_at(Z[-1]))
     layers = zip(weights, M, inputs_from(problem, Z), strict=True)
-    found = [m.T @ Zs for _, m, Zs in layers]
-    for slope, A in zip(problem.decayed(found), problem.decayed(weights), strict=True):
+    slopes = [m.T @ Zs for _, m, Zs in layers]
+    for slope, A in zip(problem.decayed(slopes), problem.decayed(weights), strict=True):
         slope.add_(A, alpha=2.0 * problem.lam)
-    return found
+    return slopes

@@ -1,4 +1,4 @@
-"""What the names in a summary's JSON mean, in words: the kinds of certificates, and what ended a run."""
+"""The names in a summary's JSON in words: kinds of certificates, and reasons of an end."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ CERTIFICATES = {
         " below it could be is not known.",
     ),
 }
-"""What proves a lower bound, by the kind of certificate."""
+"""The proof of a lower bound in words, by the kind of certificate."""
 STATUSES = {
     "optimal": ("optimal: the proved gap is within the target", ""),
     "converged": (
@@ -131,4 +131,4 @@ STATUSES = {
     ),
     "unsolved": ("not solved", "The search found no answer."),
 }
-"""What ended a run, in a few words and as a sentence; no sentence where it ran to its end."""
+"""The end of a run in a few words and as a sentence; no sentence if it was complete."""

@@ -1,4 +1,4 @@
-"""The exact oracle for data of rank at most two: every activation cell of the circle, at once.
+"""The exact oracle for data of rank at most two: all activation cells of the circle.
 
 Let Q (2, d) hold an orthonormal basis of the row space of Xt and P = Xt Q^T (N, 2). A unit direction w acts only
 through q = Q w, |q| <= 1, and h(w) = |Lambda^T sigma(P q)|, so that the maximum lies on the circle |q| = 1. There the
@@ -38,29 +38,29 @@ from covopt.model.activation import Activation
 from covopt.oracles.oracle import Answer, oracle_values
 from covopt.runtime.errors import ProblemError
 
-# Where rounding is taken for equality; none of these touches the proof.
+# Differences up to these count as rounding; none of these touches the proof.
 ONE_LINE = 2e-15  # lines closer than this (radians) are one line in the search for local maxima
 LEVEL = 256.0  # derivatives of h^2 below this times u S |A|_F are zero
 ONE_MAXIMUM = 1e-9  # local maxima closer than this (radians) are reported once
 
 
 def row_rank(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE) -> int:
-    """The numerical rank of Xt; up to 2 the arrangement is exact."""
+    """Return the numerical rank of Xt; up to 2 the arrangement is exact."""
     return len(row_space(Xt.double(), rule))
 
 
 def has_rank_at_most(Xt: Float[Tensor, "N d"], most: int, rule: RankRule = RANK_RULE) -> bool:
-    """Whether `row_rank` is at most this; where it is far above, a few rows tell without a decomposition of all."""
+    """Return True if `row_rank` is at most `most`; a few rows refute it where it is far above."""
     few = Xt[: 8 * (most + 1)]
     return row_rank(few, rule) <= most and (len(few) == len(Xt) or row_rank(Xt, rule) <= most)
 
 
 class ArrangementOracle:
-    """The exact maximum of h(w) = |Lambda^T sigma(Xt w)| over unit w, for rank(Xt) <= 2, in O(N m log N).
+    """The exact maximum of h(w) = |Lambda^T sigma(Xt w)|, rank(Xt) <= 2, in O(N m log N).
 
     Calling it returns all local maxima on the circle, best first (on a plateau its two ends), evaluated by
     `oracle_values`, and a proved `upper_bound`: the maximum and the rounding that the module's text derives. Where h is
-    0 everywhere the answer is one arbitrary direction with value 0.
+    0 everywhere the result is one arbitrary direction with value 0.
 
     Raises:
         ProblemError: when the rows of Xt span more than two dimensions.
@@ -86,33 +86,33 @@ class ArrangementOracle:
         self._unit, self._angle = unit[order], angle
 
     def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"] | None = None) -> Answer:
-        """All local maxima of h and the proved maximum; `starts` is not needed and not looked at."""
+        """Return all local maxima of h and the proved maximum; `starts` is ignored."""
         Lambda, size = to_unit_scale(Lambda.double())
         scale = size * self._space.size
         weights = Lambda[self._rows] * self._radius[:, None]
-        rest = float(Lambda.norm()) * self._space.neglected
+        off_space = float(Lambda.norm()) * self._space.neglected
         if not weights.any():
             direction = torch.eye(1, self._X.shape[1], dtype=self._X.dtype, device=self._X.device)
-            return self._answer(direction, direction.new_zeros(1), scale * rest * (1.0 + 2.0**-40))
+            return self._answer(direction, direction.new_zeros(1), scale * off_space * (1.0 + 2.0**-40))
         total = float(weights.norm(dim=1).sum())
         arcs = _Arcs(self._matrices(weights), self._unit, self._angle)
         q = arcs.maxima(LEVEL * UNIT_ROUNDOFF * total)
         directions = torch.nn.functional.normalize(q @ self._space.Q, dim=1)
         values, order = oracle_values(self._X, self.activation, Lambda, directions).sort(descending=True)
         bound = (max(float(values[0]), arcs.best) + self._allowance(total)) * self._space.stretch
-        bound = (bound * (1.0 + (Lambda.shape[1] + 20) * UNIT_ROUNDOFF) + rest) * (1.0 + 8 * UNIT_ROUNDOFF)
+        bound = (bound * (1.0 + (Lambda.shape[1] + 20) * UNIT_ROUNDOFF) + off_space) * (1.0 + 8 * UNIT_ROUNDOFF)
         return self._answer(directions[order], scale * values, scale * bound)
 
     def _answer(self, directions: Tensor, values: Tensor, bound: float) -> Answer:
         return Answer(directions.to(self.Xt.dtype), values.to(self.Xt.dtype), bound)
 
     def _allowance(self, total: float) -> float:
-        """The absolute rounding of any arc's value, for S = `total`: the sum of the list in the module's text."""
+        """Return an arc value's absolute rounding, S = `total`: the sum in the module's text."""
         depth = math.ceil(math.log2(2 * len(self._rows)))
         return (9 * depth + 100) * UNIT_ROUNDOFF * total
 
     def _matrices(self, weights: Float[Tensor, "K m"]) -> Float[Tensor, "2*K m 2"]:
-        """A on the arcs after line 1 ... K and, opposite them, after line 1 ... K again."""
+        """Return A on the arcs after line 1 ... K and, opposite them, after line 1 ... K again."""
         slope = self.activation.slope
         # D_i s_i just before the first line; two Python numbers in torch.where would make it single precision.
         active = torch.where(self._sign > 0, self._sign, slope * self._sign)
@@ -124,7 +124,7 @@ class ArrangementOracle:
 
 
 class _Arcs:
-    """h^2 = |A q|^2 on the 2K arcs of the circle; arc j starts at the normal of line j and ends at the next one."""
+    """The 2K arcs of the circle: arc j starts at the normal of line j, ends at the next one."""
 
     def __init__(self, A: Float[Tensor, "J m 2"], unit: Float[Tensor, "K 2"], angle: Float[Tensor, " K"]) -> None:
         normal = torch.stack([-unit[:, 1], unit[:, 0]], dim=1)
@@ -142,7 +142,7 @@ class _Arcs:
         self.best = float(torch.maximum(ends_best, inside_best))
 
     def _top(self) -> tuple[Tensor, Float[Tensor, "J 2"], Tensor]:
-        """The gap between the eigenvalues of A^T A, its top eigenvector turned to the arc, and whether it is inside."""
+        """Return A^T A's eigenvalue gap, top eigenvector on the arc's side, and if it is inside."""
         x, y = self.A[:, :, 0], self.A[:, :, 1]
         twice, difference = 2.0 * (x * y).sum(dim=1), (x + y).mul(x - y).sum(dim=1)
         # q = (-sin theta, cos theta): theta is a quarter turn behind the usual angle of q.
@@ -153,7 +153,7 @@ class _Arcs:
         return torch.hypot(twice, difference), q, (offset > 0) & (offset < self.width)
 
     def maxima(self, slope: float) -> Float[Tensor, "B 2"]:
-        """Every local maximum q of h on the circle: inside an arc, or at a line that h climbs to from both sides.
+        """Return every local maximum q of h: inside an arc, or at a line that h climbs to.
 
         `slope` times |A|_F is what rounding makes of a derivative that is zero.
         """
@@ -173,33 +173,33 @@ class _Arcs:
 
 
 def _side(A: Tensor, q: Tensor, e: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """|A q|, half the derivative of |A q|^2 along the circle, and half its second derivative, where dq/dtheta = -e."""
+    """Return |A q| and half the derivatives of |A q|^2 along the circle, dq/dtheta = -e."""
     at, along = (A @ q[:, :, None])[:, :, 0], (A @ e[:, :, None])[:, :, 0]
     value = at.norm(dim=1)
     return value, -(at * along).sum(dim=1), along.square().sum(dim=1) - value.square()
 
 
 def _shape(side: tuple[Tensor, Tensor, Tensor], towards: float, size: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether h falls away from the line on this side (to second order), and whether it is level there."""
+    """Return whether h falls away from the line on this side, or is level (to second order)."""
     _, derivative, curvature = side
     zero = derivative.abs() <= size
     return (towards * derivative > size) | (zero & (curvature < -size)), zero & (curvature.abs() <= size)
 
 
 def _distinct(q: Float[Tensor, "B 2"], values: Float[Tensor, " B"]) -> Float[Tensor, "C 2"]:
-    """The best of each run of directions that follow each other within ONE_MAXIMUM radians."""
+    """Return the best of each run of directions within ONE_MAXIMUM radians of the next."""
     q = q[values.argsort(descending=True)]
     angle, order = torch.atan2(q[:, 1], q[:, 0]).sort()
     opens = torch.diff(angle, prepend=angle[-1:] - 2.0 * math.pi) > ONE_MAXIMUM
     run = opens.long().cumsum(0)
-    run = torch.where(run == 0, run[-1], run)  # what precedes the first gap belongs to the last run
+    run = torch.where(run == 0, run[-1], run)  # directions before the first gap belong to the last run
     _, label = torch.unique(run, return_inverse=True)
     best = torch.full((int(label.max()) + 1,), len(q), device=q.device).scatter_reduce(0, label, order, "amin")
     return q[best]
 
 
 def prefix_sums(terms: Float[Tensor, "n _ _"]) -> Float[Tensor, "n _ _"]:
-    """sums[k] = terms[0] + ... + terms[k], each added as a tree of depth ceil(log2 n): error <= depth u sum |terms|."""
+    """Return the sums of terms 0 ... k, added as trees: error <= ceil(log2 n) u sum |terms|."""
     sums, shift = terms, 1
     while shift < len(sums):
         sums = torch.cat([sums[:shift], sums[shift:] + sums[:-shift]])

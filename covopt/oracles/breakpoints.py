@@ -1,4 +1,4 @@
-"""Neurons with free biases: rows (w, b), for each w the b at which h is largest, and a search for the best neuron."""
+"""Neurons with free biases, rows (w, b): the best b for each w, and a search for the best."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from covopt.oracles.search import AscentOptions, ConvexConcaveOracle
 
 
 def rows_of(W: Float[Tensor, "n d"], b: Float[Tensor, " n"]) -> Float[Tensor, "n d+1"]:
-    """[W, b]: neurons as rows of hidden weights, the bias column last."""
+    """Return [W, b]: neurons as rows of hidden weights, the bias column last."""
     return torch.cat([W, b[:, None]], dim=1)
 
 
 def best_breakpoints(
     X: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], W: Float[Tensor, "B d"]
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """For each w the b = -x_j^T w with the largest |Lambda^T sigma(X w + b)|, and that value, by sums from above."""
+    """Return for each w the b = -x_j^T w of largest h, and h, by sums from large x_j^T w down."""
     biases, values, a = [], [], activation.slope
     for z in W @ X.T:
         z, order = z.sort(descending=True)
@@ -41,17 +41,19 @@ def strongest(
     X: Float[Tensor, "N d"],
     activation: Activation,
     Lambda: Float[Tensor, "N m"],
-    known: Float[Tensor, "k d+1"],
+    neurons: Float[Tensor, "k d+1"],
     count: int,
     seed: int,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Float[Tensor, " d"], float, float] | None:
-    """(w, b, h) of the neuron with the largest |Lambda^T sigma(X w + b)|, |w| = 1, that a search met; None without any.
+    """Search for the neuron (w, b) with the largest h = |Lambda^T sigma(X w + b)|, |w| = 1.
+
+    Returns (w, b, h) of the best one met; None without any.
 
     Args:
         X: inputs; centred here, and taken back.
         Lambda: with column sums of 0.
-        known: rows (w, b) to start from, besides `count` random ones of this seed.
+        neurons: rows (w, b) to start from, besides `count` random ones of this seed.
         stop: asked before each step.
     """
     mean = X.mean(dim=0)
@@ -59,7 +61,7 @@ def strongest(
     if rho == 0.0 or not Lambda.shape[1]:
         return None
     seen = torch.cat([(X - mean) / rho, X.new_ones(len(X), 1)], dim=1)
-    own = torch.cat([rho * known[:, :-1], known[:, -1:] + (known[:, :-1] @ mean)[:, None]], dim=1)
+    own = torch.cat([rho * neurons[:, :-1], neurons[:, -1:] + (neurons[:, :-1] @ mean)[:, None]], dim=1)
     generator = torch.Generator(device=X.device).manual_seed(seed)
     anywhere = torch.randn(count, seen.shape[1], generator=generator, dtype=X.dtype, device=X.device)
     first = torch.cat([own[own.norm(dim=1) > 0], anywhere])

@@ -1,4 +1,4 @@
-"""Great circles on the sphere, the arcs into which they cut each other, and the maxima of h next to each arc.
+"""Great circles on the sphere, their arcs, and the maxima of h next to each arc.
 
 Circle g is {q : e_g^T q = 0}, |q| = 1. In its frame B_g, whose rows are b_1, b_2 and e_g, a point of the circle is
 q = (cos, sin, 0), and circle j crosses it where f_j^T q = 0, f_j the first two coordinates of B_g e_j. Turn every e_j
@@ -30,7 +30,7 @@ from covopt.oracles.arrangement import prefix_sums
 
 @dataclass(frozen=True)
 class Circles:
-    """G great circles and what is known of their crossings before h is; K = G - 1, column g is circle g.
+    """G great circles and their crossings, independent of h; K = G - 1, column g is circle g.
 
     Attributes:
         normal: e_g (G, 3), unit rows.
@@ -52,9 +52,9 @@ class Circles:
 
     @classmethod
     def of(cls, normal: Float[Tensor, "G 3"], rounding: float) -> Circles:
-        """The arrangement of the circles orthogonal to these unit rows, no two of them parallel; O(G^2 log G).
+        """Return the arrangement of the circles orthogonal to these unit rows, in O(G^2 log G).
 
-        `rounding` is what a computed e_j^T q is uncertain by.
+        No two of the rows may be parallel. `rounding` is the uncertainty of a computed e_j^T q.
         """
         frame = _frames(normal)
         local = torch.einsum("gab,jb->ajg", frame, normal)
@@ -70,18 +70,18 @@ class Circles:
         return cls(normal, frame, order, local, length, angle[:-1], shown)
 
     def fineness(self) -> float:
-        """sum_g 1 / min_j sin(angle between circles g and j): what nearly parallel circles cost the proof."""
+        """Return sum_g 1 / min_j sin(angle of g and j), the cost of nearly parallel circles."""
         return float((1.0 / self.length.amin(dim=0)).sum())
 
     def slices(self, rows: int, entries: int) -> Iterator[slice]:
-        """Consecutive circles, as many at a time as keep their (3, m) matrices, m = `rows`, within `entries`."""
+        """Yield consecutive circles whose (3, m) matrices, m = `rows`, fit into `entries`."""
         count = max(1, entries // (3 * rows * max(1, len(self.order))))
         for start in range(0, len(self.normal), count):
             yield slice(start, start + count)
 
 
 def _shown(order: Int[Tensor, "K G"], angle: Float[Tensor, "K G"], short: Float[Tensor, " G"]) -> Bool[Tensor, "K G"]:
-    """One arc or more of every cell that has an arc longer than `short`.
+    """Return one arc or more of every cell that has an arc longer than `short`.
 
     Call a circle clear if all of its arcs are longer: then their order is certain. An arc of a clear circle g is left
     out if one of the two circles that end it is clear and comes before g: that circle shows the same cells. Of the
@@ -94,7 +94,7 @@ def _shown(order: Int[Tensor, "K G"], angle: Float[Tensor, "K G"], short: Float[
 
 
 def _frames(normal: Float[Tensor, "G 3"]) -> Float[Tensor, "G 3 3"]:
-    """Rows b_1, b_2, e: right-handed orthonormal frames."""
+    """Return rows b_1, b_2, e: right-handed orthonormal frames."""
     axis = torch.nn.functional.one_hot(normal.abs().argmin(dim=1), 3).to(normal.dtype)
     first = torch.nn.functional.normalize(torch.linalg.cross(normal, axis), dim=1)
     return torch.stack([first, torch.linalg.cross(normal, first), normal], dim=1)
@@ -108,16 +108,16 @@ class Points:
     values: Float[Tensor, " B"]
 
     def where(self, keep: Bool[Tensor, " B"]) -> Points:
-        """Some of them."""
+        """Return the marked points."""
         return Points(self.q[keep], self.values[keep])
 
 
 class Arcs:
-    """All arcs of some of the circles (the `columns`), for one h, given by M and the omega_g (rows of `even`).
+    """All arcs of some circles (`columns`), for one h given by M and omega_g (rows of `even`).
 
     Attributes:
         value: h at the point where the arc starts (2, K, c), which is where the arc before it ends.
-        inside: whether the top singular vector of A, restricted to the circle, is inside the arc (2, K, c).
+        inside: True if the top singular vector of A, restricted to the circle, is inside the arc (2, K, c).
         top: the singular value (2, K, c).
     """
 
@@ -149,19 +149,19 @@ class Arcs:
         self.top_angle = start + offset
 
     def best(self) -> Points:
-        """The largest h where an arc starts, and the largest inside an arc (0 if there is none), with their points."""
+        """Return the largest h at an arc's start, and inside an arc (0 without any), with points."""
         tops = torch.where(self.inside, self.top, 0.0)
         start, top = _largest(self.value), _largest(tops)
         q = torch.cat([self._global(self._starts(start), start), self._global(self._tops(top), top)])
         return Points(q, torch.cat([self.value[start], tops[top]]))
 
     def kinks(self, floor: float) -> Points:
-        """The local maxima of h on the circles, h >= floor: inside arcs, and where circles cross."""
+        """Return the local maxima of h on the circles, h >= floor: inside arcs, and at crossings."""
         inside, crossing = self._kinks_inside(floor), self._kinks_crossing(floor)
         return Points(torch.cat([inside.q, crossing.q]), torch.cat([inside.values, crossing.values]))
 
     def _kinks_inside(self, floor: float) -> Points:
-        """Across the circle, h^2 / 2 has the slopes +-y^T a_3 + y^T omega, y = A q: both must be < 0."""
+        """Return the maxima inside arcs: h^2 / 2 has slopes +-y^T a_3 + y^T omega < 0, y = A q."""
         where = (self.inside & (self.top >= floor)).nonzero().unbind(1)
         q, A = self._tops(where), self._matrices(where)
         y = _apply(A, q)
@@ -170,9 +170,10 @@ class Arcs:
         return Points(self._global(q[falls], where), self.top[where])
 
     def _kinks_crossing(self, floor: float) -> Points:
-        """h falls along both circles in both directions, and so in all: its slope is linear in between.
+        """Return the maxima at crossings: h has to fall along both circles in both directions.
 
-        On the right of the crossing A acts, on the left A + 2 omega_j e_j^T.
+        Then it falls in all directions: its slope is linear in between. On the right of the crossing A acts, on the
+        left A + 2 omega_j e_j^T.
         """
         where = ((self.value >= floor) & (self.order < self.index)).nonzero().unbind(1)
         half, k, c = where
@@ -181,14 +182,14 @@ class Arcs:
         sign = 1.0 - 2.0 * half.to(e.dtype)
         backwards = torch.cat([self.unit[:, k, c].T * sign[:, None], torch.zeros_like(e[:, :1])], dim=1)
         slope = (y * _apply(A, backwards)).sum(dim=1)
-        here, other = (y * self.own[:, c].T).sum(dim=1), (y * self.even[self.order[k, c]]).sum(dim=1)
+        own, other = (y * self.own[:, c].T).sum(dim=1), (y * self.even[self.order[k, c]]).sum(dim=1)
         along = (y * _apply(A, torch.linalg.cross(q, e))).sum(dim=1)
-        falls = (slope > 0) & (slope + 2.0 * length * other < 0) & (along.abs() < -length * here)
+        falls = (slope > 0) & (slope + 2.0 * length * other < 0) & (along.abs() < -length * own)
         where = (half[falls], k[falls], c[falls])
         return Points(self._global(q[falls], where), self.value[where])
 
     def cells(self, floor: float) -> Cells:
-        """The cells next to the arcs that show them, as far as their matrices reach the norm `floor`."""
+        """Return the cells next to the arcs that show them, if their matrices can reach `floor`."""
         side, half, k, c = ((self._reach() >= floor * floor) & self.shown).nonzero().unbind(1)
         sign, turn = (1.0 - 2.0 * index.to(self.own.dtype) for index in (side, half))
         A = self._matrices((half, k, c))
@@ -200,7 +201,7 @@ class Arcs:
         return Cells(A, torch.stack(walls, dim=1), sign, self.frame[c])
 
     def _reach(self) -> Float[Tensor, "2 2 K c"]:
-        """Upper bounds on |A|_op^2 in the cells on the positive and on the negative side of the circle."""
+        """Return upper bounds on |A|_op^2 in the cells on the circle's positive and negative side."""
         x, y, z = self.A.unbind(2)
         xz, yz, zz = (x * z).sum(dim=2), (y * z).sum(dim=2), z.square().sum(dim=2)
         own_x, own_y, own_z = ((column * self.own).sum(dim=2) for column in (x, y, z))
@@ -233,7 +234,9 @@ class Arcs:
 
 @dataclass(frozen=True)
 class Cells:
-    """Cells whose maximum may be large: matrices A and walls, in the frame of the circle that they were seen from.
+    """Cells whose maximum may be large: matrices A and walls, in the frame of their circle.
+
+    Their circle is the one that they were seen from.
 
     Attributes:
         A: (B, 3, m), transposed.
@@ -248,9 +251,9 @@ class Cells:
     frame: Float[Tensor, "B 3 3"]
 
     def tops(self) -> tuple[Points, float]:
-        """Top singular vectors q of A (either sign) that are inside the three known walls, |A q|, and what they miss.
+        """Return the top singular vectors q inside the three known walls, |A q|, and a bound eta.
 
-        The second answer is eta with |A|_op^2 <= (1 + eta) |A q|^2 for every cell, those left out included, by
+        Both q and -q are tried. eta satisfies |A|_op^2 <= (1 + eta) |A q|^2 for every cell, those left out included, by
         Gershgorin's circles of V^T (A A^T) V for the computed eigenvectors V; no library's accuracy is relied on.
         """
         if len(self.A) == 0:
@@ -272,18 +275,18 @@ class Cells:
 
 
 def _apply(A: Float[Tensor, "B 3 m"], q: Float[Tensor, "B 3"]) -> Float[Tensor, "B m"]:
-    """A q, for A stored transposed."""
+    """Return A q, for A stored transposed."""
     return (q[:, None] @ A)[:, 0]
 
 
 def _largest(values: Tensor) -> tuple[Tensor, ...]:
-    """The index of the largest entry, one tensor of length 1 for each dimension."""
+    """Return the index of the largest entry, one tensor of length 1 for each dimension."""
     place = int(values.argmax())  # torch.unravel_index imports sympy: a second
     return tuple(torch.tensor([k], device=values.device) for k in np.unravel_index(place, values.shape))
 
 
 def leaders(unit: Float[Tensor, "n 3"], near: float) -> Int[Tensor, " n"]:
-    """For each unit row the earlier row, or itself, that stands for it: at most `near` from it up to sign; O(n^2)."""
+    """Return for each unit row the earlier row, or itself, at most `near` from it up to sign."""
     lead = torch.full((len(unit),), -1, device=unit.device)
     close = _close(unit, near)
     lonely = close.sum(dim=1) == 1
@@ -295,7 +298,7 @@ def leaders(unit: Float[Tensor, "n 3"], near: float) -> Int[Tensor, " n"]:
 
 
 def _close(unit: Float[Tensor, "n 3"], near: float) -> Bool[Tensor, "n n"]:
-    """Which rows are parallel within `near`; entry by entry, because a scalar product sees no angle below 1e-8."""
+    """Return True for rows parallel within `near`, entrywise: cosines see no angle below 1e-8."""
     same, opposite = (
         torch.stack([(unit[:, None, axis] - sign * unit[None, :, axis]).square() for axis in range(3)]).sum(dim=0)
         for sign in (1.0, -1.0)

@@ -1,4 +1,4 @@
-"""The exact oracle that data allow, if there is one: the circle up to rank two, the sphere for rank three."""
+"""The exact oracle that data allow: the circle up to rank two, the sphere for rank three."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ MOST_CIRCLES = 1500
 def exact_oracle(
     Xt: Float[Tensor, "N d"], activation: Activation, rule: RankRule = RANK_RULE, most_circles: int = MOST_CIRCLES
 ) -> ArrangementOracle | SphereOracle | None:
-    """An oracle whose bound is the maximum itself; None for rank > 3, or rank 3 with more than `most_circles` rows."""
+    """Return an exact oracle for rank <= 2, or 3 with up to `most_circles` rows; else None."""
     if has_rank_at_most(Xt, 2, rule):
         return ArrangementOracle(Xt, activation, rule)
     return SphereOracle(Xt, activation, rule) if has_exact_oracle(Xt, rule, most_circles) else None
 
 
 def inputs_have_rank_at_most(problem: Problem, most: int) -> bool:
-    """`has_rank_at_most` of Xt, which is not put together where its first rows tell."""
+    """Return `has_rank_at_most` of Xt, assembled only where its first rows allow it."""
     first = with_bias(problem.X[: 8 * (most + 1)], problem.beta)
     return has_rank_at_most(first, most) and has_rank_at_most(problem.Xt, most)
 
 
 def problem_has_exact_oracle(problem: Problem) -> bool:
-    """`has_exact_oracle` of Xt, which is not put together where its first rows tell; of the rows of all processes."""
+    """Return `has_exact_oracle` of all rows of Xt, assembled only if its first ones allow it."""
     if problem.spread is not ALONE:
         return has_rank_at_most(problem.condensed_Xt, 3 if problem.samples <= MOST_CIRCLES else 2)
     return inputs_have_rank_at_most(problem, 3) and has_exact_oracle(problem.Xt)
 
 
 def has_exact_oracle(Xt: Float[Tensor, "N d"], rule: RankRule = RANK_RULE, most_circles: int = MOST_CIRCLES) -> bool:
-    """Whether `exact_oracle` has one."""
+    """Return True if `exact_oracle` has an oracle."""
     return has_rank_at_most(Xt, 3 if len(Xt) <= most_circles else 2, rule)

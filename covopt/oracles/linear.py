@@ -1,4 +1,4 @@
-"""The exact oracle of linear networks: h(w) = |Lambda^T Xt w| is largest at the top right singular vector."""
+"""The exact oracle of linear networks, |Lambda^T Xt w|: the top right singular vector."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from covopt.oracles.oracle import Answer
 
 
 class LinearOracle:
-    """All right singular vectors of Lambda^T Xt with their singular values; the largest is the proved maximum.
+    """The oracle of linear networks: all right singular vectors of Lambda^T Xt.
 
-    `upper_bound` adds `rounding` (relative to |Lambda|_F |Xt|_F, far above what LAPACK's backward error and the
-    matrix product can lose in float64).
+    Their singular values are the values; the largest is the proved maximum. `upper_bound` adds `rounding` (relative to
+    |Lambda|_F |Xt|_F, far above what LAPACK's backward error and the matrix product can lose in float64).
     """
 
     def __init__(self, Xt: Float[Tensor, "N d"], rounding: float = 1e-13) -> None:
@@ -21,7 +21,7 @@ class LinearOracle:
         self._size = float(self.Xt.norm())
 
     def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"] | None = None) -> Answer:
-        """The right singular vectors, best first; `starts` is not looked at."""
+        """Return the right singular vectors, best first; `starts` is ignored."""
         Lambda = Lambda.double()
         _, s, Vh = torch.linalg.svd(Lambda.T @ self.Xt, full_matrices=False)
         allowance = self.rounding * len(self.Xt) ** 0.5 * float(Lambda.norm()) * self._size

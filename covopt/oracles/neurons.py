@@ -1,7 +1,8 @@
-"""Fewer neurons for the same outputs at no higher cost: merging aligned ones, and Caratheodory's theorem.
+"""Fewer neurons for the same outputs at no higher cost.
 
-Both work on the neurons of one hidden layer in unit form, F = sum_k sigma(Xt w_k) v_k^T with |w_k| = 1, whose cost
-after balancing is 2 sum_k |v_k| (MATH.md section 4). Neither judges its result: the caller evaluates the cost again.
+By merging aligned ones, and by Caratheodory's theorem. Both work on the neurons of one hidden layer in unit form, F =
+sum_k sigma(Xt w_k) v_k^T with |w_k| = 1, whose cost after balancing is 2 sum_k |v_k| (MATH.md section 4). Neither
+judges its result: the caller evaluates the cost again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from covopt.linalg.psd import RankRule
 
 # The outputs are to stay the same to rounding, so a direction that changes them by 1e-10 is no null direction.
 EXACT_RANK = RankRule(double=1e-13, single=1e-6)
-GRAM_ROUNDING = 4.0  # of a Gram matrix of n columns and N rows, times (N + n) n and the unit roundoff
+GRAM_ROUNDING = 4.0  # rounding of a Gram matrix of n columns, N rows, over (N + n) n and the unit roundoff
 
 
 @dataclass(frozen=True)
@@ -39,21 +40,21 @@ class Merged:
     group: Int[Tensor, " n"]
 
     def balanced(self) -> tuple[Float[Tensor, "k d"], Float[Tensor, "k m"]]:
-        """(U, V) with sigma(Xt u_k) v_k^T unchanged and |u_k| = |v_k|."""
+        """Return (U, V) with sigma(Xt u_k) v_k^T unchanged and |u_k| = |v_k|."""
         return balance(self.directions, self.outputs)
 
 
 @dataclass(frozen=True)
 class Selected:
-    """The atoms that Caratheodory's theorem leaves.
+    """The atoms that remain after Caratheodory's theorem.
 
     Attributes:
-        kept: their places among the atoms given, ascending (k,).
+        places: their places among the atoms given, ascending (k,).
         outputs: their outputs v (k, m), each a positive multiple of what it was.
         change: max |F_after - F_before|, the rounding that the caller will find.
     """
 
-    kept: Int[Tensor, " k"]
+    places: Int[Tensor, " k"]
     outputs: Float[Tensor, "k m"]
     change: float
 
@@ -61,7 +62,7 @@ class Selected:
 def balance(
     weights: Float[Tensor, "n d"], outputs: Float[Tensor, "n m"]
 ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"]]:
-    """(c_k u_k, v_k / c_k) with |c_k u_k| = |v_k / c_k|; a neuron with u_k = 0 or v_k = 0 becomes zero."""
+    """Return (c_k u_k, v_k / c_k) of equal norms; a neuron with u_k = 0 or v_k = 0 becomes 0."""
     lengths, sizes = weights.norm(dim=1, keepdim=True), outputs.norm(dim=1, keepdim=True)
     alive = (lengths > 0) & (sizes > 0)
     factor = torch.where(alive, (sizes / lengths).sqrt(), 0.0)
@@ -69,7 +70,7 @@ def balance(
 
 
 def merge(weights: Float[Tensor, "n d"], outputs: Float[Tensor, "n m"], tolerance: float = 1e-9) -> Merged:
-    """Make one neuron of all those whose directions agree: v = sum_k |u_k| v_k on the unit direction.
+    """Merge all neurons whose directions agree: v = sum_k |u_k| v_k on the unit direction.
 
     Exact for equal directions, sigma being positively homogeneous; |v| <= sum_k |u_k| |v_k|, so the cost never rises.
     Directions that differ are replaced by their mean, weighted by |u_k| |v_k|, which changes the outputs.
@@ -92,7 +93,7 @@ def merge(weights: Float[Tensor, "n d"], outputs: Float[Tensor, "n m"], toleranc
 
 
 def _groups(units: Tensor, sizes: Tensor, tolerance: float) -> Int[Tensor, " n"]:
-    """Greedy groups around the strongest neurons, numbered in order of strength; -1 for those without any."""
+    """Return greedy groups around the strongest neurons, numbered by strength; -1 without any."""
     alive = sizes > 0
     close = (units @ units.T >= 1.0 - tolerance) & alive[None, :] & alive[:, None]
     group = torch.full_like(sizes, -1, dtype=torch.int64)
@@ -110,14 +111,14 @@ def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], rule:
 
     With c_k = |v_k| and a_k = vec(phi_k v_k^T / c_k), F = A c. While A restricted to the atoms with c_k > 0 has a null
     vector z, signed so that sum(z) <= 0, c moves along z until an atom vanishes. Null vectors along which the cost
-    falls come first. At most rank(A) atoms are left (Caratheodory's theorem). An orthonormal basis of the null
+    falls come first. At most rank(A) atoms remain (Caratheodory's theorem). An orthonormal basis of the null
     space follows each atom that goes by one Householder reflection; atoms are taken in blocks of at most rank(A), so
     that n atoms cost O(n (N m)^2).
 
     Args:
         Phi: features phi_k = sigma(Xt w_k) of unit directions, in columns.
         outputs: v (n, m).
-        rule: when a null vector is one, relative to the largest column.
+        rule: decides which vectors are null, relative to the largest column.
     """
     features, values = Phi.detach().cpu().double().numpy(), outputs.detach().cpu().double().numpy()
     sizes = np.linalg.norm(values, axis=1)
@@ -130,15 +131,15 @@ def caratheodory(Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], rule:
     else:
         A = (features[:, None, alive] * units.T[None]).reshape(features.shape[0] * values.shape[1], len(alive))
         c = _fewest(A, sizes[alive], rule)
-    kept, left = alive[c > 0], c[c > 0]
-    new = values[kept] * (left / sizes[kept])[:, None]
-    change = float(np.abs(features[:, kept] @ new - features @ values).max(initial=0.0))
-    place = torch.as_tensor(kept, dtype=torch.int64, device=outputs.device)
+    survivors, remaining_sizes = alive[c > 0], c[c > 0]
+    new = values[survivors] * (remaining_sizes / sizes[survivors])[:, None]
+    change = float(np.abs(features[:, survivors] @ new - features @ values).max(initial=0.0))
+    place = torch.as_tensor(survivors, dtype=torch.int64, device=outputs.device)
     return Selected(place, torch.as_tensor(new, dtype=outputs.dtype, device=outputs.device), change)
 
 
 def _independent(gram: NDArray[np.float64], terms: int, rule: RankRule) -> bool:
-    """Whether A^T A is so far from singular that `_null_basis` would find nothing: no A of N m rows is needed then."""
+    """Return True if A^T A is clearly regular, so that `_null_basis` would find nothing."""
     n, largest = len(gram), float(gram.diagonal().max(initial=0.0))
     rounding = GRAM_ROUNDING * (terms + n * n) * np.finfo(np.float64).eps
     least = max(rule.relative(torch.float64) ** 2, rounding) * largest
@@ -151,7 +152,7 @@ def _independent(gram: NDArray[np.float64], terms: int, rule: RankRule) -> bool:
 
 
 def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:
-    """c' >= 0 with A c' = A c, sum(c') <= sum(c) and linearly independent columns of A where c' > 0."""
+    """Return c' >= 0 on independent columns of A with A c' = A c and sum(c') <= sum(c)."""
     result, target = c.copy(), A @ c
     survivors = np.zeros(0, dtype=np.int64)
     block = max(1, min(A.shape))
@@ -159,7 +160,7 @@ def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> N
         pool = np.concatenate([survivors, np.arange(start, min(start + block, len(c)))])
         result[pool] = _peel(_null_basis(A[:, pool], rule), result[pool])
         survivors = pool[result[pool] > 0]
-    # One least-squares step takes back the rounding of all the moves, where that keeps the signs and the cost.
+    # One least-squares step undoes the rounding of all moves, if the signs and the cost stay right.
     if len(survivors):
         solution = scipy.linalg.lstsq(A[:, survivors], target - A @ result, lapack_driver="gelsy")
         corrected = result[survivors] + cast("tuple[NDArray, ...]", solution)[0]
@@ -169,7 +170,7 @@ def _fewest(A: NDArray[np.float64], c: NDArray[np.float64], rule: RankRule) -> N
 
 
 def _null_basis(A: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:
-    """An orthonormal basis of {z : A z = 0} in columns, by a QR decomposition with column pivoting."""
+    """Return an orthonormal basis of {z : A z = 0} in columns, by QR with column pivoting."""
     columns = A.shape[1]
     R, pivots = cast("tuple[NDArray, NDArray]", scipy.linalg.qr(A, mode="r", pivoting=True, check_finite=False))
     diagonal = np.abs(np.diagonal(R))
@@ -183,7 +184,7 @@ def _null_basis(A: NDArray[np.float64], rule: RankRule) -> NDArray[np.float64]:
 
 
 def _peel(basis: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Move c > 0 along null vectors, the sum never rising, until each of them would leave the atoms that are left."""
+    """Move c > 0 along null vectors, the sum never rising, until the atoms are independent."""
     c, basis = c.copy(), np.asfortranarray(basis)
     rounding = np.finfo(np.float64).eps * len(c)
     while basis.shape[1]:
@@ -209,13 +210,13 @@ def _peel(basis: NDArray[np.float64], c: NDArray[np.float64]) -> NDArray[np.floa
 
 
 def _unit(row: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The row over its length; the first unit vector for a row of zeros."""
+    """Return the row over its length; the first unit vector for a row of zeros."""
     length = np.linalg.norm(row)
     return row / length if length > 0 else np.eye(1, len(row))[0]
 
 
 def _without(basis: NDArray[np.float64], choice: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The basis of the null vectors orthogonal to basis @ choice, |choice| = 1: a Householder reflection, in place."""
+    """Return a basis of the null vectors orthogonal to basis @ choice, |choice| = 1, in place."""
     v = choice.copy()
     v[0] += 1.0 if v[0] >= 0 else -1.0
     rank_one = scipy.linalg.get_blas_funcs(("ger",), (basis,))[0]

@@ -1,4 +1,4 @@
-"""What every oracle of the cone S answers: atoms, their values, and how good its bound is.
+"""The contract of the oracles of the cone S: atoms, their values, and a bound.
 
 For a dual point Lambda (N, m) an oracle maximises h(w) = |Lambda^T sigma(Xt w)| over unit directions w
 (MATH.md section 4). One convention: we maximise, and values are >= 0.
@@ -19,7 +19,7 @@ from covopt.model.activation import Activation
 
 @dataclass(frozen=True)
 class Answer:
-    """What an oracle found.
+    """The maxima that an oracle found, and its bound.
 
     Attributes:
         directions: unit rows w (B, d), distinct local maxima, best first.
@@ -34,7 +34,7 @@ class Answer:
 
     @property
     def proved(self) -> bool:
-        """Whether `upper_bound` is a proof."""
+        """Return True if `upper_bound` is a proof."""
         return math.isfinite(self.upper_bound)
 
 
@@ -47,12 +47,12 @@ class Oracle(Protocol):
     """
 
     def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"]) -> Answer:
-        """Local maxima of h, ascents started from `starts` where the oracle is a search."""
+        """Return local maxima of h; an oracle that is a search ascends from `starts`."""
         ...
 
 
 Wrap = Callable[[Callable[..., Answer]], Callable[..., Answer]]
-"""Puts something around an oracle: what counts its calls, or remembers its answers."""
+"""Wraps an oracle, as to count its calls or to remember its results."""
 
 
 def oracle_values(
@@ -61,5 +61,5 @@ def oracle_values(
     Lambda: Float[Tensor, "N m"],
     directions: Float[Tensor, "B d"],
 ) -> Float[Tensor, " B"]:
-    """h(w) = |Lambda^T sigma(Xt w)| for each row w of `directions` (any length)."""
+    """Return h(w) = |Lambda^T sigma(Xt w)| for each row w of `directions` (any length)."""
     return (activation(directions @ Xt.T) @ Lambda).norm(dim=1)

@@ -1,8 +1,9 @@
-"""The convex-concave ascent of h(w) = |Lambda^T sigma(Xt w)| on the sphere, batched over starts (MATH.md section 4).
+"""The convex-concave ascent of h(w) = |Lambda^T sigma(Xt w)| on the sphere.
 
-At w_t let u be the unit vector along Lambda^T sigma(Xt w_t) and a = Lambda u, so that h(w_t) = sum_i a_i sigma(x_i^T
-w_t) and h(w) >= sum_i a_i sigma(x_i^T w) for every w. The terms with a_i > 0 are convex in w and are replaced by
-their tangents, g = sum_{a_i > 0} a_i sigma'(x_i^T w_t) x_i; the others are concave and stay as they are. The minorant
+It is batched over starts (MATH.md section 4). At w_t let u be the unit vector along Lambda^T sigma(Xt w_t) and a =
+Lambda u, so that h(w_t) = sum_i a_i sigma(x_i^T w_t) and h(w) >= sum_i a_i sigma(x_i^T w) for every w. The terms with
+a_i > 0 are convex in w and are replaced by their tangents, g = sum_{a_i > 0} a_i sigma'(x_i^T w_t) x_i; the others are
+concave and stay as they are. The minorant
 
     g^T w - sum_{a_i < 0} |a_i| sigma(x_i^T w),  |w| <= 1,
 
@@ -27,27 +28,27 @@ from covopt.model.activation import Activation
 from covopt.model.spread import ALONE, Alone
 from covopt.oracles.oracle import Answer
 
-STILL = 1e-9  # an inner solve ends when no multiplier moves by more than this, relative
+STILL = 1e-9  # a box-constrained solve ends when no multiplier moves by more than this, relative
 COSINE = 1e-6  # local maxima are one when the cosine of their angle is at least 1 - COSINE
-ENTRIES = 2**22  # starts are taken in chunks of at most so many entries of a (starts, N) array
+ENTRIES = 2**22  # maximum number of entries of a (starts, N) array: starts are taken in chunks
 ROUGHLY = 1e-5  # `gain` of the search in float32
 TOGETHER = 10  # on a GPU, steps between two looks at which ascents go on
 
 
 @dataclass(frozen=True)
 class AscentOptions:
-    """How hard the search tries.
+    """Limits of the search.
 
     Attributes:
         steps: convex-concave steps for each start, at most.
-        inner: accelerated projected-gradient steps on each box-constrained least squares.
-        check: how often they ask whether they may end (STILL).
+        box_steps: accelerated projected-gradient steps on each box-constrained least squares.
+        check: the number of these steps between two tests for convergence (STILL).
         gain: an ascent stops when a step raises h by less than this, relative.
         finishing: of `steps`, those at the end in the dtype of the data; the others are in float32.
     """
 
     steps: int = 20
-    inner: int = 100
+    box_steps: int = 100
     check: int = 20
     gain: float = 1e-7
     finishing: int = 4
@@ -62,7 +63,7 @@ class _Ascents:
     alpha: Tensor
 
     def take(self, which: Tensor) -> _Ascents:
-        """Those that are marked, or in these places."""
+        """Return the ascents that are marked, or in these places."""
         return _Ascents(self.W[which], self.h[which], self.alpha[which])
 
     def put(self, places: Tensor, other: _Ascents) -> None:
@@ -71,7 +72,7 @@ class _Ascents:
 
 
 class ConvexConcaveOracle:
-    """A search for many distinct local maxima of h; its bound is infinite, because a search proves nothing."""
+    """A search for many distinct local maxima of h; it proves no bound."""
 
     def __init__(
         self,
@@ -95,9 +96,9 @@ class ConvexConcaveOracle:
         options: AscentOptions | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> Answer:
-        """Distinct local maxima reached from `starts`, best first; `stop` is asked between steps.
+        """Return distinct local maxima reached from `starts`, best first.
 
-        `options` hold for this call alone.
+        `stop` is asked between steps. `options` hold for this call alone.
         """
         if options is not None:
             trying = copy(self)
@@ -108,8 +109,8 @@ class ConvexConcaveOracle:
         size = max(1, self._entries // int(self.spread.largest(len(self.Xt))))
         parts = [self.ascend(Lambda, chunk, stop) for chunk in starts.split(size)]
         directions, values = torch.cat([w for w, _ in parts]), torch.cat([h for _, h in parts])
-        kept = distinct(directions, values, COSINE)
-        return Answer(directions[kept], values[kept])
+        selected = distinct(directions, values, COSINE)
+        return Answer(directions[selected], values[selected])
 
     def ascend(
         self,
@@ -117,7 +118,7 @@ class ConvexConcaveOracle:
         starts: Float[Tensor, "S d"],
         stop: Callable[[], bool] = lambda: False,
     ) -> tuple[Float[Tensor, "S d"], Float[Tensor, " S"]]:
-        """Ascend from every start; the unit directions and their values, in the order of the starts.
+        """Ascend from every start; return the unit directions and their values, in order.
 
         The search runs in float32, then every ascent is finished, and its value computed, in the dtype of Xt.
         """
@@ -131,9 +132,9 @@ class ConvexConcaveOracle:
             low = _Ascents(W.float(), h.float(), alpha.float())
             self._climb(self._single, Lambda.float(), low, self.options.steps - finishing, ROUGHLY, stop)
             # Rounding may have lowered what float32 took for a rise.
-            value = self._values(self.Xt, Lambda, found := _unit(low.W.to(W)))
+            value = self._values(self.Xt, Lambda, directions := _unit(low.W.to(W)))
             up = value > h
-            W, h = torch.where(up[:, None], found, W), torch.where(up, value, h)
+            W, h = torch.where(up[:, None], directions, W), torch.where(up, value, h)
             alpha = low.alpha.to(W)
         ascents = _Ascents(W, h, alpha)
         self._climb(self.Xt, Lambda, ascents, finishing, self.options.gain, stop)
@@ -142,31 +143,32 @@ class ConvexConcaveOracle:
     def _climb(
         self, Xt: Tensor, Lambda: Tensor, ascents: _Ascents, steps: int, gain: float, stop: Callable[[], bool]
     ) -> None:
-        """At most `steps` steps of all ascents; those that stand still leave, on a GPU only now and then.
+        """Take at most `steps` steps of all ascents; those that stand still leave.
 
-        To ask which ascents go on is to wait for the device: on a CPU that costs nothing and is done at every step.
+        On a GPU they leave only now and then. To ask which ascents go on is to wait for the device: on a CPU that costs
+        nothing and is done at every step.
         """
         live, going = torch.arange(len(ascents.h), device=Xt.device), ascents.h > 0
         every = TOGETHER if Xt.is_cuda else 1
-        here = ascents
+        moving = ascents
         for step in range(steps):
             if step % every == 0:
-                live, here = live[going], here.take(going)
+                live, moving = live[going], moving.take(going)
                 if not len(live) or stop():
                     return
-            new, here.alpha = self._step(Xt, Lambda, here.W, here.alpha, stop)
+            new, moving.alpha = self._step(Xt, Lambda, moving.W, moving.alpha, stop)
             value = self._values(Xt, Lambda, new)
-            # The inner solve is inexact: an ascent keeps its point unless h rose.
-            up, going = value > here.h, value - here.h > gain * here.h
-            here.W, here.h = torch.where(up[:, None], new, here.W), torch.where(up, value, here.h)
-            ascents.put(live, here)
+            # The box-constrained solve is inexact: an ascent stays at its point unless h rose.
+            up, going = value > moving.h, value - moving.h > gain * moving.h
+            moving.W, moving.h = torch.where(up[:, None], new, moving.W), torch.where(up, value, moving.h)
+            ascents.put(live, moving)
 
     def _values(self, Xt: Tensor, Lambda: Tensor, W: Float[Tensor, "B d"]) -> Float[Tensor, " B"]:
-        """h(w) for each row w."""
+        """Return h(w) for each row w."""
         return self._sum((self.activation(W @ Xt.T)), Lambda).norm(dim=1)
 
     def _sum(self, A: Float[Tensor, "B N"], rows: Float[Tensor, "N k"]) -> Float[Tensor, "B k"]:
-        """A times rows, over those of all processes."""
+        """Return A times rows, summed over those of all processes."""
         return self.spread.sum(lambda A, rows: A.T @ rows, A.T, rows)
 
     def _step(
@@ -177,7 +179,7 @@ class ConvexConcaveOracle:
         alpha: Float[Tensor, "B N"],
         stop: Callable[[], bool],
     ) -> tuple[Float[Tensor, "B d"], Float[Tensor, "B N"]]:
-        """One convex-concave step from each row of W, the multipliers warm-started at `alpha`."""
+        """Take one convex-concave step from each row of W, with multipliers starting at `alpha`."""
         Z = W @ Xt.T
         u = _unit(self._sum(self.activation(Z), Lambda))
         a = u @ Lambda.T
@@ -195,13 +197,15 @@ class ConvexConcaveOracle:
         alpha: Float[Tensor, "B N"],
         stop: Callable[[], bool],
     ) -> tuple[Float[Tensor, "B N"], Float[Tensor, "B d"]]:
-        """min over lower <= alpha <= upper of |g - alpha Xt|^2 / 2, by FISTA restarted row by row.
+        """Minimise |g - alpha Xt|^2 / 2 over lower <= alpha <= upper, row by row.
+
+        By FISTA with restarts.
 
         Source: Beck, Teboulle (2009); O'Donoghue, Candes, Adaptive restart (2015), gradient scheme.
         """
         alpha = torch.clamp(alpha, lower, upper)
         ahead, t = alpha, 1.0
-        for step in range(1, self.options.inner + 1):
+        for step in range(1, self.options.box_steps + 1):
             descent = self._residual(g, ahead, Xt) @ Xt.T
             new = torch.clamp(torch.add(ahead, descent, alpha=1.0 / self._curvature), lower, upper)
             move = new - alpha
@@ -218,17 +222,17 @@ class ConvexConcaveOracle:
         return alpha, self._residual(g, alpha, Xt)
 
     def _residual(self, g: Tensor, alpha: Tensor, Xt: Tensor) -> Float[Tensor, "B d"]:
-        """g - alpha Xt."""
+        """Return g - alpha Xt."""
         if self.spread is ALONE:
             return torch.addmm(g, alpha, Xt, alpha=-1.0)
         return g - self._sum(alpha, Xt)
 
     def _products(self, A: Float[Tensor, "B N"], C: Float[Tensor, "B N"]) -> Float[Tensor, " B"]:
-        """The scalar products of their rows."""
+        """Return the scalar products of the rows."""
         return self.spread.sum(lambda A, C: torch.linalg.vecdot(A.T, C.T), A.T, C.T)
 
     def _stands_still(self, move: Tensor, upper: Tensor) -> bool:
-        """Whether no multiplier moves by more than rounding."""
+        """Return True if no multiplier moves by more than rounding."""
         largest = self.spread.largest
         return largest(float(move.abs().max())) <= STILL * largest(float(upper.max()))
 
@@ -236,21 +240,21 @@ class ConvexConcaveOracle:
 def distinct(
     directions: Float[Tensor, "B d"], values: Float[Tensor, " B"], cosine: float, chunk: int = 2048
 ) -> Int[Tensor, " K"]:
-    """Places of the distinct rows with positive values, best first: each is kept unless a better kept one is close."""
+    """Return places of distinct rows with positive values, best first; close ones are skipped."""
     order = values.argsort(descending=True)
     order = order[values[order] > 0]
-    kept = order[:0]
+    selected = order[:0]
     for part in order.split(chunk):
         rows = directions[part]
-        alone = (rows @ directions[kept].T < 1.0 - cosine).all(dim=1)
+        alone = (rows @ directions[selected].T < 1.0 - cosine).all(dim=1)
         part, rows = part[alone], rows[alone]
         better = ((rows @ rows.T) >= 1.0 - cosine).tril(-1)
-        # Who is kept depends on better rows only: the first k are right after k rounds, and few rounds change anything.
+        # A row depends on better rows only: the first k are right after k rounds, and few rounds change anything.
         mine, before = torch.ones_like(part, dtype=torch.bool), None
         while before is None or not torch.equal(mine, before):
             mine, before = ~(better & mine).any(dim=1), mine
-        kept = torch.cat([kept, part[mine]])
-    return kept
+        selected = torch.cat([selected, part[mine]])
+    return selected
 
 
 def _unit(rows: Float[Tensor, "B d"]) -> Float[Tensor, "B d"]:

@@ -1,8 +1,9 @@
-"""The exact oracle for data of rank three: every cell, arc and vertex of N great circles on the sphere.
+"""The exact oracle for data of rank three.
 
-Let Q (3, d) hold an orthonormal basis of the row space of Xt and P = Xt Q^T (N, 3); as in `arrangement`, the maximum of
-h(q) = |Lambda^T sigma(P q)| over |q| = 1 is sought. sigma_a(t) = ((1 + a) t + (1 - a) |t|) / 2, so that rows p_i which
-are parallel, or opposite, make one term: with unit rows e_g and p_i = +-r_i e_g for the samples i of group g,
+It visits every cell, arc and vertex of N great circles on the sphere. Let Q (3, d) hold an orthonormal basis of the row
+space of Xt and P = Xt Q^T (N, 3); as in `arrangement`, the maximum of h(q) = |Lambda^T sigma(P q)| over |q| = 1 is
+sought. sigma_a(t) = ((1 + a) t + (1 - a) |t|) / 2, so that rows p_i which are parallel, or opposite, make one term:
+with unit rows e_g and p_i = +-r_i e_g for the samples i of group g,
 
     h(q) = |M q + sum_g omega_g |e_g^T q||,  M = (1 + a)/2 Lambda^T P,  omega_g = (1 - a)/2 sum_i r_i lambda_i.
 
@@ -49,7 +50,7 @@ from covopt.oracles.circles import Arcs, Circles, Points, leaders
 from covopt.oracles.oracle import Answer, oracle_values
 from covopt.runtime.errors import ProblemError
 
-# What a computed e_j^T q is uncertain by: eps in the module's text.
+# The uncertainty of a computed e_j^T q: eps in the module's text.
 EPSILON = 50 * UNIT_ROUNDOFF
 # Unit rows closer than this (up to sign) are one circle. It balances what grouping costs, NEAR S, with what nearly
 # parallel circles cost, (eps / NEAR)^2; it moves the price of the proof, and the next two do not touch it.
@@ -59,13 +60,13 @@ MOST = 500  # local maxima that are reported, at most
 
 
 class SphereOracle:
-    """The exact maximum of h(w) = |Lambda^T sigma(Xt w)| over unit w, for rank(Xt) = 3, in O(N^2 m log N).
+    """The exact maximum of h(w) = |Lambda^T sigma(Xt w)|, rank(Xt) = 3, in O(N^2 m log N).
 
     Calling it returns the local maxima with h >= `keep` times the maximum, best first, evaluated by `oracle_values`,
     and a proved `upper_bound`: the maximum and the rounding that the module's text derives. Local maxima are inside
     cells, inside arcs, or at vertices; where more than two circles meet in one point, or h is flat, some may be
-    missing and others may not be local maxima, but never the largest. Where h is 0 everywhere the answer is one
-    arbitrary direction with value 0. Memory is O(N^2), as a table of all crossings is kept.
+    missing and others may not be local maxima, but never the largest. Where h is 0 everywhere the result is one
+    arbitrary direction with value 0. Memory is O(N^2), for a table of all crossings.
 
     Args:
         Xt: inputs with their bias column, of rank three.
@@ -101,27 +102,27 @@ class SphereOracle:
         self._growth = 1.0 / math.sqrt(1.0 - kappa**2) if kappa < 1.0 else math.inf
 
     def __call__(self, Lambda: Float[Tensor, "N m"], starts: Float[Tensor, "S d"] | None = None) -> Answer:
-        """The large local maxima of h and the proved maximum; `starts` is not needed and not looked at."""
+        """Return the large local maxima of h and the proved maximum; `starts` is ignored."""
         Lambda, size = to_unit_scale(Lambda.double())
         scale = size * self._space.size
         sizes = Lambda.norm(dim=1)
-        rest = (float(Lambda.norm()) * self._space.neglected + float(sizes @ self._moved)) * (1.0 + 2.0**-30)
+        off_space = (float(Lambda.norm()) * self._space.neglected + float(sizes @ self._moved)) * (1.0 + 2.0**-30)
         total = float(sizes @ self._radius) * (1.0 + 2.0**-30)
         if total == 0.0:
             direction = torch.eye(1, self._X.shape[1], dtype=self._X.dtype, device=self._X.device)
-            return self._answer(direction, direction.new_zeros(1), scale * rest * self._space.stretch)
+            return self._answer(direction, direction.new_zeros(1), scale * off_space * self._space.stretch)
         search = _Search(self, Lambda, total)
         directions, values = self._local_maxima(search, Lambda)
         bound = (max(float(values[0]), search.best) + self._allowance() * total) * (1.0 + search.eta)
         bound *= (1.0 + (2 * Lambda.shape[1] + 60) * UNIT_ROUNDOFF) * self._growth
-        bound = (bound + rest) * self._space.stretch * (1.0 + 8 * UNIT_ROUNDOFF)
+        bound = (bound + off_space) * self._space.stretch * (1.0 + 8 * UNIT_ROUNDOFF)
         return self._answer(directions, scale * values, scale * bound)
 
     def _answer(self, directions: Tensor, values: Tensor, bound: float) -> Answer:
         return Answer(directions.to(self.Xt.dtype), values.to(self.Xt.dtype), bound)
 
     def _group(self) -> Float[Tensor, "G 3"]:
-        """Find the rows that share a circle, and what it costs to let them; returns the circles' unit rows.
+        """Group the rows that share a circle, bound the error of this, return the circles' rows.
 
         Circles of weight 0 are added where there are fewer than three: they do no harm, and give every cell an arc.
         """
@@ -142,7 +143,7 @@ class SphereOracle:
         return normal
 
     def _allowance(self) -> float:
-        """The absolute rounding of any value, for S = 1.
+        """Return the absolute rounding of any value, for S = 1.
 
         A is wrong at q*, at q', and on the arc where the path from q* to q' leaves, twice more if that is at its end;
         the rest is 4 eps and what the ends add.
@@ -151,21 +152,21 @@ class SphereOracle:
         return (20 * self._depth() + 5 * largest + 800) * UNIT_ROUNDOFF
 
     def _agreement(self, outputs: int) -> float:
-        """Up to this, for S = 1, h(q') and |A q'| are the same."""
+        """Return the difference, for S = 1, up to which h(q') and |A q'| count as the same."""
         return (4 * len(self._X) + 8 * self._depth() + 4 * outputs + 400) * UNIT_ROUNDOFF
 
     def _depth(self) -> int:
         return math.ceil(math.log2(2 * max(len(self._X), 3)))
 
     def _terms(self, Lambda: Float[Tensor, "N m"]) -> tuple[Float[Tensor, "m 3"], Float[Tensor, "G m"]]:
-        """M and the omega_g."""
+        """Return M and the omega_g."""
         slope = self.activation.slope
         odd = 0.5 * (1.0 + slope) * prefix_sums(Lambda[:, :, None] * self._P[:, None, :])[-1]
         weights = 0.5 * (1.0 - slope) * self._radius[self._rows, None] * Lambda[self._rows]
         return odd, weights.new_zeros(len(self._circles.normal), Lambda.shape[1]).index_add(0, self._group_of, weights)
 
     def _local_maxima(self, search: _Search, Lambda: Tensor) -> tuple[Float[Tensor, "B d"], Float[Tensor, " B"]]:
-        """Distinct local maxima and h there, best first, from the points of the search."""
+        """Return distinct local maxima and their h, best first, from the points of the search."""
         q = _distinct(search.found)
         directions = torch.nn.functional.normalize(q @ self._Q, dim=1)
         values, order = oracle_values(self._X, self.activation, Lambda, directions).sort(descending=True)
@@ -191,12 +192,12 @@ class _Search:
         maxima = []
         for columns in self.circles.slices(Lambda.shape[1], oracle.entries):
             maxima += self._look_at(Arcs(self.circles, columns, self.odd, self.even))
-        kept = [points.where(points.values >= self.keep * self.best) for points in maxima]
-        values = torch.cat([points.values for points in kept] + [poles.new_full((1,), self.best)])
-        self.found = Points(torch.cat([points.q for points in kept] + [self._where]), values)
+        large = [points.where(points.values >= self.keep * self.best) for points in maxima]
+        values = torch.cat([points.values for points in large] + [poles.new_full((1,), self.best)])
+        self.found = Points(torch.cat([points.q for points in large] + [self._where]), values)
 
     def _look_at(self, arcs: Arcs) -> list[Points]:
-        """Large local maxima on the circles and in the cells next to them."""
+        """Return large local maxima on the circles and in the cells next to them."""
         self._climb(arcs.best())
         tops, eta = arcs.cells(self.keep * self.best).tops()
         self.eta = max(self.eta, eta)
@@ -212,12 +213,12 @@ class _Search:
                 self.best, self._where = float(points.values[top]), points.q[top : top + 1]
 
     def _values(self, q: Float[Tensor, "B 3"]) -> Float[Tensor, " B"]:
-        """h(q), from the odd and the even part."""
+        """Return h(q), from the odd and the even part."""
         return (q @ self.odd.T + (q @ self.circles.normal.T).abs() @ self.even).norm(dim=1)
 
 
 def _distinct(points: Points) -> Float[Tensor, "C 3"]:
-    """The best of those closer than ONE_MAXIMUM to each other, at most MOST."""
+    """Return the best of points closer than ONE_MAXIMUM to each other, at most MOST."""
     # A point is found a few times, so that this many are enough.
     order = points.values.argsort(descending=True)[: 4 * MOST]
     q = points.q[order]

@@ -1,4 +1,4 @@
-"""The colours of figures, each with the one that takes its place on a dark ground."""
+"""The colours of figures, each with its substitute on a dark ground."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ DARK = {
 CLASSES = (
     "#2f6fbf", "#d06a1c", "#2b8a3e", "#b02a37", "#6f42c1", "#8a5a2b", "#c2378f", "#66707a", "#8c8a1a", "#128a9b",
 )  # fmt: skip
-"""Of classes, ten that can be told apart."""
+"""Colours of classes, ten that can be told apart."""
 _HALF = 0.5
 
 
 def on(axes: Axes, color: str) -> str:
-    """A colour as the ground of these axes needs it: a page of its own makes its dark ones itself."""
+    """Return a colour for the ground of these axes: on a dark ground, its dark version."""
     red, green, blue = to_rgb(axes.get_facecolor())  # type: ignore[arg-type]
     bright = 0.299 * red + 0.587 * green + 0.114 * blue >= _HALF
     return color if bright else DARK.get(color, color)

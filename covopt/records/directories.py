@@ -1,4 +1,4 @@
-"""Directories that covopt replaces only where everything in them is its own, as it wrote it.
+"""Directories that covopt replaces only if all their content is its own, unchanged.
 
 A directory is its files by their paths from there, with slashes, each with its SHA-256. Symbolic links are never
 followed, and nothing is deleted that is not listed.
@@ -21,43 +21,43 @@ from covopt.runtime.errors import CovoptWarning
 
 Writer = Callable[[Path], object]
 Listing = Mapping[str, str | None]
-"""The files that covopt wrote, each with its digest; None where that is not known."""
+"""The files that covopt wrote, each with its digest; None if that is unknown."""
 
 DRAFT = ".part"
-"""How the names of drafts end."""
+"""The ending of the names of drafts."""
 LONGEST = 120
-"""The most characters of what a library says of its failure that a sentence holds."""
+"""The maximum length of a library's own message in a sentence."""
 
 
 def spare(writer: Writer) -> Writer:
-    """A writer of what a run can do without: where it fails, a sentence says so, and the rest is stored."""
+    """Return a writer that warns where it fails, for parts that a run can do without."""
 
     def write(path: Path) -> None:
         try:
             writer(path)
-        except Exception as error:  # whatever a picture fails of must not cost a run that took hours
+        except Exception as error:  # a picture that fails must not cost a run that took hours
             path.unlink(missing_ok=True)
-            known = isinstance(error, OSError) and error.strerror
-            reason = known or " ".join(str(error).split())[:LONGEST].rstrip(".") or type(error).__name__
-            said = f"{path.name} cannot be made ({reason}); the rest is stored without it."
-            warnings.warn(said, CovoptWarning, stacklevel=2)
+            system_reason = isinstance(error, OSError) and error.strerror
+            reason = system_reason or " ".join(str(error).split())[:LONGEST].rstrip(".") or type(error).__name__
+            sentence = f"{path.name} cannot be made ({reason}); the rest is stored without it."
+            warnings.warn(sentence, CovoptWarning, stacklevel=2)
 
     return write
 
 
 def digest(file: Path) -> str:
-    """The SHA-256 of a file's content."""
+    """Return the SHA-256 of a file's content."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def digests(directory: Path) -> dict[str, str]:
-    """The digest of each file in a directory and below."""
+    """Return the digest of each file in a directory and below."""
     return {name: digest(directory / name) for name, entry in _walk(directory) if entry.is_file(follow_symlinks=False)}
 
 
 def foreign(directory: Path, listed: Listing) -> str | None:
-    """In words, the first thing in a directory that is not a listed file as it was written; None where all are."""
+    """Describe the first thing in a directory that is not a listed file as written; or None."""
     parents = {parent.as_posix() for name in listed for parent in Path(name).parents}
     for name, entry in _walk(directory):
         if entry.is_dir(follow_symlinks=False):
@@ -72,14 +72,14 @@ def foreign(directory: Path, listed: Listing) -> str | None:
 
 
 def begin(path: Path) -> Path:
-    """Make a new directory beside `path` for a draft of it, and remove the drafts that killed programs have left.
+    """Make a new directory beside `path` for a draft; remove the drafts of killed programs.
 
-    Its name holds the machine and the process, so that a draft is known to be left: nobody else's is touched.
+    Its name holds the machine and the process, so that a draft is recognised as abandoned: no other one is touched.
     """
     pattern = re.compile(re.escape(f".{path.name}.{_machine()}.") + r"(\d+)\..+" + re.escape(DRAFT))
-    for left in path.parent.iterdir():
-        if (named := pattern.fullmatch(left.name)) and left.is_dir() and not _runs(int(named[1])):
-            shutil.rmtree(left, ignore_errors=True)
+    for draft in path.parent.iterdir():
+        if (named := pattern.fullmatch(draft.name)) and draft.is_dir() and not _runs(int(named[1])):
+            shutil.rmtree(draft, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f".{path.name}.{_machine()}.{os.getpid()}.", suffix=DRAFT, dir=path.parent))
 
 
@@ -88,7 +88,7 @@ def _machine() -> str:
 
 
 def _runs(process: int) -> bool:
-    """Whether a process of this number runs here; where that cannot be asked, it does."""
+    """Return True if a process of this number runs here, or if that cannot be found out."""
     if os.name != "posix":
         return True
     try:
@@ -101,61 +101,61 @@ def _runs(process: int) -> bool:
 
 
 def move_in(draft: Path, path: Path, check: Callable[[Path], Listing] | None) -> None:
-    """Rename a complete draft; what stood there steps aside first, and comes back where that fails.
+    """Rename a complete draft; an earlier directory steps aside, and comes back on failure.
 
     Args:
         draft: a sibling of `path`.
         path: where it is to be.
-        check: what may be deleted of the directory it is given, or an exception where that may not be replaced; None:
-            nothing may be.
+        check: returns which files of a directory may be deleted, or raises where it may not be replaced; None: nothing
+            may be deleted.
 
     Raises:
-        FileExistsError: something is there that may not be replaced; the draft has another name then, which is told.
+        FileExistsError: something is there that may not be replaced; the draft has another name then, which is given.
     """
     if check is None:
-        with suppress(OSError):  # of a directory that is not empty
+        with suppress(OSError):  # raised for a directory that is not empty
             draft.rename(path)
             return
-        kept = Path(tempfile.mkdtemp(prefix=f"{path.name}.kept.", dir=path.parent))
-        draft.rename(kept)
-        raise FileExistsError(kept)
+        refuge = Path(tempfile.mkdtemp(prefix=f"{path.name}.kept.", dir=path.parent))
+        draft.rename(refuge)
+        raise FileExistsError(refuge)
     if not os.path.lexists(path):
         draft.rename(path)
         return
     aside = draft.with_suffix(".old")
     try:
         path.rename(aside)
-        listed = check(aside)  # again, now that nobody finds it any more
+        listed = check(aside)  # checked again, now that no other program finds it
         draft.rename(path)
     except BaseException:
         if aside.exists() and not os.path.lexists(path):
             aside.rename(path)
         raise
     if not _remove(aside, listed):
-        kept = Path(tempfile.mkdtemp(prefix=f"{path.name}.kept.", dir=path.parent))
-        aside.rename(kept)
-        warnings.warn(f"What was put into {path} meanwhile is kept in {kept}.", CovoptWarning, stacklevel=2)
+        refuge = Path(tempfile.mkdtemp(prefix=f"{path.name}.kept.", dir=path.parent))
+        aside.rename(refuge)
+        warnings.warn(f"What was put into {path} meanwhile is kept in {refuge}.", CovoptWarning, stacklevel=2)
 
 
 def _remove(directory: Path, listed: Listing) -> bool:
-    """Delete the listed files and the directories that are empty then; whether nothing is left."""
+    """Delete the listed files and then the empty directories; return True if nothing remains."""
     entries = list(_walk(directory))
     for name, entry in entries:
         if name in listed and entry.is_file(follow_symlinks=False):
             os.unlink(directory / name)
-    inner = [directory / name for name, entry in entries if entry.is_dir(follow_symlinks=False)]
-    for path in [*reversed(inner), directory]:
+    subdirectories = [directory / name for name, entry in entries if entry.is_dir(follow_symlinks=False)]
+    for path in [*reversed(subdirectories), directory]:
         try:
             path.rmdir()
-        except OSError:  # something is left in it, or in what is in it
+        except OSError:  # something remains in it or below
             continue
     return not directory.exists()
 
 
 def _walk(directory: Path, prefix: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Everything in a directory and below, by its path from there, a directory before what is in it."""
-    with os.scandir(directory) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
+    """Yield all entries of a directory and below, a directory before its contents, by path."""
+    with os.scandir(directory) as scanned:
+        entries = sorted(scanned, key=lambda entry: entry.name)
     for entry in entries:
         yield prefix + entry.name, entry
         if entry.is_dir(follow_symlinks=False):

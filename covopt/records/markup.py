@@ -14,10 +14,10 @@ _TEMPLATES = Environment(
 
 
 def render(template: str, **values: object) -> str:
-    """A template of covopt/templates with its values, escaped."""
+    """Return a template of covopt/templates filled with values, which are escaped."""
     return _TEMPLATES.get_template(template).render(**values)
 
 
 def summary(sentence: str, pairs: list[tuple[str, str]]) -> str:
-    """What a notebook shows of an answer: a sentence, and labels with their texts."""
+    """Return what a notebook shows of a result: a sentence, and labels with their texts."""
     return render("summary.html", sentence=sentence, pairs=pairs)

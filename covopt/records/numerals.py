@@ -1,8 +1,9 @@
-"""Numbers as text. What is called a bound is rounded away from what it bounds, in exact decimal arithmetic.
+"""Numbers as text.
 
-A proved lower bound goes through `down`, an upper bound (the minimum is at most ..., within ... of it) through `up`.
-The cost of a network that is at hand is a plain number, and rounded to the nearest one. Where few digits read back as
-the very number they are taken as it: 0.1 is 0.1, though no float64 is.
+Bounds are rounded away from what they bound, in exact decimal arithmetic. A proved lower bound goes through `down`, an
+upper bound (the minimum is at most ..., within ... of it) through `up`. The cost of a network that is at hand is a
+plain number, and rounded to the nearest one. Where few digits read back as the very number they are taken as it: 0.1 is
+0.1, though no float64 is.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ class Lower(float):
 
 
 def down(value: float, digits: int = 5) -> str:
-    """The number with so many significant digits, never above it."""
+    """Return the number with so many significant digits, never above it."""
     return _rounded(value, digits, ROUND_FLOOR)
 
 
 def up(value: float, digits: int = 5) -> str:
-    """The number with so many significant digits, never below it."""
+    """Return the number with so many significant digits, never below it."""
     return _rounded(value, digits, ROUND_CEILING)
 
 
 def shown(value: float, digits: int) -> str:
-    """The number with so many significant digits: the nearest such number, or below it for a `Lower`."""
+    """Return the number to so many significant digits, nearest; a `Lower` is rounded down."""
     return down(value, digits) if isinstance(value, Lower) else f"{value:.{digits}g}"
 
 
 def interval(lower: float, upper: float) -> tuple[str, str]:
-    """The ends of a proved interval, rounded outwards, with as few digits as tell its size."""
+    """Return the ends of a proved interval, rounded outwards, as short as its size allows."""
     size = upper - lower
     for digits in range(4, DIGITS):
         low, high = down(lower, digits), up(upper, digits)
@@ -46,19 +47,19 @@ def interval(lower: float, upper: float) -> tuple[str, str]:
 
 
 def percent(part: float) -> str:
-    """A part as a percentage, three digits of it."""
+    """Return a part as a percentage of three digits."""
     size = 100.0 * part
     return f"{size:.0f} %" if abs(size) >= 100.0 else f"{size:.3g} %"
 
 
 def percent_at_most(part: float, digits: int = 3) -> str:
-    """A percentage that the part does not exceed."""
+    """Return a percentage that the part does not exceed."""
     whole = len(f"{100.0 * abs(part):.0f}") if math.isfinite(part) else 0  # all of them are written
     return f"{_rounded(part, max(digits, whole), ROUND_CEILING, places=2)} %"
 
 
 def _rounded(value: float, digits: int, rounding: str, places: int = 0) -> str:
-    """The text of value times 10 to the places."""
+    """Return the text of value times 10 to the places."""
     if value == 0.0 or not math.isfinite(value):
         return f"{value:g}"
     nearest = f"{value:.{digits}g}"

@@ -1,4 +1,4 @@
-"""Dataclasses as a tree for JSON and arrays beside it, and back: nothing in the tree is trusted."""
+"""Dataclasses as a tree for JSON with arrays beside it, and back; nothing is trusted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IS, ARRAY = "is", "array"
 
 
 def pack(value: object, arrays: dict[str, NDArray], place: str = "") -> Any:
-    """A dataclass as a tree; its arrays go into `arrays` under their places, B or parts.0.B say."""
+    """Return a dataclass as a tree; its arrays go into `arrays` by place, such as parts.0.B."""
     if isinstance(value, np.ndarray):
         arrays[place] = value
         return {ARRAY: place}
@@ -30,7 +30,9 @@ def pack(value: object, arrays: dict[str, NDArray], place: str = "") -> Any:
 
 
 def unpack(tree: object, arrays: Mapping[str, NDArray], classes: Mapping[str, type]) -> Any:
-    """What was packed; of the classes only, each field of its declared kind, arrays of finite float64.
+    """Return the packed dataclass; only these classes, with fields of their declared kinds.
+
+    Arrays are of finite float64.
 
     Raises:
         KeyError, TypeError, ValueError: it is anything else.
@@ -62,7 +64,7 @@ def _unpacked(tree: object, arrays: Mapping[str, NDArray], classes: Mapping[str,
 
 
 def fits(value: object, hint: Any) -> bool:
-    """Whether a value is of an annotated kind: plain numbers and texts, tuples, unions, arrays, classes."""
+    """Return True if a value has the annotated kind: numbers, texts, tuples, arrays, classes."""
     if get_origin(hint) in (Union, UnionType):
         return any(fits(value, option) for option in get_args(hint))
     if get_origin(hint) is tuple:

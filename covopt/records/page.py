@@ -1,4 +1,4 @@
-"""What a page of a report consists of, and the file that it becomes."""
+"""The content of a page of a report, and the file that it becomes."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """Which columns hold nothing but numbers, and stand at the right."""
+        """Return True for columns that hold nothing but numbers, and stand at the right."""
         return [all(_is_number(row[i]) for row in self.rows) for i in range(len(self.columns))]
 
     @property
     def cells(self) -> list[list[str]]:
-        """The rows as a person reads them."""
+        """Return the rows as a person reads them."""
         return [[_cell(value) for value in row] for row in self.rows]
 
 
@@ -54,17 +54,17 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A report.
+    """A report page.
 
     Attributes:
-        kind: the command that answers such questions.
+        kind: the command that computes such answers.
         data: the name of the data.
-        question: what was asked, a sentence.
+        question: a sentence.
         answer: a sentence.
-        notes: what has to be said beside the answer.
+        notes: remarks beside the answer.
         facts: the numbers of the answer.
-        asked: the options of the question.
-        proof: what proves the bound and what that means, in paragraphs.
+        asked: the options of the call.
+        proof: the proof of the bound and its meaning, in paragraphs.
         check: the command that checks it again.
         sections: the rest.
         command: repeats the run; None where it was made in Python.
@@ -90,7 +90,7 @@ class Page:
 
 
 def as_html(page: Page) -> str:
-    """The page as one HTML file that loads nothing."""
+    """Return the page as one HTML file that loads nothing."""
     sections = [part for part in page.sections if part.text or part.pictures or part.tables]
     return markup.render("report.html", page=page, sections=sections)
 

@@ -1,4 +1,4 @@
-"""Where a run comes from: the command, the names in its data, the versions and the machine.
+"""The origin of a run: command, names in its data, versions and machine.
 
 `origin.json` lies in every run's directory. Nothing in it changes an answer; a report tells it.
 """
@@ -29,7 +29,7 @@ EXTRAS = {"pyarrow": "parquet", "dask": "sweep", "distributed": "sweep"}
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a run comes from.
+    """The origin of a run: command, names, time and machine.
 
     Attributes:
         command: the words of the command line; None for a run made in Python.
@@ -47,7 +47,7 @@ class Origin:
 
     @property
     def quoted(self) -> str | None:
-        """The command as a shell takes it."""
+        """Return the command as a shell takes it."""
         return None if self.command is None else shlex.join(self.command)
 
 
@@ -56,23 +56,23 @@ def write_origin(
     columns: Sequence[str] | None = None,
     classes: Sequence[str] | None = None,
 ) -> Callable[[Path], None]:
-    """What writes `origin.json` of a run that ends now, on this machine."""
+    """Return the writer of `origin.json` for a run that ends now, on this machine."""
 
     def write(path: Path) -> None:
-        here = Origin(
+        origin = Origin(
             command=None if command is None else list(command),
             columns=None if columns is None else list(columns),
             classes=None if classes is None else list(classes),
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
             machine=machine(),
         )
-        path.write_text(json.dumps(asdict(here), indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(asdict(origin), indent=2) + "\n", encoding="utf-8")
 
     return write
 
 
 def read_origin(directory: Path) -> Origin:
-    """`origin.json` of a run; an empty origin where there is none.
+    """Read `origin.json` of a run; return an empty origin if there is none.
 
     Raises:
         RecordError: the file is damaged.
@@ -81,13 +81,13 @@ def read_origin(directory: Path) -> Origin:
     if not file.is_file():
         return Origin()
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        stored = json.loads(file.read_text(encoding="utf-8"))
         return Origin(
-            command=_words(found["command"]),
-            columns=_words(found["columns"]),
-            classes=_words(found["classes"]),
-            finished=None if found["finished"] is None else str(found["finished"]),
-            machine={str(key): str(value) for key, value in found["machine"].items()},
+            command=_words(stored["command"]),
+            columns=_words(stored["columns"]),
+            classes=_words(stored["classes"]),
+            finished=None if stored["finished"] is None else str(stored["finished"]),
+            machine={str(key): str(value) for key, value in stored["machine"].items()},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{file} is damaged and cannot be read; solve again with --out.") from error
@@ -100,15 +100,15 @@ def _words(value: object) -> list[str] | None:
 
 
 def machine() -> dict[str, str]:
-    """What an answer was computed with: versions of the packages that are there, system, cores, threads, GPU."""
-    found = {key: value for key, value in examine().items() if value is not None and key not in (*EXTRAS, "missing")}
-    return {key: str(value) for key, value in found.items()}
+    """Return versions of the installed packages, system, cores, threads and GPU."""
+    present = {key: value for key, value in examine().items() if value is not None and key not in (*EXTRAS, "missing")}
+    return {key: str(value) for key, value in present.items()}
 
 
 def examine() -> dict[str, object]:
-    """Versions (None: not installed), threads, devices, and in `missing` what to install for what is not there."""
+    """Return versions (None: not installed), threads, devices; in `missing`, what to install."""
     versions: dict[str, object] = {package: _version(package) for package in [*NEEDED, *EXTRAS]}
-    lacking = [package for package, known in versions.items() if known is None]
+    lacking = [package for package, version in versions.items() if version is None]
     remedies = [f"pip install '.[{EXTRAS[p]}]' in the checkout" if p in EXTRAS else f"pip install {p}" for p in lacking]
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {

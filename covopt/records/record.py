@@ -1,7 +1,8 @@
-"""Runs on disk: one directory for each run, plain arrays in it; what is in its files, and what it says to a person.
+"""Runs on disk: one directory for each run, with plain arrays in it.
 
-This package knows files, not solvers: `Stored` is what a run consists of, and `Result` (result.py) turns itself into
-one and back. It needs no torch, so that `covopt show` answers at once.
+The content of its files, and its summary for a reader. This package knows files, not solvers: `Stored` is what a run
+consists of, and `Result` (result.py) turns itself into one and back. It needs no torch, so that `covopt show` answers
+at once.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ CERTIFICATE, HISTORY = "certificate.npz", "history.csv"
 COMPARISON, PLATEAU, AUDIT = "comparison.json", "plateau.json", "audit.json"
 REPORT = "report.html"
 PICTURES = ("figure.png", REPORT)
-"""What takes longest to write; `covopt show --report` makes the report at any time."""
+"""The files that take longest to write; `covopt show --report` makes the report at any time."""
 NAMED = (SUMMARY, PLATEAU, COMPARISON, AUDIT)
-"""The summaries that are known by their names; those of later kinds begin with the entry KIND."""
+"""The summaries with fixed names; those of later kinds begin with the entry KIND."""
 KIND = "kind"
 SOLUTION = "solution"
 """The directory of the solver's run inside a plateau or an audit."""
 COLUMNS = ("iteration", "seconds", "cost", "lower", "width")
 
 DIGITS = 8
-"""Of the numbers of an answer as a person reads it."""
+"""Digits of the numbers of a result as a person reads it."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What a run consists of on disk.
+    """The content of a run on disk.
 
     Attributes:
         summary: `result.json`; None where something is unknown or unproved.
@@ -65,7 +66,7 @@ class Stored:
 
 
 def read(directory: str | os.PathLike[str]) -> Stored:
-    """A run as it was written.
+    """Read a run as it was written.
 
     Raises:
         RecordError: no such directory, a file of the run is missing or damaged.
@@ -84,13 +85,13 @@ def read(directory: str | os.PathLike[str]) -> Stored:
 
 
 def broken(directory: str | os.PathLike[str], error: CovoptError) -> RecordError:
-    """That a run cannot be used, with what is wrong and without the remedy of its parts."""
+    """Return the error that a run cannot be used: the reason, without the remedy of its parts."""
     reason = str(error).partition(";")[0].rstrip(".")
     return RecordError(f"{directory} is not a complete run ({reason}); solve again with --out.")
 
 
 def read_summary(directory: str | os.PathLike[str]) -> dict[str, object]:
-    """`result.json` of a run.
+    """Read `result.json` of a run.
 
     Raises:
         RecordError: no such run, or the file is damaged.
@@ -102,22 +103,22 @@ def read_summary(directory: str | os.PathLike[str]) -> dict[str, object]:
 
 
 def kind_of(directory: Path) -> str | None:
-    """The summary that tells what kind of run lies there; None where there is none.
+    """Return the name of a run's summary, which tells its kind; None if there is none.
 
-    It has one of NAMED's names, or that of its kind, with which it begins: which kinds there are, files need not know.
+    It has one of NAMED's names, or that of its kind, with which it begins; so this module needs no list of kinds.
     """
-    others = (path for path in sorted(directory.glob("*.json")) if path.is_file() and is_marked(path))
+    marked = (path for path in sorted(directory.glob("*.json")) if path.is_file() and is_marked(path))
     named = (name for name in NAMED if (directory / name).is_file())
-    return next(chain(named, (path.name for path in others)), None)
+    return next(chain(named, (path.name for path in marked)), None)
 
 
 def is_marked(file: Path) -> bool:
-    """Whether a summary begins with the kind of which it has the name."""
+    """Return True if a summary begins with the kind that its file name states."""
     return starts_with(file, b'"%s": "%s"' % (KIND.encode(), os.fsencode(file.stem)))
 
 
 def read_checked(file: Path) -> dict[str, object]:
-    """`result.json`, its entries of the right kinds.
+    """Read `result.json` and check the kinds of its entries.
 
     Raises:
         RecordError: it is damaged.
@@ -130,7 +131,7 @@ def read_checked(file: Path) -> dict[str, object]:
 
 
 def wrong_entry(summary: dict[str, Any]) -> str | None:
-    """The first entry that is missing or is not of its kind; None where all are well."""
+    """Return the first entry that is missing or of a wrong kind; None if all are right."""
     wrong = [name for name, kinds in ENTRIES.items() if not _is(summary.get(name, ...), kinds)]
     wrong += [name for name, kinds in LATER.items() if not _is(summary.get(name), kinds)]
     wrong += [name for name in ("weighted", "skip") if not isinstance(summary.get(name), bool | NoneType)]
@@ -161,13 +162,13 @@ def _is_test(test: Mapping[str, object] | None) -> bool:
     return test is None or (test.keys() == TEST.keys() and all(_is(test[name], kinds) for name, kinds in TEST.items()))
 
 
-def _is_verdict(told: Mapping[str, Any] | None) -> bool:
-    if told is None:
+def _is_verdict(verdict: Mapping[str, Any] | None) -> bool:
+    if verdict is None:
         return True
-    if told.keys() != VERDICT.keys() or not all(_is(told[name], kinds) for name, kinds in VERDICT.items()):
+    if verdict.keys() != VERDICT.keys() or not all(_is(verdict[name], kinds) for name, kinds in VERDICT.items()):
         return False
-    pairs = [told[name] for name in ("fewest", "most") if told[name] is not None]
-    return told["verdict"] in VERDICTS and all(len(p) == 2 and all(_is(n, (int,)) for n in p) for p in pairs)
+    pairs = [verdict[name] for name in ("fewest", "most") if verdict[name] is not None]
+    return verdict["verdict"] in VERDICTS and all(len(p) == 2 and all(_is(n, (int,)) for n in p) for p in pairs)
 
 
 def _is_layer(layer: object) -> bool:
@@ -177,12 +178,12 @@ def _is_layer(layer: object) -> bool:
 
 
 def known(value: float | None) -> float | None:
-    """`value`, or None where it is not a finite number: JSON has no NaN."""
+    """Return `value`, or None where it is not a finite number: JSON has no NaN."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def as_json(summary: Mapping[str, object], indent: int | None = None) -> str:
-    """One JSON object, NaN refused."""
+    """Return one JSON object, NaN refused."""
     return json.dumps(summary, allow_nan=False, indent=indent)
 
 
@@ -201,14 +202,14 @@ LATER: dict[str, tuple[type, ...]] = {
     **{"target": _NUMBER, "targets": _TEXT, "shuffle": (int, NoneType)},
     **dict.fromkeys(("timing", "test", "unique"), (dict, NoneType)),
 }
-"""The same of entries that earlier versions did not write."""
+"""The same for entries that earlier versions did not write."""
 TEST: dict[str, tuple[type, ...]] = {
     "data": (str,),
     "rows": (int,),
     **dict.fromkeys(("loss", "accuracy", "r2"), _NUMBER),
 }
 VERDICTS = ("unique", "not unique", "undecided")
-"""What can be said of the set of all optima."""
+"""The verdicts on the set of all optima."""
 VERDICT: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("verdict", "reason"), (str,)),
     **dict.fromkeys(("candidates", "dimension"), (int, NoneType)),
@@ -223,7 +224,7 @@ LAYER: dict[str, tuple[type, ...]] = {
 
 
 def headline(summary: Mapping[str, object]) -> str:
-    """The question of a run in a few words."""
+    """Return the problem of a run in a few words."""
     s = summary
     rows = f"{s['rows']} row{'' if s['rows'] == 1 else 's'}"
     drawn = "" if s.get("shuffle") is None else f" drawn with seed {s['shuffle']}"
@@ -238,7 +239,7 @@ def headline(summary: Mapping[str, object]) -> str:
 
 
 def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
-    """The summary of a run as a person reads it: pairs of a label and its text."""
+    """Return the summary of a run as a person reads it: pairs of a label and its text."""
     s = summary
     widths = s["widths"] if isinstance(s["widths"], list) else []
     pairs = [
@@ -264,7 +265,7 @@ def describe(summary: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def ignores_inputs(s: Mapping[str, object]) -> str:
-    """That the network found is a constant, where this is not proved to be best; else nothing."""
+    """Return a note if the network is a constant and this is not proved to be best; else ""."""
     widths = s.get("widths")
     if not isinstance(widths, list) or 0 not in widths or s["status"] == "optimal" or not s.get("cost"):
         return ""
@@ -276,15 +277,15 @@ def ignores_inputs(s: Mapping[str, object]) -> str:
 
 
 def ended(s: Mapping[str, object]) -> str:
-    """What ended a run; no word of a network where none was found."""
-    said = STATUSES[str(s["status"])][0]
-    return said if s["cost"] is not None else f"{said.partition(';')[0]}; no network was found"
+    """Return the reason why a run ended, without a network if none was found."""
+    sentence = STATUSES[str(s["status"])][0]
+    return sentence if s["cost"] is not None else f"{sentence.partition(';')[0]}; no network was found"
 
 
 def _layer(layer: Mapping[str, object]) -> str:
-    """A hidden layer in a line: is a neuron missing, and what its block could still give."""
-    known = layer["gap"] is not None
-    gap = f"gap {numerals.up(float(str(layer['gap'])), 3)} ({layer['gap_certificate']})" if known else "no bound"
+    """Return a hidden layer in a line: stationarity, the gap of its block, and ranks."""
+    bounded = layer["gap"] is not None
+    gap = f"gap {numerals.up(float(str(layer['gap'])), 3)} ({layer['gap_certificate']})" if bounded else "no bound"
     ranks = f"rank K {layer['rank_K']}, rank Ks {layer['rank_Ks']}"
     return f"stationarity {_short(layer['stationarity'], digits=5)}, {gap}, {ranks}"
 
@@ -296,7 +297,7 @@ def _short(value: object, digits: int = DIGITS) -> str:
 
 
 def read_object(file: Path) -> dict[str, object]:
-    """The JSON object in a file.
+    """Read the JSON object in a file.
 
     Raises:
         RecordError: there is none.
@@ -311,7 +312,7 @@ def read_object(file: Path) -> dict[str, object]:
 
 
 def writers(run: Stored) -> dict[str, Writer]:
-    """What writes each file of a run."""
+    """Return the writer of each file of a run."""
     return {
         SUMMARY: lambda path: write_summary(path, run.summary),
         NETWORK: lambda path: np.savez(path, allow_pickle=False, **run.network),
@@ -328,12 +329,12 @@ def write_summary(path: Path, summary: Mapping[str, object]) -> None:
 
 
 def _refuse(constant: str) -> float:
-    """JSON has no NaN and no Infinity, though Python reads them."""
+    """Refuse NaN and Infinity, which JSON does not have, though Python reads them."""
     raise ValueError(constant)
 
 
 def _integer(digits: str) -> int:
-    """An integer that a float can hold, as every number of a summary must be written and compared."""
+    """Return an integer that a float can hold, as every number of a summary must."""
     number = int(digits)
     if not math.isfinite(float(digits)):
         raise ValueError(digits)
@@ -350,7 +351,7 @@ def _write_history(path: Path, history: list[Progress]) -> None:
 
 
 def _read_history(file: Path) -> list[Progress]:
-    """The history of a run.
+    """Read the history of a run.
 
     Raises:
         DataError: it is missing or damaged.

@@ -1,7 +1,7 @@
-"""Runs are stored whole or not at all, and replace earlier runs only: nothing that covopt did not write is deleted.
+"""Runs are stored whole or not at all, and replace earlier runs only.
 
-The summary of a run lists its other files with their SHA-256, those of the runs in it included. So the files are bound
-to each other, and `--force` knows what it may replace.
+Nothing that covopt did not write is deleted. The summary of a run lists its other files with their SHA-256, those of
+the runs in it included. So the files are bound to each other, and `--force` knows what it may replace.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILES = "files"
 
 
 def check_free(directory: str | os.PathLike[str], force: bool = False) -> Path:
-    """The absolute path of `directory`, if a run may be written there.
+    """Check that a run may be written to `directory`, and return its absolute path.
 
     Raises:
         RecordError: it exists and `force` is false; it exists and holds what covopt did not write (never replaced); it
@@ -52,20 +52,20 @@ def put(
     force: bool = False,
     spared: Container[str] = PICTURES,
 ) -> None:
-    """Write a directory whole or not at all: into a sibling first, which is renamed when it is complete.
+    """Write a directory whole or not at all: a sibling first, renamed when it is complete.
 
-    Its files are listed in its summary, under FILES, with what binds them to it.
+    Its files are listed in its summary, under FILES, with their digests.
 
     Args:
         directory: where; its parents are made.
         kind: the name of its summary: one of record.NAMED, or a kind's own with .json.
-        writers: for each file the function that writes it into the path that it is handed.
+        writers: for each file the function that writes it into a path.
         force: replace an earlier run.
-        spared: files that are left out after Ctrl-C, because who pressed it waits for the end.
+        spared: files that are omitted after Ctrl-C, because the user waits for the end.
 
     Raises:
         RecordError: as `check_free`; the disk refuses; or, without `force`, another program has made the directory in
-            the meantime: then the run is complete beside it, under a name that is told.
+            the meantime: then the run is complete beside it, under a name that is given.
     """
     path = check_free(directory, force)
     try:
@@ -89,7 +89,7 @@ def put(
 
 
 def adopt(file: Path) -> None:
-    """List a file that covopt wrote into a stored run anew, in the run's summary and in those of the runs around it.
+    """List a rewritten file anew in the summary of its run, and of the runs around this.
 
     Runs of earlier versions, which list no files, stay as they are.
 
@@ -110,32 +110,32 @@ def adopt(file: Path) -> None:
 
 
 def _seal(path: Path, listed: Mapping[str, str], source: Path | None = None) -> None:
-    """Write the summary `source` (that at `path`) with the list of the other files."""
-    others = {name: digest for name, digest in sorted(listed.items()) if name != (source or path).name}
-    record.write_summary(path, record.read_object(source or path) | {FILES: others})
+    """Write the summary `source` (default: that at `path`) with the list of the other files."""
+    digests = {name: digest for name, digest in sorted(listed.items()) if name != (source or path).name}
+    record.write_summary(path, record.read_object(source or path) | {FILES: digests})
 
 
 def _replaceable(path: Path, shown: str | os.PathLike[str]) -> Listing:
-    """What --force may delete of an existing directory.
+    """Return the files that --force may delete in an existing directory.
 
     Raises:
         RecordError: it is no run of covopt, or holds more than covopt wrote there; `shown` is its name.
     """
     listed = listing(path) if path.is_dir() else None
-    found = directories.foreign(path, listed or {}) if path.is_dir() else ""
-    if listed is None and found is not None:
+    foreign = directories.foreign(path, listed or {}) if path.is_dir() else ""
+    if listed is None and foreign is not None:
         raise RecordError(f"{shown} is not a run of covopt and is not replaced; choose another directory.")
-    if found is not None:
+    if foreign is not None:
         raise RecordError(
-            f"{shown} holds {found}, and is not replaced; move that file away, or choose another directory."
+            f"{shown} holds {foreign}, and is not replaced; move that file away, or choose another directory."
         )
     return listed or {}
 
 
 def listing(directory: Path) -> Listing | None:
-    """The files of a stored run that covopt wrote, its summary among them, which binds the others.
+    """Return the files of a stored run that covopt wrote, with digests; None if it is no run.
 
-    Runs of earlier versions list none; theirs have known names. None where there is no run of covopt.
+    Among them is its summary, which binds the others. Runs of earlier versions list none; their files have fixed names.
     """
     kind = record.kind_of(directory)
     if kind is None:
@@ -162,7 +162,7 @@ MARKS: dict[str, set[str]] = {
     COMPARISON: {"best", "method", "lower", "methods"},
     AUDIT: {"loss", "best", "verdict", "solver"},
 }
-"""Entries by which a summary that is known by its name is known as one of covopt."""
+"""Entries that mark a summary with a fixed name as one of covopt."""
 _COMMON = ("figure.png", "origin.json", record.REPORT)
 _RUN = (SUMMARY, record.NETWORK, "network.pt", record.PROBLEM, record.CERTIFICATE, record.HISTORY, *_COMMON)
 _INNER = tuple(f"{record.SOLUTION}/{name}" for name in _RUN)
@@ -175,4 +175,4 @@ EARLIER: dict[str, tuple[str, ...]] = {
     ),
     AUDIT: (AUDIT, record.NETWORK, "better.npz", *_COMMON, *_INNER),
 }
-"""The files of a run of each kind, as they were before summaries listed them."""
+"""The files of a run of each kind, from before summaries listed them."""

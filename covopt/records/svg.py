@@ -1,4 +1,4 @@
-"""A figure as an SVG image for a page: it follows the reader's light or dark scheme and has the page's fonts."""
+"""A figure as an SVG image that follows the page's light or dark scheme and fonts."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def picture(draw: Drawing, *, alt: str, caption: str, size: tuple[float, float] 
 
 
 def _themed(svg: str) -> str:
-    """The SVG with variables for its colours, which the reader's scheme sets, and with the reader's fonts."""
-    svg = re.sub(r"(?<=: )#[0-9a-f]{6}(?=[;\"])", lambda found: _variable(found.group()), svg)
+    """Return the SVG with the page's fonts, and variables that the reader's scheme colours."""
+    svg = re.sub(r"(?<=: )#[0-9a-f]{6}(?=[;\"])", lambda match: _variable(match.group()), svg)
     svg = svg.replace("'DejaVu Sans'", "system-ui, sans-serif")
     light, dark = (
         "".join(f"--c{color[1:]}:{value};" for color, value in pairs)

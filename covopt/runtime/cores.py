@@ -1,4 +1,4 @@
-"""Several cores for work that comes in pieces: this process and helpers, each of which computes with one core.
+"""Several cores for work in pieces: this process and helpers, each of which uses one core.
 
 PyTorch's own threads divide one operation; over batches of small matrices they bring nothing, and cost much where the
 machine is busy, as they wait by spinning. Threads of Python hold each other up at its lock between small operations:
@@ -55,12 +55,12 @@ class _Helper:
         self.ready = False
 
     def greet(self) -> None:
-        """Wait until it is ready; one that found another covopt, from another directory, say, never is."""
+        """Wait until the process is ready; one that loaded covopt from elsewhere never is."""
         with suppress(_Gone):
             self.ready = self._receive() == HERE
 
     def ask(self, function: Callable, piece: object) -> Outcome:
-        """What it makes of a piece."""
+        """Send a function and a piece to the process, and return its outcome."""
         assert self._process.stdin is not None
         try:
             send(self._process.stdin, dumped((function, piece)))  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ class _Job(Generic[Piece, Done]):
                     return
 
     def results(self) -> list[Done]:
-        """What the function made of them, in their order; raises what the first raised."""
+        """Return the values of the function in the order of the pieces; raise its first exception."""
         for outcome in self._outcomes:
             if outcome.error is not None:
                 raise outcome.error
@@ -126,7 +126,7 @@ class Crew:
         self._worked = 0.0
 
     def map(self, function: Callable[[Piece], Done], pieces: Iterable[Piece], cores: int) -> list[Done]:
-        """`Cores.map`."""
+        """Return `function` of each piece, as `Cores.map` does."""
         job, started = _Job(function, list(pieces)), time.perf_counter()
         under_way: list[Future[None]] = []
         if cores > 1 and len(job.left) > 1:
@@ -157,11 +157,11 @@ class Crew:
         for helper in self._helpers:
             self._handed(helper.greet)
 
-    def _handed(self, work: Callable[..., None], *given: object) -> list[Future[None]]:
-        """Work that a thread of the pool has taken; nothing where Python is ending, and starts no more of them."""
+    def _handed(self, work: Callable[..., None], *arguments: object) -> list[Future[None]]:
+        """Submit the work to the pool and return its future; return none where Python is ending."""
         assert self._pool is not None
         try:
-            return [self._pool.submit(work, *given)]
+            return [self._pool.submit(work, *arguments)]
         except RuntimeError:
             return []
 
@@ -188,7 +188,7 @@ _local = _Local()
 
 @contextmanager
 def crew() -> Iterator[Crew]:
-    """The helpers that are started within this block stay until its end; within another such block, until its end."""
+    """Provide helper processes that stay until the end of this block, or of the outermost one."""
     if _local.crew is not None:
         yield _local.crew
         return
@@ -202,7 +202,7 @@ def crew() -> Iterator[Crew]:
 
 
 def _forget() -> None:
-    """In the child of a fork there are no threads to ask helpers, which are its parent's."""
+    """Drop the crew in the child of a fork: the threads that ask the helpers are its parent's."""
     _local.crew = None
 
 
@@ -212,7 +212,7 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True)
 class Cores:
-    """How many cores there are, and who works there; None where there is one.
+    """The number of cores and the processes that work there; no crew for a single core.
 
     Attributes:
         count: pieces that are worked on at the same time, at most.
@@ -222,7 +222,7 @@ class Cores:
     _crew: Crew | None = None
 
     def map(self, function: Callable[[Piece], Done], pieces: Iterable[Piece]) -> list[Done]:
-        """What `function` makes of each piece, in their order; raises what it raises.
+        """Return `function` of each piece, in their order; raise what it raises.
 
         Both have to be such that pickle takes them, and the function one that changes nothing.
         """
@@ -231,9 +231,10 @@ class Cores:
 
 @contextmanager
 def cores(device: torch.device) -> Iterator[Cores]:
-    """As many cores as PyTorch has threads (`torch.set_num_threads`, OMP_NUM_THREADS), which has one in the meantime.
+    """Provide as many cores as PyTorch has threads; PyTorch has one in the meantime.
 
-    One core, and nothing changed, for work on another device.
+    Their number is that of `torch.set_num_threads` or OMP_NUM_THREADS. For work on another device it is one core, and
+    nothing is changed.
     """
     count, before = usable(), torch.get_num_threads()
     if count == 1 or device.type != "cpu":

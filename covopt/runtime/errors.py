@@ -1,4 +1,4 @@
-"""The errors a user can meet: one sentence that says what is wrong and what to do; and how values stand in it."""
+"""The errors that a user can meet: one sentence each, what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from numbers import Real
 
 SHOWN, LISTED = 60, 10
-"""The most characters of a text, and the most names of a list, that a sentence holds."""
+"""The maximum length of a text, and of a list of names, in a message."""
 
 
 def printable(text: str) -> str:
-    """`text` on one line, without the control characters that a terminal would obey."""
+    """Return `text` on one line, without control characters that a terminal would obey."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 def shown(value: object) -> str:
-    """A value as it stands in a sentence: texts in quotes, numbers as they are, of anything else the kind."""
+    """Return a value as a message shows it: text in quotes, a number as it is, else its type."""
     if isinstance(value, str):
         return f"'{value}'" if len(value) <= SHOWN else f"'{value[:SHOWN]}...'"
     if value is None:
@@ -28,7 +28,7 @@ def shown(value: object) -> str:
 
 
 def listed(names: Iterable[object]) -> str:
-    """Names with commas between them, the first few of many."""
+    """Return names with commas between them, the first few of many."""
     texts = [str(name) for name in names]
     few = [text if len(text) <= SHOWN else f"{text[:SHOWN]}..." for text in texts[:LISTED]]
     more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
@@ -36,31 +36,31 @@ def listed(names: Iterable[object]) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and what it counts: 1 row, 2 rows."""
+    """Return a number with its noun: 1 row, 2 rows."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 class CovoptError(Exception):
-    """Base of every error that covopt raises on purpose; the command line turns it into exit code 2."""
+    """The base of all errors that covopt raises on purpose; exit code 2 on the command line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))
 
 
 class DataError(CovoptError):
-    """The data cannot be read, or holds what no problem can be made of."""
+    """The data cannot be read, or does not define a problem."""
 
 
 class ProblemError(CovoptError):
-    """The question itself is ill-posed: an option out of range, shapes that do not match."""
+    """The problem itself is ill-posed: an option out of range, shapes that do not match."""
 
 
 class InfeasibleError(ProblemError):
-    """No network of the asked kind fits the data exactly; the message names the rows that show it."""
+    """No network of the requested kind fits the data exactly; the message names the rows."""
 
 
 class InternalError(CovoptError):
-    """covopt contradicts itself, as by a lower bound above a network's cost; nothing of such an answer is reported."""
+    """A contradiction in covopt's own results, of which nothing is reported."""
 
 
 class RecordError(CovoptError):
@@ -72,7 +72,7 @@ class ProcessError(CovoptError):
 
 
 class CovoptWarning(UserWarning):
-    """What was asked is done, but may not be what was meant; the command line tells it in one sentence."""
+    """A warning that a call may not have done what was meant; the command line prints it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable(message))

@@ -12,12 +12,12 @@ from covopt.runtime.errors import RecordError
 
 
 def check_free(path: Path, force: bool = False, is_own: Callable[[Path], bool] = os.path.isfile) -> None:
-    """Raise a RecordError unless a file may be written there: none exists, or `force` replaces it.
+    """Raise a RecordError unless a file may be written: none exists, or `force` replaces it.
 
     Args:
         path: of the file.
         force: replace an earlier file.
-        is_own: whether a file is of the kind that is to be written; no other is replaced.
+        is_own: returns True for a file of the kind that is to be written; no other is replaced.
     """
     if os.path.isdir(path) or (os.path.lexists(path) and not force):  # unlike those of Path, these never raise
         remedy = "choose another name" if os.path.isdir(path) else "choose another name, or replace it with --force"
@@ -35,7 +35,7 @@ def check_apart(path: Path, source: Path) -> None:
 
 
 def starts_with(path: Path, text: bytes, size: int = 4096) -> bool:
-    """Whether a text is among the first bytes of a file."""
+    """Return True if a text is among the first bytes of a file."""
     try:
         with path.open("rb") as stream:
             return text in stream.read(size)
@@ -92,7 +92,7 @@ def write_table(
 
 
 def columns_of(path: Path) -> list[str]:
-    """The names in the first row of a .csv file; none where it is no such file."""
+    """Return the names in the first row of a .csv file; none if it is not such a file."""
     try:
         with path.open(newline="", encoding="utf-8") as stream:
             return next(csv.reader(stream), [])
@@ -101,12 +101,12 @@ def columns_of(path: Path) -> list[str]:
 
 
 def reason_of(error: OSError) -> str:
-    """What the system says of a failure, in words."""
+    """Return what the system reports of a failure, in words."""
     return error.strerror or " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
 def umask() -> int:
-    """The permissions that new files do not get."""
+    """Return the permissions that new files do not get."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

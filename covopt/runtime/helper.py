@@ -1,4 +1,4 @@
-"""A helper of `cores`: a process that works on pieces for another one, and the messages between the two.
+"""A helper of `cores`: a process that works on pieces for another one, and their messages.
 
 Messages are pickles, one after the other, by standard input and output. The process that asked need not say goodbye:
 when it is gone, the input is at its end, and so is the helper, even in the middle of a piece. Ctrl-C, which a terminal
@@ -21,18 +21,18 @@ import torch
 from torch import Tensor
 
 HERE = __file__
-"""Tells this covopt from another one."""
+"""Distinguishes this covopt from one installed elsewhere."""
 
 
 class Outcome(NamedTuple):
-    """What a function made of a piece, or what it raised."""
+    """The value of a function at a piece, or the exception that it raised."""
 
     value: object
     error: Exception | None = None
 
 
 class _Pickler(pickle.Pickler):
-    """Tensors as arrays of what they show; PyTorch's own way takes all of a storage, and a millisecond for each."""
+    """A pickler of tensors as arrays: PyTorch's own sends whole storages and takes 1 ms each."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, Tensor) and obj.device.type == "cpu":
@@ -41,7 +41,7 @@ class _Pickler(pickle.Pickler):
 
 
 def dumped(message: object) -> memoryview:
-    """A message, ready to be sent; raises what pickle raises."""
+    """Return a pickled message, ready to be sent; raise what pickle raises."""
     buffer = io.BytesIO()
     _Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(message)
     return buffer.getbuffer()
@@ -59,7 +59,7 @@ def receive(stream: BinaryIO) -> object:
 
 
 def attempt(function: Callable, piece: object) -> Outcome:
-    """What `function` makes of a piece."""
+    """Return the outcome of `function` at a piece: its value, or the exception that it raised."""
     try:
         return Outcome(function(piece))
     except Exception as error:
@@ -67,21 +67,21 @@ def attempt(function: Callable, piece: object) -> Outcome:
 
 
 def serve() -> None:
-    """Be a helper: say which file this is, when PyTorch is loaded, then answer pairs of a function and a piece."""
+    """Run a helper process: announce its file, then answer pairs of a function and a piece."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that is printed gets between the answers
-    asked: SimpleQueue = SimpleQueue()
-    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
+    requests: SimpleQueue = SimpleQueue()
+    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
     send(answers, dumped(HERE))
     while True:
-        send(answers, dumped(attempt(*asked.get())))
+        send(answers, dumped(attempt(*requests.get())))
 
 
-def _listen(asked: SimpleQueue) -> None:
+def _listen(requests: SimpleQueue) -> None:
     try:
         while True:
-            asked.put(receive(sys.stdin.buffer))
+            requests.put(receive(sys.stdin.buffer))
     finally:
         os._exit(0)

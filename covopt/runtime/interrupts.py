@@ -1,8 +1,9 @@
-"""Ctrl-C, the one place that owns it: the first asks what runs to end with what there is, the next ends it at once.
+"""Ctrl-C, handled in this one place.
 
-While somebody answers it `gently`, the first signal is only remembered: whoever works looks at `interrupted` now and
-then, as every `Budget` does, and nothing is torn apart. Outside of that, and from the second signal on, it is Python's
-own KeyboardInterrupt. Standard library alone, so that the program can answer signals before anything else is loaded.
+The first asks the running work to end with its best result so far, the next one ends it at once. While somebody answers
+it `gently`, the first signal is only remembered: whoever works looks at `interrupted` now and then, as every `Budget`
+does, and nothing is torn apart. Outside of that, and from the second signal on, it is Python's own KeyboardInterrupt.
+Standard library alone, so that the program can answer signals before anything else is loaded.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ _OTHERS_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 
 @dataclass
 class _State:
-    """What is known in this process.
+    """The state of signal handling in this process.
 
     Attributes:
-        caught: the first signal since somebody began to heed them.
+        caught: the first signal since `heeding` began.
         gentle: how many callers on the stack answer it themselves.
         raised: when the last KeyboardInterrupt was raised, of time.monotonic().
-        heeding: whether signals are answered here.
-        program: whether the process is a program of covopt's own; loading: whether it loads a large library.
-        shielded, postponed: whether a KeyboardInterrupt has to wait, and one does.
+        heeding: True while signals are handled here.
+        program: True if the process is a program of covopt's own; loading: True while it loads a large library.
+        shielded, postponed: True while a KeyboardInterrupt has to wait; True if one does.
     """
 
     caught: int | None = None
@@ -50,17 +51,17 @@ _state = _State()
 
 
 def interrupted() -> bool:
-    """Whether a signal asks what runs to end."""
+    """Return True if a signal asks the running work to end."""
     return _state.caught is not None
 
 
 def exit_code() -> int | None:
-    """128 + the signal's number, as shells have it; None without one."""
+    """Return 128 + the signal's number, as shells have it; None without a signal."""
     return None if _state.caught is None else 128 + _state.caught
 
 
 def remember(number: int = signal.SIGINT) -> bool:
-    """Note a KeyboardInterrupt that came some other way, from a callback say; False if it must be raised on."""
+    """Note a KeyboardInterrupt from elsewhere, such as a callback; False if it must be raised."""
     if not _in_main_thread() or not _state.gentle or interrupted():
         return not interrupted()
     _state.caught = number
@@ -69,9 +70,10 @@ def remember(number: int = signal.SIGINT) -> bool:
 
 @contextmanager
 def heeding(*signals: signal.Signals) -> Iterator[None]:
-    """Answer these signals until the end of the block, and then forget them; handlers of others are left alone.
+    """Answer these signals until the end of the block, and then forget them.
 
-    Does nothing within another such block, and outside of the main thread, which gets all signals.
+    Handlers of others are left alone. Does nothing within another such block, and outside of the main thread, which
+    gets all signals.
     """
     if _state.heeding or not _in_main_thread():
         yield
@@ -94,7 +96,7 @@ def heeding(*signals: signal.Signals) -> Iterator[None]:
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """For programs: Ctrl-C and SIGTERM end this block in a line on standard error, with the exit code of shells."""
+    """End this block at Ctrl-C or SIGTERM with one line and the exit code of shells."""
     with heeding(signal.SIGINT, signal.SIGTERM):
         _state.raised, outer, _state.program = -math.inf, _state.program, True
         try:
@@ -110,14 +112,14 @@ def ending() -> Iterator[None]:
 
 
 def ignore() -> None:
-    """For programs: nothing is left to be interrupted, and Python's own end would answer with a traceback."""
+    """Ignore signals from now on: Python's own shutdown would answer them with a traceback."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Within this block a large library is loaded, whose C++ does not survive an exception that falls into it.
+    """Protect this block, which loads a large library, from exceptions within its C++.
 
     A signal that nobody answers gently ends a program at once; elsewhere its KeyboardInterrupt comes at the end.
     """
@@ -134,7 +136,7 @@ def loading() -> Iterator[None]:
 
 @contextmanager
 def gently() -> Iterator[None]:
-    """Within this block, the first Ctrl-C makes `interrupted` true, and the second raises KeyboardInterrupt."""
+    """Answer the first Ctrl-C in this block by `interrupted`, the second by KeyboardInterrupt."""
     if not _in_main_thread():
         yield
         return
@@ -148,7 +150,7 @@ def gently() -> Iterator[None]:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Within this block, which must be short, no KeyboardInterrupt is raised; it comes at the end."""
+    """Postpone any KeyboardInterrupt to the end of this block, which must be short."""
     if not _in_main_thread():
         yield
         return
@@ -177,7 +179,7 @@ def _handle(number: int, _: FrameType | None) -> None:
 
 
 def _raised_again(unraisable: sys.UnraisableHookArgs) -> None:
-    """A KeyboardInterrupt that fell into a callback of Python's own, where it would be lost, is raised once more."""
+    """Raise a KeyboardInterrupt again that a callback of Python's own would lose."""
     if unraisable.exc_type is KeyboardInterrupt:
         _state.raised = -math.inf
         signal.raise_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Packages that only some answers need, and that take long to load: each is loaded when it is first used.
+"""Packages that few results need and that load slowly: each is loaded on first use.
 
 The one alternative to an import at the top of a file. cvxpy, matplotlib and scikit-learn together take as long to load
 as torch does, and most solves need none of them.
@@ -13,7 +13,7 @@ from covopt.runtime.interrupts import loading
 
 
 class LazyModule(ModuleType):
-    """Stands for the module of its name, which is loaded when one of its names is first asked for."""
+    """A stand-in for a module, which is loaded when one of its names is first used."""
 
     _loaded: ModuleType | None = None
 
@@ -25,7 +25,9 @@ class LazyModule(ModuleType):
 
 
 def lazy(name: str) -> LazyModule:
-    """The module `name`, loaded on first use; beside it, `if TYPE_CHECKING` imports it for the type checker.
+    """Return the module `name`, loaded on first use.
+
+    Beside it, `if TYPE_CHECKING` imports it for the type checker.
 
     Args:
         name: as in an import, `covopt.answer.drawing`.

@@ -1,7 +1,7 @@
-"""The only loop: a solver supplies init, step and finished; budget, status and progress live here.
+"""The only loop: a solver supplies init, step and finished.
 
-`run` never judges a point: it stops when the solver says so, when the budget is spent, or on Ctrl-C, and
-hands back the last state, from which the solver re-evaluates its answer.
+Budget, status and progress live here. `run` never judges a point: it stops when the solver says so, when the budget is
+spent, or on Ctrl-C, and hands back the last state, from which the solver re-evaluates its answer.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from covopt.runtime.interrupts import gently, interrupted, remember
 
 
 class Status(enum.StrEnum):
-    """What ended a solve.
+    """The reason why a solve ended.
 
     * unsolved: nothing yet, or no network was found.
     * optimal: the proved gap is within the target.
     * converged: the search finds no improvement, which is no proof.
-    * tolerance: the last rounds each gained less than was asked for (`tol`), and the search ended before it found none.
+    * tolerance: the last rounds each gained less than `tol`, and the search ended before a round gained nothing.
     * memory_limit: training on random batches came to its end, and for rounds on all samples there was no memory.
     * time_limit, iteration_limit: a limit; the best network so far.
     * interrupted: Ctrl-C; the best network so far.
@@ -43,7 +43,7 @@ class Status(enum.StrEnum):
 
 
 class Certificate(enum.StrEnum):
-    """What kind of proof holds the lower bound.
+    """The kind of proof of the lower bound.
 
     * exact: the largest violation over all directions, known itself.
     * branch-and-bound: a bound on it from a tree over cones of directions.
@@ -94,7 +94,7 @@ class Progress:
 
 Callback = Callable[[Progress], None]
 OnIncumbent = Callable[[float, int], None]
-"""Takes the cost and the widest hidden layer of a network that is better than all before, within an iteration."""
+"""Takes the cost and the widest hidden layer of each new best network within an iteration."""
 
 
 def ignore_incumbent(cost: float, width: int) -> None:
@@ -102,9 +102,9 @@ def ignore_incumbent(cost: float, width: int) -> None:
 
 
 GRACE = 0.01
-"""The part of the time limit that tidying the answer may take beyond it."""
+"""The share of the time limit by which tidying the result may exceed it."""
 FORGETTING = 0.9
-"""What is left of a long turn in `Budget.pace` after each shorter one."""
+"""The factor by which `Budget.pace` shrinks a long turn after each shorter one."""
 
 
 class Timing:
@@ -116,26 +116,26 @@ class Timing:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """This block belongs to phase `name`."""
+        """Count the time of this block for phase `name`, less that of phases inside it."""
         started = time.perf_counter()
         self._within.append(0.0)
         try:
             yield
         finally:
-            took, inner = time.perf_counter() - started, self._within.pop()
-            self.seconds[name] = self.seconds.get(name, 0.0) + took - inner
+            took, nested = time.perf_counter() - started, self._within.pop()
+            self.seconds[name] = self.seconds.get(name, 0.0) + took - nested
             if self._within:
                 self._within[-1] += took
 
 
 def _own(number: float) -> float:
-    """What one process alone agrees on."""
+    """Return the number unchanged: one process agrees with itself."""
     return number
 
 
 @dataclass
 class Budget:
-    """Wall-clock seconds and iterations that a solve may use; the clock starts when the budget is made.
+    """Wall-clock seconds and iterations of a solve; the clock starts when the budget is made.
 
     Ctrl-C leaves no time (interrupts.py): whoever looks at a budget now and then ends soon after either. A budget that
     is made of another by `dataclasses.replace` shares its timing.
@@ -152,7 +152,7 @@ class Budget:
 
     @property
     def alone(self) -> bool:
-        """Whether a look at the clock asks no other process."""
+        """Return True if looking at the clock asks no other process."""
         return self.agreed is _own
 
     def phase(self, name: str) -> AbstractContextManager[None]:
@@ -160,41 +160,41 @@ class Budget:
         return self.timing.phase(name)
 
     def seconds(self) -> float:
-        """Seconds since the budget was made."""
+        """Return seconds since the budget was made."""
         return self.agreed(time.perf_counter() - self.started)
 
     def interrupted(self) -> bool:
-        """Whether Ctrl-C came."""
+        """Return True if Ctrl-C came."""
         return self.agreed(float(interrupted())) > 0.0
 
     def remaining(self) -> float:
-        """Seconds left, at least 0."""
+        """Return the remaining seconds, at least 0."""
         return max(0.0, self.time_limit - self._used())
 
     def spent(self) -> bool:
-        """Whether the time limit is reached, or Ctrl-C came."""
+        """Return True if the time limit is reached, or Ctrl-C came."""
         return self._used() >= self.time_limit
 
     def overdue(self) -> bool:
-        """Whether the time is so far spent that what tidies the answer is to end too."""
+        """Return True if so much time is spent that tidying the result has to end too."""
         return self.seconds() > (1.0 + GRACE) * self.time_limit
 
     def pace(self) -> Callable[[], bool]:
-        """A `spent` for one loop, which also ends it where another of its longest turns would end too late."""
-        asked, turn = math.inf, 0.0
+        """Return a `spent` for one loop that ends it where one more long turn would end too late."""
+        last_look, turn = math.inf, 0.0
 
         def ends() -> bool:
-            nonlocal asked, turn
+            nonlocal last_look, turn
             now = self._used()
             if now == math.inf:
                 return True
-            asked, turn = now, max(now - asked, FORGETTING * turn)
+            last_look, turn = now, max(now - last_look, FORGETTING * turn)
             return now + turn >= self.time_limit
 
         return ends
 
     def _used(self) -> float:
-        """Seconds since the budget was made; endless once Ctrl-C came."""
+        """Return the seconds since the budget was made; infinity once Ctrl-C came."""
         return self.agreed(math.inf if interrupted() else time.perf_counter() - self.started)
 
 
@@ -207,11 +207,11 @@ def check_time_limit(limit: object) -> None:
 Whole = int | Integral
 """A whole number, NumPy's among them."""
 Seed = Whole
-"""What `check_seed` takes."""
+"""A seed that `check_seed` accepts."""
 
 
 def check_seed(seed: object) -> int:
-    """A seed that PyTorch's generators take; NumPy's whole numbers are seeds too.
+    """Return a seed that PyTorch's generators take; whole numbers of NumPy are seeds too.
 
     Raises:
         ProblemError: it is none.
@@ -222,7 +222,7 @@ def check_seed(seed: object) -> int:
 
 
 def past(deadline: float) -> bool:
-    """Whether this time of time.perf_counter() has come, or Ctrl-C, which ends all time."""
+    """Return True after this time of time.perf_counter(), or after Ctrl-C."""
     return interrupted() or time.perf_counter() >= deadline
 
 
@@ -232,10 +232,10 @@ LOOKING, LATE = 0.02, 0.5
 
 
 def leavable(work: Callable[[], T], deadline: float) -> T | None:
-    """What a foreign solver returns, which has a time limit but cannot be asked to stop; None where it was left.
+    """Return the result of a foreign solver that has a time limit but cannot be stopped.
 
-    It works in a thread of its own, and is left alone there, to end by its own limit, once `deadline` (of
-    time.perf_counter()) is past by more than LATE, or Ctrl-C came.
+    None if it was abandoned. It works in a thread of its own, and is left alone there, to end by its own limit, once
+    `deadline` (of time.perf_counter()) is past by more than LATE, or Ctrl-C came.
     """
     answers: list[T] = []
     errors: list[Exception] = []
@@ -260,28 +260,28 @@ State = TypeVar("State")
 
 @runtime_checkable
 class Iteration(Protocol[State]):
-    """What a solver supplies to `run`."""
+    """The parts of a solver that `run` needs."""
 
     def init(self, budget: Budget) -> State:
-        """The state before the first step."""
+        """Return the state before the first step."""
         ...
 
     def step(self, state: State, budget: Budget) -> State:
-        """One iteration; may look at the budget to end early, but always returns a valid state."""
+        """Take one iteration; it may end early by the budget, but always returns a valid state."""
         ...
 
     def finished(self, state: State) -> Status | None:
-        """`OPTIMAL` or `CONVERGED` when there is nothing left to do, else None."""
+        """Return `OPTIMAL` or `CONVERGED` when there is nothing more to do, else None."""
         ...
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
-        """The line of history for this state."""
+        """Return the line of history for this state."""
         ...
 
 
 @runtime_checkable
 class ReportsIncumbents(Protocol):
-    """A solver that finds better networks within an iteration: `run` sets `on_incumbent`, and each call adds a line."""
+    """A solver that reports better networks within an iteration by calling `on_incumbent`."""
 
     on_incumbent: OnIncumbent
 
@@ -306,9 +306,10 @@ def run(
     resume: Outcome[State] | None = None,
     after: After[State] | None = None,
 ) -> Outcome[State]:
-    """Iterate until finished, out of budget, or interrupted by Ctrl-C; the last complete state is kept.
+    """Iterate until finished, out of budget, or interrupted by Ctrl-C.
 
-    With `resume`, take the next step from where an earlier run ended, and go on in one history.
+    The last complete state stays. With `resume`, take the next step from where an earlier run ended, and go on in one
+    history.
     """
     with gently():
         return _iterated(iteration, budget, callback, resume, after)
@@ -358,7 +359,7 @@ def _iterated(
 
 
 def _ended(finished: Status | None, budget: Budget) -> Status | None:
-    """What ends the run, if anything; a search that was cut short finds nothing, which is no convergence."""
+    """Return why the run ends, if it does; a search that was cut short has not converged."""
     if finished is Status.OPTIMAL:
         return finished
     if budget.interrupted():

@@ -1,4 +1,4 @@
-"""The memory of this process and of the machine, or of the container that it runs in, in bytes.
+"""The memory of this process, and of the machine or its container, in bytes.
 
 Linux tells both in files (proc(5), cgroups(7)); elsewhere the process is taken for what Python and PyTorch hold, and
 nothing is known of the machine. Of a GPU, PyTorch tells.
@@ -12,12 +12,12 @@ from pathlib import Path
 import torch
 
 LIBRARIES = 300e6
-"""What Python and PyTorch hold."""
+"""The bytes that Python and PyTorch take."""
 ROOT = Path("/")
 
 
 def held(device: torch.device) -> float:
-    """What this process holds; on a GPU, what its arrays there take."""
+    """Return the bytes that this process holds; on a GPU, those of its arrays there."""
     if device.type == "cuda":
         return float(torch.cuda.memory_allocated(device))
     try:
@@ -27,21 +27,21 @@ def held(device: torch.device) -> float:
 
 
 def available(device: torch.device) -> float | None:
-    """What it may hold besides before the machine, its container or the GPU has no more; None where nobody tells."""
+    """Return the bytes available until the machine, container or GPU is full; None if unknown."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
-    known = [room for room in (_of_machine(), *_of_containers()) if room is not None]
-    return min(known, default=None)
+    limits = [room for room in (_of_machine(), *_of_containers()) if room is not None]
+    return min(limits, default=None)
 
 
 def _of_machine() -> float | None:
-    """What the kernel thinks that programs can still take, without swapping."""
-    found = _table(ROOT / "proc/meminfo").get("MemAvailable:")
-    return None if found is None else 1024.0 * found
+    """Return the kernel's estimate of the memory that is still free without swapping."""
+    kibibytes = _table(ROOT / "proc/meminfo").get("MemAvailable:")
+    return None if kibibytes is None else 1024.0 * kibibytes
 
 
 def _of_containers() -> list[float]:
-    """What the limits of the control groups leave, those above the process's own included."""
+    """Return the memory that the limits of the control groups allow, parent groups included."""
     try:
         lines = (ROOT / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -63,7 +63,7 @@ def _of_containers() -> list[float]:
 
 
 def _number(file: Path) -> float | None:
-    """The number in a file; None where there is none, as in `max`."""
+    """Return the number in a file; None where there is none, as in `max`."""
     try:
         return float(file.read_text())
     except (OSError, ValueError):
@@ -71,7 +71,7 @@ def _number(file: Path) -> float | None:
 
 
 def _table(file: Path) -> dict[str, float]:
-    """Names and numbers, a pair in each line."""
+    """Return names and numbers, a pair in each line."""
     try:
         rows = [line.split() for line in file.read_text().splitlines()]
     except OSError:

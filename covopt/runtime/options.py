@@ -1,4 +1,4 @@
-"""What an option may be: rules by the names of options, which every public function applies before it begins."""
+"""Rules for options by their names, which every public function applies before it begins."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def whole(value: object, name: str) -> int:
 
 
 def whole_numbers(values: object, least: int) -> list[int] | None:
-    """Whole numbers of at least so much, each once, ascending; None if something else is among them."""
+    """Return whole numbers >= `least`, each once, ascending; None if anything else is there."""
     if not isinstance(values, Iterable):
         return None
     several = list(values)
@@ -77,17 +77,17 @@ RULES: dict[str, Callable[[object, str], object]] = {
     "seed": lambda value, _: check_seed(value),
     "time_limit": limit,
 }
-"""What each option becomes, of whichever function, NumPy's numbers those of Python; a default None stays."""
+"""The rule of each option, for all functions; NumPy's numbers become Python's, None stays."""
 
 
 def checked(public: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """Decorate a public function: its options pass their RULES before it begins."""
-    asked = signature(public)
-    defaults = {name: parameter.default for name, parameter in asked.parameters.items()}
+    """Decorate a public function: its options are checked by their RULES before it runs."""
+    declared = signature(public)
+    defaults = {name: parameter.default for name, parameter in declared.parameters.items()}
 
     @wraps(public)
     def door(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
-        bound = asked.bind(*arguments, **named)
+        bound = declared.bind(*arguments, **named)
         bound.arguments.update(by_rule(bound.arguments, defaults))
         return public(*bound.args, **bound.kwargs)
 

@@ -1,4 +1,4 @@
-"""How a proof gets on: what as much time again would bring, judging by the second half of the time so far."""
+"""The pace of a proof: the gain to expect in as much time again, by the second half."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Pace:
         self._values: list[float] = []
 
     def add(self, seconds: float, value: float) -> None:
-        """The number after so many seconds of work, which never go back."""
+        """Add the number after this many seconds of work, which never decrease."""
         self._seconds.append(seconds)
         self._values.append(value)
 
     @property
     def again(self) -> float:
-        """What as much time again would add to it at the pace of the second half of the time so far.
+        """Return the expected gain in as much time again, at the pace of the second half so far.
 
         Infinite where there is nothing to judge by: no number that is as old as half of the time.
         """

@@ -1,8 +1,8 @@
-"""How many threads a computation uses where nobody has said: the policy of every public function.
+"""The number of threads of a computation, where the user sets none.
 
-A computation that only has small products uses one: two on two quiet cores take up to twice as long (400 digits), and
-threads that spin while they wait (`waiting`) many times as long where other programs are at work. The cores are for
-work that comes in pieces then (`usable`).
+This is the policy of every public function. A computation that only has small products uses one: two on two quiet cores
+take up to twice as long (400 digits), and threads that spin while they wait (`waiting`) many times as long where other
+programs are at work. The cores are for work that comes in pieces then (`usable`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from covopt.runtime.waiting import POLICY, passive
 
 LARGE = 4_000_000
-"""Numbers in the inputs from which on the products of a solve keep several threads busy."""
+"""Entries in the inputs from which on the products of a solve keep several threads busy."""
 SAID = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
@@ -28,13 +28,13 @@ _before: ContextVar[int | None] = ContextVar("threads before a solve", default=N
 
 
 def usable() -> int:
-    """Cores for work that comes in pieces: PyTorch's threads, whatever a solve has left of them for its products."""
+    """Return the cores for work in pieces: PyTorch's threads before a solve changed them."""
     return _before.get() or torch.get_num_threads()
 
 
 @contextmanager
 def fitting(numbers: int) -> Iterator[None]:
-    """A block whose inputs have so many numbers, with the threads that serve it; those of before at its end."""
+    """Set the number of threads that serves inputs of so many numbers, for this block."""
     before, most = torch.get_num_threads(), usable()
     count = before if _said() is not None else most if numbers >= LARGE else 1
     if count == before:
@@ -50,7 +50,7 @@ def fitting(numbers: int) -> Iterator[None]:
 
 
 def fitted(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """Decorate a public function that computes: it runs in a block `fitting` for the largest of its arguments."""
+    """Decorate a function to run in a block `fitting` for the largest of its arguments."""
 
     @wraps(function)
     def door(*arguments: Arguments.args, **named: Arguments.kwargs) -> Answer:
@@ -61,7 +61,7 @@ def fitted(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]
 
 
 def _numbers(argument: object, levels: int = 3) -> int:
-    """Return how many numbers an argument holds: an array, lists of arrays or of numbers, a problem, or an answer."""
+    """Return the number of entries in an argument: an array, a list, a problem or a result."""
     if isinstance(argument, (list, tuple)):
         return len(argument) * max((_numbers(part, levels - 1) for part in argument[:16] if levels), default=0)
     if isinstance(argument, torch.Tensor):
@@ -74,7 +74,7 @@ def _numbers(argument: object, levels: int = 3) -> int:
 
 
 def _said() -> tuple[str, int] | None:
-    """The variable that says how many, and the number; texts that are none say nothing, as to OpenMP."""
+    """Return the variable that sets the number of threads, and the number, if it is one."""
     for name in SAID:
         number = os.environ.get(name, "").partition(",")[0].strip()  # the first is that of the outermost loops
         if number.isdecimal() and int(number) > 0:
@@ -83,11 +83,11 @@ def _said() -> tuple[str, int] | None:
 
 
 def chosen() -> str:
-    """How many threads a solve uses, and why."""
+    """Describe the number of threads that a solve uses, and why."""
     count = torch.get_num_threads()
     if count == 1:
         return "with 1 thread"
-    if (said := _said()) is not None:
-        return f"with {count} threads, as {said[0] if said[1] == count else 'torch.set_num_threads'} says"
+    if (setting := _said()) is not None:
+        return f"with {count} threads, as {setting[0] if setting[1] == count else 'torch.set_num_threads'} says"
     wait = "sleep" if passive() else "spin"
     return f"with 1 thread below {LARGE:,} numbers of inputs, else with {count}, which {wait} as they wait ({POLICY})"

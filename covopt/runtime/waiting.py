@@ -15,12 +15,12 @@ _at_loading = os.environ.get(POLICY, "")
 
 
 def wait_passively() -> None:
-    """Let threads sleep while they wait, unless OMP_WAIT_POLICY says otherwise or PyTorch is loaded already."""
+    """Let threads sleep while they wait, unless OMP_WAIT_POLICY is set or PyTorch is loaded."""
     global _at_loading
     if "torch" not in sys.modules:
         _at_loading = os.environ.setdefault(POLICY, PASSIVE)
 
 
 def passive() -> bool:
-    """Whether PyTorch's threads sleep while they wait, as far as is known."""
+    """Return True if PyTorch's threads sleep while they wait, as far as is known."""
     return _at_loading.upper() == PASSIVE

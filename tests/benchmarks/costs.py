@@ -113,7 +113,9 @@ def _pass(N: int, n: int, d: int) -> float:
 def _ascent(N: int, d: int) -> float:
     """One convex-concave step from each of 16 starts, over 16."""
     starts, dual = _random(16, d), _random(N, OUTPUTS)
-    search = ConvexConcaveOracle(_random(N, d), Activation(), AscentOptions(steps=1, inner=25, finishing=1, check=26))
+    search = ConvexConcaveOracle(
+        _random(N, d), Activation(), AscentOptions(steps=1, box_steps=25, finishing=1, check=26)
+    )
     return _seconds(lambda: search.ascend(dual, starts), repeats=3) / len(starts)
 
 

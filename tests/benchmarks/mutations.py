@@ -282,8 +282,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("a limit of two layers for all depths", "problem.beta == 0.0 and problem.depth == 2", "problem.beta == 0.0"),
         (
             "targets that do not scale along rays",
-            "Y[rows] / size, allowed / size)\n    if found",
-            "Y[rows], allowed / size)\n    if found",
+            "Y[rows] / size, allowed / size)\n    if conflict",
+            "Y[rows], allowed / size)\n    if conflict",
         ),
     ),
     *_of(
@@ -511,7 +511,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "oracles/arrangement",
         "arrangement",
         ("no rounding", "arcs.best) + self._allowance(total))", "arcs.best))"),
-        ("what the row space neglects left out", "* UNIT_ROUNDOFF) + rest) * (1.0 + 8", "* UNIT_ROUNDOFF)) * (1.0 + 8"),
+        (
+            "what the row space neglects left out",
+            "* UNIT_ROUNDOFF) + off_space) * (1.0 + 8",
+            "* UNIT_ROUNDOFF)) * (1.0 + 8",
+        ),
         ("the opposite arcs", "start + arcs[-1] - arcs]", "start - arcs]"),
         ("a leaky slope on the wrong side", "self._sign, slope * self._sign)", "self._sign, 0.0 * self._sign)"),
         (
@@ -671,7 +675,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of(
         "completely_positive/moments",
         "moments",
-        ("the residual left out", "inner / (1.0 + (1.0 + 2.0 * slack) ** 4 * max(errors))", "inner"),
+        ("the residual left out", "product / (1.0 + (1.0 + 2.0 * slack) ** 4 * max(errors))", "product"),
         ("negative weights", "and (weights >= 0.0).all()):", "):"),
         ("the tolerance left out", "- (slack + unit.size * EPS) * float(np.abs(self.Lambda).sum())", ""),
         (
@@ -719,7 +723,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "(C + ceiling >= 0.0).all())",
         ),
         ("entries below minus one", "bool((C + ceiling >= 0.0).all()) and", ""),
-        ("products that do not separate", "if not inner < -max(tolerance", "if not inner < max(tolerance"),
+        ("products that do not separate", "if not product < -max(tolerance", "if not product < max(tolerance"),
         (
             "undecided for copositive",
             "NODES).verdict is Copositive.YES:",
@@ -751,8 +755,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "the last child left out",
-            "yield self._pivoted(r, np.flatnonzero(left))",
-            "yield self._pivoted(r, np.flatnonzero(left)[1:])",
+            "yield self._pivoted(r, np.flatnonzero(free))",
+            "yield self._pivoted(r, np.flatnonzero(free)[1:])",
         ),
         (
             "positive entries that are kept off",
@@ -766,10 +770,10 @@ MUTANTS: tuple[Mutant, ...] = (
         ("no margin of a factor", "return 8.0 * n * (n + 1) * EPS", "return -1e-9"),
         (
             "a zero pivot for any rest",
-            "return pivots if all(M[i][j] == 0 for i in left for j in left) else None",
+            "return pivots if all(M[i][j] == 0 for i in rows for j in rows) else None",
             "return pivots",
         ),
-        ("a negative diagonal", "if min(M[i][i] for i in left) < 0:", "if False:"),
+        ("a negative diagonal", "if min(M[i][i] for i in rows) < 0:", "if False:"),
     ),
     *_of(
         "completely_positive/factorization",
@@ -789,7 +793,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "return True or bool(values[0] > 16 * len(H)",
         ),
         ("a slope for its square", "slope**2 * C2)]])\n\n\ndef separate", "slope * C2)]])\n\n\ndef separate"),
-        ("a pair that does not separate", "if not inner > 4 * K.size * EPS * total or", "if"),
+        ("a pair that does not separate", "if not product > 4 * K.size * EPS * total or", "if"),
     ),
     *_of(
         "completely_positive/sigma_rank",
@@ -820,7 +824,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of(
         "completely_positive/prepared",
         "cprank",
-        ("entries lost for free", "float(np.linalg.norm(A - rest)) + given.lost", "0.0"),
+        ("entries lost for free", "float(np.linalg.norm(A - cleaned)) + original.lost", "0.0"),
         ("always faithful", "bool((A * np.outer(powers, powers) == matrix).all())", "True"),
     ),
     # -- what is proved again of stored runs ----------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def run_oracle(settings: Settings) -> Outcome:
 def _ours(X: Array, Lambda: Array, starts: Array, device: str) -> Array:
     """The values that all ascents end at."""
     Xt, dual, W = (torch.from_numpy(A).to(device) for A in (X, Lambda, starts))
-    search = ConvexConcaveOracle(Xt, Activation(), AscentOptions(steps=STEPS, inner=INNER, gain=GAIN))
+    search = ConvexConcaveOracle(Xt, Activation(), AscentOptions(steps=STEPS, box_steps=INNER, gain=GAIN))
     directions, _ = search.ascend(dual, W)
     return oracle_values(Xt, Activation(), dual, directions).cpu().numpy()
 

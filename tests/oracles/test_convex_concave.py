@@ -22,7 +22,7 @@ def test_values_never_fall_and_are_what_they_say(seed: int, N: int, d: int, slop
     X, Lambda, starts = data(seed, N, d, 2)
     activation = Activation(slope)
     before = oracle_values(X, activation, Lambda, torch.nn.functional.normalize(starts, dim=1))
-    W, h = ConvexConcaveOracle(X, activation, AscentOptions(steps=4, inner=7)).ascend(Lambda, starts)
+    W, h = ConvexConcaveOracle(X, activation, AscentOptions(steps=4, box_steps=7)).ascend(Lambda, starts)
     assert (h >= before).all()
     assert torch.allclose(W.norm(dim=1), torch.ones(200, dtype=torch.float64))
     assert torch.allclose(h, oracle_values(X, activation, Lambda, W), rtol=1e-12)
@@ -33,7 +33,7 @@ def test_values_never_fall_and_are_what_they_say(seed: int, N: int, d: int, slop
 def test_finds_the_exact_maximum_on_the_circle(seed: int, slope: float) -> None:
     X, Lambda, starts = data(seed, 25, 2, 3)
     exact = ArrangementOracle(X, Activation(slope))(Lambda)
-    found = ConvexConcaveOracle(X, Activation(slope), AscentOptions(steps=60, inner=400))(Lambda, starts)
+    found = ConvexConcaveOracle(X, Activation(slope), AscentOptions(steps=60, box_steps=400))(Lambda, starts)
     assert not found.proved
     assert float(found.values[0]) == pytest.approx(float(exact.values[0]), rel=1e-6)
     assert float(found.values[0]) <= exact.upper_bound
@@ -45,7 +45,7 @@ def test_what_it_returns_is_locally_maximal() -> None:
     A slope of 1e-3 h along any of the directions would show; a convex kink may be as near as 1e-4.
     """
     X, Lambda, starts = data(3, 30, 6, 3)
-    oracle = ConvexConcaveOracle(X, Activation(), AscentOptions(steps=200, inner=600, gain=1e-12))
+    oracle = ConvexConcaveOracle(X, Activation(), AscentOptions(steps=200, box_steps=600, gain=1e-12))
     found = oracle(Lambda, starts)
     g = torch.Generator().manual_seed(0)
     for w, h in zip(found.directions[:10], found.values[:10], strict=True):
@@ -57,7 +57,7 @@ def test_what_it_returns_is_locally_maximal() -> None:
 
 def test_many_optima_lie_exactly_on_kinks() -> None:
     X, Lambda, starts = data(8, 40, 8, 4)
-    found = ConvexConcaveOracle(X, Activation(), AscentOptions(steps=100, inner=800, gain=1e-13))(Lambda, starts)
+    found = ConvexConcaveOracle(X, Activation(), AscentOptions(steps=100, box_steps=800, gain=1e-13))(Lambda, starts)
     on_kinks = (X @ found.directions.T).abs() < 1e-7
     assert int(on_kinks.any(dim=0).sum()) > len(found.directions) // 2
 

@@ -93,15 +93,15 @@ def test_caratheodory(seed: int, N: int, m: int, n: int, lattice: bool) -> None:
     left = caratheodory(features, outputs)
     sizes = np.linalg.norm(V, axis=1)
     A = np.stack([np.outer(Phi[:, k], V[k] / sizes[k]).ravel() for k in range(n) if sizes[k] > 0] or [np.zeros(N * m)])
-    assert len(left.kept) <= np.linalg.matrix_rank(A)
-    F, after = features @ outputs, features[:, left.kept] @ left.outputs
+    assert len(left.places) <= np.linalg.matrix_rank(A)
+    F, after = features @ outputs, features[:, left.places] @ left.outputs
     scale = float((features.norm(dim=0) * outputs.norm(dim=1)).sum())
     assert float((F - after).abs().max()) <= 1e-12 * scale
     assert float(left.outputs.norm(dim=1).sum()) <= sizes.sum() * (1 + 1e-13)
     # Each output is a positive multiple of what it was.
-    cosines = torch.nn.functional.cosine_similarity(left.outputs, outputs[left.kept], dim=1)
+    cosines = torch.nn.functional.cosine_similarity(left.outputs, outputs[left.places], dim=1)
     torch.testing.assert_close(cosines, torch.ones_like(cosines))
-    assert left.kept.tolist() == sorted(set(left.kept.tolist()))
+    assert left.places.tolist() == sorted(set(left.places.tolist()))
 
 
 def test_caratheodory_in_blocks_loses_nothing() -> None:
@@ -109,16 +109,16 @@ def test_caratheodory_in_blocks_loses_nothing() -> None:
     features = torch.as_tensor(np.maximum(rng.standard_normal((12, 500)), 0.0))
     outputs = torch.as_tensor(rng.standard_normal((500, 3)))
     left = caratheodory(features, outputs)
-    assert len(left.kept) <= 36
+    assert len(left.places) <= 36
     assert left.change <= 1e-11
-    torch.testing.assert_close(features[:, left.kept] @ left.outputs, features @ outputs, rtol=0, atol=1e-11)
+    torch.testing.assert_close(features[:, left.places] @ left.outputs, features @ outputs, rtol=0, atol=1e-11)
 
 
 def test_caratheodory_takes_the_cheaper_way() -> None:
     # phi_3 = phi_1 + phi_2 costs one instead of two.
     features = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]]).double()
     left = caratheodory(features, torch.tensor([[1.0], [1.0], [0.5]]).double())
-    assert left.kept.tolist() == [2]
+    assert left.places.tolist() == [2]
     torch.testing.assert_close(left.outputs, torch.tensor([[1.5]]).double())
 
 
@@ -133,19 +133,19 @@ def test_atoms_that_are_plainly_independent_need_no_decomposition(near: float, s
     fast = caratheodory(scale * features, outputs)
     monkeypatch.setattr("covopt.oracles.neurons._independent", lambda *_: False)
     slow = caratheodory(scale * features, outputs)
-    assert fast.kept.tolist() == slow.kept.tolist()
+    assert fast.places.tolist() == slow.places.tolist()
     torch.testing.assert_close(fast.outputs, slow.outputs, rtol=1e-9, atol=1e-9)
     monkeypatch.undo()
     monkeypatch.setattr("covopt.oracles.neurons._fewest", None)
     independent = torch.randn(12, 5, dtype=torch.float64, generator=draw)
-    assert caratheodory(independent, outputs).kept.tolist() == [0, 1, 2, 3, 4]
+    assert caratheodory(independent, outputs).places.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_caratheodory_leaves_independent_atoms_alone() -> None:
     outputs = torch.tensor([[1.0, 2.0], [-3.0, 0.5]]).double()
     left = caratheodory(torch.eye(2).double(), outputs)
-    assert left.kept.tolist() == [0, 1]
+    assert left.places.tolist() == [0, 1]
     torch.testing.assert_close(left.outputs, outputs)
     empty = caratheodory(torch.zeros(4, 3).double(), torch.ones(3, 2).double())
-    assert len(empty.kept) == 0
+    assert len(empty.places) == 0
     assert empty.change == 0.0

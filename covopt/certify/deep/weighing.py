@@ -165,7 +165,7 @@ def _coordinates(A: Float[Tensor, "N n"], centred: bool) -> Float[Tensor, "N r"]
     A = A / A.abs().max().clamp_min(1e-300)
     A = A - A.mean(dim=0) if centred else A
     factor = thin(A)
-    kept = factor.kept > 0
+    kept = factor.significant > 0
     return factor.U[:, kept] * (factor.s[kept] / factor.s.max().clamp_min(1e-300))
 
 

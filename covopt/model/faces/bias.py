@@ -1,4 +1,4 @@
-"""The two kinds of biases, as what each does to the inputs, targets and weights of one layer.
+"""The two kinds of biases, and their effect on inputs, targets and weights of a layer.
 
 Weights W = [A, b] (n, d + 1) map the values S (N, d) of the layer below to Z = S A^T + beta 1 b^T. The lightest weights
 that do so are a least-squares problem, whose two sides depend on the kind of bias:
@@ -28,12 +28,12 @@ class Bias(Protocol):
 
     @property
     def amount(self) -> float:
-        """The entries of the bias column."""
+        """Return the entries of the bias column."""
         ...
 
     @property
     def column(self) -> str:
-        """The bias column as it stands in a message, with the comma before it; empty without one."""
+        """Return the bias column as a message names it, after a comma; empty without one."""
         ...
 
     def reduce(self, A: Float[Tensor, "... N n"]) -> Float[Tensor, "... N n"]:
@@ -100,7 +100,7 @@ class FreeBias:
     column: str = ", 1"
 
     def reduce(self, A: Float[Tensor, "... N n"]) -> Float[Tensor, "... N n"]:
-        """H A; columns that are constant up to rounding become 0."""
+        """Return H A; columns that are constant up to rounding become 0."""
         centred = A - A.mean(dim=-2, keepdim=True)
         rounding = 4.0 * torch.finfo(A.dtype).eps * A.detach().abs().amax(dim=-2, keepdim=True)
         return torch.where(centred.detach().abs().amax(dim=-2, keepdim=True) > rounding, centred, 0.0)
@@ -109,7 +109,7 @@ class FreeBias:
         return self.reduce(S)
 
     def reduce_covariance(self, K: Float[Tensor, "*b N N"]) -> Float[Tensor, "*b N N"]:
-        """H K H."""
+        """Return H K H."""
         half = K - K.mean(dim=-2, keepdim=True)
         return half - half.mean(dim=-1, keepdim=True)
 

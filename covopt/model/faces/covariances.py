@@ -50,11 +50,11 @@ def loss_of_covariances(
     sample_weight: object = None,
     tikhonov: float = 0.0,
 ) -> LossValue:
-    """Return the regularised loss as a function of covariances, L_k(K, Z_L) = C(Z_L) + lam sum_l Tr[K_l (Ks_{l-1})^+].
+    """Return the regularised loss L_k(K, Z_L) = C(Z_L) + lam sum_l Tr[K_l (Ks_{l-1})^+].
 
-    Dense covariances hold the squares of the singular values of Zs, so half of the digits are lost: eigenvalues below
-    16 N eps of the largest count as zero. `in_cone` decides whether a pair belongs to some network; this function
-    checks only what the formula needs.
+    It is a function of covariances. Dense covariances hold the squares of the singular values of Zs, so half of the
+    digits are lost: eigenvalues below 16 N eps of the largest count as zero. `in_cone` decides whether a pair belongs
+    to some network; this function checks only what the formula needs.
 
     Args:
         X: inputs (N, n_0).
@@ -87,8 +87,8 @@ def loss_of_covariances(
     Source: [JGHG22, Prop. 3 and 5].
     """
     rule = read_tikhonov(tikhonov)
-    given = _pairs(K)
-    variables = [Z_L, *(A for pair in given for A in pair)]
+    covariances = _pairs(K)
+    variables = [Z_L, *(A for pair in covariances for A in pair)]
     question = Question.read(
         X, Y, variables, lam=lam, loss=loss, bias=bias, activation=activation, sample_weight=sample_weight
     )
@@ -96,7 +96,7 @@ def loss_of_covariances(
     (ZL,) = question.rows_of([whole.matrix(Z_L, "Z_L")])
     if ZL.shape[-2] != len(question.setting.X):
         raise ProblemError(f"Z_L has {ZL.shape[-2]} rows, but X has {len(whole.X)}; give a row for each sample.")
-    pairs = [_read(question, whole, pair, layer) for layer, pair in enumerate(given, start=1)]
+    pairs = [_read(question, whole, pair, layer) for layer, pair in enumerate(covariances, start=1)]
     reduced = [tuple(question.setting.bias.reduce_covariance(A) for A in pair) for pair in pairs]
     sizes = [Ks.detach().abs().amax(dim=(-2, -1)) for _, Ks in pairs]
     outputs = [*(first for first, _ in reduced), _gram(question.setting.bias.reduce(ZL))]
@@ -116,7 +116,7 @@ def loss_of_covariances(
 def covariances_of(
     Z: object, *, bias: float | str = 1.0, activation: str | Activation = "relu"
 ) -> tuple[Tensor, Tensor] | tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the pair of covariances of one hidden layer, K = Z Z^T and Ks = sigma(Z) sigma(Z)^T + beta^2 11^T.
+    """Return a layer's covariances K = Z Z^T and Ks = sigma(Z) sigma(Z)^T + beta^2 11^T.
 
     Args:
         Z: representations (N, n), one neuron in each column, or a batch (B, N, n).
@@ -186,15 +186,16 @@ def _check_covariance(A: Covariance, name: str) -> None:
 
 
 def _inverse_of_inputs(setting: Setting, rule: RankRule) -> Covariance:
-    """(Ks_0)^+ by the thin factor, which keeps all digits."""
+    """Return (Ks_0)^+ by the thin factor, which preserves all digits."""
     eye = torch.eye(len(setting.X), dtype=setting.X.dtype, device=setting.X.device)
     return factorize(setting.bias.inputs(setting.X), rule).solve_gram(eye)
 
 
 def _check_digits(outputs: Sequence[Covariance], inverses: Sequence[Covariance], total: Tensor) -> None:
-    """Raise a ProblemError where the rounding of a K_l alone could change the sum of traces by a share of LOST.
+    """Raise a ProblemError where the rounding of a K_l alone can change the sum of traces.
 
-    An entry of K_l holds eps |K_l|; the inverse of Ks_{l-1} multiplies that by up to its largest eigenvalue.
+    That is, by a share of LOST. An entry of K_l holds eps |K_l|; the inverse of Ks_{l-1} multiplies that by up to its
+    largest eigenvalue.
     """
     for layer, (A, inverse) in enumerate(zip(outputs, inverses, strict=True), start=1):
         rounding = torch.finfo(A.dtype).eps * A.detach().norm(dim=(-2, -1)) * inverse.detach().norm(dim=(-2, -1))

@@ -34,11 +34,11 @@ def loss_of_representations(
     sample_weight: object = None,
     tikhonov: float = 0.0,
 ) -> LossValue:
-    """Return the regularised loss as a function of representations, L_r(Z) = C(Z_L) + lam sum_l |W_l(Z)|_F^2.
+    """Return the regularised loss L_r(Z) = C(Z_L) + lam sum_l |W_l(Z)|_F^2.
 
-    W_l(Z) = Z_l^T (Zs_{l-1}^T)^+ are the lightest weights that lead from layer to layer, so L_r(Z) <= L(W) for every
-    network W with these representations. With Tikhonov t > 0 the norm of layer l is Tr[K_l (Ks_{l-1} + t I)^{-1}] =
-    min_W |W|^2 + |Z_l - Zs_{l-1} W^T|^2 / t, which is defined for all Z.
+    It is a function of representations. W_l(Z) = Z_l^T (Zs_{l-1}^T)^+ are the lightest weights that lead from layer to
+    layer, so L_r(Z) <= L(W) for every network W with these representations. With Tikhonov t > 0 the norm of layer l is
+    Tr[K_l (Ks_{l-1} + t I)^{-1}] = min_W |W|^2 + |Z_l - Zs_{l-1} W^T|^2 / t, which is defined for all Z.
 
     Args:
         X: inputs (N, n_0).
@@ -134,10 +134,10 @@ def project_to_range(
     bias: float | str = 1.0,
     activation: str | Activation = "relu",
 ) -> list[Tensor] | list[NDArray[np.float64]]:
-    """Project representations onto the feasible set, Z_l <- P Z_l with P on Im Zs_{l-1}, from the first layer up.
+    """Project representations onto the feasible set, Z_l <- P Z_l with P on Im Zs_{l-1}.
 
-    Each layer is projected onto the range of the layer below as projected just before. Gradients pass through, also
-    through the turning of the ranges.
+    The layers are projected from the first one up. Each layer is projected onto the range of the layer below as
+    projected just before. Gradients pass through, also through the turning of the ranges.
 
     Args:
         Z: representations Z_1, ..., Z_L, each (N, n_l), or a batch (B, N, n_l).

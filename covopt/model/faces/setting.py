@@ -1,4 +1,4 @@
-"""What the three faces share: how their arguments are read, and what a layer acts on."""
+"""The shared part of the three faces: reading arguments, and the inputs of a layer."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LossValue:
 
 @dataclass(frozen=True)
 class Setting:
-    """Inputs, kind of biases and activation: all that leads from weights to representations and back.
+    """Inputs, biases and activation: what computes representations from weights and back.
 
     Attributes:
         X: inputs (N, n_0).
@@ -70,7 +70,9 @@ class Setting:
 
     @classmethod
     def read(cls, X: object, bias: object, activation: str | Activation, variables: object) -> Setting:
-        """Check X and the options; dtype and device follow the first tensor among the variables, then X.
+        """Check X and the options.
+
+        dtype and device follow the first tensor among the variables, then X.
 
         Raises:
             ProblemError: one sentence for what is wrong.
@@ -82,7 +84,7 @@ class Setting:
         return cls(inputs.to(dtype), read_bias(bias), Activation.parse(activation), like is not None)
 
     def matrices(self, values: object, name: str) -> list[Matrix]:
-        """Read matrices `name`1, `name`2, ..., each (rows, columns) or a batch of them (B, rows, columns).
+        """Read matrices `name`1, `name`2, ..., each (rows, columns) or a batch (B, rows, columns).
 
         Raises:
             ProblemError: one sentence for what is wrong.
@@ -131,7 +133,7 @@ class Setting:
 
     @cached_property
     def column(self) -> str:
-        """The bias column as it stands in a message, with the comma before it."""
+        """Return the bias column as a message names it, with the comma before it."""
         return self.bias.column
 
     def values(self, Z: Sequence[Float[Tensor, "*b N _"]]) -> list[Float[Tensor, "... N _"]]:
@@ -141,7 +143,7 @@ class Setting:
     def weights(
         self, Z: Sequence[Float[Tensor, "*b N _"]], rule: RankRule
     ) -> tuple[list[Float[Tensor, "*b _ _"]], list[Float[Tensor, "*b N _"]]]:
-        """Return the lightest weights of each layer, and what of Z_l they miss, R_l = Z_l - Zs_{l-1} W_l^T."""
+        """Return the lightest weights of each layer, and the error R_l = Z_l - Zs_{l-1} W_l^T."""
         W, R = [], []
         for S, z in zip(self.values(Z), Z, strict=True):
             W.append(self.bias.weights(S, z, rule))
@@ -149,7 +151,9 @@ class Setting:
         return W, R
 
     def check_range(self, Z: Sequence[Float[Tensor, "*b N _"]], R: Sequence[Float[Tensor, "*b N _"]]) -> None:
-        """Raise a ProblemError unless each Z_l lies in the range of Zs_{l-1}, R_l what lies outside.
+        """Raise a ProblemError unless each Z_l lies in the range of Zs_{l-1}.
+
+        R_l is the part outside.
 
         Raises:
             ProblemError: the first layer that does not, and by how much.
@@ -215,7 +219,7 @@ def read_tikhonov(tikhonov: object) -> RankRule:
 
 @dataclass(frozen=True)
 class Question:
-    """The regularised loss of one data set: the setting, the fit C, lam, and the rows that count.
+    """The regularised loss of one data set: setting, fit C, lam, rows of positive weight.
 
     Attributes:
         setting: inputs, biases and activation, of the rows that count.

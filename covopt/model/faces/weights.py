@@ -69,7 +69,7 @@ def loss_of_weights(
 def preactivations(
     X: object, W: object, *, bias: float | str = 1.0, activation: str | Activation = "relu"
 ) -> list[Tensor] | list[NDArray[np.float64]]:
-    """Return the representations Z_1, ..., Z_L of a network, Z_l = [sigma(Z_{l-1}), beta 1] W_l^T.
+    """Return the representations Z_l = [sigma(Z_{l-1}), beta 1] W_l^T of a network.
 
     Args:
         X: inputs (N, n_0).

@@ -162,7 +162,7 @@ def _linear(problem: Problem, layers: list[Affine], S: Tensor, place: int, times
     if not 0 < times * S.shape[1] ** 2 <= LARGEST or not (problem.activation.is_linear or bool((S >= 0.0).all())):
         return
     factor = thin(S)
-    V = factor.V[:, factor.kept > 0]
+    V = factor.V[:, factor.significant > 0]
     yield [*layers[:place], *[(V @ V.T, S.new_zeros(len(V)))] * times, *layers[place:]]
 
 
@@ -172,7 +172,7 @@ def _shifted(problem: Problem, layers: list[Affine], S: Tensor, place: int, time
         return
     c = S.mean(dim=0)
     factor = thin(S - c)
-    V = factor.V[:, factor.kept > 0]
+    V = factor.V[:, factor.significant > 0]
     u = (S - c) @ V
     # Of a direction and its opposite the one that needs the smaller shift.
     signs = torch.where(u.amax(dim=0) > -u.amin(dim=0), 1.0, -1.0).to(u) if u.numel() else u.new_ones(u.shape[1])

@@ -99,7 +99,7 @@ def strongest_neuron(
         output = torch.nn.functional.normalize(M.T @ problem.activation(S @ w + b), dim=0)
         return Found(value, torch.cat([w, w.new_tensor([b])]), output)
     factor = thin(Zs)
-    Q = factor.V.T[factor.kept > 0]
+    Q = factor.V.T[factor.significant > 0]
     if not M.shape[1] or not len(Q):  # no neurons above, or no inputs at all
         return None
     own = weights[layer - 1] @ Q.T

@@ -27,7 +27,7 @@ ROWS, DRAWN, STARTS = 2048, 200, 48
 """Rows of the first search; directions drawn for it beside the layer's own; of all these, how many ascend."""
 CLIMBING, STEPS = 16, 8
 """How many go on over all samples, and for how many steps."""
-SHORT = AscentOptions(steps=8, inner=40, finishing=2)
+SHORT = AscentOptions(steps=8, box_steps=40, finishing=2)
 
 
 def find_missing_on_many(
@@ -62,7 +62,7 @@ def _strongest(problem: Problem, weights: Weights, layer: int, Lambda: Tensor, s
         first = strongest_neuron(few, weights, layer, Lambda=share, starts=STARTS, seed=seed)
         return None if first is None else _judged(problem, weights, layer, Lambda, first.direction)
     factor = thin(inputs_triangle(problem, weights, layer))
-    Q = factor.V.T[factor.kept > 0]
+    Q = factor.V.T[factor.significant > 0]
     if not len(weights[layer]) or not len(Q):
         return None
     M, Zs = duals(few, weights, share)[layer], inputs_of(few, weights, layer) @ Q.T

@@ -34,7 +34,7 @@ from covopt.solvers.shallow.starts import Starts, first_neurons
 
 AMOUNT = 1e5
 """Of the output bias of losses that are no least squares; its price is 1e-10 of its square, in inputs of size 1."""
-STARTS, ASCENT = 200, AscentOptions(steps=12, inner=80)
+STARTS, ASCENT = 200, AscentOptions(steps=12, box_steps=80)
 """Of each search."""
 NEW_ATOMS = 200
 """Atoms added in a round, at most."""

@@ -87,7 +87,7 @@ class NetworkBuilder:
             lengths = network.U.norm(dim=1, keepdim=True)
             directions = network.U / lengths
             selected = caratheodory(self.problem.activation(self.problem.Xt @ directions.T), network.V * lengths)
-            network = self._better(network, self._built(directions[selected.kept], selected.outputs, network.b))
+            network = self._better(network, self._built(directions[selected.places], selected.outputs, network.b))
         return network
 
     def _polished(self, network: Network, directions: Tensor, outputs: Tensor, late: Callable[[], bool]) -> Network:

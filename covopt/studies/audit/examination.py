@@ -127,7 +127,7 @@ def inert_parts(problem: Problem, weights: Weights) -> list[float]:
     for layer, W in enumerate(weights, start=1):
         factor = thin(inputs_triangle(problem, weights, layer))
         whole = W[:, :-1] if problem.free else W  # the biases take the means
-        rows = factor.V.T[factor.kept > 0]
+        rows = factor.V.T[factor.significant > 0]
         found.append(_relative(whole - (whole @ rows.T) @ rows, whole))
     return found
 
