@@ -37,7 +37,7 @@ class Audit:
     """The answer of `validate`.
 
     Attributes:
-        problem: the problem, at the network's depth.
+        problem: at the network's depth.
         weights: the network's.
         cost: its loss and the parts of it.
         reference: the solver's result for the same problem.

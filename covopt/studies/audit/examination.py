@@ -61,7 +61,7 @@ def examine(
     Blocks are not solved on many samples.
 
     Args:
-        problem: the problem.
+        problem: data, loss and penalty.
         weights: the network at the end of further training.
         proved: the solver's bound and its kind, which hold for the only block at depth 2.
         options: of the blocks' solves, which are left out once the budget is spent.

@@ -121,7 +121,7 @@ class Monitor:
         sample_weight: of the rows, as for `solve`.
 
     Attributes:
-        problem: the problem on the rows of the looks; its depth is 2, but each look uses the network's own.
+        problem: the data on the rows of the looks; its depth is 2, but each look uses the network's own.
         readings: the results of all looks, from the first.
 
     Raises:
