@@ -75,9 +75,7 @@ def pairs_of(kind: Kind, summary: Summary) -> Pairs:
 @checked
 @fitted
 def load(directory: str | os.PathLike[str]) -> Any:
-    """Load a run that `save` or `--out` stored.
-
-    No file in it is trusted: no pickles, shapes checked.
+    """Load a stored run; no file in it is trusted (no pickles, shapes checked).
 
     Args:
         directory: of the run.

@@ -90,9 +90,7 @@ def validate(
     sample_weight: object = None,
     task: str | None = None,
 ) -> Audit:
-    """Check whether a trained network is at the minimum, and report what it lacks.
-
-    The minimum is that of C + lam |W|^2, or of |W|^2 at F = Y.
+    """Check whether a trained network minimises C + lam |W|^2 (|W|^2 at F = Y), and why not.
 
     Args:
         net: an nn.Sequential of Linear and ReLU, LeakyReLU or Identity (Flatten and Dropout do nothing), or a module
@@ -141,7 +139,7 @@ def validate(
     problem = make_problem(X, Y, free=True, task=task, **question).double()  # type: ignore[arg-type]
     seed = check_seed(seed)
     SolveOptions(budget, certify=certify, gap=gap, seed=seed).check(layers)
-    training = training_of(problem, batch_size, rate, steps, momentum, has_network=arrays is not None)
+    training = training_of(problem, batch_size, rate, steps, momentum, has_net=arrays is not None)
     trained = None
     if arrays is None:
         effort = {"method": "train", "certify": "none", "time_limit": TRAINED * time_limit, "seed": seed}
@@ -174,10 +172,7 @@ def validate(
 
 
 def _checked(problem: Problem, weights: list[Tensor], stored: torch.dtype) -> tuple[list[Tensor], Cost]:
-    """Check that the network has a cost on these data; return it with its cost.
-
-    A network that misses the targets only by the rounding of its stored weights is made to fit first.
-    """
+    """Return the network and its cost; mend a fit that its rounding alone spoils."""
     check_network(problem, weights)
     cost, size = evaluate(problem, weights), float(problem.Y.abs().max())
     if not math.isfinite(cost.total):

@@ -70,12 +70,12 @@ class Batches:
     @property
     def rms(self) -> list[float]:
         """The root mean squares of the layers that are not 0."""
-        return [layer["rms"] for layer in self._nonzero]
+        return [layer["rms"] for layer in self._noises]
 
     @property
     def residuals(self) -> list[float]:
         """The residuals of the layers that are not 0."""
-        return [layer["residual"] for layer in self._nonzero]
+        return [layer["residual"] for layer in self._noises]
 
     @property
     def faded(self) -> bool:
@@ -85,12 +85,10 @@ class Batches:
     @property
     def move(self) -> bool:
         """True if the start has faded and batch noise exceeds the residual in every layer."""
-        return (
-            self.faded and bool(self._nonzero) and all(noise["residual"] < noise["spread"] for noise in self._nonzero)
-        )
+        return self.faded and bool(self._noises) and all(noise["residual"] < noise["spread"] for noise in self._noises)
 
     @property
-    def _nonzero(self) -> list[Mapping[str, Any]]:
+    def _noises(self) -> list[Mapping[str, Any]]:
         return [noise for noise in self.noise if noise is not None and None not in noise.values()]
 
     def summary(self) -> dict[str, object]:
@@ -99,10 +97,7 @@ class Batches:
 
     @classmethod
     def from_summary(cls, summary: Mapping[str, Any]) -> Batches | None:
-        """Read the entries of an audit's JSON; return None if the training is not reported.
-
-        Audits of earlier versions lack these entries.
-        """
+        """Read an audit's JSON; return None if it has no training, as in earlier versions."""
         if not any(name in summary for name in ("training", "kept", "noise")) or summary["training"] is None:
             return None
         return cls(Training(**summary["training"]), summary["kept"], summary["noise"])
@@ -124,13 +119,7 @@ def _summary(noise: Noise) -> dict[str, float | None] | None:
 
 
 def training_of(
-    problem: Problem,
-    batch_size: int | None,
-    rate: float | None,
-    steps: int | None,
-    momentum: float,
-    *,
-    has_network: bool,
+    problem: Problem, batch_size: int | None, rate: float | None, steps: int | None, momentum: float, *, has_net: bool
 ) -> Training | None:
     """Return the training that a user reports for this problem; None if nothing is reported.
 
@@ -140,7 +129,7 @@ def training_of(
     """
     if batch_size is None and rate is None and steps is None and momentum == 0.0:
         return None
-    if not has_network:
+    if not has_net:
         raise ProblemError(
             "Without a network there is no batch_size, rate or steps of its training; give the network, or leave them"
             " out."

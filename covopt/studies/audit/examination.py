@@ -1,7 +1,4 @@
-"""The examination of an audit: parts of the weights, and each hidden layer.
-
-Hidden layers are examined at the end of further training.
-"""
+"""Examine the weights, and each hidden layer at the end of further training."""
 
 from __future__ import annotations
 
@@ -38,8 +35,7 @@ class Examined:
     Attributes:
         gap, certificate: of the layer's block, relative to the loss; None and none if nothing is proved.
         escape: the best neuron that a search found; None if the multiplier is not determined.
-        grown: the network with it, after further training (not on many samples); None if no size of the neuron lowers
-            the loss.
+        grown: the network with it, after further training (not on many samples); None if no size of it lowers the loss.
         solved: the loss after the layer's block was solved; None if it was not.
     """
 
@@ -56,9 +52,7 @@ def examine(
     proved: tuple[float | None, Certificate],
     options: SolveOptions,
 ) -> list[Examined]:
-    """Find each hidden layer's missing neuron, and the gain of its block alone.
-
-    Blocks are not solved on many samples.
+    """Find each hidden layer's missing neuron, and its block's gain (not on many samples).
 
     Args:
         problem: data, loss and penalty.
@@ -126,10 +120,8 @@ def _grown(
 def inert_parts(problem: Problem, weights: Weights) -> list[float]:
     """Return the share of each weight matrix that acts on nothing in the data.
 
-    It is |W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l|.
-
-    As Z_l = Zs_{l-1} W_l^T, this is the part of W_l outside the row space of Zs_{l-1}. With free biases it is that of
-    A_l, W_l without its bias column, which acts on centred inputs.
+    It is |W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l|: as Z_l = Zs_{l-1} W_l^T, the part of W_l outside the row space of
+    Zs_{l-1}. With free biases it is that of A_l, W_l without its bias column, which acts on centred inputs.
     """
     ratios = []
     for layer, W in enumerate(weights, start=1):
@@ -170,8 +162,6 @@ def unbalanced(problem: Problem, weights: Weights, layer: int) -> tuple[float, f
     """Return how far incoming and outgoing norms differ, for the layer and its worst neuron.
 
     At a minimum they are equal ([J23a, Prop. 12]). Free biases do not count.
-
-    Free biases do not count.
     """
     incoming, outgoing = parts(weights, layer)
     incoming, outgoing = (part.square().sum(dim=1) for part in (problem.penalised(incoming), outgoing))

@@ -19,9 +19,7 @@ MEASURES = {"singular_values": "singular values of the weights", "activation_val
 
 
 def spectra(function: Mapping[str, Any]) -> Picture | None:
-    """Draw the largest singular values of weights and representations against the layer.
-
-    Return None if all of them are 0.
+    """Draw the largest singular values of W and Z against the layer; None if all are 0.
 
     Args:
         told: `function` of an audit's summary.

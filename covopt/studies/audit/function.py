@@ -245,10 +245,7 @@ def _lower(least: Float[Tensor, "N r"], depth: int) -> float | None:
 
 
 def _bottleneck(least: Float[Tensor, "N r"], weights: Weights, norm: float) -> Bottleneck | None:
-    """Return Theorem 6 for the k and the sample with the tightest bound.
-
-    Every sample counts, on kinks too.
-    """
+    """Return Theorem 6 at its tightest k and sample; every sample counts, on kinks too."""
     depth = len(weights)
     gains = (depth + 2.0 * least).clamp_min(0.0)
     best = float(gains.sum(dim=1).max())

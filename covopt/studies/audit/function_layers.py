@@ -126,10 +126,7 @@ def _dimension(A: Float[Tensor, "n m"]) -> int | None:
 
 
 def _affine_dimension(S: Float[Tensor, "N n"]) -> int:
-    """Return the rank of the centred S by the rule for numerical rank, relative to S itself.
-
-    Centring a constant S leaves rounding errors, which must not count.
-    """
+    """Return the numerical rank of the centred S, relative to S: centring leaves rounding."""
     if not S.numel():
         return 0
     tolerance = RANK_RULE.relative(S.dtype) * float(torch.linalg.matrix_norm(S, 2))
@@ -142,10 +139,7 @@ def _nonlinearity(Z: Float[Tensor, "N n"], passage: Passage) -> float | None:
 
 
 def _collapse(S: Scaled, transformed: Scaled) -> float | None:
-    """Return the mean distance of transforms over that of strangers; None if that is 0.
-
-    It is mean_i |S(x_i) - S(x_i')| / mean_{i < j} |S(x_i) - S(x_j)|.
-    """
+    """Return mean_i |S(x_i) - S(x_i')| / mean_{i<j} |S(x_i) - S(x_j)|; None if it is 0 / 0."""
     unit = max(S.exponent, transformed.exponent)
     original = Scaled(S.values, S.exponent - unit).plain()
     image = Scaled(transformed.values, transformed.exponent - unit).plain()

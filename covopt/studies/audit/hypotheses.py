@@ -107,10 +107,7 @@ def _possibilities(problem: Problem, weights: list[Tensor], scalings: Scalings) 
 
 
 def _other_penalties(problem: Problem, weights: list[Tensor]) -> Iterator[Possibility]:
-    """Yield the lam that balances the weights, and problems with other bias penalties.
-
-    The balance is <grad C, W> + 2 lam |W|^2 = 0.
-    """
+    """Yield the lam with <grad C, W> + 2 lam |W|^2 = 0, and other penalties on biases."""
     decayed, slopes = problem.decayed(weights), problem.decayed(gradient(problem, weights))
     norm = float(sum(A.square().sum() for A in decayed))
     slope = sum(float((G * A).sum()) for G, A in zip(slopes, decayed, strict=True))

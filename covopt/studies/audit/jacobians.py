@@ -44,9 +44,8 @@ def jacobians(
 ) -> Float[np.ndarray, "N nL n0"]:
     """Return the Jacobian of a network at each input.
 
-    It is Jf(x) = A_L D_{L-1} A_{L-1} ... D_1 A_1 with D_l = diag(sigma'(Z_l(x))).
-
-    On a kink, where an entry of Z_l is 0, sigma' is the activation's slope for negative inputs (0 for ReLU).
+    It is Jf(x) = A_L D_{L-1} A_{L-1} ... D_1 A_1 with D_l = diag(sigma'(Z_l(x))). On a kink, where an entry of Z_l is
+    0, sigma' is the activation's slope for negative inputs (0 for ReLU).
 
     Args:
         net: a network as `validate` takes it: a module, a state dict, [W_1, ..., W_L], a file, or a Result.
@@ -100,9 +99,8 @@ def ntk(
 ) -> Float[np.ndarray, "N nL N nL"]:
     """Return the neural tangent kernel at all pairs of inputs, bias columns included.
 
-    Theta(x, y) = df/dW(x) df/dW(y)^T.
-
-    Theta(x, y) = sum_l (<S_{l-1}(x), S_{l-1}(y)> + beta^2) J(Z_l -> f)(x) J(Z_l -> f)(y)^T, S_0 = X.
+    Theta(x, y) = df/dW(x) df/dW(y)^T
+        = sum_l (<S_{l-1}(x), S_{l-1}(y)> + beta^2) J(Z_l -> f)(x) J(Z_l -> f)(y)^T, S_0 = X.
 
     Args:
         net, bias, activation: as for `jacobians`; derivatives are by covopt's W_l, PyTorch's bias is beta W_l[:, -1].

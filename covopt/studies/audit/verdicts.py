@@ -121,10 +121,7 @@ def is_missing(value: float, with_neuron: float, without: float) -> bool:
 
 
 def lacks_neuron(layer: LayerAudit, descended: float, in_passes: bool) -> bool:
-    """Return True if the layer lacks a neuron.
-
-    On many samples the network is not trained with it, so that the neuron's own gain counts.
-    """
+    """Return True if the layer lacks a neuron; on many samples its own gain counts."""
     if layer.escape is None:
         return False
     cost = layer.escape.cost if in_passes else layer.grown

@@ -138,9 +138,7 @@ class Comparison:
     ) -> None:
         """Write the comparison's files, and each method's run in a directory of its own.
 
-        The files are comparison.json, history.csv, figure.png and origin.json.
-
-        force and others as for `Result.save`.
+        The files are comparison.json, history.csv, figure.png and origin.json; force and others as for `Result.save`.
 
         Args:
             directory: a new one.

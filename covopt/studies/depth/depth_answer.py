@@ -170,10 +170,7 @@ class Depths:
 
     @cached_property
     def fit(self) -> list[Expansion]:
-        """The fit R(L) = R0 L + R1 + R2 / L + ... on each range of one dimension.
-
-        It is empty with a penalty, where no limit is proved.
-        """
+        """R(L) = R0 L + R1 + R2 / L + ... on ranges of one dimension; empty with a penalty."""
         if self.limit is None:
             return []
         points = [point for point in self.curve if math.isfinite(point.cost)]
@@ -347,10 +344,7 @@ class Depths:
         return arrays
 
     def networks(self) -> dict[str, np.ndarray]:
-        """Return the weights of all networks.
-
-        `d5_W1` is W_1 at depth 5, `k1_d5_W1` that of the family of rank 1.
-        """
+        """Return all weights: `d5_W1` is W_1 at depth 5, `k1_d5_W1` that of the family of rank 1."""
         networks = {f"d{depth}": result.weights for depth, result in self.results.items()}
         for family in self.families:
             networks |= {f"k{family.rank}_d{depth}": m.weights for depth, m in family.members.items()}

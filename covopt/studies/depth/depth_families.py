@@ -61,9 +61,7 @@ class FamilySearch:
         self._search, self._seed = search, seed
 
     def begin(self, ranks: Sequence[int]) -> None:
-        """Fill the families without a search.
-
-        They get the narrow networks of the curve, and networks that join the targets along a line.
+        """Take the narrow networks of the curve, and those that join targets along a line.
 
         Args:
             ranks: of the families, each at least 1.
@@ -151,10 +149,7 @@ class FamilySearch:
             yield from self._on_line(line, Alternation(line, options).solve().weights, w)
 
     def _lined(self) -> Iterator[tuple[Problem, Float[Tensor, " n"]]]:
-        """Yield the two-layer problem in t = w . x, and w.
-
-        Without bias a shift along the line is out of reach, so that there is none.
-        """
+        """Yield the two-layer problem in t = w . x, and w; none without bias, which shifts t."""
         some = self._search.problems[max(self._search.depths)]
         if some.beta == 0.0 or some.activation.is_linear:
             return
@@ -201,10 +196,7 @@ def _down(problem: Problem, start: list[Tensor], stop: Callable[[], bool]) -> li
 
 
 def _joined(line: Problem) -> list[Tensor] | None:
-    """Join the targets along t by straight lines with two layers of ReLU.
-
-    Return None for too many samples, and for other activations.
-    """
+    """Join the targets along t by straight lines, if they are few and ReLU's; else None."""
     t, firsts = np.unique(line.X[:, 0].cpu().numpy(), return_index=True)
     if not 2 <= len(t) <= JOINED or line.activation.slope != 0.0:
         return None

@@ -1,6 +1,4 @@
-"""Prove lim R(L) / L, a whole number, and an interval for the remainder if it is 1.
-
-The data are finite (MATH.md section 5).
+"""Prove lim R(L) / L of finite data, and an interval for the remainder if it is 1.
 
 | | R0 | why |
 |---|---|---|
@@ -17,7 +15,7 @@ None. Leaky ReLU without bias has no proof of the last row here.
 depth; and R(L') - L' <= |W|^2 - L for all L' >= L and any network of depth L that fits, if one hidden layer has one
 neuron whose outputs are not negative: neurons of weight 1 pass it on.
 
-Source: Jacot, Implicit Bias of Large Depth Networks (2023), Theorem 1, for functions; for finite data derived here.
+Source: Jacot, Implicit Bias of Large Depth Networks (2023), Theorem 1, for functions; for finite data MATH.md, 5.
 """
 
 from __future__ import annotations
@@ -61,9 +59,7 @@ class Limit:
 
 
 def limit_of(problem: Problem, networks: Iterable[tuple[Problem, Weights]] = ()) -> Limit | None:
-    """Return the limit of R(L) / L, and an interval for the remainder if it is 1.
-
-    Return None with a penalty.
+    """Return lim R(L) / L, and an interval for the remainder if it is 1; None with a penalty.
 
     Args:
         problem: an exact fit at any depth of 3 or more, X (N, n_0), Y (N, n_L); its depth does not matter.
@@ -84,10 +80,7 @@ def limit_of(problem: Problem, networks: Iterable[tuple[Problem, Weights]] = ())
 
 
 def _excess(problem: Problem, weights: Weights) -> float | None:
-    """Return |W|^2 - L, rounded up, of a network that bounds R1 from above.
-
-    It fits and has a hidden layer of one neuron whose output is never negative; else return None.
-    """
+    """Return |W|^2 - L, rounded up, if the network bounds R1 as above; else None."""
     cost = evaluate(problem, weights)
     if not (problem.allows(cost.residual) and math.isfinite(cost.total)):
         return None

@@ -119,10 +119,7 @@ class DepthSearch:
             raise InfeasibleError(next(iter(self.refused.values())))
 
     def share(self, until: Callable[[], bool]) -> Status:
-        """Exchange networks downward and upward until nothing gains or time is over.
-
-        The last exchange is without descents.
-        """
+        """Exchange networks both ways until nothing gains or time is over, last without descents."""
         gained = True
         while gained and not until():
             gained = self._turn(-1, until) | self._turn(1, until)
@@ -142,9 +139,7 @@ class DepthSearch:
         return bool(cut)
 
     def offer(self, depth: int, weights: list[Tensor], source: str) -> bool:
-        """Take a network that costs less than the known ones; return True if one gained.
-
-        It is compared on the curve and in the families.
+        """Take a network if it lowers the curve or a family; return True if it does.
 
         Args:
             depth: of the network; weights: W_1 ... W_L in the user's units; source: the origin of the network.
@@ -165,10 +160,7 @@ class DepthSearch:
         return gained
 
     def inserted(self, low: int, weights: Weights, high: int, place: int | None = None) -> list[list[Tensor]]:
-        """Return networks of depth `high` made from one of depth `low`, the cheapest first.
-
-        With `place`, layers are inserted there alone, and the networks are not sorted.
-        """
+        """Return deeper networks by insertion, the cheapest first; at `place` alone, unsorted."""
         below, above = Units.of(self.problems[low]), Units.of(self.problems[high])
         start = below.inward(weights)
         if place is not None:
@@ -287,10 +279,7 @@ class DepthSearch:
         return result is not None and result.status in (Status.OPTIMAL, Status.CONVERGED)
 
     def _turn(self, direction: int, until: Callable[[], bool]) -> bool:
-        """Hand each depth's network to its neighbour, upward (1) or downward (-1).
-
-        Return True if any depth gained.
-        """
+        """Hand networks on, upward (1) or downward (-1); return True if any depth gained."""
         pairs = pairwise(list(self.results)[::direction])
         gains = [self._hand_over(*pair, until) for pair in pairs if not self._whole.spent()]
         return any(gains)

@@ -1,7 +1,4 @@
-"""The effect of depth in words, from the summary alone.
-
-No sentence states an unproved fact as if it were proved.
-"""
+"""The effect of depth in words, from the summary alone; no unproved fact sounds proved."""
 
 from __future__ import annotations
 
@@ -39,10 +36,7 @@ def answer(s: Summary) -> str:
 
 
 def pairs(s: Summary, curve: bool = True) -> Pairs:
-    """Return the answer as a person reads it: labels and texts.
-
-    `curve`: with a line for each depth.
-    """
+    """Return labels and texts of the answer; `curve`: with a line for each depth."""
     lines = [("question", title(s))]
     lines += [(f"depth {p['depth']}", _line(p)) for p in s["curve"]] if curve else []
     lines += [(f"depth {refusal['depth']}", str(refusal["reason"])) for refusal in s["refused"]]

@@ -110,10 +110,7 @@ def _fitted(
 
 
 def _agrees(L: NDArray[np.float64], y: NDArray[np.float64], R2: float, spread: NDArray[np.float64]) -> bool:
-    """Return True if the two halves of the range give nearly the same R2.
-
-    The halves overlap if they need to.
-    """
+    """Return True if both halves of the range (overlapping if short) give nearly the same R2."""
     half = max(FEWEST, math.ceil(0.6 * len(L)))
     if half >= len(L):
         return True

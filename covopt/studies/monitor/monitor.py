@@ -1,7 +1,5 @@
 """`Monitor`: watch a network in its training loop, in passes over the samples.
 
-It never solves anything, and leaves the network unchanged.
-
 For L(W) = C(F) + lam sum_l |W_l|^2 a look reports the loss and its two parts, and for each layer of weights
 
     |W_l - M_l^T Zs_{l-1}| / |W_l| = |dL/dW_l| / (2 lam |W_l|),
@@ -276,10 +274,7 @@ def _same(A: Tensor, B: Tensor) -> bool:
 
 
 def _residual(problem: Problem, W: Tensor, G: Tensor) -> float | None:
-    """Return |G + 2 lam W| / (2 lam |W|); |G| / (2 lam) for W = 0.
-
-    Squares of the entries may overflow float64.
-    """
+    """Return |G + 2 lam W| / (2 lam |W|) without overflow; |G| / (2 lam) for W = 0."""
     pulled = problem.penalised(W)
     off, size = G / (2.0 * problem.lam) + pulled, float(pulled.abs().max()) if pulled.numel() else 0.0
     if size == 0.0:

@@ -49,10 +49,7 @@ class Feasible:
 
 
 def mixed_lines(problem: Problem, networks: list[tuple[Float[Tensor, "N m"], float]]) -> Iterator[tuple[float, float]]:
-    """Yield (fit, norm) of mixtures of neighbouring networks.
-
-    Each network is given by its outputs F on the samples and its norm.
-    """
+    """Yield (fit, norm) of mixtures of neighbours; networks are given by (F, norm)."""
     for (F, norm), (G, other) in pairwise(networks):
         for t in np.arange(1, MIXTURES + 1) / (MIXTURES + 1):
             fit = float(problem.loss_at((1.0 - t) * F + t * G))

@@ -123,10 +123,7 @@ def _curve(directory: File, stated: Summary) -> Iterator[str]:
 
 
 def _is_proved(problem: Problem, point: Point, rounding: float) -> bool:
-    """Return True if the stored arrays prove the point's bound and its maximum of h.
-
-    They may also prove better ones.
-    """
+    """Return True if the stored arrays prove the bound and the maximum of h, or better ones."""
     dual, at_lam, lower = point.dual, at(problem, point.lam), point.lower or 0.0
     if not (math.isfinite(lower) and lower > 0.0):
         return False

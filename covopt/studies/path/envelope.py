@@ -1,6 +1,4 @@
-"""Bounds on the minimum as a function of lam, between the solved values too.
-
-MATH.md, section 10.
+"""Bounds on the minimum at every lam, between the solved values too (MATH.md section 10).
 
 L*(lam) = min_W C(W) + lam |W|^2 is the minimum of functions that are linear in lam and do not fall, one for each
 network: so it is concave and does not fall, at every depth and for every loss.
@@ -64,18 +62,12 @@ class Envelope:
         return float(np.interp(lam, self.lams, self.lowers)) * (1.0 - ROUNDING)
 
     def kind(self, lam: float) -> str:
-        """Return the kind of the proof of `lower(lam)`.
-
-        It is that of the chord's end at the larger lam, or of the point itself.
-        """
+        """Return the kind of the bound at the chord's larger end, or at the point itself."""
         place = int(np.searchsorted(self.lams, lam * (1.0 - ROUNDING)))
         return self.kinds[min(place, len(self.kinds) - 1)]
 
     def gap(self, low: float, high: float) -> tuple[float, float]:
-        """Return the largest (U - L) / U over low <= lam <= high, and its lam.
-
-        Rounding is included.
-        """
+        """Return the largest (U - L) / U over low <= lam <= high with rounding, and its lam."""
         inside = [float(lam) for lam in self.lams if low < lam < high]
         gaps = [(self._gap_at(lam), lam) for lam in (low, *self.kinks(low, high), *inside, high)]
         worst, where = max(gaps, default=(1.0, low))

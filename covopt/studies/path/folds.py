@@ -48,9 +48,7 @@ class HeldOut:
 
 
 def folds_of(samples: int, folds: int, seed: int) -> list[tuple[Tensor, Tensor]]:
-    """Return (rows to solve on, rows held out) of each fold.
-
-    The folds are a random partition into parts that differ by one row at most.
+    """Return (rows to solve on, rows held out) of random folds that differ by at most one row.
 
     Raises:
         ProblemError: there are fewer than 2 folds, or more than samples.

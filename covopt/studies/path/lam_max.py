@@ -66,9 +66,7 @@ class LamMax:
 
 
 def lam_max(problem: Problem, seconds: float, seed: int = 0) -> LamMax:
-    """Bound lam_max for mse or cross-entropy with equal sample weights.
-
-    The problem's own lam plays no part.
+    """Bound lam_max for mse or cross-entropy with equal sample weights, whatever its own lam.
 
     Args:
         problem: in float64.
@@ -102,10 +100,7 @@ def lam_max(problem: Problem, seconds: float, seed: int = 0) -> LamMax:
 
 
 class _Family:
-    """The family Lambda(lam) = A / lam + 1 b(lam)^T / (N beta).
-
-    A is the part with column means 0, or all of it if beta = 0.
-    """
+    """The family Lambda(lam) = A / lam + 1 b(lam)^T / (N beta); A has means 0 if beta > 0."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.mean = problem, problem.Y.mean(dim=0)
@@ -154,10 +149,7 @@ class _Family:
         return upper
 
     def attains(self, maximum: Maximum, lam: float, spread: float) -> bool:
-        """Return True if the steps down ended at lam because H is 1 there.
-
-        They may also end because there were MOST_STEPS of them.
-        """
+        """Return True if the steps down ended at lam because H is 1 there, not by their number."""
         kappa = float(self.share(lam).norm()) * spread
         return lam >= NOWHERE and maximum(self.at(lam)) >= 1.0 - 10.0 * SHORTEST * (1.0 + kappa)
 
@@ -277,9 +269,7 @@ def _deep_end(problem: Problem) -> float | None:
 
 
 def beaten(constant: float, networks: Sequence[Cost]) -> float:
-    """Return the largest lam at which one of these networks costs less than `constant`.
-
-    No lam changes that cost, since beta = 0.
+    """Return the largest lam at which a network costs less than `constant` (beta = 0).
 
     Args:
         constant: C(0).

@@ -69,8 +69,6 @@ def path(
 ) -> Path:
     """Compute the minimum L*(lam) = min C + lam |W|^2 for all lam of a range.
 
-    The answer has a network at each solved lam, and bounds at every lam.
-
     L* is concave and does not fall. So networks and proved bounds at some lam bound it at every lam, and for two layers
     their mixtures bound it closely, without further proofs.
 
@@ -188,10 +186,7 @@ def _tests(
     options: dict[str, object],
     budget: Budget,
 ) -> tuple[list[float], str | int | None]:
-    """Return the mean loss on held-out data at each point, and the kind of these data.
-
-    The list is empty if Ctrl-C came before.
-    """
+    """Return held-out losses at each point (empty after Ctrl-C), and the kind of the data."""
     problem, ordered = search.problem, search.ordered
     if held is not None:
         return [held.score(at(problem, point.lam), point.weights) for point in ordered], "test"

@@ -121,9 +121,7 @@ class Path:
         return min(self.envelope.lower(lam), upper), upper
 
     def result(self, lam: float | None = None) -> Result:
-        """Return the result at the point nearest to lam, in its logarithm.
-
-        Without lam it is the picked point.
+        """Return the result at the point nearest to lam, in its logarithm; by default the picked.
 
         Raises:
             ProblemError: there is neither a given nor a picked lam.
@@ -143,10 +141,7 @@ class Path:
         return result
 
     def proved(self, point: Point) -> tuple[float | None, Certificate]:
-        """Return the best bound at a point, and the kind of its proof.
-
-        The bound is the point's own, or that of its neighbours' dual points and chords.
-        """
+        """Return the best bound at a point (its own, or by its neighbours), and its kind."""
         around = self.envelope.lower(point.lam)
         own = point.lower or 0.0
         lower, kind = (own, point.certificate) if own >= around else (around, None)
@@ -208,10 +203,7 @@ class Path:
             self.end.describe_data(data)
 
     def describe(self) -> list[tuple[str, str]]:
-        """Return the answer as a person reads it: pairs of a label and its text.
-
-        The table of the points is `rows`.
-        """
+        """Return the answer without the table `rows`: pairs of a label and its text."""
         return path_words.pairs(self.summary())
 
     def rows(self) -> list[tuple[object, ...]]:
@@ -283,10 +275,7 @@ class Path:
         }
 
     def certificates(self) -> dict[str, NDArray]:
-        """Return the arrays that prove each point's own bound.
-
-        `p7_lower`, `p7_certificate`, `p7_Lambda` and so on belong to the seventh lam from the top.
-        """
+        """Return the proofs of the points' own bounds: `p7_lower`, `p7_certificate`, `p7_Lambda`."""
         arrays: dict[str, NDArray] = {}
         for place, point in enumerate(self.points, start=1):
             if point.lower is None:

@@ -1,6 +1,4 @@
-"""Search the best network at each lam of a path, and choose the next lam.
-
-Solves start from the networks of both neighbours:
+"""Search the best network at each lam of a path by warm starts, and choose the next lam.
 
 * Downward, each lam starts from the network of the next larger one. Then values are solved again from their own neurons
   and those of both neighbours, the value with the largest last gain first, until none gains any more.
@@ -111,9 +109,7 @@ def at(problem: Problem, lam: float) -> Problem:
 
 
 def envelope(problem: Problem, points: Sequence[Point]) -> Envelope:
-    """Return the bounds at every lam that follow from the points of a path.
-
-    They are the lines and bounds of the points, and for two layers those of their mixtures.
+    """Return the bounds at every lam by the points of a path; for two layers mixtures count.
 
     Args:
         problem: at any lam; points: from the largest lam down.
@@ -291,10 +287,7 @@ class PathSearch:
         return [self.points[value] for value in (above, below) if value is not None]
 
     def _start(self, lam: float) -> list[Tensor] | None:
-        """Return the start of a solve: the networks of this lam and its neighbours as one.
-
-        The cheapest at this lam comes first; for more than two layers it is the only one.
-        """
+        """Return the networks of this lam and its neighbours as one, or the best if they are deep."""
         candidates = [*self._neighbours(lam), *([self.points[lam]] if lam in self.points else [])]
         candidates = sorted(candidates, key=lambda point: point.cost.fit + lam * point.cost.norm)
         candidates = [point for point in candidates if point.width]

@@ -1,7 +1,4 @@
-"""A path in words, from its summary alone.
-
-No sentence states an unproved fact as if it were proved.
-"""
+"""A path in words, from its summary alone; no unproved fact sounds proved."""
 
 from __future__ import annotations
 

@@ -173,10 +173,7 @@ class Ranks:
         )
 
     def networks(self) -> dict[str, NDArray]:
-        """Return the weights of all networks, `c1_W1`, and their starts.
-
-        `start0_W1` belongs to seed 0, `start_W1` to a given start.
-        """
+        """Return all weights `c1_W1` and starts: `start0_W1` of seed 0, `start_W1` if given."""
         arrays = {
             f"{name_of_start(cell.setting)}_W{layer}": W
             for cell in self.cells

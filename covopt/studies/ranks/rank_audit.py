@@ -68,10 +68,7 @@ class LayerRanks:
     dead: int | None
 
     def summary(self) -> dict[str, object]:
-        """Return the entries for JSON.
-
-        The tail is that of every rank, from 0 to full, relative to |W|.
-        """
+        """Return the entries for JSON; the tails are relative to |W|, of ranks from 0 to full."""
         size = frobenius(self.values)
         tails = [tail(self.values / size, r) if size > 0.0 else 0.0 for r in range(len(self.values) + 1)]
         return {
@@ -169,10 +166,7 @@ def _check_start(weights: Weights, start: Weights) -> None:
 def _of_batches(
     problem: Problem, weights: Weights, batch_size: int | None, batches: int, seed: int
 ) -> tuple[list[Noise] | None, list[BatchBound] | None]:
-    """Return noise and chain of each layer.
-
-    Without a batch size there is only the noise of all samples, which is the residual.
-    """
+    """Return noise and chain of each layer; without a batch size only the residuals."""
     if problem.interpolates:
         if batch_size is not None:
             check_batch_size(problem, batch_size)

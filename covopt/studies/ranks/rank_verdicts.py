@@ -92,10 +92,7 @@ def of_noise(layer: Summary, batch_size: int | None) -> str:
 
 
 def of_theorem(layer: Summary, batch_size: int | None) -> str:
-    """Describe the bound from one batch.
-
-    A bound of |W| or more gives no sentence: even the matrix 0 is that near to W.
-    """
+    """Describe the bound from one batch, if it is below |W|: others hold for every matrix."""
     chain = layer["batch_bound"]
     if chain is None or chain["theorem"] is None or batch_size is None:
         return ""

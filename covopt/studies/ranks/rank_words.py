@@ -1,7 +1,4 @@
-"""The answer of `ranks` in words and as a table, from its summary alone.
-
-Each sentence follows from one inequality.
-"""
+"""The answer of `ranks` in words and as a table, each sentence from one inequality."""
 
 from __future__ import annotations
 
@@ -166,10 +163,7 @@ def _is_starts(s: Summary, layers: Sequence[Summary]) -> bool:
 
 
 def _batches(s: Summary, settings: Sequence[Sequence[Summary]]) -> str:
-    """Describe how the rank of the widest square layer depends on the batch size.
-
-    All other options must be equal.
-    """
+    """Compare the ranks of the widest square layer by batch size, all else being equal."""
     ones = [cells for cells in settings if cells[0]["batch_size"] is not None]
     other_options = {tuple(cells[0][name] for name in SETTING[1:]) for cells in ones}
     if len(ones) < 2 or len(other_options) > 1:
@@ -210,10 +204,7 @@ def _incomplete(s: Summary) -> list[str]:
 
 
 def _behind(s: Summary) -> list[str]:
-    """Warn if SGD found a cheaper network than the solver.
-
-    The solver's ranks are then not those of the minimum.
-    """
+    """Warn if SGD found a cheaper network than the solver, whose ranks are not the minimum's."""
     sentences = []
     for reference in s["references"]:
         losses = [cell["loss"] for cell in s["cells"] if cell["lam"] == reference["lam"] and cell["loss"] is not None]
@@ -241,10 +232,7 @@ def _part(value: float) -> str:
 
 
 def pairs(s: Summary, settings: bool = True) -> Pairs:
-    """Return a `ranks` as a person reads it: labels and texts.
-
-    `settings`: with a line for each setting.
-    """
+    """Return labels and texts of a `ranks`; `settings`: with a line for each setting."""
     lines = [("question", title(s)), ("trained", trained(s))]
     lines += [(_label(cells[0]), _ranks(s, cells)) for cells in groups(s)] if settings else []
     lines += [("solver", _reference(reference, f"{s['tolerance'][0]:g}")) for reference in s["references"]]

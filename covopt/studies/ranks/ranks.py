@@ -77,9 +77,7 @@ def ranks(
     callback: Callback | None = None,
     task: str | None = None,
 ) -> Ranks:
-    """Train networks by SGD with weight decay, or take a given one, and audit their ranks.
-
-    The ranks of the solver's network stand beside them.
+    """Audit the ranks of networks after SGD, or of a given one, beside the solver's network.
 
     Args:
         X: inputs (N, n_0).

@@ -113,9 +113,7 @@ class Grid:
 
 
 def read_grid(path: str | os.PathLike[str]) -> Grid:
-    """Read a grid and its data: every combination of the listed values.
-
-    The last key varies fastest.
+    """Read a grid with its data: all combinations of values, the last key varying fastest.
 
     Raises:
         DataError: the file is missing or no TOML, or the data cannot be read.

@@ -67,10 +67,7 @@ def plateau(s: Summary, directory: Path, solution: Summary, result: Result, roun
 
 
 def comparison(s: Summary, directory: Path, names: Sequence[str], rounding: float) -> Sentences:
-    """Check each method's entry against its run, the best of them, and the highest bound.
-
-    All runs must be of one problem.
-    """
+    """Check each method's entry against its run, the best of them, and the highest bound."""
     yield from questions.others(questions.asked(directory, names))
     runs: dict[str, dict[str, Any]] = {name: {**record.read_summary(directory / name)} for name in names}
     costs = {name: run["cost"] for name, run in runs.items() if run["cost"] is not None}

@@ -58,9 +58,7 @@ class NarrowBound:
 def narrow_bounds(
     problem: Problem, layer: int | None = None, dual: DualPoint | None = None, most: int = 1
 ) -> list[NarrowBound]:
-    """Bound the cost of every network of width n from below, for n = 0, 1, ...
-
-    The list ends at the first width with a bound no better than the level.
+    """Bound the cost at width n = 0, 1, ... from below, up to the last bound above the level.
 
     Args:
         problem: data, loss and penalty.
@@ -110,10 +108,7 @@ def needed(narrow: Sequence[NarrowBound], cost: float) -> WidthBound:
 
 
 class _Distances:
-    """Lower bounds on the distance of narrow networks' outputs to Y - N lam Lambda.
-
-    Distances are squared Frobenius norms.
-    """
+    """Lower bounds on |F - (Y - N lam Lambda)|_F^2 over outputs F of narrow networks."""
 
     def __init__(self, problem: Problem, Lambda: Tensor, layer: int | None, most: int) -> None:
         Y, shift = problem.Y.double(), problem.lam * problem.inverse_shares[:, None] * Lambda.double()
@@ -149,9 +144,7 @@ class _Distances:
 
 
 def _pieces(n: int, depth: int) -> int:
-    """Return the maximum number of linear pieces with n neurons in each layer, one input.
-
-    It is (n + 1)^(L - 1).
+    """Return (n + 1)^(L - 1), the most linear pieces of a function of one input.
 
     A neuron is zero once at most on each piece of its input, so that a layer multiplies the pieces by n + 1.
     """

@@ -44,10 +44,7 @@ def widened(
 def exchanged(
     problem: Problem, weights: Weights, widths: Sequence[int], seed: int, layer: int | None
 ) -> list[list[Tensor]]:
-    """Return networks with one of the smallest neurons replaced by a missing one.
-
-    The seed chooses the neuron.
-    """
+    """Replace one of the smallest neurons, chosen by the seed, by a missing one."""
     place = _varied(problem, layer)
     if len(weights[place - 1]) < 2:
         return []
@@ -84,10 +81,7 @@ def _varied(problem: Problem, layer: int | None) -> int:
 def _with_missing(
     problem: Problem, weights: Weights, widths: Sequence[int], seed: int, layer: int | None
 ) -> list[Tensor] | None:
-    """Add the missing neuron that a search finds.
-
-    Return None if there is no room, or if no neuron lowers the cost.
-    """
+    """Add the missing neuron of a search; None without room, or if none lowers the cost."""
     place = _varied(problem, layer)
     if len(weights[place - 1]) >= widths[place - 1]:
         return None
@@ -96,10 +90,7 @@ def _with_missing(
 
 
 def _split(weights: Weights, widths: Sequence[int], seed: int) -> list[Tensor]:
-    """Split the largest neurons of each layer into two halves until it has these widths.
-
-    The halves are turned apart.
-    """
+    """Split the largest neurons into two halves turned apart, until it has these widths."""
     generator = torch.Generator().manual_seed(seed)
     current = list(weights)
     for layer, width in enumerate(widths, start=1):

@@ -72,9 +72,7 @@ def of_optima(optima: Uniqueness) -> tuple[WidthBound, WidthBound] | None:
 
 
 def covariance_rank(problem: Problem, time_limit: float, seed: int = 0) -> CPRank | None:
-    """Bound the cp-rank that is the width of the minimiser [JGHG22, Prop. 14].
-
-    Return None if the proposition does not apply.
+    """Bound the cp-rank that is the minimiser's width [JGHG22, Prop. 14], if that applies.
 
     The rows of X must be orthogonal and of one length in exact arithmetic. The upper end is None unless the root of
     Y Y^T is known without rounding (`_root`) and the answer is exact.

@@ -127,10 +127,7 @@ class WidthSearch:
         self._used: dict[tuple[int, str], _Candidate] = {}
 
     def run(self, widths: Sequence[int] | None) -> Status:
-        """Fill `points`, and return the status of the search at its end.
-
-        It is OPTIMAL if every width is proved to be at its minimum.
-        """
+        """Fill `points`; return the status, OPTIMAL if every width is proved at its minimum."""
         if widths is None and self.top == 0 and not self._proved(0):
             grid = list(range(1, FEW_WIDTHS + 1))
         else:
@@ -151,10 +148,7 @@ class WidthSearch:
         return Status.TIME_LIMIT if self._budget.spent() else Status.CONVERGED
 
     def _round(self, grid: Sequence[int], number: int) -> bool:
-        """Search every width of the grid once; return True if any gained.
-
-        Even rounds go from the widest down, odd ones from the narrowest up.
-        """
+        """Search the grid once, downward in even rounds; return True if any width gained."""
         gained = False
         # If no network of a width fits, and none of the next larger width either, more starts are in vain.
         fitting = min(n for n, pool in self._pools.items() if pool) - 1 if number and self.problem.interpolates else 0
@@ -194,10 +188,7 @@ class WidthSearch:
         return any(gains)
 
     def _advance_small(self, n: int, number: int) -> bool:
-        """Descend from sets of kinks by Newton's method, and offer the results.
-
-        Return True if the curve gained.
-        """
+        """Descend from sets of kinks by Newton's method; return True if the curve gained."""
         # The solver's network first, which takes little time.
         own = self._pools.get(n, []) if number == 0 else []
         gained = self._offer(n, self._descended_by_newton(own, KINKS_REFINING))
@@ -215,10 +206,7 @@ class WidthSearch:
         return [self._judged(replace(starts[i], weights=weights)) for i, weights in down]
 
     def _kinks(self, n: int, number: int) -> list[_Candidate]:
-        """Return starts from kinks, half of them random if there are random starts.
-
-        The others vary the pools of this and the next widths in turn.
-        """
+        """Return starts of kinks: half of them random, if any are, half varied from near pools."""
         generator = torch.Generator().manual_seed((self._result.seed + 7919 * n + 104729 * number) % 2**63)
         draws = min(4 * self._draws(n, number), MOST_KINKS)
         above = min((k for k, pool in self._pools.items() if k > n and pool), default=None)
@@ -260,10 +248,7 @@ class WidthSearch:
         return candidates
 
     def _draws(self, n: int, number: int) -> int:
-        """Return the number of random networks of width n in round `number`.
-
-        It grows from round to round, and is larger at width 1 and 2.
-        """
+        """Return the number of random networks: more in later rounds, and at widths 1 and 2."""
         return self._starts * max(1, NARROW_FACTOR // n) * min(2**number, MOST_DRAWS)
 
     def _neighbours(self, n: int, number: int) -> list[_Candidate]:
@@ -300,10 +285,7 @@ class WidthSearch:
         return candidates
 
     def _offer(self, n: int, candidates: Sequence[_Candidate]) -> bool:
-        """Put candidates into the pool of width n, and better ones onto the curve.
-
-        Return True if the curve gained.
-        """
+        """Put candidates into the pool and onto the curve; return True if the curve gained."""
         pool, gained = self._pools.get(n, []), False
         fitting = self.problem.interpolates and not has_newton(self.problem, n)
         for best in _cheapest(candidates, n, POLISHED):
@@ -335,10 +317,7 @@ class WidthSearch:
         )
 
     def _closer(self, grid: Sequence[int]) -> list[int]:
-        """Return widths halfway between the narrowest on the plateau and the next narrower one.
-
-        There is one for each eps whose plateau begins after a gap.
-        """
+        """Return widths halfway down from the plateau's start to the next tried one, for each eps."""
         level = min(point.cost for point in self.points.values())
         middles = set()
         for eps in EPS:
