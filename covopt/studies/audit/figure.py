@@ -22,7 +22,7 @@ def spectra(function: Mapping[str, Any]) -> Picture | None:
     """Draw the largest singular values of W and Z against the layer; None if all are 0.
 
     Args:
-        told: `function` of an audit's summary.
+        function: the entry `function` of an audit's summary.
     """
     drawn = {key: _curves(function["layers"], key) for key in MEASURES}
     if not all(drawn.values()):

@@ -139,7 +139,7 @@ def _nonlinearity(Z: Float[Tensor, "N n"], passage: Passage) -> float | None:
 
 
 def _collapse(S: Scaled, transformed: Scaled) -> float | None:
-    """Return mean_i |S(x_i) - S(x_i')| / mean_{i<j} |S(x_i) - S(x_j)|; None if it is 0 / 0."""
+    """Return mean_i |S(x_i) - S(x_i')| / mean_{i<j} |S(x_i) - S(x_j)|; None for x / 0."""
     unit = max(S.exponent, transformed.exponent)
     original = Scaled(S.values, S.exponent - unit).plain()
     image = Scaled(transformed.values, transformed.exponent - unit).plain()

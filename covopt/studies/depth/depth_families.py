@@ -196,7 +196,7 @@ def _down(problem: Problem, start: list[Tensor], stop: Callable[[], bool]) -> li
 
 
 def _joined(line: Problem) -> list[Tensor] | None:
-    """Join the targets along t by straight lines, if they are few and ReLU's; else None."""
+    """Join few targets along t by straight lines of ReLU; None for other activations."""
     t, firsts = np.unique(line.X[:, 0].cpu().numpy(), return_index=True)
     if not 2 <= len(t) <= JOINED or line.activation.slope != 0.0:
         return None

@@ -49,7 +49,7 @@ SHORTEST = 0.05
 
 @dataclass(frozen=True)
 class Member:
-    """The cheapest network found at one depth with a hidden layer of at most so many neurons.
+    """The cheapest network found at one depth within a family.
 
     Attributes:
         cost: recomputed in float64; weights: W_1 ... W_L; source: the origin of the network.

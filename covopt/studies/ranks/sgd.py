@@ -1,11 +1,11 @@
 """SGD with weight decay for many networks at once, which records their spectra.
 
 Networks with the same batch size are trained as one batch (batch.py) and see the same samples in the same order,
-whatever their rates, penalties, momenta and starts. What is counted are steps, never seconds: a network leaves its
-batch when its steps are done, or when its weights are no longer finite.
+whatever their rates, penalties, momenta and starts. Steps are counted, never seconds: a network leaves its batch when
+its steps are done, or when its weights are no longer finite.
 
-An epoch is a random permutation of the samples, cut into batches of B each; the N mod B that are left over wait for
-the next epoch, as with `drop_last` in PyTorch.
+An epoch is a random permutation of the samples, cut into batches of B each; the remaining N mod B are left out, as with
+`drop_last` in PyTorch.
 """
 
 from __future__ import annotations
