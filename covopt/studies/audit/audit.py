@@ -95,7 +95,7 @@ def validate(
     Args:
         net: an nn.Sequential of Linear and ReLU, LeakyReLU or Identity (Flatten and Dropout do nothing), or a module
             with the outputs of one; its state dict; weights [W_1, ..., W_L] with the bias column last; a Result; a file
-            (.pt with a state dict, .npz with W1 ... WL); None trains networks by SGD and takes the best.
+            (.pt with a state dict, .npz with W1 ... WL); None trains networks by the method `train`; the best counts.
         X: inputs (N, n_0).
         Y: targets (N, n_L), numbers or labels (N,).
         lam: strength of the penalty; None means the representation cost.
@@ -103,7 +103,7 @@ def validate(
         depth: L, that of the network; 2 without one.
         bias: beta; PyTorch's bias is beta W[:, -1]; "free" for unpenalised biases.
         decay: the penalised parameters: all, or weights, which is the bias "free".
-        activation: relu, leaky:A or linear; None takes the network's own, relu if it has none.
+        activation: relu, leaky:A or linear; None takes the network's own, relu if that is unknown.
         certify, gap, seed, device, callback, sample_weight, task: as for `solve`.
         time_limit: seconds for everything.
         width, starts: of the trainings without a network.

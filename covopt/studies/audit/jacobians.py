@@ -51,7 +51,7 @@ def jacobians(
         net: a network as `validate` takes it: a module, a state dict, [W_1, ..., W_L], a file, or a Result.
         X: inputs (N, n_0).
         bias: beta, by which PyTorch's biases are divided; None: that of a Result, else 1.
-        activation: relu, leaky:A or linear; None takes the network's own, relu if it has none.
+        activation: relu, leaky:A or linear; None takes the network's own, relu if that is unknown.
 
     Returns:
         The Jacobians (N, n_L, n_0).
