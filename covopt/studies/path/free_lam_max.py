@@ -1,4 +1,4 @@
-"""lam_max with free biases: from it on the best constant, or affine function, is optimal.
+"""Bound lam_max with free biases, from which on a constant or affine function is optimal.
 
 That function F_0 does not depend on lam. So Lambda(lam) = A / lam with A = -grad C(F_0) / 2, which is orthogonal
 to the unpenalised columns: lam_max = max h at A (MATH.md sections 4 and 10).

@@ -1,4 +1,4 @@
-"""lam_max: from it on the network without hidden neurons is optimal (MATH.md section 10).
+"""Bound lam_max, from which on no hidden neurons are needed (MATH.md section 10).
 
 Without hidden neurons the outputs are F_0 = beta 1 b^T, b = b(lam) the minimiser of C(beta 1 b^T) + lam |b|^2, and 0
 for beta = 0. For two layers this network is optimal iff H(lam) <= 1, where
