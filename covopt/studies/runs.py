@@ -1,4 +1,4 @@
-"""What is done with a stored run, whatever its kind: found, loaded, checked, and made a report of.
+"""Operations on a stored run of any kind: find, load, verify, report.
 
 Each kind of answer has a `page.py` in its folder, which holds its `KIND`.
 """
@@ -42,10 +42,10 @@ KINDS: tuple[Kind, ...] = tuple(module.KIND for module in _MODULES)
 
 
 def find(directory: str | os.PathLike[str]) -> tuple[Kind, Summary]:
-    """The kind of the run that lies there, and its summary.
+    """Return the kind of the run in a directory, and its summary.
 
     Raises:
-        RecordError: no run of any kind there, or its summary is damaged.
+        RecordError: there is no run of any kind, or its summary is damaged.
     """
     file = record.kind_of(Path(directory))
     if file is None:
@@ -60,33 +60,33 @@ def find(directory: str | os.PathLike[str]) -> tuple[Kind, Summary]:
 
 
 def pairs_of(kind: Kind, summary: Summary) -> Pairs:
-    """A stored run as a person reads it: labels and texts.
+    """Return a stored run as a person reads it: labels and texts.
 
     Raises:
-        RecordError: the summary lacks what every run of its kind has.
+        RecordError: the summary lacks an entry that every run of its kind has.
     """
     try:
         return kind.pairs(summary)
     except (KeyError, TypeError, ValueError) as error:
-        said = f"{kind.file} is damaged: it lacks what a run of its kind has ({error}); run it again."
-        raise RecordError(said) from error
+        message = f"{kind.file} is damaged: it lacks what a run of its kind has ({error}); run it again."
+        raise RecordError(message) from error
 
 
 @checked
 @fitted
 def load(directory: str | os.PathLike[str]) -> Any:
-    """A run that `save` or `--out` stored; no file in it is trusted (no pickles, shapes checked).
+    """Load a stored run; no file in it is trusted (no pickles, shapes checked).
 
     Args:
         directory: of the run.
 
     Returns:
-        Of `solve` the `Result`, its cost evaluated anew from the stored weights; of `cprank`, `depth`, `path` and
-        `ranks` their answers. Plateaus, comparisons and audits do not come back as one: load the solves
-        in them, `DIR/solution` or `DIR/METHOD`.
+        For `solve` the `Result`, its cost recomputed from the stored weights; for `cprank`, `depth`, `path` and
+        `ranks` their answers. Plateaus, comparisons and audits cannot be loaded as a whole: load the solves in them,
+        `DIR/solution` or `DIR/METHOD`.
 
     Raises:
-        RecordError: no run there, one of another kind, or an incomplete or damaged one.
+        RecordError: there is no run, one of another kind, or an incomplete or damaged one.
     """
     if record.kind_of(Path(directory)) in (None, record.SUMMARY):
         return stored.load(directory)
@@ -98,26 +98,26 @@ def load(directory: str | os.PathLike[str]) -> Any:
 def verify(directory: str | os.PathLike[str], rounding: float = 1e-9) -> checks.Verification:
     """Check what a stored run says from its files alone; the solver is not run.
 
-    Of a solve: the cost and its parts from the stored weights, the bound from the dual point and its evidence, and all
-    that follows from these and from the problem; that the files are those that `result.json` lists. Of a plateau, a
-    comparison or an audit: the same of the runs in it, and that the summary agrees with them. Of a cp-rank: the verdict
-    and both ends, from the stored proofs.
+    For a solve: the cost and its parts from the stored weights, the bound from the dual point and its evidence, all
+    that follows from these and from the problem, and the list of files in `result.json`. For a plateau, a comparison
+    or an audit: the same for the runs in it, and their agreement with the summary. For a cp-rank: the verdict and both
+    ends, from the stored proofs.
 
     Args:
         directory: of the run.
-        rounding: by how much a cost or bound may differ from what is stated, relative.
+        rounding: the relative difference from the stated value that a cost or bound may have.
 
     Returns:
         Whether the files prove what is stated, why not, what they prove, and what is not checked.
 
     Raises:
-        RecordError: no run there, or a damaged one.
+        RecordError: there is no run, or a damaged one.
     """
     return _guarded(directory, lambda kind, summary: kind.verify(Path(directory), summary, rounding))
 
 
 def _guarded(directory: str | os.PathLike[str], action: Callable[[Kind, Summary], Any]) -> Any:
-    """What is made of a run; a RecordError where a file in it is not what it should be."""
+    """Apply an action to a run; raise a RecordError if one of its files is damaged."""
     kind, summary = find(directory)
     try:
         return action(kind, summary)
@@ -129,7 +129,7 @@ def _guarded(directory: str | os.PathLike[str], action: Callable[[Kind, Summary]
 
 @runtime_checkable
 class Storable(Protocol):
-    """An answer that stores itself: a Result, a CPRank and the others."""
+    """An answer that stores itself: a Result, a CPRank or another one."""
 
     def save(self, directory: str | os.PathLike[str]) -> None: ...
 
@@ -143,14 +143,14 @@ def write_report(
 
     Args:
         run: a Result, Plateau, Comparison, Audit or CPRank, or the directory of a stored one.
-        file: where; None for a stored run is `report.html` in its directory.
+        file: the file to write; None for a stored run is `report.html` in its directory.
         force: replace an earlier file.
 
     Returns:
         The file.
 
     Raises:
-        RecordError: no run there, or a damaged one; the file exists, or cannot be written.
+        RecordError: there is no run, or a damaged one; the file exists, or cannot be written.
     """
     if isinstance(run, str | os.PathLike):
         target = Path(run) / REPORT if file is None else Path(file)
@@ -174,7 +174,7 @@ def write_report(
 
 
 def report_writer(out: str | os.PathLike[str]) -> Writer:
-    """Writes the report of the run that is being stored in the directory `out`; a run can do without."""
+    """Return a writer of the report of the run in `out`; the run is valid without it."""
 
     def write(draft: Path) -> None:
         _write_page(draft, html_of(draft.parent, os.fspath(out)))
@@ -183,24 +183,24 @@ def report_writer(out: str | os.PathLike[str]) -> Writer:
 
 
 def is_report(path: Path) -> bool:
-    """Whether a file is a report of covopt."""
+    """Return True if a file is a report of covopt."""
     return starts_with(path, b'name="generator" content="covopt"')
 
 
 def _write_page(path: Path, page: str) -> None:
-    """Names in it that are not UTF-8, as those of files may be, get question marks."""
+    """Write the page; question marks replace characters that UTF-8 cannot encode."""
     path.write_text(page, encoding="utf-8", errors="replace")
 
 
 def html_of(directory: Path, name: str) -> str:
-    """The report of a stored run.
+    """Return the report of a stored run as HTML.
 
     Args:
-        directory: where it lies.
-        name: what it is called in the commands on the page.
+        directory: of the run.
+        name: its name in the commands on the page.
 
     Raises:
-        RecordError: no run there, or a damaged one.
+        RecordError: there is no run, or a damaged one.
     """
     kind, summary = find(directory)
     try:

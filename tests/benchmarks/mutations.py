@@ -883,19 +883,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "studies/width/check",
         "forging",
         ("any method's entry", "if not equal(entry.get(key, ...), value)]", "if False]"),
-        ("another best", 'if s["best"] != min(known', 'if False and s["best"] != min(known'),
+        ("another best", 'if s["best"] != min(run_costs', 'if False and s["best"] != min(run_costs'),
         ("any history", "if _rows(directory / record.HISTORY) != lines:", "if False:"),
     ),
     *_of(
         "studies/audit/check",
         "tampering::test_an_audit_follows_from_its_networks tampering::test_a_network_of_an_audit_is_bound_to_its_loss",
-        ("any loss where training ends", "if not (same(found.total, stated, rounding) and", "if not (True and"),
+        ("any loss where training ends", "if not (same(cost.total, stated, rounding) and", "if not (True and"),
         ("any dead neurons", 'if not equal(layer["dead"], dead(problem, weights, k)):', "if False:"),
     ),
     *_of(
         "studies/depth/check",
         "questions::test_a_study_of_depths_of_other_data_is_refused",
-        ("runs of other data", 'problem for L in found.results}, {"depth"})', 'problem for L in [2]}, {"depth"})'),
+        ("runs of other data", 'problem for L in answer.results}, {"depth"})', 'problem for L in [2]}, {"depth"})'),
     ),
     *_of(
         "studies/path/check",

@@ -1,9 +1,9 @@
-"""`validate`: is a trained network at the minimum, and if not, what is missing (MATH.md sections 2, 3 and 5)?
+"""`validate`: is a trained network at the minimum, and if not, what does it lack?
 
-What is asked of the network: what training on would gain, and where that ends; its loss against the solver's; how much
-of its weights acts on nothing in the data; whether neurons are balanced; and for each hidden layer which neuron is
-missing where training on ends, what its block would gain, and which neurons are one. From the best of these moves
-descents lead to a better network.
+See MATH.md, sections 2, 3 and 5. An audit reports what further training gains and where it ends; the loss beside the
+solver's; how much of the weights acts on nothing in the data; whether neurons are balanced; and for each hidden layer
+which neuron is missing at the end of further training, what its block would gain, and which neurons could be merged.
+Descents from the best of these moves lead to a better network.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from covopt.studies.audit.given import agreed_activation, amount_of_bias, weight
 from covopt.studies.audit.hypotheses import Scalings, hint, scalings_of
 from covopt.studies.audit.layer_audit import LayerAudit
 
-# Parts of the time limit after which each stage ends: training (without a network), training on, other questions, the
-# solver, the layers.
+# Shares of the time limit after which each stage ends: training (without a network), further training, other problems,
+# the solver, the layers.
 TRAINED, DESCENDED, SUSPECTED, SOLVED, EXAMINED = 0.15, 0.25, 0.3, 0.6, 0.8
 SOLVED_IN_PASSES = 0.4
-"""That of the solver on many samples, where the layers take some ten passes over all of them."""
+"""The solver's share on many samples, where the layers take about ten passes over all of them."""
 FITTED = 0.1
-"""That of training on among exact fits, which ends with the time."""
-# Trainings, where nobody says how many.
+"""The share of further training among exact fits, which only the time ends."""
+# Default number of trainings.
 TRAININGS = 5
-# A network in coarser numbers than float64 that fits but for this, relative to the largest target, is made to fit.
+# A network stored below float64 that misses by at most this, relative to the largest target, is made to fit.
 ROUNDED = 1e-4
 
 
@@ -90,37 +90,37 @@ def validate(
     sample_weight: object = None,
     task: str | None = None,
 ) -> Audit:
-    """Whether a trained network is at the minimum of C + lam |W|^2 (or of |W|^2 at F = Y), and what it lacks.
+    """Check whether a trained network minimises C + lam |W|^2 (|W|^2 at F = Y), and why not.
 
     Args:
         net: an nn.Sequential of Linear and ReLU, LeakyReLU or Identity (Flatten and Dropout do nothing), or a module
-            that answers as one; its state dict; weights [W_1, ..., W_L] with the bias column last; a Result; a file
-            (.pt with a state dict, .npz with W1 ... WL); None trains networks the ordinary way and takes the best.
+            with the outputs of one; its state dict; weights [W_1, ..., W_L] with the bias column last; a Result; a file
+            (.pt with a state dict, .npz with W1 ... WL); None trains networks by the method `train`; the best counts.
         X: inputs (N, n_0).
         Y: targets (N, n_L), numbers or labels (N,).
         lam: strength of the penalty; None means the representation cost.
         loss: mse, cross_entropy, huber (or huber:D), logistic or interpolate.
         depth: L, that of the network; 2 without one.
-        bias: beta; PyTorch's bias is beta W[:, -1]; "free" for biases that the penalty is not on.
-        decay: what the penalty is on: all, or weights, which is the bias "free".
-        activation: relu, leaky:A or linear; None takes the network's own, relu where it does not tell.
+        bias: beta; PyTorch's bias is beta W[:, -1]; "free" for unpenalised biases.
+        decay: the penalised parameters: all, or weights, which is the bias "free".
+        activation: relu, leaky:A or linear; None takes the network's own, relu if that is unknown.
         certify, gap, seed, device, callback, sample_weight, task: as for `solve`.
         time_limit: seconds for everything.
         width, starts: of the trainings without a network.
-        scalings: hands out X in other scales by name, for the hint where another one fits better; None tries X /
+        scalings: returns X in other scales by name, for the hint that another scale fits better; None tries X /
             max|X| and columns of mean 0 and deviation 1.
-        at: inputs (M, n_0) at which the network is looked at as a function; None: X.
+        at: inputs (M, n_0) at which the network is examined as a function; None: X.
         orbits: the same inputs after a transformation, row by row, for the collapse of orbits in each layer.
-        batch_size, rate, steps, momentum: of the training by SGD at a constant rate, all of the first three or none:
-            then a network that moves because of its batches is told from one that is not trained to its end.
+        batch_size, rate, steps, momentum: of the training by SGD at a constant rate, all of the first three or none.
+            They tell a network that moves because of its batches from one that is not fully trained.
 
     Returns:
-        The network's loss beside the lowest known, where training on leads, each hidden layer there, a better network
-        where one was found, and what the network is as a function.
+        The network's loss beside the lowest known, the end of further training, each hidden layer there, a better
+        network if one was found, and the properties of the network as a function.
 
     Raises:
-        DataError: a network that cannot be read or is of another kind.
-        ProblemError: one that does not fit the data, or an option out of range.
+        DataError: the network cannot be read, or is of another kind.
+        ProblemError: the network does not fit the data, or an option is out of range.
         InfeasibleError: as `solve`.
 
     Source: stationarity is derived in MATH.md, section 5; stuck minima are those of [JGHG22, Prop. 19].
@@ -129,9 +129,9 @@ def validate(
         raise ProblemError("width and starts are for the trainings without a network; leave them out, or the network.")
     budget, bias = Budget(time_limit), amount_of_bias(bias, decay)
     beta = 1.0 if bias == FREE else as_number(bias, "bias")
-    slope, given, stored = (None, None, torch.float64) if net is None else weights_of(net, beta, X)  # type: ignore[arg-type]
+    slope, arrays, stored = (None, None, torch.float64) if net is None else weights_of(net, beta, X)  # type: ignore[arg-type]
     chosen = agreed_activation(activation, slope)
-    layers = (depth or 2) if given is None else len(given)
+    layers = (depth or 2) if arrays is None else len(arrays)
     if depth is not None and depth != layers:
         raise ProblemError(f"The network has depth {layers}, not {depth}; leave the depth out.")
     question = {"lam": lam, "loss": loss, "depth": layers, "bias": bias, "activation": chosen, "device": device}
@@ -139,14 +139,14 @@ def validate(
     problem = make_problem(X, Y, free=True, task=task, **question).double()  # type: ignore[arg-type]
     seed = check_seed(seed)
     SolveOptions(budget, certify=certify, gap=gap, seed=seed).check(layers)
-    training = training_of(problem, batch_size, rate, steps, momentum, given=given is not None)
+    training = training_of(problem, batch_size, rate, steps, momentum, has_net=arrays is not None)
     trained = None
-    if given is None:
+    if arrays is None:
         effort = {"method": "train", "certify": "none", "time_limit": TRAINED * time_limit, "seed": seed}
         effort |= {"width": width, "starts": starts or TRAININGS, **question, "sample_weight": problem.weight}
         trained = solve(problem.X, problem.Y, **effort)  # type: ignore[arg-type]
-        given = trained.weights
-    weights = [torch.as_tensor(W, dtype=torch.float64, device=problem.X.device) for W in given]
+        arrays = trained.weights
+    weights = [torch.as_tensor(W, dtype=torch.float64, device=problem.X.device) for W in arrays]
     weights, cost = _checked(problem, weights, stored)
     elsewhere, transformed = checked_inputs(problem, at, orbits)
     audit = Audit(problem, weights, cost, Result(problem, "cone", certify, seed), trained=trained, stored=stored)
@@ -159,7 +159,7 @@ def validate(
     share = SOLVED_IN_PASSES if audit.in_passes else SOLVED
     limit = max(1e-3, share * time_limit - budget.seconds()) if not audit.interrupted else 1e-3
     effort = SolveOptions(Budget(limit), certify=certify, gap=gap, seed=seed, callback=callback)
-    # The copy takes with it what the solver caches in it: inputs with their bias column, as large as they are.
+    # The solver caches large arrays in its problem, such as inputs with a bias column; they go with the copy.
     audit.reference = replace(solve_problem(replace(problem), effort, columns=column_names(X)), problem=problem)
     audit.interrupted = audit.interrupted or audit.reference.status is Status.INTERRUPTED
     examining = Budget(EXAMINED * time_limit, started=budget.started)
@@ -172,7 +172,7 @@ def validate(
 
 
 def _checked(problem: Problem, weights: list[Tensor], stored: torch.dtype) -> tuple[list[Tensor], Cost]:
-    """The network and its cost, if it has one on these data; made to fit where only its rounding is in the way."""
+    """Return the network and its cost; mend a fit that its rounding alone spoils."""
     check_network(problem, weights)
     cost, size = evaluate(problem, weights), float(problem.Y.abs().max())
     if not math.isfinite(cost.total):
@@ -191,15 +191,15 @@ def _checked(problem: Problem, weights: list[Tensor], stored: torch.dtype) -> tu
 
 
 def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
-    """Train on, and look for another question where that gains much (not on many samples)."""
+    """Train further, and look for another problem where that gains much (not on many samples)."""
     problem, limit = audit.problem, budget.time_limit
     share = FITTED if problem.interpolates else DESCENDED
     until = Budget(share * limit, started=budget.started)
     if audit.in_passes:
         audit.descended, audit.finished = train_on_batches(problem, audit.weights, until, audit.reference.seed)
     else:
-        found, audit.finished = train_further(problem, [audit.weights], until.spent)
-        audit.descended = found[0]
+        networks, audit.finished = train_further(problem, [audit.weights], until.spent)
+        audit.descended = networks[0]
     audit.descended_loss = _offer(audit, audit.descended)
     if audit.in_passes:
         return
@@ -208,7 +208,7 @@ def _descend(audit: Audit, budget: Budget, scalings: Scalings) -> None:
 
 
 def _examine(audit: Audit, options: SolveOptions) -> None:
-    """Fill in what is known of the weights, and of each layer where training on ended."""
+    """Fill in the facts on the weights, and on each layer at the end of further training."""
     problem, weights = audit.problem, audit.weights
     end, stored = audit.descended or weights, audit.stored
     audit.inert = inert_parts(problem, weights)
@@ -231,26 +231,26 @@ def _examine(audit: Audit, options: SolveOptions) -> None:
         facts = replace(own, gap=at.gap, gap_certificate=at.certificate)
         grown = None if at.grown is None or audit.in_passes else evaluate(problem, at.grown).total
         whole, worst = unbalanced(problem, weights, k)
-        found = LayerAudit(facts, at.escape, at.solved, mergeable(weights, k), whole, worst, grown)
-        missing = not moving and verdicts.lacks_neuron(found, losses.descended, audit.in_passes)
-        found = replace(found, missing=missing, dead=dead(problem, weights, k))
-        said = verdicts.of_layer(found, losses, last=k == problem.depth - 1, deep=problem.depth > 2, moving=moving)
-        audit.layers.append(replace(found, verdict=said))
+        layer = LayerAudit(facts, at.escape, at.solved, mergeable(weights, k), whole, worst, grown)
+        missing = not moving and verdicts.lacks_neuron(layer, losses.descended, audit.in_passes)
+        layer = replace(layer, missing=missing, dead=dead(problem, weights, k))
+        verdict = verdicts.of_layer(layer, losses, last=k == problem.depth - 1, deep=problem.depth > 2, moving=moving)
+        audit.layers.append(replace(layer, verdict=verdict))
         if at.grown is not None:
             _offer(audit, at.grown)
 
 
 def _offer(audit: Audit, weights: list[Tensor]) -> float:
-    """Keep a network as the better one, if it is, and fits; what it costs."""
+    """Store the network as the better one if it fits and costs less; return its cost."""
     problem, cost = audit.problem, evaluate(audit.problem, weights)
-    known = audit.loss if audit.escape_cost is None else audit.escape_cost
-    if problem.allows(cost.residual) and cost.total < known:
+    best = audit.loss if audit.escape_cost is None else audit.escape_cost
+    if problem.allows(cost.residual) and cost.total < best:
         audit.escape, audit.escape_cost = FoundWeights(weights, problem.beta, problem.activation.slope), cost.total
     return cost.total
 
 
 def _improve(audit: Audit, budget: Budget, seed: int) -> None:
-    """Look for a better network from the best one known so far: descents and block solves, until they gain nothing."""
+    """Look for a better network by descents and block solves from the best one so far."""
     effort = DeepOptions(starts=1, widening=())
     if audit.in_passes:
         begin = audit.escape or audit.descended or audit.weights
@@ -259,9 +259,9 @@ def _improve(audit: Audit, budget: Budget, seed: int) -> None:
     start = audit.escape or audit.descended or audit.weights
     if audit.problem.free:
         within = replace(budget, time_limit=max(budget.time_limit, budget.seconds() + 1e-3))
-        found = solve_free(audit.problem, SolveOptions(within, certify="none", seed=seed, init=list(start)))
-        audit.interrupted = found.status is Status.INTERRUPTED
-        _offer(audit, found.weights)
+        result = solve_free(audit.problem, SolveOptions(within, certify="none", seed=seed, init=list(start)))
+        audit.interrupted = result.status is Status.INTERRUPTED
+        _offer(audit, result.weights)
         return
     outcome = run(DeepSolver(audit.problem, effort, seed, start), budget)
     audit.interrupted = outcome.status is Status.INTERRUPTED

@@ -1,4 +1,4 @@
-"""The answer of `validate`: what was found, its verdict, and how it is stored."""
+"""The answer of `validate`: its facts, its verdict, and how it is stored."""
 
 from __future__ import annotations
 
@@ -37,30 +37,30 @@ class Audit:
     """The answer of `validate`.
 
     Attributes:
-        problem: the question, of the network's depth.
+        problem: at the network's depth.
         weights: the network's.
         cost: its loss and the parts of it.
-        reference: the solver's answer to the same question.
-        descended: where training on from the weights ends; they themselves where it gains nothing.
-        descended_loss: the loss there; that of the network before.
-        finished: whether it came to an end, and was not stopped by time.
+        reference: the solver's result for the same problem.
+        descended: the end of further training from the weights; the weights themselves if it gains nothing.
+        descended_loss: the loss there; before further training, the network's.
+        finished: whether further training ended by itself, and not by time.
         layers: each hidden layer, from the first.
         inert: |W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l| for l = 1 ... L, the part of the weights that acts on nothing.
         residuals: |W_l - M_l^T Zs_{l-1}| / |W_l| for l = 1 ... L, 0 at stationary weights, with the best slopes at
             kinks; None where the multiplier is not determined. Adam that hovers about kinks leaves large ones.
-        left: the same where training on ends.
-        stored: the numbers that the weights came in. rounded: the loss of `descended` rounded to them, and the
+        left: the same at the end of further training.
+        stored: the dtype in which the weights came. rounded: the loss of `descended` after rounding to it, and the
             residuals then; None for float64.
-        hint: a sentence on another question that the network may have been trained for; empty without one.
+        hint: a sentence on another problem that the network may have been trained for; empty without one.
         escape: a better network, reached from `descended` by new neurons, blocks and descents; [W_1, ..., W_L] with a
             method to_torch(); None if none was found.
         escape_cost: its loss.
-        trained: the trainings, where the network is the best of them.
-        interrupted: whether Ctrl-C ended it.
-        function: what the network is as a function; None where Ctrl-C came before.
-        at: the inputs at which it is looked at as a function; None: those of the problem.
+        trained: the trainings, if the network is the best of them.
+        interrupted: whether Ctrl-C ended the audit.
+        function: the properties of the network as a function; None if Ctrl-C came before.
+        at: the inputs at which it is examined as a function; None: those of the problem.
         orbits: these inputs after a transformation.
-        batches: what the batches of its training do to it; None where they are not known.
+        batches: the effects of the batches of its training; None if they are not reported.
     """
 
     problem: Problem
@@ -97,10 +97,10 @@ class Audit:
 
     @property
     def best(self) -> float:
-        """The lowest loss known: of the network, after training on, the solver's, or what was reached from there."""
-        known = [self.loss, self.descended_loss, self.reference.cost]
-        known += [math.inf if self.escape_cost is None else self.escape_cost]
-        return min(cost for cost in known if math.isfinite(cost))
+        """The lowest loss of all networks of this audit: given, trained further, solved, improved."""
+        losses = [self.loss, self.descended_loss, self.reference.cost]
+        losses += [math.inf if self.escape_cost is None else self.escape_cost]
+        return min(cost for cost in losses if math.isfinite(cost))
 
     @property
     def excess(self) -> float:
@@ -120,34 +120,34 @@ class Audit:
 
     @property
     def moving(self) -> bool:
-        """Whether its batches undo what training on would gain."""
+        """True if the batches undo what further training would gain."""
         return verdicts.is_moving(self.losses, self.batches)
 
     @property
     def in_passes(self) -> bool:
-        """Whether the samples are so many that what takes hundreds of passes over them was left out."""
+        """True if the samples are too many for methods that take hundreds of passes over them."""
         return has_many(self.problem, self.weights)
 
     @property
     def stationary(self) -> bool:
-        """Whether neither training on nor a neuron more lowers the loss, as far as was measured."""
+        """True if neither further training nor one more neuron lowers the loss, as measured."""
         return verdicts.is_stationary(self.finding, any(layer.missing for layer in self.layers))
 
     @cached_property
     def constant(self) -> bool:
-        """Whether its outputs are the same for all samples, whose targets differ."""
+        """True if the outputs are the same for all samples although their targets differ."""
         return is_constant(self.problem, self.weights)
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The verdict in sentences."""
         last = self.problem.depth - 1
         missing = [verdicts.of_neuron(layer, layer.facts.layer == last) for layer in self.layers[::-1] if layer.missing]
         losses, solved, hint = self.losses, self.reference, self.hint
         return verdicts.of_network(losses, solved, missing, constant=self.constant, hint=hint, batches=self.batches)
 
     def summary(self) -> dict[str, object]:
-        """The JSON of `covopt validate`; what is unknown or unproved is None."""
+        """Return the JSON of `covopt validate`; unknown or unproved values are None."""
         return {
             "loss": record.known(self.loss),
             "fit": record.known(self.cost.fit),
@@ -184,7 +184,7 @@ class Audit:
         }
 
     def describe(self) -> list[tuple[str, str]]:
-        """The audit as a person reads it: pairs of a label and its text."""
+        """Return the audit as a person reads it: pairs of a label and its text."""
         return words.audit_pairs(self.summary())
 
     def _repr_html_(self) -> str:
@@ -197,9 +197,11 @@ class Audit:
         force: bool = False,
         others: Mapping[str, Writer] | None = None,
     ) -> None:
-        """Write audit.json, network.npz (what was audited), descended.npz (where training on ends), better.npz (where a
-        better network was found), at.npz and orbits.npz (the inputs, where they were given), origin.json and the
-        solver's run, `solution`; force and others as for `Result.save`.
+        """Write the audit into a directory.
+
+        The files are audit.json, network.npz (the audited network), descended.npz (the end of further training),
+        better.npz (a better network, if one was found), at.npz and orbits.npz (the inputs, if they were given),
+        origin.json and the solver's run, `solution`; force and others as for `Result.save`.
 
         Raises:
             RecordError: the directory exists, or cannot be written.
@@ -213,9 +215,9 @@ class Audit:
             writers[DESCENDED] = lambda path: write_npz(path, named(self.descended))
         if self.reference.weights:
             writers[record.SOLUTION] = self.reference.save
-        for name, given in ((AT, self.at), (ORBITS, self.orbits)):
-            if given is not None:
-                arrays = {"X": given.cpu().numpy()}
+        for name, inputs in ((AT, self.at), (ORBITS, self.orbits)):
+            if inputs is not None:
+                arrays = {"X": inputs.cpu().numpy()}
                 writers[name] = lambda path, held=arrays: write_npz(path, held)
         if self.escape is not None:
             better = named(self.escape)
@@ -223,7 +225,7 @@ class Audit:
         storing.put(directory, record.AUDIT, writers | dict(others or {}), force=force)
 
     def save_escape(self, path: str | os.PathLike[str], *, force: bool = False) -> bool:
-        """Write the better network into a file; False where there is none.
+        """Write the better network into a file; return False if there is none.
 
         Args:
             path: a .pt file gets a state dict, as `escape.to_torch().state_dict()`; a .npz file W1 ... WL.

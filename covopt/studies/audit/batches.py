@@ -1,8 +1,7 @@
-"""How a network was trained, where its user tells: batches, rate and steps, and what follows for an audit.
+"""The training of a network as its user reports it: batches, rate, steps, and effects.
 
-At a constant rate SGD never comes to rest (MATH.md section 9). Where its start has faded and the gradient of all
-samples is below what the draw of a batch adds to it, the network moves because of its batches, and not because it has
-still somewhere to go.
+At a constant rate SGD never comes to rest (MATH.md section 9). Once the start has faded and the gradient of all samples
+is smaller than the noise of drawing a batch, the batches move the network, and not a descent that is still under way.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from covopt.model.weights import Weights
 from covopt.records.record import known
 from covopt.runtime.errors import ProblemError, shown
 
-# The start has faded where less than this of it is left.
+# The start has faded once its remaining share is below this.
 FADED = 1e-2
 
 
@@ -40,7 +39,7 @@ class Training:
     momentum: float = 0.0
 
     def kept(self, lam: float) -> float | None:
-        """(A^T)_11, the part of the start that is left; None where it grows beyond what float64 holds.
+        """Return (A^T)_11, the remaining share of the start; None if float64 cannot hold it.
 
         Raises:
             ProblemError: a number is out of range.
@@ -50,12 +49,12 @@ class Training:
 
 @dataclass(frozen=True)
 class Batches:
-    """What the batches of its training do to a network.
+    """The effects that the batches of its training have on a network.
 
     Attributes:
-        training: what the user tells.
-        kept: the part of the start that is left; None where it grows beyond what float64 holds.
-        noise: of each layer, l = 1 ... L, in units of 2 lam |W_l|: rms of a batch's gradient, its spread about that of
+        training: the training as the user reports it.
+        kept: the remaining share of the start; None if float64 cannot hold it.
+        noise: for each layer, l = 1 ... L, in units of 2 lam |W_l|: rms of a batch's gradient, its spread about that of
             all samples, its floor, its scale, and the residual |grad L^lam|; None where W_l = 0.
     """
 
@@ -65,72 +64,72 @@ class Batches:
 
     @property
     def batch_size(self) -> int:
-        """B."""
+        """The batch size B."""
         return self.training.batch_size
 
     @property
     def rms(self) -> list[float]:
-        """Of the layers that are not 0."""
-        return [layer["rms"] for layer in self._told]
+        """The root mean squares of the layers that are not 0."""
+        return [layer["rms"] for layer in self._noises]
 
     @property
     def residuals(self) -> list[float]:
-        """Of the layers that are not 0."""
-        return [layer["residual"] for layer in self._told]
+        """The residuals of the layers that are not 0."""
+        return [layer["residual"] for layer in self._noises]
 
     @property
     def faded(self) -> bool:
-        """Whether the start is forgotten."""
+        """True if the start is forgotten."""
         return self.kept is not None and abs(self.kept) < FADED
 
     @property
     def move(self) -> bool:
-        """Whether the start has faded and in every layer the spread of the batches is above the residual."""
-        return self.faded and bool(self._told) and all(each["residual"] < each["spread"] for each in self._told)
+        """True if the start has faded and batch noise exceeds the residual in every layer."""
+        return self.faded and bool(self._noises) and all(noise["residual"] < noise["spread"] for noise in self._noises)
 
     @property
-    def _told(self) -> list[Mapping[str, Any]]:
-        return [each for each in self.noise if each is not None and None not in each.values()]
+    def _noises(self) -> list[Mapping[str, Any]]:
+        return [noise for noise in self.noise if noise is not None and None not in noise.values()]
 
     def summary(self) -> dict[str, object]:
-        """For JSON: what is added to that of an audit."""
+        """Return the entries that an audit adds to its JSON."""
         return {"training": vars(self.training), "kept": self.kept, "noise": self.noise}
 
     @classmethod
-    def from_summary(cls, told: Mapping[str, Any]) -> Batches | None:
-        """What `summary` told; None where the training is not known, as in audits from before that was asked."""
-        if not any(name in told for name in ("training", "kept", "noise")) or told["training"] is None:
+    def from_summary(cls, summary: Mapping[str, Any]) -> Batches | None:
+        """Read an audit's JSON; return None if it has no training, as in earlier versions."""
+        if not any(name in summary for name in ("training", "kept", "noise")) or summary["training"] is None:
             return None
-        return cls(Training(**told["training"]), told["kept"], told["noise"])
+        return cls(Training(**summary["training"]), summary["kept"], summary["noise"])
 
 
 def batches_of(problem: Problem, weights: Weights, training: Training) -> Batches:
-    """What batches do to this network.
+    """Compute the effects of batches on this network.
 
     Raises:
         ProblemError: a batch size, rate, momentum or number of steps out of range, or the loss `interpolate`.
     """
     noises = batch_noise(problem, weights, training.batch_size)
-    return Batches(training, training.kept(problem.lam), [_told(noise) for noise in noises])
+    return Batches(training, training.kept(problem.lam), [_summary(noise) for noise in noises])
 
 
-def _told(noise: Noise) -> dict[str, float | None] | None:
+def _summary(noise: Noise) -> dict[str, float | None] | None:
     summary = noise.summary()
     return None if summary is None else {**summary, "residual": noise.residual}
 
 
 def training_of(
-    problem: Problem, batch_size: int | None, rate: float | None, steps: int | None, momentum: float, *, given: bool
+    problem: Problem, batch_size: int | None, rate: float | None, steps: int | None, momentum: float, *, has_net: bool
 ) -> Training | None:
-    """What a user tells of a training for this problem, or None where nothing is told.
+    """Return the training that a user reports for this problem; None if nothing is reported.
 
     Raises:
-        ProblemError: only a part of it is told, a number is out of range, the loss is `interpolate`, or no network is
-            `given` that was trained so.
+        ProblemError: only a part of it is reported, a number is out of range, the loss is `interpolate`, or there is
+            no network that was trained so.
     """
     if batch_size is None and rate is None and steps is None and momentum == 0.0:
         return None
-    if not given:
+    if not has_net:
         raise ProblemError(
             "Without a network there is no batch_size, rate or steps of its training; give the network, or leave them"
             " out."
@@ -149,6 +148,6 @@ def training_of(
         if isinstance(number, bool) or not isinstance(number, Integral):
             raise ProblemError(f"{name} is {shown(number)}; give a whole number.")
     check_batch_size(problem, int(batch_size))
-    told = Training(int(batch_size), as_number(rate, "The rate"), int(steps), as_number(momentum, "The momentum"))
-    told.kept(problem.lam)
-    return told
+    training = Training(int(batch_size), as_number(rate, "The rate"), int(steps), as_number(momentum, "The momentum"))
+    training.kept(problem.lam)
+    return training

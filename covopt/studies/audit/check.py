@@ -1,6 +1,6 @@
-"""What the summary of an audit says, held against the networks and the solver's run in it.
+"""Check the summary of an audit against its networks and the solver's run in it.
 
-Numbers come from the stored networks; the finding, whether a neuron is missing, and the words come from these numbers.
+Numbers come from the stored networks; the finding, the missing neurons and the sentences come from these numbers.
 """
 
 from __future__ import annotations
@@ -40,36 +40,36 @@ Summary = Mapping[str, Any]
 Sentences = Iterator[str]
 
 BALANCE = 1e-12
-"""The unbalanced parts are at most 1, of sums of squares, whose order rounds them by no more than this."""
+"""Rounding of the unbalanced parts, which are at most 1: another order of summing squares changes them by less."""
 NOISE = 1e-8
-"""Of sums over the samples in another order: a gradient of 0 is one of rounding only, relative to the largest."""
+"""Rounding of sums over the samples in another order, relative to the largest: a gradient of 0 is only that small."""
 LATER = ("finding", "descended", "constant", "hint", "stored", "rounded")
-"""Entries that audits of before they trained on do not have."""
+"""Entries that audits lack if their version of covopt did not train further."""
 BATCHES = ("training", "kept", "noise")
-"""What is said of the batches of a training; earlier versions of covopt said none of it."""
+"""Entries on the batches of a training; earlier versions of covopt wrote none of them."""
 
 
 def unchecked(s: Summary) -> list[str]:
-    """What nothing in the files of an audit tells."""
+    """Return the names of the entries that nothing in the files of an audit proves."""
     names = ["residuals", "inert", "trained"]
     names += [] if s.get("function") else ["function"]
     if _earlier(s):
         return [*names, "verdict", "stationary", "neurons, blocks and words of the layers"]
     names += ["hint", "descended.finished", "descended.residuals"]
     names += [] if s["rounded"] is None else ["rounded.residuals"]
-    found = ("stationarity", "direction", "output", "loss_with_neuron", "loss_trained_with_neuron", "loss_with_block")
-    names += [f"layers.{name}" for name in found]
+    reports = ("stationarity", "direction", "output", "loss_with_neuron", "loss_trained_with_neuron", "loss_with_block")
+    names += [f"layers.{name}" for name in reports]
     names += ["layers.gap", "layers.gap_certificate"] if s["solver"]["depth"] > 2 else []
     names += [] if s.get("training") is None else ["training"]
     return [*names, *([] if _worded(s) else ["verdict", "layers.verdict"])]
 
 
-def audit(s: Summary, directory: Path, inner: Summary, result: Result, rounding: float) -> Sentences:
-    """The losses and the layers from the networks, the better network's, and what the solver's run says."""
-    if not equal(s["solver"], {key: value for key, value in inner.items() if key != FILES}):
+def audit(s: Summary, directory: Path, solution: Summary, result: Result, rounding: float) -> Sentences:
+    """Check the losses and layers against the networks, and the rest against the solver's run."""
+    if not equal(s["solver"], {key: value for key, value in solution.items() if key != FILES}):
         yield "audit.json and its solution state different things of the solver."
     for name in ("lower", "certificate"):
-        if s[name] != inner[name]:
+        if s[name] != solution[name]:
             yield f"audit.json and its solution state different values of {name}."
     problem = result.problem.double()
     weights = weights_of(read_npz(directory / record.NETWORK))
@@ -88,9 +88,9 @@ def audit(s: Summary, directory: Path, inner: Summary, result: Result, rounding:
             yield "audit.json states wrongly whether the network is constant."
         if "in_passes" in s and s["in_passes"] is not has_many(problem, weights):
             yield "audit.json states wrongly whether its samples are so many that it took passes."
-    known = [s["loss"], inner["cost"], s["escape"], None if _earlier(s) else s["descended"]["loss"]]
-    best = min(value for value in known if value is not None)
-    yield from questions.crossed({"a network of the audit": best}, {"its solution": inner["lower"]}, rounding)
+    losses = [s["loss"], solution["cost"], s["escape"], None if _earlier(s) else s["descended"]["loss"]]
+    best = min(value for value in losses if value is not None)
+    yield from questions.crossed({"a network of the audit": best}, {"its solution": solution["lower"]}, rounding)
     excess = (s["loss"] - best) / best if best > 0.0 else 0.0
     if not (equal(s["best"], best) and equal(s["excess"], excess)):
         yield "audit.json states another best loss than the lowest of its networks, or another excess."
@@ -106,33 +106,33 @@ def audit(s: Summary, directory: Path, inner: Summary, result: Result, rounding:
     yield from _batches(s, problem, weights, rounding)
     yield from functions.function(s, problem, weights, directory, rounding)
     if not _earlier(s):
-        yield from _finding(s, inner, result)
+        yield from _finding(s, solution, result)
 
 
 def _network(problem: Problem, file: Path, name: str, stated: float | None, rounding: float) -> Sentences:
-    """That a network beside the audited one costs what is stated, and fits where it is to."""
+    """Check that a network beside the audited one has the stated cost, and fits if it must."""
     if file.is_file() != (stated is not None):
         yield f"audit.json states a {name} that is not stored, or none that is."
     elif stated is not None:
-        found = evaluated(problem, weights_of(read_npz(file)))
-        if not (same(found.total, stated, rounding) and problem.allows(found.residual)):
-            yield f"The {name} costs {found.total:.12g}, but audit.json states {stated}."
+        cost = evaluated(problem, weights_of(read_npz(file)))
+        if not (same(cost.total, stated, rounding) and problem.allows(cost.residual)):
+            yield f"The {name} costs {cost.total:.12g}, but audit.json states {stated}."
 
 
 def _descended(s: Summary, problem: Problem, directory: Path, rounding: float) -> Sentences:
-    """Where training on ends, what that gains, and what rounding to the numbers of the network makes of it."""
-    told, file = s["descended"], directory / DESCENDED
+    """Check the end of further training: its loss, its gain, and its loss after rounding."""
+    descended, file = s["descended"], directory / DESCENDED
     if file.is_file():
-        yield from _network(problem, file, "network where training on ends", told["loss"], rounding)
+        yield from _network(problem, file, "network where training on ends", descended["loss"], rounding)
         end = weights_of(read_npz(file))
-    elif told["loss"] != s["loss"]:
+    elif descended["loss"] != s["loss"]:
         yield "audit.json states that training on changed the loss, but no network where it ends is stored."
         return
     else:
         end = weights_of(read_npz(directory / record.NETWORK))
-    gain = (s["loss"] - told["loss"]) / s["loss"] if s["loss"] > 0.0 else 0.0
-    if not equal(told["gain"], gain):
-        yield f"Training on gains {gain:.6g}, but audit.json states {told['gain']}."
+    gain = (s["loss"] - descended["loss"]) / s["loss"] if s["loss"] > 0.0 else 0.0
+    if not equal(descended["gain"], gain):
+        yield f"Training on gains {gain:.6g}, but audit.json states {descended['gain']}."
     stored = getattr(torch, s["stored"], None)
     if not isinstance(stored, torch.dtype) or not stored.is_floating_point:
         yield "audit.json states no kind of number for the weights."
@@ -152,7 +152,7 @@ def _ranks(layer: Summary, problem: Problem, weights: list[Tensor]) -> Sentences
 
 
 def _parts(layer: Summary, problem: Problem, weights: list[Tensor]) -> Sentences:
-    """Neurons that do nothing, that are one, and that are unbalanced."""
+    """Check the numbers of dead, mergeable and unbalanced neurons."""
     k = layer["layer"]
     if not equal(layer["dead"], dead(problem, weights, k)):
         yield f"audit.json states another number of dead neurons of layer {k} than the network has."
@@ -166,7 +166,7 @@ def _parts(layer: Summary, problem: Problem, weights: list[Tensor]) -> Sentences
 
 
 def _gap(layer: Summary, problem: Problem, end: list[Tensor], result: Result, rounding: float) -> Sentences:
-    """Of the only layer of depth 2, whose bound is the solver's."""
+    """Check the gap of the only hidden layer at depth 2, whose bound is the solver's."""
     if problem.depth > 2:
         return
     facts = report(problem, end, 1, result.lower, result.certificate, None)
@@ -177,22 +177,22 @@ def _gap(layer: Summary, problem: Problem, end: list[Tensor], result: Result, ro
 
 
 def _batches(s: Summary, problem: Problem, weights: list[Tensor], rounding: float) -> Sentences:
-    """What the batches of the training do, as the network and what its user told of the training give it."""
+    """Check the effects of the batches against the network and the reported training."""
     lacking = [name for name in BATCHES if name not in s]
     if 0 < len(lacking) < len(BATCHES):
         yield f"audit.json lacks {listed(lacking)}."
-    told = Batches.from_summary(s)
-    if told is None:
+    batches = Batches.from_summary(s)
+    if batches is None:
         if s.get("kept") is not None or s.get("noise") is not None:
             yield "audit.json states the noise of batches, but no training that has any."
         return
-    found = batches_of(problem, weights, told.training)
-    if not equal(found.kept, told.kept):
-        yield f"By its training the network keeps {found.kept} of its start, but audit.json states {told.kept}."
-    if len(found.noise) != len(told.noise):
+    computed = batches_of(problem, weights, batches.training)
+    if not equal(computed.kept, batches.kept):
+        yield f"By its training the network keeps {computed.kept} of its start, but audit.json states {batches.kept}."
+    if len(computed.noise) != len(batches.noise):
         yield "audit.json states the noise of another number of layers than the network has."
         return
-    for layer, (ours, stated) in enumerate(zip(found.noise, told.noise, strict=True), start=1):
+    for layer, (ours, stated) in enumerate(zip(computed.noise, batches.noise, strict=True), start=1):
         if not _same_noise(ours, stated):
             yield f"audit.json states another noise of the batches in layer {layer} than the network has."
 
@@ -204,14 +204,14 @@ def _same_noise(ours: Summary | None, stated: Summary | None) -> bool:
     return all(a is b if a is None or b is None else abs(a - b) <= NOISE * max(abs(a), ours["rms"]) for a, b in pairs)
 
 
-def _finding(s: Summary, inner: Summary, result: Result) -> Sentences:
-    """Missing neurons, the finding and the words, as these numbers give them."""
-    told, lower = s["descended"], s["lower"]
-    losses = Losses(s["loss"], told["loss"], told["finished"], s["best"], s["escape"], lower)
+def _finding(s: Summary, solution: Summary, result: Result) -> Sentences:
+    """Check missing neurons, the finding and the sentences against the stated numbers."""
+    descended, lower = s["descended"], s["lower"]
+    losses = Losses(s["loss"], descended["loss"], descended["finished"], s["best"], s["escape"], lower)
     layers, batches = [LayerAudit.from_summary(layer) for layer in s["layers"]], Batches.from_summary(s)
     moving = verdicts.is_moving(losses, batches)
     for layer in layers:
-        missing = not moving and verdicts.lacks_neuron(layer, told["loss"], s.get("in_passes", False))
+        missing = not moving and verdicts.lacks_neuron(layer, descended["loss"], s.get("in_passes", False))
         if layer.missing is not missing:
             yield f"audit.json states wrongly whether a neuron is missing in layer {layer.facts.layer}."
     missing, last = any(layer.missing for layer in layers), s["solver"]["depth"] - 1
@@ -220,11 +220,11 @@ def _finding(s: Summary, inner: Summary, result: Result) -> Sentences:
         yield f"By its numbers the network's finding is {finding}, but audit.json states another."
     if not _worded(s):
         return
-    solver = replace(result, cost=math.nan if inner["cost"] is None else inner["cost"])
+    solver = replace(result, cost=math.nan if solution["cost"] is None else solution["cost"])
     neurons = [verdicts.of_neuron(layer, layer.facts.layer == last) for layer in layers[::-1] if layer.missing]
     hint = s["hint"] or ""
-    said = verdicts.of_network(losses, solver, neurons, constant=s["constant"], hint=hint, batches=batches)
-    if s["verdict"] != said:
+    verdict = verdicts.of_network(losses, solver, neurons, constant=s["constant"], hint=hint, batches=batches)
+    if s["verdict"] != verdict:
         yield "audit.json states another verdict than its numbers give."
     for layer in layers:
         at = layer.facts.layer
@@ -237,5 +237,5 @@ def _earlier(s: Summary) -> bool:
 
 
 def _worded(s: Summary) -> bool:
-    """Whether this version wrote it, so that it says the same in the same words."""
+    """Return True if this version wrote the audit, so that it uses the same sentences."""
     return s["solver"]["version"] == __version__

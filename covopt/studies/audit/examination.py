@@ -1,4 +1,4 @@
-"""What an audit examines: the parts of a network's weights, and each hidden layer where training on ends."""
+"""Examine the weights, and each hidden layer at the end of further training."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from covopt.solvers.deep.missing_on_many import find_missing_on_many
 from covopt.solvers.deep.pruning import parts
 
 LEAST = 0.4
-"""Seconds of the search for missing neurons, also where none are left."""
+"""Minimum seconds of the search for missing neurons, also if the budget is spent."""
 
 
 @dataclass(frozen=True)
 class Examined:
-    """One hidden layer where training on ends.
+    """One hidden layer at the end of further training.
 
     Attributes:
-        gap, certificate: of the layer's block, relative to the loss; None and none where nothing is proved.
-        escape: the best neuron that a search found; None where the multiplier is not determined.
-        grown: the network with it, after training on (not on many samples); None where it lowers the loss in no size.
-        solved: the loss after the layer's block was solved; None where it was not.
+        gap, certificate: of the layer's block, relative to the loss; None and none if nothing is proved.
+        escape: the best neuron that a search found; None if the multiplier is not determined.
+        grown: the network with it, after further training (not on many samples); None if no size of it lowers the loss.
+        solved: the loss after the layer's block was solved; None if it was not.
     """
 
     gap: float | None
@@ -52,13 +52,13 @@ def examine(
     proved: tuple[float | None, Certificate],
     options: SolveOptions,
 ) -> list[Examined]:
-    """Each hidden layer: the neuron that is missing, and what its block alone could still give (not on many samples).
+    """Find each hidden layer's missing neuron, and its block's gain (not on many samples).
 
     Args:
-        problem: the question.
-        weights: where training on ended.
-        proved: the solver's bound and its kind, which is that of the only block of depth 2.
-        options: of the blocks' solves, which a spent budget leaves out.
+        problem: data, loss and penalty.
+        weights: the network at the end of further training.
+        proved: the solver's bound and its kind, which hold for the only block at depth 2.
+        options: of the blocks' solves, which are left out once the budget is spent.
     """
     budget, seed, many = options.budget, options.seed, has_many(problem, weights)
     Lambda, layers = multiplier(problem, weights), range(1, problem.depth)
@@ -74,7 +74,7 @@ def examine(
         grown = [e.network(problem, weights) if e is not None and e.size > 0.0 else None for e in escapes]
     else:
         grown = _grown(problem, weights, escapes, budget.pace())
-    found: list[Examined] = []
+    examined: list[Examined] = []
     for layer in reversed(layers):
         escape, (lower, certificate), solved = escapes[layer - 1], proved, None
         if problem.depth > 2:
@@ -87,27 +87,27 @@ def examine(
                     lower, certificate = block.proof.lower, block.proof.certificate
         gap = relative_gap(problem, weights, layer, lower)
         certificate = Certificate.NONE if gap is None else certificate
-        found.append(Examined(gap, certificate, escape, grown[layer - 1], solved))
-    return found[::-1]
+        examined.append(Examined(gap, certificate, escape, grown[layer - 1], solved))
+    return examined[::-1]
 
 
 def _searched(
     problem: Problem, weights: Weights, Lambda: Float[Tensor, "N nL"], budget: Budget, seed: int
 ) -> list[MissingNeuron | None]:
-    """The best neuron that a search finds for each hidden layer, in equal shares of the time that is left."""
-    found: list[MissingNeuron | None] = []
+    """Search for the best neuron of each hidden layer, in equal shares of the remaining time."""
+    neurons: list[MissingNeuron | None] = []
     end = max(budget.time_limit, budget.seconds() + LEAST)
     for layer in range(1, problem.depth):
         share = budget.seconds() + (end - budget.seconds()) / (problem.depth - layer)
         stop = replace(budget, time_limit=share).spent
-        found.append(find_missing_neuron(problem, weights, layer, Lambda=Lambda, seed=seed, stop=stop))
-    return found
+        neurons.append(find_missing_neuron(problem, weights, layer, Lambda=Lambda, seed=seed, stop=stop))
+    return neurons
 
 
 def _grown(
     problem: Problem, weights: Weights, escapes: Sequence[MissingNeuron | None], stop: Callable[[], bool]
 ) -> list[list[Tensor] | None]:
-    """The networks with a neuron more, trained on together; None where that neuron lowers the loss in no size."""
+    """Train the networks that have one more neuron; None if no size of it lowers the loss."""
     paying = [k for k, escape in enumerate(escapes) if escape is not None and escape.size > 0.0]
     starts = [escape.network(problem, weights) for escape in escapes if escape is not None and escape.size > 0.0]
     ended = train_further(problem, starts, stop, passes=1)[0]
@@ -118,40 +118,40 @@ def _grown(
 
 
 def inert_parts(problem: Problem, weights: Weights) -> list[float]:
-    """|W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l|: the part of each matrix that acts on nothing in the data.
+    """Return the share of each weight matrix that acts on nothing in the data.
 
-    As Z_l = Zs_{l-1} W_l^T, that is the part of W_l outside the row space of Zs_{l-1}. With free biases of A_l, W_l
-    without its bias column, which acts on centred inputs.
+    It is |W_l - Z_l^T (Zs_{l-1}^T)^+| / |W_l|: as Z_l = Zs_{l-1} W_l^T, the part of W_l outside the row space of
+    Zs_{l-1}. With free biases it is that of A_l, W_l without its bias column, which acts on centred inputs.
     """
-    found = []
+    ratios = []
     for layer, W in enumerate(weights, start=1):
         factor = thin(inputs_triangle(problem, weights, layer))
         whole = W[:, :-1] if problem.free else W  # the biases take the means
         rows = factor.V.T[factor.significant > 0]
-        found.append(_relative(whole - (whole @ rows.T) @ rows, whole))
-    return found
+        ratios.append(_relative(whole - (whole @ rows.T) @ rows, whole))
+    return ratios
 
 
 def residuals_of(problem: Problem, weights: Weights) -> list[float] | None:
-    """|W_l - M_l^T Zs_{l-1}| / |W_l|; None where the multiplier is not determined, or float64 does not hold it."""
+    """Return |W_l - M_l^T Zs_{l-1}| / |W_l| for each l; None if undetermined or not finite."""
     Lambda = multiplier(problem, weights)
     if Lambda is None or not bool(Lambda.isfinite().all()):
         return None
     try:
-        found = residuals(problem, weights, Lambda)
-    except ValueError:  # what is too large for float64 on its way back through the layers
+        ratios = residuals(problem, weights, Lambda)
+    except ValueError:  # a number overflows float64 on the way back through the layers
         return None
-    return found if all(math.isfinite(each) for each in found) else None
+    return ratios if all(math.isfinite(ratio) for ratio in ratios) else None
 
 
 def is_constant(problem: Problem, weights: Weights) -> bool:
-    """Whether the outputs are the same for all samples, whose targets differ."""
+    """Return True if all samples have the same outputs although their targets differ."""
     F, Y = all_outputs(problem, weights), problem.Y
     return bool((F[:1] == F).all()) and not bool((Y[:1] == Y).all())
 
 
 def dead(problem: Problem, weights: Weights, layer: int) -> int:
-    """Neurons of a hidden layer that give nothing: activation 0 on all samples, or no outgoing weight."""
+    """Count hidden neurons with activation 0 on all samples, or without outgoing weights."""
     alive = torch.zeros(len(weights[layer - 1]), dtype=torch.bool, device=problem.X.device)
     for _, part in parts_of(problem):
         alive |= part.activation(layer_at(part, weights, layer)[1]).ne(0.0).any(dim=0)
@@ -159,9 +159,9 @@ def dead(problem: Problem, weights: Weights, layer: int) -> int:
 
 
 def unbalanced(problem: Problem, weights: Weights, layer: int) -> tuple[float, float]:
-    """How far the layer, and its worst neuron, are from equal incoming and outgoing norms ([J23a, Prop. 12]).
+    """Return how far incoming and outgoing norms differ, for the layer and its worst neuron.
 
-    Free biases do not count.
+    At a minimum they are equal ([J23a, Prop. 12]). Free biases do not count.
     """
     incoming, outgoing = parts(weights, layer)
     incoming, outgoing = (part.square().sum(dim=1) for part in (problem.penalised(incoming), outgoing))
@@ -172,6 +172,6 @@ def unbalanced(problem: Problem, weights: Weights, layer: int) -> tuple[float, f
 
 
 def _relative(off: Tensor, whole: Tensor) -> float:
-    """|off| / |whole|, of matrices whose squares float64 may not hold."""
+    """Return |off| / |whole| for matrices whose squares may overflow float64."""
     largest = float(whole.abs().max()) if whole.numel() else 0.0
     return float((off / largest).norm() / (whole / largest).norm()) if largest > 0.0 else 0.0

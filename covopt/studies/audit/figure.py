@@ -1,4 +1,4 @@
-"""The figure of a network as a function: what is left of its directions, layer by layer."""
+"""The figure of a network as a function: its remaining directions, layer by layer."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from covopt.answer.layers import log_scale
 from covopt.records.svg import Picture, picture
 
 NOISE = 1e-8
-"""Singular values below this, relative to the largest of all layers, are not drawn."""
+"""Singular values below this, relative to the largest one of all layers, are not drawn."""
 MEASURES = {"singular_values": "singular values of the weights", "activation_values": "singular values of Z / √N"}
 
 
-def spectra(told: Mapping[str, Any]) -> Picture | None:
-    """The largest singular values of the weights and of the representations against the layer; None where all are 0.
+def spectra(function: Mapping[str, Any]) -> Picture | None:
+    """Draw the largest singular values of W and Z against the layer; None if all are 0.
 
     Args:
-        told: `function` of an audit's summary.
+        function: the entry `function` of an audit's summary.
     """
-    drawn = {key: _curves(told["layers"], key) for key in MEASURES}
+    drawn = {key: _curves(function["layers"], key) for key in MEASURES}
     if not all(drawn.values()):
         return None
 
@@ -43,16 +43,16 @@ def spectra(told: Mapping[str, Any]) -> Picture | None:
 
 
 def _curves(layers: list[Mapping[str, Any]], key: str) -> list[list[tuple[int, float]]]:
-    """The first singular values of all layers, the second ones, and so on, without what is noise."""
+    """Return the curve of the i-th singular value over the layers for each i, without noise."""
     values = [layer[key] or [] for layer in layers]
-    largest = max((s for each in values for s in each), default=0.0)
-    most = max((len(each) for each in values), default=0)
+    largest = max((s for spectrum in values for s in spectrum), default=0.0)
+    most = max((len(spectrum) for spectrum in values), default=0)
     curves = [
-        [(layer["layer"], each[i]) for layer, each in zip(layers, values, strict=True) if i < len(each)]
+        [(layer["layer"], spectrum[i]) for layer, spectrum in zip(layers, values, strict=True) if i < len(spectrum)]
         for i in range(most)
     ]
-    kept = [[(layer, s) for layer, s in curve if s > NOISE * largest] for curve in curves]
-    return [curve for curve in kept if curve]
+    visible = [[(layer, s) for layer, s in curve if s > NOISE * largest] for curve in curves]
+    return [curve for curve in visible if curve]
 
 
 def _draw(axes: Axes, curves: list[list[tuple[int, float]]]) -> None:

@@ -1,4 +1,4 @@
-"""What a network is as a function: its Jacobians at samples, and what they say about every network that computes it.
+"""A network as a function: its Jacobians, and bounds for every network that computes it.
 
 For any matrices D with entries in [-1, 1] and J = A_L D A_{L-1} ... D A_1 (MATH.md section 8),
 
@@ -7,8 +7,8 @@ For any matrices D with entries in [-1, 1] and J = A_L D A_{L-1} ... D A_1 (MATH
 
 J is a property of the function wherever no neuron is on a kink, so that the first left-hand side, `lower`, bounds the
 norm of every network of L layers that computes the same function near the samples. It bounds no other interpolant of
-the data. Samples on a kink are moved aside by MOVED before their Jacobian is taken; where rounding leaves it open even
-then on which side of a kink a neuron is, the sample does not count for bounds.
+the data. Samples on a kink are moved aside by MOVED before their Jacobian is taken. If rounding hides even then on
+which side of a kink a neuron is, the sample does not count for bounds.
 
 Source: [J23a, Prop. 3] for the first, [J23b, Thm. 6] in a computable form for the second.
 """
@@ -33,10 +33,10 @@ from covopt.runtime.errors import ProblemError, counted
 from covopt.studies.audit.function_layers import SHOWN, FunctionLayer, distance_of, layers_of
 
 MOVED = 1e-6
-"""How far a sample on a kink is moved, relative to the largest input."""
+"""Distance by which a sample on a kink is moved, relative to the largest input."""
 WORK = 3e10
-"""Multiplications that the Jacobians of an audit may take; of more samples, so many evenly spaced ones are taken."""
-# Off a bound, relative, for the rounding of logarithms and sums; singular values are charged with their own.
+"""Multiplications that the Jacobians of an audit may take; it limits the number of evenly spaced samples."""
+# Subtracted from a bound, relative, for the rounding of logarithms and sums; singular values subtract their own.
 SLACK = 2.0**-40
 
 
@@ -48,7 +48,7 @@ class Bottleneck:
         k: the number of directions for which `at_most` is smallest.
         sum: over the layers, the squared distances of (s_1(A_l), s_2(A_l), ..., |b_l|) from (1, ..., 1, 0, ..., 0), k
             ones.
-        at_most: what the theorem bounds it by, |W|^2 - sum_{i<=k} (L + 2 log s_i(J)) at the best sample.
+        at_most: the theorem's bound on it, |W|^2 - sum_{i<=k} (L + 2 log s_i(J)) at the best sample.
     """
 
     k: int
@@ -58,23 +58,23 @@ class Bottleneck:
 
 @dataclass(frozen=True)
 class FunctionAudit:
-    """What a network is as a function, at samples.
+    """The properties of a network as a function, at samples.
 
     Attributes:
-        rows: samples looked at: all, or of many evenly spaced ones.
-        elsewhere: whether they are others than those of the problem.
-        kinks: those on a kink, whose Jacobian is taken beside them.
-        jacobian_rank: how many samples have a Jacobian of which rank, by the one rule for numerical rank.
-        jacobian_values: the largest singular values of the Jacobian, each the median over the samples; None where
-            float64 does not hold them.
-        pseudo_determinant: least, median and largest product of the positive singular values, among the samples of the
-            largest rank; None where that is 0, or where float64 does not hold it.
+        rows: number of examined samples: all, or evenly spaced ones if there are many.
+        elsewhere: whether they differ from those of the problem.
+        kinks: number of samples on a kink, whose Jacobian is taken beside them.
+        jacobian_rank: the number of samples by the numerical rank of their Jacobian.
+        jacobian_values: the largest singular values of the Jacobian, each the median over the samples; None if float64
+            cannot hold them.
+        pseudo_determinant: smallest, median and largest product of the positive singular values, among the samples of
+            the largest rank; None if that is 0, or if float64 cannot hold it.
         lower: L max_x sum_i s_i(Jf(x))^(2/L), a bound on |W|^2 over all networks of L layers that compute the same
             function near these samples, and on nothing else; None where no sample is off all kinks.
         share: lower / |W|^2.
         R1_lower: 2 log max_x |Jf(x)|_+ over the samples of the largest rank; a bound on R_1 of the function if its R_0
             is that rank.
-        bottleneck: how near the layers are to k ones and zeros.
+        bottleneck: the distance of the layers from k ones and zeros.
         ntk_trace: the mean of Tr Theta(x, x) over the samples, over L.
         sharpness: the largest eigenvalue of the Gauss-Newton matrix of C on the data (mse for `interpolate`).
         stable_step: 2 / (sharpness + 2 lam), with free biases 2 / sharpness: gradient descent with a larger step is
@@ -98,7 +98,7 @@ class FunctionAudit:
     layers: list[FunctionLayer] = field(default_factory=list)
 
     def summary(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the entries for JSON."""
         low = self.bottleneck
         return {
             "rows": self.rows,
@@ -123,25 +123,25 @@ class Spectrum:
     """The singular values of the Jacobians at samples, as logarithms.
 
     Attributes:
-        found: as computed, descending, (N, r).
-        least: after all rounding is taken off, (N, r).
+        computed: as computed, descending, (N, r).
+        least: after all rounding is subtracted, (N, r).
         rank: numerical ranks, (N,).
     """
 
-    found: Float[Tensor, "N r"]
+    computed: Float[Tensor, "N r"]
     least: Float[Tensor, "N r"]
     rank: Int[Tensor, " N"]
 
     @staticmethod
     def of(passage: Passage) -> Spectrum:
-        """Chunk by chunk."""
-        found, least, ranks = [], [], []
+        """Compute the spectrum chunk by chunk."""
+        logarithms, least, ranks = [], [], []
         for J in passage.jacobians():
             s, off = J.singular_values()
-            found.append(J.logarithms(s))
+            logarithms.append(J.logarithms(s))
             least.append(J.logarithms(s - off[:, None]))
             ranks.append(RANK_RULE.keeps(s).sum(dim=1))
-        return Spectrum(torch.cat(found), torch.cat(least), torch.cat(ranks))
+        return Spectrum(torch.cat(logarithms), torch.cat(least), torch.cat(ranks))
 
 
 def function_of(
@@ -151,12 +151,12 @@ def function_of(
     at: Float[Tensor, "M n0"] | None = None,
     orbits: Float[Tensor, "M n0"] | None = None,
 ) -> FunctionAudit:
-    """What the network is as a function.
+    """Measure the network as a function.
 
     Args:
-        problem: the question; its activation is 1-Lipschitz, as all of covopt's are.
+        problem: its activation is 1-Lipschitz, as all of covopt's are.
         weights: W_1 ... W_L.
-        at: where to look; None: at the problem's samples. The sharpness is always that on the problem's samples.
+        at: inputs to examine; None: the problem's samples. The sharpness is always that on the problem's samples.
         orbits: the same samples after a transformation, row by row, for the collapse of orbits in each layer.
     """
     X = problem.X if at is None else at
@@ -179,8 +179,8 @@ def function_of(
         elsewhere=at is not None,
         kinks=kinks,
         jacobian_rank=dict(sorted(Counter(spectrum.rank.tolist()).items())),
-        jacobian_values=_medians(spectrum.found[:, :SHOWN]),
-        pseudo_determinant=_determinants(spectrum.found[at_k, :k]) if k else None,
+        jacobian_values=_medians(spectrum.computed[:, :SHOWN]),
+        pseudo_determinant=_determinants(spectrum.computed[at_k, :k]) if k else None,
         lower=lower,
         share=None if lower is None or not 0.0 < norm < math.inf else record.known(lower / norm),
         R1_lower=_first_correction(spectrum.least[at_k & regular, :k]) if k else None,
@@ -193,18 +193,18 @@ def function_of(
 
 
 def checked_inputs(problem: Problem, at: object, orbits: object) -> tuple[Tensor | None, Tensor | None]:
-    """The inputs at which the function is looked at, and their transforms, from outside.
+    """Check the inputs at which the function is examined, and their transforms.
 
     Raises:
-        ProblemError: they are no matrices of numbers, or do not fit the network or each other.
+        ProblemError: they are not matrices of numbers, or do not fit the network or each other.
     """
     X = problem.X
     elsewhere = None if at is None else as_matrix(at, "at", X.device).double()
     transformed = None if orbits is None else as_matrix(orbits, "orbits", X.device).double()
-    for name, given in (("at", elsewhere), ("orbits", transformed)):
-        if given is not None and given.shape[1] != X.shape[1]:
+    for name, rows in (("at", elsewhere), ("orbits", transformed)):
+        if rows is not None and rows.shape[1] != X.shape[1]:
             raise ProblemError(
-                f"{name} has {counted(given.shape[1], 'column')}, but the network takes {counted(X.shape[1], 'input')};"
+                f"{name} has {counted(rows.shape[1], 'column')}, but the network takes {counted(X.shape[1], 'input')};"
                 " give inputs of the same kind as X."
             )
     points = X if elsewhere is None else elsewhere
@@ -217,17 +217,17 @@ def checked_inputs(problem: Problem, at: object, orbits: object) -> tuple[Tensor
 
 
 def _spread(samples: int, weights: Weights) -> Tensor:
-    """The samples that WORK allows, evenly spaced."""
+    """Return the indices of evenly spaced samples, as many as WORK allows."""
     outputs, inputs = len(weights[-1]), weights[0].shape[1] - 1
-    each = outputs * sum(W.numel() for W in weights) + 10 * outputs * inputs * min(outputs, inputs)
-    count = max(1, min(samples, int(WORK / max(1, each))))
+    work = outputs * sum(W.numel() for W in weights) + 10 * outputs * inputs * min(outputs, inputs)
+    count = max(1, min(samples, int(WORK / max(1, work))))
     return torch.arange(count) * samples // count
 
 
 def _off_kinks(
     problem: Problem, weights: Weights, passage: Passage, X: Float[Tensor, "N n0"]
 ) -> tuple[Passage, int, Bool[Tensor, " N"]]:
-    """The network where no sample is on a kink, how many were moved for that, and which samples are off all kinks."""
+    """Move samples off kinks; return the new passage, the number of moves, and who is off."""
     regular = passage.regular()
     if bool(regular.all()):
         return passage, 0, regular
@@ -239,13 +239,13 @@ def _off_kinks(
 
 
 def _lower(least: Float[Tensor, "N r"], depth: int) -> float | None:
-    """L max_x sum_i s_i^(2/L), rounded down."""
+    """Return L max_x sum_i s_i^(2/L), rounded down."""
     value = depth * float(torch.exp(least * (2.0 / depth)).sum(dim=1).max()) * (1.0 - SLACK)
     return record.known(value)
 
 
 def _bottleneck(least: Float[Tensor, "N r"], weights: Weights, norm: float) -> Bottleneck | None:
-    """Theorem 6 for the k and the sample for which it says most; every sample counts, on kinks too."""
+    """Return Theorem 6 at its tightest k and sample; every sample counts, on kinks too."""
     depth = len(weights)
     gains = (depth + 2.0 * least).clamp_min(0.0)
     best = float(gains.sum(dim=1).max())
@@ -262,19 +262,19 @@ def _medians(logs: Float[Tensor, "N r"]) -> list[float] | None:
 
 
 def _middle(ascending: Tensor) -> Tensor:
-    """The median of sorted values; of an even number the mean of two."""
+    """Return the median of sorted values; for an even number the mean of the two middle ones."""
     return 0.5 * ascending[(len(ascending) - 1) // 2] + 0.5 * ascending[len(ascending) // 2]
 
 
 def _determinants(logs: Float[Tensor, "N k"]) -> tuple[float, float, float] | None:
-    """Least, median and largest product."""
+    """Return the smallest, median and largest product."""
     ascending = logs.sum(dim=1).exp().sort().values
     values = ascending.tolist()
     return (values[0], float(_middle(ascending)), values[-1]) if values[0] > 0.0 and values[-1] < math.inf else None
 
 
 def _first_correction(least: Float[Tensor, "N k"]) -> float | None:
-    """2 log max |J|_+, rounded down."""
+    """Return 2 log max |J|_+, rounded down."""
     if not len(least):
         return None
     value = 2.0 * float(least.sum(dim=1).max())
@@ -287,6 +287,6 @@ def _mean_of_logs(logs: Float[Tensor, " N"], depth: int) -> float | None:
 
 
 def _step(sharp: float | None, lam: float) -> float | None:
-    """2 / (sharpness + 2 lam)."""
+    """Return 2 / (sharpness + 2 lam)."""
     curved = None if sharp is None else sharp + 2.0 * lam
     return None if not curved else record.known(2.0 / curved)

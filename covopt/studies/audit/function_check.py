@@ -1,4 +1,4 @@
-"""What an audit says of a network as a function, computed again from the stored network and inputs."""
+"""Check an audit's facts on the network as a function: recompute them from its files."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from covopt.studies.audit.function import checked_inputs, function_of
 Summary = Mapping[str, Any]
 Sentences = Iterator[str]
 
-# Differences that rounding leaves: of the singular values of one list, relative to the largest of them, and of what is
-# a difference of numbers, relative to these or to 1.
+# Differences due to rounding: of the singular values of one list, relative to the largest of them; of a difference of
+# numbers, relative to these numbers or to 1.
 NOISE = 1e-12
 DIFFERENCES = ("distance", "R1_lower", "nonlinearity", "orbit_collapse", "sum", "at_most")
 
 
 def function(s: Summary, problem: Problem, weights: list[Tensor], directory: Path, rounding: float) -> Sentences:
-    """Every entry of `function`, held against the network; audits from before it have none."""
-    told = s.get("function")
-    if told is None:
+    """Check every entry of `function` against the network; earlier versions wrote none."""
+    stated = s.get("function")
+    if stated is None:
         return
-    if not isinstance(told, Mapping):
+    if not isinstance(stated, Mapping):
         yield "audit.json states nothing of the network as a function."
         return
-    given = (read_npz(file)["X"] if file.is_file() else None for file in (directory / AT, directory / ORBITS))
-    at, orbits = checked_inputs(problem, *given)
-    found = function_of(problem, weights, at=at, orbits=orbits).summary()
+    arrays = (read_npz(file)["X"] if file.is_file() else None for file in (directory / AT, directory / ORBITS))
+    at, orbits = checked_inputs(problem, *arrays)
+    computed = function_of(problem, weights, at=at, orbits=orbits).summary()
     size = max(1.0, s["norm"])
-    for name in {**found, **told}:
-        if not _agrees(name, told.get(name, ...), found.get(name, ...), rounding, size):
+    for name in {**computed, **stated}:
+        if not _agrees(name, stated.get(name, ...), computed.get(name, ...), rounding, size):
             yield f"audit.json states another {name} of the network as a function than the network has."
 
 
-def _agrees(name: str, told: object, found: object, rounding: float, size: float) -> bool:
-    """Whether two entries are the same but for rounding; `size` is that of the network's |W|^2."""
-    if isinstance(found, dict):
-        if not isinstance(told, Mapping) or told.keys() != found.keys():
+def _agrees(name: str, stated: object, computed: object, rounding: float, size: float) -> bool:
+    """Return True if two entries are equal up to rounding; `size` is the network's |W|^2."""
+    if isinstance(computed, dict):
+        if not isinstance(stated, Mapping) or stated.keys() != computed.keys():
             return False
-        return all(_agrees(key, told[key], value, rounding, size) for key, value in found.items())
-    if isinstance(found, list):
-        if not isinstance(told, list) or len(told) != len(found):
+        return all(_agrees(key, stated[key], value, rounding, size) for key, value in computed.items())
+    if isinstance(computed, list):
+        if not isinstance(stated, list) or len(stated) != len(computed):
             return False
-        numbers = [abs(value) for value in found if isinstance(value, float)]
+        numbers = [abs(value) for value in computed if isinstance(value, float)]
         noise = NOISE * max(numbers, default=0.0)
         return all(
             _close(a, b, rounding, noise) if isinstance(b, float) else _agrees(name, a, b, rounding, size)
-            for a, b in zip(told, found, strict=True)
+            for a, b in zip(stated, computed, strict=True)
         )
-    if isinstance(found, float):
-        return _close(told, found, rounding, NOISE * size if name in DIFFERENCES else 0.0)
-    return type(told) is type(found) and told == found
+    if isinstance(computed, float):
+        return _close(stated, computed, rounding, NOISE * size if name in DIFFERENCES else 0.0)
+    return type(stated) is type(computed) and stated == computed
 
 
-def _close(told: object, found: float, rounding: float, noise: float) -> bool:
-    if not isinstance(told, float) or not math.isfinite(told) or told < 0.0 <= found:
+def _close(stated: object, computed: float, rounding: float, noise: float) -> bool:
+    if not isinstance(stated, float) or not math.isfinite(stated) or stated < 0.0 <= computed:
         return False
-    return abs(told - found) <= rounding * abs(found) + noise
+    return abs(stated - computed) <= rounding * abs(computed) + noise

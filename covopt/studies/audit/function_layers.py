@@ -1,4 +1,4 @@
-"""What each layer does to the function: spectra, dimensions, distance to a bottleneck, and the collapse of orbits."""
+"""The effect of each layer on the function: spectra, dimensions, bottleneck, orbits."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from covopt.records import record
 from covopt.solvers.deep.insertion import in_balance
 
 SHOWN = 10
-"""Singular values of each layer that are kept."""
+"""Number of singular values that are stored for each layer."""
 HALF = 0.5
-"""A singular value of A_l above this counts for the dimension of a layer, in a network whose layers are balanced."""
+"""A singular value of A_l above this counts as a dimension of a layer, in a network whose layers are balanced."""
 STRANGERS = 1024
-"""Samples between which the distances of strangers are taken, evenly spaced."""
+"""Number of evenly spaced samples between which the distances of strangers are taken."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class FunctionLayer:
     Attributes:
         layer: l, from 1 to L.
         singular_values: the largest ones of A_l, W_l without its bias column.
-        dimension: those above 1/2 once the layers are rescaled to the least |W|^2.
+        dimension: the number of them above 1/2 once the layers are rescaled to the minimal |W|^2.
         distance: the layer's part of `Bottleneck.sum`.
         activation_values: the largest singular values of Z_l / sqrt N.
         affine_dimension: the rank of S_l - its mean over the samples; None for the outputs.
         nonlinearity: |Z_l - sigma(Z_l)| / |Z_l|; None for the outputs.
         orbit_collapse: the mean distance of a sample and its transform over that of two samples, in S_l, or in the
-            outputs; None where there are no transforms.
+            outputs; None without transforms.
     """
 
     layer: int
@@ -50,7 +50,7 @@ class FunctionLayer:
     orbit_collapse: float | None
 
     def summary(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the entries for JSON."""
         return dict(vars(self))
 
 
@@ -61,21 +61,21 @@ def layers_of(
     k: int | None,
     orbits: Float[Tensor, "N n0"] | None,
 ) -> list[FunctionLayer]:
-    """Each layer of a network.
+    """Measure each layer of a network.
 
     Args:
-        problem: the question. weights: W_1 ... W_L. passage: of them at N samples.
+        problem: data, loss and penalty. weights: W_1 ... W_L. passage: of them at N samples.
         k: the number of ones of the bottleneck.
         orbits: the samples after a transformation, row by row.
     """
     balanced = in_balance(weights)
     transformed = None if orbits is None else Passage(weights, orbits, problem.beta, problem.activation)
-    found = []
+    layers = []
     for layer, (W, Z) in enumerate(zip(weights, passage.Z, strict=True), start=1):
         hidden = layer < len(weights)
         S = _answers(passage, layer)
         other = None if transformed is None else _answers(transformed, layer)
-        found.append(
+        layers.append(
             FunctionLayer(
                 layer=layer,
                 singular_values=_largest(Scaled.of(W[:, :-1].double())),
@@ -87,11 +87,14 @@ def layers_of(
                 orbit_collapse=None if other is None else _collapse(S, other),
             )
         )
-    return found
+    return layers
 
 
 def distance_of(W: Float[Tensor, "n d"], k: int) -> float:
-    """sum_{i<=k} (s_i(A) - 1)^2 + sum_{i>k} s_i(A)^2 + |b|^2 of W = [A, b]; a missing singular value is 0."""
+    """Return the squared distance of W = [A, b] from a layer with k ones and zeros.
+
+    It is sum_{i<=k} (s_i(A) - 1)^2 + sum_{i>k} s_i(A)^2 + |b|^2; a missing singular value is 0.
+    """
     A, b = W[:, :-1].double(), W[:, -1].double()
     s = _singular_values(A)
     ones = (torch.arange(len(s), device=s.device) < k).to(s)
@@ -99,7 +102,7 @@ def distance_of(W: Float[Tensor, "n d"], k: int) -> float:
 
 
 def _answers(passage: Passage, layer: int) -> Scaled:
-    """S_l, or the outputs for l = L."""
+    """Return S_l, or the outputs for l = L."""
     if layer == len(passage.Z):
         return passage.Z[-1]
     inputs = passage.inputs[layer]
@@ -111,7 +114,7 @@ def _singular_values(A: Float[Tensor, "n m"]) -> Float[Tensor, " r"]:
 
 
 def _largest(A: Scaled, over: float = 1.0) -> list[float] | None:
-    """The largest singular values, divided; None where float64 does not hold them."""
+    """Return the largest singular values divided by `over`; None if float64 cannot hold them."""
     s = Scaled(_singular_values(A.values)[:SHOWN] / over, A.exponent).plain()
     return s.tolist() if bool(s.isfinite().all()) else None
 
@@ -123,7 +126,7 @@ def _dimension(A: Float[Tensor, "n m"]) -> int | None:
 
 
 def _affine_dimension(S: Float[Tensor, "N n"]) -> int:
-    """By the one rule for numerical rank, relative to S itself: of a constant S, centring leaves its rounding."""
+    """Return the numerical rank of the centred S, relative to S: centring leaves rounding."""
     if not S.numel():
         return 0
     tolerance = RANK_RULE.relative(S.dtype) * float(torch.linalg.matrix_norm(S, 2))
@@ -136,11 +139,11 @@ def _nonlinearity(Z: Float[Tensor, "N n"], passage: Passage) -> float | None:
 
 
 def _collapse(S: Scaled, transformed: Scaled) -> float | None:
-    """mean_i |S(x_i) - S(x_i')| / mean_{i < j} |S(x_i) - S(x_j)|; None where the latter is 0."""
+    """Return mean_i |S(x_i) - S(x_i')| / mean_{i<j} |S(x_i) - S(x_j)|; None for x / 0."""
     unit = max(S.exponent, transformed.exponent)
-    here = Scaled(S.values, S.exponent - unit).plain()
-    there = Scaled(transformed.values, transformed.exponent - unit).plain()
-    some = here[torch.arange(min(STRANGERS, len(here))) * len(here) // min(STRANGERS, len(here))]
+    original = Scaled(S.values, S.exponent - unit).plain()
+    image = Scaled(transformed.values, transformed.exponent - unit).plain()
+    some = original[torch.arange(min(STRANGERS, len(original))) * len(original) // min(STRANGERS, len(original))]
     apart = torch.cdist(some, some, compute_mode="donot_use_mm_for_euclid_dist")
     between = float(apart.sum()) / max(1, len(some) * (len(some) - 1))
-    return record.known(float((here - there).norm(dim=1).mean()) / between) if between > 0.0 else None
+    return record.known(float((original - image).norm(dim=1).mean()) / between) if between > 0.0 else None

@@ -1,4 +1,4 @@
-"""The network that a question is about, as somebody gives it."""
+"""The network that a user hands over, in any of the accepted forms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from covopt.runtime.errors import ProblemError, shown
 
 
 def weights_of(net: object, beta: float, X: object = None) -> tuple[float | None, Sequence[object], torch.dtype]:
-    """The activation's slope where the source tells it, the weights, and the numbers that they came in.
+    """Return the activation's slope (None if unknown), the weights, and their stored dtype.
 
     Args:
         net: a Result, a file, a module, a state dict, or arrays.
@@ -26,22 +26,22 @@ def weights_of(net: object, beta: float, X: object = None) -> tuple[float | None
     if isinstance(net, Result):
         return net.problem.activation.slope, net.weights, net.weights[0].dtype if net.weights else torch.float64
     if isinstance(net, (str, os.PathLike)):
-        found: Network = read_network(net, beta)
+        network: Network = read_network(net, beta)
     else:
-        asked = isinstance(net, torch.nn.Module) and X is not None
-        found = as_network(net, beta, as_matrix(X, "X", None) if asked else None)
-    return found.slope, found.weights, found.stored
+        is_module = isinstance(net, torch.nn.Module) and X is not None
+        network = as_network(net, beta, as_matrix(X, "X", None) if is_module else None)
+    return network.slope, network.weights, network.stored
 
 
-def agreed_activation(asked: str | Activation | None, slope: float | None) -> Activation:
-    """The activation that is asked for, or the network's own.
+def agreed_activation(activation: str | Activation | None, slope: float | None) -> Activation:
+    """Return the requested activation, or the network's own.
 
     Raises:
         ProblemError: the network has another one.
     """
-    if asked is None:
+    if activation is None:
         return Activation(slope or 0.0)
-    chosen = Activation.parse(asked)
+    chosen = Activation.parse(activation)
     if slope is not None and slope != chosen.slope:
         own = Activation(slope).name
         raise ProblemError(f"The network's activation is {own}, not {chosen.name}; leave the activation out.")
@@ -49,7 +49,7 @@ def agreed_activation(asked: str | Activation | None, slope: float | None) -> Ac
 
 
 def amount_of_bias(bias: float | str, decay: str) -> float | str:
-    """The amount of bias that both options say.
+    """Return the amount of bias on which both options agree.
 
     Raises:
         ProblemError: they contradict each other, or the decay is unknown.

@@ -1,7 +1,7 @@
-"""Was the network trained on another question? Nearby questions are tried on it, and the likeliest one is reported.
+"""Guess whether the network was trained on another problem; report the likeliest one.
 
-A network that was trained hardly gains by training on, whatever its question was; asked another one, it gains much. So
-each possibility is measured in the same way: a short descent of its loss from the network's weights.
+A trained network hardly gains by further training on its own problem, and gains much on another one. So each
+possibility is measured in the same way: a short descent of its loss from the network's weights.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from covopt.solvers.deep.further_training import train_further
 from covopt.solvers.training.homotopy import HomotopyOptions
 from covopt.studies.audit.verdicts import part
 
-# A network that gains less than this by training on is not suspected.
+# A network that gains less than this by further training is not suspected.
 SUSPICIOUS_GAIN = 0.01
-# A possibility is reported where training on gains at most this there, and this part of what it gains here.
+# A possibility is reported if further training gains at most the first there, and at most the second part of its gain
+# on the given problem.
 LIKELY, CLEARER = 0.02, 0.1
-# A multiple of lam this near to 1, relative, is no other question; one below the other bound is as good as none.
+# A multiple of lam this near to 1, relative, counts as the same problem; one below the second number as no penalty.
 NEAR, NONE = 0.05, 1e-3
 # Biases enter this many times larger, so that their penalty is 1e-4 of what it was.
 FREE = 100.0
@@ -31,16 +32,16 @@ FREE = 100.0
 SHORT = HomotopyOptions(factors=(0.0,), slow=1e-5, window=50, memory=20, iterations=300)
 
 Scalings = Callable[[], Mapping[str, object]]
-"""Hands out X as other ways to scale it (none, max, standard) make it."""
+"""Returns X under other ways to scale it (none, max, standard)."""
 
 
 @dataclass(frozen=True)
 class Possibility:
-    """Another question that the network may answer.
+    """Another problem that the network may solve.
 
     Attributes:
-        words: what differs, for "... with WORDS".
-        problem, weights: the question, and the same function in its weights.
+        words: the difference, for "... with WORDS".
+        problem, weights: the problem, and the same function in its weights.
     """
 
     words: str
@@ -49,26 +50,26 @@ class Possibility:
 
 
 def hint(problem: Problem, weights: Weights, gain: float, scalings: Scalings, stop: Callable[[], bool]) -> str:
-    """A sentence on the question that the network may have been trained for; empty where none stands out.
+    """Name the problem that the network may have been trained for; empty if none stands out.
 
     Args:
-        problem: the question that was asked.
+        problem: the problem of the audit.
         weights: the network.
-        gain: what training on gains there, as a part of the loss.
+        gain: the gain of further training on it, relative to the loss.
         scalings: X in other scales.
-        stop: asked before each turn.
+        stop: ends the search; called before each possibility.
     """
     if problem.interpolates or gain <= SUSPICIOUS_GAIN:
         return ""
-    found: list[tuple[float, Possibility]] = []
+    measured: list[tuple[float, Possibility]] = []
     for other in _possibilities(problem, list(weights), scalings):
         if stop():
             break
-        found.append((_gain(other, stop), other))
-    likely = [each for each in found if each[0] <= min(LIKELY, CLEARER * gain)]
+        measured.append((_gain(other, stop), other))
+    likely = [candidate for candidate in measured if candidate[0] <= min(LIKELY, CLEARER * gain)]
     if not likely or stop():
         return ""
-    least, other = min(likely, key=lambda each: each[0])
+    least, other = min(likely, key=lambda candidate: candidate[0])
     cost = evaluate(other.problem, other.weights).total
     return (
         f"Possibly it was trained on another question: with {other.words} its loss is {cost:.6g}, and training on gains"
@@ -85,7 +86,7 @@ def _gain(other: Possibility, stop: Callable[[], bool]) -> float:
 
 
 def _possibilities(problem: Problem, weights: list[Tensor], scalings: Scalings) -> Iterator[Possibility]:
-    """One thing differs in each, or the scales of inputs and targets together."""
+    """Yield problems that differ in one thing, or in the scales of both inputs and targets."""
     Y, mse = problem.Y, problem.loss.name == "mse"
     simplex = bool((Y >= 0.0).all()) and bool(((Y.sum(dim=1) - 1.0).abs() <= 1e-9).all()) and Y.shape[1] > 1
     if not mse or simplex:
@@ -106,7 +107,7 @@ def _possibilities(problem: Problem, weights: list[Tensor], scalings: Scalings) 
 
 
 def _other_penalties(problem: Problem, weights: list[Tensor]) -> Iterator[Possibility]:
-    """The lam that holds the weights in balance, <grad C, W> + 2 lam |W|^2 = 0; and biases without penalty."""
+    """Yield the lam with <grad C, W> + 2 lam |W|^2 = 0, and other penalties on biases."""
     decayed, slopes = problem.decayed(weights), problem.decayed(gradient(problem, weights))
     norm = float(sum(A.square().sum() for A in decayed))
     slope = sum(float((G * A).sum()) for G, A in zip(slopes, decayed, strict=True))
@@ -126,26 +127,26 @@ def _other_penalties(problem: Problem, weights: list[Tensor]) -> Iterator[Possib
 
 
 def _reason(factor: float, outputs: int) -> str:
-    """Where a multiple of lam may come from."""
-    known = {
+    """Explain where a multiple of lam may come from."""
+    reasons = {
         0.5: "half of the given one: a weight decay of d is lam = d / 2",
         2.0: "twice the given one: a weight decay of d is lam = d / 2 where the loss is not halved",
         float(outputs): "as many times the given one as there are outputs, over which nn.MSELoss takes the mean",
         outputs / 2.0: "a weight decay of d beside nn.MSELoss is lam = d / 2 times the number of outputs",
     }
-    for multiple, said in known.items():
+    for multiple, reason in reasons.items():
         if multiple != 1.0 and abs(factor / multiple - 1.0) <= NEAR:
-            return said
+            return reason
     return f"{factor:.3g} times the given one"
 
 
 def scalings_of(X: Tensor) -> dict[str, Tensor]:
-    """X divided by its largest entry, and with columns of mean 0 and deviation 1."""
+    """Return X over its largest entry, and X with columns of mean 0 and deviation 1."""
     largest = float(X.abs().max())
     return {"max": X / largest if largest > 0.0 else X, "standard": _standard(X)}
 
 
 def _standard(A: Tensor) -> Tensor:
-    """Columns of mean 0 and standard deviation 1; constant ones become 0."""
+    """Return columns of mean 0 and standard deviation 1; constant ones become 0."""
     spread = A.std(dim=0, correction=0)
     return (A - A.mean(dim=0)) / torch.where(spread > 0.0, spread, torch.inf)

@@ -20,12 +20,12 @@ from covopt.runtime.threads import fitted
 from covopt.studies.audit.given import agreed_activation, weights_of
 
 KERNEL = 2**14
-"""Rows of the largest kernel, N n_L: 2 GB."""
+"""Rows of the largest kernel, N n_L; this one takes 2 GB."""
 
 
 @dataclass(frozen=True)
 class Spectra:
-    """The singular values of a network, layer by layer and as a function; each list from the largest down.
+    """The singular values of a network by layer and as a function, in descending order.
 
     Attributes:
         jacobians: of the Jacobian at each of N inputs, (N, min(n_L, n_0)).
@@ -42,22 +42,23 @@ class Spectra:
 def jacobians(
     net: object, X: object, *, bias: float | None = None, activation: str | Activation | None = None
 ) -> Float[np.ndarray, "N nL n0"]:
-    """The Jacobian of a network at each input: Jf(x) = A_L D_{L-1} A_{L-1} ... D_1 A_1, D_l = diag(sigma'(Z_l(x))).
+    """Return the Jacobian of a network at each input.
 
-    On a kink, where an entry of Z_l is 0, sigma' is the activation's slope for negative inputs (0 for ReLU).
+    It is Jf(x) = A_L D_{L-1} A_{L-1} ... D_1 A_1 with D_l = diag(sigma'(Z_l(x))). On a kink, where an entry of Z_l is
+    0, sigma' is the activation's slope for negative inputs (0 for ReLU).
 
     Args:
         net: a network as `validate` takes it: a module, a state dict, [W_1, ..., W_L], a file, or a Result.
         X: inputs (N, n_0).
         bias: beta, by which PyTorch's biases are divided; None: that of a Result, else 1.
-        activation: relu, leaky:A or linear; None takes the network's own, relu where it does not tell.
+        activation: relu, leaky:A or linear; None takes the network's own, relu if that is unknown.
 
     Returns:
         The Jacobians (N, n_L, n_0).
 
     Raises:
-        DataError: a network that cannot be read.
-        ProblemError: inputs of another kind, or Jacobians that float64 does not hold.
+        DataError: the network cannot be read.
+        ProblemError: the inputs do not fit the network, or float64 cannot hold the Jacobians.
     """
     passage = _passage(net, X, bias, activation)
     return _array(torch.cat([J.plain() for J in passage.jacobians()]))
@@ -67,7 +68,7 @@ def jacobians(
 def spectra(
     net: object, X: object, *, bias: float | None = None, activation: str | Activation | None = None
 ) -> Spectra:
-    """The singular values of a network: of its Jacobians, of its weights, and of its representations.
+    """Return the singular values of a network's Jacobians, weights and representations.
 
     Args:
         net, bias, activation: as for `jacobians`.
@@ -77,16 +78,16 @@ def spectra(
         All of them, not only those that count for a rank.
 
     Raises:
-        DataError: a network that cannot be read.
-        ProblemError: inputs of another kind, or singular values that float64 does not hold.
+        DataError: the network cannot be read.
+        ProblemError: the inputs do not fit the network, or float64 cannot hold the singular values.
 
     Source: these are what [J23a, Fig. 1] shows of a trained network.
     """
     passage = _passage(net, X, bias, activation)
-    found = [torch.exp(J.logarithms(J.singular_values()[0])) for J in passage.jacobians()]
+    singular_values = [torch.exp(J.logarithms(J.singular_values()[0])) for J in passage.jacobians()]
     root = math.sqrt(passage.samples)
     return Spectra(
-        jacobians=_array(torch.cat(found)),
+        jacobians=_array(torch.cat(singular_values)),
         weights=[_array(_singular_values(Scaled(W.values[:, :-1], W.exponent))) for W in passage.W],
         representations=[_array(_singular_values(Z) / root) for Z in passage.Z],
     )
@@ -96,9 +97,10 @@ def spectra(
 def ntk(
     net: object, X: object, *, bias: float | None = None, activation: str | Activation | None = None
 ) -> Float[np.ndarray, "N nL N nL"]:
-    """The neural tangent kernel at all pairs of inputs, Theta(x, y) = df/dW(x) df/dW(y)^T, bias columns included.
+    """Return the neural tangent kernel at all pairs of inputs, bias columns included.
 
-    Theta(x, y) = sum_l (<S_{l-1}(x), S_{l-1}(y)> + beta^2) J(Z_l -> f)(x) J(Z_l -> f)(y)^T, S_0 = X.
+    Theta(x, y) = df/dW(x) df/dW(y)^T
+        = sum_l (<S_{l-1}(x), S_{l-1}(y)> + beta^2) J(Z_l -> f)(x) J(Z_l -> f)(y)^T, S_0 = X.
 
     Args:
         net, bias, activation: as for `jacobians`; derivatives are by covopt's W_l, PyTorch's bias is beta W_l[:, -1].
@@ -108,8 +110,8 @@ def ntk(
         The kernel (N, n_L, N, n_L): entry [i, a, j, b] is <d f_a(x_i) / dW, d f_b(x_j) / dW>.
 
     Raises:
-        DataError: a network that cannot be read.
-        ProblemError: inputs of another kind, a kernel that is too large, or one that float64 does not hold.
+        DataError: the network cannot be read.
+        ProblemError: the inputs do not fit the network, the kernel is too large, or float64 cannot hold it.
 
     Source: [J23b, Thm. 7], where the beta^2 of the bias columns is missing.
     """
@@ -123,9 +125,9 @@ def ntk(
 
 def _passage(net: object, X: object, bias: float | None, activation: str | Activation | None) -> Passage:
     beta = bias if bias is not None else net.problem.beta if isinstance(net, Result) else 1.0
-    slope, given, _ = weights_of(net, beta, X)
+    slope, arrays, _ = weights_of(net, beta, X)
     inputs = as_matrix(X, "X", None).double()
-    weights = [torch.as_tensor(W, dtype=torch.float64, device=inputs.device) for W in given]
+    weights = [torch.as_tensor(W, dtype=torch.float64, device=inputs.device) for W in arrays]
     like = inputs.new_zeros(len(inputs), len(weights[-1]))
     chosen = agreed_activation(activation, slope)
     problem = make_problem(inputs, like, depth=len(weights), bias=beta, activation=chosen)
@@ -138,9 +140,9 @@ def _singular_values(A: Scaled) -> Tensor:
     return Scaled(values, A.exponent).plain()
 
 
-def _array(found: Tensor) -> np.ndarray:
-    if not bool(found.isfinite().all()):
+def _array(values: Tensor) -> np.ndarray:
+    if not bool(values.isfinite().all()):
         raise ProblemError(
             "What is asked of the network is beyond what float64 holds; divide its weights or X by a number."
         )
-    return found.cpu().numpy()
+    return values.cpu().numpy()

@@ -1,4 +1,4 @@
-"""What an audit found in one hidden layer."""
+"""The facts of an audit on one hidden layer."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from covopt.solvers.deep.missing_neuron import MissingNeuron
 
 @dataclass(frozen=True)
 class LayerAudit:
-    """What an audit found in one hidden layer.
+    """The facts of an audit on one hidden layer.
 
     Attributes:
-        facts: stationarity and gap where training on ends; ranks and the number of groups that merge of the network.
-        escape: the neuron to add where training on ends; None where the multiplier is not determined.
-        solved: the loss there after the layer's block was solved; None where it was not.
-        grown: the loss after training on with that neuron; None where it lowers the loss in no size.
+        facts: stationarity and gap at the end of further training; ranks and number of mergeable groups of the network.
+        escape: the neuron to add at the end of further training; None if the multiplier is not determined.
+        solved: the loss there after the layer's block was solved; None if it was not.
+        grown: the loss after further training with that neuron; None if no size of the neuron lowers the loss.
         missing: whether that neuron lowers the loss, at first order and trained with it.
-        dead: neurons of the network that give nothing on these data.
-        merging: groups of neurons (numbered from 0) that could be one each.
+        dead: number of neurons of the network without effect on these data.
+        merging: groups of neurons (numbered from 0) that could be merged into one each.
         unbalanced: | |W_l|^2 - |W_{l+1} without its bias column|^2 | / (their sum).
         unbalanced_neuron: the same for the worst neuron, relative to the largest neuron.
         verdict: in words.
@@ -43,13 +43,13 @@ class LayerAudit:
     verdict: str = ""
 
     def summary(self) -> dict[str, object]:
-        """For JSON."""
-        found = self.escape
+        """Return the entries for JSON."""
+        neuron = self.escape
         return {
             **self.facts.summary(),
-            "direction": None if found is None else found.direction.tolist(),
-            "output": None if found is None else found.output.tolist(),
-            "loss_with_neuron": None if found is None else record.known(found.cost),
+            "direction": None if neuron is None else neuron.direction.tolist(),
+            "output": None if neuron is None else neuron.output.tolist(),
+            "loss_with_neuron": None if neuron is None else record.known(neuron.cost),
             "loss_trained_with_neuron": record.known(self.grown),
             "missing": self.missing,
             "loss_with_block": record.known(self.solved),
@@ -61,27 +61,27 @@ class LayerAudit:
         }
 
     @classmethod
-    def from_summary(cls, told: Mapping[str, Any]) -> LayerAudit:
-        """What `summary` told; NaN what it left out. The size of the neuron is not told."""
-        facts = Layer.from_summary({name: told[name] for name in record.LAYER})
+    def from_summary(cls, summary: Mapping[str, Any]) -> LayerAudit:
+        """Read what `summary` returned; missing values are NaN, and so is the neuron's size."""
+        facts = Layer.from_summary({name: summary[name] for name in record.LAYER})
         escape = None
-        if told["direction"] is not None:
-            direction, output = (torch.tensor(told[name], dtype=torch.float64) for name in ("direction", "output"))
-            value, cost = _number(told["stationarity"]), _number(told["loss_with_neuron"])
+        if summary["direction"] is not None:
+            direction, output = (torch.tensor(summary[name], dtype=torch.float64) for name in ("direction", "output"))
+            value, cost = _number(summary["stationarity"]), _number(summary["loss_with_neuron"])
             escape = MissingNeuron(facts.layer, value, direction, output, cost, math.nan)
         return cls(
             facts=facts,
             escape=escape,
-            solved=told["loss_with_block"],
-            merging=told["merging"],
-            unbalanced=_number(told["unbalanced"]),
-            unbalanced_neuron=_number(told["unbalanced_neuron"]),
-            grown=told["loss_trained_with_neuron"],
-            missing=told["missing"],
-            dead=told["dead"],
-            verdict=told["verdict"],
+            solved=summary["loss_with_block"],
+            merging=summary["merging"],
+            unbalanced=_number(summary["unbalanced"]),
+            unbalanced_neuron=_number(summary["unbalanced_neuron"]),
+            grown=summary["loss_trained_with_neuron"],
+            missing=summary["missing"],
+            dead=summary["dead"],
+            verdict=summary["verdict"],
         )
 
 
-def _number(told: float | None) -> float:
-    return math.nan if told is None else told
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

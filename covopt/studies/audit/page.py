@@ -1,4 +1,4 @@
-"""`covopt validate`: whether a trained network is at the minimum."""
+"""`covopt validate`: is a trained network at the minimum?"""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FUNCTION = (
 
 def _page(directory: Path, name: str, s: Summary) -> Page:
     origin = provenance.read_origin(directory)
-    inner, reference = s["solver"], stored.load(directory / record.SOLUTION)
+    solution, reference = s["solver"], stored.load(directory / record.SOLUTION)
     network = read_npz(directory / record.NETWORK)
     weights = [torch.from_numpy(network[f"W{i}"]).double() for i in range(1, reference.problem.depth + 1)]
     audited = replace(reference, weights=weights, layers=[], history=[])
@@ -60,16 +60,16 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
     further = [] if descended["loss"] is None else [["after training on from it", descended["loss"]]]
     reached = [] if s["escape"] is None else [["reached from there by neurons, blocks and descents", s["escape"]]]
     bound = [] if s["lower"] is None else [["proved lower bound on the minimum", Lower(s["lower"])]]
-    losses = [["the network", s["loss"]], *further, *reached, ["the solver's network", inner["cost"]], *bound]
+    losses = [["the network", s["loss"]], *further, *reached, ["the solver's network", solution["cost"]], *bound]
     trained = [[k, cost] for k, cost in enumerate(sorted(s["trained"] or []), start=1)]
-    first, _, rest = s["verdict"].removesuffix(".").partition(". ")
+    first, _, details = s["verdict"].removesuffix(".").partition(". ")
     still = s["residuals"] or [None] * len(weights)
-    left = descended.get("residuals") or [None] * len(weights)
+    after = descended.get("residuals") or [None] * len(weights)
     columns = ["layer", "neurons", "|Mᵀs|", "loss with that neuron", "loss with its block solved", "unbalanced"]
     keys = ("layer", "width", "stationarity", "loss_with_neuron", "loss_with_block", "unbalanced_neuron")
     rows = [[layer[key] for key in keys] for layer in s["layers"]]
     measured = ["residual of stationarity", "after training on", "part without effect on the data"]
-    measures = [still, left, s["inert"]]
+    measures = [still, after, s["inert"]]
     if s.get("noise"):
         measured += ["gradient of a batch (root mean square)", "at least"]
         measures += [[None if layer is None else layer[name] for layer in s["noise"]] for name in ("rms", "floor")]
@@ -84,8 +84,8 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
             "What the network lacks",
             [
                 *(f"Hidden layer {layer['layer']}: {layer['verdict']}" for layer in s["layers"]),
-                *([f"Precision: {said}."] if (said := words.precision(s)) else []),
-                *([f"Batches {said}."] if (said := words.batches(s)) else []),
+                *([f"Precision: {text}."] if (text := words.precision(s)) else []),
+                *([f"Batches {text}."] if (text := words.batches(s)) else []),
                 LEGEND,
             ],
             tables=[
@@ -102,10 +102,10 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
     ]
     return Page(
         kind="validate",
-        data=parts.title(inner),
-        question=f"Is the network at the minimum? {words.question(inner)}",
+        data=parts.title(solution),
+        question=f"Is the network at the minimum? {words.question(solution)}",
         answer=f"{first}.",
-        notes=[rest] if rest else [],
+        notes=[details] if details else [],
         facts=[
             ("loss of the network", parts.number(s["loss"], 8)),
             ("best known", parts.number(s["best"], 8)),
@@ -114,21 +114,21 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
             ("hidden neurons", " × ".join(map(str, s["widths"]))),
             ("stationary", words.stationary(s)),
         ],
-        asked=parts.asked(inner, origin),
-        proof=parts.proof(inner),
+        asked=parts.asked(solution, origin),
+        proof=parts.proof(solution),
         check=parts.check(name),
         sections=sections,
         command=origin.quoted,
-        python=parts.in_python(inner, f"{name}/{record.SOLUTION}", "validate", f"{name}/{record.NETWORK}"),
-        origin=parts.origin_pairs(origin, inner),
+        python=parts.in_python(solution, f"{name}/{record.SOLUTION}", "validate", f"{name}/{record.NETWORK}"),
+        origin=parts.origin_pairs(origin, solution),
         finished=origin.finished,
     )
 
 
 def _function(s: Summary) -> list[Section]:
-    """What the network is as a function; nothing for audits from before that was asked."""
-    told = s.get("function")
-    if not told:
+    """Describe the network as a function; return nothing for audits of earlier versions."""
+    measured = s.get("function")
+    if not measured:
         return []
     names = {
         "dimension": "dimension",
@@ -137,27 +137,27 @@ def _function(s: Summary) -> list[Section]:
         "nonlinearity": "nonlinearity",
         "orbit_collapse": "collapse of orbits",
     }
-    shown = [key for key in names if any(layer[key] is not None for layer in told["layers"])]
-    measures = [[layer["layer"], *(layer[key] for key in shown)] for layer in told["layers"]]
+    shown = [key for key in names if any(layer[key] is not None for layer in measured["layers"])]
+    measures = [[layer["layer"], *(layer[key] for key in shown)] for layer in measured["layers"]]
     tables = [Table("Each layer", ["layer", *(names[key] for key in shown)], measures)]
     for key, caption in (
         ("singular_values", "Singular values of A_l"),
         ("activation_values", "Singular values of Z_l / √N"),
     ):
-        rows = [(layer["layer"], [f"{s:.3g}" for s in layer[key] or []]) for layer in told["layers"]]
+        rows = [(layer["layer"], [f"{s:.3g}" for s in layer[key] or []]) for layer in measured["layers"]]
         most = max(len(values) for _, values in rows)
         filled = [[number, *values, *[None] * (most - len(values))] for number, values in rows]
         tables.append(Table(caption, ["layer", *map(str, range(1, most + 1))], filled))
-    drawn = function_figures.spectra(told)
+    drawn = function_figures.spectra(measured)
     text = [*function.sentences(s), FUNCTION]
     return [Section("As a function", text, [] if drawn is None else [drawn], tables)]
 
 
 def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
-    inner = directory / record.SOLUTION
+    solution = directory / record.SOLUTION
     runs = checks.inside(directory, [record.SOLUTION], rounding)
-    said = audits.audit(s, directory, record.read_summary(inner), stored.load(inner), rounding)
-    return checks.of_study(directory, KIND.file, s, runs, said, audits.unchecked(s))
+    differences = audits.audit(s, directory, record.read_summary(solution), stored.load(solution), rounding)
+    return checks.of_study(directory, KIND.file, s, runs, differences, audits.unchecked(s))
 
 
 KIND = Kind("validate", record.AUDIT, words.audit_pairs, _page, _verify)

@@ -36,11 +36,11 @@ COLUMNS = ("method", "best cost", "median cost", "proved bound", "hidden neurons
 
 @dataclass(frozen=True)
 class Contender:
-    """What one method made of the problem.
+    """The answer of one method to the problem.
 
     Attributes:
         method: its name.
-        result: its best network; None where the method cannot solve a problem of this kind.
+        result: its best network; None if the method cannot solve a problem of this kind.
         reason: why it cannot.
     """
 
@@ -61,7 +61,7 @@ class Contender:
         return statistics.median(self.starts) if self.starts else math.nan
 
     def summary(self) -> dict[str, object]:
-        """For JSON: the summary of its result with `median` and `starts`, or the reason why there is none."""
+        """Return the result's JSON with `median` and `starts`, or the reason why there is none."""
         if self.result is None:
             return {"method": self.method, "reason": self.reason}
         starts = [record.known(cost) for cost in self.starts]
@@ -95,11 +95,11 @@ class Comparison:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended it; later methods did not run then."""
+        """True if Ctrl-C ended the comparison; later methods did not run then."""
         return any(result.status is Status.INTERRUPTED for result in self.results.values())
 
     def rows(self) -> list[tuple[object, ...]]:
-        """The table, one row for each method; see COLUMNS."""
+        """Return the table, one row for each method; see COLUMNS."""
         return [
             (
                 c.method,
@@ -116,7 +116,7 @@ class Comparison:
         ]
 
     def summary(self) -> dict[str, object]:
-        """The JSON of `covopt compare`; what is unknown or unproved is None."""
+        """Return the JSON of `covopt compare`; unknown or unproved values are None."""
         best = self.best
         return {
             "best": record.known(best.cost),
@@ -136,9 +136,9 @@ class Comparison:
         force: bool = False,
         others: Mapping[str, Writer] | None = None,
     ) -> None:
-        """Write comparison.json, history.csv, figure.png, origin.json, and each method's run in a directory.
+        """Write the comparison's files, and each method's run in a directory of its own.
 
-        force and others as for `Result.save`.
+        The files are comparison.json, history.csv, figure.png and origin.json; force and others as for `Result.save`.
 
         Args:
             directory: a new one.
@@ -159,7 +159,7 @@ class Comparison:
         storing.put(directory, record.COMPARISON, writers | dict(others or {}), force=force)
 
     def draw(self, path: Path) -> None:
-        """The cost of each method against time, as a PNG at `path`."""
+        """Draw the cost of each method against time, as a PNG at `path`."""
         curves = [figures.Curve(c.method, c.result.history, c.starts) for c in self.contenders if c.result is not None]
         figures.draw_curves(record.headline(self.best.summary()), curves, self.lower, path)
 
@@ -192,8 +192,8 @@ def compare(
     Args:
         X: inputs (N, n_0).
         Y: targets (N, n_L) or (N,).
-        methods: which; None takes all of them.
-        width: hidden neurons for the methods that need to be told; the cone finds its own.
+        methods: the methods to run; None takes all of them.
+        width: hidden neurons for the methods that need a width; the cone finds its own.
         starts: random starts for the methods that make them.
         certify: as for `covopt.solve`. With auto, hidden and train take fast: they have no proofs of their own, and the
             whole time goes into their search.
@@ -204,7 +204,7 @@ def compare(
         Each method's result, or why it cannot solve a problem of this kind.
 
     Raises:
-        ProblemError: an unknown method, or what every method refuses.
+        ProblemError: a method is unknown, or every method refuses the problem.
     """
     methods = tuple(METHODS) if methods is None else methods
     if not isinstance(methods, Sequence) or isinstance(methods, str):
@@ -213,15 +213,15 @@ def compare(
     unknown = [method for method in methods if method not in METHODS]
     if unknown or not methods:
         raise ProblemError(f"The methods to compare are {listed(methods)}; use some of {', '.join(METHODS)}.")
-    asked = {name: value for name, value in (("width", width), ("starts", starts)) if value is not None}
-    if asked and set(methods) == {"cone"}:
-        own = " and ".join(asked)
+    sizes = {name: value for name, value in (("width", width), ("starts", starts)) if value is not None}
+    if sizes and set(methods) == {"cone"}:
+        own = " and ".join(sizes)
         raise ProblemError(f"The method cone finds its own {own}; leave that out, or compare others too.")
     contenders: list[Contender] = []
     refused: list[ProblemError] = []
     for method in methods:
         follow = None if callback is None else _following(method, callback)
-        own = {} if method == "cone" else asked
+        own = {} if method == "cone" else sizes
         level = "fast" if method != "cone" and certify == "auto" else certify
         try:
             result = solve(X, Y, method=method, certify=level, callback=follow, **own, **options)  # type: ignore[arg-type]

@@ -76,8 +76,8 @@ def _gap(cost: float | None, lower: float | None) -> float | None:
 def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
     names = [name for name in methods.METHODS if (directory / name).is_dir()]
     runs = checks.inside(directory, names, rounding)
-    said = studies.comparison(s, directory, names, rounding)
-    return checks.of_study(directory, KIND.file, s, runs, said, studies.COMPARISON)
+    differences = studies.comparison(s, directory, names, rounding)
+    return checks.of_study(directory, KIND.file, s, runs, differences, studies.COMPARISON)
 
 
 KIND = Kind("compare", record.COMPARISON, words.comparison_pairs, _page, _verify)

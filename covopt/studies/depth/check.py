@@ -1,8 +1,8 @@
-"""A stored `depth` as the answer that it is, and what its files say held against what follows from them.
+"""Load a stored `depth`, and check its files against what follows from them.
 
 The networks of the curve and their bounds are the runs in it, which are checked as solves are; the families' networks
-are in networks.npz. All else follows: dimensions and slopes, the limit, the fit, and what networks of one neuron cost,
-from the multipliers and the path in rank_one.npz.
+are in networks.npz. Everything else follows from these: dimensions and slopes, the limit, the fit, and the cost of
+networks with a layer of one neuron, from the multipliers and the path in rank_one.npz.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ UNCHECKED = (
     *("status", "seconds", "version", "seed", "data", "scale", "refused", "starts"),
     "curve.source",
 )
-"""What nothing in the files tells."""
+"""Entries that nothing in the files proves."""
 
 
 def directories_of(directory: Path) -> dict[int, str]:
-    """Where the run of each depth lies, ascending.
+    """Return the directory of the run of each depth, ascending.
 
     Raises:
-        ValueError: a directory that is none of a depth.
+        ValueError: a directory's name is not a depth.
     """
-    told = record.read_summary(directory / record.SOLUTION)
-    found = {int(str(told["depth"])): record.SOLUTION}
-    others = directory / "depths"
-    for path in sorted(others.iterdir()) if others.is_dir() else []:
-        found[int(path.name)] = f"depths/{path.name}"
-    return dict(sorted(found.items()))
+    summary = record.read_summary(directory / record.SOLUTION)
+    names = {int(str(summary["depth"])): record.SOLUTION}
+    subdirectory = directory / "depths"
+    for path in sorted(subdirectory.iterdir()) if subdirectory.is_dir() else []:
+        names[int(path.name)] = f"depths/{path.name}"
+    return dict(sorted(names.items()))
 
 
 def load(directory: Path) -> Depths:
-    """A `depth` as it was stored; no file in it is trusted.
+    """Load a stored `depth`; no file in it is trusted.
 
     Raises:
         RecordError: a run in it is missing or damaged.
-        ValueError: other files are.
+        ValueError: another file is damaged.
     """
-    told = record.read_object(directory / FILE)
+    stated = record.read_object(directory / FILE)
     results = {depth: load_run(directory / name) for depth, name in directories_of(directory).items()}
     for depth, result in results.items():
         if result.problem.depth != depth:
@@ -78,48 +78,48 @@ def load(directory: Path) -> Depths:
         path = measured(results[last].problem.double(), evidence["multipliers"], evidence["order"])
     return Depths(
         results=results,
-        sources={int(p["depth"]): str(p["source"]) for p in told["curve"]},  # type: ignore[attr-defined]
-        families=[_family(family, arrays, results) for family in told["families"]],  # type: ignore[attr-defined]
-        refused={int(r["depth"]): str(r["reason"]) for r in told["refused"]},  # type: ignore[attr-defined]
+        sources={int(p["depth"]): str(p["source"]) for p in stated["curve"]},  # type: ignore[attr-defined]
+        families=[_family(family, arrays, results) for family in stated["families"]],  # type: ignore[attr-defined]
+        refused={int(r["depth"]): str(r["reason"]) for r in stated["refused"]},  # type: ignore[attr-defined]
         path=path,
-        status=Status(told["status"]),
-        seconds=float(str(told["seconds"])),
+        status=Status(stated["status"]),
+        seconds=float(str(stated["seconds"])),
     )
 
 
 def complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[str]:
-    """Sentences on what depth.json and the other files say that does not follow from the networks and the proofs."""
-    found = load(directory)
-    yield from questions.others({f"of depth {L}": found.results[L].problem for L in found.results}, {"depth"})
-    for L, result in found.results.items():
-        costs = {f"the network of rank {f.rank}": f.members[L].cost for f in found.families if L in f.members}
+    """Yield a sentence for each statement in the files that networks and proofs contradict."""
+    answer = load(directory)
+    yield from questions.others({f"of depth {L}": answer.results[L].problem for L in answer.results}, {"depth"})
+    for L, result in answer.results.items():
+        costs = {f"the network of rank {f.rank}": f.members[L].cost for f in answer.families if L in f.members}
         yield from questions.crossed(costs, {f"depth {L}": result.lower}, rounding)
-    summary = json.loads(record.as_json(found.summary()))
+    summary = json.loads(record.as_json(answer.summary()))
     for name in summary:
         if name != "version" and not alike(stated.get(name, ...), summary[name], rounding):
             yield f"{FILE} states another {name} than its networks and proofs give."
     if stated.keys() - {record.KIND, "files"} != summary.keys():
         yield f"{FILE} does not hold what covopt stores in it."
-    arrays, networks = read_npz(directory / "networks.npz"), found.networks()
+    arrays, networks = read_npz(directory / "networks.npz"), answer.networks()
     if arrays.keys() != networks.keys() or not all(np.array_equal(arrays[name], networks[name]) for name in networks):
         yield f"networks.npz holds other networks than the runs, or than {FILE} lists."
-    ranks = [family.rank for family in found.families]
+    ranks = [family.rank for family in answer.families]
     lines = [[line["depth"] for line in family["curve"]] for family in stated["families"]]
     if ranks != sorted(set(ranks)) or not all(depths == sorted(set(depths)) for depths in lines):
         yield f"{FILE} lists a family or a depth twice."
-    spectra, stored = found.spectra(), read_npz(directory / "spectra.npz")
+    spectra, stored = answer.spectra(), read_npz(directory / "spectra.npz")
     if spectra.keys() != stored.keys() or not all(_near(stored[n], spectra[n]) for n in spectra):
         yield "spectra.npz holds other singular values than the networks have."
     with (directory / "curve.csv").open(newline="", encoding="utf-8") as stream:
         lines = list(csv.DictReader(stream))
-    told = [{k: "" if v is None else str(v) for k, v in p.items() if k != "nonlinearity"} for p in stated["curve"]]
-    if lines != told:
+    rows = [{k: "" if v is None else str(v) for k, v in p.items() if k != "nonlinearity"} for p in stated["curve"]]
+    if lines != rows:
         yield f"curve.csv and {FILE} state different curves."
 
 
-def _family(told: Summary, arrays: Mapping[str, NDArray], results: Mapping[int, Result]) -> Family:
-    rank, members = int(told["rank"]), {}
-    for line in told["curve"]:
+def _family(stated: Summary, arrays: Mapping[str, NDArray], results: Mapping[int, Result]) -> Family:
+    rank, members = int(stated["rank"]), {}
+    for line in stated["curve"]:
         depth = int(line["depth"])
         problem = results[depth].problem.double()
         pattern = re.compile(rf"k{rank}_d{depth}_W(\d+)")
@@ -134,7 +134,7 @@ def _family(told: Summary, arrays: Mapping[str, NDArray], results: Mapping[int, 
     return Family(rank, members)
 
 
-def _near(stored: NDArray, found: NDArray) -> bool:
-    if stored.dtype.kind != "f" or stored.shape != found.shape:
+def _near(stored: NDArray, computed: NDArray) -> bool:
+    if stored.dtype.kind != "f" or stored.shape != computed.shape:
         return False
-    return bool(np.allclose(stored, found, rtol=1e-9, atol=1e-9 * float(found.max(initial=1.0))))
+    return bool(np.allclose(stored, computed, rtol=1e-9, atol=1e-9 * float(computed.max(initial=1.0))))

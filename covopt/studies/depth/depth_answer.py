@@ -1,4 +1,4 @@
-"""What `depth` found: the curve with its bounds, the families, and what is known of large depths; storing it."""
+"""The answer of `depth`: the curve with its bounds, the families, the limit; storing it."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Point:
 
     Attributes:
         result: the cheapest network found, with the bound and its certificate.
-        source: where the network came from.
-        slope: the change of the cost for a layer more, since the depth before; over lam with a penalty.
+        source: the origin of the network.
+        slope: the change of the cost per layer since the depth before; divided by lam with a penalty.
         shapes: of each hidden layer.
     """
 
@@ -61,12 +61,12 @@ class Point:
 
     @property
     def depth(self) -> int:
-        """L."""
+        """The depth L."""
         return self.result.problem.depth
 
     @property
     def cost(self) -> float:
-        """Of the network; NaN where none was found that fits."""
+        """The cost of the network; NaN if none was found that fits."""
         return self.result.cost
 
     @property
@@ -80,19 +80,19 @@ class Point:
         return self.shapes[self.layer - 1]
 
     def summary(self) -> dict[str, object]:
-        """For JSON."""
-        known = math.isfinite(self.cost)
+        """Return the entries for JSON."""
+        has_cost = math.isfinite(self.cost)
         return {
             "depth": self.depth,
             "cost": record.known(self.cost),
             "lower": record.known(self.result.lower),
             "certificate": str(self.result.certificate),
-            "per_layer": self.result.norm / self.depth if known else None,
+            "per_layer": self.result.norm / self.depth if has_cost else None,
             "slope": self.slope,
-            "dimension": self.narrowest.dimension if known else None,
-            "affine_dimension": self.narrowest.affine_dimension if known else None,
-            "bottleneck": self.layer if known else None,
-            "nonlinearity": [shape.nonlinearity for shape in self.shapes] if known else None,
+            "dimension": self.narrowest.dimension if has_cost else None,
+            "affine_dimension": self.narrowest.affine_dimension if has_cost else None,
+            "bottleneck": self.layer if has_cost else None,
+            "nonlinearity": [shape.nonlinearity for shape in self.shapes] if has_cost else None,
             "source": self.source,
         }
 
@@ -111,27 +111,27 @@ class Family:
 
     @property
     def curve(self) -> list[tuple[int, float]]:
-        """(L, the lowest cost found)."""
+        """The pairs (L, lowest cost found)."""
         return [(depth, self.members[depth].cost) for depth in sorted(self.members)]
 
     def summary(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the entries for JSON."""
         lines = [{"depth": d, "cost": c} for d, c in self.curve]
         return {"rank": self.rank, "curve": lines}
 
 
 @dataclass(frozen=True)
 class Depths:
-    """What depth changes.
+    """The effect of depth on cost, bounds and dimensions.
 
     Attributes:
         results: by depth, ascending: the cheapest network found with the bound.
-        sources: where each came from.
+        sources: the origin of each network.
         families: by rank, ascending.
-        refused: depths at which no network fits, and why.
+        refused: depths at which no network fits, with the reason.
         path: the evidence on networks that pass one dimension; None with a penalty.
-        status: why the search ended.
-        seconds: in all.
+        status: the end of the search.
+        seconds: the time of everything.
     """
 
     results: dict[int, Result]
@@ -144,25 +144,25 @@ class Depths:
 
     @property
     def depths(self) -> list[int]:
-        """Those that have a network."""
+        """The depths that have a network."""
         return list(self.results)
 
     @cached_property
     def curve(self) -> list[Point]:
-        """A point for each depth."""
-        found: list[Point] = []
+        """The points of the curve, one for each depth."""
+        points: list[Point] = []
         for depth, result in self.results.items():
-            before = found[-1].result if found else None
+            before = points[-1].result if points else None
             slope = None
             if before is not None and math.isfinite(before.cost) and math.isfinite(result.cost):
                 slope = (result.cost - before.cost) / (depth - before.problem.depth) / result.problem.lam
             shapes = layer_shapes(result.problem.double(), [W.double() for W in result.weights])
-            found.append(Point(result, self.sources[depth], slope, shapes))
-        return found
+            points.append(Point(result, self.sources[depth], slope, shapes))
+        return points
 
     @cached_property
     def limit(self) -> Limit | None:
-        """What is proved of large depths; None with a penalty."""
+        """The proved limits at large depth; None with a penalty."""
         problems = {depth: result.problem.double() for depth, result in self.results.items()}
         networks = [(problems[d], r.weights) for d, r in self.results.items()]
         networks += [(problems[d], m.weights) for f in self.families for d, m in f.members.items()]
@@ -170,7 +170,7 @@ class Depths:
 
     @cached_property
     def fit(self) -> list[Expansion]:
-        """R(L) = R0 L + R1 + R2 / L + ... on each range of one dimension; empty with a penalty: unproved."""
+        """R(L) = R0 L + R1 + R2 / L + ... on ranges of one dimension; empty with a penalty."""
         if self.limit is None:
             return []
         points = [point for point in self.curve if math.isfinite(point.cost)]
@@ -181,9 +181,9 @@ class Depths:
 
     @property
     def from_depth(self) -> int | None:
-        """The first depth from which on rank 1 is not proved to cost more than the best known; None if it always is.
+        """The first depth from which on rank 1 is not excluded; None if the last one excludes it.
 
-        Of the depths of the curve alone.
+        A depth excludes rank 1 if its proved cost there exceeds the best known one. Only depths of the curve count.
         """
         if self.path is None:
             return None
@@ -192,29 +192,29 @@ class Depths:
         return min(later, default=None)
 
     def network(self, depth: int) -> list[Tensor]:
-        """W_1 ... W_L of the cheapest network found at this depth.
+        """Return W_1 ... W_L of the cheapest network found at this depth.
 
         Raises:
-            ProblemError: there is none.
+            ProblemError: there is no such network.
         """
         if depth not in self.results or not math.isfinite(self.results[depth].cost):
             raise ProblemError(f"No network of depth {shown(depth)} was found; ask for one of {listed(self.depths)}.")
         return self.results[depth].weights
 
     def summary(self) -> dict[str, object]:
-        """The JSON of `covopt depth`; what is unknown or unproved is None."""
+        """Return the JSON of `covopt depth`; unknown or unproved values are None."""
         question = next(iter(self.results.values())).summary()
-        kept = ("bias", "loss", "lam", "activation", "data", "scale", "rows", "weighted")
+        keys = ("bias", "loss", "lam", "activation", "data", "scale", "rows", "weighted")
         return {
             "curve": [point.summary() for point in self.curve],
             "families": [family.summary() for family in self.families],
             "limit": None if self.limit is None else self.limit.summary(),
-            "fit": [each.summary() for each in self.fit],
+            "fit": [expansion.summary() for expansion in self.fit],
             "rank_one": self._rank_one(),
             "refused": [{"depth": depth, "reason": reason} for depth, reason in self.refused.items()],
             "status": str(self.status),
             "seconds": self.seconds,
-            **{key: question[key] for key in kept},
+            **{key: question[key] for key in keys},
             "seed": min(result.seed for result in self.results.values()),  # later solves of a depth take the next ones
             "version": __version__,
         }
@@ -232,20 +232,20 @@ class Depths:
         }
 
     def describe_data(self, data: Dataset) -> None:
-        """Take over what a data set tells of itself."""
+        """Take over the description of a data set: name, scale, targets, shuffled rows."""
         for result in self.results.values():
             result.describe_data(data)
 
     def describe(self, *, curve: bool = True) -> list[tuple[str, str]]:
-        """The answer as a person reads it: pairs of a label and its text.
+        """Return the answer as a person reads it: pairs of a label and its text.
 
         Args:
-            curve: with a line for each depth; else `rows` is the table of them.
+            curve: with a line for each depth; without them use the table `rows`.
         """
         return depth_words.pairs(self.summary(), curve)
 
     def rows(self) -> list[tuple[object, ...]]:
-        """The curve as a table; see COLUMNS."""
+        """Return the curve as a table; see COLUMNS."""
         return [
             (
                 s["depth"],
@@ -264,7 +264,7 @@ class Depths:
         ]
 
     def __repr__(self) -> str:
-        """The answer in a few lines."""
+        """Return the answer in a few lines."""
         return "\n".join(f"{label:<13}{text}" for label, text in self.describe())
 
     def _repr_html_(self) -> str:
@@ -278,9 +278,11 @@ class Depths:
         force: bool = False,
         others: Mapping[str, Writer] | None = None,
     ) -> None:
-        """Write depth.json, curve.csv, networks.npz (d5_W1 is W_1 at depth 5, k1_d5_W1 the same of the family of rank
-        1), spectra.npz, rank_one.npz, figure.png, origin.json, the last depth's run, `solution`, and those of the other
-        depths, `depths/5` say; force and others as for `Result.save`.
+        """Write the answer into a directory.
+
+        The files are depth.json, curve.csv, networks.npz (d5_W1 is W_1 at depth 5, k1_d5_W1 the same for the family of
+        rank 1), spectra.npz, rank_one.npz, figure.png, origin.json, the last depth's run, `solution`, and the runs of
+        the other depths, such as `depths/5`; force and others as for `Result.save`.
 
         Args:
             directory: a new one.
@@ -328,21 +330,21 @@ class Depths:
         return depth_figures.plot_curve(depth_figures.picture_of(self.summary()), ax)
 
     def draw(self, path: Path) -> None:
-        """What `plot` shows, as a PNG at `path`."""
+        """Write the picture of `plot` as a PNG at `path`."""
         depth_figures.draw_curve(depth_figures.picture_of(self.summary()), path)
 
     def spectra(self) -> dict[str, np.ndarray]:
-        """The singular values of each A_l and Z_l: `d5_A1`, `d5_Z1`."""
-        found: dict[str, np.ndarray] = {}
+        """Return the singular values of each A_l and Z_l: `d5_A1`, `d5_Z1`."""
+        arrays: dict[str, np.ndarray] = {}
         for depth, result in self.results.items():
             weights, problem = [W.double() for W in result.weights], result.problem.double()
             for layer, (W, Z) in enumerate(zip(weights, preactivations(problem, weights), strict=True), start=1):
-                found[f"d{depth}_A{layer}"] = spectrum(W[:, :-1]).cpu().numpy()
-                found[f"d{depth}_Z{layer}"] = spectrum(Z).cpu().numpy()
-        return found
+                arrays[f"d{depth}_A{layer}"] = spectrum(W[:, :-1]).cpu().numpy()
+                arrays[f"d{depth}_Z{layer}"] = spectrum(Z).cpu().numpy()
+        return arrays
 
     def networks(self) -> dict[str, np.ndarray]:
-        """The weights of all networks: `d5_W1` is W_1 at depth 5, `k1_d5_W1` that of the family of rank 1."""
+        """Return all weights: `d5_W1` is W_1 at depth 5, `k1_d5_W1` that of the family of rank 1."""
         networks = {f"d{depth}": result.weights for depth, result in self.results.items()}
         for family in self.families:
             networks |= {f"k{family.rank}_d{depth}": m.weights for depth, m in family.members.items()}
@@ -362,7 +364,7 @@ class Depths:
 
 
 def _spread(result: Result) -> float:
-    """By how much the cost of the best start is below that of the next; 0 for what is proved to be the minimum."""
+    """Return how far the best start lies below the second best; 0 at a proved minimum."""
     starts = sorted(cost for cost in result.starts if math.isfinite(cost))
     if result.status is Status.OPTIMAL or len(starts) < 2:
         return 0.0

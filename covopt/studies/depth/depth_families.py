@@ -1,13 +1,13 @@
-"""Networks of rank k at each depth: those with a hidden layer of at most k neurons, the cheapest that are found.
+"""Search the cheapest network at each depth with a hidden layer of at most k neurons.
 
-Each rank has a curve of its own, which in the end grows by k a layer; the cheapest of them is the curve of all
-networks, whose slope therefore falls in steps [J23b, Figure 1]. Where they come from, besides the networks that the
-search of the curve meets (depth_search.py):
+Each rank has a curve of its own, which for large depths grows by k a layer; the cheapest of them is the curve of all
+networks, whose slope therefore falls in steps [J23b, Figure 1]. The networks come from the search of the curve
+(depth_search.py), and from two constructions:
 
-* **ends first**: networks of depth 4 with widths (n, k, n) are drawn, descend and get identity layers where the k
-  neurons are (solvers/deep/starts.py); of two and three layers draws with k neurons in one of them;
-* **one neuron**: the inputs on a line, t = w . x, and the answer of two layers for t, identity layers between. With a
-  bias it fits whatever data can be fitted.
+* **outer layers first**: random networks of depth 4 with widths (n, k, n) descend and get identity layers at the k
+  neurons (solvers/deep/starts.py); at two and three layers, random networks with k neurons in one of them;
+* **one neuron**: the inputs on a line, t = w . x, the solution of two layers for t, and identity layers between. With a
+  bias it fits all data that can be fitted.
 
 Source: Jacot, Implicit Bias of Large Depth Networks (2023), Theorem 1: the upper bound is this construction.
 """
@@ -38,30 +38,30 @@ from covopt.solvers.training.tangent import exact_fit
 from covopt.solvers.training.trainer import initial
 from covopt.studies.depth.depth_search import DepthSearch
 
-# Draws at two and three layers; networks that descend at one depth.
+# Random starts at two and three layers; networks that descend at one depth.
 DRAWN, TRIED = 4, 2
 # The penalties of an exact fit, relative to the explored problem's, one descent each.
 FALLING = (1.0, 0.1, 1e-2, 1e-3)
 # Rounds of two layers for the inputs on a line.
 ROUNDS = 20
-# Samples on a line that are joined by straight lines, at most: a neuron for each.
+# Maximum number of samples on a line that are joined by straight lines, one neuron each.
 JOINED = 300
 ON_LINE = "the inputs on a line"
 
 
 class FamilySearch:
-    """The families of a search, each in its part of the time.
+    """The families of a search, each with its share of the time.
 
     Args:
-        search: of the curve, whose networks the families know.
-        seed: of the draws.
+        search: of the curve, whose networks the families share.
+        seed: of the random starts.
     """
 
     def __init__(self, search: DepthSearch, seed: int) -> None:
         self._search, self._seed = search, seed
 
     def begin(self, ranks: Sequence[int]) -> None:
-        """What is there at once: of the curve's networks those that are narrow, and targets joined along a line.
+        """Take the narrow networks of the curve, and those that join targets along a line.
 
         Args:
             ranks: of the families, each at least 1.
@@ -98,14 +98,14 @@ class FamilySearch:
         self._pass_on()
 
     def _descend(self, rank: int, budget: Budget) -> None:
-        """Networks that are built ends first, at every depth; then descents, from what is the cheapest there."""
+        """Descend at every depth from networks built outer layers first, and from the best ones."""
         search = self._search
         shorts = self._ends(rank, budget) if max(search.depths) >= ENDS else []
         starts: dict[int, list[list[Tensor]]] = {}
         for depth in search.depths:
             units = Units.of(search.problems[depth])
             short = at_depth(units.problem, ENDS)
-            built = [each for net in shorts if depth >= ENDS for each in at_place(short, net, units.problem, MIDDLE)]
+            built = [deep for net in shorts if depth >= ENDS for deep in at_place(short, net, units.problem, MIDDLE)]
             starts[depth] = [net for net in built if min(len(W) for W in net[:-1]) <= rank]
             for net in starts[depth]:
                 search.offer(depth, units.outward(net), f"rank {rank}")
@@ -114,9 +114,9 @@ class FamilySearch:
                 return
             units = Units.of(search.problems[depth])
             smooth = explored_problem(units.problem)
-            known = search.families[rank].get(depth)
+            member = search.families[rank].get(depth)
             begun = starts[depth] + (self._drawn(rank, smooth, budget) if depth < ENDS else [])
-            begun += [] if known is None else [units.inward(known.weights)]
+            begun += [] if member is None else [units.inward(member.weights)]
             for start in sorted(begun, key=lambda net: _value(smooth, net))[:TRIED]:
                 if not budget.spent():
                     ended = units.outward(_down(units.problem, start, budget.pace()))
@@ -124,24 +124,24 @@ class FamilySearch:
             self._pass_on()
 
     def _ends(self, rank: int, budget: Budget) -> list[list[Tensor]]:
-        """Networks of depth 4 with so many neurons in the middle, in the units of their depth."""
+        """Return networks of depth 4 with `rank` neurons in the middle, in their own units."""
         search = self._search
         units = Units.of(next(p for d, p in search.problems.items() if d >= ENDS and d in search.depths))
         built = ends_first(at_depth(units.problem, ENDS), [rank], _width(units.problem), self._seed, budget.pace())
-        return [each.weights for each in built[:TRIED]]
+        return [start.weights for start in built[:TRIED]]
 
     def _drawn(self, rank: int, smooth: Problem, budget: Budget) -> list[list[Tensor]]:
-        """Draws of two or three layers, once they descended."""
+        """Return random networks of two or three layers after a descent."""
         shapes = [[rank]] if smooth.depth == 2 else [[rank, _width(smooth)], [_width(smooth), rank]]
         draws = [initial(smooth, shapes[k % len(shapes)], self._seed + k, 1.0) for k in range(DRAWN)]
-        found = []
+        networks = []
         for shape in shapes:
             same = [net for net in draws if [len(W) for W in net[:-1]] == shape]
-            found += descend(smooth, same, REFINING, budget.pace()) if same else []
-        return found
+            networks += descend(smooth, same, REFINING, budget.pace()) if same else []
+        return networks
 
     def _lines(self, budget: Budget) -> Iterator[tuple[int, list[Tensor]]]:
-        """The answers of two layers to the inputs on a line: (depth, W_1 ... W_L in the user's units)."""
+        """Yield (depth, W_1 ... W_L in the user's units) of solutions for the inputs on a line."""
         for line, w in self._lined():
             if budget.spent():
                 return
@@ -149,7 +149,7 @@ class FamilySearch:
             yield from self._on_line(line, Alternation(line, options).solve().weights, w)
 
     def _lined(self) -> Iterator[tuple[Problem, Float[Tensor, " n"]]]:
-        """The question of two layers about t = w . x, and w; without bias a shift along the line is out of reach."""
+        """Yield the two-layer problem in t = w . x, and w; none without bias, which shifts t."""
         some = self._search.problems[max(self._search.depths)]
         if some.beta == 0.0 or some.activation.is_linear:
             return
@@ -160,7 +160,7 @@ class FamilySearch:
     def _on_line(
         self, line: Problem, shallow: list[Tensor], w: Float[Tensor, " n"]
     ) -> Iterator[tuple[int, list[Tensor]]]:
-        """A network of two layers in t = w . x at each larger depth."""
+        """Yield a network of two layers in t = w . x at each larger depth."""
         for depth in [depth for depth in self._search.depths if depth > 2]:
             units = Units.of(self._search.problems[depth])
             deep = replace(units.problem, X=line.X)
@@ -169,7 +169,7 @@ class FamilySearch:
                 yield depth, units.outward(in_balance([first, *net[1:]]))
 
     def _pass_on(self) -> None:
-        """Each family's networks to the larger depths, through the layer that is narrow."""
+        """Pass each family's networks to the larger depths, through the narrow layer."""
         search = self._search
         for members in list(search.families.values()):
             for low, high in zip(search.depths, search.depths[1:], strict=False):
@@ -179,7 +179,7 @@ class FamilySearch:
 
 
 def _down(problem: Problem, start: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
-    """Where a descent ends that keeps the widths: of the loss, or of a falling penalty, made exact."""
+    """Descend at fixed widths: on the loss, or on a falling penalty followed by an exact fit."""
     if not problem.interpolates:
         return descend(problem, [start], POLISHING, stop)[0]
     smooth, current = explored_problem(problem), start
@@ -187,16 +187,16 @@ def _down(problem: Problem, start: list[Tensor], stop: Callable[[], bool]) -> li
     for part in FALLING:
         eased = replace(smooth, lam=part * smooth.lam)
         current = descend(eased, [current], POLISHING if part == FALLING[0] else SHIFTING, stop)[0]
-        found = exact_fit(problem, current, stop)
-        if found is not None and (best is None or _norm(found) < _norm(best)):
-            best = found
+        exact = exact_fit(problem, current, stop)
+        if exact is not None and (best is None or _norm(exact) < _norm(best)):
+            best = exact
         if stop():
             break
     return nearest_fit(problem, current, stop) if best is None else best
 
 
 def _joined(line: Problem) -> list[Tensor] | None:
-    """Two layers of ReLU that join the targets along t by straight lines; None of too many, or of other activations."""
+    """Join few targets along t by straight lines of ReLU; None for other activations."""
     t, firsts = np.unique(line.X[:, 0].cpu().numpy(), return_index=True)
     if not 2 <= len(t) <= JOINED or line.activation.slope != 0.0:
         return None
@@ -211,15 +211,18 @@ def _joined(line: Problem) -> list[Tensor] | None:
 
 
 def _directions(problem: Problem, seed: int) -> list[Float[Tensor, " n"]]:
-    """Lines for the inputs, unit vectors: a random one, on which no two inputs meet, the best linear fit of the targets
-    and the inputs' widest direction, where they may."""
+    """Return unit vectors that project the inputs onto lines.
+
+    They are a random one, which separates all inputs, the best linear fit of the targets, and the widest direction of
+    the inputs, if these exist.
+    """
     X, Y = (values - values.mean(dim=0) for values in (problem.X, problem.Y))
     generator = torch.Generator().manual_seed(seed)
-    found = [torch.randn(X.shape[1], generator=generator, dtype=torch.float64).to(X)]
+    directions = [torch.randn(X.shape[1], generator=generator, dtype=torch.float64).to(X)]
     if bool(X.any()) and bool(Y.any()):
         first = torch.linalg.svd(Y, full_matrices=False)
-        found += [torch.linalg.lstsq(X, first.U[:, :1], driver="gelsd").solution[:, 0], torch.linalg.svd(X).Vh[0]]
-    return [w / w.norm() for w in found if bool(torch.isfinite(w).all()) and float(w.norm()) > 0.0]
+        directions += [torch.linalg.lstsq(X, first.U[:, :1], driver="gelsd").solution[:, 0], torch.linalg.svd(X).Vh[0]]
+    return [w / w.norm() for w in directions if bool(torch.isfinite(w).all()) and float(w.norm()) > 0.0]
 
 
 def _width(problem: Problem) -> int:

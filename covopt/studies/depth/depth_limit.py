@@ -1,4 +1,4 @@
-"""lim R(L) / L of finite data is a whole number, and for R0 = 1 the rest lies in a proved interval (MATH.md section 5).
+"""Prove lim R(L) / L of finite data, and an interval for the remainder if it is 1.
 
 | | R0 | why |
 |---|---|---|
@@ -8,14 +8,14 @@
 | no bias, Y = 0; y_i = c_i v, c_i >= 0 | 0; 1 | the singular values from below; a homogeneous number from above |
 | no bias, else, ReLU | 2 | the angle of two targets from below; two numbers from above |
 
-What counts as an exact fit misses targets by a little; where that could make the data another row of the table, nothing
-is said. Leaky ReLU without bias has no proof of the last row here.
+An exact fit may miss targets by the allowed misfit; if that could move the data to another row of the table, R0 is
+None. Leaky ReLU without bias has no proof of the last row here.
 
 **R1**, where R0 = 1: R(L) - L >= L (r^(2/L) - 1) >= 2 log r with r the ratio of the spectral bound, the same at every
 depth; and R(L') - L' <= |W|^2 - L for all L' >= L and any network of depth L that fits, if one hidden layer has one
-neuron whose outputs are not negative: it is handed on by neurons of weight 1.
+neuron whose outputs are not negative: neurons of weight 1 pass it on.
 
-Source: Jacot, Implicit Bias of Large Depth Networks (2023), Theorem 1, for functions; for finite data derived here.
+Source: Jacot, Implicit Bias of Large Depth Networks (2023), Theorem 1, for functions; for finite data MATH.md, 5.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from covopt.certify.spectral import CHARGED, spectral_bound
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, evaluate, preactivations
 
-# Taken off the ends of R1, relative to their terms.
+# Subtracted from the ends of R1 for rounding, relative to their terms.
 SLACK = 2.0**-40
 UNSURE = "targets differ by no more than what counts as an exact fit"
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What is proved of the cost at large depth.
+    """The proved behaviour of the cost at large depth.
 
     Attributes:
-        R0: lim R(L) / L; None where nothing is proved.
-        reason: why.
-        low, high: lim inf and lim sup of R(L) - L lie between them; None where no end is proved.
+        R0: lim R(L) / L; None if nothing is proved.
+        reason: the reason, for readers.
+        low, high: lim inf and lim sup of R(L) - L lie between them; None if no end is proved.
     """
 
     R0: int | None
@@ -54,16 +54,16 @@ class Limit:
     high: float | None = None
 
     def summary(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the entries for JSON."""
         return {"R0": self.R0, "reason": self.reason, "R1": [self.low, self.high]}
 
 
 def limit_of(problem: Problem, networks: Iterable[tuple[Problem, Weights]] = ()) -> Limit | None:
-    """The limit of R(L) / L, and an interval for the rest where it is 1; None with a penalty.
+    """Return lim R(L) / L, and an interval for the remainder if it is 1; None with a penalty.
 
     Args:
         problem: an exact fit at any depth of 3 or more, X (N, n_0), Y (N, n_L); its depth does not matter.
-        networks: that fit at some depth, each with its question; those with a layer of one neuron bound R1.
+        networks: that fit at some depth, each with its problem; those with a layer of one neuron bound R1.
     """
     if not problem.interpolates:
         return None
@@ -80,12 +80,12 @@ def limit_of(problem: Problem, networks: Iterable[tuple[Problem, Weights]] = ())
 
 
 def _excess(problem: Problem, weights: Weights) -> float | None:
-    """|W|^2 - L, rounded up, of a network that fits and has a hidden layer of one neuron that is never negative."""
+    """Return |W|^2 - L, rounded up, if the network bounds R1 as above; else None."""
     cost = evaluate(problem, weights)
     if not (problem.allows(cost.residual) and math.isfinite(cost.total)):
         return None
     hidden = preactivations(problem, weights)[:-1]
-    # Where sigma follows, ReLU's outputs are never negative; a leaky one's may be.
+    # Outputs of a hidden ReLU layer are never negative; those of a leaky one may be.
     narrow = [Z.shape[1] == 1 and (problem.activation.slope == 0.0 or bool((Z >= 0.0).all())) for Z in hidden]
     return cost.norm * (1.0 + SLACK) - problem.depth if any(narrow) else None
 
@@ -115,19 +115,19 @@ def _slope(p: Problem) -> tuple[int | None, str]:
 
 
 def _linear_rank(Y: Float[Tensor, "N m"], beta: float, missed: float) -> tuple[int | None, str]:
-    """The rank of the linear map, where what may be missed does not decide it."""
+    """Return the rank of the linear map, unless the allowed misfit could change it."""
     values = torch.linalg.svdvals(Y - Y.mean(dim=0) if beta > 0.0 else Y)
     charged = missed * math.sqrt(Y.numel()) + CHARGED * max(Y.shape) * float(Y.norm())
     rank = int((values > charged).sum())
-    rest = float(values[rank:].norm())
+    tail = float(values[rank:].norm())
     means = " without their means" if beta > 0.0 else ""
-    if rest > missed:
+    if tail > missed:
         return None, UNSURE
     return rank, f"linear networks: the rank of the targets{means}, which all layers must have"
 
 
 def _on_one_ray(Y: Float[Tensor, "N m"]) -> bool:
-    """Whether y_i = c_i v with all c_i >= 0, in exact arithmetic."""
+    """Return True if y_i = c_i v with all c_i >= 0, in exact arithmetic."""
     rows = [[Fraction(value) for value in row] for row in Y.tolist()]
     first = next(row for row in rows if any(row))
     place = next(i for i, value in enumerate(first) if value)
@@ -139,7 +139,7 @@ def _on_one_ray(Y: Float[Tensor, "N m"]) -> bool:
 
 
 def _spread_in_angle(Y: Float[Tensor, "N m"], missed: float) -> bool:
-    """Whether some target's angle to the largest one stays positive whatever is missed."""
+    """Return True if some target keeps an angle to the largest one within the allowed misfit."""
     sizes = Y.norm(dim=1)
     largest = int(sizes.argmax())
     moved = missed * math.sqrt(Y.shape[1])

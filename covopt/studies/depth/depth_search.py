@@ -1,15 +1,14 @@
-"""The best network found at each depth: each depth is solved, and depths hand their networks up and down.
+"""Search the best network of each depth: solve each depth, and exchange networks.
 
-* **Upward**: a network of a smaller depth with identity layers inserted, balanced (solvers/deep/insertion.py): there at
-  once, and what the deeper solve starts from.
-* **Downward**: a network of a larger depth without one of its hidden layers; the same function where that layer is
-  linear on the data, else what a descent starts from.
+* **Upward**: identity layers are inserted into a network of a smaller depth and balanced (solvers/deep/insertion.py).
+  It exists at once, and the deeper solve starts from it.
+* **Downward**: one hidden layer of a deeper network is removed. The function is the same if that layer is linear on the
+  data; else a descent starts from the network.
 
-First every depth is solved, from the smallest up, the larger ones (from 5 on) after the families. Then the depths take
-turns, downward and upward, until a turn in both
-directions gains nothing or the time is over. At the end no depth costs more than what its neighbours' networks give it.
-Networks whose narrowest hidden layer has at most k neurons are kept beside, for the families of rank k
-(depth_families.py). Nothing is proved here but what the solves prove.
+First every depth is solved, from the smallest up, the larger ones (from 5 on) after the families. Then networks are
+exchanged downward and upward in turn, until a turn in both directions gains nothing or the time is over. At the end no
+depth costs more than its neighbours' networks with a layer inserted or removed. Networks whose narrowest hidden layer
+has at most k neurons are stored for the families of rank k (depth_families.py). All proofs are those of the solves.
 """
 
 from __future__ import annotations
@@ -39,21 +38,21 @@ from covopt.solvers.training.homotopy import POLISHING, descend
 from covopt.solvers.training.simple import simple_networks
 from covopt.studies.width.width_search import cost_of
 
-# What counts as a gain, relative; less is rounding.
+# Smallest relative gain that counts; less is rounding.
 GAIN = 1e-6
-# Networks of a neighbour that descend, and only those that promise to cost at most so many times what is known.
+# Number of a neighbour's networks that descend; they must promise at most this multiple of the known cost.
 TRIED, PROMISING = 2, 1.5
 SIMPLE = "a constant or linear network"
-# A solve gets at least so many seconds, or is left out.
+# Minimum seconds of a solve; with less it is left out.
 SHORTEST = 0.05
 
 
 @dataclass(frozen=True)
 class Member:
-    """The cheapest network found at one depth with a hidden layer of at most so many neurons.
+    """The cheapest network found at one depth within a family.
 
     Attributes:
-        cost: recomputed in float64; weights: W_1 ... W_L; source: where it came from.
+        cost: recomputed in float64; weights: W_1 ... W_L; source: the origin of the network.
     """
 
     cost: float
@@ -62,45 +61,45 @@ class Member:
 
 
 class DepthSearch:
-    """Networks of all depths.
+    """The search for networks of all depths.
 
     Args:
-        problems: the question at each depth, ascending.
-        asked: the keywords of `covopt.solve`, without the depth and the time limit.
-        budget: for searching at all depths together; whole: until what is found is handed on, at most.
-        callback: gets each solve's progress, with the time of all.
-        known: results from before, at some of the depths.
+        problems: the problem at each depth, ascending.
+        options: the keywords of `covopt.solve`, without the depth and the time limit.
+        budget: for the search at all depths together; whole: including the last exchange of networks.
+        callback: gets each solve's progress, with the time since the start of the search.
+        earlier: results of an earlier search, at some of the depths.
     """
 
     def __init__(
         self,
         problems: Mapping[int, Problem],
-        asked: Mapping[str, object],
+        options: Mapping[str, object],
         budget: Budget,
         whole: Budget,
         callback: Callback | None = None,
-        known: Mapping[int, Result] | None = None,
+        earlier: Mapping[int, Result] | None = None,
     ) -> None:
         self.problems, self.budget, self._whole = dict(problems), budget, whole
         self.results: dict[int, Result] = {}
         self.sources: dict[int, str] = {}
         self.refused: dict[int, str] = {}
         self.families: dict[int, dict[int, Member]] = {}
-        self._asked, self._callback = dict(asked), callback
-        self._seed = int(str(asked.get("seed", 0)))
-        # The network of one depth that another has been offered, and has descended from.
+        self._options, self._callback = dict(options), callback
+        self._seed = int(str(options.get("seed", 0)))
+        # (giver, taker) -> the giver's network that the taker was last offered, and last descended from.
         self._offered: dict[tuple[int, int], list[Tensor]] = {}
         self._used: dict[tuple[int, int], list[Tensor]] = {}
-        for depth, result in (known or {}).items():
+        for depth, result in (earlier or {}).items():
             self.results[depth], self.sources[depth] = result, "an earlier run"
 
     @property
     def depths(self) -> list[int]:
-        """Those that have an answer or may get one."""
+        """The depths that have a solution or may get one."""
         return [depth for depth in self.problems if depth not in self.refused]
 
     def run(self, depths: Sequence[int], part: float, init: Weights | None = None) -> None:
-        """Solve these depths, from the smallest up, until so much of all the time is over.
+        """Solve these depths, from the smallest up, until a share of the time is over.
 
         Args:
             depths: ascending; part: of the time limit.
@@ -120,7 +119,7 @@ class DepthSearch:
             raise InfeasibleError(next(iter(self.refused.values())))
 
     def share(self, until: Callable[[], bool]) -> Status:
-        """Turns downward and upward, until both gain nothing or the time is over; at the end without descents."""
+        """Exchange networks both ways until nothing gains or time is over, last without descents."""
         gained = True
         while gained and not until():
             gained = self._turn(-1, until) | self._turn(1, until)
@@ -129,7 +128,7 @@ class DepthSearch:
         return Status.TIME_LIMIT if gained or until() else Status.CONVERGED
 
     def again(self) -> bool:
-        """Solve the depth whose solve was cut short first, from its best network, in the time left; whether one was."""
+        """Solve depths that time cut short again, from their best networks; return True if any."""
         cut = [depth for depth in self.results if self.results[depth].status is Status.TIME_LIMIT]
         for place, depth in enumerate(cut):
             if self.budget.spent():
@@ -140,17 +139,17 @@ class DepthSearch:
         return bool(cut)
 
     def offer(self, depth: int, weights: list[Tensor], source: str) -> bool:
-        """Take a network where it is cheaper than what is known, on the curve and in the families; whether it gained.
+        """Take a network if it lowers the curve or a family; return True if it does.
 
         Args:
-            depth: at which; weights: W_1 ... W_L in the user's units; source: where it came from.
+            depth: of the network; weights: W_1 ... W_L in the user's units; source: the origin of the network.
         """
         cost = cost_of(self.problems[depth], weights)
         narrowest = min(len(W) for W in weights[:-1])
         gained = False
         for rank, members in self.families.items():
-            known = members.get(depth)
-            if narrowest <= rank and cost < (math.inf if known is None else known.cost * (1.0 - GAIN)):
+            member = members.get(depth)
+            if narrowest <= rank and cost < (math.inf if member is None else member.cost * (1.0 - GAIN)):
                 members[depth] = Member(cost, weights, source)
                 gained = True
         result = self.results.get(depth)
@@ -161,15 +160,15 @@ class DepthSearch:
         return gained
 
     def inserted(self, low: int, weights: Weights, high: int, place: int | None = None) -> list[list[Tensor]]:
-        """Networks of depth `high` made of one of depth `low`, the cheapest first; at `place` alone, in no order."""
+        """Return deeper networks by insertion, the cheapest first; at `place` alone, unsorted."""
         below, above = Units.of(self.problems[low]), Units.of(self.problems[high])
         start = below.inward(weights)
         if place is not None:
-            return [above.outward(each) for each in at_place(below.problem, start, above.problem, place)]
-        return [above.outward(each) for each in deepened(below.problem, start, above.problem)]
+            return [above.outward(network) for network in at_place(below.problem, start, above.problem, place)]
+        return [above.outward(network) for network in deepened(below.problem, start, above.problem)]
 
     def removed(self, high: int, weights: Weights, low: int) -> list[list[Tensor]]:
-        """Networks of depth `low` made of one of depth `high`, the most promising first."""
+        """Return networks of depth `low` made from one of depth `high`, the most promising first."""
         units = Units.of(self.problems[high])
         networks, problem = [units.inward(weights)], units.problem
         for depth in range(high - 1, low - 1, -1):
@@ -178,10 +177,10 @@ class DepthSearch:
             problem = at_depth(problem, depth)
             if not networks:
                 return []
-        return [Units.of(self.problems[low]).outward(each) for each in networks]
+        return [Units.of(self.problems[low]).outward(network) for network in networks]
 
     def descended(self, depth: int, weights: Weights) -> list[Tensor]:
-        """Where a descent ends: of the loss, or of a falling penalty to an exact fit."""
+        """Return the end of a descent: of the loss, or of a falling penalty to an exact fit."""
         units = Units.of(self.problems[depth])
         start = units.inward(weights)
         if units.problem.interpolates:
@@ -192,12 +191,12 @@ class DepthSearch:
         return units.outward(ended)
 
     def promise(self, depth: int, weights: Weights) -> float:
-        """What a network costs that need not fit exactly, infinite where that is unknown."""
+        """Return the cost of a network that need not fit exactly; infinite if it is not finite."""
         cost = evaluate(explored_problem(self.problems[depth]), weights).total
         return cost if math.isfinite(cost) else math.inf
 
     def report(self, phase: str) -> None:
-        """Tell the callback what comes next."""
+        """Report the next phase to the callback."""
         if self._callback is not None and self.results:
             depth = max(self.results)
             result = self.results[depth]
@@ -205,26 +204,26 @@ class DepthSearch:
             self._callback(Progress(0, self.budget.seconds(), _cost(result), result.lower, width, phase))
 
     def _first(self, depth: int, seconds: float, init: Weights | None) -> None:
-        """Solve one depth; with no time left, take what the shallower depths give."""
-        known = self.results.get(depth)
-        starts = [] if known is None else [(_cost(known), "an earlier run", known.weights)]
+        """Solve one depth; without time left, take the best network of the shallower depths."""
+        earlier = self.results.get(depth)
+        starts = [] if earlier is None else [(_cost(earlier), "an earlier run", earlier.weights)]
         if init is not None:
             starts.append((cost_of(self.problems[depth], init), "init", list(init)))
         below = max((d for d in self.results if d < depth), default=None)
         if below is not None and math.isfinite(_cost(self.results[below])):
-            # With no time left, at the place that promises the most.
+            # Without time left, insert only at the most promising place.
             low = self.results[below]
             place = bottleneck(layer_shapes(low.problem, low.weights)) if seconds < SHORTEST else None
             made = self.inserted(below, low.weights, depth, place)[:TRIED]
-            starts += [(cost_of(self.problems[depth], each), f"inserted into depth {below}", each) for each in made]
+            starts += [(cost_of(self.problems[depth], net), f"inserted into depth {below}", net) for net in made]
         units = Units.of(self.problems[depth])
-        simple = [units.outward(each) for each in simple_networks(units.problem)]
-        starts += [(cost, SIMPLE, each) for each in simple if (cost := cost_of(self.problems[depth], each)) < math.inf]
+        simple = [units.outward(net) for net in simple_networks(units.problem)]
+        starts += [(cost, SIMPLE, net) for net in simple if (cost := cost_of(self.problems[depth], net)) < math.inf]
         starts += [(m.cost, m.source, m.weights) for family in self.families.values() if (m := family.get(depth))]
         fitting = [start for start in starts if start[0] < math.inf]
         best = min(fitting, key=lambda start: start[0], default=None)
         if best is not None and (seconds < SHORTEST or interrupted()):
-            self._take(depth, answered(self.problems[depth], best[2], self._asked, self.budget.seconds()), best[1])
+            self._take(depth, answered(self.problems[depth], best[2], self._options, self.budget.seconds()), best[1])
             return
         try:
             begin = init if init is not None else None if best is None else best[2]
@@ -241,64 +240,64 @@ class DepthSearch:
 
         def follow(line: Progress) -> None:
             if callback is not None:
-                said = f"depth {depth} of {min(self.problems)} to {max(self.problems)}"
-                phase = f"{said}: {line.phase}" if line.phase else said
+                label = f"depth {depth} of {min(self.problems)} to {max(self.problems)}"
+                phase = f"{label}: {line.phase}" if line.phase else label
                 callback(replace(line, seconds=began + line.seconds, phase=phase))
 
-        asked = {**self._asked, "seed": self._seed}
+        options = {**self._options, "seed": self._seed}
         p = self.problems[depth]
-        asked |= {"depth": depth, "time_limit": seconds, "init": init, "callback": follow}
-        return solve(p.X, p.Y, sample_weight=p.weight, **asked)  # type: ignore[arg-type]
+        options |= {"depth": depth, "time_limit": seconds, "init": init, "callback": follow}
+        return solve(p.X, p.Y, sample_weight=p.weight, **options)  # type: ignore[arg-type]
 
     def _take(self, depth: int, result: Result, source: str) -> None:
-        """A solve's answer; where another network is known that costs no more, with that one."""
-        known = self.results.get(depth)
-        if known is not None:
-            better = _cost(result) < _cost(known) * (1.0 - GAIN)
+        """Store the result of a solve; a known network that costs no more stays."""
+        current = self.results.get(depth)
+        if current is not None:
+            better = _cost(result) < _cost(current) * (1.0 - GAIN)
             bound = max(
-                (r for r in (known, result) if r.lower is not None), key=lambda r: r.lower or 0.0, default=known
+                (r for r in (current, result) if r.lower is not None), key=lambda r: r.lower or 0.0, default=current
             )
-            kept = result if better else known
-            if bound is not kept and bound.lower is not None:
+            best = result if better else current
+            if bound is not best and bound.lower is not None:
                 # The other's bound and proof, with this network.
-                kept = improved(bound, kept.weights, self.budget.seconds())
+                best = improved(bound, best.weights, self.budget.seconds())
             elif not better:
-                kept = replace(known, status=result.status)
-            self.results[depth] = kept
+                best = replace(current, status=result.status)
+            self.results[depth] = best
             self.sources[depth] = source if better else self.sources[depth]
         else:
             self.results[depth], self.sources[depth] = result, source
         self.results = dict(sorted(self.results.items()))
         for rank, members in self.families.items():
-            kept = self.results[depth]
+            best = self.results[depth]
             old = members.get(depth)
-            if min(kept.widths) <= rank and _cost(kept) < (math.inf if old is None else old.cost):
-                members[depth] = Member(_cost(kept), kept.weights, self.sources[depth])
+            if min(best.widths) <= rank and _cost(best) < (math.inf if old is None else old.cost):
+                members[depth] = Member(_cost(best), best.weights, self.sources[depth])
 
     def _is_done(self, depth: int) -> bool:
-        known = self.results.get(depth)
-        return known is not None and known.status in (Status.OPTIMAL, Status.CONVERGED)
+        result = self.results.get(depth)
+        return result is not None and result.status in (Status.OPTIMAL, Status.CONVERGED)
 
     def _turn(self, direction: int, until: Callable[[], bool]) -> bool:
-        """Each depth gets its neighbour's network, upward (1) or downward (-1); whether any gained."""
+        """Hand networks on, upward (1) or downward (-1); return True if any depth gained."""
         pairs = pairwise(list(self.results)[::direction])
-        gains = [self._given(*pair, until) for pair in pairs if not self._whole.spent()]
+        gains = [self._hand_over(*pair, until) for pair in pairs if not self._whole.spent()]
         return any(gains)
 
-    def _given(self, giver: int, taker: int, until: Callable[[], bool]) -> bool:
-        """What the network of one depth is worth at another; descents only until the time is over."""
-        weights, known = self.results[giver].weights, self.results[taker]
+    def _hand_over(self, giver: int, taker: int, until: Callable[[], bool]) -> bool:
+        """Offer the network of one depth to another; descend from it only before the time is over."""
+        weights, current = self.results[giver].weights, self.results[taker]
         if not math.isfinite(_cost(self.results[giver])):
             return False
         fresh = self._used.get((giver, taker)) is not weights
-        descends = fresh and not until() and taker > 2 and known.status is not Status.OPTIMAL
+        descends = fresh and not until() and taker > 2 and current.status is not Status.OPTIMAL
         if not descends and self._offered.get((giver, taker)) is weights:
             return False
         self._offered[giver, taker] = weights
         upward = giver < taker
         made = self.inserted(giver, weights, taker) if upward else self.removed(giver, weights, taker)
         source = f"inserted into depth {giver}" if upward else f"removed from depth {giver}"
-        gains = [self.offer(taker, each, source) for each in made[:TRIED]]
+        gains = [self.offer(taker, network, source) for network in made[:TRIED]]
         if not descends:
             return any(gains)
         self._used[giver, taker] = weights
@@ -311,47 +310,48 @@ class DepthSearch:
 
 
 def improved(result: Result, weights: Sequence[Tensor], seconds: float) -> Result:
-    """The result with another network, its bound and what proves it kept.
+    """Return the result with another network; its bound and proof stay.
 
     Args:
-        result: of a solve; weights: W_1 ... W_L; seconds: since the start of all.
+        result: of a solve; weights: W_1 ... W_L; seconds: since the start of the search.
 
     Raises:
-        InternalError: the network costs less than the bound that is said to be proved.
+        InternalError: the network costs less than the bound that counts as proved.
     """
-    found = replace(result, weights=[W.double() for W in weights], layers=[])
-    cost = evaluate(found.problem, found.weights)
-    if not found.problem.allows(cost.residual):
+    updated = replace(result, weights=[W.double() for W in weights], layers=[])
+    cost = evaluate(updated.problem, updated.weights)
+    if not updated.problem.allows(cost.residual):
         return result
-    found.cost, found.fit, found.norm, found.residual = cost.total, cost.fit, cost.norm, cost.residual
-    if found.lower is not None:
-        found.lower = proofs.agreed(found.problem, found.weights, found.cost, found.lower)
-    times = [line.seconds for line in found.history]
-    found.seconds = max([seconds, result.seconds if math.isfinite(result.seconds) else 0.0, *times])
-    count = found.history[-1].iteration + 1 if found.history else 0
-    lines = [line for line in found.history if line.lower is None or line.lower <= (found.lower or -math.inf)]
-    found.history = [*lines, Progress(count, found.seconds, found.cost, found.lower, max(found.widths))]
-    proved = found.gap is not None and found.target is not None and found.gap <= found.target
-    if proved and found.status is not Status.INTERRUPTED:
-        found.status = Status.OPTIMAL
-    elif found.status in (Status.OPTIMAL, Status.UNSOLVED):
-        found.status = Status.TIME_LIMIT
-    return found
+    updated.cost, updated.fit, updated.norm, updated.residual = cost.total, cost.fit, cost.norm, cost.residual
+    if updated.lower is not None:
+        updated.lower = proofs.agreed(updated.problem, updated.weights, updated.cost, updated.lower)
+    times = [line.seconds for line in updated.history]
+    updated.seconds = max([seconds, result.seconds if math.isfinite(result.seconds) else 0.0, *times])
+    count = updated.history[-1].iteration + 1 if updated.history else 0
+    lines = [line for line in updated.history if line.lower is None or line.lower <= (updated.lower or -math.inf)]
+    updated.history = [*lines, Progress(count, updated.seconds, updated.cost, updated.lower, max(updated.widths))]
+    proved = updated.gap is not None and updated.target is not None and updated.gap <= updated.target
+    if proved and updated.status is not Status.INTERRUPTED:
+        updated.status = Status.OPTIMAL
+    elif updated.status in (Status.OPTIMAL, Status.UNSOLVED):
+        updated.status = Status.TIME_LIMIT
+    return updated
 
 
-def answered(problem: Problem, weights: Weights, asked: Mapping[str, object], seconds: float) -> Result:
-    """A network at hand as the answer at its depth, with the bound that needs no time.
+def answered(problem: Problem, weights: Weights, options: Mapping[str, object], seconds: float) -> Result:
+    """Return a network as the result at its depth, with the bound that needs no time.
 
     Args:
-        problem: the question; weights: W_1 ... W_L; asked: keywords of `covopt.solve`; seconds: since the start of all.
+        problem: at the network's depth; weights: W_1 ... W_L; options: keywords of `covopt.solve`; seconds: since the
+            start of the search.
     """
     status = Status.INTERRUPTED if interrupted() else Status.TIME_LIMIT
     result = Result(
         problem=problem,
         method="cone",
-        certify=str(asked["certify"]),
-        seed=int(str(asked["seed"])),
-        target=float(str(asked["gap"])),
+        certify=str(options["certify"]),
+        seed=int(str(options["seed"])),
+        target=float(str(options["gap"])),
         status=status,
     )
     if result.certify != "none":

@@ -1,4 +1,4 @@
-"""What depth changes, in words, from the summary alone; what is not proved is never worded as if it were."""
+"""The effect of depth in words, from the summary alone; no unproved fact sounds proved."""
 
 from __future__ import annotations
 
@@ -17,51 +17,51 @@ DIGITS = 7
 
 
 def title(s: Summary) -> str:
-    """The question in a few words."""
+    """Return the problem in a few words."""
     return headline({**s, "depth": listed(p["depth"] for p in s["curve"])})
 
 
 def answer(s: Summary) -> str:
-    """The answer in sentences: the cheapest depth found, and what is proved of large ones."""
-    known = [p for p in s["curve"] if p["cost"] is not None]
-    if not known:
+    """Return the answer in sentences: the cheapest depth found, and the proved limits."""
+    solved = [p for p in s["curve"] if p["cost"] is not None]
+    if not solved:
         return "No network that answers the question was found at any of these depths."
-    best = min(known, key=lambda p: p["cost"])
+    best = min(solved, key=lambda p: p["cost"])
     name = "the representation cost" if s["loss"] == "interpolate" else "the minimum"
-    said = f"Of these depths the cheapest network found has depth {best['depth']} and costs {best['cost']:.{DIGITS}g}"
+    text = f"Of these depths the cheapest network found has depth {best['depth']} and costs {best['cost']:.{DIGITS}g}"
     if best["lower"] is not None:
-        said += f"; at that depth {name} is at least {down(best['lower'], DIGITS)}, which is proved"
-    said = f"{said}."
-    return f"{said} {large(s['limit'])}" if s["limit"] is not None else said
+        text += f"; at that depth {name} is at least {down(best['lower'], DIGITS)}, which is proved"
+    text = f"{text}."
+    return f"{text} {large(s['limit'])}" if s["limit"] is not None else text
 
 
 def pairs(s: Summary, curve: bool = True) -> Pairs:
-    """A `depth` as a person reads it, labels and texts; `curve`: with a line for each depth."""
-    found = [("question", title(s))]
-    found += [(f"depth {p['depth']}", _line(p)) for p in s["curve"]] if curve else []
-    found += [(f"depth {each['depth']}", str(each["reason"])) for each in s["refused"]]
-    found += [(f"rank {f['rank']}", _family(f)) for f in s["families"]]
+    """Return labels and texts of the answer; `curve`: with a line for each depth."""
+    lines = [("question", title(s))]
+    lines += [(f"depth {p['depth']}", _line(p)) for p in s["curve"]] if curve else []
+    lines += [(f"depth {refusal['depth']}", str(refusal["reason"])) for refusal in s["refused"]]
+    lines += [(f"rank {f['rank']}", _family(f)) for f in s["families"]]
     if s["limit"] is not None:
-        found.append(("large depth", large(s["limit"])))
-    found += [("fit", fitted(each)) for each in s["fit"]]
+        lines.append(("large depth", large(s["limit"])))
+    lines += [("fit", fitted(fit)) for fit in s["fit"]]
     if s["rank_one"] is not None:
-        found.append(("one neuron", one_neuron(s)))
+        lines.append(("one neuron", one_neuron(s)))
     if ignoring := _ignoring(s):
-        found.append(("note", ignoring))
-    return [*found, ("status", ended(s)), ("time", f"{s['seconds']:.3g} s")]
+        lines.append(("note", ignoring))
+    return [*lines, ("status", ended(s)), ("time", f"{s['seconds']:.3g} s")]
 
 
 def ended(s: Summary) -> str:
-    """What ended the search."""
-    said = {"optimal": "optimal: at each depth the proved gap is within the target"}
-    said["converged"] = "converged: no depth's network helps another any more, but this is no proof"
-    return said.get(
+    """Describe the end of the search."""
+    endings = {"optimal": "optimal: at each depth the proved gap is within the target"}
+    endings["converged"] = "converged: no depth's network helps another any more, but this is no proof"
+    return endings.get(
         s["status"], STATUSES[s["status"]][0].replace("the best network so far", "the best networks so far")
     )
 
 
 def fitted(fit: Summary) -> str:
-    """One range of depths; that a fit proves nothing is said with it."""
+    """Describe the fit of one range of depths; it states that a fit proves nothing."""
     where = f"depths {fit['from']} to {fit['to']}, {_dimensions(fit['R0'])}"
     if not fit["good"]:
         return f"{where}: the costs are not like R0 L + R1 + R2 / L, so that its coefficients mean nothing here"
@@ -71,8 +71,8 @@ def fitted(fit: Summary) -> str:
 
 
 def one_neuron(s: Summary) -> str:
-    """What networks with a layer of one neuron cost at least, and where that excludes them."""
-    path, known = s["rank_one"], {p["depth"]: p["cost"] for p in s["curve"]}
+    """Describe the bound for networks with a layer of one neuron, and where it excludes them."""
+    path, costs = s["rank_one"], {p["depth"]: p["cost"] for p in s["curve"]}
     bounds = {int(L): value for L, value in path["lower"].items() if value}
     if not bounds:
         return "nothing is proved of networks with a hidden layer of one neuron"
@@ -82,33 +82,33 @@ def one_neuron(s: Summary) -> str:
     why = f"a shortest path through the targets is {between} long, the inputs are at most {up(path['diameter'])} apart"
     if path["rows"] < s["rows"]:
         why = f"of the first {path['rows']} rows, {why}"
-    said = f"no network with a hidden layer of one neuron costs less than {some}{', ...' if len(bounds) > 3 else ''}"
-    said = f"{said}, which is proved ({why})"
-    excluded = [L for L, value in bounds.items() if known.get(L) is not None and value > known[L]]
+    text = f"no network with a hidden layer of one neuron costs less than {some}{', ...' if len(bounds) > 3 else ''}"
+    text = f"{text}, which is proved ({why})"
+    excluded = [L for L, value in bounds.items() if costs.get(L) is not None and value > costs[L]]
     if excluded:
-        return f"{said}; at depth {listed(excluded)} a cheaper network was found, without such a layer"
-    return f"{said}; no cheaper network was found, so that this excludes none of these depths"
+        return f"{text}; at depth {listed(excluded)} a cheaper network was found, without such a layer"
+    return f"{text}; no cheaper network was found, so that this excludes none of these depths"
 
 
 def large(limit: Summary) -> str:
-    """What is proved of large depths."""
+    """Describe what is proved at large depth."""
     if limit["R0"] is None:
         return f"Of large depths nothing is proved: {limit['reason']}."
     low, high = limit["R1"]
-    said = f"R(L) / L tends to {limit['R0']}, which is proved: {limit['reason']}."
+    text = f"R(L) / L tends to {limit['R0']}, which is proved: {limit['reason']}."
     if low is None and high is None:
-        return said
+        return text
     if low is None:
         ends = f"at most {up(high)}"
     elif high is None:
         ends = f"at least {down(low)}"
     else:
         ends = f"between {down(low)} and {up(high)}"
-    return f"{said} R(L) - L ends up {ends}, which is proved."
+    return f"{text} R(L) - L ends up {ends}, which is proved."
 
 
 def _line(p: Summary) -> str:
-    """One depth of the curve."""
+    """Describe one depth of the curve."""
     if p["cost"] is None:
         return "no network that fits was found"
     bound = "" if p["lower"] is None else f", at least {down(p['lower'], DIGITS)} ({p['certificate']})"
@@ -125,7 +125,7 @@ def _family(family: Summary) -> str:
 
 
 def _ignoring(s: Summary) -> str:
-    """That networks are constants, where this is not proved to be best."""
+    """Warn that networks are constants at depths where this is not proved to be best."""
     zero = [p for p in s["curve"] if p["dimension"] == 0 and p["cost"]]
     open_ = [str(p["depth"]) for p in zero if p["lower"] is None or p["cost"] - p["lower"] > 1e-4 * p["cost"]]
     constant = s["limit"] is not None and s["limit"]["R0"] == 0

@@ -1,9 +1,9 @@
-"""`depth`: what depth changes for a data set: the least cost found at each depth, and what is proved of it.
+"""`depth`: how does depth change the cost of a data set, and what is proved of it?
 
-* `curve`: at each depth the cheapest network found, the proved bound, and how many dimensions pass its narrowest layer;
+* `curve`: at each depth the cheapest network found, the proved bound, and the dimensions that pass its narrowest layer;
 * `families`: the same for networks with a hidden layer of at most k neurons;
-* `limit`: what the cost becomes at large depth, by a theorem; `fit`: what the curve suggests, which proves nothing;
-* `rank_one`: what networks that pass one dimension cost at least.
+* `limit`: the cost at large depth, by a theorem; `fit`: an extrapolation of the curve, which proves nothing;
+* `rank_one`: a lower bound on the cost of networks that pass one dimension.
 
 The search is in depth_search.py and depth_families.py.
 """
@@ -34,10 +34,10 @@ from covopt.studies.depth.depth_answer import Depths, Family
 from covopt.studies.depth.depth_families import FamilySearch
 from covopt.studies.depth.depth_search import DepthSearch, Member
 
-# Of the time, the end of: the search; the solves of up to four layers; the families; the deeper solves. Without deeper
-# ones the families end with these, and the shallow solves where else the families do.
+# Shares of the time at which these end: the search; the solves of up to four layers; the families; the deeper solves.
+# Without deeper solves the families end at the last share, and the shallow solves at that of the families.
 SEARCHING, SHALLOW, BUILT, FAMILIES = 0.92, 0.2, 0.5, 0.7
-# Families of these ranks where nobody says which, beside those that the answers of two and three layers show.
+# Default ranks of families, in addition to those that the solutions of two and three layers show.
 RANKS, SHOWING = (1, 2, 3), 2
 MOST_SHOWN = 8
 
@@ -65,35 +65,35 @@ def depth(
     sample_weight: object = None,
     task: str | None = None,
 ) -> Depths:
-    """What depth changes: the least cost found at each depth, what is proved of it, and what passes its layers.
+    """Find the cheapest network at each depth, bound its cost, and measure its layers.
 
-    Every depth is solved, from the smallest up, and the depths hand their networks to each other, with an identity
-    layer inserted or a layer removed. So no depth costs more than what its neighbours' networks give it.
+    Every depth is solved, from the smallest up, and the depths exchange their networks, with an identity layer inserted
+    or a layer removed. So no depth costs more than its neighbours' networks changed in this way.
 
     Args:
         X: inputs (N, n_0).
         Y: targets (N, n_L), numbers or labels (N,).
         depths: numbers of weight matrices, each at least 2.
-        ranks: families of networks with a hidden layer of at most so many neurons; None: 1, 2, 3 and what the answers
-            of two and three layers show; an empty one: none.
+        ranks: maximum numbers of neurons in the narrowest hidden layer, one for each family of networks; None: 1, 2, 3
+            and the dimensions in the solutions of two and three layers; empty: no families.
         lam: strength of the penalty; None asks for the representation cost.
         time_limit: seconds for all depths together.
-        init: a `Depths` of the same question to go on from; or a Result, or weights, to start from.
+        init: a `Depths` of the same problem to go on from; or a Result, or weights, to start from.
         loss, bias, activation, certify, gap, seed, device, callback, sample_weight, task: as for `covopt.solve`.
 
     Returns:
-        The curve with its bounds, the families, and what is proved, or fitted, of large depths.
+        The curve with its bounds, the families, and the proved and the fitted behaviour at large depth.
 
     Raises:
-        ProblemError: an option out of range, data of the wrong shape, or an `init` of another question.
+        ProblemError: an option is out of range, data have the wrong shape, or `init` belongs to another problem.
         InfeasibleError: `interpolate` on data that no network of these depths fits.
 
     Source: [J23a, Theorem 1 and 2], [J23b, section 2 and Figure 1].
     """
-    chosen, asked_ranks = _chosen(depths, time_limit), _ranks(ranks)
+    chosen, chosen_ranks = _chosen(depths, time_limit), _ranks(ranks)
     seed = check_seed(seed)
     budget = Budget(time_limit=time_limit)
-    asked = {"lam": lam, "loss": loss, "bias": bias, "activation": activation}
+    objective = {"lam": lam, "loss": loss, "bias": bias, "activation": activation}
     first = make_problem(
         X,
         Y,
@@ -101,20 +101,20 @@ def depth(
         device=device,
         sample_weight=sample_weight,
         task=task,
-        **asked,  # type: ignore[arg-type]
+        **objective,  # type: ignore[arg-type]
     ).double()
-    asked_again = {**asked, "sample_weight": first.weight}
-    problems = {L: make_problem(first.X, first.Y, depth=L, **asked_again).double() for L in chosen}  # type: ignore[arg-type]
-    known = _known(init, problems)
+    weighted_objective = {**objective, "sample_weight": first.weight}
+    problems = {L: make_problem(first.X, first.Y, depth=L, **weighted_objective).double() for L in chosen}  # type: ignore[arg-type]
+    earlier = _known(init, problems)
     within = replace(budget, time_limit=SEARCHING * time_limit)
-    options = {**asked, "certify": certify, "gap": gap, "seed": seed}
-    search = DepthSearch(problems, options, within, budget, callback, {} if known is None else known.results)
-    for family in [] if known is None else known.families:
+    options = {**objective, "certify": certify, "gap": gap, "seed": seed}
+    search = DepthSearch(problems, options, within, budget, callback, {} if earlier is None else earlier.results)
+    for family in [] if earlier is None else earlier.families:
         search.families[family.rank] = {d: m for d, m in family.members.items() if d in problems}
     shallow = [L for L in chosen if L <= ENDS] or chosen[:1]
     first_part, last_part = (SHALLOW, BUILT) if len(shallow) < len(chosen) else (BUILT, FAMILIES)
     search.run(shallow, first_part, _weights(init, problems))
-    wanted = _shown_ranks(search.results) if asked_ranks is None else asked_ranks
+    wanted = _shown_ranks(search.results) if chosen_ranks is None else chosen_ranks
     families = FamilySearch(search, seed)
     families.begin(wanted)
     families.run(wanted, replace(budget, time_limit=last_part * time_limit))
@@ -134,12 +134,12 @@ def depth(
 
 
 def _known_members(search: DepthSearch, rank: int) -> dict[int, Member]:
-    """Of the depths that have an answer."""
+    """Return the members of a family at depths that have a result."""
     return {L: member for L, member in sorted(search.families[rank].items()) if L in search.results}
 
 
 def _status(results: Mapping[int, Result], ended: Status) -> Status:
-    """OPTIMAL where every depth is; CONVERGED only where no solve was cut short either."""
+    """Return OPTIMAL if every depth is; CONVERGED only if no solve was cut short."""
     if interrupted():
         return Status.INTERRUPTED
     if all(result.status is Status.OPTIMAL for result in results.values()):
@@ -149,7 +149,7 @@ def _status(results: Mapping[int, Result], ended: Status) -> Status:
 
 
 def _shown_ranks(results: Mapping[int, Result]) -> list[int]:
-    """RANKS, and the dimensions that the narrowest layers of the answers of two and three layers have."""
+    """Return RANKS and the dimensions of the narrowest layers at depths 2 and 3."""
     shown_there = set()
     for result in list(results.values())[:SHOWING]:
         if math.isfinite(result.cost) and result.problem.depth <= 1 + SHOWING:
@@ -160,24 +160,24 @@ def _shown_ranks(results: Mapping[int, Result]) -> list[int]:
 
 def _chosen(depths: Sequence[int], time_limit: float) -> list[int]:
     check_time_limit(time_limit)
-    given = whole_numbers(depths, 2)
-    if not given:
-        said = shown(depths) if given is None else "none"
-        raise ProblemError(f"The depths are {said}; give whole numbers of at least 2.")
-    return given
+    numbers = whole_numbers(depths, 2)
+    if not numbers:
+        text = shown(depths) if numbers is None else "none"
+        raise ProblemError(f"The depths are {text}; give whole numbers of at least 2.")
+    return numbers
 
 
 def _ranks(ranks: Sequence[int] | None) -> list[int] | None:
     if ranks is None:
         return None
-    given = whole_numbers(ranks, 1)
-    if given is None:
+    numbers = whole_numbers(ranks, 1)
+    if numbers is None:
         raise ProblemError(f"The ranks are {shown(ranks)}; give whole numbers of at least 1.")
-    return given
+    return numbers
 
 
 def _known(init: object, problems: Mapping[int, Problem]) -> Depths | None:
-    """An earlier answer to the same question."""
+    """Return an earlier answer to the same problem, if `init` is one."""
     if not isinstance(init, Depths):
         return None
     p, q = next(iter(problems.values())), next(iter(init.results.values())).problem.double()
@@ -193,7 +193,7 @@ def _known(init: object, problems: Mapping[int, Problem]) -> Depths | None:
 
 
 def _weights(init: object, problems: Mapping[int, Problem]) -> list[Tensor] | None:
-    """A network to start from."""
+    """Return the network to start from, if `init` is one."""
     if init is None or isinstance(init, Depths):
         return None
     source = init.weights if isinstance(init, Result) else init

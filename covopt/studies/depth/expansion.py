@@ -1,15 +1,15 @@
-"""R(L) = k L + R1 + R2 / L + ...: what a curve of costs over depths says of its coefficients, where it says anything.
+"""Fit R(L) = k L + R1 + R2 / L + ... to the costs of a range of depths.
 
 The depths are split where the dimension changes. On each range R0 is the integer k, not fitted, and R - k L is fitted
-by R1 + R2 / L + R3 / L^2, least squares in float64. The bands are hulls of what else might be fitted:
+by R1 + R2 / L + R3 / L^2, least squares in float64. The bands are hulls of other plausible fits:
 
 * two and four terms in place of three;
 * the same three terms without each depth in turn;
 * costs that are lower by up to the spread of the two best starts at each depth: a search ends above the minimum, never
   below it, so that noise enters on one side. The fit is linear in the costs, so the hull over all of these is exact.
 
-`good` is false where the expansion does not describe the range: the residuals are no noise, or the coefficients depend
-on the part of the range that is fitted. A fit proves nothing, and the band is none of confidence.
+`good` is false if the expansion does not describe the range: the residuals are larger than noise, or the coefficients
+depend on the part of the range that is fitted. A fit proves nothing, and the band is not a confidence interval.
 
 Source: Jacot, Bottleneck Structure in Learned Features (2023), section 2: R(f; L) = L R0 + R1 + R2 / L + O(1 / L^2);
 its section D.1 has a function for which this fails.
@@ -26,10 +26,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-# Terms of the fit, and of those that its band also holds; depths of a range, at least.
+# Terms of the fit; terms of the other fits in its band; minimum number of depths in a range.
 TERMS, OTHERS, FEWEST = 3, (2, 4), 4
-# Residuals and coefficients of other windows may differ by so much: of the residuals relative to |R1| + |R2| / L + 1 at
-# the smallest depth; of R2 relative to |R2| + 1.
+# Tolerances of a good fit: residuals relative to |R1| + |R2| / L + 1 at the smallest depth; changes of R2 in other
+# windows relative to |R2| + 1.
 ROUGH, DRIFT = 3e-4, 0.25
 
 Band = tuple[float, float, float]
@@ -57,7 +57,7 @@ class Expansion:
     good: bool
 
     def summary(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the entries for JSON."""
         ends = {"from": self.first, "to": self.last, "R0": self.R0}
         return {**ends, "R1": list(self.R1), "R2": list(self.R2), "rms": self.rms, "good": self.good}
 
@@ -69,25 +69,25 @@ def expansions(
     spreads: Sequence[float] | None = None,
     proved: tuple[float | None, float | None] = (None, None),
 ) -> list[Expansion]:
-    """The fit of each range of neighbouring depths on which the dimension is one; none of fewer than four.
+    """Fit each range of at least four neighbouring depths of equal dimension.
 
     Args:
         depths: ascending.
         costs: the lowest known at each.
         dimensions: of each network.
-        spreads: by how much each cost may be above the minimum, by a guess; None: by nothing.
-        proved: ends of an interval for R1 where R0 = 1, None where there is none; the band is cut off there.
+        spreads: a guess of how far each cost may be above the minimum; None: 0.
+        proved: ends of an interval for R1 if R0 = 1, None if there is none; they cut off the band.
     """
-    kept = spreads if spreads is not None else [0.0] * len(depths)
-    found = []
+    allowances = spreads if spreads is not None else [0.0] * len(depths)
+    fits = []
     for k, members in groupby(range(len(depths)), key=lambda place: dimensions[place]):
         places = [place for place in members if math.isfinite(costs[place])]
         if len(places) < FEWEST:
             continue
-        at, above, spread = (np.array([values[place] for place in places]) for values in (depths, costs, kept))
+        at, above, spread = (np.array([values[place] for place in places]) for values in (depths, costs, allowances))
         fitted = _fitted(k, at.astype(np.float64), above.astype(np.float64), spread.astype(np.float64))
-        found.append(replace(fitted, R1=_cut(fitted.R1, *proved)) if k == 1 else fitted)
-    return found
+        fits.append(replace(fitted, R1=_cut(fitted.R1, *proved)) if k == 1 else fitted)
+    return fits
 
 
 def _fitted(
@@ -96,10 +96,10 @@ def _fitted(
     y = costs - k * L
     best = _solution(L, TERMS) @ y
     ends = np.array([best[:2], best[:2]])
-    for map_of, rest in _maps(L):
-        value = map_of @ y[rest]
-        low = value - (np.maximum(map_of, 0.0) @ spread[rest])
-        high = value + (np.maximum(-map_of, 0.0) @ spread[rest])
+    for map_of, mask in _maps(L):
+        value = map_of @ y[mask]
+        low = value - (np.maximum(map_of, 0.0) @ spread[mask])
+        high = value + (np.maximum(-map_of, 0.0) @ spread[mask])
         ends = np.array([np.minimum(ends[0], low[:2]), np.maximum(ends[1], high[:2])])
     residuals = y - _powers(L, TERMS) @ best
     rms = float(np.sqrt(np.mean(residuals**2)))
@@ -110,28 +110,28 @@ def _fitted(
 
 
 def _agrees(L: NDArray[np.float64], y: NDArray[np.float64], R2: float, spread: NDArray[np.float64]) -> bool:
-    """Whether the two halves of the range, which share what they need to, give nearly the same R2."""
+    """Return True if both halves of the range (overlapping if short) give nearly the same R2."""
     half = max(FEWEST, math.ceil(0.6 * len(L)))
     if half >= len(L):
         return True
-    found = []
+    estimates = []
     for part in (slice(None, half), slice(-half, None)):
         solution = _solution(L[part], TERMS)
-        found.append((float(solution[1] @ y[part]), float(np.abs(solution[1]) @ spread[part])))
-    (one, off), (other, further) = found
+        estimates.append((float(solution[1] @ y[part]), float(np.abs(solution[1]) @ spread[part])))
+    (one, off), (other, further) = estimates
     return abs(one - other) <= DRIFT * (abs(R2) + 1.0) + off + further
 
 
 def _maps(L: NDArray[np.float64]) -> Iterator[tuple[NDArray[np.float64], NDArray[np.bool_]]]:
-    """Linear maps from costs to coefficients, each with the depths that it takes."""
+    """Yield linear maps from costs to coefficients, each with the depths that it uses."""
     everything = np.ones(len(L), dtype=bool)
     for terms in (*OTHERS, TERMS):
         if terms <= len(L):
             yield _solution(L, terms), everything
     for left_out in range(len(L)):
-        rest = everything.copy()
-        rest[left_out] = False
-        yield _solution(L[rest], min(TERMS, int(rest.sum()))), rest
+        mask = everything.copy()
+        mask[left_out] = False
+        yield _solution(L[mask], min(TERMS, int(mask.sum()))), mask
 
 
 def _powers(L: NDArray[np.float64], terms: int) -> NDArray[np.float64]:
@@ -139,13 +139,13 @@ def _powers(L: NDArray[np.float64], terms: int) -> NDArray[np.float64]:
 
 
 def _solution(L: NDArray[np.float64], terms: int) -> NDArray[np.float64]:
-    """The pseudo-inverse (terms, n); columns scaled so that a large depth loses no digits."""
+    """Return the pseudo-inverse (terms, n); scaled columns keep the digits of large depths."""
     scales = L[0] ** np.arange(terms)
     return scales[:, None] * np.linalg.pinv(_powers(L, terms) * scales, rcond=1e-14)
 
 
 def _cut(band: Band, low: float | None, high: float | None) -> Band:
-    """The band within what is proved."""
+    """Cut the band to the proved interval."""
     bottom, top = -math.inf if low is None else low, math.inf if high is None else high
-    value, lower, upper = (min(max(each, bottom), top) for each in band)
+    value, lower, upper = (min(max(end, bottom), top) for end in band)
     return value, lower, upper

@@ -1,4 +1,4 @@
-"""The figures of costs against the depth, and of what passes each layer. Takes plain arrays, as drawing.py does."""
+"""Figures of costs against depth, and of the layers; they take plain arrays."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ else:
     pyplot = lazy("matplotlib.pyplot")
 
 GUIDE_COLOR = "#cfcfcf"
-# Costs further apart than this, as a ratio of the middle to the least, are left out of the scale.
+# Costs above this multiple of the median are left out of the scale.
 FAR = 6.0
 
 
 @dataclass(frozen=True)
 class CurvePicture:
-    """Cost and bound against the depth.
+    """Data of the figure of cost and bound against depth.
 
     Attributes:
-        title: the question in a few words.
-        depths, costs, lower: the curve (n,); NaN where nothing is known.
-        dimensions: of the narrowest layer, by which the points are coloured.
+        title: the problem in a few words.
+        depths, costs, lower: the curve (n,); NaN for unknown values.
+        dimensions: of the narrowest layer; they colour the points.
         families: (rank, depths, costs) of each.
-        unit: what a dimension costs in each layer: lam, 1 for exact fits.
+        unit: the cost of a dimension in each layer: lam, 1 for exact fits.
     """
 
     title: str
@@ -50,7 +50,7 @@ class CurvePicture:
 
 
 def picture_of(s: Mapping[str, Any], title: str = "") -> CurvePicture:
-    """What is drawn of the summary of a `depth`."""
+    """Return the picture of the summary of a `depth`."""
     curve = s["curve"]
     families = [(f["rank"], _column(f["curve"], "depth"), _column(f["curve"], "cost")) for f in s["families"]]
     depths, costs, lower = (_column(curve, name) for name in ("depth", "cost", "lower"))
@@ -59,7 +59,7 @@ def picture_of(s: Mapping[str, Any], title: str = "") -> CurvePicture:
 
 
 def plot_curve(picture: CurvePicture, axes: Axes | None = None) -> Axes:
-    """The picture in these axes, or in those of a new figure of pyplot; the axes."""
+    """Draw the picture in these axes, or in those of a new pyplot figure; return the axes."""
     if axes is None:
         axes = pyplot.subplots(layout="constrained")[1]
     curve_panel(axes, picture)
@@ -75,10 +75,10 @@ def draw_curve(picture: CurvePicture, path: Path) -> None:
 
 
 def curve_panel(axes: Axes, picture: CurvePicture) -> None:
-    """Costs and bounds, each point in the colour of its dimension, over lines of integer slope."""
-    known = np.isfinite(picture.costs)
-    L, costs = picture.depths[known], picture.costs[known]
-    dimensions = [k for k, there in zip(picture.dimensions, known, strict=True) if there]
+    """Draw costs and bounds over lines of integer slope; colours show dimensions."""
+    finite = np.isfinite(picture.costs)
+    L, costs = picture.depths[finite], picture.costs[finite]
+    dimensions = [k for k, there in zip(picture.dimensions, finite, strict=True) if there]
     proved = np.isfinite(picture.lower)
     axes.plot(L, costs, color=COST_COLOR, linewidth=0.9, alpha=0.6)
     handles = []
@@ -98,7 +98,7 @@ def curve_panel(axes: Axes, picture: CurvePicture) -> None:
             handles.append(Line2D([], [], linestyle=":", color=color, label=f"rank {rank}"))
     if len(L):
         for k in sorted({*dimensions, 1}):
-            if k > 0:  # through the last point, by whose depth the slope is nearest to its limit
+            if k > 0:  # through the last point: at the largest depth the slope is nearest to its limit
                 axes.plot(L, costs[-1] + k * picture.unit * (L - L[-1]), color=GUIDE_COLOR, linewidth=0.8, zorder=0)
         handles.append(Line2D([], [], color=GUIDE_COLOR, label="integer slopes"))
         axes.set_ylim(bottom=0.0, top=top)
@@ -111,7 +111,7 @@ def curve_panel(axes: Axes, picture: CurvePicture) -> None:
 
 
 def spectra_panel(axes: Axes, spectra: Mapping[int, Sequence[Float[np.ndarray, " k"]]]) -> None:
-    """The largest singular values of each A_l against l / L, a colour for each depth."""
+    """Draw the largest singular values of each A_l against l / L, one colour a depth."""
     for number, (depth, values) in enumerate(spectra.items()):
         color = CURVE_COLORS[number % len(CURVE_COLORS)]
         most = max((len(s) for s in values), default=0)
@@ -130,7 +130,7 @@ def spectra_panel(axes: Axes, spectra: Mapping[int, Sequence[Float[np.ndarray, "
 
 
 def nonlinearity_panel(axes: Axes, lines: Mapping[int, Sequence[float]]) -> None:
-    """The nonlinearity of each hidden layer against l / L, a colour for each depth."""
+    """Draw the nonlinearity of each hidden layer against l / L, one colour a depth."""
     for number, (depth, values) in enumerate(lines.items()):
         color = CURVE_COLORS[number % len(CURVE_COLORS)]
         at = np.arange(1, depth) / depth
@@ -147,7 +147,7 @@ def _column(lines: Sequence[Mapping[str, Any]], name: str) -> Float[np.ndarray, 
 
 
 def _top(costs: Float[np.ndarray, " n"]) -> float:
-    """Above the costs; what is far above the others does not set the scale."""
+    """Return the top of the scale: above the costs, without those far above the others."""
     if not len(costs):
         return 1.0
     middle = float(np.median(costs))

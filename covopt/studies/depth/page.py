@@ -1,4 +1,4 @@
-"""`covopt depth`: what depth changes."""
+"""`covopt depth`: the effect of depth."""
 
 from __future__ import annotations
 
@@ -133,9 +133,9 @@ def _family_tables(s: Summary) -> list[Table]:
 
 
 def _large(s: Summary) -> list[str]:
-    said = [] if s["limit"] is None else [depth_words.large(s["limit"])]
-    said += [] if s["rank_one"] is None else [_sentence(depth_words.one_neuron(s))]
-    return [*said, *(_sentence(depth_words.fitted(each)) for each in s["fit"])]
+    sentences = [] if s["limit"] is None else [depth_words.large(s["limit"])]
+    sentences += [] if s["rank_one"] is None else [_sentence(depth_words.one_neuron(s))]
+    return [*sentences, *(_sentence(depth_words.fitted(fit)) for fit in s["fit"])]
 
 
 def _fit_tables(s: Summary) -> list[Table]:
@@ -155,7 +155,7 @@ def _depths(s: Summary) -> str:
 
 
 def _spaced(depths: list[int]) -> list[int]:
-    """Some of them, from the first to the last."""
+    """Return some of the depths, from the first to the last."""
     places = np.unique(np.linspace(0, len(depths) - 1, DRAWN).round().astype(int)) if depths else []
     return [depths[place] for place in places]
 
@@ -170,8 +170,8 @@ def _in_python(s: Summary, run: str) -> str:
 
 def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
     runs = checks.inside(directory, list(depth_runs.directories_of(directory).values()), rounding)
-    said = depth_runs.complaints(directory, s, rounding)
-    return checks.of_study(directory, KIND.file, s, runs, said, depth_runs.UNCHECKED)
+    differences = depth_runs.complaints(directory, s, rounding)
+    return checks.of_study(directory, KIND.file, s, runs, differences, depth_runs.UNCHECKED)
 
 
 KIND = Kind("depth", "depth.json", depth_words.pairs, _page, _verify, lambda directory: depth_runs.load(directory))

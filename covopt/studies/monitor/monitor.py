@@ -1,14 +1,14 @@
-"""`Monitor`: a network in its training loop, looked at in passes over the samples, without a solve and without a trace.
+"""`Monitor`: watch a network in its training loop, in passes over the samples.
 
-For L(W) = C(F) + lam sum_l |W_l|^2 a look tells the loss and its two parts, and for each layer of weights
+For L(W) = C(F) + lam sum_l |W_l|^2 a look reports the loss and its two parts, and for each layer of weights
 
     |W_l - M_l^T Zs_{l-1}| / |W_l| = |dL/dW_l| / (2 lam |W_l|),
 
-the residual of stationarity (MATH.md section 5; at kinks the slope that PyTorch takes), 0 at rest, and how low its rank
-is, #{i : s_i > tau |W_l|} (section 9). Beside an answer of `solve` to the same question it tells how far the loss is
-above the best known and above what is proved.
+the residual of stationarity (MATH.md section 5; at kinks the slope that PyTorch takes), 0 at rest, and the rank
+#{i : s_i > tau |W_l|} (section 9). With a result of `solve` for the same problem it also reports how far the loss is
+above the best known loss and above the proved bound.
 
-Inputs stay in the numbers in which they are given, and so do products of matrices; losses and sums are in float64.
+Inputs stay in their own dtype, and so do products of matrices; losses and sums are in float64.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from covopt.runtime.options import checked
 from covopt.runtime.threads import fitted
 from covopt.studies.audit.given import agreed_activation, amount_of_bias, weights_of
 
-# A bound above the loss by more than this, relative, contradicts it: float32 and other orders of summation are below.
+# A bound above the loss by more than this, relative, contradicts it; float32 and other orders of summation change less.
 CONTRADICTS = 1e-4
 
 CALLED = 256
-"""Rows at which a module must answer as its weights do, so that a look stays one pass over the samples."""
+"""Rows on which a module must agree with its weights; all rows would make a look two passes over the samples."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One look at a network; numbers that are not known, or not finite, are None.
+    """One look at a network; numbers that are unknown or not finite are None.
 
     Attributes:
-        step: of the training: the one that was given, or the number of calls before.
-        rows: samples that were looked at.
+        step: of the training: the argument `step`, or the number of earlier calls.
+        rows: number of samples of the look.
         loss, fit, norm: C + lam |W|^2, C, and |W|^2 (without free biases).
         residuals: |dL/dW_l| / (2 lam |W_l|) for l = 1 ... L, 0 at rest; free biases count as 0 in W_l.
         ranks: #{i : s_i > tolerance |W_l|} for l = 1 ... L, bias columns included.
         best: the lowest loss known on these rows: of this training so far, and of the known answer.
         excess: (loss - best) / best.
-        lower: a proved lower bound on the minimum, where the known answer has one, or it was given.
+        lower: a proved lower bound on the minimum, from the known answer or the argument `lower`.
         gap: (loss - lower) / loss: the loss is above the minimum by at most this part of it.
-        seconds: that the look took.
+        seconds: the time of the look.
     """
 
     step: int
@@ -76,28 +76,28 @@ class Reading:
     seconds: float
 
     def row(self) -> dict[str, float | int | None]:
-        """A flat row of a table: residual_1 ... residual_L and rank_1 ... rank_L in the place of the tuples."""
+        """Return a flat row of a table; residual_1 ... and rank_1 ... replace the tuples."""
         flat = {name: getattr(self, name) for name in SINGLE}
         for name, values in (("residual", self.residuals), ("rank", self.ranks)):
             flat |= {f"{name}_{layer}": value for layer, value in enumerate(values, start=1)}
         return flat
 
     def __str__(self) -> str:
-        """One line."""
-        told = [f"loss {_shown(self.loss)}"]
-        told += [] if self.excess is None else [f"{percent(self.excess)} above the best known"]
-        told += [] if self.gap is None else [f"the minimum at most {percent_at_most(self.gap)} below"]
-        told.append(f"residuals {', '.join(_shown(value, 2) for value in self.residuals)}")
-        told.append(f"ranks {', '.join(map(str, self.ranks))}")
-        return f"step {self.step}: {'; '.join(told)}"
+        """Return the reading as one line."""
+        parts = [f"loss {_shown(self.loss)}"]
+        parts += [] if self.excess is None else [f"{percent(self.excess)} above the best known"]
+        parts += [] if self.gap is None else [f"the minimum at most {percent_at_most(self.gap)} below"]
+        parts.append(f"residuals {', '.join(_shown(value, 2) for value in self.residuals)}")
+        parts.append(f"ranks {', '.join(map(str, self.ranks))}")
+        return f"step {self.step}: {'; '.join(parts)}"
 
 
 SINGLE = [field.name for field in fields(Reading) if field.name not in ("residuals", "ranks")]
-"""What is one number of a look, and a column of each table."""
+"""Fields of a look that are one number, and columns of each table."""
 
 
 class Monitor:
-    """Looks at a network in a training loop; call it with the network: `monitor(net)` or `monitor(net, epoch)`.
+    """Watch a network in a training loop: `monitor(net)` or `monitor(net, epoch)`.
 
     A look is one pass over the samples, about what an epoch costs without its optimiser. It changes nothing of the
     network: no gradient, no mode, no number of a random generator.
@@ -107,23 +107,23 @@ class Monitor:
         Y: targets (N, n_L) or (N,).
         lam: strength of the penalty, half of PyTorch's `weight_decay` beside the same loss.
         loss: mse (the sum over outputs, the mean over samples), cross_entropy, huber, logistic, or a `Loss`.
-        bias: beta; PyTorch's bias is beta W[:, -1]. "free" for biases that the penalty is not on.
-        decay: what the penalty is on: all, or weights, which is the bias "free".
-        every: look at each so-manieth step only, and return None at the others.
-        rows: look at so many rows, drawn once by `seed`; None: at all. Losses are then means over these rows.
-        known: an answer of `solve` to the same question on the same rows (those of `monitor.problem`).
-        lower: a proved lower bound on the minimum, where that is known from elsewhere.
+        bias: beta; PyTorch's bias is beta W[:, -1]. "free" for unpenalised biases.
+        decay: the penalised parameters: all, or weights, which is the bias "free".
+        every: look at every `every`-th step only, and return None at the others.
+        rows: number of rows to look at, drawn once by `seed`; None: all. Losses are then means over these rows.
+        known: a result of `solve` for the same problem on the same rows (those of `monitor.problem`).
+        lower: a proved lower bound on the minimum from elsewhere.
         tolerance: tau of the ranks, as for `covopt.ranks`.
         seed: of the rows.
         device: where to compute; None follows X.
         sample_weight: of the rows, as for `solve`.
 
     Attributes:
-        problem: the question, with the rows that are looked at; its depth is 2, that of each network counts.
-        readings: what the looks told, from the first.
+        problem: the data on the rows of the looks; its depth is 2, but each look uses the network's own.
+        readings: the results of all looks, from the first.
 
     Raises:
-        ProblemError: an option out of range, or an answer to another question, or of another kind.
+        ProblemError: an option is out of range, or the answer is to another problem, or of another kind.
 
     Source: stationarity is derived in MATH.md, section 5; the rank is that of [GP22], 4.1.
     """
@@ -163,23 +163,23 @@ class Monitor:
 
     @property
     def history(self) -> list[dict[str, float | int | None]]:
-        """A row for each look, as `Reading.row`; `pandas.DataFrame(monitor.history)` is a table of them."""
+        """The rows of all looks; `pandas.DataFrame(monitor.history)` makes a table of them."""
         return [reading.row() for reading in self.readings]
 
     @fitted
     def __call__(self, net: object, step: int | None = None) -> Reading | None:
-        """Look at the network, where it is this step's turn.
+        """Look at the network if it is this step's turn.
 
         Args:
             net: as for `covopt.validate`.
-            step: of the training, an epoch say, as a whole number; None counts the calls from 0.
+            step: of the training, such as an epoch, as a whole number; None counts the calls from 0.
 
         Returns:
-            What the look tells; None at steps that `every` leaves out.
+            The result of the look; None at steps that `every` leaves out.
 
         Raises:
-            DataError: a network that cannot be read, or one that holds NaN.
-            ProblemError: one that does not fit the data, or a bound that its loss is below.
+            DataError: the network cannot be read, or holds NaN.
+            ProblemError: the network does not fit the data, or its loss is below the bound.
         """
         step, self._calls = self._calls if step is None else _whole(step, "step", least=0), self._calls + 1
         if step % self.every:
@@ -191,24 +191,24 @@ class Monitor:
         return self.readings[-1]
 
     def _looked(self, net: object, step: int) -> Reading:
-        slope, given, _ = weights_of(net, self.problem.beta, self.problem.X[:CALLED])
-        exact = [torch.as_tensor(W, dtype=torch.float64, device=self.problem.X.device) for W in given]
+        slope, arrays, _ = weights_of(net, self.problem.beta, self.problem.X[:CALLED])
+        exact = [torch.as_tensor(W, dtype=torch.float64, device=self.problem.X.device) for W in arrays]
         problem = replace(self.problem, depth=len(exact), activation=agreed_activation(None, slope))
         check_network(problem, exact)
         return self._reading(problem, exact, step)
 
     def to_csv(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write the history as .csv, whole or not at all; nothing stands for None.
+        """Write the history as .csv, whole or not at all; None becomes an empty field.
 
         Args:
             path: of the file.
             force: replace an earlier table of a Monitor.
 
         Raises:
-            RecordError: the file exists (or is another one, with `force`), or cannot be written.
+            RecordError: the file exists (with `force`: and is no table of a Monitor), or cannot be written.
         """
         columns = dict.fromkeys([*SINGLE, *(name for row in self.history for name in row)])
-        write_table(path, list(columns), self.history, force, lambda found: set(SINGLE) <= set(columns_of(found)))
+        write_table(path, list(columns), self.history, force, lambda file: set(SINGLE) <= set(columns_of(file)))
 
     def _reading(self, problem: Problem, weights: Sequence[Tensor], step: int) -> Reading:
         fit, slopes = loss_and_slopes(problem, weights)
@@ -216,7 +216,7 @@ class Monitor:
         loss = known_number(fit + problem.lam * norm)
         lost = [earlier.loss for earlier in self.readings] + [loss]
         lost += [] if self._known is None else [self._known_at(problem, self._known).cost]
-        best = min((each for each in lost if each is not None and math.isfinite(each)), default=None)
+        best = min((value for value in lost if value is not None and math.isfinite(value)), default=None)
         lower = self._lower if self._known is None or self._known.lower is None else self._known.lower
         if lower is not None and loss is not None and lower - loss > CONTRADICTS * abs(loss):
             raise ProblemError(
@@ -239,20 +239,20 @@ class Monitor:
             seconds=0.0,
         )
 
-    def _known_at(self, problem: Problem, known: Result) -> Result:
-        """The known answer, if it is one for networks like this one."""
-        theirs = known.problem
+    def _known_at(self, problem: Problem, answer: Result) -> Result:
+        """Return the known answer; raise a ProblemError if it is for other networks."""
+        theirs = answer.problem
         if theirs.depth != problem.depth or theirs.activation != problem.activation:
             other = f"depth {theirs.depth} and {theirs.activation.name}"
             own = f"depth {problem.depth} and {problem.activation.name}"
             raise ProblemError(f"The known answer is for {other}, but the network has {own}; leave it out.")
-        return known
+        return answer
 
-    def _check_known(self, known: Result) -> None:
-        """Of an answer to compare with: raise a ProblemError unless it is one to this question."""
-        if not isinstance(known, Result):
-            raise ProblemError(f"known is {shown(known)}; give an answer of covopt.solve.")
-        mine, theirs = self.problem, known.problem
+    def _check_known(self, answer: Result) -> None:
+        """Raise a ProblemError unless `answer` is a result for the Monitor's problem."""
+        if not isinstance(answer, Result):
+            raise ProblemError(f"known is {shown(answer)}; give an answer of covopt.solve.")
+        mine, theirs = self.problem, answer.problem
         off = [name for name in ("loss", "lam", "beta", "free", "skip") if getattr(mine, name) != getattr(theirs, name)]
         for name in ("X", "Y", "weight"):
             A, B = getattr(mine, name), getattr(theirs, name)
@@ -266,7 +266,7 @@ class Monitor:
 
 
 def _same(A: Tensor, B: Tensor) -> bool:
-    """Whether these are the same numbers, in the coarser of their two types."""
+    """Return True if two arrays hold the same numbers, in the coarser of their types."""
     if A.shape != B.shape:
         return False
     coarse = torch.float32 if torch.float32 in (A.dtype, B.dtype) else torch.float64
@@ -274,7 +274,7 @@ def _same(A: Tensor, B: Tensor) -> bool:
 
 
 def _residual(problem: Problem, W: Tensor, G: Tensor) -> float | None:
-    """|G + 2 lam W| / (2 lam |W|), of matrices whose squares float64 may not hold; |G| / (2 lam) for W = 0."""
+    """Return |G + 2 lam W| / (2 lam |W|) without overflow; |G| / (2 lam) for W = 0."""
     pulled = problem.penalised(W)
     off, size = G / (2.0 * problem.lam) + pulled, float(pulled.abs().max()) if pulled.numel() else 0.0
     if size == 0.0:
@@ -283,7 +283,7 @@ def _residual(problem: Problem, W: Tensor, G: Tensor) -> float | None:
 
 
 def _drawn(problem: Problem, rows: int, seed: Seed) -> Tensor:
-    """So many rows, without repetition, in their order."""
+    """Draw `rows` samples without repetition, in their order."""
     count = _whole(rows, "rows")
     seed = check_seed(seed)
     if count > problem.samples:

@@ -1,12 +1,12 @@
-"""Two layers: networks and dual points between those of two values of lam, without a solver or an oracle.
+"""Mix networks and dual points of neighbouring lam in two layers, without a solver.
 
-The problem is convex over mixtures of neurons, and so is the set of dual feasible points, which does not know lam.
+The problem is convex over mixtures of neurons, and so is the set of dual feasible points, which does not depend on lam.
 
 * Networks p and q, the neurons of p scaled by (1 - t)^(1/2) in both layers, those of q by t^(1/2), the output biases
   mixed: F = (1 - t) F_p + t F_q costs C(F) + lam ((1 - t) |W_p|^2 + t |W_q|^2) or less, |b|^2 being convex. One more
   line for each t.
-* max_w h(w) of (1 - t) Lambda_p + t Lambda_q is at most (1 - t) M_p + t M_q, and it is not asked at which lam these
-  maxima were proved. D_lam of the mixture, for the best t, is a bound at every lam, with the proofs of p and of q.
+* max_w h(w) of (1 - t) Lambda_p + t Lambda_q is at most (1 - t) M_p + t M_q, whatever the lam at which these maxima
+  were proved. D_lam of the mixture, for the best t, is a bound at every lam, with the proofs of p and of q.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from covopt.certify.dual import dual_bound
 from covopt.certify.free import free_bound
 from covopt.model.problem import Problem
 
-# Mixtures of two networks, and values of lam between two dual points at which a mixture of them is evaluated.
+# Number of mixtures of two networks, and of values of lam between two dual points at which a mixture is evaluated.
 MIXTURES, PLACES = 7, 7
 # Evaluations in the search for the best mixture of two dual points.
 EVALUATIONS = 12
@@ -36,10 +36,10 @@ class Feasible:
     """A dual point whose maximum is proved.
 
     Attributes:
-        lam: for which it is the best known.
+        lam: the lam for which it was found.
         Lambda: (N, m).
         maximum: M >= max_w |Lambda^T sigma(Xt w)|.
-        kind: what proves M.
+        kind: of the proof of M.
     """
 
     lam: float
@@ -49,7 +49,7 @@ class Feasible:
 
 
 def mixed_lines(problem: Problem, networks: list[tuple[Float[Tensor, "N m"], float]]) -> Iterator[tuple[float, float]]:
-    """(fit, norm) of mixtures of neighbours among networks, each given by its outputs F on the samples and its norm."""
+    """Yield (fit, norm) of mixtures of neighbours; networks are given by (F, norm)."""
     for (F, norm), (G, other) in pairwise(networks):
         for t in np.arange(1, MIXTURES + 1) / (MIXTURES + 1):
             fit = float(problem.loss_at((1.0 - t) * F + t * G))
@@ -57,14 +57,14 @@ def mixed_lines(problem: Problem, networks: list[tuple[Float[Tensor, "N m"], flo
 
 
 def mixed_bounds(problem: Problem, points: list[Feasible]) -> Iterator[tuple[float, float, str]]:
-    """(lam, lower, kind) between neighbours among dual points, which are in the order of their lam, largest first."""
+    """Yield (lam, lower, kind) between neighbouring dual points, sorted from the largest lam."""
     for p, q in pairwise(points):
         for lam in np.geomspace(p.lam, q.lam, PLACES + 2)[1:-1]:
             yield float(lam), _best(replace(problem, lam=float(lam)), p, q), _weaker(p.kind, q.kind)
 
 
 def _best(problem: Problem, p: Feasible, q: Feasible) -> float:
-    """The best D over mixtures of p and q: it has one peak, D being concave on their cone."""
+    """Return the best D over mixtures of p and q; it has one peak, D being concave there."""
 
     proved = free_bound if problem.free else dual_bound
 
@@ -76,7 +76,7 @@ def _best(problem: Problem, p: Feasible, q: Feasible) -> float:
 
 
 def _peak(f: Callable[[float], float]) -> float:
-    """The largest value seen by a golden-section search on [0, 1]."""
+    """Return the largest value that a golden-section search on [0, 1] sees."""
     low, high = 0.0, 1.0
     a, b = 1.0 - GOLDEN, GOLDEN
     at_a, at_b = f(a), f(b)
@@ -95,5 +95,5 @@ def _peak(f: Callable[[float], float]) -> float:
 
 
 def _weaker(kind: str, other: str) -> str:
-    """What a bound is called that two proofs are needed for: an exact maximum and another one prove the other kind."""
+    """Name the kind of a bound that needs two proofs: exact with another kind is that kind."""
     return other if kind == "exact" else kind

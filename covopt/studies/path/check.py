@@ -1,7 +1,7 @@
-"""A stored path as the answer that it is, and what its files say held against what follows from them.
+"""Load a stored path, and check its files against what follows from them.
 
-Each point's dual point, with what proves its maximum, is in certificates.npz: from these the bounds at every lam
-follow, between the points too, and from the networks the costs. Nothing in the summary is believed.
+Each point's dual point is in certificates.npz, with the proof of its maximum. The bounds at every lam follow from
+these, between the points too, and the costs from the networks. Nothing in the summary is trusted.
 """
 
 from __future__ import annotations
@@ -37,67 +37,67 @@ from covopt.studies.path.path_search import Point, at
 
 Summary = Mapping[str, Any]
 
-# Entries of the summary that nothing in the files tells.
+# Entries of the summary that nothing in the files proves.
 NEVER = ("lam_max", "status", "seconds", "seed", "version", "data", "scale", "targets", "shuffle")
 OPTIONS = {"loss": "U", "depth": "iu", "bias": "fiuU", "activation": "U"}
 
 
 def unchecked(s: Summary) -> tuple[str, ...]:
-    """What nothing in the files of this run tells."""
+    """Return the names of the entries that nothing in the files of this run proves."""
     folds = ("points.test", "picked", "scored_by") if isinstance(s["scored_by"], int) else ()
     return (*NEVER, *folds)
 
 
 def load(directory: File) -> Path:
-    """A path as it was stored; no file in it is trusted.
+    """Load a stored path; no file in it is trusted.
 
     Raises:
         RecordError: a run in it is missing or damaged.
-        ValueError: other files are.
+        ValueError: another file is damaged.
     """
-    told = record.read_object(directory / FILE)
+    stated = record.read_object(directory / FILE)
     problem = _problem(read_npz(directory / record.PROBLEM))
     networks, proved = read_npz(directory / "networks.npz"), read_npz(directory / "certificates.npz")
-    lams = [float(p["lam"]) for p in told["points"]]  # type: ignore[attr-defined]
+    lams = [float(p["lam"]) for p in stated["points"]]  # type: ignore[attr-defined]
     if not lams or sorted(set(lams), reverse=True) != lams or not all(0.0 < lam < math.inf for lam in lams):
         raise ValueError("values of lam that do not fall")
     points = [_point(problem, lam, place, networks, proved) for place, lam in enumerate(lams, start=1)]
     held = read_npz(directory / "test.npz")
-    tests = [p["test"] for p in told["points"]]  # type: ignore[attr-defined]
-    low, high = told["lam_max"]  # type: ignore[misc]
+    tests = [p["test"] for p in stated["points"]]  # type: ignore[attr-defined]
+    low, high = stated["lam_max"]  # type: ignore[misc]
     return Path(
         problem=problem,
         points=points,
         known=LamMax(None if low is None else float(low), None if high is None else float(high)),
-        end=load_run(directory / "end") if told["end"] is not None else None,
+        end=load_run(directory / "end") if stated["end"] is not None else None,
         tests=[] if None in tests else [float(test) for test in tests],
-        scored_by=_scored(told["scored_by"]),
+        scored_by=_scored(stated["scored_by"]),
         held_out=HeldOut.of(held["X"], held["Y"], problem) if held else None,
-        status=Status(told["status"]),
-        seconds=float(str(told["seconds"])),
-        seed=int(str(told["seed"])),
-        origin={name: told[name] for name in ("data", "scale", "targets", "shuffle")},
+        status=Status(stated["status"]),
+        seconds=float(str(stated["seconds"])),
+        seed=int(str(stated["seed"])),
+        origin={name: stated[name] for name in ("data", "scale", "targets", "shuffle")},
     )
 
 
 def complaints(directory: File, stated: Summary, rounding: float) -> Iterator[str]:
-    """Sentences on what path.json and the other files say that does not follow from the networks and the proofs."""
-    found = load(directory)
-    for place, point in enumerate(found.points, start=1):
-        if point.lower is not None and not _is_proved(found.problem, point, rounding):
+    """Yield a sentence for each statement in the files that networks and proofs contradict."""
+    answer = load(directory)
+    for place, point in enumerate(answer.points, start=1):
+        if point.lower is not None and not _is_proved(answer.problem, point, rounding):
             yield f"The stored certificate of point {place} does not prove the bound {point.lower:.12g} that it states."
             return
-    if found.end is not None:
-        of_end = {"the path": found.problem, "end": found.end.problem}
+    if answer.end is not None:
+        of_end = {"the path": answer.problem, "end": answer.end.problem}
         yield from questions.others(of_end, {"loss", "lam"})
-    summary = found.summary()
+    summary = answer.summary()
     if stated.keys() - {record.KIND, "files"} != summary.keys():
         yield f"{FILE} does not hold what covopt stores in it."
         return
     for name in ("points", "end", "depth", "bias", "skip", "loss", "activation", "rows", "picked"):
         if not alike(stated[name], summary[name], rounding):
             yield f"{FILE} states other {name} than its networks and proofs give."
-    gap, proved = stated["largest_gap"], found.largest_gap
+    gap, proved = stated["largest_gap"], answer.largest_gap
     if (gap is None) != (proved is None) or (gap is not None and proved is not None and not proved <= gap + rounding):
         yield f"{FILE} states a largest gap that its networks and proofs do not prove."
     elif gap is not None and proved is not None and not abs(gap - proved) <= rounding:
@@ -105,8 +105,8 @@ def complaints(directory: File, stated: Summary, rounding: float) -> Iterator[st
     low, high = stated["lam_max"]
     if low is not None and high is not None and not 0.0 <= low <= high:
         yield f"{FILE} states ends of lam_max that are the wrong way round."
-    if found.held_out is not None:
-        scores = [found.held_out.score(at(found.problem, p.lam), p.weights) for p in found.points]
+    if answer.held_out is not None:
+        scores = [answer.held_out.score(at(answer.problem, p.lam), p.weights) for p in answer.points]
         if stated["scored_by"] != "test" or not alike([p["test"] for p in stated["points"]], scores, rounding):
             yield f"{FILE} states other losses on the held-out data than its networks have."
     elif stated["scored_by"] == "test":
@@ -117,13 +117,13 @@ def complaints(directory: File, stated: Summary, rounding: float) -> Iterator[st
 def _curve(directory: File, stated: Summary) -> Iterator[str]:
     with (directory / "curve.csv").open(newline="", encoding="utf-8") as stream:
         lines = list(csv.DictReader(stream))
-    told = [{name: "" if value is None else str(value) for name, value in p.items()} for p in stated["points"]]
-    if lines != told:
+    rows = [{name: "" if value is None else str(value) for name, value in p.items()} for p in stated["points"]]
+    if lines != rows:
         yield f"curve.csv and {FILE} state different points."
 
 
 def _is_proved(problem: Problem, point: Point, rounding: float) -> bool:
-    """True if the point's stored arrays prove its bound, and the maximum of h at its dual point, or better ones."""
+    """Return True if the stored arrays prove the bound and the maximum of h, or better ones."""
     dual, at_lam, lower = point.dual, at(problem, point.lam), point.lower or 0.0
     if not (math.isfinite(lower) and lower > 0.0):
         return False
@@ -162,9 +162,9 @@ def _point(
 
 
 def _of(key: str, place: int) -> str:
-    """The name of an array behind `p7_`; empty where it is another point's."""
-    found = re.fullmatch(rf"p{place}_(\w+)", key)
-    return found[1] if found else ""
+    """Return the name of an array after `p7_`; empty if the array is another point's."""
+    match = re.fullmatch(rf"p{place}_(\w+)", key)
+    return match[1] if match else ""
 
 
 def _problem(arrays: Mapping[str, NDArray]) -> Problem:

@@ -1,4 +1,4 @@
-"""The figure of a path: cost with its bounds, norm, fit and width, and the held-out loss, all against lam."""
+"""The figure of a path: cost, bounds, norm, fit, width and held-out loss against lam."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ SIZE = (7.4, 6.4)
 
 @dataclass(frozen=True)
 class PathPicture:
-    """Numbers against lam, one entry for each point, NaN where nothing is known.
+    """Numbers against lam, one entry for each point; NaN for unknown values.
 
     Attributes:
         lams, costs, lower, fits, norms, widths, tests: (n,).
-        picked: the lam with the least held-out loss.
+        picked: the lam with the lowest held-out loss.
     """
 
     lams: Float[np.ndarray, " n"]
@@ -45,14 +45,14 @@ class PathPicture:
 
 
 def picture_of(s: Mapping[str, Any]) -> PathPicture:
-    """What is drawn of the summary of a path."""
+    """Return the picture of the summary of a path."""
     names = ("lam", "cost", "lower", "fit", "norm", "width", "test")
     columns = [np.array([point[name] for point in s["points"]], dtype=np.float64) for name in names]
     return PathPicture(*columns, picked=s["picked"])
 
 
 def plot_costs(picture: PathPicture, axes: Axes | None = None) -> Axes:
-    """Cost and proved bound in these axes, or in those of a new figure of pyplot; the axes."""
+    """Draw cost and proved bound in these axes, or in those of a new figure; return the axes."""
     if axes is None:
         axes = pyplot.subplots(layout="constrained")[1]
     _costs(axes, picture)
@@ -69,7 +69,7 @@ def draw_path(picture: PathPicture, path: Path) -> None:
 
 
 def draw_panels(figure: Figure, picture: PathPicture) -> None:
-    """Four panels over one axis of lam: costs, fit and held-out loss, norm, width."""
+    """Draw four panels over one axis of lam: costs, fit and held-out loss, norm, width."""
     panels = figure.subplots(2, 2, sharex=True)
     _costs(panels[0, 0], picture)
     _lines(panels[0, 1], picture, (("fit", picture.fits, COST_COLOR), ("held out", picture.tests, CURVE_COLORS[1])))
@@ -97,7 +97,7 @@ def _lines(
     lines: tuple[tuple[str, Float[np.ndarray, " n"], str], ...],
     logarithmic: bool = True,
 ) -> None:
-    """Named lines against lam; a legend where there is more than one."""
+    """Draw named lines against lam, with a legend if there is more than one."""
     drawn = [line for line in lines if np.isfinite(line[1]).any()]
     for name, values, color in drawn:
         style = "--" if color == BOUND_COLOR else "-"

@@ -1,4 +1,4 @@
-"""How networks do on data that they were not made for; a score of these bounds nothing."""
+"""The loss of networks on held-out data; such a score bounds nothing."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from covopt.runtime.errors import ProblemError, counted, shown
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Inputs (M, n_0) and targets (M, n_L) that no network sees while it is made."""
+    """Inputs (M, n_0) and targets (M, n_L) that no network sees during its training."""
 
     X: Float[Tensor, "M n0"]
     Y: Float[Tensor, "M nL"]
 
     @staticmethod
     def of(X: object, Y: object, problem: Problem) -> HeldOut:
-        """Checked against the data of a problem.
+        """Check held-out data against the data of a problem.
 
         Raises:
-            ProblemError: other columns, or no data.
+            ProblemError: the columns differ, or there are no data.
         """
         loss = None if problem.interpolates else problem.loss
         lam = None if problem.interpolates else problem.lam
@@ -43,19 +43,19 @@ class HeldOut:
         return HeldOut(checked.X, checked.Y)
 
     def score(self, problem: Problem, weights: Weights) -> float:
-        """C(F) on these data, without the penalty."""
+        """Return C(F) on these data, without the penalty."""
         return float(mean_loss(problem.loss, outputs(problem, weights, self.X), self.Y, None))
 
 
 def folds_of(samples: int, folds: int, seed: int) -> list[tuple[Tensor, Tensor]]:
-    """(rows to solve on, rows held out) of each fold: a random partition into parts that differ by one row at most.
+    """Return (rows to solve on, rows held out) of random folds that differ by at most one row.
 
     Raises:
-        ProblemError: fewer than 2 folds, or more than samples.
+        ProblemError: there are fewer than 2 folds, or more than samples.
     """
     if not 2 <= folds <= samples:
         raise ProblemError(f"folds is {shown(folds)}; give a whole number from 2 to {samples}, the number of rows.")
     order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
     parts = order.tensor_split(folds)
-    others = [torch.cat([part for part in parts if part is not held]) for held in parts]
-    return [(kept.sort().values, held.sort().values) for kept, held in zip(others, parts, strict=True)]
+    training = [torch.cat([part for part in parts if part is not held]) for held in parts]
+    return [(rows.sort().values, held.sort().values) for rows, held in zip(training, parts, strict=True)]

@@ -1,7 +1,7 @@
-"""lam_max with free biases: the least lam from which on the best constant, or affine function, is optimal.
+"""Bound lam_max with free biases, from which on a constant or affine function is optimal.
 
 That function F_0 does not depend on lam. So Lambda(lam) = A / lam with A = -grad C(F_0) / 2, which is orthogonal
-to what is free: lam_max = max h at A (MATH.md sections 4 and 10).
+to the unpenalised columns: lam_max = max h at A (MATH.md sections 4 and 10).
 """
 
 from __future__ import annotations
@@ -16,41 +16,42 @@ from covopt.model.affine import Affine
 from covopt.model.problem import Problem
 from covopt.oracles.breakpoints import rows_of, strongest
 
-# Ascents of the search for the lower end, and how near, relative, a proof has to come to it.
+# Ascents of the search for the lower end; relative distance to it at which a proof is good enough.
 ASCENTS, NEAR = 200, 1e-3
-# What rounding may do to an end, relative; and to Y less what is free, relative to Y.
+# Relative rounding of an end; rounding of Y minus its unpenalised part, relative to Y.
 ROUNDING, LOST = 1e-12, 2.0**-46
 
 
 def free_ends(problem: Problem, seconds: float, seed: int) -> tuple[float, float]:
-    """The ends of an interval for lam_max of two layers, nearly equal where an oracle is exact.
+    """Return the ends of an interval for lam_max of two layers.
 
-    The upper end is infinite where columns that are free depend on one another, up to rounding.
+    They are nearly equal if an oracle is exact. The upper end is infinite if unpenalised columns depend on one another,
+    up to rounding.
 
     Args:
         problem: mse or cross-entropy with free biases, in float64.
-        seconds: for a proof of the upper end that takes long; 0: by norms.
+        seconds: for a slow proof of the upper end; 0: by norms.
         seed: of the search for the lower end.
     """
     A = slope(problem)
     if not bool(A.any()):
         return 0.0, 0.0
     Xc = free.centred(problem.X)
-    # |sigma(X w + b)| <= 2 N^(1/2) max |x| at a breakpoint, and A is as far off as the rounding of Y.
+    # |sigma(X w + b)| <= 2 N^(1/2) max |x| at a breakpoint; the error of A is the rounding of Y.
     off = LOST * float((problem.shares[:, None] * problem.Y).norm()) * 2.0 * float(Xc.norm(dim=1).max())
     off *= math.sqrt(problem.samples)
     if free.has_exact(problem):
         answer, _ = free.anchored(problem, A)
         low, high = float(answer.values[0]), free.widened(problem, A, answer.upper_bound)
     else:
-        met = strongest(problem.X, problem.activation, A / A.norm(), rows_of(problem.X[:0], A[:0, 0]), ASCENTS, seed)
-        low = 0.0 if met is None else met[2] * float(A.norm())
+        neuron = strongest(problem.X, problem.activation, A / A.norm(), rows_of(problem.X[:0], A[:0, 0]), ASCENTS, seed)
+        low = 0.0 if neuron is None else neuron[2] * float(A.norm())
         high = free.proved_maximum(problem, A, seconds, low, NEAR)
     return max(0.0, low * (1.0 - ROUNDING) - off), high + off
 
 
 def slope(problem: Problem) -> Float[Tensor, "N m"]:
-    """A = -grad C(F_0) / 2."""
+    """Return A = -grad C(F_0) / 2."""
     Y, shares = problem.Y, problem.shares[:, None]
     if problem.loss.name == "cross_entropy":  # F_0 = log p, also where a class is missing
         return 0.5 * shares * (Y - problem.mean(Y))

@@ -1,19 +1,18 @@
-"""lam_max: the least lam from which on the network without hidden neurons is optimal (MATH.md section 10).
+"""Bound lam_max, from which on no hidden neurons are needed (MATH.md section 10).
 
 Without hidden neurons the outputs are F_0 = beta 1 b^T, b = b(lam) the minimiser of C(beta 1 b^T) + lam |b|^2, and 0
-for beta = 0. For two layers that network is optimal iff H(lam) <= 1, where
+for beta = 0. For two layers this network is optimal iff H(lam) <= 1, where
 
     H(lam) = max_w |Lambda(lam)^T sigma(Xt w)|,   Lambda(lam) = -grad C(F_0) / (2 lam),   |w| = 1.
 
-Without a bias Lambda is proportional to 1 / lam. With one the set of these lam need not be an interval, so that lam_max
-is the supremum of where H > 1. For lam <= u, with S >= max_w |1^T sigma(Xt w)|,
+Without a bias Lambda is proportional to 1 / lam. With a bias the set of these lam need not be an interval, so that
+lam_max is the supremum of all lam with H > 1. For lam <= u, with S >= max_w |1^T sigma(Xt w)|,
 
     H(lam) <= (u / lam) H(u) + (u / lam - 1) kappa,   kappa = |b(lam)| S / (N beta),
 
 because lam b(lam) changes no faster than |b(lam)|, which falls in lam. So H <= 1 between u (H(u) + kappa) / (1 + kappa)
-and u, and going down in such steps from a lam that is too large ends at lam_max, from above; with a proved
-bound in place of H(u), at a proved upper end. The same steps for the neurons that a search has met end at a lower
-end.
+and u. Such steps down from a lam that is too large end at lam_max, from above; with a proved bound in place of H(u),
+they end at a proved upper end. The same steps for the neurons of a search end at a lower end.
 
 Three layers and more: rho = prod_l |W_l|_F gives C(F) >= max(0, C(0) - g rho), g = |grad C(0)|_op |X|_op, where
 beta = 0, at a penalty of lam L rho^(2/L) or more: 0 is optimal where lam >= C(0) / (L (C(0) / g)^(2/L)).
@@ -39,18 +38,18 @@ from covopt.oracles.search import ConvexConcaveOracle
 from covopt.runtime.loop import Budget
 from covopt.studies.path.free_lam_max import free_ends
 
-# Steps down end when they are shorter than this, relative, or after so many.
+# Steps down end when they are shorter than this, relative; maximum number of steps.
 SHORTEST, MOST_STEPS = 1e-12, 400
-# Ascents of a search, and searches without a larger value after which the lower end is believed to be found.
+# Ascents of a search; number of searches without a larger value after which the lower end counts as found.
 ASCENTS, PATIENCE = 100, 2
-# What rounding may do to an end, relative; ends of an exact maximum that are nearer than EXACT are one.
+# Relative rounding of an end; ends of an exact maximum that are nearer than EXACT count as equal.
 ROUNDING, EXACT = 1e-12, 1e-9
-# A proof of the maximum is good enough when it is this near to what was attained.
+# A proof of the maximum is good enough at this relative distance to the attained value.
 NEAR = 1e-3
-# Steps down where each needs a proof that takes long.
+# Maximum number of slow proofs, one for each step down.
 PROOFS = 4
 NEWTON_STEPS = 1000
-# Steps down end below this: nobody can ask for so small a lam, and H is below 1 at every one.
+# Steps down end below this: such a small lam is refused as an option, and H is below 1 at all of them.
 NOWHERE = SMALLEST**2
 # Steps in the exponents of a softmax below this that no longer shrink are rounding.
 NOISE = 1e-3
@@ -60,18 +59,18 @@ Maximum = Callable[[Float[Tensor, "N m"]], float]
 
 @dataclass(frozen=True)
 class LamMax:
-    """The ends of an interval for lam_max; equal where it is known to 1e-9; None where nothing is proved."""
+    """The ends of an interval for lam_max; equal if known to 1e-9; None if nothing is proved."""
 
     lower: float | None
     upper: float | None
 
 
 def lam_max(problem: Problem, seconds: float, seed: int = 0) -> LamMax:
-    """The interval for lam_max of a question with mse or cross-entropy, all samples alike; its own lam plays no part.
+    """Bound lam_max for mse or cross-entropy with equal sample weights, whatever its own lam.
 
     Args:
-        problem: the question, in float64.
-        seconds: for proofs of the upper end that take long; 0: none of them.
+        problem: in float64.
+        seconds: for slow proofs of the upper end; 0: none of them.
         seed: of the search for the lower end.
     """
     if problem.depth > 2:
@@ -101,7 +100,7 @@ def lam_max(problem: Problem, seconds: float, seed: int = 0) -> LamMax:
 
 
 class _Family:
-    """Lambda(lam) = A / lam + 1 b(lam)^T / (N beta), A the part with column means 0 (or all of it where beta = 0)."""
+    """The family Lambda(lam) = A / lam + 1 b(lam)^T / (N beta); A has means 0 if beta > 0."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.mean = problem, problem.Y.mean(dim=0)
@@ -112,18 +111,21 @@ class _Family:
             self.A = -0.5 * problem.gradient_at(torch.zeros_like(problem.Y))
 
     def at(self, lam: float) -> Float[Tensor, "N m"]:
-        """Lambda(lam)."""
+        """Return Lambda(lam)."""
         return self.A / lam + self.share(lam)
 
     def share(self, lam: float) -> Float[Tensor, "1 m"]:
-        """b(lam)^T / (N beta), what the output bias leaves of the means; 0 without one."""
+        """Return b(lam)^T / (N beta), the means that the output bias does not fit; 0 without bias."""
         beta = self.problem.beta
         if beta == 0.0:
             return torch.zeros_like(self.mean)[None]
         return self._bias(lam)[None] / (self.problem.samples * beta)
 
     def far(self, maximum: Maximum) -> float:
-        """A lam from which on H <= 1: H(lam) <= max h at A / lam + |b(lam)| S / (N beta), which falls in lam."""
+        """Return a lam from which on H <= 1.
+
+        H(lam) <= max h at A / lam + |b(lam)| S / (N beta), which falls in lam.
+        """
         beta = self.problem.beta
         size = maximum(self.A)
         if beta == 0.0:
@@ -135,7 +137,7 @@ class _Family:
         return lam
 
     def down(self, maximum: Maximum, start: float, spread: float, steps: int = MOST_STEPS) -> float:
-        """From a lam above which no H is above 1 down to where a step ends that is too short."""
+        """Step down from a lam above which H <= 1, until a step is too short."""
         upper = start
         for _ in range(steps):
             lower = self.step(upper, maximum(self.at(upper)), spread)
@@ -147,27 +149,27 @@ class _Family:
         return upper
 
     def attains(self, maximum: Maximum, lam: float, spread: float) -> bool:
-        """Whether steps down ended at lam because H is 1 there, and not because there were enough of them."""
+        """Return True if the steps down ended at lam because H is 1 there, not by their number."""
         kappa = float(self.share(lam).norm()) * spread
         return lam >= NOWHERE and maximum(self.at(lam)) >= 1.0 - 10.0 * SHORTEST * (1.0 + kappa)
 
     def step(self, upper: float, maximum: float, spread: float) -> float:
-        """The lower end of the interval below `upper` in which H <= 1, where `maximum` >= H(upper)."""
+        """Return the lower end of the interval below `upper` where H <= 1; `maximum` >= H(upper)."""
         if self.problem.beta == 0.0 or maximum >= 1.0:
             return upper * maximum
         end = upper
-        for _ in range(2):  # |b| falls in lam: the second time it is taken below where the step then ends
+        for _ in range(2):  # |b| falls in lam: the second time it is taken at the end of the first step
             kappa = float(self.share(end).norm()) * spread
             end = upper * (maximum + kappa) / (1.0 + kappa)
         return end
 
     def _bias(self, lam: float) -> Float[Tensor, " m"]:
-        """The minimiser b of C(beta 1 b^T) + lam |b|^2."""
+        """Return the minimiser b of C(beta 1 b^T) + lam |b|^2."""
         beta = self.problem.beta
         if not self._entropy:
             return beta * self.mean / (beta**2 + lam)
-        # Newton's method in u = beta b, where sum u = 0: the Hessian is D - p p^T, D = diag(p + 2 mu), and as the slope
-        # sums to 0 too, the step is solved for without cancellation, also where a class that nobody has leaves no p.
+        # Newton's method in u = beta b, where sum u = 0: the Hessian is D - p p^T, D = diag(p + 2 mu). As the slope
+        # sums to 0 too, the step is computed without cancellation, also if p is 0 for a class without samples.
         u, mu, before = torch.zeros_like(self.mean), lam / beta**2, math.inf
         for _ in range(NEWTON_STEPS):
             p = torch.softmax(u, dim=0)
@@ -182,30 +184,30 @@ class _Family:
 
 
 def _lower_end(problem: Problem, family: _Family, seed: int) -> float:
-    """The largest lam at which a neuron that a search met has |Lambda(lam)^T sigma(Xt w)| = 1."""
+    """Return the largest lam with |Lambda(lam)^T sigma(Xt w)| = 1 for a neuron of a search."""
     search = ConvexConcaveOracle(problem.Xt, problem.activation)
     generator = torch.Generator(device=problem.X.device).manual_seed(seed)
-    met, lam, idle = problem.Xt[:0], 0.0, 0
+    directions, lam, idle = problem.Xt[:0], 0.0, 0
     at = NEAR * family.far(_norms_of(problem))
     while idle < PATIENCE:
         starts = torch.randn(ASCENTS, problem.Xt.shape[1], generator=generator, dtype=torch.float64)
-        starts = torch.cat([met, starts.to(problem.Xt)])
-        met = torch.cat([met, search(family.at(lam or at), starts).directions[:ASCENTS]])
-        features = problem.activation(problem.Xt @ met.T)
+        starts = torch.cat([directions, starts.to(problem.Xt)])
+        directions = torch.cat([directions, search(family.at(lam or at), starts).directions[:ASCENTS]])
+        features = problem.activation(problem.Xt @ directions.T)
 
-        def known(Lambda: Tensor, features: Tensor = features) -> float:
+        def attained(Lambda: Tensor, features: Tensor = features) -> float:
             return float((features.T @ Lambda).norm(dim=1).max()) if features.shape[1] else 0.0
 
         spread = float(features.sum(dim=0).abs().max()) if features.shape[1] else 0.0
-        found = family.down(known, family.far(known), spread)
-        found = found if family.attains(known, found, spread) else 0.0
-        idle = idle + 1 if found <= lam * (1.0 + ROUNDING) else 0
-        lam = max(lam, found)
+        end = family.down(attained, family.far(attained), spread)
+        end = end if family.attains(attained, end, spread) else 0.0
+        idle = idle + 1 if end <= lam * (1.0 + ROUNDING) else 0
+        lam = max(lam, end)
     return lam * (1.0 - ROUNDING)
 
 
 def _proved_end(problem: Problem, family: _Family, lower: float, seconds: float) -> float:
-    """An upper end where no oracle knows H: by norms, and with time by proofs of maxima.
+    """Return an upper end without an exact oracle: by norms, and by proofs of maxima.
 
     Above v, H(lam) <= (v / lam) H(v) + (1 - v / lam) kappa(v) by the same argument: a proof at one v near the lower end
     is enough where kappa < 1. Else steps go down from a lam that is too large.
@@ -224,35 +226,35 @@ def _proved_end(problem: Problem, family: _Family, lower: float, seconds: float)
         kappa, maximum = float(family.share(at).norm()) * spread, proved(family.at(at), PROOFS - 1)
         if kappa < 1.0:
             upper = min(upper, at * max(1.0, (maximum - kappa) / (1.0 - kappa)))
-        for left in range(PROOFS - 2, 0, -1):
+        for count in range(PROOFS - 2, 0, -1):
             if budget.spent() or upper <= lower * (1.0 + NEAR):
                 break
-            upper = min(upper, family.step(upper, proved(family.at(upper), left), spread))
+            upper = min(upper, family.step(upper, proved(family.at(upper), count), spread))
     return upper * (1.0 + ROUNDING)
 
 
 def _proved(problem: Problem, Lambda: Float[Tensor, "N m"], budget: Budget) -> float:
-    """A proved bound on max h by branch and bound, or by the relaxation; infinite where neither applies."""
+    """Prove a bound on max h by branch and bound, or by the relaxation; else infinite."""
     Xt, sigma = problem.Xt, problem.activation
-    found = ConvexConcaveOracle(Xt, sigma)(Lambda, torch.cat([Xt, -Xt])[:ASCENTS])
-    aim = float(found.values[0]) * (1.0 + NEAR) if len(found.values) else 0.0
+    maxima = ConvexConcaveOracle(Xt, sigma)(Lambda, torch.cat([Xt, -Xt])[:ASCENTS])
+    aim = float(maxima.values[0]) * (1.0 + NEAR) if len(maxima.values) else 0.0
     two_layers = replace(problem, depth=2)
     if CONES.applies(two_layers):
         limit = budget.remaining()
-        return branch_and_bound(Xt, sigma, Lambda, target=aim, time_limit=limit, starts=found.directions).upper_bound
+        return branch_and_bound(Xt, sigma, Lambda, target=aim, time_limit=limit, starts=maxima.directions).upper_bound
     if RELAXATION.applies(two_layers):
         return relaxed_maximum(Xt, sigma, Lambda, aim, budget)
     return math.inf
 
 
 def _norms_of(problem: Problem) -> Maximum:
-    """h(w) <= |Lambda|_op |sigma(Xt w)| <= |Lambda|_op |Xt|_op."""
+    """Return the bound h(w) <= |Lambda|_op |sigma(Xt w)| <= |Lambda|_op |Xt|_op."""
     largest = largest_singular_value(problem, problem.Xt, centred=False)
     return lambda Lambda: largest_singular_value(problem, Lambda, centred=False) * largest
 
 
 def _deep_end(problem: Problem) -> float | None:
-    """The upper end for three layers and more, without a bias."""
+    """Return the upper end for three layers and more, without a bias."""
     if problem.beta:
         return None
     zero = torch.zeros_like(problem.Y)
@@ -267,10 +269,10 @@ def _deep_end(problem: Problem) -> float | None:
 
 
 def beaten(constant: float, networks: Sequence[Cost]) -> float:
-    """The largest lam at which one of these networks costs less than `constant`, which no lam changes: beta = 0.
+    """Return the largest lam at which a network costs less than `constant` (beta = 0).
 
     Args:
         constant: C(0).
         networks: each with its fit and its norm.
     """
-    return max(((constant - each.fit) / each.norm for each in networks if each.norm > 0.0), default=0.0)
+    return max(((constant - cost.fit) / cost.norm for cost in networks if cost.norm > 0.0), default=0.0)

@@ -93,9 +93,9 @@ def _in_python(s: Summary, run: str) -> str:
 
 def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
     runs = checks.inside(directory, ["end"], rounding) if s["end"] is not None else {}
-    found = path_runs.complaints(directory, s, rounding)
-    return checks.of_study(directory, KIND.file, s, runs, found, path_runs.unchecked(s))
+    differences = path_runs.complaints(directory, s, rounding)
+    return checks.of_study(directory, KIND.file, s, runs, differences, path_runs.unchecked(s))
 
 
 KIND = Kind("path", "path.json", path_words.pairs, _page, _verify, lambda directory: path_runs.load(directory))
-"""What `covopt path` stores."""
+"""The kind of answer that `covopt path` stores."""

@@ -1,4 +1,4 @@
-"""`path`: the minimum as a function of lam, with bounds that hold between the values that were solved too.
+"""`path`: the minimum as a function of lam, with bounds between the solved values.
 
 The search is in path_search.py, the answer in path_answer.py.
 """
@@ -31,11 +31,11 @@ from covopt.studies.path.lam_max import LamMax, lam_max
 from covopt.studies.path.path_answer import Path
 from covopt.studies.path.path_search import COARSE, PathSearch, at, spread
 
-# The part of the time limit for the proof of lam_max, and its seconds at most; and for `interpolate`.
+# The share of the time limit for the proof of lam_max, its maximum seconds, and the share for `interpolate`.
 MAXIMUM, LONGEST, END = 0.1, 60.0, 0.15
-# The parts of the time until which values are solved first, and solved again: without proofs that take long, and with.
+# The shares of the time until which values are solved first, and solved again: without slow proofs, and with them.
 SOLVING, PROVING = (0.6, 1.0), (0.2, 0.4)
-# Values of lam, at most.
+# Maximum number of values of lam.
 MOST = 10_000
 
 
@@ -67,33 +67,33 @@ def path(
     callback: Callback | None = None,
     task: str | None = None,
 ) -> Path:
-    """The minimum L*(lam) = min C + lam |W|^2 for all lam of a range: its networks, and bounds between them too.
+    """Compute the minimum L*(lam) = min C + lam |W|^2 for all lam of a range.
 
     L* is concave and does not fall. So networks and proved bounds at some lam bound it at every lam, and for two layers
-    their mixtures do so closely, without further proofs.
+    their mixtures bound it closely, without further proofs.
 
     Args:
         X: inputs (N, n_0).
         Y: targets (N, n_L), numbers or labels (N,).
         lams: the values of lam; None: `points` of them from lam_max down to `ratio` times it, the first ones even in
-            log lam, the others where the curve is known least.
+            log lam, the others where the bounds are widest.
         ratio, points: see lams.
-        interpolate: also the representation cost, which is what L*(lam) / lam tends to for lam -> 0 (mse).
+        interpolate: also solve for the representation cost, the limit of L*(lam) / lam for lam -> 0 (mse).
         test: held-out inputs and targets, on which each network is scored.
-        folds: score by so many folds of the data instead; the time limit is for all of them together.
+        folds: score by this number of folds of the data instead; the time limit is for all of them together.
         loss: mse or cross_entropy.
         gap: stop proving when the proved relative gap is at most this at every lam.
         time_limit: seconds for all together.
-        max_iterations: rounds of the solve of each value, which is then solved once; None: until it is proved where an
-            oracle is exact, else a few, and again while its neighbours help it.
-        init: an earlier answer to the same question, to go on from.
+        max_iterations: rounds of the solve of each value, which is then solved once; None: with an exact oracle until
+            the value is proved, else a few, and again while its neighbours help it.
+        init: an earlier answer to the same problem, to go on from.
         depth, bias, skip, activation, certify, seed, device, callback, task: as for `covopt.solve`.
 
     Returns:
         The points from the largest lam down, the interval for lam_max, and the largest proved gap of the whole range.
 
     Raises:
-        ProblemError: an option out of range, data of the wrong shape, or an `init` of another question.
+        ProblemError: an option is out of range, data have the wrong shape, or `init` belongs to another problem.
         InfeasibleError: `interpolate` on data that no network fits.
 
     Source: derived; MATH.md section 10.
@@ -111,21 +111,21 @@ def path(
     limited = budget if max_iterations is None else replace(budget, max_iterations=max_iterations)
     seed = check_seed(seed)
     SolveOptions(limited, certify=certify, gap=gap, seed=seed).check(depth)
-    known = _known(init, problem)
+    earlier = _known(init, problem)
     if test is not None and not (isinstance(test, (tuple, list)) and len(test) == 2):
         raise ProblemError(f"test is {shown(test)}; give a pair of held-out inputs and targets.")
     held = None if test is None else HeldOut.of(*test, problem)
     parts = _parts(problem, test, folds, seed)
     if interpolate:
         _check_end(problem)
-    asked = {
+    options = {
         "loss": loss, "depth": depth, "bias": bias, "skip": skip, "activation": activation, "certify": certify,
         "gap": gap, "seed": seed, "max_iterations": max_iterations,
     }  # fmt: skip
     main = replace(budget, time_limit=time_limit / (1 + len(parts)))
     limit = min(LONGEST, MAXIMUM * main.time_limit) if certify in ("auto", "full") else 0.0
-    largest = known.known if known is not None else lam_max(problem, limit, seed)
-    search = PathSearch(problem, asked, main, callback, [] if known is None else known.points)
+    largest = earlier.known if earlier is not None else lam_max(problem, limit, seed)
+    search = PathSearch(problem, options, main, callback, [] if earlier is None else earlier.points)
     proving = certify in ("auto", "full") and search.provable
     solving, again = PROVING if proving else SOLVING
     until = 1.0 - END if interpolate else 1.0
@@ -135,8 +135,10 @@ def path(
         search.prove(until)
     end = None
     if interpolate:
-        end = _end(search, asked, max(main.remaining(), END * main.time_limit), None if known is None else known.end)
-    tests, scored_by = _tests(search, held, parts, asked, budget)
+        end = _end(
+            search, options, max(main.remaining(), END * main.time_limit), None if earlier is None else earlier.end
+        )
+    tests, scored_by = _tests(search, held, parts, options, budget)
     return Path(
         problem=problem,
         points=search.ordered,
@@ -154,7 +156,7 @@ def path(
 def _fill(
     search: PathSearch, chosen: list[float] | None, top: float, ratio: float, points: int, until: float
 ) -> None:  # fmt: skip
-    """A first network at every lam, in this part of the time."""
+    """Solve every lam once, within this share of the time."""
     if chosen is not None:
         _check_range(search.problem, min(chosen), max(chosen))
         search.descend(chosen, until)
@@ -168,7 +170,7 @@ def _fill(
 
 
 def _status(search: PathSearch, converged: bool, once: bool) -> Status:
-    """What ended the search."""
+    """Return the status of the search at its end."""
     if interrupted():
         return Status.INTERRUPTED
     if all(point.status is Status.OPTIMAL for point in search.points.values()):
@@ -181,34 +183,34 @@ def _tests(
     search: PathSearch,
     held: HeldOut | None,
     parts: list[tuple[torch.Tensor, torch.Tensor]],
-    asked: dict[str, object],
+    options: dict[str, object],
     budget: Budget,
 ) -> tuple[list[float], str | int | None]:
-    """The mean loss on held-out data at each point, and what they are; empty where Ctrl-C came before."""
+    """Return held-out losses at each point (empty after Ctrl-C), and the kind of the data."""
     problem, ordered = search.problem, search.ordered
     if held is not None:
         return [held.score(at(problem, point.lam), point.weights) for point in ordered], "test"
     totals = np.zeros(len(ordered))
-    for place, (kept, out) in enumerate(parts):
-        inner = problem.on(kept)
+    for place, (rows, out) in enumerate(parts):
+        fold = problem.on(rows)
         seconds = budget.seconds() + budget.remaining() / (len(parts) - place)
-        own = PathSearch(inner, asked, replace(budget, time_limit=seconds), search.callback)
+        own = PathSearch(fold, options, replace(budget, time_limit=seconds), search.callback)
         own.descend([point.lam for point in ordered], 1.0)
         if interrupted() or len(own.points) < len(ordered):
             return [], None
-        left = HeldOut(problem.X[out], problem.Y[out])
-        scores = [left.score(at(inner, point.lam), point.weights) for point in own.ordered]
+        test = HeldOut(problem.X[out], problem.Y[out])
+        scores = [test.score(at(fold, point.lam), point.weights) for point in own.ordered]
         totals += len(out) / problem.samples * np.array(scores)
     return (totals.tolist(), len(parts)) if parts else ([], None)
 
 
-def _end(search: PathSearch, asked: dict[str, object], seconds: float, known: Result | None) -> Result:
-    """The representation cost, from the network of the smallest lam."""
+def _end(search: PathSearch, options: dict[str, object], seconds: float, earlier: Result | None) -> Result:
+    """Solve for the representation cost, from the network of the smallest lam."""
     last = search.ordered[-1].weights
-    start = known if known is not None else last if len(last[0]) else None
-    options = {**asked, "loss": "interpolate", "max_iterations": None}
+    start = earlier if earlier is not None else last if len(last[0]) else None
+    exact_options = {**options, "loss": "interpolate", "max_iterations": None}
     p = search.problem
-    return solve(p.X, p.Y, **options, time_limit=seconds, init=start, callback=search.callback)  # type: ignore[arg-type]
+    return solve(p.X, p.Y, **exact_options, time_limit=seconds, init=start, callback=search.callback)  # type: ignore[arg-type]
 
 
 def _check_end(problem: Problem) -> None:
@@ -222,14 +224,14 @@ def _check_end(problem: Problem) -> None:
 
 
 def _top(problem: Problem, largest: LamMax) -> float:
-    """Where the path begins: at lam_max, or where it is thought to be; at 1 where no lam needs hidden neurons."""
+    """Return the lam at which the path begins: an estimate of lam_max, or 1 if that is 0."""
     if problem.depth == 2:
-        found = largest.lower
-    else:  # with a bias, where the zero network would be optimal without one
+        top = largest.lower
+    else:  # with a bias: from where the zero network would be optimal without one
         Y = problem.Y - problem.Y.mean(dim=0) * bool(problem.beta)
         without = replace(problem, beta=0.0, free=False, skip=False, X=problem.Xt, Y=Y)
-        found = largest.upper if largest.upper is not None else lam_max(without, 0.0).upper
-    return found or 1.0
+        top = largest.upper if largest.upper is not None else lam_max(without, 0.0).upper
+    return top or 1.0
 
 
 def _check_range(problem: Problem, low: float, high: float) -> None:
@@ -253,7 +255,7 @@ def _parts(
 
 
 def _values(lams: Sequence[float] | None, ratio: float, points: int) -> list[float] | None:
-    """The values that are given, each once, from the largest down; None where there are none."""
+    """Return the given values, each once, from the largest down; None if none are given."""
     if not 1 <= points <= MOST:
         raise ProblemError(f"points is {shown(points)}; give a whole number from 1 to {MOST}.")
     if not 0.0 < as_number(ratio, "ratio") < 1.0:
@@ -264,22 +266,22 @@ def _values(lams: Sequence[float] | None, ratio: float, points: int) -> list[flo
 
 
 def values_of(lams: object) -> list[float]:
-    """The values, each once, from the largest down."""
-    given = [as_number(lam, "lam") for lam in np.atleast_1d(np.asarray(lams, dtype=object)).tolist()]
-    if not given or min(given) <= 0.0:
+    """Return the values, each once, from the largest down."""
+    values = [as_number(lam, "lam") for lam in np.atleast_1d(np.asarray(lams, dtype=object)).tolist()]
+    if not values or min(values) <= 0.0:
         raise ProblemError("The values of lam are not all above 0, or there are none; give at least one above 0.")
-    return sorted(set(given), reverse=True)
+    return sorted(set(values), reverse=True)
 
 
 def _known(init: Path | None, problem: Problem) -> Path | None:
-    """An earlier answer to the same question."""
+    """Return an earlier answer, checked to be one to the same problem."""
     if init is None:
         return None
     if not isinstance(init, Path):
         raise ProblemError(f"init is {shown(init)}; give a Path, the answer of an earlier call.")
     p, q = problem, init.problem.double()
-    asked = [(each.loss.name, each.depth, each.stated_bias, each.skip, each.activation) for each in (p, q)]
-    same = asked[0] == asked[1]
+    keys = [(other.loss.name, other.depth, other.stated_bias, other.skip, other.activation) for other in (p, q)]
+    same = keys[0] == keys[1]
     if not same or not (torch.equal(p.X.cpu(), q.X.cpu()) and torch.equal(p.Y.cpu(), q.Y.cpu())):
         raise ProblemError(
             "The earlier answer is one to another question (data, loss, depth, bias or activation); ask the same again."

@@ -1,4 +1,4 @@
-"""What `path` found: the points, what is proved of every lam between them, and which lam held-out data pick."""
+"""The answer of `path`: its points, the bounds between them, and the picked lam."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class Path:
     """The minimum as a function of lam.
 
     Attributes:
-        problem: the question; its own lam plays no part.
+        problem: its own lam plays no part.
         points: from the largest lam down.
-        known: what was proved of lam_max with its oracle or its relaxation; `lam_max` adds what the points show.
-        end: the answer of `interpolate`, the end of the path at lam = 0, where it was asked for.
-        tests: the mean loss on held-out data at each point, as `scored_by` says; empty without any.
+        known: the interval for lam_max from its oracle or its relaxation; `lam_max` adds the bounds of the points.
+        end: the result of `interpolate`, the end of the path at lam = 0, if requested.
+        tests: the mean loss on held-out data at each point, by the rule `scored_by`; empty without such data.
         scored_by: "test", or the number of folds; None without held-out data.
         held_out: the data of "test".
-        status: converged where a turn along all points gained nothing; optimal where every point is.
-        seconds, seed: of all.
-        origin: what a data set tells of itself: data, scale, targets, shuffle.
+        status: converged if a turn along all points gained nothing; optimal if every point is.
+        seconds, seed: of the whole search.
+        origin: the description of the data set: data, scale, targets, shuffle.
     """
 
     problem: Problem
@@ -79,15 +79,15 @@ class Path:
 
     @property
     def lams(self) -> list[float]:
-        """Of the points."""
+        """The lam of the points."""
         return [point.lam for point in self.points]
 
     @cached_property
     def lam_max(self) -> tuple[float | None, float | None]:
-        """The ends of an interval for the least lam from which on no hidden neurons are needed; equal where exact.
+        """The ends of an interval for lam_max; equal if exact.
 
-        For three layers and more without a bias the lower end is the largest lam at which a network of the path costs
-        less than the zero network.
+        lam_max is the lam from which on no hidden neurons are needed. For three layers and more without a bias the
+        lower end is the largest lam at which a network of the path costs less than the zero network.
         """
         low, high = self.known.lower, self.known.upper
         if self.problem.depth > 2 and not self.problem.beta:
@@ -99,21 +99,21 @@ class Path:
 
     @cached_property
     def largest_gap(self) -> float | None:
-        """The largest proved (upper - lower) / upper over the whole range, between the points too; None: no bound."""
+        """The largest proved (upper - lower) / upper over the range; None without a bound."""
         if len(self.envelope.lams) < 2 or not self.points:
             return None
         return self.envelope.gap(self.points[-1].lam, self.points[0].lam)[0]
 
     @property
     def picked(self) -> float | None:
-        """The lam of the least loss on held-out data; None without any."""
+        """The lam of the lowest loss on held-out data; None without such data."""
         return self.points[int(np.argmin(self.tests))].lam if self.tests else None
 
     def bounds(self, lam: float) -> tuple[float, float]:
-        """(lower, upper) for the minimum at any lam of the range, between the points too.
+        """Return (lower, upper) for the minimum at any lam of the range, between the points too.
 
         Raises:
-            ProblemError: lam is outside of the range.
+            ProblemError: lam is outside the range.
         """
         if not self.points[-1].lam <= lam <= self.points[0].lam:
             raise ProblemError(f"lam is {lam:g}; give one from {self.points[-1].lam:g} to {self.points[0].lam:g}.")
@@ -121,27 +121,27 @@ class Path:
         return min(self.envelope.lower(lam), upper), upper
 
     def result(self, lam: float | None = None) -> Result:
-        """The answer at the point nearest to lam, in its logarithm; without lam at the picked one.
+        """Return the result at the point nearest to lam, in its logarithm; by default the picked.
 
         Raises:
-            ProblemError: no lam is given, and none is picked.
+            ProblemError: there is neither a given nor a picked lam.
         """
         wanted = self.picked if lam is None else lam
         if wanted is None or not wanted > 0.0:
             raise ProblemError("Without held-out data no lam is picked; give a lam above 0.")
-        point = min(self.points, key=lambda each: abs(math.log(each.lam / wanted)))
-        found = Result(at(self.problem, point.lam), "cone", "none", self.seed, weights=point.weights)
-        found.cost, found.fit, found.norm = point.cost.total, point.cost.fit, point.cost.norm
-        found.residual, found.status = point.cost.residual, point.status
+        point = min(self.points, key=lambda p: abs(math.log(p.lam / wanted)))
+        result = Result(at(self.problem, point.lam), "cone", "none", self.seed, weights=point.weights)
+        result.cost, result.fit, result.norm = point.cost.total, point.cost.fit, point.cost.norm
+        result.residual, result.status = point.cost.residual, point.status
         if point.lower is not None:
-            found.lower, found.certificate, found.dual = point.lower, point.certificate, point.dual
-            found.evidence = dict(point.evidence)
+            result.lower, result.certificate, result.dual = point.lower, point.certificate, point.dual
+            result.evidence = dict(point.evidence)
         for name, value in self.origin.items():
-            setattr(found, name, value)
-        return found
+            setattr(result, name, value)
+        return result
 
     def proved(self, point: Point) -> tuple[float | None, Certificate]:
-        """The best bound at a point, its own or that of its neighbours' dual points and chords, and what proves it."""
+        """Return the best bound at a point (its own, or by its neighbours), and its kind."""
         around = self.envelope.lower(point.lam)
         own = point.lower or 0.0
         lower, kind = (own, point.certificate) if own >= around else (around, None)
@@ -151,7 +151,7 @@ class Path:
         return proofs.agreed(at(self.problem, point.lam), point.weights, point.cost.total, lower), kind
 
     def summary(self) -> dict[str, object]:
-        """The JSON of `covopt path`; what is unknown or unproved is None."""
+        """Return the JSON of `covopt path`; unknown or unproved values are None."""
         p = self.problem
         points: list[dict[str, object]] = []
         for place, point in enumerate(self.points):
@@ -170,7 +170,7 @@ class Path:
             )
         end = self.end
         return {
-            "lam_max": [record.known(each) for each in self.lam_max],
+            "lam_max": [record.known(bound) for bound in self.lam_max],
             "points": points,
             "largest_gap": self.largest_gap,
             "picked": self.picked,
@@ -197,26 +197,26 @@ class Path:
         }
 
     def describe_data(self, data: Dataset) -> None:
-        """Take over what a data set tells of itself."""
+        """Take over the description of a data set: name, scale, targets, shuffled rows."""
         self.origin.update(data=data.name, scale=data.scale, targets=data.targets, shuffle=data.shuffle)
         if self.end is not None:
             self.end.describe_data(data)
 
     def describe(self) -> list[tuple[str, str]]:
-        """The answer as a person reads it: pairs of a label and its text; `rows` is the table of the points."""
+        """Return the answer without the table `rows`: pairs of a label and its text."""
         return path_words.pairs(self.summary())
 
     def rows(self) -> list[tuple[object, ...]]:
-        """The points as a table; see COLUMNS."""
+        """Return the points as a table; see COLUMNS."""
         keys = ("lam", "cost", "lower", "certificate", "fit", "norm", "width", "test")
-        told = self.summary()["points"]
+        points = self.summary()["points"]
         return [
             tuple(Lower(s[key]) if key == "lower" and s[key] is not None else s[key] for key in keys)
-            for s in told  # type: ignore[attr-defined]
+            for s in points  # type: ignore[attr-defined]
         ]
 
     def __repr__(self) -> str:
-        """The answer in a few lines."""
+        """Return the answer in a few lines."""
         return "\n".join(f"{label:<13}{text}" for label, text in self.describe())
 
     def _repr_html_(self) -> str:
@@ -230,13 +230,16 @@ class Path:
         force: bool = False,
         others: Mapping[str, Writer] | None = None,
     ) -> None:
-        """Write path.json, curve.csv, networks.npz (p7_W1 is W_1 at the seventh lam from the top), certificates.npz
-        (p7_Lambda, ...), problem.npz, test.npz, figure.png, origin.json and, of `interpolate`, the run `end`.
+        """Write the answer into a directory.
+
+        The files are path.json, curve.csv, networks.npz (p7_W1 is W_1 at the seventh lam from the top),
+        certificates.npz (p7_Lambda, ...), problem.npz, test.npz, figure.png, origin.json and, with `interpolate`, the
+        run `end`.
 
         Args:
             directory: a new one.
             force: replace an earlier run there.
-            others: further files, or others in place of these, as for `Result.save`.
+            others: further files, or replacements of these, as for `Result.save`.
 
         Raises:
             RecordError: the directory exists, or cannot be written.
@@ -264,7 +267,7 @@ class Path:
         )
 
     def networks(self) -> dict[str, NDArray]:
-        """The weights of all points: `p7_W1` is W_1 at the seventh lam from the top."""
+        """Return the weights of all points: `p7_W1` is W_1 at the seventh lam from the top."""
         return {
             f"p{place}_W{layer}": W.double().cpu().numpy()
             for place, point in enumerate(self.points, start=1)
@@ -272,8 +275,8 @@ class Path:
         }
 
     def certificates(self) -> dict[str, NDArray]:
-        """What each point's own bound rests on: `p7_lower`, `p7_certificate`, `p7_Lambda` and so on."""
-        found: dict[str, NDArray] = {}
+        """Return the proofs of the points' own bounds: `p7_lower`, `p7_certificate`, `p7_Lambda`."""
+        arrays: dict[str, NDArray] = {}
         for place, point in enumerate(self.points, start=1):
             if point.lower is None:
                 continue
@@ -281,8 +284,8 @@ class Path:
             own |= dict(point.evidence)
             if point.dual is not None:
                 own |= {"Lambda": point.dual.Lambda, "maximum": np.array(point.dual.maximum)} | point.dual.evidence
-            found |= {f"p{place}_{name}": array for name, array in own.items()}
-        return found
+            arrays |= {f"p{place}_{name}": array for name, array in own.items()}
+        return arrays
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the proved interval for the minimum, relative to the best known, against lam.
@@ -296,7 +299,7 @@ class Path:
         return path_figures.plot_costs(path_figures.picture_of(self.summary()), ax)
 
     def draw(self, path: File) -> None:
-        """The figure of the path as a PNG at `path`: costs and bounds, norm, fit and width against lam."""
+        """Draw costs and bounds, norm, fit and width against lam, as a PNG at `path`."""
         path_figures.draw_path(path_figures.picture_of(self.summary()), path)
 
     def _question(self) -> dict[str, NDArray]:

@@ -1,11 +1,11 @@
-"""The best network found at each lam of a path: warm starts from both neighbours, and where the next lam goes.
+"""Search the best network at each lam of a path by warm starts, and choose the next lam.
 
-* Downward, each lam starts from the network of the next larger one; then values are solved again from the neurons of
-  both neighbours beside their own, that which gained most the last time first, until none gains any more.
-* The first values are spread evenly in log lam. The others go where the curve is known least: between two neighbours
-  L* lies between their lines and the chord of their costs, and the next lam is where these are furthest apart.
-* Where a bound needs a proof that takes long, the time left goes to the lam at which the proved gap is largest: the
-  dual point proved there bounds its neighbours too (studies/path/between.py).
+* Downward, each lam starts from the network of the next larger one. Then values are solved again from their own neurons
+  and those of both neighbours, the value with the largest last gain first, until none gains any more.
+* The first values are spread evenly in log lam. The others go where the bounds are widest: between two neighbours L*
+  lies between their lines and the chord of their costs, and the next lam is where these are furthest apart.
+* If bounds need slow proofs, the remaining time goes to the lam at which the proved gap is largest: the dual point
+  proved there bounds its neighbours too (studies/path/between.py).
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from covopt.runtime.loop import Budget, Callback, Certificate, Progress, Status
 from covopt.studies.path import between
 from covopt.studies.path.envelope import Envelope
 
-# Rounds of one warm solve of two layers where no oracle is exact: later ones gain less than those of its neighbours.
+# Rounds of one warm solve of two layers without an exact oracle: later rounds gain less than those of its neighbours.
 ROUNDS = 3
-# What counts as a gain, relative; what of its gain a value is expected to give to its neighbours.
+# Smallest relative gain that counts; share of its gain that a value is expected to pass on to its neighbours.
 GAIN, PASSED_ON = 1e-5, 0.5
-# Neurons that a warm start takes from a network and its neighbours together.
+# Maximum number of neurons of a warm start, from a network and its neighbours together.
 MOST_NEURONS = 800
-# The first values of lam, of all.
+# Share of the values of lam that are spread evenly first.
 COARSE = 0.6
-# The part of the gap that a proof may leave at its own value: some of it is lost between the values.
+# Share of the target gap that a proof aims at in its own value: between the values some of it is lost.
 OWN = 0.5
-# Proofs go on for another round where the last one left at most this part of the gap.
+# Proofs go on for another round if the last one reduced the gap to at most this share.
 WORTHWHILE = 0.9
-# The neighbours' neurons come as directions: by this factor, weights are too small to count.
+# Scale of the neighbours' weights in a warm start: too small to count, so that only their directions enter.
 DIRECTION = 1e-8
-# A new lam is no nearer to its neighbours than this part of their distance, in log lam.
+# Minimum distance of a new lam from its neighbours, relative to the distance between them, in log lam.
 NEAREST = 0.25
 
 
@@ -57,8 +57,8 @@ class Point:
         weights: W_1 ... W_L of the best network found.
         cost: fit + lam norm, recomputed in float64.
         fit: C(F); norm: |W|^2.
-        lower: the bound proved at this lam itself; None without one. certificate: what proves it.
-        dual, evidence: what the certificate needs, as a `Result` has them.
+        lower: the bound proved at this lam itself; None without one. certificate: the kind of its proof.
+        dual, evidence: the arrays of the proof, as in a `Result`.
         status: of its last solve.
     """
 
@@ -73,7 +73,7 @@ class Point:
 
     @staticmethod
     def of(result: Result) -> Point:
-        """What a solve found."""
+        """Return the point of a solve."""
         p, r = result.problem, result
         cost = evaluate(p, r.weights)
         return Point(p.lam, r.weights, cost, r.lower, r.certificate, r.dual, r.evidence, r.status)
@@ -84,7 +84,7 @@ class Point:
         return max(len(W) for W in self.weights[:-1])
 
     def better(self, other: Point | None) -> Point:
-        """The cheaper network with the higher bound."""
+        """Return the cheaper of two networks with the higher of their bounds."""
         if other is None:
             return self
         cheap = self if self.cost.total <= other.cost.total else other
@@ -96,7 +96,7 @@ class Point:
 
 
 def feasible(point: Point) -> between.Feasible | None:
-    """Its dual point, where it has one."""
+    """Return the dual point of a point, if it has one."""
     if point.dual is None:
         return None
     Lambda = torch.from_numpy(point.dual.Lambda)
@@ -104,15 +104,15 @@ def feasible(point: Point) -> between.Feasible | None:
 
 
 def at(problem: Problem, lam: float) -> Problem:
-    """The question at one lam."""
+    """Return the problem at one lam."""
     return replace(problem, lam=lam)
 
 
 def envelope(problem: Problem, points: Sequence[Point]) -> Envelope:
-    """What the points of a path say of every lam: their lines and bounds, and for two layers those of mixtures.
+    """Return the bounds at every lam by the points of a path; for two layers mixtures count.
 
     Args:
-        problem: the question, at any lam; points: from the largest lam down.
+        problem: at any lam; points: from the largest lam down.
     """
     lines = [(p.cost.fit, p.cost.norm) for p in points]
     proved = [(p.lam, p.lower, str(p.certificate)) for p in points if p.lower is not None]
@@ -127,45 +127,45 @@ def envelope(problem: Problem, points: Sequence[Point]) -> Envelope:
 
 
 class PathSearch:
-    """Networks and bounds along lam.
+    """The search for networks and bounds along lam.
 
     Args:
-        problem: the question, at any lam.
-        asked: keywords of `covopt.solve`, without lam and the time limit.
-        budget: of all.
-        callback: gets the progress of each solve, with the time of all.
-        known: points of an earlier run.
+        problem: at any lam.
+        options: keywords of `covopt.solve`, without lam and the time limit.
+        budget: of the whole search.
+        callback: gets the progress of each solve, with the time since the start of the search.
+        earlier: points of an earlier run.
 
     Attributes:
-        provable: whether there are proofs that take long: two layers, no exact oracle.
+        provable: whether slow proofs apply: two layers, no exact oracle.
     """
 
     def __init__(
         self,
         problem: Problem,
-        asked: Mapping[str, object],
+        options: Mapping[str, object],
         budget: Budget,
         callback: Callback | None = None,
-        known: Sequence[Point] = (),
+        earlier: Sequence[Point] = (),
     ) -> None:
         self.problem, self.budget, self.callback = problem, budget, callback
-        self.points: dict[float, Point] = {point.lam: point for point in known}
-        self._asked = dict(asked)
-        self._certify, self._gap = str(asked["certify"]), float(str(asked["gap"]))
+        self.points: dict[float, Point] = {point.lam: point for point in earlier}
+        self._options = dict(options)
+        self._certify, self._gap = str(options["certify"]), float(str(options["gap"]))
         kind = proofs.attainable(problem)
         self.provable = problem.depth == 2 and kind not in (Certificate.EXACT, Certificate.NONE)
         self._rounds = ROUNDS if problem.depth == 2 and kind is not Certificate.EXACT else None
-        if asked.get("max_iterations") is not None:
-            self._rounds = int(str(asked["max_iterations"]))
+        if options.get("max_iterations") is not None:
+            self._rounds = int(str(options["max_iterations"]))
         self._gains: dict[float, float] = {}
 
     @property
     def ordered(self) -> list[Point]:
-        """From the largest lam down."""
+        """The points from the largest lam down."""
         return [self.points[lam] for lam in sorted(self.points, reverse=True)]
 
     def descend(self, lams: Sequence[float], until: float) -> None:
-        """Solve the values that are new, from the largest down, until so much of the time is over; one at least."""
+        """Solve the new values from the largest down, at least one, within a share of the time."""
         new = [lam for lam in sorted(lams, reverse=True) if lam not in self.points]
         end = replace(self.budget, time_limit=until * self.budget.time_limit)
         for place, lam in enumerate(new):
@@ -174,7 +174,7 @@ class PathSearch:
             self.solve(lam, end.remaining() / (len(new) - place))
 
     def refine(self, count: int, until: float) -> None:
-        """Add values where the curve is known least, until there are so many or so much of the time is over."""
+        """Add values of lam where the bounds are widest, up to a count or a share of the time."""
         end = replace(self.budget, time_limit=until * self.budget.time_limit)
         while len(self.points) < count and not end.spent():
             lam = self.wanted()
@@ -183,10 +183,10 @@ class PathSearch:
             self.solve(lam, end.remaining() / (count - len(self.points)))
 
     def wanted(self) -> float | None:
-        """Where the next lam goes, if anywhere.
+        """Return the next lam to solve, if any.
 
-        To the largest proved gap, where each solve brings a proof. Else to where the lines of two neighbours and the
-        chord of their costs are furthest apart.
+        It is the lam of the largest proved gap if each solve brings a proof. Else it is the lam at which the lines of
+        two neighbours and the chord of their costs are furthest apart.
         """
         lams = sorted(self.points)
         if self.problem.depth == 2 and not self.provable and self._certify != "none" and len(lams) > 1:
@@ -209,10 +209,10 @@ class PathSearch:
         return where
 
     def improve(self, until: float) -> bool:
-        """Solve values again from their neighbours' neurons, that which gained most the last time first.
+        """Solve values again from their neighbours' neurons, the one with the largest gain first.
 
-        Until so much of the time is over; whether nothing is left to try: every value gained less than GAIN the last
-        time, and none of its neighbours more since.
+        Stop after a share of the time. Return True if nothing is left to try: every value gained less than GAIN the
+        last time, and none of its neighbours more since.
         """
         end = replace(self.budget, time_limit=until * self.budget.time_limit)
         while not end.spent():
@@ -220,95 +220,97 @@ class PathSearch:
             open_ = [lam for lam in open_ if self.points[lam].status is not Status.OPTIMAL]
             if not open_:
                 return True
-            # Of those that were not tried yet the smallest first: what it finds helps the others.
+            # Among values without a second solve the smallest comes first: its neurons help the others.
             self.solve(max(open_, key=lambda lam: (self._gains.get(lam, math.inf), -lam)), end.remaining())
         return False
 
     def prove(self, until: float = 1.0) -> None:
-        """Prove bounds where the proved gap is largest, until it is reached, nothing is left to try, or the time is."""
+        """Prove bounds at the largest proved gap until the target, the time, or no lam is left."""
         end, lams = replace(self.budget, time_limit=until * self.budget.time_limit), sorted(self.points)
-        left, before = set(lams), 1.0
+        remaining, before = set(lams), 1.0
         while not end.spent():
             gap, where = envelope(self.problem, self.ordered).gap(lams[0], lams[-1])
             if gap <= self._gap:
                 return
-            if not left:  # once more, where that still helps
+            if not remaining:  # another round, if the last one helped
                 if gap > WORTHWHILE * before:
                     return
-                left, before = {lam for lam in lams if not self._proved(lam)}, gap
-                if not left:
+                remaining, before = {lam for lam in lams if not self._proved(lam)}, gap
+                if not remaining:
                     return
-            lam = min(left, key=lambda each: abs(math.log(each / where)))
-            share = end.remaining() / math.sqrt(len(left))  # a proof helps its neighbours too: some are enough
-            left.remove(lam)
+            lam = min(remaining, key=lambda value: abs(math.log(value / where)))
+            share = end.remaining() / math.sqrt(
+                len(remaining)
+            )  # a proof helps its neighbours too, so that not all are needed
+            remaining.remove(lam)
             self.solve(lam, share, self._certify)
 
     def solve(self, lam: float, seconds: float, certify: str = "fast") -> None:
-        """Solve one value from what its neighbours have."""
-        known, start = self.points.get(lam), self._start(lam)
+        """Solve one value from its own network and those of its neighbours."""
+        earlier, start = self.points.get(lam), self._start(lam)
         searching = certify == "fast"
-        found = solve(
+        result = solve(
             self.problem.X,
             self.problem.Y,
             **{
-                **self._asked,
+                **self._options,
                 "lam": lam,
                 "certify": "none" if self._certify == "none" else certify,
                 "gap": self._gap if searching else OWN * self._gap,
                 "init": start,
                 "max_iterations": self._rounds if searching else None,
                 "time_limit": max(seconds, 1e-3),
-                "callback": self._told,
+                "callback": self._report,
             },  # type: ignore[arg-type]
         )
-        self.points[lam] = Point.of(found).better(known)
-        if known is None:
+        self.points[lam] = Point.of(result).better(earlier)
+        if earlier is None:
             return
-        gain = (known.cost.total - self.points[lam].cost.total) / max(known.cost.total, 1e-300)
+        gain = (earlier.cost.total - self.points[lam].cost.total) / max(earlier.cost.total, 1e-300)
         self._gains[lam] = gain
-        if gain > GAIN:  # the neighbours are asked again, the more the larger it was
-            for each in self._neighbours(lam):
-                self._gains[each.lam] = max(self._gains.get(each.lam, math.inf), PASSED_ON * gain)
+        if gain > GAIN:  # solve the neighbours again, earlier after a larger gain
+            for neighbour in self._neighbours(lam):
+                self._gains[neighbour.lam] = max(self._gains.get(neighbour.lam, math.inf), PASSED_ON * gain)
 
     def _proved(self, lam: float) -> bool:
-        """Whether the bound at this value is within the gap that is wanted."""
+        """Return True if the bound at this value is within the target gap."""
         point = self.points[lam]
         return point.lower is not None and point.cost.total - point.lower <= self._gap * point.cost.total
 
-    def _told(self, line: Progress) -> None:
+    def _report(self, line: Progress) -> None:
         if self.callback is not None:
             self.callback(replace(line, seconds=self.budget.seconds()))
 
     def _neighbours(self, lam: float) -> list[Point]:
-        above = min((each for each in self.points if each > lam), default=None)
-        below = max((each for each in self.points if each < lam), default=None)
-        return [self.points[each] for each in (above, below) if each is not None]
+        above = min((value for value in self.points if value > lam), default=None)
+        below = max((value for value in self.points if value < lam), default=None)
+        return [self.points[value] for value in (above, below) if value is not None]
 
     def _start(self, lam: float) -> list[Tensor] | None:
-        """Its own network and the neighbours' as one, cheapest at this lam first; for more layers the cheapest one."""
-        known = [*self._neighbours(lam), *([self.points[lam]] if lam in self.points else [])]
-        known = sorted(known, key=lambda point: point.cost.fit + lam * point.cost.norm)
-        known = [point for point in known if point.width]
-        if not known:
+        """Return the networks of this lam and its neighbours as one, or the best if they are deep."""
+        candidates = [*self._neighbours(lam), *([self.points[lam]] if lam in self.points else [])]
+        candidates = sorted(candidates, key=lambda point: point.cost.fit + lam * point.cost.norm)
+        candidates = [point for point in candidates if point.width]
+        if not candidates:
             return None
         if self.problem.depth > 2:
-            return known[0].weights
-        kept, width = known[:1], known[0].width
-        for point in known[1:]:
+            return candidates[0].weights
+        chosen, width = candidates[:1], candidates[0].width
+        for point in candidates[1:]:
             if width + point.width <= MOST_NEURONS:
-                kept, width = [*kept, point], width + point.width
-        first = torch.cat([kept[0].weights[0], *(DIRECTION * point.weights[0] for point in kept[1:])])
-        W = kept[0].weights[1]
-        inner = len(kept[0].weights[0])
-        return [first, torch.cat([W[:, :inner], W.new_zeros(len(W), len(first) - inner), W[:, inner:]], dim=1)]
+                chosen, width = [*chosen, point], width + point.width
+        first = torch.cat([chosen[0].weights[0], *(DIRECTION * point.weights[0] for point in chosen[1:])])
+        W = chosen[0].weights[1]
+        hidden = len(chosen[0].weights[0])
+        return [first, torch.cat([W[:, :hidden], W.new_zeros(len(W), len(first) - hidden), W[:, hidden:]], dim=1)]
 
 
 def _between(low: float, high: float, lam: float) -> float:
-    """The value next to lam that keeps its distance from both ends."""
-    inner = (high / low) ** NEAREST
-    return min(max(lam, low * inner), high / inner)
+    """Return the value nearest to lam that keeps its distance from both ends."""
+    margin = (high / low) ** NEAREST
+    return min(max(lam, low * margin), high / margin)
 
 
 def spread(top: float, ratio: float, count: int) -> list[float]:
-    """Values from top down to ratio * top, even in their logarithm."""
+    """Return values from top down to ratio * top, even in their logarithm."""
     return [float(lam) for lam in np.geomspace(top, ratio * top, count)]

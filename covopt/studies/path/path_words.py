@@ -1,4 +1,4 @@
-"""A path in words, from its summary alone; what is not proved is never worded as if it were."""
+"""A path in words, from its summary alone; no unproved fact sounds proved."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ DIGITS = 7
 
 
 def title(s: Summary) -> str:
-    """The question in a few words."""
+    """Return the problem in a few words."""
     first, last = s["points"][0]["lam"], s["points"][-1]["lam"]
     return headline({**s, "lam": f"from {first:.4g} to {last:.4g}"})
 
 
 def answer(s: Summary) -> str:
-    """The answer in sentences: lam_max, how well the whole curve is known, and the lam that held-out data pick."""
+    """Return the answer in sentences: lam_max, the gap of the curve, and the picked lam."""
     return " ".join(f"{text[:1].upper()}{text[1:]}." for text in (maximum(s), gap(s), picked(s)) if text)
 
 
 def pairs(s: Summary) -> Pairs:
-    """A path as a person reads it, labels and texts."""
-    found = [("question", title(s)), ("lam_max", maximum(s)), ("bounds", gap(s))]
+    """Return a path as a person reads it: labels and texts."""
+    lines = [("question", title(s)), ("lam_max", maximum(s)), ("bounds", gap(s))]
     if s["points"]:
         first, last = s["points"][0], s["points"][-1]
-        found.append(("points", f"{len(s['points'])}: {_point(first)}, ..., {_point(last)}"))
+        lines.append(("points", f"{len(s['points'])}: {_point(first)}, ..., {_point(last)}"))
     if s["end"] is not None:
-        found.append(("lam to 0", end(s)))
+        lines.append(("lam to 0", end(s)))
     if s["picked"] is not None:
-        found.append(("picked", picked(s)))
-    return [*found, ("status", ended(s)), ("time", f"{s['seconds']:.3g} s")]
+        lines.append(("picked", picked(s)))
+    return [*lines, ("status", ended(s)), ("time", f"{s['seconds']:.3g} s")]
 
 
 def maximum(s: Summary) -> str:
-    """From which lam on no hidden neurons are needed."""
+    """Describe lam_max, from which on no hidden neurons are needed."""
     low, high = s["lam_max"]
     what = "the network without hidden neurons is optimal"
     if low is None and high is None:
@@ -57,7 +57,7 @@ def maximum(s: Summary) -> str:
 
 
 def gap(s: Summary) -> str:
-    """How well the curve is known at every lam of the range."""
+    """Describe the proved gap of the curve over the whole range."""
     if s["largest_gap"] is None:
         return "no lower bound is proved"
     text = percent_at_most(s["largest_gap"])
@@ -65,7 +65,7 @@ def gap(s: Summary) -> str:
 
 
 def picked(s: Summary) -> str:
-    """The lam of the least loss on held-out data."""
+    """Describe the lam of the lowest loss on held-out data."""
     if s["picked"] is None:
         return ""
     best = next(point for point in s["points"] if point["lam"] == s["picked"])
@@ -74,7 +74,7 @@ def picked(s: Summary) -> str:
 
 
 def end(s: Summary) -> str:
-    """What the path tends to."""
+    """Describe the limit of the path at lam = 0."""
     cost, lower = s["end"]["cost"], s["end"]["lower"]
     if cost is None:
         return "no network that fits exactly was found"
@@ -83,13 +83,13 @@ def end(s: Summary) -> str:
 
 
 def ended(s: Summary) -> str:
-    """What ended the search."""
-    said = {
+    """Describe the end of the search."""
+    endings = {
         "optimal": "optimal: at each point the proved gap is within the target",
         "converged": "converged: no point's network helps its neighbours any more, but this is no proof",
     }
-    told = STATUSES[s["status"]][0].replace("the best network so far", "the best networks so far")
-    return said.get(s["status"], told)
+    default = STATUSES[s["status"]][0].replace("the best network so far", "the best networks so far")
+    return endings.get(s["status"], default)
 
 
 def _point(p: Summary) -> str:

@@ -1,7 +1,7 @@
-"""A stored `ranks` as the answer that it is, and what its files say held against what follows from them.
+"""Load a stored `ranks`, and check its files against what follows from them.
 
-The networks and their starts are in networks.npz, from which every rank, bound and loss is computed anew; the solver's
-runs are checked as solves are. Of the records on the way, the first and the last follow from the networks.
+The networks and their starts are in networks.npz; every rank, bound and loss is recomputed from them. The solver's runs
+are checked as solves are. The first and the last record follow from the networks.
 """
 
 from __future__ import annotations
@@ -36,69 +36,69 @@ UNCHECKED = (
     "that the networks were trained as their settings say",
     "the records between the first and the last",
 )
-"""What nothing in the files tells."""
+"""Entries that nothing in the files proves."""
 
 
 def load(directory: Path) -> Ranks:
-    """A `ranks` as it was stored; no file in it is trusted.
+    """Load a stored `ranks`; no file in it is trusted.
 
     Raises:
         RecordError: a run in it is missing or damaged.
-        ValueError, DataError, ProblemError: other files are.
+        ValueError, DataError, ProblemError: another file is damaged.
     """
-    told: dict[str, Any] = {**record.read_object(directory / FILE)}
+    stated: dict[str, Any] = {**record.read_object(directory / FILE)}
     data = read_npz(directory / record.PROBLEM)
     X, Y = (torch.from_numpy(_numbers(data[name], 2)) for name in ("X", "Y"))
-    options = {name: told[name] for name in ("loss", "depth", "bias", "activation")}
+    options = {name: stated[name] for name in ("loss", "depth", "bias", "activation")}
     problem = make_problem(X, Y, lam=1.0, **options).double()
-    tolerances, seed = [float(each) for each in told["tolerance"]], int(told["seed"])
+    tolerances, seed = [float(tolerance) for tolerance in stated["tolerance"]], int(stated["seed"])
     arrays, spectra = read_npz(directory / "networks.npz"), read_npz(directory / "spectra.npz")
     references = {}
-    for each in told["references"]:
-        result = load_run(directory / _name_of_run(each))
-        references[float(each["lam"])] = reference_of(problem, result, tolerances)
+    for reference in stated["references"]:
+        result = load_run(directory / _name_of_run(reference))
+        references[float(reference["lam"])] = reference_of(problem, result, tolerances)
     cells = [
         _cell(problem, cell, place, arrays, spectra, tolerances, seed)
-        for place, cell in enumerate(told["cells"], start=1)
+        for place, cell in enumerate(stated["cells"], start=1)
     ]
     return Ranks(
         problem=problem,
         cells=cells,
         references=references,
         tolerances=tolerances,
-        until=None if told["until"] is None else dict(told["until"]),
-        status=Status(told["status"]),
-        seconds=float(told["seconds"]),
+        until=None if stated["until"] is None else dict(stated["until"]),
+        status=Status(stated["status"]),
+        seconds=float(stated["seconds"]),
         seed=seed,
-        data=told["data"],
-        scale=told["scale"],
-        refused={float(each["lam"]): str(each["reason"]) for each in told["refused"]},
+        data=stated["data"],
+        scale=stated["scale"],
+        refused={float(refusal["lam"]): str(refusal["reason"]) for refusal in stated["refused"]},
     )
 
 
 def runs_in(stated: Summary) -> list[str]:
-    """The solver's runs in it."""
-    return [_name_of_run(each) for each in stated["references"]]
+    """Return the directories of the solver's runs."""
+    return [_name_of_run(reference) for reference in stated["references"]]
 
 
 def complaints(directory: Path, stated: Summary, rounding: float) -> Iterator[str]:
-    """Sentences on what ranks.json and the other files say that does not follow from the networks."""
-    found = load(directory)
-    summary = json.loads(record.as_json(found.summary()))
+    """Yield a sentence for each statement in the files that the networks contradict."""
+    answer = load(directory)
+    summary = json.loads(record.as_json(answer.summary()))
     for name in summary:
         if name != "version" and not alike(stated.get(name, ...), summary[name], rounding):
             yield f"{FILE} states another {name} than its networks give."
     if stated.keys() - {record.KIND, "files"} != summary.keys():
         yield f"{FILE} does not hold what covopt stores in it."
-    arrays = found.networks()
+    arrays = answer.networks()
     if arrays.keys() != read_npz(directory / "networks.npz").keys():
         yield f"networks.npz holds other networks than {FILE} lists."
-    for lam, reference in found.references.items():
-        question = replace(found.problem, lam=lam)
+    for lam, reference in answer.references.items():
+        question = replace(answer.problem, lam=lam)
         yield from questions.others({"the networks": question, f"for lam {lam:g}": reference.result.problem})
-        costs = {f"network {k}": cell.cost.total for k, cell in enumerate(found.cells, 1) if cell.setting.lam == lam}
+        costs = {f"network {k}": cell.cost.total for k, cell in enumerate(answer.cells, 1) if cell.setting.lam == lam}
         yield from questions.crossed(costs, {f"the solver for lam {lam:g}": reference.result.lower}, rounding)
-    for place, cell in enumerate(found.cells, start=1):
+    for place, cell in enumerate(answer.cells, start=1):
         if not _records_fit(cell):
             yield f"spectra.npz holds other singular values than network {place} has."
     with (directory / TABLE).open(newline="", encoding="utf-8") as stream:
@@ -116,7 +116,7 @@ def _name_of_run(reference: Summary) -> str:
 
 def _cell(
     problem: Problem,
-    told: Summary,
+    stated: Summary,
     place: int,
     arrays: Mapping[str, NDArray],
     spectra: Mapping[str, NDArray],
@@ -124,13 +124,13 @@ def _cell(
     seed: int,
 ) -> RankCell:
     setting = Setting(
-        lam=float(told["lam"]),
-        batch_size=told["batch_size"],
-        rate=told["rate"],
-        momentum=float(told["momentum"]),
-        nesterov=told["nesterov"],
-        steps=told["asked"],
-        seed=told["seed"],
+        lam=float(stated["lam"]),
+        batch_size=stated["batch_size"],
+        rate=stated["rate"],
+        momentum=float(stated["momentum"]),
+        nesterov=stated["nesterov"],
+        steps=stated["asked"],
+        seed=stated["seed"],
     )
     if setting.nesterov and setting.momentum == 0.0:
         raise ValueError("Nesterov's momentum without a momentum")
@@ -138,28 +138,28 @@ def _cell(
     network: Descended | list[Tensor] = weights
     if f"c{place}_steps" in spectra:
         course = _course(spectra, place, len(weights))
-        network = Descended(setting.options(), weights, int(told["steps"]), told["diverged"] is True, course)
+        network = Descended(setting.options(), weights, int(stated["steps"]), stated["diverged"] is True, course)
     return cell_of(problem, setting, network, start or None, tolerances=tolerances, seed=seed)
 
 
 def _network(arrays: Mapping[str, NDArray], name: str) -> list[Tensor]:
-    """W_1 ... W_L of `c1`, say."""
-    found = weights_of({key.removeprefix(f"{name}_"): W for key, W in arrays.items() if key.startswith(f"{name}_")})
-    if not all(bool(torch.isfinite(W).all()) for W in found):
+    """Return W_1 ... W_L of a network, such as `c1`."""
+    weights = weights_of({key.removeprefix(f"{name}_"): W for key, W in arrays.items() if key.startswith(f"{name}_")})
+    if not all(bool(torch.isfinite(W).all()) for W in weights):
         raise ValueError("a network in networks.npz that is not finite")
-    return found
+    return weights
 
 
 def _course(spectra: Mapping[str, NDArray], place: int, layers: int) -> Course:
-    """The records of a network."""
+    """Return the records of a network."""
     steps = spectra[f"c{place}_steps"]
     if steps.dtype.kind != "i" or steps.ndim != 1 or not len(steps) or (np.diff(steps) <= 0).any():
         raise ValueError("steps in spectra.npz that are none")
     values = [_numbers(spectra[f"c{place}_W{layer}"], 2) for layer in range(1, layers + 1)]
     fits, norms, accuracies = (_numbers(spectra[f"c{place}_{name}"], 1) for name in ("fits", "norms", "accuracies"))
-    if any(len(each) != len(steps) for each in (*values, fits, norms, accuracies)):
+    if any(len(column) != len(steps) for column in (*values, fits, norms, accuracies)):
         raise ValueError("a record in spectra.npz without a step")
-    rows = [[torch.from_numpy(each[k]) for each in values] for k in range(len(steps))]
+    rows = [[torch.from_numpy(column[k]) for column in values] for k in range(len(steps))]
     return Course(steps.tolist(), fits.tolist(), norms.tolist(), accuracies.tolist(), rows)
 
 
@@ -170,7 +170,7 @@ def _numbers(array: NDArray, dimensions: int) -> NDArray:
 
 
 def _records_fit(cell: RankCell) -> bool:
-    """Whether the first record is of the start, and the last of the network."""
+    """Return True if the first record is of the start, and the last of the network."""
     course = cell.course
     if course is None:
         return True
@@ -179,7 +179,7 @@ def _records_fit(cell: RankCell) -> bool:
         pairs.append((course.spectra[-1], cell.weights))
     for spectra, weights in pairs:
         for values, W in zip(spectra, weights, strict=True):
-            found = torch.linalg.svdvals(W.cpu())
-            if values.shape != found.shape or not torch.allclose(values, found, rtol=1e-9, atol=1e-9 * float(W.norm())):
+            exact = torch.linalg.svdvals(W.cpu())
+            if values.shape != exact.shape or not torch.allclose(values, exact, rtol=1e-9, atol=1e-9 * float(W.norm())):
                 return False
     return course.steps[0] == 0

@@ -1,4 +1,4 @@
-"""`covopt ranks`: what rank SGD ends with, and what explains it."""
+"""`covopt ranks`: the ranks after SGD, and their explanation."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ COLUMNS = ["batch", "rate", "lam", "momentum", "seed", "steps", "kept", "loss", 
 
 
 def _page(directory: Path, name: str, s: Summary) -> Page:
-    origin, found = provenance.read_origin(directory), rank_runs.load(directory)
-    told = dict(s) | {"lam": None, "shuffle": None, "targets": None}
+    origin, answer = provenance.read_origin(directory), rank_runs.load(directory)
+    description = dict(s) | {"lam": None, "shuffle": None, "targets": None}
     sections = [
         Section(
             "Ranks",
             [CURVES] if s["until"] is not None else [],
-            [pictures.panel(panel) for panel in found.panels()],
+            [pictures.panel(panel) for panel in answer.panels()],
             [Table("Means over the seeds", *rank_words.table(s))],
         ),
         Section("Network by network", [], [], [Table("What explains each rank", COLUMNS, _verdicts(s))]),
@@ -55,7 +55,7 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         answer=rank_words.answer(s),
         notes=[f"{rank_words.ended(s).capitalize()}."],
         facts=[("networks", str(len(s["cells"]))), ("time", f"{s['seconds']:.3g} s")],
-        asked=[*parts.asked(told, origin), ("trained", rank_words.trained(s))],
+        asked=[*parts.asked(description, origin), ("trained", rank_words.trained(s))],
         proof=[MEANING, "The check computes all ranks, bounds and losses again from the stored networks."],
         check=parts.check(name),
         sections=sections,
@@ -67,41 +67,41 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
 
 
 def _verdicts(s: Summary) -> list[list[object]]:
-    told = ("batch_size", "rate", "lam", "momentum", "seed", "steps", "kept", "loss", "accuracy")
+    keys = ("batch_size", "rate", "lam", "momentum", "seed", "steps", "kept", "loss", "accuracy")
     return [
-        [*(cell[key] for key in told), layer["layer"], said]
+        [*(cell[key] for key in keys), layer["layer"], verdict]
         for cell in s["cells"]
-        for layer, said in zip(cell["layers"], cell["verdict"], strict=True)
+        for layer, verdict in zip(cell["layers"], cell["verdict"], strict=True)
     ]
 
 
 def _in_python(s: Summary, run: str) -> str:
-    """The call that trains these networks again; of a given network, that which audits it."""
+    """Return the call that trains these networks again, or that audits the given one."""
     cells = s["cells"]
     varied = {
         key: list(dict.fromkeys(cell[key] for cell in cells)) for key in ("lam", "batch_size", "rate", "momentum")
     }
     options: dict[str, Any] = {key: values[0] if len(values) == 1 else values for key, values in varied.items()}
     options |= {key: s[key] for key in ("loss", "bias", "activation", "tolerance", "seed")}
-    given = ""
+    loading = ""
     if s["until"] is None:
         options |= {"steps": cells[0]["steps"], "net": ...}
-        given = f"networks = numpy.load({f'{run}/networks.npz'!r})  # c1_W1 ...\n"
+        loading = f"networks = numpy.load({f'{run}/networks.npz'!r})  # c1_W1 ...\n"
     else:
         options |= s["until"] | {"depth": s["depth"], "width": s["widths"][0]}
         options["seeds"] = len({cell["seed"] for cell in cells})
     options["nesterov"] = cells[0]["nesterov"]
     call = ", ".join(f"{key}={value!r}" for key, value in options.items() if value is not None and value is not ...)
-    net = f", net=[networks[f'c1_W{{layer}}'] for layer in range(1, {s['depth'] + 1})]" if given else ""
+    net = f", net=[networks[f'c1_W{{layer}}'] for layer in range(1, {s['depth'] + 1})]" if loading else ""
     data = f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\n"
-    return f"{data}{given}covopt.ranks(data.X, data.Y, {call}{net})"
+    return f"{data}{loading}covopt.ranks(data.X, data.Y, {call}{net})"
 
 
 def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
     runs = checks.inside(directory, rank_runs.runs_in(s), rounding)
-    said = rank_runs.complaints(directory, s, rounding)
+    differences = rank_runs.complaints(directory, s, rounding)
     again = "The ranks, bounds and losses are those of the stored networks"
-    return checks.of_study(directory, KIND.file, s, runs, said, rank_runs.UNCHECKED, again)
+    return checks.of_study(directory, KIND.file, s, runs, differences, rank_runs.UNCHECKED, again)
 
 
 KIND = Kind("ranks", "ranks.json", rank_words.pairs, _page, _verify, lambda directory: rank_runs.load(directory))

@@ -1,4 +1,4 @@
-"""What `ranks` found: every network with its ranks, those of the solver's, the curves on the way; storing it."""
+"""The answer of `ranks`: networks, their ranks, the solver's ranks; storing it."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ TRAINED = ("steps", "finished", "diverged", "epochs", "kept", "loss", "fit", "ac
 
 @dataclass
 class Ranks:
-    """What rank SGD ended with, and what explains it.
+    """The ranks at the end of SGD, and their explanation.
 
     Attributes:
-        problem: the question, in float64; its lam is that of none of the networks.
-        cells: every network, in the order of the grid; of a given network that one.
-        references: what the solver found, by lam.
+        problem: in float64; no network uses its lam.
+        cells: every network, in the order of the grid; or the given one.
+        references: the solver's results, by lam.
         tolerances: of the threshold ranks.
-        until: `kept`, `epochs` or `steps`, and how far; None of a given network.
-        status: `converged` where no limit ended the training.
-        seconds: in all; seed: of the first start.
-        data, scale: name of the data set and how it was scaled, where they are known.
-        refused: why the solver has no answer, by lam.
+        until: `kept`, `epochs` or `steps`, and its value; None for a given network.
+        status: `converged` if no limit ended the training.
+        seconds: the time of everything; seed: of the first start.
+        data, scale: name and scaling of the data set, if they are known.
+        refused: the reason why the solver has no result, by lam.
     """
 
     problem: Problem
@@ -66,27 +66,27 @@ class Ranks:
 
     @property
     def widths(self) -> list[int]:
-        """n_1 ... n_{L-1}."""
+        """The widths n_1 ... n_{L-1}."""
         return [len(W) for W in self.cells[0].weights[:-1]]
 
     def rank(self, layer: int, tolerance: float | None = None, **setting: object) -> float | None:
-        """The mean rank of W_l over the networks of a setting, `batch_size=4` say; None where there is none.
+        """Return the mean rank of W_l over the networks of a setting; None if there are none.
 
         Args:
             layer: l, from 1 to L.
-            tolerance: one of those that were asked for; None: the first.
-            setting: what the networks have in common, by the names of `Setting`; what is not named may differ.
+            tolerance: one of the requested ones; None: the first.
+            setting: common values of the networks by the names of `Setting`, such as `batch_size=4`; others may differ.
         """
         which = self.tolerances[0] if tolerance is None else tolerance
-        found = [
+        values = [
             cell.layers[layer - 1].rank[which]
             for cell in self.cells
             if cell.layers and all(getattr(cell.setting, name) == value for name, value in setting.items())
         ]
-        return sum(found) / len(found) if found else None
+        return sum(values) / len(values) if values else None
 
     def summary(self) -> dict[str, object]:
-        """The JSON of `covopt ranks`; what is unknown or unproved is None."""
+        """Return the JSON of `covopt ranks`; unknown or unproved values are None."""
         p = self.problem
         references = [
             {"run": f"references/{place}", **reference.summary()}
@@ -114,17 +114,17 @@ class Ranks:
         }
 
     def describe_data(self, data: Dataset) -> None:
-        """Take over what a data set tells of itself."""
+        """Take over the name and scale of a data set."""
         self.data, self.scale = data.name, data.scale
         for reference in self.references.values():
             reference.result.describe_data(data)
 
     def describe(self) -> list[tuple[str, str]]:
-        """The answer as a person reads it: pairs of a label and its text."""
+        """Return the answer as a person reads it: pairs of a label and its text."""
         return rank_words.pairs(self.summary())
 
     def __repr__(self) -> str:
-        """The answer in a few lines."""
+        """Return the answer in a few lines."""
         return "\n".join(f"{label:<13}{text}" for label, text in self.describe())
 
     def _repr_html_(self) -> str:
@@ -132,7 +132,7 @@ class Ranks:
         return markup.summary(rank_words.answer(s), rank_words.pairs(s))
 
     def panels(self) -> list[drawn.Panel]:
-        """Rank against epochs, rank against what is left of the start, and the last spectra, layer by layer."""
+        """Return the panels: rank against epochs and against the retained fraction, spectra."""
         return rank_curves.panels(self.cells, self.references, self.problem.depth, self.tolerances[0])
 
     def save(
@@ -142,8 +142,10 @@ class Ranks:
         force: bool = False,
         others: Mapping[str, Writer] | None = None,
     ) -> None:
-        """Write ranks.json, cells.csv, the arrays of `networks` and `spectra` as .npz, problem.npz, figure.png,
-        origin.json and the solver's runs, `references/1` say; force and others as for `Result.save`.
+        """Write the answer into a directory.
+
+        The files are ranks.json, cells.csv, the arrays of `networks` and `spectra` as .npz, problem.npz, figure.png,
+        origin.json and the solver's runs, such as `references/1`; force and others as for `Result.save`.
 
         Raises:
             RecordError: the directory exists, or cannot be written.
@@ -171,31 +173,34 @@ class Ranks:
         )
 
     def networks(self) -> dict[str, NDArray]:
-        """The weights of all networks, `c1_W1`, and their starts, `start0_W1` of seed 0, `start_W1` where given."""
-        found = {
+        """Return all weights `c1_W1` and starts: `start0_W1` of seed 0, `start_W1` if given."""
+        arrays = {
             f"{name_of_start(cell.setting)}_W{layer}": W
             for cell in self.cells
             for layer, W in enumerate(cell.start or [], start=1)
         }
-        found |= {
+        arrays |= {
             f"c{place}_W{layer}": W
             for place, cell in enumerate(self.cells, start=1)
             for layer, W in enumerate(cell.weights, start=1)
         }
-        return {name: W.cpu().numpy() for name, W in found.items()}
+        return {name: W.cpu().numpy() for name, W in arrays.items()}
 
     def spectra(self) -> dict[str, NDArray]:
-        """The steps of all records, `c1_steps` (R,), and what was recorded at each: `c1_fits`, `c1_norms` and
-        `c1_accuracies` (R,), and the singular values, `c1_W1` (R, min(n_1, n_0 + 1))."""
-        found: dict[str, NDArray] = {}
+        """Return the records of all networks.
+
+        `c1_steps` (R,) are the steps of the records; `c1_fits`, `c1_norms`, `c1_accuracies` (R,) and the singular
+        values `c1_W1` (R, min(n_1, n_0 + 1)) are their values.
+        """
+        arrays: dict[str, NDArray] = {}
         for place, cell in enumerate(self.cells, start=1):
             if cell.course is not None:
-                found[f"c{place}_steps"] = np.array(cell.course.steps)
+                arrays[f"c{place}_steps"] = np.array(cell.course.steps)
                 for name in ("fits", "norms", "accuracies"):
-                    found[f"c{place}_{name}"] = np.array(getattr(cell.course, name), dtype=np.float64)
+                    arrays[f"c{place}_{name}"] = np.array(getattr(cell.course, name), dtype=np.float64)
                 for layer, rows in enumerate(zip(*cell.course.spectra, strict=True), start=1):
-                    found[f"c{place}_W{layer}"] = np.stack([values.numpy() for values in rows])
-        return found
+                    arrays[f"c{place}_W{layer}"] = np.stack([values.numpy() for values in rows])
+        return arrays
 
     def _data(self) -> dict[str, NDArray]:
         p = self.problem
@@ -208,23 +213,23 @@ class Ranks:
 
 
 def name_of_start(setting: Setting) -> str:
-    """What the start of a network is called in networks.npz."""
+    """Return the name of a network's start in networks.npz."""
     return "start" if setting.seed is None else f"start{setting.seed}"
 
 
 def lines_of(summary: Mapping[str, Any]) -> list[list[str]]:
-    """cells.csv: a row for each layer of each network; nothing stands for None."""
+    """Return cells.csv: a row for each layer of each network; None becomes an empty field."""
     names = [f"{tolerance:g}" for tolerance in summary["tolerance"]]
     measures = ("stable_rank", "functional_rank", "residual", "dead")
     head = [*SETTING, *TRAINED, "layer", *(f"rank_{n}" for n in names), *(f"predicted_{n}" for n in names), *measures]
     lines: list[list[object]] = [list(head)]
     for cell in summary["cells"]:
-        told = [cell[name] for name in (*SETTING, *TRAINED)]
+        common = [cell[name] for name in (*SETTING, *TRAINED)]
         for layer in cell["layers"] or [None]:
             if layer is None:  # a network that diverged
-                lines.append([*told, *[None] * (len(head) - len(told))])
+                lines.append([*common, *[None] * (len(head) - len(common))])
                 continue
             predicted = layer["predicted"] or {}
             ranks = [layer["rank"][n] for n in names] + [predicted.get(n) for n in names]
-            lines.append([*told, layer["layer"], *ranks, *(layer[name] for name in measures)])
+            lines.append([*common, layer["layer"], *ranks, *(layer[name] for name in measures)])
     return [["" if value is None else str(value) for value in line] for line in lines]

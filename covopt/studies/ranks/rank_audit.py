@@ -1,7 +1,8 @@
-"""What is known of the rank of a network's weights, layer by layer: its size, and what explains it.
+"""Audit the ranks of a network's weights, layer by layer, and explain them.
 
-Threshold, stable and functional ranks; the rank that the decayed start alone gives; the rank of a batch's gradient; the
-bounds from one batch and from the last steps; and whether the network can be at rest at all (MATH.md section 9).
+The audit covers threshold, stable and functional ranks; the rank that the decayed start alone gives; the rank of a
+batch's gradient; the bounds from one batch and from the last steps; and whether the network can be at rest (MATH.md
+section 9).
 """
 
 from __future__ import annotations
@@ -24,31 +25,31 @@ from covopt.runtime.errors import ProblemError
 from covopt.studies.audit.examination import dead
 
 ROUNDED = 1e-5
-"""What training in float32 may have added to W by rounding, relative: of any rank, so that ranks at smaller tolerances
-have no bound."""
+"""Rounding errors of training in float32, relative to W: they have any rank, so that ranks at smaller tolerances have
+no bound."""
 BATCHES = 30
-"""Batches drawn for the bounds from one batch, of which the least counts."""
+"""Number of batches drawn for the bounds from one batch, of which the smallest counts."""
 
 
 @dataclass(frozen=True)
 class LayerRanks:
-    """What is known of the rank of one matrix of weights; None where it is not known, or the question has no sense.
+    """The facts on the rank of one weight matrix; None if unknown or meaningless.
 
     Attributes:
         layer: l = 1 ... L.
         shape: of W_l.
-        values: singular values of W_l, falling.
+        values: singular values of W_l, descending.
         rank: tolerance -> #{s_i > tolerance |W|}.
         stable_rank: |W|^2 / s_1^2.
-        functional_rank: the least r whose best rank-r replacement raises C by at most 1 %.
+        functional_rank: the smallest r whose best rank-r replacement raises C by at most 1 %.
         predicted: tolerance -> the rank that the decayed start alone gives.
         gradient_rank: the largest rank of the gradients of the drawn batches.
-        gradient_bound: what that is at most.
-        window: how far back the weights remember, at the smallest tolerance, and its bound on the rank.
-        batch_bound: the chain of bounds from one batch, the least of the drawn ones.
-        noise: how much batches move the layer.
+        gradient_bound: an upper bound on it.
+        window: the number of steps that the weights remember, at the smallest tolerance, and its bound on the rank.
+        batch_bound: the chain of bounds from one batch, the smallest of the drawn ones.
+        noise: the size of the batches' moves in the layer.
         residual: |grad L^lam| / (2 lam |W|).
-        dead: neurons that do nothing; None of the last layer.
+        dead: number of neurons without effect; None for the last layer.
     """
 
     layer: int
@@ -67,7 +68,7 @@ class LayerRanks:
     dead: int | None
 
     def summary(self) -> dict[str, object]:
-        """For JSON; the tail is that of every rank, from 0 to full, relative to |W|."""
+        """Return the entries for JSON; the tails are relative to |W|, of ranks from 0 to full."""
         size = frobenius(self.values)
         tails = [tail(self.values / size, r) if size > 0.0 else 0.0 for r in range(len(self.values) + 1)]
         return {
@@ -79,7 +80,7 @@ class LayerRanks:
             "predicted": None if self.predicted is None else _by_tolerance(self.predicted),
             "gradient_rank": self.gradient_rank,
             "gradient_bound": self.gradient_bound,
-            "tail": [known(each) for each in tails],
+            "tail": [known(value) for value in tails],
             "window": None if self.window is None else self.window.summary(),
             "batch_bound": None if self.batch_bound is None else self.batch_bound.summary(),
             "noise": None if self.noise is None else self.noise.summary(),
@@ -101,22 +102,22 @@ def audit_ranks(
     batches: int = BATCHES,
     seed: int = 0,
 ) -> list[LayerRanks]:
-    """The ranks of each layer of a network, and what explains them.
+    """Measure the ranks of each layer of a network, and their explanations.
 
     Args:
-        problem: the question; lam = 0 is allowed here.
+        problem: data, loss and penalty; lam = 0 is allowed here.
         weights: W_1 ... W_L.
         tolerances: of the threshold ranks, relative to |W_l|_F.
-        batch_size: B of the training; None leaves out what is said of batches.
-        decay: its recursion; None where there is none (Adam, AdamW) or it is not known: no window, no prediction.
+        batch_size: B of the training; None leaves out the facts on batches.
+        decay: its recursion; None if there is none (Adam, AdamW) or it is unknown: no window, no prediction.
         steps: T of the training.
-        start: the weights that it began with; with decay and steps they give the predicted rank.
-        past: of each layer, what is known of earlier weights, for the window.
-        batches: how many batches are drawn for the bounds from one batch.
+        start: the weights at its start; with decay and steps they give the predicted rank.
+        past: the known facts on earlier weights of each layer, for the window.
+        batches: number of batches to draw for the bounds from one batch.
         seed: of the batches.
 
     Raises:
-        ProblemError: weights or a start that do not fit the problem, a tolerance or a batch size out of range, or
+        ProblemError: weights or start do not fit the problem, a tolerance or a batch size is out of range, or there is
             a batch size with `interpolate`.
     """
     check_network(problem, weights)
@@ -127,7 +128,7 @@ def audit_ranks(
             raise ProblemError(f"The tolerance of a rank is {tolerance:g}; give a number above 0 and below 1.")
     noises, chains = _of_batches(problem, weights, batch_size, batches, seed)
     functional = functional_ranks(problem, weights)
-    found = []
+    audits = []
     for layer, W in enumerate(weights, start=1):
         values = torch.linalg.svdvals(W)
         first = None if start is None or decay is None or steps is None else torch.linalg.svdvals(start[layer - 1])
@@ -136,7 +137,7 @@ def audit_ranks(
             earlier.append(Past(steps, largest(first)))
         noise = None if noises is None else noises[layer - 1]
         chain = None if chains is None else chains[layer - 1]
-        found.append(
+        audits.append(
             LayerRanks(
                 layer=layer,
                 shape=(W.shape[0], W.shape[1]),
@@ -154,7 +155,7 @@ def audit_ranks(
                 dead=dead(problem, list(weights), layer) if layer < len(weights) else None,
             )
         )
-    return found
+    return audits
 
 
 def _check_start(weights: Weights, start: Weights) -> None:
@@ -165,7 +166,7 @@ def _check_start(weights: Weights, start: Weights) -> None:
 def _of_batches(
     problem: Problem, weights: Weights, batch_size: int | None, batches: int, seed: int
 ) -> tuple[list[Noise] | None, list[BatchBound] | None]:
-    """Noise and chains of each layer. Without a batch size only the noise of all samples, which is the residual."""
+    """Return noise and chain of each layer; without a batch size only the residuals."""
     if problem.interpolates:
         if batch_size is not None:
             check_batch_size(problem, batch_size)
@@ -184,8 +185,8 @@ def _predicted(
 ) -> dict[float, int] | None:
     if first is None or decay is None or steps is None:
         return None
-    kept, norm = decay.kept(steps), frobenius(values)
-    return {tolerance: predicted_rank(first, kept, norm, tolerance) for tolerance in tolerances}
+    retained, norm = decay.kept(steps), frobenius(values)
+    return {tolerance: predicted_rank(first, retained, norm, tolerance) for tolerance in tolerances}
 
 
 def _window(
@@ -201,8 +202,8 @@ def _window(
         return None
     W, total = weights[layer - 1], total_ranks(problem, weights)[layer - 1]
     rank, norm = min(batch_size, total), frobenius(W)
-    found = window(decay, tolerance=tolerance, norm=norm, rank=rank, total=total, width=min(W.shape), past=past)
-    return found if found is None or tolerance >= ROUNDED else replace(found, bound=None)
+    memory = window(decay, tolerance=tolerance, norm=norm, rank=rank, total=total, width=min(W.shape), past=past)
+    return memory if memory is None or tolerance >= ROUNDED else replace(memory, bound=None)
 
 
 def _by_tolerance(ranks: dict[float, int]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""One network of `ranks`: how it was trained, what is left of its start, and the audit of its ranks."""
+"""One network of `ranks`: its training, its retained fraction, the audit of its ranks."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from covopt.studies.ranks.rank_audit import LayerRanks, audit_ranks
 from covopt.studies.ranks.sgd import Course, Descended, SGDOptions
 
 OUTSIDE = 1e-6
-"""Below this part of its norm, what the start has outside the inputs' span is rounding."""
+"""If the part of the start outside the inputs' span is below this share of its norm, it is rounding."""
 GONE = 1e-6
-"""A matrix whose norm has fallen below this part of its start's has decayed to nothing, and counts as 0."""
+"""A matrix whose norm is below this share of its start's has decayed to nothing, and counts as 0."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a network was trained; None where that is not known.
+    """The training of a network; None for unknown values.
 
     Attributes:
         lam: strength of the penalty; 0 is allowed here.
         batch_size, rate, momentum, nesterov: of SGD.
-        steps: how many were asked for.
+        steps: the requested number.
         seed: of the start.
     """
 
@@ -48,13 +48,13 @@ class Setting:
 
     @property
     def decay(self) -> Decay | None:
-        """The recursion by which the start fades."""
+        """The recursion by which the start fades; None if the rate is unknown."""
         return None if self.rate is None else Decay(self.rate, self.lam, self.momentum, self.nesterov)
 
     def options(self) -> SGDOptions:
-        """For the trainer, of a setting that says all."""
-        told: dict[str, Any] = {name: value for name, value in vars(self).items() if name != "seed"}
-        return SGDOptions(**told)
+        """Return the options of the trainer; the setting must be complete."""
+        values: dict[str, Any] = {name: value for name, value in vars(self).items() if name != "seed"}
+        return SGDOptions(**values)
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ class RankCell:
     """One network with its audit.
 
     Attributes:
-        setting: how it was trained.
-        weights: W_1 ... W_L in float64; start: those at the first step, where they are known.
-        steps: taken; None where that is not known.
-        diverged: the weights were no longer finite after so many; then there is no audit.
-        course: the records on the way, of a network that was trained here.
-        cost: of the weights; accuracy: the part of the samples in the right class, of cross-entropy.
-        layers: what is known of the rank of each matrix.
+        setting: its training.
+        weights: W_1 ... W_L in float64; start: the weights before the first step, if they are known.
+        steps: the number taken; None if that is unknown.
+        diverged: the weights were no longer finite after these steps; then there is no audit.
+        course: the records of a network that was trained here.
+        cost: of the weights; accuracy: the share of samples in the right class, for cross-entropy.
+        layers: the audit of the rank of each matrix.
         samples: N.
-        measured: what is left of the start by `measured_kept`, of a given network.
+        measured: the retained fraction of the start by `measured_kept`, for a given network.
     """
 
     setting: Setting
@@ -87,23 +87,23 @@ class RankCell:
 
     @property
     def finished(self) -> bool:
-        """Whether all steps that were asked for were taken."""
+        """True if all requested steps were taken."""
         return self.steps == self.setting.steps
 
     @property
     def kept(self) -> float | None:
-        """What is left of the start: (A^T)_11 of the exact recursion."""
+        """The retained fraction of the start: (A^T)_11 of the exact recursion."""
         decay = self.setting.decay
         return None if decay is None or self.steps is None else decay.kept(self.steps)
 
     @property
     def epochs(self) -> float | None:
-        """Samples seen, over N."""
+        """The number of samples seen, divided by N."""
         size = self.setting.batch_size
         return None if size is None or self.steps is None else self.steps * size / self.samples
 
     def summary(self, reference: Sequence[LayerRanks] | None) -> dict[str, object]:
-        """For JSON; with the ranks of the solver's network for the verdicts."""
+        """Return the entries for JSON; verdicts use the ranks of the solver's network."""
         own = {name: value for name, value in vars(self.setting).items() if name != "steps"}
         layers = [layer.summary() for layer in self.layers]
         return {
@@ -119,20 +119,20 @@ class RankCell:
             "fit": None if self.diverged else known(self.cost.fit),
             "accuracy": None if self.diverged else self.accuracy,
             "layers": layers,
-            "verdict": [self._verdict(told, reference) for told in layers],
+            "verdict": [self._verdict(layer, reference) for layer in layers],
         }
 
     def _verdict(self, layer: Mapping[str, Any], reference: Sequence[LayerRanks] | None) -> str:
         tolerance = next(iter(layer["rank"]))
         other = None if reference is None else reference[layer["layer"] - 1].rank[float(tolerance)]
         size = self.setting.batch_size
-        return rank_verdicts.of_layer(layer, tolerance, batch_size=size, kept=self.kept, reference=other)
+        return rank_verdicts.of_layer(layer, tolerance, batch_size=size, retained=self.kept, reference=other)
 
 
 def cell_of(
     problem: Problem,
     setting: Setting,
-    found: Descended | Sequence[Tensor],
+    network: Descended | Sequence[Tensor],
     start: Sequence[Tensor] | None,
     *,
     tolerances: Sequence[float],
@@ -141,14 +141,14 @@ def cell_of(
     """Audit a network that was trained here, or that was given with its setting.
 
     Args:
-        problem: the question, in float64.
+        problem: in float64.
         tolerances, seed: as for `audit_ranks`.
     """
     question = replace(problem, lam=setting.lam)
-    trained = isinstance(found, Descended)
-    weights = [W.to(problem.X) for W in (found.weights if trained else found)]
+    trained = isinstance(network, Descended)
+    weights = [W.to(problem.X) for W in (network.weights if trained else network)]
     first = None if start is None else [W.to(problem.X) for W in start]
-    steps, diverged = (found.steps, found.diverged) if trained else (setting.steps, False)
+    steps, diverged = (network.steps, network.diverged) if trained else (setting.steps, False)
     layers = []
     try:
         layers = (
@@ -168,30 +168,32 @@ def cell_of(
     except ProblemError:
         if not trained:
             raise
-        diverged = True  # the weights are finite yet, the loss or its gradient no longer
-    cost, course = evaluate(question, weights), found.course if trained else None
+        diverged = True  # the weights are still finite, but the loss or its gradient is not
+    cost, course = evaluate(question, weights), network.course if trained else None
     right = _accuracy(question, weights)
     measured = None if course is not None or first is None else measured_kept(problem, weights[0], first[0])
     return RankCell(setting, weights, first, steps, diverged, course, cost, right, layers, problem.samples, measured)
 
 
 def measured_kept(problem: Problem, W: Tensor, start: Tensor) -> float | None:
-    """What is left of the start, from W_1 alone: outside the span of the inputs it is kept times the start, exactly.
+    """Measure the retained fraction of the start from W_1 alone.
 
-    That is the c with the least |W_1 - c W_{1,0}| on the complement of the rows of [X, beta 1]; None where there is
-    none, or the start has nothing there.
+    Outside the span of the inputs W_1 is exactly this fraction of the start. Return the c with the least
+    |W_1 - c W_{1,0}| on the complement of the rows of [X, beta 1]; None if there is no complement, or the start is 0
+    there.
+
     """
     s, Vt = torch.linalg.svd(problem.Xt, full_matrices=False)[1:]
     rows = Vt[RANK_RULE.keeps(s)]
-    here, there = (each - (each @ rows.T) @ rows for each in (W, start))
-    size = frobenius(there.flatten())
+    end_part, start_part = (A - (A @ rows.T) @ rows for A in (W, start))
+    size = frobenius(start_part.flatten())
     if not size > OUTSIDE * frobenius(start.flatten()):
         return None
-    return known(float(((here / size) * (there / size)).sum()))
+    return known(float(((end_part / size) * (start_part / size)).sum()))
 
 
 def without_what_is_gone(weights: Sequence[Tensor], start: Sequence[Tensor] | None) -> list[Tensor]:
-    """The weights with 0 for each matrix that has decayed to nothing, of which rounding alone has a rank."""
+    """Replace matrices that decayed to nothing by 0; their rank would be one of rounding."""
     if start is None or len(start) != len(weights):
         return list(weights)
     pairs = zip(weights, start, strict=True)
@@ -207,19 +209,19 @@ def _accuracy(problem: Problem, weights: list[Tensor]) -> float | None:
 
 @dataclass(frozen=True)
 class Reference:
-    """What the solver found for the same question, and its ranks."""
+    """The solver's result for the same problem, and its ranks."""
 
     result: Result
     layers: list[LayerRanks]
 
     def summary(self) -> dict[str, object]:
-        """For JSON."""
-        told = self.result.summary()
-        kept = ("lam", "cost", "lower", "certificate", "status", "widths", "seconds")
-        return {name: told[name] for name in kept} | {"layers": [layer.summary() for layer in self.layers]}
+        """Return the entries for JSON."""
+        summary = self.result.summary()
+        keys = ("lam", "cost", "lower", "certificate", "status", "widths", "seconds")
+        return {name: summary[name] for name in keys} | {"layers": [layer.summary() for layer in self.layers]}
 
 
 def reference_of(problem: Problem, result: Result, tolerances: Sequence[float]) -> Reference:
-    """The ranks of the solver's network."""
+    """Return the solver's result with its ranks."""
     weights = [W.to(problem.X) for W in result.weights]
     return Reference(result, audit_ranks(replace(problem, lam=result.problem.lam), weights, tolerances=tolerances))

@@ -1,4 +1,4 @@
-"""The pictures of `ranks`: rank against epochs, rank against what is left of the start, and the last spectra."""
+"""The pictures of `ranks`: rank against epochs and against the retained fraction, spectra."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from covopt.model.ranks import frobenius, predicted_rank, threshold_rank
 from covopt.studies.ranks.rank_cells import RankCell, Reference
 
 LAYERS = 4
-"""Layers whose spectra are drawn."""
+"""Number of layers whose spectra are drawn."""
 MINIMUM = 4
 """The colour of the solver's network."""
 SMALLEST = 1e-8
-"""Singular values below this part of |W| are not drawn."""
+"""Singular values below this share of |W| are not drawn."""
 
 
 def panels(
     cells: Sequence[RankCell], references: Mapping[float, Reference], depth: int, tolerance: float
 ) -> list[Panel]:
-    """Rank of W_{L-1} against epochs, the same against kept with the prediction, and the spectra of each layer.
+    """Return the panels of rank against epochs, rank against `kept`, and each layer's spectra.
 
     Args:
         cells: the networks; references: the solver's, by lam.
@@ -32,21 +32,21 @@ def panels(
     """
     layer = max(1, depth - 1)
     settings = _settings(cells)
-    trained = [each for each in settings if each[0].course is not None]
+    trained = [group for group in settings if group[0].course is not None]
     shown = []
     if trained:
         up = f"rank of W{layer} at {tolerance:g}"
-        epochs, kept = _against_epochs(trained, layer, tolerance), _against_kept(trained, layer, tolerance)
+        epochs, retained = _against_epochs(trained, layer, tolerance), _against_kept(trained, layer, tolerance)
         shown += [
             Panel("Against epochs", "epochs", up, epochs, logarithmic="x"),
-            Panel("Against what is left", "kept of the start", up, kept, logarithmic="x"),
+            Panel("Against what is left", "kept of the start", up, retained, logarithmic="x"),
         ]
     layers = sorted({1, *range(max(2, depth - LAYERS + 2), depth + 1)})
     return [*shown, *(_spectra(settings, references, number) for number in layers)]
 
 
 def curve(cell: RankCell, layer: int, tolerance: float) -> dict[str, NDArray]:
-    """Of each record after the start: epochs, kept, the rank of W_l, and the rank that the decayed start gives."""
+    """Return epochs, kept, rank and predicted rank of W_l at each record after the start."""
     course, decay = cell.course, cell.setting.decay
     assert course is not None
     assert decay is not None
@@ -54,16 +54,16 @@ def curve(cell: RankCell, layer: int, tolerance: float) -> dict[str, NDArray]:
     rows = []
     for step, spectra in zip(course.steps[1:], course.spectra[1:], strict=True):
         values = spectra[layer - 1]
-        kept, norm = decay.kept(step), frobenius(values)
-        predicted = predicted_rank(first, kept, norm, tolerance)
+        retained, norm = decay.kept(step), frobenius(values)
+        predicted = predicted_rank(first, retained, norm, tolerance)
         epochs = step * (cell.setting.batch_size or 1) / cell.samples
-        rows.append((epochs, abs(kept), threshold_rank(values, tolerance), predicted))
+        rows.append((epochs, abs(retained), threshold_rank(values, tolerance), predicted))
     columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T
     return dict(zip(("epochs", "kept", "rank", "predicted"), columns, strict=True))
 
 
 def _settings(cells: Sequence[RankCell]) -> list[list[RankCell]]:
-    """The cells that differ in nothing but the seed."""
+    """Group the cells that differ only in the seed."""
     groups: dict[tuple[object, ...], list[RankCell]] = {}
     for cell in cells:
         if not cell.diverged:
@@ -73,10 +73,10 @@ def _settings(cells: Sequence[RankCell]) -> list[list[RankCell]]:
 
 
 def _means(cells: Sequence[RankCell], layer: int, tolerance: float) -> dict[str, NDArray]:
-    """The mean curve of the seeds, as far as all of them came."""
+    """Return the mean curve of the seeds, up to the end of the shortest."""
     curves = [curve(cell, layer, tolerance) for cell in cells]
-    shortest = min(len(each["kept"]) for each in curves)
-    return {name: np.mean([each[name][:shortest] for each in curves], axis=0) for name in curves[0]}
+    shortest = min(len(columns["kept"]) for columns in curves)
+    return {name: np.mean([columns[name][:shortest] for columns in curves], axis=0) for name in curves[0]}
 
 
 def _against_epochs(settings: Sequence[Sequence[RankCell]], layer: int, tolerance: float) -> list[Line]:
@@ -99,7 +99,7 @@ def _against_kept(settings: Sequence[Sequence[RankCell]], layer: int, tolerance:
 
 
 def _spectra(settings: Sequence[Sequence[RankCell]], references: Mapping[float, Reference], layer: int) -> Panel:
-    """s_i / |W| of the first network of each setting, and of the solver's."""
+    """Return the panel of s_i / |W| of each setting's first network, and of the solver's."""
     lines = [
         _falling(_name(settings, cells), cells[0].layers[layer - 1].values, "-", color)
         for color, cells in enumerate(settings)
@@ -119,9 +119,9 @@ def _falling(name: str, values: torch.Tensor, style: str, color: int) -> Line:
 
 
 def _name(settings: Sequence[Sequence[RankCell]], cells: Sequence[RankCell]) -> str:
-    """What distinguishes a setting from the others."""
-    own, told = vars(cells[0].setting), []
+    """Name a setting by the values that distinguish it from the others."""
+    own, labels = vars(cells[0].setting), []
     for name, label in (("batch_size", "batches of"), ("rate", "rate"), ("lam", "lam"), ("momentum", "momentum")):
         if own[name] is not None and (name == "batch_size" or len({vars(c[0].setting)[name] for c in settings}) > 1):
-            told.append(f"{label} {own[name]:g}")
-    return ", ".join(told) or "the network"
+            labels.append(f"{label} {own[name]:g}")
+    return ", ".join(labels) or "the network"

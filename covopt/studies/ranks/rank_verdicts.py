@@ -1,6 +1,7 @@
-"""What an audit of ranks found, in words: each sentence from one inequality between numbers of its summary.
+"""The verdicts of an audit of ranks, in words.
 
-Nothing is called a bound that is not below the width, and nothing the start's or learned that the numbers do not show.
+Each sentence follows from one inequality between numbers of the summary. A bound is called one only if it is below the
+width, and a rank is called the start's or learned only if the numbers show it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from covopt.runtime.errors import counted
 
 Summary = Mapping[str, Any]
 
-# A rank is the start's where the decayed start alone gives as much, to this part of it; learned where it gives less
-# than half.
+# A rank is the start's if the decayed start alone gives the same up to the first share; it is learned if the decayed
+# start gives less than the second share of it.
 SAME_RANK = 0.1
 LEARNED = 0.5
 
@@ -24,35 +25,35 @@ def of_layer(
     tolerance: str,
     *,
     batch_size: int | None = None,
-    kept: float | None = None,
+    retained: float | None = None,
     reference: int | None = None,
 ) -> str:
-    """The verdict on one matrix of weights.
+    """Return the verdict on one weight matrix.
 
     Args:
         layer: `LayerRanks.summary()`.
         tolerance: one of the keys of its rank.
-        batch_size: of the training; None where it is not known.
-        kept: what is left of the start; None where it is not known.
-        reference: the rank of the same matrix of the solver's network; None where it is not known.
+        batch_size: of the training; None if it is unknown.
+        retained: the retained fraction of the start; None if it is unknown.
+        reference: the rank of the same matrix in the solver's network; None if it is unknown.
     """
-    said = [
-        of_start(layer, tolerance, kept),
-        "" if kept == 1.0 else of_window(layer, batch_size),
+    sentences = [
+        of_start(layer, tolerance, retained),
+        "" if retained == 1.0 else of_window(layer, batch_size),
         of_noise(layer, batch_size),
         of_theorem(layer, batch_size),
         against(layer["rank"][tolerance], reference),
         of_dead(layer),
     ]
-    return " ".join(sentence for sentence in said if sentence)
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
-def of_start(layer: Summary, tolerance: str, kept: float | None) -> str:
-    """Whether the rank is what is left of the start."""
+def of_start(layer: Summary, tolerance: str, retained: float | None) -> str:
+    """Describe whether the rank comes from the remaining share of the start."""
     rank = layer["rank"][tolerance]
     if rank == 0:
         return "Nothing is left of it: the rank is 0."
-    if kept == 1.0:
+    if retained == 1.0:
         return f"No decay: the start never fades; the rank is {rank}."
     if layer["predicted"] is None:
         return ""
@@ -67,7 +68,7 @@ def of_start(layer: Summary, tolerance: str, kept: float | None) -> str:
 
 
 def of_window(layer: Summary, batch_size: int | None) -> str:
-    """What the theory proves of the rank."""
+    """Describe the proved bound on the rank."""
     if batch_size is None:
         return ""
     width = min(layer["shape"])
@@ -80,7 +81,7 @@ def of_window(layer: Summary, batch_size: int | None) -> str:
 
 
 def of_noise(layer: Summary, batch_size: int | None) -> str:
-    """Whether the layer can be at rest."""
+    """Describe whether the layer can be at rest."""
     noise = layer["noise"]
     if noise is None or batch_size is None or not (noise["floor"] or 0.0) > 0.0 or noise["rms"] is None:
         return ""
@@ -91,7 +92,7 @@ def of_noise(layer: Summary, batch_size: int | None) -> str:
 
 
 def of_theorem(layer: Summary, batch_size: int | None) -> str:
-    """What the bound from one batch says; at |W| and above nothing, which is within |W| of every rank."""
+    """Describe the bound from one batch, if it is below |W|: others hold for every matrix."""
     chain = layer["batch_bound"]
     if chain is None or chain["theorem"] is None or batch_size is None:
         return ""
@@ -104,7 +105,7 @@ def of_theorem(layer: Summary, batch_size: int | None) -> str:
 
 
 def against(rank: int, reference: int | None) -> str:
-    """The rank beside that of the solver's network."""
+    """Compare the rank with that of the solver's network."""
     if reference is None:
         return ""
     if rank == reference:
@@ -114,5 +115,5 @@ def against(rank: int, reference: int | None) -> str:
 
 
 def of_dead(layer: Summary) -> str:
-    """Neurons that do nothing."""
+    """Describe the dead neurons."""
     return f"{layer['dead']} of {counted(layer['shape'][0], 'neuron')} are dead." if layer["dead"] else ""

@@ -1,4 +1,4 @@
-"""The answer of `ranks` in words and as a table, from its summary alone: each sentence rests on one inequality."""
+"""The answer of `ranks` in words and as a table, each sentence from one inequality."""
 
 from __future__ import annotations
 
@@ -15,35 +15,34 @@ Pairs = list[tuple[str, str]]
 SETTING = ("batch_size", "rate", "lam", "momentum", "nesterov")
 HEADS = {"batch_size": "batch", "rate": "rate", "lam": "lam", "momentum": "momentum", "nesterov": "Nesterov"}
 FORGOTTEN = 1e-3
-"""A start of which no more is left than this hardly shows in a rank; above it, ranks of different settings compare at
-equal decay only."""
+"""A start hardly shows in a rank below this retained fraction; above it, ranks of different settings compare at equal
+decay only."""
 MEASURED, UNMEASURED = 0.01, 1e-5
-"""What is measured of the start agrees with what is computed to this part, and where both are this small, which
-float32 weights do not resolve."""
+"""Relative and absolute tolerance of the measured retained fraction; float32 weights do not resolve smaller ones."""
 BEHIND = 1e-3
-"""The solver is behind where SGD's loss is lower by more than this part; it stops at a gap of a tenth of that."""
+"""The solver is behind if SGD's loss is lower by more than this share; it stops at a gap of a tenth of that."""
 SAME_DECAY = 0.1
-"""Settings are at equal decay where what is left of their starts differs by no more than this, relative."""
+"""Settings are at equal decay if their retained fractions differ by at most this, relative."""
 SAME_RANK = 0.1
-"""A rank is the start's where what is left of the start alone gives as much, to this part of it."""
+"""A rank is the start's if the decayed start alone gives the same, up to this share of it."""
 
 
 def title(s: Summary) -> str:
-    """The question in a few words."""
+    """Return the problem in a few words."""
     strengths = listed(f"{lam:g}" for lam in dict.fromkeys(cell["lam"] for cell in s["cells"]))
     return headline({**s, "lam": 0.0}).replace(", lam 0,", f", lam {strengths},")
 
 
 def groups(s: Summary) -> list[list[Summary]]:
-    """The cells of each setting, whatever their seeds, in the order of the grid."""
-    found: dict[tuple[object, ...], list[Summary]] = {}
+    """Return the cells of each setting, over all seeds, in the order of the grid."""
+    by_setting: dict[tuple[object, ...], list[Summary]] = {}
     for cell in s["cells"]:
-        found.setdefault(tuple(cell[name] for name in SETTING), []).append(cell)
-    return list(found.values())
+        by_setting.setdefault(tuple(cell[name] for name in SETTING), []).append(cell)
+    return list(by_setting.values())
 
 
 def table(s: Summary) -> tuple[list[str], list[list[object]]]:
-    """A row for each setting and layer, means over the seeds: columns and rows."""
+    """Return columns and rows of the table: settings and layers, means over the seeds."""
     varied = [name for name in SETTING if len({cell[name] for cell in s["cells"]}) > 1]
     varied += [] if "batch_size" in varied or s["cells"][0]["batch_size"] is None else ["batch_size"]
     names = [f"{tolerance:g}" for tolerance in s["tolerance"]]
@@ -61,28 +60,28 @@ def table(s: Summary) -> tuple[list[str], list[list[object]]]:
 
 
 def _trained(cells: Sequence[Summary]) -> list[object]:
-    told = [cell for cell in cells if cell["layers"]]
-    return [_mean([cell["steps"] for cell in told]), _short(_mean([cell["kept"] for cell in told]), 2)]
+    audited = [cell for cell in cells if cell["layers"]]
+    return [_mean([cell["steps"] for cell in audited]), _short(_mean([cell["kept"] for cell in audited]), 2)]
 
 
 def _layer(s: Summary, cell: Summary, layers: Sequence[Summary], names: Sequence[str]) -> list[object]:
     first = layers[0]
     ranks = [_short(_mean([layer["rank"][n] for layer in layers])) for n in names]
     starts = [_short(_mean([(layer["predicted"] or {}).get(n) for layer in layers])) for n in names]
-    found = [_short(_mean([layer[name] for layer in layers])) for name in ("stable_rank", "functional_rank")]
+    measures = [_short(_mean([layer[name] for layer in layers])) for name in ("stable_rank", "functional_rank")]
     return [
         first["layer"],
         " x ".join(str(n) for n in first["shape"]),
         *ranks,
         *starts,
-        *found,
+        *measures,
         _bound(layers),
         _solver(s, cell["lam"], first["layer"], names[0]),
     ]
 
 
 def _bound(layers: Sequence[Summary]) -> object:
-    """The largest of what is proved; a bound that is not below the width is called none."""
+    """Return the largest proved bound; one that is not below the width counts as none."""
     windows = [layer["window"] for layer in layers]
     if any(window is None for window in windows):
         return None
@@ -91,15 +90,15 @@ def _bound(layers: Sequence[Summary]) -> object:
 
 
 def _solver(s: Summary, lam: float, layer: int, name: str) -> object:
-    found = [each["layers"][layer - 1]["rank"][name] for each in s["references"] if each["lam"] == lam]
-    return found[0] if found else None
+    ranks = [reference["layers"][layer - 1]["rank"][name] for reference in s["references"] if reference["lam"] == lam]
+    return ranks[0] if ranks else None
 
 
 def _mean(values: Sequence[float | None]) -> float | int | None:
-    known = [value for value in values if value is not None]
-    if not known:
+    numbers = [value for value in values if value is not None]
+    if not numbers:
         return None
-    return known[0] if len(set(known)) == 1 else sum(known) / len(known)
+    return numbers[0] if len(set(numbers)) == 1 else sum(numbers) / len(numbers)
 
 
 def _short(value: float | None, digits: int = 3) -> object:
@@ -107,35 +106,35 @@ def _short(value: float | None, digits: int = 3) -> object:
 
 
 def answer(s: Summary) -> str:
-    """What was found, in a few sentences."""
+    """Return the answer in a few sentences."""
     return " ".join(findings(s))
 
 
 def findings(s: Summary) -> list[str]:
-    """What the grid shows, each sentence from one inequality between its numbers."""
+    """Return the findings of the grid, each from one inequality between its numbers."""
     if s["until"] is None:
         verdicts = enumerate(s["cells"][0]["verdict"], start=1)
-        return [*_otherwise(s["cells"][0]), *(f"W{layer}: {said}" for layer, said in verdicts if said), *_behind(s)]
+        return [*_otherwise(s["cells"][0]), *(f"W{layer}: {text}" for layer, text in verdicts if text), *_behind(s)]
     done = ([c for c in cells if c["layers"] and c["finished"]] for cells in groups(s))
-    told = [cells for cells in done if cells]
-    return [*(said for said in [_starts(s, told), _batches(s, told)] if said), *_incomplete(s), *_behind(s)]
+    complete = [cells for cells in done if cells]
+    return [*(text for text in [_starts(s, complete), _batches(s, complete)] if text), *_incomplete(s), *_behind(s)]
 
 
 def _otherwise(cell: Summary) -> list[str]:
-    """Where the weights of a given network show that it was trained otherwise than is said."""
-    kept, measured = cell["kept"], cell["kept_measured"]
-    if kept is None or measured is None or abs(measured - kept) <= MEASURED * abs(kept) + UNMEASURED:
+    """Warn if the weights of a given network contradict the reported training."""
+    retained, measured = cell["kept"], cell["kept_measured"]
+    if retained is None or measured is None or abs(measured - retained) <= MEASURED * abs(retained) + UNMEASURED:
         return []
     return [
-        f"The first layer has {measured:.3g} of the given start where this training leaves {kept:.3g}: the network was"
-        " trained otherwise, or from another start."
+        f"The first layer has {measured:.3g} of the given start where this training leaves {retained:.3g}: the network"
+        " was trained otherwise, or from another start."
     ]
 
 
-def _starts(s: Summary, told: Sequence[Sequence[Summary]]) -> str:
-    """Which settings still have their start's rank."""
-    found = []
-    for cells in told:
+def _starts(s: Summary, settings: Sequence[Sequence[Summary]]) -> str:
+    """Name the settings that still have their start's rank."""
+    sentences = []
+    for cells in settings:
         layers = [
             int(layers[0]["layer"])
             for layers in zip(*(c["layers"] for c in cells), strict=True)
@@ -143,18 +142,18 @@ def _starts(s: Summary, told: Sequence[Sequence[Summary]]) -> str:
         ]
         if layers and (cells[0]["kept"] or 0.0) > FORGOTTEN:
             names = listed(f"W{layer}" for layer in layers)
-            left = f"{_name(s, cells[0])} have kept {_part(cells[0]['kept'])} of their start"
-            found.append(f"{left}, and the rank of {names} is the start's")
-    if not found:
+            clause = f"{_name(s, cells[0])} have kept {_part(cells[0]['kept'])} of their start"
+            sentences.append(f"{clause}, and the rank of {names} is the start's")
+    if not sentences:
         return ""
     advice = (
         "" if "kept" in s["until"] else " Ranks compare at equal decay: say how much of the start to keep, --kept 1e-4."
     )
-    return f"{'. '.join(found)}.{advice}"
+    return f"{'. '.join(sentences)}.{advice}"
 
 
 def _is_starts(s: Summary, layers: Sequence[Summary]) -> bool:
-    """Whether the decayed start alone gives the rank, in every network."""
+    """Return True if the decayed start alone gives the rank, in every network."""
     name = f"{s['tolerance'][0]:g}"
     return all(
         layer["predicted"] is not None
@@ -163,86 +162,87 @@ def _is_starts(s: Summary, layers: Sequence[Summary]) -> bool:
     )
 
 
-def _batches(s: Summary, told: Sequence[Sequence[Summary]]) -> str:
-    """Whether the rank of the widest square layer falls with the batch size, where all else is equal."""
-    ones = [cells for cells in told if cells[0]["batch_size"] is not None]
-    others = {tuple(cells[0][name] for name in SETTING[1:]) for cells in ones}
-    if len(ones) < 2 or len(others) > 1:
+def _batches(s: Summary, settings: Sequence[Sequence[Summary]]) -> str:
+    """Compare the ranks of the widest square layer by batch size, all else being equal."""
+    ones = [cells for cells in settings if cells[0]["batch_size"] is not None]
+    other_options = {tuple(cells[0][name] for name in SETTING[1:]) for cells in ones}
+    if len(ones) < 2 or len(other_options) > 1:
         return ""
-    left = [cells[0]["kept"] for cells in ones]
-    equal = max(left) - min(left) <= SAME_DECAY * max(left)
+    shares = [cells[0]["kept"] for cells in ones]
+    equal = max(shares) - min(shares) <= SAME_DECAY * max(shares)
     layer, name = max(1, s["depth"] - 1), f"{s['tolerance'][0]:g}"
     ones = sorted(ones, key=lambda cells: cells[0]["batch_size"])
     ranks = [_mean([c["layers"][layer - 1]["rank"][name] for c in cells]) or 0 for cells in ones]
     values, sizes = listed(f"{rank:.3g}" for rank in ranks), listed(str(cells[0]["batch_size"]) for cells in ones)
-    said = f"the rank of W{layer} is {values} for batches of {sizes}"
+    clause = f"the rank of W{layer} is {values} for batches of {sizes}"
     if not equal:
         parts = listed(_part(part) for part in (cells[0]["kept"] for cells in ones))
-        return f"After these steps {said}, which have kept {parts} of their starts."
+        return f"After these steps {clause}, which have kept {parts} of their starts."
     falls = (
         "smaller batches have the smaller rank"
         if ranks[0] < ranks[-1]
         else "smaller batches do not have a smaller rank"
     )
-    return f"At equal decay {said}: {falls}."
+    return f"At equal decay {clause}: {falls}."
 
 
 def _incomplete(s: Summary) -> list[str]:
-    """Networks that diverged, or that the time limit left unfinished."""
+    """Report networks that diverged, or that the time limit left unfinished."""
     gone = [cell for cell in s["cells"] if cell["diverged"]]
-    left = [cell for cell in s["cells"] if not (cell["finished"] or cell["diverged"])]
-    said = []
+    unfinished = [cell for cell in s["cells"] if not (cell["finished"] or cell["diverged"])]
+    sentences = []
     if gone:
         rates = listed(f"{rate:g}" for rate in dict.fromkeys(cell["rate"] for cell in gone))
-        said.append(f"{counted(len(gone), 'network')} diverged, at the rate {rates}; a smaller rate trains them.")
-    if left:
-        sizes = listed(str(size) for size in dict.fromkeys(cell["batch_size"] for cell in left))
-        said.append(
-            f"{counted(len(left), 'network')}, with batches of {sizes}, did not take all steps and are told as they"
-            " were; a longer --time-limit finishes them."
+        sentences.append(f"{counted(len(gone), 'network')} diverged, at the rate {rates}; a smaller rate trains them.")
+    if unfinished:
+        sizes = listed(str(size) for size in dict.fromkeys(cell["batch_size"] for cell in unfinished))
+        sentences.append(
+            f"{counted(len(unfinished), 'network')}, with batches of {sizes}, did not take all steps and are told as"
+            " they were; a longer --time-limit finishes them."
         )
-    return said
+    return sentences
 
 
 def _behind(s: Summary) -> list[str]:
-    """Where SGD found a cheaper network than the solver, whose ranks are then not those of the minimum."""
-    said = []
-    for each in s["references"]:
-        losses = [cell["loss"] for cell in s["cells"] if cell["lam"] == each["lam"] and cell["loss"] is not None]
-        if losses and min(losses) < (1.0 - BEHIND) * each["cost"]:
-            said.append(
-                f"SGD reached {min(losses):.7g} for lam {each['lam']:g}, below the solver's {each['cost']:.7g}: give"
-                " the solver more time, --reference, before you compare ranks with its network's."
+    """Warn if SGD found a cheaper network than the solver, whose ranks are not the minimum's."""
+    sentences = []
+    for reference in s["references"]:
+        losses = [cell["loss"] for cell in s["cells"] if cell["lam"] == reference["lam"] and cell["loss"] is not None]
+        if losses and min(losses) < (1.0 - BEHIND) * reference["cost"]:
+            sentences.append(
+                f"SGD reached {min(losses):.7g} for lam {reference['lam']:g}, below the solver's"
+                f" {reference['cost']:.7g}: give the solver more time, --reference, before you compare ranks with its"
+                " network's."
             )
-    return said
+    return sentences
 
 
 def _name(s: Summary, cell: Summary) -> str:
-    """What distinguishes a setting, first word of a sentence."""
+    """Name a setting, as the first words of a sentence."""
     varied = [name for name in SETTING[1:] if len({c[name] for c in s["cells"]}) > 1]
     more = "".join(f", {HEADS[name]} {cell[name]:g}" for name in varied)
     return f"Networks with batches of {cell['batch_size']}{more}"
 
 
 def _part(value: float) -> str:
-    """A part as a percentage, or in powers of ten where it is small."""
+    """Return a share in per cent, or in powers of ten if it is small."""
     if value < 1e-3:
         return f"{value:.1e}"
     return f"{100.0 * value:.0f} %" if value >= 0.1 else f"{100.0 * value:.2g} %"
 
 
 def pairs(s: Summary, settings: bool = True) -> Pairs:
-    """A `ranks` as a person reads it, labels and texts; `settings`: with a line for each."""
-    found = [("question", title(s)), ("trained", trained(s))]
-    found += [(_label(cells[0]), _ranks(s, cells)) for cells in groups(s)] if settings else []
-    found += [("solver", _reference(each, f"{s['tolerance'][0]:g}")) for each in s["references"]]
-    found += [("no solver", f"lam {each['lam']:g}: {each['reason']}") for each in s["refused"]]
-    found += [("finding", said) for said in findings(s)]
-    return [*found, ("status", ended(s)), ("time", f"{s['seconds']:.3g} s")]
+    """Return labels and texts of a `ranks`; `settings`: with a line for each setting."""
+    lines = [("question", title(s)), ("trained", trained(s))]
+    lines += [(_label(cells[0]), _ranks(s, cells)) for cells in groups(s)] if settings else []
+    lines += [("solver", _reference(reference, f"{s['tolerance'][0]:g}")) for reference in s["references"]]
+    lines += [("no solver", f"lam {refusal['lam']:g}: {refusal['reason']}") for refusal in s["refused"]]
+    lines += [("finding", sentence) for sentence in findings(s)]
+    return [*lines, ("status", ended(s)), ("time", f"{s['seconds']:.3g} s")]
 
 
 def trained(s: Summary) -> str:
-    """How long the networks were trained, and how many there are."""
+    """Describe the length of the training, and the number of networks."""
     if s["until"] is None:
         return "elsewhere"
     ((name, value),) = s["until"].items()
@@ -256,7 +256,7 @@ def trained(s: Summary) -> str:
 
 
 def ended(s: Summary) -> str:
-    """What ended the training."""
+    """Describe the end of the training."""
     if s["status"] == "converged":
         return "all steps are done"
     return STATUSES[s["status"]][0].partition(";")[0]
@@ -267,21 +267,21 @@ def _label(cell: Summary) -> str:
 
 
 def _ranks(s: Summary, cells: Sequence[Summary]) -> str:
-    told, name = [cell for cell in cells if cell["layers"]], f"{s['tolerance'][0]:g}"
-    if not told:
+    audited, name = [cell for cell in cells if cell["layers"]], f"{s['tolerance'][0]:g}"
+    if not audited:
         return "diverged"
     ranks = []
-    for layers in zip(*(cell["layers"] for cell in told), strict=True):
+    for layers in zip(*(cell["layers"] for cell in audited), strict=True):
         start = _mean([(layer["predicted"] or {}).get(name) for layer in layers])
         rank = f"W{layers[0]['layer']} {_short(_mean([layer['rank'][name] for layer in layers]))}"
         ranks.append(rank if start is None else f"{rank} ({_short(start)} from the start)")
-    first, kept = cells[0], told[0]["kept"]
+    first, retained = cells[0], audited[0]["kept"]
     varied = [n for n in SETTING[1:] if len({c[n] for c in s["cells"]}) > 1]
     more = "".join(f"{HEADS[n]} {first[n]:g}, " for n in varied)
-    left = "" if kept is None else f"kept {kept:.2g}: "
-    return f"{more}{left}rank {', '.join(ranks)}"
+    share = "" if retained is None else f"kept {retained:.2g}: "
+    return f"{more}{share}rank {', '.join(ranks)}"
 
 
-def _reference(each: Summary, name: str) -> str:
-    ranks = ", ".join(f"W{layer['layer']} {layer['rank'][name]}" for layer in each["layers"])
-    return f"a network of cost {each['cost']:.7g} for lam {each['lam']:g}: rank {ranks}"
+def _reference(reference: Summary, name: str) -> str:
+    ranks = ", ".join(f"W{layer['layer']} {layer['rank'][name]}" for layer in reference["layers"])
+    return f"a network of cost {reference['cost']:.7g} for lam {reference['lam']:g}: rank {ranks}"

@@ -1,8 +1,8 @@
-"""`ranks`: what rank does SGD with weight decay end with, what explains it, and what rank has the solver's network?
+"""`ranks`: the rank that SGD with weight decay ends with, explained, beside the solver's.
 
 Networks are trained for every combination of batch sizes, rates, penalties and momenta, to equal decay of the start by
-default, and audited one by one (rank_audit.py); the solver answers the same question beside them. Or a given network is
-audited. [GP22] compares batch sizes after equal epochs: `epochs` and `steps` repeat that.
+default, and audited one by one (rank_audit.py); the solver solves the same problem beside them. Instead, a given
+network can be audited. [GP22] compares batch sizes after equal epochs: `epochs` and `steps` repeat that.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from covopt.studies.ranks.rank_cells import RankCell, Reference, Setting, cell_o
 from covopt.studies.ranks.sgd import he_start, train_sgd
 
 BATCHES, RATE, KEPT, DEPTH, WIDTH, SEEDS = (4, 16, 64), 0.1, 1e-4, 3, 100, 3
-"""What is trained where nobody says what; batches that the data do not fill are left out."""
+"""Defaults of the training; batches larger than the data are left out."""
 REFERENCE = 1.0 / 3.0
-"""The solver's part of the time, where nobody says how much."""
+"""Default share of the time for the solver."""
 TRAINING = 0.9
-"""The part of the rest after which training ends; the audits take what is left."""
+"""The share of the remaining time after which training ends; the audits take the rest."""
 CELLS, WEIGHTS = 1_000, 100_000_000
-"""The most networks of one call, and the most weights of one network."""
+"""Maximum number of networks of one call, and of weights of one network."""
 Numbers = float | Sequence[float]
 
 
@@ -77,7 +77,7 @@ def ranks(
     callback: Callback | None = None,
     task: str | None = None,
 ) -> Ranks:
-    """The ranks of networks trained by SGD with weight decay, or of a given one, beside those of the solver's.
+    """Audit the ranks of networks after SGD, or of a given one, beside the solver's network.
 
     Args:
         X: inputs (N, n_0).
@@ -86,10 +86,11 @@ def ranks(
         batch_size: B; a list is varied. Default: 4, 16 and 64.
         rate: the constant learning rate mu; a list is varied. Default: 0.1.
         momentum: PyTorch's, without dampening; a list is varied. nesterov: Nesterov's form of it.
-        kept: train until no more of the start is left than this; the default, 1e-4, compares at equal decay.
-        epochs, steps: train for so many instead. At most one of the three.
+        kept: train until the retained fraction of the start is at most this; the default, 1e-4, compares at equal
+            decay.
+        epochs, steps: train for this number instead. At most one of the three.
         net: audit this network instead of training any: weights, a module, a state dict, a Result, or a file.
-            `batch_size`, `rate`, `momentum` and `steps` then say how it was trained, as far as that is known.
+            `batch_size`, `rate`, `momentum` and `steps` then describe its training, as far as that is known.
         start: the first weights of that network, in any of these forms.
         loss: mse or cross_entropy; None: mse.
         depth: L. width: of every hidden layer. Default: 3 and 100.
@@ -97,54 +98,54 @@ def ranks(
         tolerance: of the threshold ranks #{s_i > tolerance |W|}; a list gives each.
         reference: seconds for the solver, shared by the values of lam; None: a third of the limit, 0: no solver.
         seeds: networks of each setting, from starts `seed`, `seed` + 1, ... Default: 3.
-        time_limit: seconds for everything; what is trained by then comes back.
+        time_limit: seconds for everything; networks come back as they are then.
         seed: of the first start, and of the order of the samples, which all networks of a batch size share.
         callback: gets a `Progress` now and then.
 
     Returns:
-        Every network with its ranks and what explains them, and the ranks of the solver's network.
+        Every network with its ranks and their explanation, and the ranks of the solver's network.
 
     Raises:
-        ProblemError: an option out of range, a grid with nothing in it, or every network diverged.
-        DataError: a network that cannot be read.
+        ProblemError: an option is out of range, the grid is empty, or every network diverged.
+        DataError: the network cannot be read.
 
-    Source: [GP22]; what is proved of ranks, decay and noise is derived in MATH.md, section 9.
+    Source: [GP22]; the proofs on ranks, decay and noise are derived in MATH.md, section 9.
     """
     budget = Budget(_positive(time_limit, "time limit"))
     seed = _whole(seed, "seed", 0)
     tolerances, strengths = _tolerances(tolerance), _strengths(lam, loss)
-    asked = {"loss": loss, "bias": bias, "device": device, "task": task}
-    told = [each for each in (("kept", kept), ("epochs", epochs), ("steps", steps)) if each[1] is not None]
-    if len(told) > 1:
-        raise ProblemError(f"{told[0][0]} and {told[1][0]} each say how long to train; give one of them.")
+    options = {"loss": loss, "bias": bias, "device": device, "task": task}
+    limits = [limit for limit in (("kept", kept), ("epochs", epochs), ("steps", steps)) if limit[1] is not None]
+    if len(limits) > 1:
+        raise ProblemError(f"{limits[0][0]} and {limits[1][0]} each say how long to train; give one of them.")
     if net is None:
         if start is not None:
             raise ProblemError("A start is that of a given network; give the network too, or leave the start out.")
         layers = DEPTH if depth is None else depth
-        problem = make_problem(X, Y, lam=1.0, depth=layers, activation=activation or "relu", **asked)  # type: ignore[arg-type]
+        problem = make_problem(X, Y, lam=1.0, depth=layers, activation=activation or "relu", **options)  # type: ignore[arg-type]
         settings = _grid(
-            problem, strengths, batch_size, rate, momentum, nesterov, dict(told or [("kept", KEPT)]), seeds, seed
+            problem, strengths, batch_size, rate, momentum, nesterov, dict(limits or [("kept", KEPT)]), seeds, seed
         )
         widths = [_whole(WIDTH if width is None else width, "width", 1)] * (problem.depth - 1)
         share = _seconds(reference, budget.time_limit) if any(strengths) else 0.0
         cells, status = _trained(problem, settings, widths, tolerances, seed, budget, share, callback)
     else:
-        if any(each is not None for each in (kept, epochs, width, depth, seeds)):
+        if any(option is not None for option in (kept, epochs, width, depth, seeds)):
             raise ProblemError(
                 "A given network is not trained here; leave kept, epochs, width, depth and seeds out, or the network."
             )
-        slope, given, _ = weights_of(net, bias, X)
+        slope, arrays, _ = weights_of(net, bias, X)
         chosen = agreed_activation(activation, slope)
-        problem = make_problem(X, Y, lam=1.0, depth=len(given), activation=chosen, **asked)  # type: ignore[arg-type]
+        problem = make_problem(X, Y, lam=1.0, depth=len(arrays), activation=chosen, **options)  # type: ignore[arg-type]
         setting = _of_given(problem, strengths, batch_size, rate, momentum, nesterov, steps)
         share = _seconds(reference, budget.time_limit) if any(strengths) else 0.0
         first = None if start is None else _tensors(weights_of(start, bias)[1])
-        cells, status = [_given(problem.double(), setting, _tensors(given), first, tolerances, seed)], Status.CONVERGED
+        cells, status = [_given(problem.double(), setting, _tensors(arrays), first, tolerances, seed)], Status.CONVERGED
     references, refused = _references(
-        problem, [each for each in strengths if each > 0.0], share, tolerances, seed, callback
+        problem, [strength for strength in strengths if strength > 0.0], share, tolerances, seed, callback
     )
     status = Status.INTERRUPTED if interrupted() else status
-    until = None if net is not None else dict(told or [("kept", KEPT)])
+    until = None if net is not None else dict(limits or [("kept", KEPT)])
     return Ranks(
         problem.double(), cells, references, tolerances, until, status, budget.seconds(), seed, refused=refused
     )
@@ -161,33 +162,34 @@ def _grid(
     seeds: int | None,
     seed: int,
 ) -> list[Setting]:
-    """Every combination, the seed varying fastest.
+    """Return every combination, with the seed varying fastest.
 
     Args:
         until: `kept`, `epochs` or `steps`, and its value.
 
     Raises:
-        ProblemError: a value out of range, or twice; a batch larger than the data; a start that never fades.
+        ProblemError: a value is out of range, or twice in a list; a batch is larger than the data; the start never
+            fades.
     """
     if batch_size is None:
         batch_size = [size for size in BATCHES if size <= problem.samples] or [problem.samples]
     sizes = [_whole(size, "batch size", 1) for size in _listed(batch_size, "batch size")]
-    rates = [_number(each, "rate") for each in _listed(RATE if rate is None else rate, "rate")]
-    momenta = [_number(each, "momentum") for each in _listed(momentum, "momentum")]
+    rates = [_number(value, "rate") for value in _listed(RATE if rate is None else rate, "rate")]
+    momenta = [_number(value, "momentum") for value in _listed(momentum, "momentum")]
     starts = range(seed, seed + _whole(SEEDS if seeds is None else seeds, "number of seeds", 1))
     if len(sizes) * len(rates) * len(momenta) * len(strengths) * len(starts) > CELLS:
         raise ProblemError(f"The grid has more than {CELLS:,} networks; give fewer values, or run a sweep.")
-    found = []
+    settings = []
     for size, mu, lam, beta in itertools.product(sizes, rates, strengths, momenta):
         check_batch_size(problem, size)
         ahead = nesterov and beta > 0.0
         taken = _steps(problem, Decay(mu, lam, beta, ahead), size, until)
-        found += [Setting(lam, size, mu, beta, ahead, taken, start) for start in starts]
-    return found
+        settings += [Setting(lam, size, mu, beta, ahead, taken, start) for start in starts]
+    return settings
 
 
 def _steps(problem: Problem, decay: Decay, size: int, until: dict[str, float | int | None]) -> int:
-    """How many steps a setting takes."""
+    """Return the number of steps of a setting."""
     (name, value), *_ = until.items()
     if name == "steps":
         return _whole(value, "number of steps", 0)
@@ -211,25 +213,25 @@ def _trained(
     share: float,
     callback: Callback | None,
 ) -> tuple[list[RankCell], Status]:
-    """Train all networks, and audit them; raises where nothing is left of them."""
+    """Train all networks, and audit them; raise an error if all of them diverged."""
     sizes = [problem.X.shape[1], *widths, problem.Y.shape[1]]
     if sum(n * (below + 1) for below, n in itertools.pairwise(sizes)) > WEIGHTS:
         raise ProblemError(f"The network has more than {WEIGHTS:,} weights; give a smaller width.")
-    starts = {each.seed: he_start(problem, widths, int(each.seed or 0)) for each in settings}
+    starts = {setting.seed: he_start(problem, widths, int(setting.seed or 0)) for setting in settings}
     limit = TRAINING * max(1e-3, budget.time_limit - share)
-    found, status = train_sgd(
+    networks, status = train_sgd(
         problem,
-        [starts[each.seed] for each in settings],
-        [each.options() for each in settings],
+        [starts[setting.seed] for setting in settings],
+        [setting.options() for setting in settings],
         seed=seed,
         budget=replace(budget, time_limit=limit),
         callback=callback,
     )
-    if all(network.diverged for network in found):
-        least = min(each.rate or 0.0 for each in settings)
+    if all(network.diverged for network in networks):
+        least = min(setting.rate or 0.0 for setting in settings)
         raise ProblemError(f"Every network diverged, also at the rate {least:g}; give a smaller rate.")
     exact = problem.double()
-    pairs = zip(settings, found, strict=True)
+    pairs = zip(settings, networks, strict=True)
     cells = [
         cell_of(exact, setting, network, starts[setting.seed], tolerances=tolerances, seed=seed)
         for setting, network in pairs
@@ -246,12 +248,12 @@ def _of_given(
     nesterov: bool,
     steps: int | None,
 ) -> Setting:
-    """How a given network was trained; one value each."""
+    """Return the training of a given network; each option must have one value."""
     values = {"lam": strengths, "momentum": _listed(momentum, "momentum")}
     for name, value in (("batch size", batch_size), ("rate", rate)):
         values[name] = [None] if value is None else _listed(value, name)  # type: ignore[list-item]
-    for name, each in values.items():
-        if len(each) > 1:
+    for name, choices in values.items():
+        if len(choices) > 1:
             raise ProblemError(f"A given network was trained with one {name}; give one.")
     size = values["batch size"][0]
     setting = Setting(
@@ -289,8 +291,8 @@ def _references(
     seed: int,
     callback: Callback | None,
 ) -> tuple[dict[float, Reference], dict[float, str]]:
-    """The solver's answer for each lam, with an equal share of the time; and why there is none."""
-    found: dict[float, Reference] = {}
+    """Solve for each lam in an equal share of the time; return results, and reasons for none."""
+    references: dict[float, Reference] = {}
     refused: dict[float, str] = {}
     budget = Budget(seconds)
     for place, lam in enumerate(strengths):
@@ -310,10 +312,10 @@ def _references(
                 seed=seed,
                 callback=callback,
             )
-            found[lam] = reference_of(problem.double(), result, tolerances)
-        except CovoptError as error:  # what was trained is not lost for it
+            references[lam] = reference_of(problem.double(), result, tolerances)
+        except CovoptError as error:  # the trained networks must not be lost
             refused[lam] = str(error)
-    return found, refused
+    return references, refused
 
 
 def _strengths(lam: Numbers | None, loss: str | Loss | None) -> list[float]:
@@ -323,14 +325,14 @@ def _strengths(lam: Numbers | None, loss: str | Loss | None) -> list[float]:
         )
     if lam is None:
         raise ProblemError("The strength of the penalty is missing; give lam, half of PyTorch's weight_decay, or 0.")
-    values = [_number(each, "lam") for each in _listed(lam, "lam")]
+    values = [_number(value, "lam") for value in _listed(lam, "lam")]
     if min(values) < 0.0:
         raise ProblemError(f"lam is {min(values):g}; give 0 or more.")
     return values
 
 
 def _tolerances(tolerance: Numbers) -> list[float]:
-    values = [_number(each, "tolerance") for each in _listed(tolerance, "tolerance")]
+    values = [_number(value, "tolerance") for value in _listed(tolerance, "tolerance")]
     for value in values:
         check_tolerance(value)
     return values
@@ -346,14 +348,14 @@ def _seconds(reference: float | None, limit: float) -> float:
 
 
 def _listed(values: object, name: str) -> list[Any]:
-    """One number, or several different ones."""
+    """Return one number, or several different ones, as a list."""
     several = isinstance(values, Iterable) and not isinstance(values, str)
-    found: list[Any] = list(values) if several else [values]  # type: ignore[call-overload]
-    if not found:
+    numbers: list[Any] = list(values) if several else [values]  # type: ignore[call-overload]
+    if not numbers:
         raise ProblemError(f"The list of the {name} is empty, and so is the grid; give at least one value.")
-    if len(set(map(repr, found))) < len(found):
+    if len(set(map(repr, numbers))) < len(numbers):
         raise ProblemError(f"The {name} has a value twice; give each once.")
-    return found
+    return numbers
 
 
 def _number(value: object, name: str) -> float:

@@ -1,11 +1,11 @@
-"""Training by SGD with weight decay: many networks at once, their spectra recorded on the way.
+"""SGD with weight decay for many networks at once, which records their spectra.
 
 Networks with the same batch size are trained as one batch (batch.py) and see the same samples in the same order,
-whatever their rates, penalties, momenta and starts. What is counted are steps, never seconds: a network leaves its
-batch when its steps are done, or when its weights are no longer finite.
+whatever their rates, penalties, momenta and starts. Steps are counted, never seconds: a network leaves its batch when
+its steps are done, or when its weights are no longer finite.
 
-An epoch is a random permutation of the samples, cut into batches of B each; the N mod B that are left over wait for
-the next epoch, as with `drop_last` in PyTorch.
+An epoch is a random permutation of the samples, cut into batches of B each; the remaining N mod B are left out, as with
+`drop_last` in PyTorch.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from covopt.solvers.training.batch import Batch, Widths, work
 from covopt.solvers.training.descent import SGD
 
 RECORDS = 4
-"""Records while the number of steps doubles."""
+"""Number of records while the number of steps doubles."""
 CHECKED = 64
-"""Steps between looks for weights that are no longer finite."""
+"""Steps between checks that weights are still finite."""
 WORK = 4e8
 """Multiplications between looks at the clock."""
 KERNELS = 5e5
-"""What a step costs beside its arithmetic, in multiplications."""
+"""The overhead of a step beside its arithmetic, in multiplications."""
 LARGEST, WEIGHTS = 10_000_000, 20_000_000
-"""Activations in one batch, and weights, at most."""
+"""Maximum number of activations in one batch, and of weights."""
 
 
 @dataclass(frozen=True)
 class SGDOptions:
-    """How one network is trained.
+    """The training options of one network.
 
     Attributes:
         batch_size: B samples in each step, at most N.
         rate: the learning rate mu, constant; momentum: m of PyTorch's `SGD`, without dampening.
         nesterov: Nesterov's form of it.
         lam: strength of the penalty lam |W|^2, half of PyTorch's weight_decay.
-        steps: how many.
+        steps: their number.
     """
 
     batch_size: int
@@ -58,12 +58,12 @@ class SGDOptions:
 
 @dataclass
 class Course:
-    """What was recorded of one network, the start first.
+    """The records of one network, the start first.
 
     Attributes:
-        steps: at which (R,).
-        fits: C over all samples (R,); norms: |W|^2 (R,); accuracies: the part of the samples that is right (R,).
-        spectra: for each layer the singular values of W_l at each record, falling, (R, min(n_l, n_{l-1} + 1)).
+        steps: the steps of the records (R,).
+        fits: C over all samples (R,); norms: |W|^2 (R,); accuracies: the share of right samples (R,).
+        spectra: for each layer the singular values of W_l at each record, descending, (R, min(n_l, n_{l-1} + 1)).
     """
 
     steps: list[int] = field(default_factory=list)
@@ -78,10 +78,10 @@ class Descended:
     """One network at the end of its training.
 
     Attributes:
-        options: how it was trained.
-        weights: W_1 ... W_L at the last step taken; of one that diverged, at its last record.
-        steps: how many were taken; fewer than asked for where time ended, or the weights were no longer finite.
-        diverged: they were not.
+        options: of its training.
+        weights: W_1 ... W_L at the last step; if it diverged, at its last record.
+        steps: the number taken; fewer than requested if time ended, or if the weights were no longer finite.
+        diverged: whether the weights were no longer finite.
         course: its records.
     """
 
@@ -93,12 +93,12 @@ class Descended:
 
     @property
     def finished(self) -> bool:
-        """Whether all its steps were taken."""
+        """True if all its steps were taken."""
         return self.steps == self.options.steps
 
 
 def he_start(problem: Problem, widths: Widths, seed: int) -> list[Tensor]:
-    """W_l ~ N(0, 2 / n_{l-1}), biases 0 [He, Zhang, Ren, Sun 2015]."""
+    """Draw W_l ~ N(0, 2 / n_{l-1}) with biases 0 [He, Zhang, Ren, Sun 2015]."""
     generator = torch.Generator().manual_seed(seed)
     weights = []
     for below, n in pairwise([problem.X.shape[1], *widths, problem.Y.shape[1]]):
@@ -116,19 +116,19 @@ def train_sgd(
     budget: Budget | None = None,
     callback: Callback | None = None,
 ) -> tuple[list[Descended], Status]:
-    """Train each network from its start as its options say, those of a batch size together.
+    """Train each network from its start with its options, one group for each batch size.
 
-    The penalty is that of the options; the problem's own lam is not looked at.
+    The penalty is that of the options; the problem's own lam plays no part.
 
     Args:
-        problem: the question; the loss must be mse or cross_entropy.
+        problem: data and loss, which must be mse or cross_entropy.
         starts: weights; options: one for each.
         seed: of the order of the samples.
-        budget: its time; what is trained by then comes back.
+        budget: its time; networks come back as they are then.
         callback: gets a `Progress` now and then.
 
     Returns:
-        The networks in the order of their starts, and CONVERGED where no limit ended the training.
+        The networks in the order of their starts, and CONVERGED if no limit ended the training.
     """
     trainer = _Trainer(problem, starts, options, seed)
     outcome = run(trainer, budget or Budget(), callback)
@@ -145,7 +145,7 @@ class _Trainer:
         ]
 
     def networks(self) -> list[Descended]:
-        """In the order of the starts."""
+        """Return the networks in the order of the starts."""
         pairs = [pair for group in self._groups for pair in zip(group.members, group.networks(), strict=True)]
         return [network for _, network in sorted(pairs, key=lambda pair: pair[0])]
 
@@ -173,9 +173,9 @@ class _Trainer:
 
 
 def _grouped(problem: Problem, starts: Sequence[Weights], options: Sequence[SGDOptions]) -> Iterator[list[int]]:
-    """The numbers of the networks that are trained together: of one batch size, small ones first."""
-    for size in sorted({each.batch_size for each in options}):
-        members = [i for i, each in enumerate(options) if each.batch_size == size]
+    """Yield the indices of networks that are trained together: of one batch size, small first."""
+    for size in sorted({option.batch_size for option in options}):
+        members = [i for i, option in enumerate(options) if option.batch_size == size]
         widest = max(sum(len(W) for W in starts[i]) for i in members)
         weights = max(sum(W.numel() for W in starts[i]) for i in members)
         most = max(1, min(LARGEST // (size * widest), WEIGHTS // weights))
@@ -183,11 +183,11 @@ def _grouped(problem: Problem, starts: Sequence[Weights], options: Sequence[SGDO
 
 
 class _Group:
-    """Networks of one batch size on their way.
+    """Networks of one batch size during their training.
 
     Attributes:
-        members: their numbers; batch_size: B; width: the widest hidden layer.
-        steps: taken so far; last: of the network that takes most.
+        members: their indices; batch_size: B; width: of the widest hidden layer.
+        steps: taken so far; last: of the network with the most steps.
         cost: the lowest at the last record.
         finished: nothing is left to do.
     """
@@ -201,28 +201,28 @@ class _Group:
         seed: int,
     ) -> None:
         self.members, self._problem, self._options = members, problem, options
-        self.batch_size, self.last = options[0].batch_size, max(each.steps for each in options)
+        self.batch_size, self.last = options[0].batch_size, max(option.steps for option in options)
         self._widths = [[len(W) for W in weights[:-1]] for weights in starts]
         self.width = max(max(widths) for widths in self._widths)
         self._batch = Batch(problem, self._widths, self.batch_size)
         x = self._batch.pack(starts)
-        rate, momentum = x.new_tensor([[[each.rate], [each.momentum]] for each in options]).unbind(1)
-        nesterov = torch.tensor([[each.nesterov] for each in options], device=x.device)
+        rate, momentum = x.new_tensor([[[option.rate], [option.momentum]] for option in options]).unbind(1)
+        nesterov = torch.tensor([[option.nesterov] for option in options], device=x.device)
         self._sgd = SGD(x, rate, momentum, nesterov)
-        self._lam = x.new_tensor([[each.lam] for each in options])
-        self._ends = torch.tensor([each.steps for each in options])
-        self._rows = torch.arange(len(options))  # the networks still on their way
+        self._lam = x.new_tensor([[option.lam] for option in options])
+        self._ends = torch.tensor([option.steps for option in options])
+        self._rows = torch.arange(len(options))  # the networks that are still training
         self._at, self._final = x.clone(), [0] * len(options)
         self._diverged, self.courses = [False] * len(options), [Course() for _ in options]
         self._samples = epochs(problem.samples, self.batch_size, seed)
-        self._recorded = recorded_steps({each.steps for each in options})
+        self._recorded = recorded_steps({option.steps for option in options})
         self.steps, self.cost, self.finished = 0, math.inf, False
-        each = sum(work(problem, widths) for widths in self._widths) * self.batch_size / problem.samples
-        self._round = max(1, int(WORK / (each + KERNELS)))
+        multiplications = sum(work(problem, widths) for widths in self._widths) * self.batch_size / problem.samples
+        self._round = max(1, int(WORK / (multiplications + KERNELS)))
         self._record()
 
     def networks(self) -> list[Descended]:
-        """The networks as they are."""
+        """Return the networks in their present state."""
         for place, row in enumerate(self._rows.tolist()):
             if not self._diverged[row]:
                 self._at[row], self._final[row] = self._sgd.x[place], self.steps
@@ -238,7 +238,7 @@ class _Group:
         ]
 
     def advance(self, budget: Budget) -> None:
-        """A round of steps."""
+        """Take a round of steps."""
         for _ in range(self._round):
             if self.finished or budget.spent():
                 return
@@ -257,7 +257,7 @@ class _Group:
         self._keep(finite)
 
     def _record(self) -> None:
-        """Note where each network is; those whose last step this is leave."""
+        """Record the state of each network, and remove those at their last step."""
         x, rows = self._sgd.x, self._rows.tolist()
         self._at[self._rows] = x
         fits, accuracies = self._batch.fits(x)
@@ -283,15 +283,15 @@ class _Group:
 
 
 def recorded_steps(ends: set[int]) -> set[int]:
-    """RECORDS steps while their number doubles, the first ones all, and the ends."""
-    last, found = max(ends), set(ends)
+    """Return the steps to record: the first ones, RECORDS a doubling later, and the ends."""
+    last, steps = max(ends), set(ends)
     for k in range(int(RECORDS * math.log2(max(last, 1))) + 1):
-        found.add(round(2.0 ** (k / RECORDS)))
-    return found
+        steps.add(round(2.0 ** (k / RECORDS)))
+    return steps
 
 
 def epochs(samples: int, size: int, seed: int) -> Iterator[Tensor]:
-    """Batches of `size` numbers of samples, epoch after epoch, each shuffled anew."""
+    """Yield batches of `size` sample indices, epoch after epoch, each freshly shuffled."""
     generator = torch.Generator().manual_seed(seed)
     while True:
         order = torch.randperm(samples, generator=generator)

@@ -1,4 +1,4 @@
-"""What a sweep does in each of its cells, by the name of its task: which options it takes, and what it stores."""
+"""The tasks of a sweep: the options that a cell takes, and the results that it stores."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from covopt.studies.sweep.grid import RANKS, SOLVE
 from covopt.studies.sweep.store import FAILED, Options
 
 DEFAULTS: Options = {"certify": "fast"}
-"""Where a sweep differs from `solve`: its cells do not each use their time up for a proof, unless they are asked to."""
+"""Defaults that differ from those of `solve`: a cell spends no time on slow proofs unless an option requests them."""
 
 TESTED = ("test_loss", "test_accuracy", "test_r2")
-"""What a cell of `solve` with held-out data stores besides."""
+"""Additional results of a cell of `solve` with held-out data."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Task:
     """A kind of cell.
 
     Attributes:
-        results: the names of what it stores, columns of the table.
-        done: from X, Y and the options to these.
+        results: the names of its results, columns of the table.
+        done: computes these from X, Y and the options.
     """
 
     results: tuple[str, ...]
@@ -37,34 +37,34 @@ class Task:
 
 def _solved(X: np.ndarray, Y: np.ndarray, options: Options) -> Options:
     held_out = options.get("test")
-    found = solve(X, Y, **DEFAULTS | {k: v for k, v in options.items() if k != "test"})  # type: ignore[arg-type]
-    told, tested = found.summary(), score(found, held_out) if isinstance(held_out, Further) else {}
-    widths = " x ".join(str(n) for n in told["widths"])  # type: ignore[union-attr]
-    rest = {f"test_{name}": value for name, value in tested.items() if f"test_{name}" in TESTED}
-    return {name: told.get(name) for name in TASKS[SOLVE].results} | {"widths": widths} | rest
+    result = solve(X, Y, **DEFAULTS | {k: v for k, v in options.items() if k != "test"})  # type: ignore[arg-type]
+    summary, tested = result.summary(), score(result, held_out) if isinstance(held_out, Further) else {}
+    widths = " x ".join(str(n) for n in summary["widths"])  # type: ignore[union-attr]
+    scores = {f"test_{name}": value for name, value in tested.items() if f"test_{name}" in TESTED}
+    return {name: summary.get(name) for name in TASKS[SOLVE].results} | {"widths": widths} | scores
 
 
 def _ranked(X: np.ndarray, Y: np.ndarray, options: Options) -> Options:
-    """One network of `ranks`; a list of numbers in one column is that of its layers, from the first."""
-    found = ranks(X, Y, seeds=1, **{"reference": 0.0} | options)  # type: ignore[arg-type]
-    (cell,), tolerance = found.cells, found.tolerances[0]
-    told = cell.summary(None)
-    solver = [layer.rank[tolerance] for each in found.references.values() for layer in each.layers]
+    """Train one network of `ranks`; numbers in one column are those of its layers in order."""
+    answer = ranks(X, Y, seeds=1, **{"reference": 0.0} | options)  # type: ignore[arg-type]
+    (cell,), tolerance = answer.cells, answer.tolerances[0]
+    summary = cell.summary(None)
+    solver = [layer.rank[tolerance] for reference in answer.references.values() for layer in reference.layers]
     predicted = [layer.predicted[tolerance] for layer in cell.layers if layer.predicted is not None]
     return {
-        **{name: told[name] for name in ("fit", "accuracy")},
-        "status": str(found.status),
-        "cost": told["loss"],  # names of options, such as loss and epochs, are taken
-        "taken": told["steps"],
-        "passes": told["epochs"],
-        "left": told["kept"],
+        **{name: summary[name] for name in ("fit", "accuracy")},
+        "status": str(answer.status),
+        "cost": summary["loss"],  # names of options, such as loss and epochs, are taken
+        "taken": summary["steps"],
+        "passes": summary["epochs"],
+        "left": summary["kept"],
         "ranks": _numbers([layer.rank[tolerance] for layer in cell.layers]),
         "from_start": _numbers(predicted),
         "stable_ranks": _numbers([float(f"{layer.stable_rank:.6g}") for layer in cell.layers]),
         "functional_ranks": _numbers([layer.functional_rank for layer in cell.layers]),
         "solver": _numbers(solver) or None,
-        "seconds": found.seconds,
-        "version": found.summary()["version"],
+        "seconds": answer.seconds,
+        "version": answer.summary()["version"],
         "error": None,
     }
 
@@ -93,12 +93,12 @@ TASKS = {
 
 
 def do_cell(task: str, key: str, X: np.ndarray, Y: np.ndarray, options: Options) -> tuple[str, Options]:
-    """What a worker does: the cell's key, and its result as it is stored."""
+    """Compute one cell in a worker; return its key and its result."""
     try:
         return key, TASKS[task].done(X, Y, options)
     except CovoptError as error:
         return key, _undone(task, "refused", str(error))
-    except Exception as error:  # a defect, or no memory: the other cells go on, and --resume tries again
+    except Exception as error:  # a bug, or no memory: the other cells go on, and --resume tries again
         return key, _undone(task, FAILED, f"{type(error).__name__}: {error}")
 
 

@@ -1,4 +1,4 @@
-"""The grid of a sweep: a TOML file whose lists are varied, and the data that its cells need."""
+"""The grid of a sweep: a TOML file with lists to vary, and the data of its cells."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from covopt.solvers.penalised import METHODS
 from covopt.studies.sweep.store import Options
 
 SOLVE, RANKS = "solve", "ranks"
-"""The tasks of a sweep. `task` names one, or as an option of the data what targets are taken for."""
-# What a cell may be told: the options of its task, and before them those of its data.
+"""The tasks of a sweep. `task` names one, or, as an option of the data, the kind of targets."""
+# Options of a cell: first those of its data, then those of its task.
 SOURCE: dict[str, type] = {
     "data": str,
     "target": str,
@@ -80,7 +80,7 @@ QUESTIONS: dict[str, dict[str, type]] = {
     },
 }
 CELLS = 1_000_000
-"""The most cells of a sweep."""
+"""Maximum number of cells of a sweep."""
 _WORDS = {"scale": SCALES, "task": TASKS, "method": tuple(METHODS), "certify": CERTIFY}
 _KINDS = {str: "text in quotes", int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -91,9 +91,9 @@ class Grid:
 
     Attributes:
         cells: the options of each cell by its key, a digest of them and of the data.
-        datasets: by what they were read from (`source_of`).
+        datasets: the data sets by their source (`source_of`).
         varied: the options that differ between cells.
-        tests: held-out data by what their data set was read from and their own source.
+        tests: held-out data by the source of their data set and their own.
         task: solve or ranks.
     """
 
@@ -104,20 +104,20 @@ class Grid:
     tests: dict[tuple[str, object], Further | None] = field(default_factory=dict)
 
     def problem(self, options: Options) -> tuple[np.ndarray, np.ndarray, Options]:
-        """X, Y and what else the task is asked for a cell."""
+        """Return X, Y and the options of the task for a cell."""
         source = source_of(options)
-        dataset, asked = self.datasets[source], {k: v for k, v in options.items() if k in QUESTIONS[self.task]}
-        if "test" in asked:
-            asked["test"] = self.tests[source, asked["test"]]
-        return dataset.X, dataset.Y, asked
+        dataset, arguments = self.datasets[source], {k: v for k, v in options.items() if k in QUESTIONS[self.task]}
+        if "test" in arguments:
+            arguments["test"] = self.tests[source, arguments["test"]]
+        return dataset.X, dataset.Y, arguments
 
 
 def read_grid(path: str | os.PathLike[str]) -> Grid:
-    """Every combination of the listed values, the last key varying fastest, with the data read and checked.
+    """Read a grid with its data: all combinations of values, the last key varying fastest.
 
     Raises:
-        DataError: no such file, no TOML in it, or data that cannot be read.
-        ProblemError: an unknown key, a value of the wrong kind, an empty grid.
+        DataError: the file is missing or no TOML, or the data cannot be read.
+        ProblemError: a key is unknown, a value is of the wrong kind, or the grid is empty.
     """
     try:
         with Path(path).open("rb") as stream:
@@ -134,19 +134,19 @@ def read_grid(path: str | os.PathLike[str]) -> Grid:
 
 
 def make_grid(spec: dict[str, object]) -> Grid:
-    """The grid of a table of options, as `read_grid`: each value alone, or a list of values to vary."""
+    """Make the grid of a table of options, each a value or a list of values to vary."""
     named = spec.get("task")
     task, own = (named, {"task"}) if isinstance(named, str) and named in QUESTIONS else (SOLVE, set())
-    known = SOURCE | QUESTIONS[task]
+    kinds = SOURCE | QUESTIONS[task]
     for name in spec:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}" if close else f"use some of {', '.join(known)}"
+        if name not in kinds:
+            close = difflib.get_close_matches(name, kinds, n=1)
+            hint = f"did you mean {close[0]}" if close else f"use some of {', '.join(kinds)}"
             raise ProblemError(f"{shown(name)} is no option of a sweep; {hint}.")
     if "data" not in spec:
         raise ProblemError('The sweep names no data; give data = "digits", or another name or file.')
     axes = [
-        [value if name in own else _checked(name, value, known) for value in _listed(name, value)]
+        [value if name in own else _checked(name, value, kinds) for value in _listed(name, value)]
         for name, value in spec.items()
     ]
     if math.prod(len(axis) for axis in axes) > CELLS:
@@ -173,14 +173,14 @@ def make_grid(spec: dict[str, object]) -> Grid:
 
 
 def source_of(options: Options) -> str:
-    """What a cell's data are read from, as a key."""
+    """Return the options that identify the data of a cell, as a key."""
     return json.dumps({name: _of_data(options).get(name) for name in SOURCE})
 
 
 def _of_data(options: Options) -> Options:
-    """Those that say what data a cell has; a `task` that is one of sweeps says nothing of data."""
-    told = {name: value for name, value in options.items() if name in SOURCE}
-    return {name: value for name, value in told.items() if name != "task" or value in TASKS}
+    """Return the options of the data; a `task` of sweeps is not one of them."""
+    entries = {name: value for name, value in options.items() if name in SOURCE}
+    return {name: value for name, value in entries.items() if name != "task" or value in TASKS}
 
 
 def _renamed(name: str) -> str:
@@ -192,13 +192,13 @@ def _listed(name: str, value: object) -> list[object]:
         return [value]
     if not value:
         raise ProblemError(f"The list of {name} is empty, and so is the grid; give at least one value.")
-    if any(other == each for i, each in enumerate(value) for other in value[:i]):
+    if any(other == item for i, item in enumerate(value) for other in value[:i]):
         raise ProblemError(f"The list of {name} names a value twice; name each once.")
     return value
 
 
-def _checked(name: str, value: object, known: Mapping[str, type]) -> object:
-    kind = known[name]
+def _checked(name: str, value: object, kinds: Mapping[str, type]) -> object:
+    kind = kinds[name]
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
@@ -214,7 +214,7 @@ def _checked(name: str, value: object, known: Mapping[str, type]) -> object:
 
 def _fingerprint(*arrays: np.ndarray | None) -> str:
     digest = hashlib.sha256()
-    for array in (each for each in arrays if each is not None):
+    for array in (array for array in arrays if array is not None):
         digest.update(str(array.shape).encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

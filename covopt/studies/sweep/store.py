@@ -1,7 +1,7 @@
-"""The cells of a sweep in one SQLite file: claims that expire, and results that are durable once they are written.
+"""The cells of a sweep in one SQLite file, with claims that expire and durable results.
 
 The file is in SQLite's rollback mode with `synchronous = EXTRA`: when a transaction returns it survives loss of power,
-and what a killed process left half done is rolled back at the next opening.
+and a transaction of a killed process is rolled back at the next opening.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 from covopt.runtime.errors import RecordError
 
 APPLICATION = 0x636F7670
-"""SQLite's application_id of our files."""
+"""SQLite's application_id of sweep files."""
 LEASE = 60.0
-"""Seconds that a claim holds without being renewed; a live process renews it four times as often."""
+"""Seconds that a claim holds without renewal; a live process renews it four times as often."""
 PATIENCE = 60.0
 """Seconds to wait for another process that is writing."""
 FAILED = "failed"
@@ -38,7 +38,7 @@ Options = dict[str, object]
 
 @dataclass(frozen=True)
 class Counts:
-    """How far a sweep is: all cells, those with a result, and those of them that were refused or failed."""
+    """The state of a sweep: all cells, and those finished, refused or failed."""
 
     cells: int
     finished: int
@@ -50,13 +50,13 @@ class Store:
     """One process's access to a sweep's file; its methods may be called from any thread.
 
     Args:
-        path: the file, made where there is none.
-        cells: the options of each cell by its key, in their order. A file may hold fewer of them, not others.
+        path: the file, created if it is missing.
+        cells: the options of each cell by its key, in their order. A file may hold fewer of them, but no others.
         resume: whether the file may hold results already; cells that failed are then free again.
-        lease: seconds that a claim holds without being renewed.
+        lease: seconds that a claim holds without renewal.
 
     Raises:
-        RecordError: the file is there and `resume` is false; it is no sweep, or another one; it cannot be written.
+        RecordError: the file exists and `resume` is false; it is no sweep, or another one; it cannot be written.
     """
 
     def __init__(
@@ -91,20 +91,20 @@ class Store:
         self._connection.close()
 
     def claim(self) -> tuple[str, Options] | None:
-        """The first free cell, from now on ours; None where no cell is free."""
+        """Claim the first free cell; return None if no cell is free."""
         with self._transaction() as connection:
             now = time.time()
-            found = connection.execute(
+            row = connection.execute(
                 f"SELECT key, options FROM cells WHERE {_FREE} ORDER BY place LIMIT 1", (now,)
             ).fetchone()
-            if found is None:
+            if row is None:
                 return None
-            claim = (self.owner, now + self.lease, found[0])
+            claim = (self.owner, now + self.lease, row[0])
             connection.execute("UPDATE cells SET owner = ?, expires = ? WHERE key = ?", claim)
-        return found[0], self._decoded(found[1])
+        return row[0], self._decoded(row[1])
 
     def finish(self, key: str, outcome: Options) -> bool:
-        """Store a cell's result, durable on return; False where another process has stored one before."""
+        """Store a cell's result, durable on return; return False if one was stored before."""
         with self._transaction() as connection:
             stored = connection.execute(
                 "UPDATE cells SET outcome = ?, status = ?, owner = NULL, expires = NULL"
@@ -114,7 +114,7 @@ class Store:
             return stored.rowcount == 1
 
     def renew(self) -> None:
-        """Hold our claims for another lease."""
+        """Renew the claims of this process for another lease."""
         with self._transaction() as connection:
             expires = time.time() + self.lease
             connection.execute(
@@ -122,7 +122,7 @@ class Store:
             )
 
     def release(self) -> None:
-        """Give back what we claimed and did not finish."""
+        """Give back the cells that this process claimed and did not finish."""
         with self._transaction() as connection:
             connection.execute("UPDATE cells SET owner = NULL, expires = NULL WHERE owner = ?", (self.owner,))
 
@@ -138,31 +138,31 @@ class Store:
                 )
 
     def counts(self) -> Counts:
-        """How far the sweep is."""
+        """Return the state of the sweep."""
         with self._clear():
-            found = self._connection.execute(
+            row = self._connection.execute(
                 "SELECT COUNT(*), COUNT(outcome), COALESCE(SUM(status = 'refused'), 0),"
                 f" COALESCE(SUM(status = '{FAILED}'), 0) FROM cells"
             ).fetchone()
-        return Counts(*found)
+        return Counts(*row)
 
     def rows(self) -> list[Options]:
-        """Options and result of each finished cell, in the order of the sweep."""
+        """Return options and result of each finished cell, in the order of the sweep."""
         with self._clear():
-            found = self._connection.execute(
+            rows = self._connection.execute(
                 "SELECT options, outcome FROM cells WHERE outcome IS NOT NULL ORDER BY place"
             ).fetchall()
-        return [self._decoded(options) | self._decoded(outcome) for options, outcome in found]
+        return [self._decoded(options) | self._decoded(outcome) for options, outcome in rows]
 
     def _decoded(self, text: object) -> Options:
-        """A JSON object of the file."""
+        """Return a JSON object of the file."""
         try:
-            found = json.loads(str(text))
+            entry = json.loads(str(text))
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            entry = None
+        if not isinstance(entry, dict):
             raise RecordError(f"{self.path} is damaged (an entry is no JSON object); choose another --database.")
-        return found
+        return entry
 
     def _begin(self, cells: Mapping[str, Options]) -> None:
         """Check whose file it is, add the cells that it lacks, and free those that failed."""
@@ -189,7 +189,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing; other processes wait meanwhile."""
+        """Run the block as one transaction; other processes wait meanwhile."""
         with self._lock, self._clear():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -202,7 +202,7 @@ class Store:
 
     @contextmanager
     def _clear(self) -> Iterator[None]:
-        """Say in one sentence what SQLite complains of."""
+        """Turn an error of SQLite into one sentence."""
         try:
             with self._lock:
                 yield
@@ -231,7 +231,7 @@ def renewing(store: Store) -> Iterator[None]:
         while not ended.wait(store.lease / 4.0):
             try:
                 store.renew()
-            except RecordError:  # the next result meets the same trouble, and says so
+            except RecordError:  # storing the next result raises the same error
                 continue
 
     thread = threading.Thread(target=beat, daemon=True)
@@ -244,7 +244,7 @@ def renewing(store: Store) -> Iterator[None]:
 
 
 def _machine() -> str:
-    """This machine and its space of process numbers (containers may share a name)."""
+    """Name this machine and its space of process numbers (containers may share a name)."""
     try:
         space = os.stat("/proc/self/ns/pid").st_ino
     except OSError:
@@ -253,9 +253,9 @@ def _machine() -> str:
 
 
 def _gone(owner: object) -> bool:
-    """Whether a process was one of this machine and has ended; so has an owner that no process of ours could be."""
-    machine, _, rest = str(owner).partition("|")
-    number = rest.partition("|")[0]
+    """Return True if the owner is a dead process of this machine, or no process at all."""
+    machine, _, process = str(owner).partition("|")
+    number = process.partition("|")[0]
     if not number.isdecimal():
         return True
     if machine != _machine():

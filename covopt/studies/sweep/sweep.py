@@ -1,7 +1,7 @@
-"""`sweep`: many solves, or trainings, on one machine or a cluster, each stored when it is done, and never done again.
+"""`sweep`: many solves or trainings on one machine or a cluster, each stored once done.
 
 One process of each sweep hands out the cells and alone writes (store.py); its workers only compute. Several processes
-may work on one file: each claims what it is about to solve. What is lost when one is killed are the cells in flight.
+may work on one file: each claims the cells that it is about to solve. A killed process loses only its cells in flight.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ except ImportError:  # the extra `parquet` is not installed; `Sweep.to_parquet` 
     pyarrow, parquet = None, None
 
 WAIT = 0.5
-"""Seconds between looks at what other processes are doing, once nothing is left to claim."""
+"""Seconds between checks of other processes, once no cell is left to claim."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep found.
+    """The results of a sweep.
 
     Attributes:
         database: its file.
-        counts: how many cells, and how they ended.
-        rows: options and result of each finished cell; None where something is unknown or unproved.
+        counts: numbers of cells by their state.
+        rows: options and result of each finished cell; unknown or unproved values are None.
         task: solve or ranks.
     """
 
@@ -61,7 +61,7 @@ class Sweep:
         return [*(n for n in names if n not in TESTED), *results, *(n for n in TESTED if n in names)]
 
     def to_csv(self, path: str | os.PathLike[str], *, force: bool = False) -> None:
-        """Write the rows as .csv, whole or not at all; nothing stands for None.
+        """Write the rows as .csv, whole or not at all; None becomes an empty field.
 
         Args:
             path: of the file.
@@ -108,18 +108,18 @@ def sweep(
         spec: a TOML file, or the table in it: options of `covopt.solve` and `covopt.read_data`, each a value or a list;
             with task = "ranks" those of `covopt.ranks`, one network for each cell.
         database: the SQLite file of the results.
-        resume: go on with a file that is there; the grid may have grown.
+        resume: go on with an existing file; the grid may have grown.
         jobs: worker processes on this machine; -1 takes all cores.
         scheduler: address of a dask scheduler, whose workers then solve the cells.
-        lease: seconds after which the claims of a process that is no longer heard of expire.
+        lease: seconds after which the claims of a silent process expire.
         callback: gets the counts at the start and after each cell.
 
     Returns:
-        All results, those of other processes and earlier runs included.
+        All results, including those of other processes and earlier runs.
 
     Raises:
-        DataError, ProblemError: what is wrong with the grid or its data.
-        RecordError: what is wrong with the file; results stored before are kept.
+        DataError, ProblemError: the grid or its data are wrong.
+        RecordError: the file is wrong; results stored before stay in it.
         KeyboardInterrupt: Ctrl-C; the claims are given back.
     """
     if jobs < -1 or jobs == 0:
@@ -147,7 +147,7 @@ def sweep(
 
 
 def _round(store: Store, grid: Grid, jobs: int, tell: Callable[[Counts], None]) -> bool:
-    """Solve all cells that are free; True when no cell is left to anybody."""
+    """Solve all free cells; return True if every cell has a result."""
     store.release_dead()
     trouble: list[RecordError] = []
     ended = False
@@ -165,9 +165,9 @@ def _round(store: Store, grid: Grid, jobs: int, tell: Callable[[Counts], None]) 
             yield joblib.delayed(do_cell)(grid.task, key, *grid.problem(options))
 
     pool = joblib.Parallel(jobs, batch_size=1, pre_dispatch="n_jobs", return_as="generator_unordered")  # type: ignore[arg-type]
-    found: Any = pool(claims())
+    outcomes: Any = pool(claims())
     try:
-        for key, outcome in found:
+        for key, outcome in outcomes:
             if outcome["status"] == Status.INTERRUPTED:
                 raise KeyboardInterrupt
             store.finish(key, outcome)
@@ -176,7 +176,7 @@ def _round(store: Store, grid: Grid, jobs: int, tell: Callable[[Counts], None]) 
         ended = True  # no further claims
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # joblib warns of cells in flight, which --resume solves
-            found.close()
+            outcomes.close()
     if trouble:
         raise trouble[0]
     counts = store.counts()
@@ -185,18 +185,18 @@ def _round(store: Store, grid: Grid, jobs: int, tell: Callable[[Counts], None]) 
 
 
 def check_parquet() -> None:
-    """Raise RecordError where pyarrow is missing."""
+    """Raise a RecordError if pyarrow is missing."""
     if parquet is None:
         raise RecordError("Writing .parquet needs pyarrow; pip install '.[parquet]' in the checkout, or write .csv.")
 
 
 def is_csv(path: Path) -> bool:
-    """Whether a file is a table of a sweep as .csv."""
+    """Return True if a file is a table of a sweep as .csv."""
     return _is_table(columns_of(path))
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file is a table of a sweep as .parquet."""
+    """Return True if a file is a table of a sweep as .parquet."""
     try:
         return _is_table(parquet.read_schema(path).names)  # type: ignore[union-attr]
     except (OSError, ValueError, pyarrow.ArrowException):  # type: ignore[union-attr]
@@ -204,12 +204,12 @@ def is_parquet(path: Path) -> bool:
 
 
 def _is_table(names: Iterable[str]) -> bool:
-    """Whether these are the columns of a table of some task."""
+    """Return True if these are the columns of a table of some task."""
     return any(set(task.results) <= set(names) for task in TASKS.values())
 
 
 def _backend(scheduler: str | None) -> AbstractContextManager[object]:
-    """Where joblib sends the cells: worker processes here, or a dask cluster."""
+    """Return the joblib backend: worker processes here, or a dask cluster."""
     if scheduler is None:
         return nullcontext()
     if find_spec("distributed") is None:
@@ -221,7 +221,7 @@ def _backend(scheduler: str | None) -> AbstractContextManager[object]:
 
 
 def _quietly(action: Callable[[], None]) -> None:
-    """Do it if it can be done; a claim that stays expires by itself."""
+    """Try an action and ignore a RecordError; a claim that stays expires by itself."""
     try:
         action()
     except RecordError:

@@ -1,4 +1,4 @@
-"""What the summary of a study says (plateau, comparison), held against the runs and networks in it."""
+"""Check the summary of a plateau or comparison against the runs and networks in it."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from covopt.studies.width.width_search import widths_at
 Summary = Mapping[str, Any]
 Sentences = Iterator[str]
 
-# What nothing in the files of each kind tells.
+# Entries that nothing in the files of each kind proves.
 PLATEAU = ("start", "exact_start", "reasons", "bounds", "layer", "status", "seconds")
 COMPARISON = ("why a method cannot solve the problem",)
 
 
-def plateau(s: Summary, directory: Path, inner: Summary, result: Result, rounding: float) -> Sentences:
-    """The curve from the networks, the level from the curve, the bound from the solver's run."""
+def plateau(s: Summary, directory: Path, solution: Summary, result: Result, rounding: float) -> Sentences:
+    """Check the curve against the networks, its level, and the bound of the solver's run."""
     question = ("depth", "bias", "loss", "lam", "activation", "data", "scale", "rows", "seed", "version")
     for name in (*question, "lower", "certificate"):
-        if not equal(s[name], inner[name]):
+        if not equal(s[name], solution[name]):
             yield f"plateau.json and its solution state different values of {name}."
-    if not equal(s.get("weighted", False), inner.get("weighted", False)):
+    if not equal(s.get("weighted", False), solution.get("weighted", False)):
         yield "plateau.json and its solution state different values of weighted."
     with (directory / "curve.csv").open(newline="", encoding="utf-8") as stream:
         lines = [(int(row["width"]), float(row["cost"])) for row in csv.DictReader(stream)]
@@ -67,7 +67,7 @@ def plateau(s: Summary, directory: Path, inner: Summary, result: Result, roundin
 
 
 def comparison(s: Summary, directory: Path, names: Sequence[str], rounding: float) -> Sentences:
-    """Each method's entry from its run, of one question; the best of them, and the highest bound."""
+    """Check each method's entry against its run, the best of them, and the highest bound."""
     yield from questions.others(questions.asked(directory, names))
     runs: dict[str, dict[str, Any]] = {name: {**record.read_summary(directory / name)} for name in names}
     costs = {name: run["cost"] for name, run in runs.items() if run["cost"] is not None}
@@ -76,13 +76,13 @@ def comparison(s: Summary, directory: Path, names: Sequence[str], rounding: floa
     if entries.keys() != runs.keys() or len({m["method"] for m in s["methods"]}) < len(s["methods"]):
         yield "comparison.json and its directories hold different methods."
         return
-    for name, inner in runs.items():
+    for name, run in runs.items():
         entry = entries[name]
-        kept = {key: value for key, value in inner.items() if key not in (FILES, "starts")}
-        different = [key for key, value in kept.items() if not equal(entry.get(key, ...), value)]
+        stored = {key: value for key, value in run.items() if key not in (FILES, "starts")}
+        different = [key for key, value in stored.items() if not equal(entry.get(key, ...), value)]
         if different:
             yield f"comparison.json and the run {name} state different values of {different[0]}."
-        if not equal(entry["starts"], inner["starts"] or [inner["cost"]]):
+        if not equal(entry["starts"], run["starts"] or [run["cost"]]):
             yield f"comparison.json and the run {name} state different starts."
         starts = [math.nan if cost is None else cost for cost in entry["starts"]]
         if entry["median"] != record.known(statistics.median(starts) if starts else math.nan):
@@ -90,8 +90,8 @@ def comparison(s: Summary, directory: Path, names: Sequence[str], rounding: floa
     lines = [[name, *row] for name in entries for row in _rows(directory / name / record.HISTORY)]
     if _rows(directory / record.HISTORY) != lines:
         yield "history.csv of the comparison holds other lines than those of its runs."
-    known = {name: run["cost"] for name, run in runs.items() if run["cost"] is not None}
-    if s["best"] != min(known.values(), default=None) or (known and known.get(s["method"]) != s["best"]):
+    run_costs = {name: run["cost"] for name, run in runs.items() if run["cost"] is not None}
+    if s["best"] != min(run_costs.values(), default=None) or (run_costs and run_costs.get(s["method"]) != s["best"]):
         yield "comparison.json names another best network than its runs."
     if s["lower"] != max((run["lower"] for run in runs.values() if run["lower"] is not None), default=None):
         yield "comparison.json states another bound than the highest of its runs."
@@ -104,13 +104,13 @@ def _rows(file: Path) -> list[list[str]]:
 
 
 def _costs(result: Result, directory: Path) -> dict[int, float]:
-    """What each network of networks.npz costs; infinite where it is to fit and does not."""
+    """Return the cost of each network of networks.npz; infinite if it must fit and does not."""
     problem, grouped = result.problem.double(), defaultdict(dict)
     for name, array in read_npz(directory / "networks.npz").items():
-        found = re.fullmatch(r"n(\d+)_(W\d+)", name)
-        if found is None:
+        match = re.fullmatch(r"n(\d+)_(W\d+)", name)
+        if match is None:
             raise ValueError(f"{name} in networks.npz")
-        grouped[int(found[1])][found[2]] = array
+        grouped[int(match[1])][match[2]] = array
     costs = {width: evaluated(problem, weights_of(arrays)) for width, arrays in grouped.items()}
     return {width: cost.total if problem.allows(cost.residual) else math.inf for width, cost in costs.items()}
 

@@ -1,8 +1,8 @@
-"""Starts for two-layer networks, as sets of kinks: the lines, one for each neuron, on which the outputs bend.
+"""Starts of two-layer networks from sets of kinks, the lines on which the outputs bend.
 
 A direction w puts the kink of a neuron where w . (x, beta) = 0: with one input at a point, at a sample or between two.
-Outer weights by ridge regression make an interpolant of the targets, or what comes near. New sets are drawn, or made of
-the kinks of good networks: some dropped or merged, added, or drawn anew. Nothing here descends or proves anything.
+Outer weights by ridge regression give an interpolant of the targets, or come near one. New sets are random, or vary the
+kinks of good networks: some are dropped, merged, added or replaced. Nothing here descends or proves anything.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from covopt.model.problem import Problem
 from covopt.model.weights import Weights
 from covopt.oracles.neurons import balance
 
-# Of the kinks drawn, the part that goes through a sample, where those of optima often are.
+# Share of random kinks that go through a sample, as those of optima often do.
 THROUGH_SAMPLES = 0.5
 # The ridge relative to the mean square of the hidden values.
 RIDGE = 1e-3
-# Of the steps to fewer kinks, the part that merges two; the others drop one.
+# Share of the steps to fewer kinks that merge two; the others drop one.
 MERGING = 0.5
 
 
 def draw_kinks(problem: Problem, count: int, generator: torch.Generator) -> Float[Tensor, "count d"]:
-    """Return unit directions whose kinks separate neighbouring samples, in the order along a random axis."""
+    """Return unit directions whose kinks separate neighbouring samples along random axes."""
     X, rows = problem.X, []
     for _ in range(count):
         axis = torch.randn(X.shape[1], generator=generator, dtype=torch.float64)
@@ -40,16 +40,16 @@ def draw_kinks(problem: Problem, count: int, generator: torch.Generator) -> Floa
 
 
 def vary_kinks(problem: Problem, weights: Weights, width: int, generator: torch.Generator) -> Float[Tensor, "width d"]:
-    """Return directions like those of the network: fewer by merges and drops, or with new ones in place of one."""
+    """Return directions near a network's: fewer by merges and drops, or with new ones."""
     W1, W2 = weights
     unit = torch.nn.functional.normalize(W1, dim=1)
     sizes = W1.norm(dim=1) * W2[:, :-1].norm(dim=0)
-    if len(unit) == width:  # one is drawn anew
+    if len(unit) == width:  # replace one
         unit, sizes = _without(unit, sizes, _pick(len(unit), generator))
     while len(unit) > width:
         i = _pick(len(unit), generator)
         if float(torch.rand(1, generator=generator)) < MERGING:
-            # Two neurons whose directions are near lose the least when one takes their mean.
+            # Merging two neurons with near directions into their mean changes the outputs least.
             near = (unit @ unit[i]).index_fill(0, torch.tensor([i]), -2.0)
             j = int(near.topk(min(2, len(near) - 1)).indices[_pick(min(2, len(near) - 1), generator)])
             mean = torch.nn.functional.normalize(sizes[i] * unit[i] + sizes[j] * unit[j], dim=0)
@@ -60,7 +60,7 @@ def vary_kinks(problem: Problem, weights: Weights, width: int, generator: torch.
 
 
 def fit_kinks(problem: Problem, directions: Float[Tensor, "B n d"]) -> list[list[Tensor]]:
-    """Return balanced networks with these kinks, their outer weights by ridge regression on the targets."""
+    """Return balanced networks with these kinks, with outer weights by ridge regression."""
     hidden = problem.activation(problem.Xt @ directions.mT)
     A = torch.cat([hidden, torch.full_like(hidden[..., :1], problem.bias(1))], dim=2)
     gram = A.mT @ A
@@ -75,8 +75,8 @@ def fit_kinks(problem: Problem, directions: Float[Tensor, "B n d"]) -> list[list
 
 
 def _without(unit: Tensor, sizes: Tensor, i: int) -> tuple[Tensor, Tensor]:
-    kept = torch.arange(len(unit)) != i
-    return unit[kept], sizes[kept]
+    remaining = torch.arange(len(unit)) != i
+    return unit[remaining], sizes[remaining]
 
 
 def _pick(count: int, generator: torch.Generator) -> int:

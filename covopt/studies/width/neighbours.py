@@ -1,4 +1,4 @@
-"""Networks of one width, made of the best of other widths: neurons are taken out, split, added or exchanged.
+"""Make networks of one width from others: remove, split, add or exchange neurons.
 
 Each function returns starts for descents; none of them descends, and none proves anything.
 """
@@ -17,7 +17,7 @@ from covopt.oracles.neurons import balance
 from covopt.solvers.deep.missing_neuron import find_missing_neuron
 from covopt.solvers.deep.pruning import parts, with_parts
 
-# Of the smallest neurons, how many are looked at one by one.
+# Number of smallest neurons that are tried one by one.
 LOOKED_AT = 12
 # Starts of the search for a missing neuron; the smallest neurons take turns to be exchanged for one.
 ESCAPES, EXCHANGED = 16, 3
@@ -26,7 +26,7 @@ TURNED = 0.3
 
 
 def narrowed(problem: Problem, weights: Weights, widths: Sequence[int]) -> list[list[Tensor]]:
-    """Networks whose hidden layers have at most these widths: the smallest neurons dropped, the cheapest, or merged."""
+    """Return networks of at most these widths, with neurons dropped (by two rules) or merged."""
     if fits(weights, widths):
         return [list(weights)]
     return [_without(problem, weights, widths, rule) for rule in (_smallest, _cheapest, _merged)]
@@ -35,7 +35,7 @@ def narrowed(problem: Problem, weights: Weights, widths: Sequence[int]) -> list[
 def widened(
     problem: Problem, weights: Weights, widths: Sequence[int], seed: int, layer: int | None
 ) -> list[list[Tensor]]:
-    """Networks of these larger widths: the largest neurons split, and the neuron added that the dual asks for."""
+    """Return networks of larger widths: large neurons split, and a missing neuron added."""
     starts = [_split(weights, widths, seed)]
     with_missing = _with_missing(problem, weights, widths, seed, layer)
     return starts if with_missing is None else [_split(with_missing, widths, seed), *starts]
@@ -44,7 +44,7 @@ def widened(
 def exchanged(
     problem: Problem, weights: Weights, widths: Sequence[int], seed: int, layer: int | None
 ) -> list[list[Tensor]]:
-    """One of the smallest neurons dropped (which one: by the seed), and the one added that the dual then asks for."""
+    """Replace one of the smallest neurons, chosen by the seed, by a missing one."""
     place = _varied(problem, layer)
     if len(weights[place - 1]) < 2:
         return []
@@ -55,7 +55,7 @@ def exchanged(
 
 
 def chosen(weights: Weights, widths: Sequence[int], seed: int) -> list[Tensor]:
-    """So many neurons of each hidden layer, chosen at random, large ones more often."""
+    """Choose neurons of each hidden layer at random, large ones more often."""
     generator = torch.Generator().manual_seed(seed)
     current = list(weights)
     for layer, width in enumerate(widths, start=1):
@@ -69,19 +69,19 @@ def chosen(weights: Weights, widths: Sequence[int], seed: int) -> list[Tensor]:
 
 
 def fits(weights: Weights, widths: Sequence[int]) -> bool:
-    """Whether no hidden layer is wider."""
+    """Return True if no hidden layer is wider than its width."""
     return all(len(W) <= width for W, width in zip(weights[:-1], widths, strict=True))
 
 
 def _varied(problem: Problem, layer: int | None) -> int:
-    """The layer that gets the missing neuron; its condition is exact for the last hidden one."""
+    """Return the layer that gets the missing neuron; only in the last one its test is exact."""
     return problem.depth - 1 if layer is None else layer
 
 
 def _with_missing(
     problem: Problem, weights: Weights, widths: Sequence[int], seed: int, layer: int | None
 ) -> list[Tensor] | None:
-    """The network and the neuron that a search finds missing; None where there is no room or none lowers the cost."""
+    """Add the missing neuron of a search; None without room, or if none lowers the cost."""
     place = _varied(problem, layer)
     if len(weights[place - 1]) >= widths[place - 1]:
         return None
@@ -90,7 +90,7 @@ def _with_missing(
 
 
 def _split(weights: Weights, widths: Sequence[int], seed: int) -> list[Tensor]:
-    """The largest neurons of each layer in two halves, turned apart, until it has these widths."""
+    """Split the largest neurons into two halves turned apart, until it has these widths."""
     generator = torch.Generator().manual_seed(seed)
     current = list(weights)
     for layer, width in enumerate(widths, start=1):
@@ -113,7 +113,7 @@ def _split(weights: Weights, widths: Sequence[int], seed: int) -> list[Tensor]:
 
 
 def _without(problem: Problem, weights: Weights, widths: Sequence[int], rule: Callable) -> list[Tensor]:
-    """Fewer neurons layer by layer, from the last one down, chosen by the rule."""
+    """Remove neurons by the rule, layer by layer from the last one down."""
     current = list(weights)
     for layer in range(problem.depth - 1, 0, -1):
         while len(current[layer - 1]) > widths[layer - 1]:
@@ -129,27 +129,27 @@ def _sizes(weights: Weights, layer: int) -> Tensor:
 
 def _dropped(weights: Weights, layer: int, gone: Tensor) -> list[Tensor]:
     incoming, outgoing = parts(weights, layer)
-    kept = torch.ones(len(incoming), dtype=torch.bool, device=incoming.device)
-    kept[gone] = False
-    return with_parts(weights, layer, incoming[kept], outgoing[kept])
+    remaining = torch.ones(len(incoming), dtype=torch.bool, device=incoming.device)
+    remaining[gone] = False
+    return with_parts(weights, layer, incoming[remaining], outgoing[remaining])
 
 
 def _smallest(problem: Problem, weights: Weights, layer: int, excess: int) -> list[Tensor]:
-    """Without the neurons of the least |u||v|."""
+    """Drop the neurons of the smallest |u||v|."""
     return _dropped(weights, layer, _sizes(weights, layer).argsort(stable=True)[:excess])
 
 
 def _cheapest(problem: Problem, weights: Weights, layer: int, excess: int) -> list[Tensor]:
-    """Without the one, among the smallest, whose loss costs least; far above the target, without several."""
+    """Drop the small neuron whose loss costs least; far above the target, drop several."""
     if excess > LOOKED_AT:
         return _smallest(problem, weights, layer, excess - LOOKED_AT)
     order = _sizes(weights, layer).argsort(stable=True)[:LOOKED_AT]
     without = [_dropped(weights, layer, k) for k in order]
-    return min(without, key=lambda each: evaluate(problem, each).total)
+    return min(without, key=lambda network: evaluate(problem, network).total)
 
 
 def _merged(problem: Problem, weights: Weights, layer: int, excess: int) -> list[Tensor]:
-    """With the two made one whose sum is the nearest to both, where that costs less than dropping one."""
+    """Merge the two neurons nearest to their sum, unless dropping one costs less."""
     if excess > LOOKED_AT:
         return _smallest(problem, weights, layer, excess - LOOKED_AT)
     incoming, outgoing = parts(weights, layer)
@@ -163,8 +163,8 @@ def _merged(problem: Problem, weights: Weights, layer: int, excess: int) -> list
     i, j = divmod(int(loss.argmin()), len(loss))
     direction = sizes[i] * units[i] + sizes[j] * units[j]
     joined, value = balance(torch.nn.functional.normalize(direction, dim=0)[None], (values[i] + values[j])[None])
-    rest = _dropped(weights, layer, torch.tensor([i, j], device=incoming.device))
-    kept_in, kept_out = parts(rest, layer)
-    together = with_parts(rest, layer, torch.cat([kept_in, joined]), torch.cat([kept_out, value]))
+    without_pair = _dropped(weights, layer, torch.tensor([i, j], device=incoming.device))
+    kept_in, kept_out = parts(without_pair, layer)
+    together = with_parts(without_pair, layer, torch.cat([kept_in, joined]), torch.cat([kept_out, value]))
     alone = _cheapest(problem, weights, layer, excess)
-    return min((together, alone), key=lambda each: evaluate(problem, each).total) if len(incoming) > 1 else alone
+    return min((together, alone), key=lambda network: evaluate(problem, network).total) if len(incoming) > 1 else alone

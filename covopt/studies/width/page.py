@@ -1,4 +1,4 @@
-"""`covopt plateau`: how wide a network must be."""
+"""`covopt plateau`: how wide must a network be?"""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ else:
 
 def _page(directory: Path, name: str, s: Summary) -> Page:
     origin = provenance.read_origin(directory)
-    inner, result = record.read_summary(directory / record.SOLUTION), stored.load(directory / record.SOLUTION)
+    solution, result = record.read_summary(directory / record.SOLUTION), stored.load(directory / record.SOLUTION)
     level = s["level"]
     rows = [[_widths(p["width"]), p["cost"], _excess(p["cost"], level)] for p in s["curve"]]
-    found = [p for p in s["curve"] if p["cost"] is not None]
+    points = [p for p in s["curve"] if p["cost"] is not None]
     line = widths.WidthCurve(
         "lowest cost known",
-        np.array([_width(p["width"], s["layer"]) for p in found], dtype=np.float64),
-        np.array([p["cost"] for p in found], dtype=np.float64),
+        np.array([_width(p["width"], s["layer"]) for p in points], dtype=np.float64),
+        np.array([p["cost"] for p in points], dtype=np.float64),
         np.empty((0, 2)),
     )
     marks = [(n, f"{100 * float(eps):g} %") for eps, n in s["estimate"].items() if n is not None]
@@ -70,13 +70,13 @@ def _page(directory: Path, name: str, s: Summary) -> Page:
         question=f"How wide must a network be to come near the minimum? {words.question(s)}",
         answer=words.plateau_answer(s),
         notes=parts.notes(s),
-        facts=[*parts.facts(inner)[:3], ("level", parts.number(level, 8)), ("time", f"{s['seconds']:.3g} s")],
+        facts=[*parts.facts(solution)[:3], ("level", parts.number(level, 8)), ("time", f"{s['seconds']:.3g} s")],
         asked=parts.asked(s, origin),
-        proof=parts.proof(inner),
+        proof=parts.proof(solution),
         check=parts.check(name),
         sections=sections,
         command=origin.quoted,
-        python=parts.in_python(inner, f"{name}/{record.SOLUTION}", "plateau"),
+        python=parts.in_python(solution, f"{name}/{record.SOLUTION}", "plateau"),
         origin=parts.origin_pairs(origin, s),
         finished=origin.finished,
     )
@@ -87,7 +87,7 @@ def _excess(cost: float | None, level: float | None) -> str | None:
 
 
 def _width(width: int | list[int], layer: int | None) -> int:
-    """Of the layer whose width varies."""
+    """Return the width of the layer that varies."""
     return width[0 if layer is None else layer - 1] if isinstance(width, list) else width
 
 
@@ -96,10 +96,10 @@ def _widths(width: int | list[int]) -> str | int:
 
 
 def _verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
-    inner = directory / record.SOLUTION
+    solution = directory / record.SOLUTION
     runs, unchecked = checks.inside(directory, [record.SOLUTION], rounding), studies.PLATEAU
-    said = studies.plateau(s, directory, record.read_summary(inner), stored.load(inner), rounding)
-    return checks.of_study(directory, KIND.file, s, runs, said, unchecked)
+    differences = studies.plateau(s, directory, record.read_summary(solution), stored.load(solution), rounding)
+    return checks.of_study(directory, KIND.file, s, runs, differences, unchecked)
 
 
 KIND = Kind("plateau", record.PLATEAU, words.plateau_pairs, _page, _verify)

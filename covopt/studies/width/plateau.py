@@ -1,13 +1,13 @@
-"""`plateau`: how wide must a network be? The least cost against the width, and where it stops falling.
+"""`plateau`: the lowest cost against the width, and the width at which it stops falling.
 
 n(eps) = min { n : L_n <= (1 + eps) L* }, with L_n the minimum over networks of width n and L* over all widths. Neither
 is known exactly, so n(eps) gets an interval whose ends are proved:
 
-* at most n, where a network of width n costs at most (1 + eps) times the proved lower bound on L*, or where a theorem
-  says so (width_bounds.py);
-* more than n, where every network of width n is proved to cost more than (1 + eps) times the best known cost.
+* at most n, if a network of width n costs at most (1 + eps) times the proved lower bound on L*, or if a theorem says so
+  (width_bounds.py);
+* more than n, if every network of width n is proved to cost more than (1 + eps) times the best known cost.
 
-What the best known networks suggest is told apart from that, as the estimate.
+The width of the best known networks is given as well, as the estimate.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ else:
     width_figures = lazy("covopt.answer.widths")
 
 MOST_STARTS = 1_000_000
-# Parts of the time limit: the level; and of what is left, theorems on the exact start.
+# Share of the time limit for the level; share of the remaining time for theorems on the exact start.
 SOLVING, PROVING = 0.4, 0.2
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where the plateau starts, for one eps.
+    """The start of the plateau for one eps.
 
     Attributes:
-        eps: how far above the level counts as on it; 0: the minimum itself.
-        lower, upper: proved ends of n(eps), and why.
-        estimate: what the best known networks suggest; unproved. None for eps = 0.
+        eps: relative distance to the level that counts as 0; 0: the minimum itself.
+        lower, upper: proved ends of n(eps), with their reasons.
+        estimate: the width of the best known networks, unproved; None for eps = 0.
     """
 
     eps: float
@@ -78,14 +78,14 @@ class Plateau:
     """The cost against the width.
 
     Attributes:
-        result: the solver's answer, whatever the width.
+        result: the solver's result, of any width.
         layer: the hidden layer whose width varies; None: all of them, equally wide.
         points: one for each width, ascending.
-        exact: where the plateau starts for eps = 0.
+        exact: the start of the plateau for eps = 0.
         starts: the same for each eps of EPS.
         bounds: widths that are proved to suffice.
-        status: why it ended.
-        seconds: in all.
+        status: the end of the search.
+        seconds: the time of everything.
     """
 
     result: Result
@@ -99,7 +99,7 @@ class Plateau:
 
     @property
     def level(self) -> float:
-        """The lowest cost known, of any width."""
+        """The lowest known cost of any width."""
         return min(point.cost for point in self.points)
 
     @property
@@ -109,7 +109,7 @@ class Plateau:
 
     @property
     def certificate(self) -> Certificate:
-        """What proves it."""
+        """The kind of the proof of `lower`."""
         return self.result.certificate
 
     @property
@@ -119,15 +119,15 @@ class Plateau:
 
     @property
     def curve(self) -> list[tuple[int, float]]:
-        """(n, the lowest cost known of a network of width at most n), never rising."""
+        """The pairs (n, lowest known cost of a network of width at most n); it never rises."""
         costs = np.minimum.accumulate([point.cost for point in self.points])
         return [(point.width, float(cost)) for point, cost in zip(self.points, costs, strict=True)]
 
     def network(self, width: int) -> list[Tensor]:
-        """The cheapest network known of at most this width.
+        """Return the cheapest known network of at most this width.
 
         Raises:
-            ProblemError: no network so narrow was found.
+            ProblemError: there is no such network.
         """
         narrow = [point for point in self.points if point.width <= width and math.isfinite(point.cost)]
         if not narrow:
@@ -135,9 +135,9 @@ class Plateau:
         return min(narrow, key=lambda point: point.cost).weights
 
     def summary(self) -> dict[str, object]:
-        """The JSON of `covopt plateau`; what is unknown or unproved is None."""
+        """Return the JSON of `covopt plateau`; unknown or unproved values are None."""
         question = self.result.summary()
-        kept = ("depth", "bias", "loss", "lam", "activation", "data", "scale", "rows", "weighted", "seed")
+        keys = ("depth", "bias", "loss", "lam", "activation", "data", "scale", "rows", "weighted", "seed")
         return {
             "level": record.known(self.level),
             "lower": record.known(self.lower),
@@ -152,12 +152,12 @@ class Plateau:
             "layer": self.layer,
             "status": str(self.status),
             "seconds": self.seconds,
-            **{key: question[key] for key in kept},
+            **{key: question[key] for key in keys},
             "version": __version__,
         }
 
     def describe(self) -> list[tuple[str, str]]:
-        """The answer as a person reads it: pairs of a label and its text."""
+        """Return the answer as a person reads it: pairs of a label and its text."""
         return words.plateau_pairs(self.summary())
 
     def _repr_html_(self) -> str:
@@ -165,7 +165,7 @@ class Plateau:
         return markup.summary(words.plateau_answer(s), words.plateau_pairs(s))
 
     def rows(self) -> list[tuple[object, ...]]:
-        """The curve as a table: width, cost, and how far above the level."""
+        """Return the curve as a table: width, cost, and relative distance to the level."""
         level = self.level
         return [(self._width(n), c, (c - level) / level if level > 0.0 else 0.0) for n, c in self.curve]
 
@@ -176,7 +176,9 @@ class Plateau:
         force: bool = False,
         others: Mapping[str, Writer] | None = None,
     ) -> None:
-        """Write plateau.json, curve.csv, networks.npz (n5_W1 is W_1 at width 5), figure.png, origin.json and the
+        """Write the answer into a directory.
+
+        The files are plateau.json, curve.csv, networks.npz (n5_W1 is W_1 at width 5), figure.png, origin.json and the
         solver's run, `solution`; force and others as for `Result.save`.
 
         Args:
@@ -207,7 +209,7 @@ class Plateau:
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the curve, the level, the proved bound, and where the plateau starts.
+        """Draw the curve, the level, the proved bound, and the start of the plateau.
 
         Args:
             ax: matplotlib axes; None makes a figure by pyplot, so that a notebook shows it.
@@ -218,7 +220,7 @@ class Plateau:
         return width_figures.plot_widths(self._panel(), ax)
 
     def draw(self, path: Path) -> None:
-        """What `plot` shows, as a PNG at `path`."""
+        """Write the picture of `plot` as a PNG at `path`."""
         width_figures.draw_widths([self._panel()], path)
 
     def _panel(self) -> width_figures.WidthPanel:
@@ -264,28 +266,28 @@ def plateau(
     sample_weight: object = None,
     task: str | None = None,
 ) -> Plateau:
-    """How wide a network must be: the least cost for each width, and where it stops falling.
+    """Find the lowest cost for each width, and the width at which it stops falling.
 
     `solve` gives the level. Then each width is searched, round after round: from the networks of the next wider and the
     next narrower width, from its own with a neuron exchanged, and from random starts, more in each round. The search
-    ends with the time, when three rounds in a row gained nothing at any width (`converged`), or when every network is
+    ends with the time, when three rounds in a row gain nothing at any width (`converged`), or when every network is
     proved to be the best of its width (`optimal`).
 
     Args:
         X: inputs (N, n_0).
         Y: targets (N, n_L), numbers or labels (N,).
         layer: vary the width of this hidden layer only, 1 ... L - 1; None: of all of them together.
-        widths: at which widths; None chooses, from 1 to the width of the solver's network.
-        starts: random starts for each width in the first round; four times as many of one neuron.
-        time_limit: seconds in all; the solver takes two fifths of them at most.
+        widths: the widths to search; None chooses, from 1 to the width of the solver's network.
+        starts: random starts for each width in the first round; four times as many at width 1.
+        time_limit: seconds for everything; the solver takes at most two fifths of them.
         lam, loss, depth, bias, activation, certify, gap, seed, device, init, callback, sample_weight, task: as
             for `covopt.solve`.
 
     Returns:
-        The curve, its level with what is proved of it, and the intervals for n(eps).
+        The curve, its level with the proved bound, and the intervals for n(eps).
 
     Raises:
-        ProblemError: an option out of range, or data of the wrong shape.
+        ProblemError: an option is out of range, or data have the wrong shape.
         InfeasibleError: `interpolate` on data that no network fits.
 
     Source: [JGHG22, Prop. 6, 7, 14 and 15].
@@ -363,7 +365,7 @@ def _start(
 
 
 def _with_reason(lower: WidthBound, narrow: list[NarrowBound], upper: WidthBound) -> WidthBound:
-    """The lower end; its reason says so where nothing known excludes its own width."""
+    """Return the lower end; its reason names its own width if no proof excludes that."""
     if lower.width < upper.width and lower.width == len(narrow):
         return WidthBound(lower.width, f"{lower.reason}; nothing known excludes a width of {lower.width}")
     return lower
@@ -373,7 +375,7 @@ def _check(depth: int, layer: int | None, widths: Sequence[int] | None, starts: 
     if layer is not None and not 1 <= layer < depth:
         raise ProblemError(f"There is no hidden layer {shown(layer)}; give one from 1 to {depth - 1}.")
     if widths is not None and not whole_numbers(widths, 1):
-        said = listed(widths) if isinstance(widths, (list, tuple)) else shown(widths)
-        raise ProblemError(f"The widths are {said}; give whole numbers of at least 1.")
+        text = listed(widths) if isinstance(widths, (list, tuple)) else shown(widths)
+        raise ProblemError(f"The widths are {text}; give whole numbers of at least 1.")
     if isinstance(starts, bool) or not isinstance(starts, int | np.integer) or not 0 <= starts <= MOST_STARTS:
         raise ProblemError(f"starts is {shown(starts)}; give a whole number from 0 to {MOST_STARTS:,}.")

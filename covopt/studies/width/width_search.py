@@ -1,12 +1,12 @@
-"""The cheapest network for each width: rounds of descents, every width from its neighbours and from random starts.
+"""Search the cheapest network for each width, by rounds of descents from many starts.
 
-A round makes starts for each width n (neighbours.py): the best network of the next larger width with neurons taken out,
-that of the next smaller one with neurons split or added, its own with a neuron exchanged, and networks drawn anew. All
-widths of a group descend together as batches (homotopy.py); what a width gains is handed on in the next round. Small
-networks of two layers start from sets of kinks instead (kinks.py), and descend by Newton's method (newton.py). The
-search ends when PATIENCE rounds in a row, each with more draws than the one before, gained nothing at any width, and
-every width from the least that is not excluded to the start of the plateau was tried; or when what is proved leaves
-nothing to gain. Nothing is proved here; `plateau` says what the networks found prove.
+A round makes starts for each width n (neighbours.py): the best network of the next larger width with neurons removed,
+that of the next smaller one with neurons split or added, its own with a neuron exchanged, and random networks. All
+widths of a group descend together as batches (homotopy.py); the next round passes better networks on. Small networks of
+two layers start from sets of kinks instead (kinks.py), and descend by Newton's method (newton.py). The search ends when
+PATIENCE rounds in a row, each with more random starts than the one before, gained nothing at any width, and every width
+from the smallest that is not excluded to the start of the plateau was tried; or when the bounds leave nothing to gain.
+Nothing is proved here; `plateau` derives its bounds from the networks of the search.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from covopt.solvers.training.trainer import initial
 from covopt.studies.width.kinks import draw_kinks, fit_kinks, vary_kinks
 from covopt.studies.width.neighbours import chosen, exchanged, fits, narrowed, widened
 
-# How far above the level counts as on the plateau.
+# Relative distances above the level that count as on the plateau.
 EPS = (0.1, 0.01, 0.001)
-# Widths of a curve, where nobody says which.
+# Default number of widths of a curve.
 WIDTHS = 24
-# Rounds in a row without a gain after which the search ends, and what counts as a gain, relative.
+# Rounds in a row without a gain after which the search ends; smallest relative gain that counts.
 PATIENCE, GAIN = 3, 1e-5
-# Draws grow from round to round, up to this many times `starts`; width 1 gets NARROW_FACTOR times as many, width 2 half
-# of that.
+# Random starts grow from round to round, up to this many times `starts`; width 1 gets NARROW_FACTOR times as many,
+# width 2 half of that.
 MOST_DRAWS, NARROW_FACTOR = 16, 4
-# One draw of so many has neurons of the widest network known.
+# One in this many random starts has neurons of the widest known network.
 EVERY_CHOSEN = 4
-# Of the draws of one width, the part that goes on after exploring; of all its starts, how many are polished.
+# One in KEPT random starts of a width goes on after exploring; POLISHED of all its starts are polished.
 KEPT, POLISHED = 4, 3
-# Most draws that will be good are so after few turns, and the slowest of a batch hold up the others.
+# Most good random starts show it after few iterations, and the slowest of a batch hold up the others.
 EXPLORE, REFINE = replace(EXPLORING, iterations=60), replace(REFINING, iterations=150)
-# Widths descend together up to so many starts and multiplications a turn; activations in a batch at most.
+# Maximum starts and multiplications an iteration of widths that descend together; maximum activations in a batch.
 MOST_STARTS, MOST_WORK, MOST_ACTIVATIONS = 160, 1e8, 10_000_000
-# Networks of one width that others are made of, and starts of Newton's method at a time, at most.
+# Maximum number of networks in the pool of a width, and of starts of Newton's method at a time.
 POOL, MOST_KINKS = 8, 192
-# Only what is this near to the best of its width is refined.
+# Only networks below this multiple of the best cost of their width are refined.
 PROMISING = 1.02
-# Widths that are tried where the solver's network has no neuron, which is not proved to be the minimum.
+# Number of widths to try if the solver's network has no neuron and is not proved to be the minimum.
 FEW_WIDTHS = 3
 
 
@@ -71,7 +71,7 @@ class Point:
         width: n.
         cost: recomputed from `weights` in float64.
         weights: W_1 ... W_L.
-        source: solver, wider or narrower (the neighbour it descends from), exchange or draw.
+        source: solver, wider or narrower (the neighbour that it descends from), exchange or draw.
     """
 
     width: int
@@ -82,7 +82,7 @@ class Point:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A network on its way down: its width, where it came from, W_1 ... W_L, and the cost that descents lower."""
+    """A network during its descents: width, source, W_1 ... W_L, and the descended cost."""
 
     width: int
     source: str
@@ -91,15 +91,15 @@ class _Candidate:
 
 
 class WidthSearch:
-    """Networks of all widths.
+    """The search for networks of all widths.
 
     Args:
-        result: the solver's answer.
-        layer: whose width varies; None: all of them.
+        result: the solver's result.
+        layer: the layer whose width varies; None: all of them.
         budget: of the search.
-        starts: networks drawn for each width in the first round.
-        narrow: proved lower bounds on the cost at widths 0, 1, ...; infinite where none fits.
-        gap: relative distance to a proved bound that counts as none.
+        starts: random networks for each width in the first round.
+        narrow: proved lower bounds on the cost at widths 0, 1, ...; infinite if no network fits.
+        gap: relative distance to a proved bound that counts as 0.
         callback: gets a line for each group of widths.
     """
 
@@ -121,13 +121,13 @@ class WidthSearch:
         self.top = max(result.widths) if layer is None else result.widths[layer - 1]
         solved = result.cost if math.isfinite(result.cost) else math.inf
         self.points = {self.top: Point(self.top, solved, result.weights, "solver")}
-        # What neighbours start from, at the cost that descents lower: for `interpolate` not the networks that fit.
+        # Networks that neighbours start from, with the cost that descents lower: for `interpolate` they need not fit.
         start = _Candidate(self.top, "solver", list(result.weights))
         self._pools = {self.top: [self._judged(start)]}
         self._used: dict[tuple[int, str], _Candidate] = {}
 
     def run(self, widths: Sequence[int] | None) -> Status:
-        """Fill `points`, and say why the search ended: OPTIMAL where every width is proved to be at its minimum."""
+        """Fill `points`; return the status, OPTIMAL if every width is proved at its minimum."""
         if widths is None and self.top == 0 and not self._proved(0):
             grid = list(range(1, FEW_WIDTHS + 1))
         else:
@@ -148,9 +148,9 @@ class WidthSearch:
         return Status.TIME_LIMIT if self._budget.spent() else Status.CONVERGED
 
     def _round(self, grid: Sequence[int], number: int) -> bool:
-        """Every width of the grid once, from the widest down or from the narrowest up; whether any gained."""
+        """Search the grid once, downward in even rounds; return True if any width gained."""
         gained = False
-        # Where no network fits and none of the next width does, more starts are in vain.
+        # If no network of a width fits, and none of the next larger width either, more starts are in vain.
         fitting = min(n for n, pool in self._pools.items() if pool) - 1 if number and self.problem.interpolates else 0
         open_widths = [n for n in grid if not self._proved(n) and n >= max(self._first, fitting)]
         for group in self._groups(open_widths if number % 2 else open_widths[::-1], number):
@@ -163,40 +163,40 @@ class WidthSearch:
         return gained
 
     def _groups(self, widths: Sequence[int], number: int) -> Iterator[list[int]]:
-        """Neighbouring widths, as many as descend together in little time."""
+        """Yield groups of neighbouring widths that descend together in little time."""
         group, load, crowd = [], 0.0, 0
         for n in widths:
             count = self._draws(n, number)
-            each = count * work(self.problem, self._widths(n))
-            full = load + each > MOST_WORK or crowd + count > MOST_STARTS or has_newton(self.problem, n)
+            multiplications = count * work(self.problem, self._widths(n))
+            full = load + multiplications > MOST_WORK or crowd + count > MOST_STARTS or has_newton(self.problem, n)
             if group and full:
                 yield group
                 group, load, crowd = [], 0.0, 0
-            group, load, crowd = [*group, n], load + each, crowd + count
+            group, load, crowd = [*group, n], load + multiplications, crowd + count
         if group:
             yield group
 
     def _advance(self, group: Sequence[int], number: int) -> bool:
-        """All starts of these widths descend; the best of each width are polished, and offered."""
+        """Descend from all starts of these widths; polish and offer the best of each width."""
         drawn = [start for n in group for start in self._drawn(n, number)]
         explored = self._descended(drawn, EXPLORE)
-        kept = [each for n in group for each in _cheapest(explored, n, max(POLISHED, self._draws(n, number) // KEPT))]
+        selected = [c for n in group for c in _cheapest(explored, n, max(POLISHED, self._draws(n, number) // KEPT))]
         near = [start for n in group if not self._budget.spent() for start in self._neighbours(n, number)]
-        refined = self._descended([*near, *kept], REFINE)
-        polished = self._descended([each for n in group for each in _cheapest(refined, n, POLISHED)], POLISHING)
+        refined = self._descended([*near, *selected], REFINE)
+        polished = self._descended([c for n in group for c in _cheapest(refined, n, POLISHED)], POLISHING)
         gains = [self._offer(n, polished) for n in group]
         return any(gains)
 
     def _advance_small(self, n: int, number: int) -> bool:
-        """Sets of kinks descend by Newton's method, and what they end at is offered; whether the curve gained."""
+        """Descend from sets of kinks by Newton's method; return True if the curve gained."""
         # The solver's network first, which takes little time.
         own = self._pools.get(n, []) if number == 0 else []
         gained = self._offer(n, self._descended_by_newton(own, KINKS_REFINING))
         explored = self._descended_by_newton(self._kinks(n, number), KINKS_EXPLORING)
-        found = [*explored, *self._descended_by_newton(explored, KINKS_POLISHING)]
+        candidates = [*explored, *self._descended_by_newton(explored, KINKS_POLISHING)]
         best = self._pools[n][0].cost if self._pools.get(n) else math.inf
-        promising = [each for each in _cheapest(found, n, POOL) if each.cost <= PROMISING * best]
-        return self._offer(n, [*found, *self._descended_by_newton(promising, KINKS_REFINING)]) or gained
+        promising = [candidate for candidate in _cheapest(candidates, n, POOL) if candidate.cost <= PROMISING * best]
+        return self._offer(n, [*candidates, *self._descended_by_newton(promising, KINKS_REFINING)]) or gained
 
     def _descended_by_newton(self, starts: Sequence[_Candidate], options: NewtonOptions) -> list[_Candidate]:
         networks = [start.weights for start in starts]
@@ -206,7 +206,7 @@ class WidthSearch:
         return [self._judged(replace(starts[i], weights=weights)) for i, weights in down]
 
     def _kinks(self, n: int, number: int) -> list[_Candidate]:
-        """Half of the starts drawn, where some are; the others of the pools of this and the next widths, in turns."""
+        """Return starts of kinks: half of them random, if any are, half varied from near pools."""
         generator = torch.Generator().manual_seed((self._result.seed + 7919 * n + 104729 * number) % 2**63)
         draws = min(4 * self._draws(n, number), MOST_KINKS)
         above = min((k for k, pool in self._pools.items() if k > n and pool), default=None)
@@ -229,63 +229,63 @@ class WidthSearch:
         return [_Candidate(n, source, weights) for source, weights in zip(sources, fitted, strict=True)]
 
     def _judged(self, candidate: _Candidate) -> _Candidate:
-        """The candidate with the cost that its pool is ordered by."""
+        """Return the candidate with the cost that orders its pool."""
         small = has_newton(self.problem, candidate.width)
         cost = cost_of(self.problem if small else self._smooth, candidate.weights)
         return replace(candidate, cost=cost)
 
     def _drawn(self, n: int, number: int) -> list[_Candidate]:
-        """Networks drawn anew; one of EVERY_CHOSEN has neurons of the widest network known, chosen at random."""
+        """Return random networks; every EVERY_CHOSEN-th takes neurons of the widest network."""
         count, seed = self._draws(n, number), self._result.seed + sum(self._draws(n, k) for k in range(number))
-        widest, found = self._pools[max(self._pools)][0].weights, []
+        widest, candidates = self._pools[max(self._pools)][0].weights, []
         for k in range(count):
             seed = (seed + 1) % 2**63
             if k % EVERY_CHOSEN == 0 and not fits(widest, self._widths(n)):
-                found.append(_Candidate(n, "wider", chosen(widest, self._widths(n), seed)))
+                candidates.append(_Candidate(n, "wider", chosen(widest, self._widths(n), seed)))
             else:
                 scale = 1.0 if k % 2 and self.problem.depth == 2 else None
-                found.append(_Candidate(n, "draw", initial(self._smooth, self._widths(n), seed, scale)))
-        return found
+                candidates.append(_Candidate(n, "draw", initial(self._smooth, self._widths(n), seed, scale)))
+        return candidates
 
     def _draws(self, n: int, number: int) -> int:
-        """Networks drawn for width n in round `number`: more of them where they are narrow, and from round to round."""
+        """Return the number of random networks: more in later rounds, and at widths 1 and 2."""
         return self._starts * max(1, NARROW_FACTOR // n) * min(2**number, MOST_DRAWS)
 
     def _neighbours(self, n: int, number: int) -> list[_Candidate]:
-        """Starts made of the best networks of the next widths and of its own, where these are new."""
-        problem, widths, found = self._smooth, self._widths(n), []
+        """Return starts from the best networks of the next widths and its own, if they are new."""
+        problem, widths, candidates = self._smooth, self._widths(n), []
         above = min((k for k in self._pools if k > n), default=None)
         below = max((k for k in self._pools if k < n), default=None)
         if above is not None and self._is_new(n, "wider", above):
             made = narrowed(problem, self._pools[above][0].weights, widths)
-            found += [_Candidate(n, "wider", each) for each in made]
+            candidates += [_Candidate(n, "wider", network) for network in made]
         if below is not None and self._is_new(n, "narrower", below) and fits(self._pools[below][0].weights, widths):
             seed = self._result.seed + number
             made = widened(problem, self._pools[below][0].weights, widths, seed, self._layer)
-            found += [_Candidate(n, "narrower", each) for each in made]
+            candidates += [_Candidate(n, "narrower", network) for network in made]
         if n in self._pools:
             own = self._pools[n][0].weights
             made = exchanged(problem, own, widths, self._result.seed + number, self._layer)
             made += [own] if self._is_new(n, "exchange", n) else []
-            found += [_Candidate(n, "exchange", each) for each in made if fits(each, widths)]
-        return found
+            candidates += [_Candidate(n, "exchange", network) for network in made if fits(network, widths)]
+        return candidates
 
     def _is_new(self, n: int, source: str, place: int) -> bool:
-        """Whether the best network of width `place` has not been this source of width n."""
+        """Return True if the best network of width `place` is a new source for width n."""
         old, self._used[n, source] = self._used.get((n, source)), self._pools[place][0]
         return old is not self._pools[place][0]
 
     def _descended(self, starts: Sequence[_Candidate], options: HomotopyOptions) -> list[_Candidate]:
-        found: list[_Candidate] = []
+        candidates: list[_Candidate] = []
         sizes = [[len(W) for W in start.weights[:-1]] for start in starts]
         for members in buckets(self.problem, sizes, MOST_ACTIVATIONS) if starts else []:
             down = descend(self._smooth, [starts[i].weights for i in members], options, self._budget.pace())
             for i, weights in zip(members, down, strict=True):
-                found.append(self._judged(replace(starts[i], weights=weights)))
-        return found
+                candidates.append(self._judged(replace(starts[i], weights=weights)))
+        return candidates
 
     def _offer(self, n: int, candidates: Sequence[_Candidate]) -> bool:
-        """Take what is cheaper than the best of width n into its pool, and onto the curve; whether the curve gained."""
+        """Put candidates into the pool and onto the curve; return True if the curve gained."""
         pool, gained = self._pools.get(n, []), False
         fitting = self.problem.interpolates and not has_newton(self.problem, n)
         for best in _cheapest(candidates, n, POLISHED):
@@ -293,16 +293,16 @@ class WidthSearch:
                 break
             fitted = self._fitted(best.weights) if fitting else best.weights
             gained = self._keep(Point(n, cost_of(self.problem, fitted), fitted, best.source)) or gained
-        kept = _cheapest([*pool, *candidates], n, POOL)
-        if kept:
-            self._pools[n] = kept
+        merged = _cheapest([*pool, *candidates], n, POOL)
+        if merged:
+            self._pools[n] = merged
         if self._callback is not None:
             least = min(point.cost for point in self.points.values())
             self._callback(Progress(len(self.points), self._budget.seconds(), least, self._result.lower, n))
         return gained
 
     def _keep(self, point: Point) -> bool:
-        """Whether the point lowers the curve at its width, by enough to go on."""
+        """Put a point on the curve; return True if it lowers the curve enough to go on."""
         before = min((p.cost for p in self.points.values() if p.width <= point.width), default=math.inf)
         old = self.points.get(point.width)
         if math.isfinite(point.cost) and (old is None or point.cost < old.cost):
@@ -310,14 +310,14 @@ class WidthSearch:
         return point.cost < before * (1.0 - GAIN) if math.isfinite(before) else math.isfinite(point.cost)
 
     def _fitted(self, weights: list[Tensor]) -> list[Tensor]:
-        """A network that fits, or nearly where so few neurons cannot."""
+        """Return a network that fits, or nearly fits if it has too few neurons."""
         stop = self._budget.spent
         return (
             fit_exactly(self.problem, weights) if stop() else fit_by_multipliers(self.problem, weights, POLISHING, stop)
         )
 
     def _closer(self, grid: Sequence[int]) -> list[int]:
-        """Widths half way between the narrowest that is within (1 + eps) of the level and the one below it."""
+        """Return widths halfway down from the plateau's start to the next tried one, for each eps."""
         level = min(point.cost for point in self.points.values())
         middles = set()
         for eps in EPS:
@@ -328,46 +328,46 @@ class WidthSearch:
         return sorted(middles)
 
     def _untried(self, grid: Sequence[int]) -> list[int]:
-        """The widths that nothing excludes up to the narrowest on the plateau that are not in the grid."""
+        """Return widths below the start of the plateau that no proof excludes and no search tried."""
         level = min(point.cost for point in self.points.values())
         narrowest = min(n for n, point in self.points.items() if point.cost <= (1.0 + EPS[-1]) * level)
         return sorted({*range(self._first, narrowest)} - {*grid})
 
     def _proved(self, n: int) -> bool:
-        """Whether no network of width n can be cheaper than the best known of at most n, up to the target gap."""
+        """Return True if no network of width n can cost less than the best, up to the target gap."""
         bounds = [0.0 if self._result.lower is None else self._result.lower]
         bounds += [self._narrow[n]] if n < len(self._narrow) else []
-        known = min((point.cost for point in self.points.values() if point.width <= n), default=math.inf)
-        return max(bounds) == math.inf or known <= (1.0 + self._gap) * max(bounds)
+        lowest = min((point.cost for point in self.points.values() if point.width <= n), default=math.inf)
+        return max(bounds) == math.inf or lowest <= (1.0 + self._gap) * max(bounds)
 
     def _widths(self, n: int) -> list[int]:
         return widths_at(self._result.widths, self._layer, n)
 
 
 def cost_of(problem: Problem, weights: Weights) -> float:
-    """The cost in float64; infinite for `interpolate` where the network does not fit."""
+    """Return the cost in float64; infinite for `interpolate` if the network does not fit."""
     cost = evaluate(problem, [W.double() for W in weights])
     return cost.total if problem.allows(cost.residual) and math.isfinite(cost.total) else math.inf
 
 
 def widths_at(solved: list[int], layer: int | None, n: int) -> list[int]:
-    """Hidden widths at n: all n, or the solver's with n in the layer."""
+    """Return the hidden widths at n: all n, or the solver's with n in the layer."""
     if layer is None:
         return [n] * len(solved)
     return [*solved[: layer - 1], n, *solved[layer:]]
 
 
 def _cheapest(candidates: Sequence[_Candidate], n: int, count: int) -> list[_Candidate]:
-    """The best few of width n, of those that descents brought to different costs."""
-    found: list[_Candidate] = []
-    for each in sorted((c for c in candidates if c.width == n and c.cost < math.inf), key=lambda c: c.cost):
-        if len(found) < count and (not found or each.cost > found[-1].cost * (1.0 + GAIN)):
-            found.append(each)
-    return found
+    """Return the best few candidates of width n with different costs."""
+    best: list[_Candidate] = []
+    for candidate in sorted((c for c in candidates if c.width == n and c.cost < math.inf), key=lambda c: c.cost):
+        if len(best) < count and (not best or candidate.cost > best[-1].cost * (1.0 + GAIN)):
+            best.append(candidate)
+    return best
 
 
 def _grid(first: int, top: int) -> list[int]:
-    """All widths from `first` to `top`, or WIDTHS of them, closer together where they are small."""
+    """Return all widths from `first` to `top`, or WIDTHS of them, denser at small ones."""
     first = min(first, top)
     if top - first < WIDTHS:
         return list(range(first, top + 1))

@@ -227,7 +227,7 @@ def test_sentences_from_numbers() -> None:
         "batch_bound": {"tail": 0.56, "theorem": 1.23},
         "dead": 4,
     }
-    said = rank_verdicts.of_layer(layer, "0.001", batch_size=4, kept=0.01, reference=11)
+    said = rank_verdicts.of_layer(layer, "0.001", batch_size=4, retained=0.01, reference=11)
     assert said == (
         "The rank 80 is the start's: what is left of the start alone gives 79. No bound on the rank below 100: the"
         " weights remember 6905 steps. It cannot come to rest at a constant rate: batches of 4 move it by at least 0.47"
