@@ -57,7 +57,7 @@ class Saved:
 
 
 def no_state(path: Path) -> RecordError:
-    """What a file is refused with from which nothing can go on."""
+    """Return the error for a file from which no solve can resume."""
     return RecordError(f"{path} holds no state of a solve to go on from; leave resume out.")
 
 
@@ -110,15 +110,15 @@ class Checkpoint:
         files.check_free(self.path, force=True, is_own=is_state)
 
     def _read(self) -> tuple[Saved, dict[str, object]]:
-        """What the file holds, and the question that it is about."""
+        """Return the saved state and the problem it belongs to."""
         try:
             arrays = read_npz(self.path)
             digest, text = (str(arrays.pop(name)) for name in (DIGEST, FACTS))
-            told = json.loads(text)
-            saved = Saved(self.path, told["stage"], told["seconds"], told["facts"], arrays)
+            contents = json.loads(text)
+            saved = Saved(self.path, contents["stage"], contents["seconds"], contents["facts"], arrays)
             if digest != _digest(text, arrays) or not 0.0 <= saved.seconds < math.inf:
                 raise no_state(self.path)
-            return saved, dict(told["question"])
+            return saved, dict(contents["question"])
         except (DataError, KeyError, TypeError, ValueError) as error:
             raise no_state(self.path) from error
 
@@ -132,11 +132,11 @@ class Checkpoint:
         if not self._writes:
             return
         text = json.dumps({"question": self._question, "stage": stage, "seconds": seconds, "facts": dict(facts)})
-        told = {FACTS: np.array(text), DIGEST: np.array(_digest(text, arrays))}
+        header = {FACTS: np.array(text), DIGEST: np.array(_digest(text, arrays))}
 
         def write(draft: Path) -> None:
             with draft.open("wb") as stream:
-                np.savez(stream, allow_pickle=False, **told, **arrays)
+                np.savez(stream, allow_pickle=False, **header, **arrays)
 
         try:
             files.write_file(self.path, write, force=True, is_own=is_state)
@@ -151,9 +151,9 @@ def _agrees(before: object, now: object) -> bool:
 
 
 def _digest(text: str, arrays: Mapping[str, NDArray]) -> str:
-    """Of all that a file holds, so that what was damaged or changed is not gone on from."""
-    found = hashlib.sha256(text.encode())
+    """Return a digest of all that a file holds, so that a damaged file is not resumed from."""
+    digest = hashlib.sha256(text.encode())
     for name, array in sorted(arrays.items()):
-        found.update(f"{name} {array.dtype} {array.shape} ".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        digest.update(f"{name} {array.dtype} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

@@ -124,5 +124,5 @@ def usual_width(samples: int, outputs: int) -> int:
 
 
 def _mixed_seed(seed: int, number: int) -> int:
-    """A seed for start `number`, different for each pair."""
+    """Return a seed for start `number`, different for each pair."""
     return (seed * 1_000_003 + number) % 2**63

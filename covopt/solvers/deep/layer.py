@@ -40,9 +40,9 @@ class Layer:
         return facts
 
     @classmethod
-    def from_summary(cls, told: Mapping[str, Any]) -> Layer:
-        """What `summary` told."""
-        facts: dict[str, Any] = {**told, "gap_certificate": Certificate(told["gap_certificate"])}
+    def from_summary(cls, summary: Mapping[str, Any]) -> Layer:
+        """Return the layer with these facts, the inverse of `summary`."""
+        facts: dict[str, Any] = {**summary, "gap_certificate": Certificate(summary["gap_certificate"])}
         return cls(**facts)
 
 

@@ -134,7 +134,7 @@ class HiddenSolver:
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
     def init(self, budget: Budget) -> HiddenState:
-        """The start, projected."""
+        """Return the projected start."""
         Z = self._random_start(budget) if self._start is None else hidden.from_weights(self.problem, self._start)
         Z = self._with_targets(hidden.project(self.problem, Z))
         self._scale = max(float(Zs.square().sum()) for Zs in hidden.layer_inputs(self.problem, Z)) / len(Z[0])
@@ -173,17 +173,17 @@ class HiddenSolver:
         return RankRule(tikhonov=self._stages[stage] * self._scale)
 
     def _value(self, Z: hidden.Representations, stage: int) -> hidden.Projected:
-        """L_r(project(Z)); infinite for `interpolate` where Y has left the range."""
+        """Return L_r(project(Z)); infinite for `interpolate` with Y outside the range."""
         rule = self._rule(stage)
-        found = hidden.projected_loss(self.problem, Z, rule, self._first if rule.tikhonov == 0.0 else None)
+        loss = hidden.projected_loss(self.problem, Z, rule, self._first if rule.tikhonov == 0.0 else None)
         allowed = OUTSIDE_RANGE * float(self.problem.Y.abs().max())
-        return replace(found, value=math.inf) if self.problem.interpolates and found.missed > allowed else found
+        return replace(loss, value=math.inf) if self.problem.interpolates and loss.missed > allowed else loss
 
     def _network(self, Z: hidden.Representations, stage: int) -> tuple[float, list[Tensor]]:
-        """The better network, with its cost, of the one that makes Z and the ridge network."""
+        """Return the better of the network that makes Z and the ridge network, with its cost."""
         rules = [RankRule()] if self.problem.interpolates else [RankRule(), self._rule(stage)]
         candidates = [hidden.to_weights(self.problem, Z, rule) for rule in rules]
-        return min(((evaluate(self.problem, W).total, W) for W in candidates), key=lambda found: found[0])
+        return min(((evaluate(self.problem, W).total, W) for W in candidates), key=lambda pair: pair[0])
 
     def _next_stage(self, state: HiddenState, weights: list[Tensor]) -> HiddenState:
         """Go on with the next eps, from the network of this one."""
@@ -207,9 +207,9 @@ class HiddenSolver:
             )
 
         def value(x: Tensor) -> tuple[float, Tensor]:
-            found = self._value(representations(x), state.stage)
-            slopes = [(b.mT @ g).flatten() for b, g in zip(bases[:free], found.gradient[:free], strict=True)]
-            return found.value / self.problem.lam, torch.cat(slopes) / self.problem.lam
+            projected = self._value(representations(x), state.stage)
+            slopes = [(b.mT @ g).flatten() for b, g in zip(bases[:free], projected.gradient[:free], strict=True)]
+            return projected.value / self.problem.lam, torch.cat(slopes) / self.problem.lam
 
         options = DescentOptions(memory=MEMORY, iterations=state.steps, slow=SLOW)
         x = descend(value, torch.cat([v.flatten() for v in V]), budget.pace(), options)

@@ -142,7 +142,7 @@ class DeepSolver:
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
     def init(self, budget: Budget) -> State:
-        """The best network of those that are there at once (simple.py, starts.py), or the one to start from."""
+        """Return the best of the networks at hand (simple.py, starts.py), or the given start."""
         sizes = [self.problem.X.shape[1], *[0] * (self.problem.depth - 1), self.problem.Y.shape[1]]
         empty = [self.problem.X.new_zeros(n, below + 1) for below, n in pairwise(sizes)]
         state = State(empty, self._cost(empty))
@@ -150,10 +150,10 @@ class DeepSolver:
             self._keep(state, weights)
             self._keep(state, in_balance(weights))
         if self._init is not None:
-            given = [W.to(self.problem.X) for W in self._init]
-            self._keep(state, given)
-            state.networks[0], state.pool = given, [0]
-            state.costs = [self._cost(given)]
+            start = [W.to(self.problem.X) for W in self._init]
+            self._keep(state, start)
+            state.networks[0], state.pool = start, [0]
+            state.costs = [self._cost(start)]
         if state.cost > self._enough and self.options.starts:
             with budget.phase("first networks"):
                 self._begin(state, budget)
@@ -162,7 +162,7 @@ class DeepSolver:
         return state
 
     def step(self, state: State, budget: Budget) -> State:
-        """The next batch, refinement or pass over the blocks; the clock has no say in their order."""
+        """Do the next batch, refinement or pass over blocks; the clock does not change the order."""
         if state.pool:
             with budget.phase("refining"):
                 self._refine(state, budget)
@@ -200,7 +200,7 @@ class DeepSolver:
         return Progress(iteration, seconds, state.cost, None, width, self._next(state))
 
     def _next(self, state: State) -> str:
-        """What `step` does with this state."""
+        """Return in words what `step` does with this state."""
         first, options = len(state.costs), self.options
         if state.pool:
             return f"refining the best of {first} starts"
@@ -244,12 +244,12 @@ class DeepSolver:
         numbers = range(first, first + together if together else min(first + batch, self.options.starts))
         draws = [self._draw(k, state.trained) for k in numbers]
         if state.trained:
-            found = exploration.train(self._smooth, draws, budget)
+            networks = exploration.train(self._smooth, draws, budget)
             elite, promising = exploration.elite, exploration.promising
         else:
-            found, elite, promising = descend(self._smooth, draws, EXPLORING, budget.pace()), ELITE, PROMISING
-        value = {k: evaluate(self._smooth, weights).total for k, weights in zip(numbers, found, strict=True)}
-        for weights in found:
+            networks, elite, promising = descend(self._smooth, draws, EXPLORING, budget.pace()), ELITE, PROMISING
+        value = {k: evaluate(self._smooth, weights).total for k, weights in zip(numbers, networks, strict=True)}
+        for weights in networks:
             fitted = fit_exactly(self.problem, weights) if self.problem.interpolates else weights
             state.costs.append(self._cost(fitted))
             self._keep(state, fitted)
@@ -257,7 +257,7 @@ class DeepSolver:
         worst = (1.0 + promising) * self._lowest
         ranked = sorted(numbers, key=lambda k: value[k])[:elite]
         state.pool = [k for k in ranked if value[k] <= worst]
-        state.networks = {k: found[k - first] for k in state.pool}
+        state.networks = {k: networks[k - first] for k in state.pool}
         if state.trained:
             state.networks = {k: reduced(self.problem, state.networks[k], budget.pace()) for k in state.pool}
         state.due = state.due or self.options.tol is not None or state.cost < before
@@ -268,13 +268,13 @@ class DeepSolver:
         return self._exploration.count(self.problem, budget.time_limit, most)
 
     def _begin(self, state: State, budget: Budget) -> None:
-        """The answer of two layers, deepened; and short descents, of small problems: the clock may leave no more."""
+        """Start from deepened two-layer solutions; on small problems also by short descents."""
         trained = self._together(budget, len(state.costs)) >= self._exploration.fewest[0]
         deepened = from_two_layers(self.problem, budget, self._seed, BRIEFLY if trained else ROUGHLY)
-        found = list(filter(self._narrow, deepened))
-        for weights in found:
+        narrow = list(filter(self._narrow, deepened))
+        for weights in narrow:
             self._keep(state, weights)
-        state.waiting = found[:DEEPENED][::-1]
+        state.waiting = narrow[:DEEPENED][::-1]
         if self.problem.depth > ENDS and not self.problem.activation.is_linear:
             state.ranks = range(1, min(RANKS, self._most_ranks()) + 1)
         if trained:
@@ -285,21 +285,21 @@ class DeepSolver:
             self._keep(state, weights)
 
     def _build(self, state: State, budget: Budget) -> None:
-        """Networks of several ranks, ends first; more of them, should the highest rank promise the most."""
+        """Build networks of several ranks, outer layers first; go on if the highest rank is best."""
         width = min(
             usual_width(self.problem.samples, self.problem.Y.shape[1]),
             self._max_width or usual_width(self.problem.samples, self.problem.Y.shape[1]),
         )
-        found = ends_first(self.problem, state.ranks, width, self._seed, budget.pace())
-        found = [each for each in found if self._narrow(each.weights)][:BUILT]
-        for each in found:
-            self._keep(state, each.weights)
+        networks = ends_first(self.problem, state.ranks, width, self._seed, budget.pace())
+        networks = [built for built in networks if self._narrow(built.weights)][:BUILT]
+        for built in networks:
+            self._keep(state, built.weights)
         state.waiting = sorted(
-            [*state.waiting, *(each.weights for each in found)],
+            [*state.waiting, *(built.weights for built in networks)],
             key=lambda weights: -evaluate(self._smooth, weights).total,
         )
         stop = state.ranks.stop
-        more = bool(found) and found[0].rank == stop - 1 and not budget.spent()
+        more = bool(networks) and networks[0].rank == stop - 1 and not budget.spent()
         state.ranks = range(stop, min(stop + RANKS, self._most_ranks() + 1)) if more else range(0)
 
     def _settle(self, state: State, budget: Budget) -> None:
@@ -309,22 +309,22 @@ class DeepSolver:
         state.due, state.settled = True, state.settled + 1
 
     def _refine(self, state: State, budget: Budget) -> None:
-        """The pool's networks, down to the kinks."""
+        """Descend from the pool's networks, down to the kinks."""
         before = state.cost
-        found = self._descend([state.networks[k] for k in state.pool], REFINING, budget)
-        for k, weights in zip(state.pool, found, strict=True):
+        refined = self._descend([state.networks[k] for k in state.pool], REFINING, budget)
+        for k, weights in zip(state.pool, refined, strict=True):
             state.costs[k] = min(state.costs[k], self._cost(weights))
             self._keep(state, weights)
         state.due = state.due or state.cost < before
         state.pool, state.networks = [], {}
 
     def _improve(self, state: State, budget: Budget) -> None:
-        """Wider copies of the best network, one pass over its blocks, and all weights moved before and after."""
+        """Descend from the best network and wider copies, pass over its blocks, descend again."""
         before = state.cost
         self._keep(state, reduced(self.problem, state.best), at_most=True)
         # A descent to an exact fit widens by itself.
         wider = () if self.problem.interpolates else self.options.widening
-        copies = [self._widened(state.best, *each) for each in wider]
+        copies = [self._widened(state.best, *widening) for widening in wider]
         for weights in self._descend([state.best, *copies], POLISHING, budget):
             self._keep(state, weights)
         for layer in range(self.problem.depth - 1, 0, -1):
@@ -355,7 +355,7 @@ class DeepSolver:
         return [descend_exactly(self.problem, weights, effort, budget.pace()) for weights in networks]
 
     def _cost(self, weights: Weights) -> float:
-        """The cost; for `interpolate` with what the misfit may have saved, and infinite where that is too much."""
+        """Return the cost; for `interpolate` charge the misfit, infinitely where it is too large."""
         cost = evaluate(self.problem, weights)
         if not self.problem.interpolates:
             return cost.total if math.isfinite(cost.total) else math.inf
@@ -363,7 +363,7 @@ class DeepSolver:
         return cost.total * (1.0 + MISFIT_CHARGE * misfit) if self.problem.allows(cost.residual) else math.inf
 
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
-        """The network becomes the best one if it costs less (with `at_most`, up to rounding)."""
+        """Make the network the best one if it costs less (with `at_most`, up to rounding)."""
         cost = self._cost(weights)
         if cost < state.cost * (1.0 - STALL_GAIN):
             state.stalled = False
@@ -395,6 +395,6 @@ class DeepSolver:
         return starts.draw(self._smooth, number, self._seed, self._max_width)
 
     def _widened(self, weights: list[Tensor], part: float, strength: float) -> list[Tensor]:
-        """A copy with more neurons in each hidden layer, relative to its width."""
+        """Return a copy with more neurons in each hidden layer, relative to its width."""
         more = [math.ceil(part * len(W)) for W in weights[:-1]]
         return widened(weights, more, strength, self._generator, self._max_width)

@@ -56,9 +56,10 @@ def suits_few_samples(problem: Problem, seconds: float, draws: int) -> bool:
 
 
 def few_samples(problem: Problem, seconds: float, draws: int, seed: int) -> Problem:
-    """The same question of a random part of the samples, so large that so many draws descend in that time.
+    """Return the problem on a random part of the samples, sized by the time.
 
-    Of rows that are spread over processes each gets all that are chosen.
+    The part is so large that `draws` random starts descend in `seconds`. With samples sharded over processes, each
+    process gets all chosen rows.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -136,7 +137,7 @@ class DeepStream:
         return self.problem.to(torch.float32)
 
     def init(self, budget: Budget) -> Streamed:
-        """The answer for few samples, or the network to begin with."""
+        """Return the solution on few samples, or the given network."""
         weights = self._searched(budget) if self._init is None else list(self._init)
         widths, processes = [len(W) for W in weights[:-1]], self.problem.spread.processes
         passes = TURNS * work(self.problem, widths) <= RATE_OF_TURNS * WHOLE * budget.remaining() * processes
@@ -161,29 +162,29 @@ class DeepStream:
         )
 
     def _searched(self, budget: Budget) -> list[Tensor]:
-        """What the search ends with on few samples; each process by its own clock."""
+        """Search on few samples, each process by its own clock; return the best network."""
         limit, spread = SHARE * budget.time_limit, self.problem.spread
         few = few_samples(self.problem, limit, max(self._options.batch, DRAWS_TOGETHER), self._seed)
         seed = (self._seed + spread.place) % 2**63
         solver = DeepSolver(few, self._options, seed, max_width=self._max_width)
         own = Budget(budget.seconds() + limit, budget.max_iterations, budget.started, timing=budget.timing)
-        found = run(solver, own)
-        self.cut = spread.largest(float(found.status not in SEARCHED)) > 0.0
-        weights = reduced(few, found.state.best)
+        outcome = run(solver, own)
+        self.cut = spread.largest(float(outcome.status not in SEARCHED)) > 0.0
+        weights = reduced(few, outcome.state.best)
         return spread.cheapest(evaluate(few, weights).total, weights)
 
     def _cycle(self, state: Streamed, budget: Budget) -> Streamed:
         wanted = max(FEWEST_STEPS, math.ceil(state.passes * self.problem.samples / BATCH))
         steps, last = self._pace.steps(wanted, budget)
-        found = reduced_on_few(self.problem, self._trained(state.weights, steps, budget))
-        cost = evaluate(self.problem, found).total
+        trained = reduced_on_few(self.problem, self._trained(state.weights, steps, budget))
+        cost = evaluate(self.problem, trained).total
         self._pace.closed(budget)
         status = Status.CONVERGED if not state.cost - cost > STALL_GAIN * state.cost else None
-        best, lowest = (found, cost) if cost < state.cost else (state.best, state.cost)
-        return Streamed(found, best, lowest, 2 * state.passes, Status.TIME_LIMIT if last else status)
+        best, lowest = (trained, cost) if cost < state.cost else (state.best, state.cost)
+        return Streamed(trained, best, lowest, 2 * state.passes, Status.TIME_LIMIT if last else status)
 
     def _trained(self, weights: Weights, steps: int, budget: Budget) -> list[Tensor]:
-        """Where Adam on random batches ends."""
+        """Return the network after `steps` steps of Adam on random batches."""
         widths, spread = [len(W) for W in weights[:-1]], self.problem.spread
         spread = spread.in_parts(max(PARTS, spread.processes))
         size = min(BATCH, self.problem.samples)
@@ -196,8 +197,8 @@ class DeepStream:
 
         def slope(x: Tensor) -> tuple[Tensor, Tensor]:
             rows, of_rows = spread.some(draw, len(self.problem.X), size)
-            found = [batch.slopes(at[None], some, lam) for at, (some,) in zip(x, of_rows.shares(rows), strict=True)]
-            return x.new_zeros(len(x)), torch.cat(found)
+            slopes = [batch.slopes(at[None], some, lam) for at, (some,) in zip(x, of_rows.shares(rows), strict=True)]
+            return x.new_zeros(len(x)), torch.cat(slopes)
 
         adam = LocalAdam(
             slope, start, AdamOptions(steps=steps, rate=RATE * float(start.square().mean().sqrt())), spread

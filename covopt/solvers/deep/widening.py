@@ -14,7 +14,7 @@ from covopt.solvers.deep.pruning import parts, with_parts
 def widened(
     weights: Weights, more: Sequence[int], strength: float, generator: torch.Generator, widest: int | None = None
 ) -> list[Tensor]:
-    """A copy with more neurons of random weights in each hidden layer.
+    """Return a copy with more neurons of random weights in each hidden layer.
 
     Args:
         weights: W_1 ... W_L.
