@@ -156,7 +156,7 @@ def _in_turns(
             or budget.remaining() < LAST * budget.time_limit
         ):
             break
-        extended = replace(outcome, state=solver.met(state, *violators))
+        extended = replace(outcome, state=solver.with_violators(state, *violators))
         within = replace(budget, time_limit=budget.seconds() + 0.5 * budget.remaining())
         outcome = run(solver, within, options.callback, extended)
     return outcome, best if best.lower > 0.0 else None

@@ -59,10 +59,10 @@ def mixture_outputs(
 
 
 def _squares(F: Tensor, targets: Tensor, mu: Tensor, spread: Alone) -> tuple[Tensor, Tensor]:
-    """sum_i |F_i - T_i|^2 / mu_i and its gradient."""
-    rest = F - targets
-    gradient = 2.0 * rest / mu[:, None]
-    return 0.5 * spread.sum(lambda rows: rows.sum(), gradient * rest), gradient
+    """Return sum_i |F_i - T_i|^2 / mu_i and its gradient."""
+    residual = F - targets
+    gradient = 2.0 * residual / mu[:, None]
+    return 0.5 * spread.sum(lambda rows: rows.sum(), gradient * residual), gradient
 
 
 @runtime_checkable
@@ -72,7 +72,7 @@ class Datafit(Protocol):
     def solve(
         self, Phi: Float[Tensor, "N n"], eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool]
     ) -> Mixture:
-        """The best mixture of the features, warm-started at eta; `Lambda` is the dual point of the true loss."""
+        """Solve the master from eta; `Lambda` of the result is the dual point of the true loss."""
         ...
 
     @property
@@ -85,7 +85,7 @@ class Datafit(Protocol):
         ...
 
     def smooth(self, F: Float[Tensor, "N m"]) -> tuple[Float[Tensor, ""], Float[Tensor, "N m"]]:
-        """The loss that weights may descend between master solves, in units of lam, and its gradient."""
+        """Return the loss for descents between master solves, in units of lam, and its gradient."""
         ...
 
     def curvature(self, F: Float[Tensor, "N m"]) -> float:
@@ -93,21 +93,21 @@ class Datafit(Protocol):
         ...
 
     def update(self, F: Float[Tensor, "N m"], mixture: Mixture) -> None:
-        """The weights have descended to a network with outputs F."""
+        """Take note that the weights have descended to a network with outputs F."""
         ...
 
     def network(
         self, Phi: Float[Tensor, "N n"], mixture: Mixture
     ) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]] | None:
-        """Outputs v_k and bias b of the network to report; None where it would not be feasible yet."""
+        """Return outputs v_k and bias b of the network to report; None if not feasible yet."""
         ...
 
     def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
-        """What further calls depend on: numbers, and arrays with a row for each sample."""
+        """Return what further calls depend on: numbers, and arrays with a row for each sample."""
         ...
 
-    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
-        """Take over what was remembered."""
+    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:
+        """Restore what `memory` returned."""
         ...
 
 
@@ -144,8 +144,8 @@ class LeastSquaresDatafit:
     def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
         return {}, {}
 
-    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
-        """Nothing to remember."""
+    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:
+        """Do nothing: there is no memory."""
 
 
 class MultiplierDatafit:
@@ -188,7 +188,7 @@ class MultiplierDatafit:
         return self._close or self._used <= self._least
 
     def update_multiplier(self, Lambda: Tensor, maximum: float) -> None:
-        """The multiplier moves to the last dual point when the oracle finds the dictionary rich enough."""
+        """Move the multiplier to the last dual point if the dictionary is rich enough there."""
         if maximum <= RICH_ENOUGH and self._close:
             self._multiplier = Lambda
 
@@ -228,10 +228,10 @@ class MultiplierDatafit:
         facts = {"mu": self._mu, "used": self._used, "residual": self._residual, "close": self._close}
         return facts, {"rows_multiplier": self._multiplier, "rows_targets": self._targets}
 
-    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
+    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:
         self._mu, self._used, self._residual = facts["mu"], facts["used"], facts["residual"]
         self._close, self._weights = facts["close"], _mu(self._problem, self._used)
-        self._multiplier, self._targets = found["rows_multiplier"], found["rows_targets"]
+        self._multiplier, self._targets = arrays["rows_multiplier"], arrays["rows_targets"]
 
 
 class ConvexDatafit:
@@ -262,16 +262,16 @@ class ConvexDatafit:
             self._stiffness = max(1.0, self._stiffness / 2.0)
             if fall <= tolerance * self._cost or stop():
                 break
-        kept = best or mixture
-        assert kept is not None
-        return replace(kept, Lambda=-problem.gradient_at(self._F) / (2.0 * problem.lam))
+        result = best or mixture
+        assert result is not None
+        return replace(result, Lambda=-problem.gradient_at(self._F) / (2.0 * problem.lam))
 
     @property
     def settled(self) -> bool:
         return True
 
     def squares(self) -> None:
-        """It is none."""
+        """Return None: this loss is no least squares."""
 
     def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
         problem = self._problem
@@ -292,8 +292,8 @@ class ConvexDatafit:
     def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
         return {"cost": self._cost, "stiffness": self._stiffness}, {"rows_outputs": self._F}
 
-    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
-        self._cost, self._stiffness, self._F = facts["cost"], facts["stiffness"], found["rows_outputs"]
+    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:
+        self._cost, self._stiffness, self._F = facts["cost"], facts["stiffness"], arrays["rows_outputs"]
 
     def _model(self, F: Tensor) -> tuple[Tensor, Tensor]:
         """Targets T and mu of the quadratic model at F; rho_i >= the largest eigenvalue of sample i's Hessian."""
@@ -304,15 +304,15 @@ class ConvexDatafit:
         return targets, 2.0 * problem.lam / rho
 
     def _refined(self, Phi: Tensor, mixture: Mixture, tolerance: float, stop: Callable[[], bool]) -> Mixture:
-        """The outputs of the neurons that a model's minimum uses, at the minimum of the loss itself."""
+        """Minimise the loss itself over the outputs of the neurons that a model's minimum uses."""
         problem, used = self._problem, mixture.outputs.square().sum(dim=1) > 0.0
         start = mixture.outputs[used], mixture.bias
-        found = refine(problem, Phi[:, used], *start, tolerance, stop)
-        if found is None:
+        refined = refine(problem, Phi[:, used], *start, tolerance, stop)
+        if refined is None:
             return mixture
         outputs = torch.zeros_like(mixture.outputs)
-        outputs[used] = found[0]
-        return replace(mixture, eta=outputs.norm(dim=1), outputs=outputs, bias=found[1])
+        outputs[used] = refined[0]
+        return replace(mixture, eta=outputs.norm(dim=1), outputs=outputs, bias=refined[1])
 
     def _objective(self, F: Tensor, mixture: Mixture) -> float:
         problem = self._problem
@@ -331,7 +331,7 @@ def largest_mu(problem: Problem) -> float:
 
 
 def make_datafit(problem: Problem) -> Datafit:
-    """The fit for the problem's loss and lam."""
+    """Return the data fit for the problem's loss and lam."""
     least = problem.lam * float(problem.inverse_shares.min())
     if problem.loss.name == "mse" and least < LOST_DIGITS * largest_mu(problem):
         return MultiplierDatafit(problem)

@@ -121,7 +121,7 @@ class Master:
     def _newton_step(
         self, eta: Tensor, at: _Evaluation, q: Tensor, gradient: Tensor, stop: Callable[[], bool]
     ) -> tuple[Tensor, _Evaluation | None]:
-        """The minimiser of the quadratic model on the bounds and a line search to it; None where J cannot fall."""
+        """Minimise the quadratic model on the bounds, then search along the line; None if stuck."""
         rows = ((eta > 0) | (gradient < 0)).nonzero()[:, 0]
         cross = torch.linalg.solve_triangular(
             at.factor, at.root[:, None] * self._gram[at.support][:, rows], upper=False
@@ -141,16 +141,16 @@ class Master:
         return eta, None
 
     def _evaluate(self, eta: Tensor) -> _Evaluation:
-        """J(eta) = <T, R> + sum(eta) with the ridge residual R = T - P V, from the support's Gram matrix."""
+        """Return J(eta) = <T, R> + sum(eta) with R = T - P V, from the support's Gram matrix."""
         bias = torch.tensor([self._size], device=eta.device)
         support = torch.cat([(eta > 0).nonzero()[:, 0], bias])
         root = torch.cat([eta[support[:-1]].sqrt(), eta.new_ones(1)])
-        inner = root[:, None] * self._gram[support][:, support] * root
-        inner.diagonal().add_(1.0)
-        factor, failed = torch.linalg.cholesky_ex(inner)
+        gram = root[:, None] * self._gram[support][:, support] * root
+        gram.diagonal().add_(1.0)
+        factor, failed = torch.linalg.cholesky_ex(gram)
         if int(failed):  # to rounding the columns depend on each other
-            inner.diagonal().mul_(1.0 + JITTER)
-            factor, _ = torch.linalg.cholesky_ex(inner)
+            gram.diagonal().mul_(1.0 + JITTER)
+            factor, _ = torch.linalg.cholesky_ex(gram)
         V = root[:, None] * torch.cholesky_solve(root[:, None] * self._moments[support], factor)
         return self._evaluation(eta, V, support, root, factor)
 

@@ -24,23 +24,23 @@ class CyclePace:
         self._step, self._closing, self._ended = step, closing, 0.0
 
     def steps(self, wanted: int, budget: Budget) -> tuple[int, bool]:
-        """Steps of a cycle, and whether it is the last: one that time would cut, or leave no time for the next."""
-        left = (1.0 - MARGIN) * max(0.0, budget.remaining() - self._closing)
-        last = left < FEW * wanted * self._step
-        return (max(1, int(left / self._step)), True) if last else (wanted, False)
+        """Return the steps of an epoch, and whether it is the last that the time allows."""
+        usable = (1.0 - MARGIN) * max(0.0, budget.remaining() - self._closing)
+        last = usable < FEW * wanted * self._step
+        return (max(1, int(usable / self._step)), True) if last else (wanted, False)
 
-    def descend(self, adam: Adam, steps: int, budget: Budget, each: Callable[[], None] = lambda: None) -> None:
-        """So many steps in all, or fewer where the time for closing the cycle has come; `each` is called after each."""
+    def descend(self, adam: Adam, steps: int, budget: Budget, after_step: Callable[[], None] = lambda: None) -> None:
+        """Take `steps` steps, or fewer when the epoch has to close; call `after_step` after each."""
         began, before = budget.seconds(), adam.steps_taken
         look = 1 if budget.alone else LOOK
         while adam.steps_taken < steps:
             if (adam.steps_taken - before) % look == 0 and budget.remaining() <= HELD * self._closing:
                 break
             adam.iterate()
-            each()
+            after_step()
         self._ended = budget.seconds()
         self._step = (self._ended - began) / max(1, adam.steps_taken - before)
 
     def closed(self, budget: Budget) -> None:
-        """The cycle's network is judged."""
+        """Note the time at which the epoch's network has been evaluated."""
         self._closing = budget.seconds() - self._ended

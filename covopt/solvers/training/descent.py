@@ -55,14 +55,14 @@ class Adam:
         self.best, self.lowest, self.steps_taken = start, torch.full_like(start[:, 0], torch.inf), 0
 
     def memory(self) -> dict[str, Tensor]:
-        """What further iterations depend on."""
+        """Return what further iterations depend on."""
         steps = torch.tensor(self.steps_taken, dtype=torch.int64)
         return {"x": self.x, "first": self._first, "second": self._second, "steps": steps}
 
-    def recall(self, found: Mapping[str, Tensor]) -> None:
-        """Go on from there."""
-        self.x, self._first, self._second = (found[name] for name in ("x", "first", "second"))
-        self.steps_taken = int(found["steps"])
+    def recall(self, memory: Mapping[str, Tensor]) -> None:
+        """Restore what `memory` returned."""
+        self.x, self._first, self._second = (memory[name] for name in ("x", "first", "second"))
+        self.steps_taken = int(memory["steps"])
 
     def iterate(self) -> None:
         """Look at the value where the rows are, and go on."""
@@ -107,7 +107,7 @@ class SGD:
         self._heavy = bool((momentum != 0.0).any())
 
     def iterate(self, g: Float[Tensor, "B P"]) -> None:
-        """A step with the gradients g."""
+        """Take a step with the gradients g."""
         if not self._heavy:
             self.x.addcmul_(self._rate, g, value=-1.0)
             return
@@ -251,11 +251,11 @@ class BatchedLBFGS:
         products = self._products[:, both][:, :, oldest_first]
         diagonal = torch.diagonal(products[:, :memory], dim1=1, dim2=2)
         R = products[:, :memory].triu() + torch.diag_embed((diagonal == 0.0).to(diagonal))
-        inner = torch.linalg.solve_triangular(R, along[:, :memory], upper=True)
-        outer = torch.baddbmm(along[:, memory:], products[:, memory:], inner, beta=-1.0) * scale[:, :, None]
-        outer = torch.linalg.solve_triangular(R.mT, outer + diagonal[:, :, None] * inner, upper=False)
+        solved = torch.linalg.solve_triangular(R, along[:, :memory], upper=True)
+        outer = torch.baddbmm(along[:, memory:], products[:, memory:], solved, beta=-1.0) * scale[:, :, None]
+        outer = torch.linalg.solve_triangular(R.mT, outer + diagonal[:, :, None] * solved, upper=False)
         parts = torch.empty_like(along)
-        parts[:, both] = torch.cat([outer, -scale[:, :, None] * inner], dim=1)
+        parts[:, both] = torch.cat([outer, -scale[:, :, None] * solved], dim=1)
         return torch.addcmul(torch.bmm(parts.mT, self._pairs)[:, 0], scale, self.g).neg_()
 
     def _next(self, gain: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
