@@ -13,7 +13,7 @@ with ending():
 
 
 def main() -> None:
-    """What the script runs."""
+    """Run the command line, for the script `covopt`."""
     try:
         command_line()
     except SystemExit as end:

@@ -128,13 +128,13 @@ def draw_curves(title: str, curves: Sequence[Curve], lower: float | None, path: 
 
 
 def colored(curves: Sequence[Curve]) -> list[tuple[Curve, list[Progress], str]]:
-    """The methods that reached a finite cost, each with those lines of its history and a colour."""
+    """Return the methods with a finite cost, each with its finite lines and a colour."""
     finite = [(curve, [p for p in curve.history if np.isfinite(p.cost)]) for curve in curves]
     return [(curve, lines, color) for (curve, lines), color in zip(finite, cycle(CURVE_COLORS)) if lines]
 
 
 def draw_costs(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]], lower: float | None) -> None:
-    """The cost of each of the `colored` methods against time, and the proved bound."""
+    """Draw the cost of each of the `colored` methods against time, and the proved bound."""
     for row, (curve, lines, color) in enumerate(drawn):
         axes.plot([p.seconds for p in lines], [p.cost for p in lines], color=color, marker=_marker(lines), markersize=4)
         name_line(axes, f"{curve.name} {min(*curve.starts, lines[-1].cost, np.inf):.7g}", color, row)
@@ -204,7 +204,7 @@ def gaps(history: Sequence[Progress]) -> list[tuple[float, float]]:
 
 
 def draw_gap(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """The `gaps` against time."""
+    """Draw the `gaps` against time."""
     axes.plot(*np.transpose(points), color=COST_COLOR, linewidth=1.6, marker=_marker(points), markersize=4)
     values = [value for _, value in points]
     if max(values) > LOG_RANGE * min(values):
@@ -264,7 +264,7 @@ def count_along(axis: Axis) -> None:
 def color_bar(
     drawn: ScalarMappable, axes: Axes | Sequence[Axes], aspect: float = 30.0, extend: str = "neither"
 ) -> Colorbar:
-    """A bar of colours without a frame; as an image, for the seams between shapes show as stripes."""
+    """Draw a frameless colour bar as an image, as seams between shapes show as stripes."""
     figure = (axes if isinstance(axes, Axes) else axes[0]).figure
     bar = figure.colorbar(drawn, ax=axes, aspect=aspect, pad=0.02, extend=extend)
     bar.solids.set_rasterized(True)  # type: ignore[union-attr]

@@ -21,8 +21,8 @@ Summary = Mapping[str, Any]
 
 
 def _result(directory: Path) -> object:
-    inner = [path.parent.relative_to(directory) for path in sorted(directory.rglob(record.SUMMARY))]
-    named = f"; load one of them, such as {directory / inner[0]}" if inner else "; run the command again with --out"
+    solves = [path.parent.relative_to(directory) for path in sorted(directory.rglob(record.SUMMARY))]
+    named = f"; load one of them, such as {directory / solves[0]}" if solves else "; run the command again with --out"
     raise RecordError(f"{directory} holds a study, whose solves do not come back as one answer{named}.")
 
 

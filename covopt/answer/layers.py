@@ -30,7 +30,7 @@ from covopt.records.svg import Picture, picture
 
 
 def spectra(result: Result, layer: int) -> Picture | None:
-    """The eigenvalues of K_l and Ks_l; None where all are zero."""
+    """Draw the eigenvalues of K_l and Ks_l; None if all are zero."""
     kinds = zip(("K", "Kσ"), (COST_COLOR, BOUND_COLOR), layer_spectra(result, layer), strict=True)
     drawn = [(name, color, s[: rank_of(s)] ** 2) for name, color, s in kinds if rank_of(s) > 0]
     if not drawn:
@@ -115,7 +115,7 @@ def layer_spectra(result: Result, layer: int) -> tuple[Float[np.ndarray, " k"], 
 
 
 def rank_of(s: Float[np.ndarray, " k"]) -> int:
-    """The numerical rank by the one rule for it."""
+    """Return the numerical rank by `RANK_RULE`."""
     return int(RANK_RULE.keeps(torch.as_tensor(s)).sum())
 
 
@@ -129,7 +129,7 @@ def _draw_plane(figure: Figure, draw: object, shown: ForcesPicture) -> None:
 
 
 def log_scale(axes: Axes, values: Float[np.ndarray, " k"]) -> None:
-    """A logarithmic axis of values, plain numbers beside it where they span less than two decades."""
+    """Set a logarithmic axis, with plain numbers if the values span less than two decades."""
     axes.set_yscale("log")
     if values.max() > 100.0 * values.min():
         axes.minorticks_off()

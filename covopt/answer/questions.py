@@ -36,8 +36,8 @@ def others(questions: Mapping[str, Problem], varying: Collection[str] = ()) -> I
     """Yield a sentence for each question, by its name, that is not the first one."""
     names = list(questions)
     for name in names[1:]:
-        if (found := difference(questions[names[0]], questions[name], varying)) is not None:
-            yield f"The run {name} in it answers another question than {names[0]}: they differ in {found}."
+        if (differing := difference(questions[names[0]], questions[name], varying)) is not None:
+            yield f"The run {name} in it answers another question than {names[0]}: they differ in {differing}."
 
 
 def asked(directory: Path, names: Sequence[str]) -> dict[str, Problem]:

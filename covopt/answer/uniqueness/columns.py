@@ -38,13 +38,13 @@ class Columns:
         return missed / (self.smallest - self.off)
 
 
-def columns(parts: list[NDArray], found: list[Candidate], steep: float) -> Columns:
-    """The columns p d^T of vectors p(w), candidate by candidate; p turns with w, `steep` times as fast at most."""
-    T = np.stack([np.outer(p, k.d).ravel() for p, k in zip(parts, found, strict=True)], axis=1)
-    wrong = [steep * k.turned + float(np.linalg.norm(p)) * k.pulled for p, k in zip(parts, found, strict=True)]
+def columns(parts: list[NDArray], candidates: list[Candidate], steep: float) -> Columns:
+    """Return the columns p d^T of p(w) for each candidate; p turns `steep` times as fast as w."""
+    T = np.stack([np.outer(p, k.d).ravel() for p, k in zip(parts, candidates, strict=True)], axis=1)
+    wrong = [steep * k.turned + float(np.linalg.norm(p)) * k.pulled for p, k in zip(parts, candidates, strict=True)]
     return Columns(T, math.hypot(*wrong) + ROUNDING * float(np.linalg.norm(T)))
 
 
-def features(plane: Plane, found: list[Candidate]) -> Columns:
-    """What the neurons of these directions add to F', by size."""
-    return columns([k.phi for k in found], found, float(np.linalg.norm(inputs(plane))))
+def features(plane: Plane, candidates: list[Candidate]) -> Columns:
+    """Return what the neurons of these directions add to F', by size."""
+    return columns([k.phi for k in candidates], candidates, float(np.linalg.norm(inputs(plane))))

@@ -66,13 +66,14 @@ def _length(w: Whole) -> Fraction:
 
 
 def gather(circle: Circle, W: NDArray[np.float64], V: NDArray[np.float64], units: Fraction) -> Neurons:
-    """The neurons of a network, hidden weights W (n, 2) and output weights V (n, m) times `units`, merged.
+    """Merge the neurons of a network.
 
-    Those next to the normal of a sample are put onto it.
+    W (n, 2) are the hidden weights, V (n, m) the output weights times `units`. Those next to the normal of a sample are
+    put onto it.
     """
     sizes = np.linalg.norm(W, axis=1) * np.linalg.norm(V, axis=1)
-    kept = sizes > FAINT * sizes.max(initial=0.0)
-    W, V = W[kept], V[kept]
+    significant = sizes > FAINT * sizes.max(initial=0.0)
+    W, V = W[significant], V[significant]
     angles = np.arctan2(W[:, 1], W[:, 0])
     normals = [(k, b) for k, b in enumerate(circle.breaks) if b.sample]
     at = np.array([math.atan2(b.w[1], b.w[0]) for _, b in normals])
@@ -111,7 +112,7 @@ def _on_grid(value: float, length: Fraction) -> int:
 
 
 def polish(plane: Plane, neurons: Neurons) -> Neurons:
-    """The neurons after Newton's method; those that fade away on the way are left out."""
+    """Improve the neurons by Newton's method; leave out those that fade away."""
     best = math.inf
     for _ in range(STEPS):
         if len(neurons.V) == 0:
@@ -127,8 +128,8 @@ def polish(plane: Plane, neurons: Neurons) -> Neurons:
 
 def _wrong(plane: Plane, neurons: Neurons) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Lambda^T phi_k - u_k / |u_k| (K, m), and <Lambda^T phi'_k, u_k> / |u_k| of the neurons that may turn."""
-    _, rest = plane.residuals(neurons.directions, neurons.V)
-    Lambda = plane.dual_point(rest)
+    _, residual = plane.residuals(neurons.directions, neurons.V)
+    Lambda = plane.dual_point(residual)
     seen = plane.features(neurons.directions).T @ Lambda
     unit = 1 << (plane.feature_bits + BITS)
     wrong = np.zeros(neurons.V.shape)
@@ -190,8 +191,8 @@ def _hessian(plane: Plane, neurons: Neurons, U: NDArray, free: NDArray) -> NDArr
     H = np.kron(phi.T @ Q @ phi, np.eye(m))
     for k in range(K):
         H[k * m : (k + 1) * m, k * m : (k + 1) * m] += (np.eye(m) - np.outer(D[k], D[k])) / sizes[k]
-    _, rest = plane.residuals(neurons.directions, neurons.V)
-    Lambda = q[:, None] * np.array(rest, dtype=float) / kappa
+    _, residual = plane.residuals(neurons.directions, neurons.V)
+    Lambda = q[:, None] * np.array(residual, dtype=float) / kappa
     mixed = np.einsum("kf,fj->kfj", phi.T @ Q @ across, U[free]).transpose(0, 2, 1).reshape(K * m, len(free))
     for place, k in enumerate(free):
         mixed[k * m : (k + 1) * m, place] -= Lambda.T @ across[:, place]

@@ -44,13 +44,13 @@ class Polytope:
     outputs: NDArray[np.float64]
 
 
-def polytope(plane: Plane, found: list[Candidate], c: NDArray[np.float64], known: Optimum) -> Polytope | None:
-    """That there is a polytope of optima, where the linear part is free; None where that is not proved."""
-    pairs = _pairs(found)
-    J, m, a, X = len(found) // 2, plane.outputs, plane.slope, inputs(plane)
+def polytope(plane: Plane, candidates: list[Candidate], c: NDArray[np.float64], estimate: Optimum) -> Polytope | None:
+    """Prove that a polytope of networks is optimal, with a free linear part; else None."""
+    pairs = _pairs(candidates)
+    J, m, a, X = len(candidates) // 2, plane.outputs, plane.slope, inputs(plane)
     if pairs is None or 2 * m >= J:
         return None
-    lines, size = [found[k] for k, _ in pairs], float(np.linalg.norm(X))
+    lines, size = [candidates[k] for k, _ in pairs], float(np.linalg.norm(X))
     e, o = (np.array([c[k] + sign * c[j] for k, j in pairs]) for sign in (1.0, -1.0))
     even = columns([0.5 * (1.0 - a) * np.abs(X @ k.w) for k in lines], lines, size)
     both = np.hstack([even.T, np.kron(X, np.eye(m))])
@@ -60,7 +60,7 @@ def polytope(plane: Plane, found: list[Candidate], c: NDArray[np.float64], known
     if not (parts.independent and rows.independent):
         return None
     B = linear.T @ o
-    wrong = parts.distance(np.concatenate([e, B]), known.outputs, known.off)
+    wrong = parts.distance(np.concatenate([e, B]), estimate.outputs, estimate.off)
     o, room = _inmost(linear.T, B, e)
     missed = float(np.linalg.norm(linear.T @ o - B)) + (linear.off + ROUNDING) * float(np.linalg.norm(o))
     moved = (wrong + missed) / (rows.smallest - rows.off)
@@ -74,14 +74,14 @@ def polytope(plane: Plane, found: list[Candidate], c: NDArray[np.float64], known
     return Polytope(J, fewest, parts.smallest, np.concatenate([W, -W]), sizes * np.concatenate([D, D]))
 
 
-def _pairs(found: list[Candidate]) -> list[tuple[int, int]] | None:
-    """Candidates of opposite directions; None where one is alone."""
-    W = np.stack([k.w for k in found])
+def _pairs(candidates: list[Candidate]) -> list[tuple[int, int]] | None:
+    """Return candidates of opposite directions, or None if one has no opposite."""
+    W = np.stack([k.w for k in candidates])
     opposite = np.argmin(W @ W.T, axis=1)
     sums = np.linalg.norm(W + W[opposite], axis=1)
-    kinds = np.array([k.inside for k in found])
+    kinds = np.array([k.inside for k in candidates])
     paired = (sums < 1e-8) & (opposite[opposite] == np.arange(len(W))) & (kinds == kinds[opposite])
-    if not paired.all() or any(k.blurred for k in found):
+    if not paired.all() or any(k.blurred for k in candidates):
         return None
     return [(k, int(j)) for k, j in enumerate(opposite) if k < j]
 

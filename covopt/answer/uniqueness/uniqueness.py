@@ -41,13 +41,13 @@ class Uniqueness:
         return {**vars(self), **pairs}
 
     @classmethod
-    def from_summary(cls, told: Mapping[str, Any]) -> Uniqueness:
-        """What `summary` told."""
-        pairs = {name: None if told[name] is None else tuple(told[name]) for name in ("fewest", "most")}
-        facts: dict[str, Any] = {**told, **pairs}
+    def from_summary(cls, summary: Mapping[str, Any]) -> Uniqueness:
+        """Return the verdict with these facts, the inverse of `summary`."""
+        pairs = {name: None if summary[name] is None else tuple(summary[name]) for name in ("fewest", "most")}
+        facts: dict[str, Any] = {**summary, **pairs}
         return cls(**facts)
 
 
-def undecided(reason: str, **known: Any) -> Uniqueness:
-    """That nothing is proved, and why."""
-    return Uniqueness(UNDECIDED, reason, **known)
+def undecided(reason: str, **facts: Any) -> Uniqueness:
+    """Return the verdict that nothing is proved, with the reason."""
+    return Uniqueness(UNDECIDED, reason, **facts)
