@@ -36,7 +36,7 @@ LIMITS = (Status.TIME_LIMIT, Status.ITERATION_LIMIT)
 
 
 class _Network(BaseEstimator):
-    """What both estimators share: the options of `solve`, and its answer as attributes."""
+    """The options of `solve`, and its result as attributes, for both estimators."""
 
     # Unannotated, as scikit-learn has it: any value is taken here, and `fit` says what is wrong with it.
     def __init__(
@@ -84,7 +84,7 @@ class _Network(BaseEstimator):
         return self.result_.to_torch()
 
     def _solve(self, X: NDArray, Y: NDArray, loss: str | None, weight: NDArray | None) -> None:
-        """Solve, and take the answer apart into fitted attributes."""
+        """Solve, and store the result in fitted attributes."""
         X, Y, weight = _counted(X, Y, weight)
         result = solve(
             X,

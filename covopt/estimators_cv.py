@@ -26,7 +26,7 @@ SHARED = ("loss", "depth", "bias", "skip", "activation", "certify", "gap", "max_
 
 
 class _Chosen:
-    """What both share: the parameters, and the path of each fold."""
+    """The parameters, and the path of each fold, for both estimators."""
 
     # Unannotated, as scikit-learn has it: any value is taken here, and `fit` says what is wrong with it.
     def __init__(

@@ -1,4 +1,4 @@
-"""What the files of a stored solve say, held against what follows from them: its weights, its data and its proof.
+"""Checks of a stored solve against its weights, its data and its proof.
 
 Each check yields sentences that say what does not follow. Cheap checks come first.
 """
@@ -45,7 +45,7 @@ Sentences = Iterator[str]
 
 
 def numbers(result: Result, stated: Summary, rounding: float) -> Sentences:
-    """Cost, its parts and the misfit, from the stored weights; and that a network that is to fit does."""
+    """Check cost, its parts and the misfit against the stored weights."""
     cost = stated["cost"]
     fits = result.problem.allows(result.residual)
     if cost is None:

@@ -1,4 +1,4 @@
-"""What a person looks at: one figure for each run, and its parts.
+"""Figures: one for each run, and its parts.
 
 Takes plain arrays, so that whoever has them can draw; uses matplotlib's objects and never its global state.
 """
@@ -53,7 +53,7 @@ class PlainLogFormatter(LogFormatter):
 
 @dataclass(frozen=True)
 class RunPicture:
-    """What the figure of a run shows.
+    """The contents of the figure of a run.
 
     Attributes:
         title: the question in a few words.
@@ -73,7 +73,7 @@ class RunPicture:
 
 
 def is_picture(path: Path) -> bool:
-    """Whether a file is a picture of covopt."""
+    """Return True if a file is a picture of covopt."""
     return starts_with(path, b"Software\0" + MADE["Software"].encode())
 
 
@@ -148,7 +148,7 @@ def draw_costs(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]], l
 
 
 def draw_excess(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]]) -> None:
-    """(cost - best) / best, logarithmic; what reaches the best falls out of the picture."""
+    """Draw (cost - best) / best on a logarithmic axis, which leaves out the best itself."""
     best = min(min(*curve.starts, *(p.cost for p in lines), np.inf) for curve, lines, _ in drawn)
     shown = False
     for curve, lines, color in drawn:
@@ -198,7 +198,7 @@ def draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
 
 
 def gaps(history: Sequence[Progress]) -> list[tuple[float, float]]:
-    """(seconds, (cost - bound) / cost) where a bound is proved and the gap is open."""
+    """Return (seconds, (cost - bound) / cost) where a bound is proved and the gap is open."""
     proved = [(p.seconds, p.cost, p.lower) for p in history if p.lower is not None]
     return [(seconds, (cost - lower) / cost) for seconds, cost, lower in proved if 0.0 < lower < cost < np.inf]
 
@@ -273,7 +273,7 @@ def color_bar(
 
 
 def robust_limit(values: Float[np.ndarray, "..."]) -> tuple[float, str]:
-    """Where a scale of colours ends, and which of its ends stand for more: a few outliers do not darken the rest."""
+    """Return the limit of a colour scale and its clipped ends; outliers do not darken it."""
     sizes = np.abs(values)
     largest, bulk = float(sizes.max(initial=0.0)), float(np.percentile(sizes, BULK)) if values.size else 0.0
     if 0.0 < OUTLYING * bulk < largest:

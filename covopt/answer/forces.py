@@ -30,7 +30,7 @@ LONGEST_ARROW = 0.3
 
 @dataclass(frozen=True)
 class ForcesPicture:
-    """What the figure of the forces on one hidden layer shows.
+    """The contents of the figure of the forces on one hidden layer.
 
     Attributes:
         title: the layer and the question in a few words.

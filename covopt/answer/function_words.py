@@ -1,4 +1,4 @@
-"""What an audit says of a network as a function, in sentences, from its summary alone."""
+"""The results of an audit of a network as a function, in sentences, from its summary."""
 
 from __future__ import annotations
 

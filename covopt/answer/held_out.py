@@ -1,4 +1,4 @@
-"""A network on further data: what it predicts there, and how well; nothing of this bounds a cost."""
+"""Predictions of a network on new data, and their scores; they bound no cost."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _digests(X: NDArray[np.float64], Y: NDArray[np.float64]) -> Iterator[bytes]:
 
 
 def score(result: Result, data: Further) -> dict[str, object]:
-    """`test` of a summary: the loss without penalty, and the accuracy where the targets are classes, else R^2.
+    """Return `test` of a summary: the loss without penalty, and the accuracy or R^2.
 
     R^2 = 1 - sum (F - Y)^2 / sum (Y - mean Y)^2, the mean over outputs; None of fewer than two rows. The loss of an
     exact fit is mse. A result without a network has None in all of them.
@@ -131,7 +131,7 @@ def _has_classes(result: Result) -> bool:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a network says of M inputs.
+    """The predictions of a network for M inputs.
 
     Attributes:
         outputs: (M, n_L).
@@ -183,7 +183,7 @@ def predictions(result: Result, X: Float64[np.ndarray, "M n0"]) -> Predictions:
 
 
 def format_of(path: Path) -> str:
-    """`.csv` or `.npz`.
+    """Return `.csv` or `.npz`.
 
     Raises:
         DataError: another one.
@@ -195,7 +195,7 @@ def format_of(path: Path) -> str:
 
 
 def is_predictions(path: Path) -> bool:
-    """Whether a file is one that `Predictions.write` wrote."""
+    """Return True if a file was written by `Predictions.write`."""
     try:
         if path.suffix.lower() == ".npz":
             with zipfile.ZipFile(path) as archive:

@@ -1,4 +1,4 @@
-"""What a kind of stored answer is: one object, `KIND` in a file of this package, says all that is different about it.
+"""Kinds of stored answers: an object `KIND` in a file holds all that differs between them.
 
 `covopt show` needs no torch, so what pages and checks are made of is loaded when it is first used.
 """

@@ -56,7 +56,7 @@ def spectra(result: Result, layer: int) -> Picture | None:
 
 
 def covariance(result: Result, layer: int, run: RunPicture) -> Picture:
-    """Ks_l, the samples sorted as in the figure of the run."""
+    """Draw Ks_l, the samples sorted as in the figure of the run."""
     _, Ks = result.covariances(layer)
     shown = Ks[np.ix_(run.order, run.order)]
     limit, beyond = robust_limit(shown)
@@ -83,7 +83,7 @@ def covariance(result: Result, layer: int, run: RunPicture) -> Picture:
 
 
 def forces(result: Result, layer: int, origin: Origin) -> list[Picture]:
-    """Attraction and repulsion on a hidden layer, on its samples and its neurons; empty where none is active."""
+    """Draw attraction and repulsion on a hidden layer's samples and neurons, if any is active."""
     shown = result.forces_picture(layer)
     if shown.Z.size == 0 or not np.abs(shown.Z).max() > 0.0:
         return []

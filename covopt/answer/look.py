@@ -1,4 +1,4 @@
-"""A network of one or two inputs as a function: its kinks, the data, each neuron's share, the regions of classes."""
+"""A network of one or two inputs as a function: kinks, data, neurons' shares, regions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Look:
 
     @property
     def neurons(self) -> int:
-        """Of the last hidden layer."""
+        """The number of neurons of the last hidden layer."""
         return len(self.weights[-2])
 
     @property
@@ -76,7 +76,7 @@ class Look:
         return low - margin, high + margin
 
     def outputs(self, X: Float[Tensor, "M n0"]) -> Float[Tensor, "M nL"]:
-        """F at X."""
+        """Return F at X."""
         return outputs(self.problem, self.weights, X)
 
     def shares(self, x: Float[Tensor, " k"]) -> Float[Tensor, "k n"]:
@@ -232,7 +232,7 @@ def _joined(parts: list[tuple[float, float, int]]) -> list[tuple[float, float, i
 
 
 def draw_map(axes: Axes, look: Look, output: int) -> None:
-    """One output over the plane of two inputs, the data in the same colours, and the neurons' lines."""
+    """Draw one output over the plane, the data in the same colours, and the neurons' lines."""
     extent, F = _values(look)
     values = F[:, :, output]
     targets = look.problem.Y[:, output].cpu().numpy()
@@ -275,7 +275,7 @@ def _points(look: Look, sides: list[NDArray]) -> Float[Tensor, "M 2"]:
 
 
 def _draw_neurons(axes: Axes, look: Look, color: str) -> None:
-    """Where neurons switch: straight lines in the first hidden layer, bent ones above it (dotted)."""
+    """Draw where neurons switch: straight lines in the first hidden layer, dotted above it."""
     axes.set_xlim(look.ends(0))
     axes.set_ylim(look.ends(1))
     if look.problem.activation.is_linear:

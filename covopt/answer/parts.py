@@ -105,13 +105,13 @@ def in_python(s: Mapping[str, object], run: str, call: str = "solve", network: s
 
 
 def origin_pairs(origin: Origin, s: Mapping[str, object]) -> Pairs:
-    """Versions, machine and seed."""
+    """Return versions, machine and seed."""
     machine = origin.machine or {"covopt": str(s["version"])}
     return [("seed", str(s["seed"])), *machine.items()]
 
 
 def search(result: Result, origin: Origin, audited: float | None = None) -> Section:
-    """How the search went, and the network that it found."""
+    """Describe the search and its network."""
     drawn = [pictures.convergence(result.history, audited)] if result.history else []
     drawn += [shown for shown in [pictures.gap(result.history)] if shown is not None]
     return Section("The search and its network", pictures=[*drawn, *network(result, origin)])

@@ -134,7 +134,7 @@ def matrix(A: Float[np.ndarray, "r n"], name: str, caption: str, across: str, do
 
 
 def panel(shown: Panel) -> Picture:
-    """Lines, dots and coloured regions."""
+    """Draw lines, dots and coloured regions."""
     return picture(
         lambda figure: draw_lines(figure.subplots(), shown),
         alt=f"{shown.title}: {shown.up} against {shown.across}.",
@@ -287,7 +287,7 @@ def neuron_norms(result: Result) -> Float[np.ndarray, " n"]:
 
 
 def _images(tiles: Float[np.ndarray, "n side side2"]) -> Picture:
-    """Each neuron's weights as an image, scaled by its own largest."""
+    """Draw each neuron's weights as an image, scaled by its own largest."""
     shown = tiles[:IMAGES]
     peaks = np.abs(shown).max(axis=(1, 2), keepdims=True)
     shown = shown / np.where(peaks > 0.0, peaks, 1.0)

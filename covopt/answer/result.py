@@ -1,4 +1,4 @@
-"""What every solver returns: the best network, its cost recomputed from it, and a bound with its proof.
+"""The result of a solver: the best network, its recomputed cost, a bound and its proof.
 
 A `Result` also stores and shows itself, so the packages for files (record.py) and pictures (drawing.py), which take
 plain arrays, lie below this one.
@@ -59,7 +59,7 @@ else:
 
 @dataclass(frozen=True)
 class DualPoint:
-    """What proves a lower bound of the shallow problem: Lambda, and M >= max_w |Lambda^T sigma(Xt w)|.
+    """The proof of a shallow lower bound: Lambda, and M >= max_w |Lambda^T sigma(Xt w)|.
 
     The bound is D(t Lambda) with 0 <= t <= 1/M; `Lambda` here is already scaled by t, so M <= 1. `evidence` proves M
     where no exact oracle does.
@@ -130,7 +130,7 @@ class Result:
     @property
     @fitted
     def unique(self) -> Uniqueness:
-        """Whether the optimal network is the only one (MATH.md section 4); found when it is first asked for.
+        """Return whether the optimum is the only one (MATH.md section 4); computed when asked for.
 
         Raises:
             ProblemError: there is no network yet.
@@ -227,7 +227,7 @@ class Result:
     @checked
     @fitted
     def representations(self, layer: int) -> NDArray[np.float64]:
-        """Z_l (N, n_l) for layer = 1 ... L.
+        """Return Z_l (N, n_l) for layer = 1 ... L.
 
         Raises:
             ProblemError: there is no such layer.
@@ -238,7 +238,7 @@ class Result:
     @checked
     @fitted
     def covariances(self, layer: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(K_l, Ks_l) = (Z_l Z_l^T, Zs_l Zs_l^T), both (N, N), for layer = 1 ... L.
+        """Return K_l = Z_l Z_l^T and Ks_l = Zs_l Zs_l^T, both (N, N), for layer = 1 ... L.
 
         Raises:
             ProblemError: there is no such layer.
@@ -434,7 +434,7 @@ def _to_stored(result: Result) -> record.Stored:
 
 
 def _sample_labels(p: Problem) -> tuple[NDArray, str]:
-    """Each sample's class where the targets are one-hot, else its first target; and which of the two it is."""
+    """Return each sample's class if targets are one-hot, else its first target, and its name."""
     Y = p.Y.double().cpu().numpy()
     one_hot = Y.shape[1] > 1 and bool(((Y == 0) | (Y == 1)).all() and (Y.sum(axis=1) == 1).all())
     return (Y.argmax(axis=1), "class") if one_hot else (Y[:, 0], "target")

@@ -191,7 +191,7 @@ def solve_problem(
     spread: bool = False,
     resume: bool = False,
 ) -> Result:
-    """`solve`, of a question that is made already; its data are not copied again.
+    """Run `solve` on an existing problem; its data are not copied again.
 
     Args:
         problem: the question.
@@ -267,7 +267,7 @@ def _question(problem: Problem, options: SolveOptions) -> dict[str, object]:
 
 
 def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | None) -> Result:
-    """`solve`, of a checked question."""
+    """Run `solve` on a checked problem."""
     budget, examining = options.budget, options.certify != "none" and problem.depth > 2 and not problem.free
     within = replace(budget, time_limit=SOLVING * budget.time_limit) if examining else budget
     method = solve_free if problem.free else METHODS[options.method]

@@ -30,12 +30,12 @@ def evaluated(problem: Problem, weights: list[Tensor]) -> Cost:
 
 
 def equal(a: object, b: object) -> bool:
-    """Whether two entries are the same, and of the same kind (true is not 1)."""
+    """Return True if two entries are the same, and of the same kind (true is not 1)."""
     return a is not ... and json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
 
 
 def same(a: float, b: float, rounding: float) -> bool:
-    """Whether b is a but for rounding, relative."""
+    """Return True if b is a up to rounding, relative."""
     return abs(a - b) <= rounding * abs(a)
 
 

@@ -1,4 +1,4 @@
-"""Runs that come back from their files: the same `Result`, its cost evaluated anew; no file is trusted."""
+"""Results loaded from their files, with the cost recomputed; no file is trusted."""
 
 from __future__ import annotations
 

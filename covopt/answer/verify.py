@@ -1,4 +1,4 @@
-"""Whether the files of a stored run prove what it says, and what in them nothing proves."""
+"""Checks that the files of a stored run prove what it states, and lists of the unproved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Summary = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Verification:
-    """What a stored run's files prove.
+    """The verdict on a stored run's files.
 
     Attributes:
         passed: whether they prove what the run says, as far as that is checked.
@@ -42,7 +42,7 @@ class Verification:
 
 
 def inside(directory: Path, names: Sequence[str], rounding: float) -> dict[str, Verification]:
-    """`of_run` for the solves in a run of another kind."""
+    """Run `of_run` for the solves in a run of another kind."""
     return {name: of_run(directory / name, record.read_summary(directory / name), rounding) for name in names}
 
 

@@ -196,7 +196,7 @@ def training_on(s: Summary) -> str:
 
 
 def stationary(s: Summary) -> str:
-    """Whether a network is stationary, and if not, what lowers its loss."""
+    """State whether a network is stationary, and if not, what lowers its loss."""
     if s["stationary"]:
         gain = _number(_mapping(s.get("descended")).get("gain"))
         trained = "" if gain is None else f"training on gains {percent(gain)}, and "
@@ -246,7 +246,7 @@ def _residuals(parts: object) -> str:
 
 
 def status(s: Summary) -> str:
-    """Why a run ended, as a sentence; empty where it ran to its end."""
+    """State why a run ended, as a sentence; empty where it ran to its end."""
     return STATUSES[str(s["status"])][1]
 
 
@@ -319,12 +319,12 @@ def tested(s: Summary) -> str:
 
 
 def is_constant(widths: object) -> bool:
-    """Whether a network of these hidden widths is a constant function: nothing of the inputs passes an empty layer."""
+    """Return True if networks of these widths are constant, as an empty layer blocks inputs."""
     return isinstance(widths, list) and 0 in widths
 
 
 def neurons_of(widths: object) -> str:
-    """14 neurons; 20 x 15 neurons of several layers."""
+    """Return "14 neurons", or "20 x 15 neurons" for several layers."""
     listed = widths if isinstance(widths, list) else []
     if not any(listed):
         return "no neurons"

@@ -32,7 +32,7 @@ CLOSE = 1e-9
 
 @dataclass(frozen=True)
 class Saved:
-    """What a file holds.
+    """The contents of a checkpoint file.
 
     Attributes:
         path: the file.
@@ -62,12 +62,12 @@ def no_state(path: Path) -> RecordError:
 
 
 def is_state(path: Path) -> bool:
-    """Whether a file is a state that covopt kept."""
+    """Return True if a file is a checkpoint of covopt."""
     return files.starts_with(path, f"{FACTS}.npy".encode())
 
 
 class Checkpoint:
-    """Where and when the state of a solve is kept.
+    """The file to which a solve saves its state, and the times at which it does.
 
     Args:
         path: the file.
@@ -85,7 +85,7 @@ class Checkpoint:
         self._last = 0.0
 
     def about(self, question: dict[str, object], resume: bool) -> None:
-        """State the question, and find the state to go on from, if that is asked for.
+        """State the problem, and read the state to resume from, if that is asked for.
 
         Raises:
             RecordError: there is none, or it is damaged or of another question; or a file cannot be written there; or
@@ -123,7 +123,7 @@ class Checkpoint:
             raise no_state(self.path) from error
 
     def due(self, seconds: float) -> bool:
-        """Whether so many seconds after the start the state is to be kept."""
+        """Return True if the state is to be saved this many seconds after the start."""
         return seconds - self._last >= self._every
 
     def keep(self, stage: str, seconds: float, facts: Mapping[str, object], arrays: Mapping[str, NDArray]) -> None:

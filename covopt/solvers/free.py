@@ -1,4 +1,4 @@
-"""Free biases: the methods of solve for networks whose biases the penalty is not on.
+"""Free biases: the methods of solve for networks with unpenalised biases.
 
 The minimum with an amount of bias beta falls to that with free biases as beta grows, since the squares of biases cost
 nothing then. Two layers have rounds of their own (solvers/shallow/free.py). Where no exact oracle chooses the neurons,
@@ -163,7 +163,7 @@ def _in_turns(
 
 
 def _fitted(problem: Problem, options: SolveOptions, weights: list[Tensor]) -> tuple[list[Tensor], float]:
-    """Where no round fitted exactly: the answer with penalised biases, if that does."""
+    """Return the solution with penalised biases where no round fitted exactly, if that does."""
     other = _penalised(problem, options, 1.0).weights
     cost = evaluate(problem, other)
     return (other, cost.total) if problem.allows(cost.residual) else (weights, math.inf)
@@ -198,7 +198,7 @@ def _shifted(W: Float[Tensor, "n k"], factor: float) -> Float[Tensor, "n k"]:
 
 
 def _descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tensor]:
-    """Down from these weights, by L-BFGS, with no penalty on biases; exact fits stay where they are."""
+    """Descend from these weights by L-BFGS, with unpenalised biases; exact fits stay."""
     if problem.interpolates or min(len(W) for W in weights) == 0:
         return list(weights)
     shapes = [W.shape for W in weights]

@@ -1,4 +1,4 @@
-"""What a solve will need of memory, told before it begins, and what it does without to stay within a limit.
+"""The memory that a solve will need, and what it goes without to stay within a limit.
 
 need = what the process holds when the question is put + the libraries that it loads later + the most that a phase
 takes. The phases follow one another, and each is an expression in N (the rows of this process), d, m, the widths, and
@@ -259,7 +259,7 @@ def _remedies(need: Need, spreads: bool) -> list[str]:
 
 
 def _spreads(problem: Problem, method: str) -> bool:
-    """Whether processes that each hold some rows can solve it together, asked for no bound."""
+    """Return True if processes that each hold some samples can solve it, without a bound."""
     special = problem.interpolates or problem.free or problem.activation.is_linear or problem.weight is not None
     return method == "cone" and not special
 

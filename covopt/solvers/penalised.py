@@ -1,4 +1,4 @@
-"""What each method of `solve` does with a problem: an attempt, which is a network and what is known about it."""
+"""What each method of `solve` does with a problem that has penalised biases."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DATA_SHARE, DEEP_SHARE = 0.05, 0.1
 
 
 def solve_by_cone(problem: Problem, options: SolveOptions) -> Attempt:
-    """Frank-Wolfe over S, fully corrective, for two layers; descents from many starts and layer by layer beyond."""
+    """Run Frank-Wolfe over S for two layers, or descents from many starts for more."""
     if problem.depth == 2:
         return _shallow(problem, options)
     return _deep(problem, options) if problem.spread is ALONE else _deep_together(problem, options)

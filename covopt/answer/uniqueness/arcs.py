@@ -1,4 +1,4 @@
-"""Where a dual point of the plane is active: the directions in which h(w) = |Lambda^T sigma(X' w)| may be 1.
+"""Directions where a dual point is active: h(w) = |Lambda^T sigma(X' w)| may be 1.
 
 The circle is cut at the normals of all samples. Between two neighbouring ones n_1 and n_2 (units here) the pattern is
 fixed, Lambda^T sigma(X' w) = A w, and for w = x n_1 + y n_2, x, y >= 0,
@@ -34,7 +34,7 @@ class Break:
 
 @dataclass(frozen=True)
 class Arc:
-    """What is left below 1 on the arc from `start` to the next break, `end`: a, b and c as floats, and A (m, 2).
+    """The slack below 1 on the arc from `start` to the next break `end`: a, b, c, A (m, 2).
 
     `peaked`: all samples that are active there are multiples of one end, so that h is largest at that end and nowhere
     inside, whatever Lambda is.
@@ -88,7 +88,7 @@ def _half(w: Whole) -> int:
 
 
 def _earlier(one: Whole, other: Whole) -> int:
-    """Whether one angle in [0, 2 pi) is below the other."""
+    """Return True if one angle in [0, 2 pi) is below the other."""
     if _half(one) != _half(other):
         return _half(one) - _half(other)
     return -1 if cross(one, other) > 0 else 1

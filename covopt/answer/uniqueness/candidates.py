@@ -1,4 +1,4 @@
-"""The directions that the neurons of an optimum can have: all of them, from one dual point and a tiny gap.
+"""Directions of the neurons of an optimum: all, from one dual point and a tiny gap.
 
 The dual optimum Lambda* is within delta of the dual point Lambda that is known, |(Lambda* - Lambda)^T sigma(X' w)| <=
 delta for unit w (`radius`). Neurons of an optimum lie where h* = |Lambda*^T sigma(X' w)| is 1, and a, b and c of every
@@ -59,7 +59,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Optimum:
-    """What is known of every optimum.
+    """Estimates that hold for every optimum.
 
     Attributes:
         delta: as in the module's text.
@@ -88,13 +88,13 @@ def optimum(plane: Plane, Lambda: Whole, scale: int, excess: float) -> Optimum:
 
 
 def inputs(plane: Plane) -> NDArray[np.float64]:
-    """X' (N, 2) in float64."""
+    """Return X' (N, 2) in float64."""
     return np.array([[int(x) / (1 << plane.inputs) for x in row] for row in plane.X])
 
 
 @dataclass(frozen=True)
 class Found:
-    """Where the neurons of an optimum can be.
+    """The directions and arcs where the neurons of an optimum can be.
 
     Attributes:
         single: directions, one by one, those at the ends of whole arcs left out.
@@ -138,7 +138,7 @@ def find(circle: Circle, Lambda: Whole, scale: int, delta: float) -> Found | Non
 
 
 def _uncertain_angle(arc: Arc, p: float) -> float | None:
-    """How far the direction inside an arc can be from the computed one; None where h is nearly constant."""
+    """Return an angle's largest error inside an arc, or None if h is nearly constant."""
     smaller = float(np.linalg.eigvalsh(arc.A.T @ arc.A)[0])
     return 2.0 * (p + ROUNDING) / (1.0 - smaller) if 1.0 - smaller > FLAT and arc.b < -p else None
 

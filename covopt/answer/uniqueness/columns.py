@@ -1,4 +1,4 @@
-"""Matrices that belong to the optimum and are known up to something: are their columns linearly independent?"""
+"""Matrices of the optimum that are known up to an error: are their columns independent?"""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Columns:
 
     @property
     def independent(self) -> bool:
-        """Whether the columns of the optimum's matrix are proved to be linearly independent."""
+        """True if the columns of the optimum's matrix are proved to be linearly independent."""
         return self.smallest > 2.0 * self.off
 
     def distance(self, x: NDArray[np.float64], right: NDArray[np.float64], off: float) -> float:
-        """How far x* can be from x, if T* x* is within `off` of `right`: of columns that are independent."""
+        """Bound |x* - x| if T* x* is within `off` of `right`, for independent columns."""
         size = float(np.linalg.norm(x))
         rounding = ROUNDING * (float(np.linalg.norm(self.T)) * size + float(np.linalg.norm(right)))
         missed = float(np.linalg.norm(self.T @ x - right)) + off + self.off * size + rounding

@@ -55,17 +55,17 @@ class Cone:
 
     @property
     def columns(self) -> NDArray[np.float64]:
-        """What alpha, beta and gamma add to F' (N m, 3)."""
+        """Return what alpha, beta and gamma add to F' (N m, 3)."""
         (one, other), (d, e) = self.phi.T, self.d.T
         parts = (np.outer(one, d), np.outer(other, e), np.outer(one, e) + np.outer(other, d))
         return np.stack([part.ravel() for part in parts], axis=1).astype(np.float64)
 
     def coordinates(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(x, y) with w = x n_1 + y n_2."""
+        """Return (x, y) with w = x n_1 + y n_2."""
         return np.linalg.solve(self.ends, w).astype(np.float64)
 
     def moments(self, W: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(alpha, beta, gamma) of sum_k sizes_k w_k w_k^T."""
+        """Return (alpha, beta, gamma) of sum_k sizes_k w_k w_k^T."""
         x, y = self.coordinates(W.T)
         return np.array([sizes @ (x * x), sizes @ (y * y), sizes @ (x * y)])
 
@@ -81,7 +81,7 @@ class Cone:
 
 @dataclass(frozen=True)
 class Continuum:
-    """What is proved where arcs are whole.
+    """The proof where arcs are whole.
 
     Attributes:
         certain: neurons that every optimum has besides those of the arcs; singles: how many it can have.

@@ -44,7 +44,7 @@ POLISHED = 1e-18  # a relative gap above this is too wide to list the candidates
 
 
 def decide(problem: Problem, weights: Weights) -> Uniqueness:
-    """Whether the optimal network of a question is the only one.
+    """Decide whether the optimal network of a problem is the only one.
 
     Source: derived, MATH.md section 4, "The set of all optima"; the set of optima as a polytope is from Mishkin and
     Pilanci, Optimal Sets and Solution Paths of ReLU Networks (arXiv 2306.00119), and Kim and Pilanci (arXiv
@@ -85,7 +85,7 @@ def examine(problem: Problem, weights: Weights) -> Examined:
 
 
 def _beyond(problem: Problem, weights: Weights) -> str:
-    """Why nothing can be said about a question; empty where something can."""
+    """Say why a problem cannot be decided; empty if it can."""
     if problem.depth != 2:
         return "Uniqueness is decided for two layers only."
     if problem.free:
@@ -189,7 +189,7 @@ def _whole(circle: Circle, neurons: Neurons, candidates: Found, Lambda: NDArray,
 
 
 def _is_free(plane: Plane, Lambda: NDArray) -> bool:
-    """Whether Lambda^T X' is 0 up to rounding, and X' has rank 2."""
+    """Return True if Lambda^T X' is 0 up to rounding, and X' has rank 2."""
     if not plane.spans:
         return False
     pulled = plane.X.T @ Lambda

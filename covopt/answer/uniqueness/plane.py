@@ -1,4 +1,4 @@
-"""A question of two layers whose inputs have two coordinates, in whole numbers: nothing is rounded here.
+"""A two-layer problem with two input coordinates, in whole numbers: nothing is rounded.
 
 Every float64 is a whole number times a power of two. With X~ = s X', Y = t Y', both powers of two, and v = (t / s) v',
 the objective of neurons (w_k, v_k) and the output bias b = t b' is t^2 times
@@ -34,7 +34,7 @@ BITS = 320
 
 @dataclass(frozen=True)
 class Plane:
-    """The question in whole numbers.
+    """The problem in whole numbers.
 
     Attributes:
         X: X' times 2^inputs (N, 2); Y: Y' times 2^targets (N, m).
@@ -87,11 +87,11 @@ class Plane:
         return self.inputs + self.fine
 
     def pattern(self, w: Whole) -> Whole:
-        """X w for one direction: its signs say which samples are active (N,)."""
+        """Return X w for one direction: its signs say which samples are active (N,)."""
         return self.X @ w
 
     def features(self, directions: Whole) -> Whole:
-        """sigma(X' w) for whole directions (K, 2), times 2^feature_bits (N, K)."""
+        """Return sigma(X' w) for whole directions (K, 2), times 2^feature_bits (N, K)."""
         Z = self.X @ directions.T
         return np.where(Z >= 0, Z << self.fine, Z * self.steep)
 
@@ -133,12 +133,12 @@ class Plane:
 
     @property
     def spans(self) -> bool:
-        """Whether the inputs have rank 2."""
+        """Return True if the inputs have rank 2."""
         G = self.X.T @ self.X
         return bool(G[0, 0] * G[1, 1] != G[0, 1] * G[1, 0])
 
     def hidden_outputs(self, Lambda: Whole, scale: int) -> list[list[Fraction]]:
-        """Y' - kappa Lambda_i / q_i less the output bias that belongs to it: F' of the hidden neurons (N, m)."""
+        """Return F' of hidden neurons (N, m): Y' - kappa Lambda_i / q_i minus the output bias."""
         step = self.kappa / scale
         bias = [self.beta**2 / self.lam * step * int(mass) for mass in Lambda.sum(axis=0)]
         return [

@@ -1,4 +1,4 @@
-"""A network of the plane brought to its optimum with more digits than float64 has: Newton's method on its neurons.
+"""Newton's method on a network of the plane, with more digits than float64.
 
 A neuron is a direction w_k, |w_k| = 1, and u_k = v_k. At an optimum, with Lambda = q (Y' - F') / kappa,
 
@@ -61,7 +61,7 @@ def _pairs(V: Whole, sizes: list[int]) -> list[tuple[Whole, int]]:
 
 
 def _length(w: Whole) -> Fraction:
-    """|w|, nearly."""
+    """Return |w|, nearly."""
     return Fraction(math.isqrt(int(w @ w) << 128), 1 << 64)
 
 
@@ -107,7 +107,7 @@ def _mean(angles: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
 
 
 def _on_grid(value: float, length: Fraction) -> int:
-    """value / length times 2^BITS."""
+    """Return value / length times 2^BITS."""
     return round(Fraction(float(value)) / length * (1 << BITS))
 
 
@@ -127,7 +127,7 @@ def polish(plane: Plane, neurons: Neurons) -> Neurons:
 
 
 def _wrong(plane: Plane, neurons: Neurons) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lambda^T phi_k - u_k / |u_k| (K, m), and <Lambda^T phi'_k, u_k> / |u_k| of the neurons that may turn."""
+    """Return Lambda^T phi_k - u_k / |u_k| (K, m), and <Lambda^T phi'_k, u_k> / |u_k|."""
     _, residual = plane.residuals(neurons.directions, neurons.V)
     Lambda = plane.dual_point(residual)
     seen = plane.features(neurons.directions).T @ Lambda
@@ -176,7 +176,7 @@ def _step(plane: Plane, neurons: Neurons, wrong: NDArray, turning: NDArray) -> N
 
 
 def _hessian(plane: Plane, neurons: Neurons, U: NDArray, free: NDArray) -> NDArray[np.float64]:
-    """Of the objective over 2 kappa in all u_k and in the angles of the neurons that may turn."""
+    """Return the Hessian of the objective over 2 kappa in all u_k and the free angles."""
     X = np.array([[float(Fraction(int(x), 1 << plane.inputs)) for x in row] for row in plane.X])
     q, beta, lam = np.array([float(share) for share in plane.shares]), float(plane.beta), float(plane.lam)
     a, kappa = plane.steep / (1 << plane.fine), float(plane.kappa)

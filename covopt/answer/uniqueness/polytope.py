@@ -29,7 +29,7 @@ from covopt.answer.uniqueness.plane import Plane
 
 @dataclass(frozen=True)
 class Polytope:
-    """What is proved of it.
+    """The proof of a polytope of optima.
 
     Attributes:
         pairs: J; fewest: a proved bound on the fewest neurons.
@@ -87,7 +87,7 @@ def _pairs(candidates: list[Candidate]) -> list[tuple[int, int]] | None:
 
 
 def _inmost(M: NDArray, B: NDArray, e: NDArray) -> tuple[NDArray[np.float64], float]:
-    """(o, t) with M o = B and |o_j| <= e_j - t for the largest t, from a linear programme."""
+    """Maximise t over (o, t) with M o = B and |o_j| <= e_j - t, by a linear programme."""
     J = len(e)
     scale = float(e.max())
     rows = np.vstack([np.hstack([np.eye(J), np.ones((J, 1))]), np.hstack([-np.eye(J), np.ones((J, 1))])])

@@ -1,4 +1,4 @@
-"""What is known about the set of all optimal networks of one question, as a value."""
+"""The verdict on the set of all optimal networks of one problem."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNIQUE, SEVERAL, UNDECIDED = VERDICTS
 
 @dataclass(frozen=True)
 class Uniqueness:
-    """Whether an optimal network of two layers is the only one, up to the order and the scaling of its neurons.
+    """The verdict on whether an optimal two-layer network is the only one.
 
     Neurons whose incoming weights are positive multiples of each other count as one, since they can be merged at no
     cost; an optimal network is balanced.
@@ -36,7 +36,7 @@ class Uniqueness:
     independence: float | None = None
 
     def summary(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the verdict for JSON."""
         pairs = {name: None if (ends := getattr(self, name)) is None else list(ends) for name in ("fewest", "most")}
         return {**vars(self), **pairs}
 

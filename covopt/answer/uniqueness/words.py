@@ -1,4 +1,4 @@
-"""Whether an optimum is the only one, in words, from the summary of a solve alone."""
+"""The verdict on the set of optima in words, from the summary of a solve."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def block_problem(problem: Problem, weights: Weights, layer: int) -> Problem:
 
 
 def is_problem(weights: Weights, layer: int) -> bool:
-    """Whether the layers above and below have neurons; otherwise the block has no outputs, or no inputs."""
+    """Return True if both layers around it have neurons, so the block has inputs and outputs."""
     return len(weights[layer]) > 0 and weights[layer - 1].shape[1] > 1
 
 

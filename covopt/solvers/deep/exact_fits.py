@@ -1,4 +1,4 @@
-"""Exact fits at depth: a penalised fit whose penalty falls, ever widened a little, then made exact (tangent.py).
+"""Exact fits at depth: a falling penalty, slight widening, then an exact fit (tangent.py).
 
 A start that fits exactly is a corner: descents along the exact fits hardly move from it, and the method of multipliers
 (solvers/training/exact_fit.py) needs many long descents beyond two layers. Wider by some random neurons and with a
@@ -32,7 +32,7 @@ ENOUGH = 1e-2
 
 @dataclass(frozen=True)
 class ExactOptions:
-    """How a descent to an exact fit is made.
+    """Options of a descent to an exact fit.
 
     Attributes:
         first: the descent with the first penalty; the others start near their ends.

@@ -1,4 +1,4 @@
-"""Random starts of deep networks, and their training by Adam in one batch, which finds where refining is worth it.
+"""Random starts of deep networks, trained by Adam in one batch to find promising ones.
 
 A narrow or small random start falls to zero or to a minimum of too low a rank where lam is large or the network deep.
 Adam from starts that are wide enough, of several scales, meets the low minima instead: of 2,000 steps at a falling rate
@@ -101,7 +101,7 @@ class Exploration:
         return min(most, self.together, max(least, int(fitting[1])))
 
     def train(self, problem: Problem, starts: Sequence[Weights], budget: Budget) -> list[list[Tensor]]:
-        """Return the networks at the lowest costs that Adam met; the steps get fewer where the time would cut them."""
+        """Train the starts by Adam, in fewer steps if time is short; return each at its lowest."""
         single = in_single(problem)
         widths = [[len(W) for W in weights[:-1]] for weights in starts]
         batch = Batch(single, widths)

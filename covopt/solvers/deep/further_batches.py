@@ -1,4 +1,4 @@
-"""Further training on many samples: from given weights on, by Adam on random batches; widths stay.
+"""Fine-tuning on many samples, by Adam on random mini-batches; widths stay.
 
 Where hundreds of passes over the samples take minutes, L-BFGS (further_training.py) hardly begins. Here cycles of Adam
 in float32 take its place, each twice as long as the one before, with a rate that falls along a cosine from a small part
@@ -31,7 +31,7 @@ ENOUGH = 100  # steps of a cycle that can say so: after a few, Adam has not begu
 
 
 def train_on_batches(problem: Problem, weights: Weights, budget: Budget, seed: int = 0) -> tuple[list[Tensor], bool]:
-    """Where training on leads from a network within the time.
+    """Fine-tune a network on mini-batches within the time.
 
     Returns:
         A network that costs no more (that one itself, bit for bit, where nothing was gained), and whether a cycle

@@ -1,4 +1,4 @@
-"""Further training: from given weights down to where descents of the loss end, without adding neurons.
+"""Fine-tuning: descents of the loss from given weights, without new neurons.
 
 Ordinary training ends near kinks, z_i = 0 for some samples, about which Adam hovers: the gradient there is large, and
 yet little is to be gained. So what is left is measured and not read off the gradient: L-BFGS on the loss itself, kinks

@@ -1,4 +1,4 @@
-"""Deeper networks from shallower ones and back: layers that are the identity on the data, and all layers in balance.
+"""Deeper and shallower networks by identity layers, with all layers in balance.
 
 **Identity layers.** Between layers l and l + 1 goes, of the representations S_l = sigma(Z_l) of the N samples, X for
 l = 0 and the outputs for l = L,
@@ -107,7 +107,7 @@ def in_balance(weights: Weights) -> list[Tensor]:
 
 
 def _log_factors(log_A: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """log c_0 ... log c_L, c_0 = c_L = 1, at the minimum of sum_l A_l (c_l / c_{l-1})^2 + b_l c_l^2."""
+    """Minimise sum_l A_l (c_l / c_{l-1})^2 + b_l c_l^2 over c, c_0 = c_L = 1; return log c."""
     L = len(b)
     # Without biases: log A_l + 2 (u_l - u_{l-1}) are all equal.
     u = np.concatenate([[0.0], np.cumsum(log_A.mean() - log_A) / 2.0])
@@ -158,7 +158,7 @@ def _charged(problem: Problem, layers: Sequence[Affine]) -> list[Tensor]:
 
 
 def _linear(problem: Problem, layers: list[Affine], S: Tensor, place: int, times: int) -> Iterator[list[Affine]]:
-    """With projections on the row space of S; the layer above them is projected too, which changes no sample."""
+    """Yield layers with projections onto the row space of S, which change no sample."""
     if not 0 < times * S.shape[1] ** 2 <= LARGEST or not (problem.activation.is_linear or bool((S >= 0.0).all())):
         return
     factor = thin(S)
@@ -167,7 +167,7 @@ def _linear(problem: Problem, layers: list[Affine], S: Tensor, place: int, times
 
 
 def _shifted(problem: Problem, layers: list[Affine], S: Tensor, place: int, times: int) -> Iterator[list[Affine]]:
-    """With the coordinates u = V^T (s - c) + t >= 0 in place of S."""
+    """Yield layers with the coordinates u = V^T (s - c) + t >= 0 in place of S."""
     if problem.beta == 0.0 or not S.numel() or problem.activation.is_linear:
         return
     c = S.mean(dim=0)

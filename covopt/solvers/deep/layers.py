@@ -1,4 +1,4 @@
-"""Each hidden layer of a network on its own: is it stationary, and how far is it from its block's minimum?
+"""Reports of each hidden layer: its stationarity, and its block's gap.
 
 The block of layer l is a shallow problem (MATH.md section 3), so `solve`'s turns of solver and certifiers give it a
 minimum and a proved bound. Nothing here proves that the whole network is at a minimum.
@@ -85,7 +85,7 @@ def examine(
 
 
 def _guess(problem: Problem, weights: Weights) -> float:
-    """Seconds that the reports of all layers take on one core, roughly: the ranks of their matrices (N, n)."""
+    """Guess the seconds that all reports take on one core, from the ranks of (N, n) matrices."""
     return PRODUCTS / RATE * problem.samples * sum(len(W) ** 2 for W in weights[:-1])
 
 
@@ -107,7 +107,7 @@ def _share(options: SolveOptions, parts: float) -> SolveOptions:
 
 
 def _holds(solved: Solved, problem: Problem, weights: Weights, layer: int) -> bool:
-    """Whether the block that was solved is still that of the network."""
+    """Return True if the block that was solved is still that of the network."""
     if solved.block is None:
         return True
     block = block_problem(problem, weights, layer)
@@ -165,7 +165,7 @@ def report(
 
 
 def relative_gap(problem: Problem, weights: Weights, layer: int, lower: float | None) -> float | None:
-    """How far the layer's block is from a bound on its cost at most, relative to the loss; None: nothing is known."""
+    """Return the most that solving the layer's block can gain, relative to the loss, or None."""
     if lower is None:
         return None
     total = evaluate(problem, weights).total

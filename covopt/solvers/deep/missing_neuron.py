@@ -1,4 +1,4 @@
-"""The neuron to add: the oracle at the back-propagated dual, confirmed by evaluating the loss (MATH.md section 5)."""
+"""The neuron to add: the oracle at the back-propagated dual (MATH.md section 5)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def strongest_neuron(
     seed: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> Found | None:
-    """Search hidden layer `layer` for the neuron with the largest h_l; None where no neuron changes the outputs.
+    """Search hidden layer `layer` for the neuron of largest h_l; None if none has an effect.
 
     Args:
         problem: of any depth.

@@ -1,4 +1,4 @@
-"""The neuron to add on many samples (missing_neuron.py): candidates from few of them, climbed and judged on all.
+"""The neuron to add on many samples: candidates from few of them, climbed on all.
 
 The convex-concave ascents hold a multiplier for each sample and start. On many samples they run on evenly spaced rows,
 whose duals are weighed up; the best of what they find goes on along the gradient of h_l on the sphere, two passes over
@@ -96,7 +96,7 @@ def _climbed(
 def _values_and_slopes(
     problem: Problem, weights: Weights, layer: int, Lambda: Tensor, W: Float[Tensor, "B d"]
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, "B d"]]:
-    """h at each row of W and its gradient, sum_i (u^T M_i) sigma'(z_i) Zs_i, u along M^T sigma(Zs w); two passes."""
+    """Return h at W's rows and its gradient sum_i (u^T M_i) sigma'(z_i) Zs_i; two passes."""
     pulls = W.new_zeros(len(W), len(weights[layer]))
     for Zs, M in _layer(problem, weights, layer, Lambda):
         pulls += problem.activation(W @ Zs.T) @ M
@@ -107,7 +107,7 @@ def _values_and_slopes(
 
 
 def _judged(problem: Problem, weights: Weights, layer: int, Lambda: Tensor, direction: Float[Tensor, " d"]) -> Found:
-    """h over all samples, and the output; with free biases the duals are centred."""
+    """Return h over all samples, and the output; free biases centre the duals."""
     pull, total, answers = torch.zeros(len(weights[layer]), dtype=direction.dtype, device=direction.device), 0.0, 0.0
     for Zs, M in _layer(problem, weights, layer, Lambda):
         s = problem.activation(Zs @ direction)
@@ -120,7 +120,7 @@ def _judged(problem: Problem, weights: Weights, layer: int, Lambda: Tensor, dire
 def _layer(
     problem: Problem, weights: Weights, layer: int, Lambda: Tensor
 ) -> Iterator[tuple[Float[Tensor, "n d"], Float[Tensor, "n m"]]]:
-    """Zs_{l-1} and M_{l+1} of one chunk of samples after the other."""
+    """Yield Zs_{l-1} and M_{l+1}, chunk by chunk of the samples."""
     for rows, part in parts_of(problem):
         if layer == problem.depth - 1:
             yield inputs_of(part, weights, layer), Lambda[rows]

@@ -1,4 +1,4 @@
-"""Fewer neurons in the hidden layers of a deep network at no higher cost: dead ones dropped, aligned ones merged.
+"""Fewer neurons in hidden layers at no higher cost: dead ones go, aligned ones are merged.
 
 Two layers have more to go by (solvers/shallow/networks.py): there, what is left is optimised again after each merge.
 """
@@ -27,7 +27,7 @@ ROUNDING = 1e-10
 
 
 def parts(weights: Weights, layer: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"]]:
-    """Incoming weights u (n_l, n_{l-1} + 1) and outgoing weights v (n_l, n_{l+1}) of hidden layer l = `layer`."""
+    """Return incoming u (n_l, n_{l-1} + 1) and outgoing weights v (n_l, n_{l+1}) of a layer."""
     return weights[layer - 1], weights[layer][:, :-1].T
 
 
@@ -42,7 +42,7 @@ def with_parts(
 
 
 def balanced(weights: Weights) -> list[Tensor]:
-    """Each neuron rescaled to |u| = |v|, from the first layer up, until the layers agree; the outputs stay.
+    """Rescale each neuron to |u| = |v|, layer by layer until they agree; the outputs stay.
 
     At a minimum neurons are balanced ([J23a, Prop. 12]); a sweep never raises |W|^2, and a few sweeps suffice.
     """
@@ -125,7 +125,7 @@ def _without_small(weights: Sequence[Tensor], layer: int, part: float) -> list[T
 
 
 def _without_dead_layer(problem: Problem, weights: list[Tensor], layer: int) -> list[Tensor]:
-    """No neuron in a layer through which nothing passes but rounding, large beside each other as they may be."""
+    """Remove the neurons of a layer through which only rounding passes."""
     incoming, outgoing = parts(weights, layer)
     empty = with_parts(weights, layer, incoming[:0], outgoing[:0])
     old, new = evaluate(problem, weights).total, evaluate(problem, empty).total
@@ -133,7 +133,7 @@ def _without_dead_layer(problem: Problem, weights: list[Tensor], layer: int) -> 
 
 
 def _smaller(problem: Problem, before: list[Tensor], after: list[Tensor], layer: int) -> list[Tensor]:
-    """`after` if it has fewer neurons in the layer, and costs and fits as well up to rounding."""
+    """Return `after` if it has fewer neurons, costs no more and fits as well, up to rounding."""
     if not len(after[layer - 1]) < len(before[layer - 1]):
         return before
     return _better(problem, before, after)

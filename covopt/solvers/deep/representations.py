@@ -65,7 +65,7 @@ START_SHARE, RATE = 0.3, 5e8
 
 @dataclass(frozen=True)
 class HiddenOptions:
-    """How far one base point is used, and what is descended.
+    """Options of the descent, and of how far one base point is used.
 
     Attributes:
         tikhonov: eps, one after the other, relative to the mean eigenvalue of the Ks of largest trace at the start;
@@ -79,7 +79,7 @@ class HiddenOptions:
 
 @dataclass
 class HiddenState:
-    """Where the descent stands.
+    """The state of the descent.
 
     Attributes:
         Z: a feasible point; the next base point.
@@ -147,7 +147,7 @@ class HiddenSolver:
         return HiddenState(Z, self._value(Z, 0).value, weights, cost, 0, self.options.steps[0])
 
     def step(self, state: HiddenState, budget: Budget) -> HiddenState:
-        """L-BFGS around the base point that the last step reached."""
+        """Run L-BFGS around the base point that the last step reached."""
         with budget.phase("descent"):
             Z = self._descend(state, budget)
         loss, (cost, weights) = self._value(Z, state.stage).value, self._network(Z, state.stage)
@@ -160,11 +160,11 @@ class HiddenSolver:
         return new
 
     def finished(self, state: HiddenState) -> Status | None:
-        """CONVERGED when PATIENCE base points in a row gained nothing, with the last eps."""
+        """Return CONVERGED after PATIENCE base points without gain, with the last eps."""
         return Status.CONVERGED if state.stalled >= PATIENCE else None
 
     def progress(self, state: HiddenState, iteration: int, seconds: float) -> Progress:
-        """Cost and largest hidden width; this method knows no bound."""
+        """Return the cost and the largest hidden width; this method has no bound."""
         return Progress(iteration, seconds, state.cost, None, max(len(W) for W in state.weights[:-1]))
 
     # -- the descent --------------------------------------------------------------------------------------------
@@ -216,13 +216,13 @@ class HiddenSolver:
         return self._with_targets(hidden.project(self.problem, representations(x)))
 
     def _with_targets(self, Z: list[Tensor]) -> list[Tensor]:
-        """Z_L = Y where the question is to interpolate."""
+        """Set Z_L = Y if the network has to interpolate."""
         return [*Z[:-1], self.problem.Y] if self.problem.interpolates else Z
 
     # -- starts -------------------------------------------------------------------------------------------------
 
     def _random_start(self, budget: Budget) -> list[Tensor]:
-        """Hidden layers of the largest rank that is found, where every move keeps the rank, and random outputs."""
+        """Return random hidden layers of the largest rank found, and random outputs."""
         N, layers = self.problem.samples, self.problem.depth - 1
         affordable = START_SHARE * RATE * budget.remaining() / (layers * N**2)
         pool = max(self.width, int(min(POOL * N, affordable)))

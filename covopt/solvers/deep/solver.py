@@ -64,7 +64,7 @@ STALL_GAIN = 1e-6
 
 @dataclass(frozen=True)
 class DeepOptions:
-    """How the effort is spent.
+    """Options of the effort.
 
     Attributes:
         starts: networks drawn in all; 0: the given network is improved, and there are no others.
@@ -83,7 +83,7 @@ class DeepOptions:
 
 @dataclass
 class State:
-    """Where the solve stands.
+    """The state of the solve.
 
     Attributes:
         best: the best network so far; cost: its cost.
@@ -184,7 +184,7 @@ class DeepSolver:
         return state
 
     def finished(self, state: State) -> Status | None:
-        """OPTIMAL at a proved minimum; CONVERGED after a stalled pass over the blocks, when all starts are drawn.
+        """Return OPTIMAL at a proved minimum, CONVERGED after all starts and a stalled pass.
 
         TOLERANCE after a slow one, whatever starts are left.
         """
@@ -215,7 +215,7 @@ class DeepSolver:
         return "improving the best network"
 
     def _drawing_few(self, state: State) -> bool:
-        """Few layers hand a signal on, and draws end lowest there; of many the networks built ends first do sooner."""
+        """Return True if a few starts come now: early at few layers, after building at many."""
         if state.costs or self.problem.depth <= ENDS or self.problem.interpolates or not self._drawing(state):
             return False
         return self.problem.depth < SIGNALS or state.settled > 0 or not (state.ranks or state.waiting)
@@ -231,7 +231,7 @@ class DeepSolver:
         return bool(state.ranks) and (first or not state.waiting) and not (state.trained and state.due)
 
     def _settling(self, state: State) -> bool:
-        """Trained starts, and at few layers all, are worth more than the answer of two; they seldom fit exactly."""
+        """Return True if deepened networks descend now; starts of few layers, or trained, win."""
         first = self.problem.interpolates or (self.problem.depth > ENDS and not state.trained)
         return bool(state.waiting) and (first or (bool(state.costs) and not state.due))
 
@@ -348,7 +348,7 @@ class DeepSolver:
     # -- parts of the steps -------------------------------------------------------------------------------------
 
     def _descend(self, networks: list[list[Tensor]], options: HomotopyOptions, budget: Budget) -> list[list[Tensor]]:
-        """Descents of the loss itself; for `interpolate` with a falling penalty, which end at an exact fit."""
+        """Descend the loss itself; for `interpolate` with a falling penalty, to an exact fit."""
         if not self.problem.interpolates:
             return descend(self.problem, networks, options, budget.pace())
         effort = ExactOptions(options, self._generator, self._max_width)
@@ -372,7 +372,7 @@ class DeepSolver:
 
     @staticmethod
     def _fell(before: float, now: float, part: float) -> bool:
-        """Whether the cost fell by more than a part of itself; from no fit to one, it did."""
+        """Return True if the cost fell by more than a part of itself, or became finite."""
         return now < (before if math.isinf(before) else before * (1.0 - part))
 
     def _drawing(self, state: State) -> bool:
@@ -382,7 +382,7 @@ class DeepSolver:
         return self._max_width is None or max(len(W) for W in weights[:-1]) <= self._max_width
 
     def _most_ranks(self) -> int:
-        """No more dimensions than of the inputs or of the outputs, and one for their mean."""
+        """Return the largest useful rank: dimensions of inputs or outputs, and one for the mean."""
         return min(self.problem.samples, self.problem.X.shape[1], self.problem.Y.shape[1]) + 1
 
     def _draw(self, number: int, trained: bool) -> list[Tensor]:

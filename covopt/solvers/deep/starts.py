@@ -1,4 +1,4 @@
-"""Where deep solves start, besides random draws: from two layers, and ends first.
+"""Starts of deep solves besides random ones: from two layers, and outer layers first.
 
 * **From two layers.** The answer of two layers, with identity layers between and all layers in balance (insertion.py):
   there at once, and the representation cost is not above it.

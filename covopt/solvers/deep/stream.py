@@ -49,7 +49,7 @@ STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, 
 
 
 def suits_few_samples(problem: Problem, seconds: float, draws: int) -> bool:
-    """Whether so many draws at once would not descend on all samples in that time, on a CPU."""
+    """Return True if `draws` starts cannot descend on all samples in that time, on CPUs."""
     if problem.interpolates or problem.activation.is_linear or problem.X.is_cuda:
         return False
     return problem.samples > FEWEST and not _fits(problem, problem.samples, seconds, draws)
@@ -72,7 +72,7 @@ def few_samples(problem: Problem, seconds: float, draws: int, seed: int) -> Prob
 
 
 def few_count(problem: Problem, seconds: float, draws: int) -> int:
-    """How many samples that part has."""
+    """Return the number of samples of that part."""
     count = problem.samples
     while count > FEWEST and not _fits(problem, count, seconds, draws):
         count = max(FEWEST, int(0.8 * count))
@@ -80,7 +80,7 @@ def few_count(problem: Problem, seconds: float, draws: int) -> int:
 
 
 def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
-    """Whether TURNS turns of so many draws, on so many of the samples, fit into the time."""
+    """Return True if TURNS turns of these starts, on so many samples, fit into the time."""
     width = usual_width(samples, problem.Y.shape[1])
     turn = work(problem, [width] * (problem.depth - 1)) * samples / problem.samples
     return TURNS * draws * turn <= RATE_OF_TURNS * seconds
@@ -88,7 +88,7 @@ def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
 
 @dataclass
 class Streamed:
-    """Where the cycles stand.
+    """The state of the epochs.
 
     Attributes:
         weights: of the last cycle.
@@ -146,12 +146,12 @@ class DeepStream:
         return Streamed(weights, weights, evaluate(self.problem, weights).total, FIRST_PASSES, ended)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
-        """One cycle, and the loss at its end; a last one takes what is left of the time."""
+        """Run one epoch and evaluate its loss; the last one takes all remaining time."""
         with budget.phase("batches"):
             return self._cycle(state, budget)
 
     def finished(self, state: Streamed) -> Status | None:
-        """CONVERGED when a cycle gained too little."""
+        """Return CONVERGED when an epoch gained too little."""
         return state.ended
 
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
@@ -208,7 +208,7 @@ class DeepStream:
 
 
 def descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tensor]:
-    """Where L-BFGS on all samples ends, through kinks that sharpen, with the neurons that are needed then."""
+    """Descend by L-BFGS on all samples, through sharpening kinks; keep the needed neurons."""
     if not min(len(W) for W in weights[:-1]):
         return list(weights)
     with budget.phase("descent"):

@@ -1,4 +1,4 @@
-"""Wider copies of a deep network: what a descent needs to leave a basin, and a fit to become exact."""
+"""Wider copies of a deep network, so that descents leave a basin and fits become exact."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Alternation:
         self._saved = None if saved is None else rounds_from(saved, self.solver)
 
     def solve(self) -> Attempt:
-        """Search, prove what the level of certification asks for, and leave out the neurons that are not needed."""
+        """Search, prove what `certify` asks for, and remove neurons that are not needed."""
         if self.options.certify != "none" and self._oracle is None:
             with self.budget.phase("proof"):
                 self._keep(spectral_proof(self.problem, SPECTRAL_SHARE * self.budget.remaining()))
@@ -148,7 +148,7 @@ class Alternation:
         return replace(self.budget, time_limit=limit, max_iterations=max(0, self.budget.max_iterations - taken))
 
     def _falls_fast(self, outcome: Outcome[State], started: float) -> bool:
-        """Whether the second half of a turn that began then lowered the cost so much that the proof can wait."""
+        """Return True if the turn's second half lowered the cost so much that proofs can wait."""
         middle = 0.5 * (started + self.budget.seconds())
         before = [line.cost for line in outcome.history if line.seconds <= middle]
         now = self.solver.cost(outcome.state)

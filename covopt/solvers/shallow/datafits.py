@@ -1,4 +1,4 @@
-"""Each loss as least squares, so that one master serves them all.
+"""Data fits: each loss as least squares, so that one master serves them all.
 
 The master (master.py) minimises sum_i |F_i - T_i|^2 / mu_i + the cost of the neurons, in units of lam:
 
@@ -54,7 +54,7 @@ LARGEST_DAMPING = 1e6  # the largest such factor in all
 def mixture_outputs(
     Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], bias: Float[Tensor, " m"], beta: float
 ) -> Float[Tensor, "N m"]:
-    """F = Phi V + beta 1 b^T."""
+    """Return F = Phi V + beta 1 b^T."""
     return torch.addmm(beta * bias, Phi, outputs)
 
 
@@ -77,11 +77,11 @@ class Datafit(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether the next call of `solve` asks about the same question, not about one nearer to the loss."""
+        """Return True if the next `solve` has the same problem, not one nearer to the loss."""
         ...
 
     def squares(self) -> tuple[Float[Tensor, "N m"], float] | None:
-        """T and mu of that loss where it is least squares with mu_i = mu / w_i."""
+        """Return T and mu of the loss if it is least squares with mu_i = mu / w_i, else None."""
         ...
 
     def smooth(self, F: Float[Tensor, "N m"]) -> tuple[Float[Tensor, ""], Float[Tensor, "N m"]]:
@@ -205,7 +205,7 @@ class MultiplierDatafit:
         self._residual = self._problem.spread.norm(F - self._problem.Y)
 
     def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor] | None:
-        """min sum |v_k|^2 / eta_k + |b|^2 with F = Y: V = eta^{1/2} (Phi eta^{1/2})^+ Y, through a thin factor.
+        """Minimise sum |v_k|^2 / eta_k + |b|^2, F = Y: V = eta^{1/2} (Phi eta^{1/2})^+ Y.
 
         For mse + sum_i w_i |F_i - Y_i|^2 / (N lam) instead of F = Y, which makes the pseudo-inverse a ridge regression.
         """
@@ -321,12 +321,12 @@ class ConvexDatafit:
 
 
 def _mu(problem: Problem, mu: float) -> Float[Tensor, " N"]:
-    """mu / w_i of each sample."""
+    """Return mu / w_i of each sample."""
     return problem.Y.new_full((len(problem.Y),), mu) / (1.0 if problem.weight is None else problem.weight)
 
 
 def largest_mu(problem: Problem) -> float:
-    """|Y|_F |Xt|_op: with mse and a larger N lam no neuron pays."""
+    """Return |Y|_F |Xt|_op: with mse and a larger N lam no neuron pays."""
     return problem.spread.norm(problem.Y) * float(torch.linalg.matrix_norm(problem.condensed_Xt, 2))
 
 

@@ -50,7 +50,7 @@ SAME = 1e-9
 
 @dataclass
 class State:
-    """Where the rounds stand; in units in which the inputs and targets have size 1.
+    """The state of the rounds, in units in which the inputs and targets have size 1.
 
     Attributes:
         W, b: the atoms, unit rows (n, n_0) and biases (n,).
@@ -175,7 +175,7 @@ class FreeSolver:
         return replace(state, violators=violators, maximum=float(h.max()) if len(h) else 0.0, stalled=0, slow=0)
 
     def finished(self, state: State) -> Status | None:
-        """OPTIMAL at the target gap; CONVERGED when nothing was found for `PATIENCE` rounds."""
+        """Return OPTIMAL at the target gap, CONVERGED after `PATIENCE` rounds without a neuron."""
         if state.lower is not None and math.isfinite(state.cost) and state.cost - state.lower <= self._gap * state.cost:
             return Status.OPTIMAL
         if state.stalled >= PATIENCE:
@@ -183,7 +183,7 @@ class FreeSolver:
         return Status.TOLERANCE if state.slow >= SLOW_ROUNDS else None
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
-        """Cost, bound and width of the best network."""
+        """Return cost, bound and width of the best network."""
         return Progress(iteration, seconds, state.cost, state.lower, len(state.weights[0]))
 
     def dual(self, state: State) -> Float[Tensor, "N m"]:
@@ -223,7 +223,7 @@ class FreeSolver:
         return replace(state, stalled=stalled, slow=last.slow + 1 if slow else 0)
 
     def _stands(self, last: State, state: State) -> bool:
-        """Whether a round gained nothing: a network answers the question, and neither it nor the bound improved."""
+        """Return True if a round with a feasible network improved neither cost nor bound."""
         small = 1e-3 * self._gap * state.cost
         if not (self._fit.settled and math.isfinite(state.cost)) or state.cost < last.cost - small:
             return False

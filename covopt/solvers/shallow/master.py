@@ -100,7 +100,7 @@ class Master:
         self._gram, self._moments = spread.sums(lambda P, T: (P.T @ P, P.T @ T), self._P, self._T)
 
     def solve(self, eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool] = lambda: False) -> Mixture:
-        """Newton's method from `eta` >= 0 until h and the slack are within `tolerance`, relative; J never rises."""
+        """Run Newton's method from `eta` >= 0 until h and the slack are within `tolerance`."""
         at = self._evaluate(eta)
         for _ in range(NEWTON_STEPS):
             q = self._products(at.residual)
@@ -162,7 +162,7 @@ class Master:
         return _Evaluation(value if math.isfinite(value) else math.inf, V, residual, support, root, factor)
 
     def _refined(self, eta: Tensor, at: _Evaluation) -> _Evaluation:
-        """V after a step of iterative refinement, where that lowers J: normal equations lose half of the digits."""
+        """Refine V iteratively if that lowers J: normal equations lose half of the digits."""
         root = at.root[:, None]
         moments = self._spread.sum(lambda P, R: P[:, at.support].T @ R, self._P, at.residual)
         slope = root * moments - at.V / root
@@ -171,7 +171,7 @@ class Master:
         return new if new.value < at.value else at
 
     def _products(self, residual: Float[Tensor, "N m"]) -> Float[Tensor, "n m"]:
-        """phi_k^T residual."""
+        """Return phi_k^T residual."""
         return self._spread.sum(lambda P, R: P[:, :-1].T @ R, self._P, residual)
 
     def _without_negligible(self, eta: Tensor, at: _Evaluation) -> tuple[Tensor, _Evaluation]:

@@ -41,7 +41,7 @@ class Network:
     cost: float
 
     def weights(self) -> list[Tensor]:
-        """[W_1, W_2]."""
+        """Return [W_1, W_2]."""
         return [self.U, torch.cat([self.V, self.b[:, None].T], dim=0).T.contiguous()]
 
 
@@ -100,7 +100,7 @@ class NetworkBuilder:
         return self.of_mixture(reduced, Phi, mixture)
 
     def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Callable[[], bool]) -> Network:
-        """For `interpolate` the nearest network that fits, from these fewer neurons; `network` where it is too much.
+        """Return the nearest exact fit with these neurons for `interpolate`, or `network`.
 
         Merging and dropping change the fit in the first order, but the nearest fit's cost in the second.
         """
@@ -145,7 +145,7 @@ class NetworkBuilder:
         return network
 
     def _better(self, network: Network, smaller: Network) -> Network:
-        """`smaller`, if it has fewer neurons that are not zero, costs no more and fits as exactly."""
+        """Return `smaller` if it has fewer nonzero neurons, costs no more and fits as exactly."""
         alive = (smaller.U != 0).any(dim=1)
         if not len(smaller.U) < len(network.U) or smaller.cost > network.cost * (1.0 + HIGHER):
             return network

@@ -41,7 +41,7 @@ def refine(
     tolerance: float,
     stop: Callable[[], bool],
 ) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]] | None:
-    """V and b of no higher cost, all v_k still non-zero; None where the problem is too large or nothing is gained.
+    """Return V and b of lower cost with all v_k nonzero; None if too large or without gain.
 
     Args:
         problem: depth 2.

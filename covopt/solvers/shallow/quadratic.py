@@ -87,7 +87,7 @@ def _active_set(H: Tensor, point: _Point, tolerance: float, pivots: int, stop: C
 
 
 def _face_step(H: Tensor, point: _Point, rows: Tensor) -> bool | None:
-    """Newton's step on the free coordinates, cut at the boundary; whether the full step was feasible, None without."""
+    """Take Newton's step on the free coordinates; True if feasible whole, None without one."""
     face = H[rows][:, rows]
     factor = _cholesky(face)
     if factor is None:
@@ -125,7 +125,7 @@ def _move(H: Tensor, point: _Point, rows: Tensor, step: Tensor) -> None:
 
 
 def _interior_point(H: Tensor, start: _Point, steps: int, stop: Callable[[], bool]) -> Float[Tensor, " n"]:
-    """Mehrotra's predictor-corrector method for min c^T x + x^T H x / 2, x >= 0, with z = H x + c >= 0.
+    """Minimise c^T x + x^T H x / 2, x >= 0, z = H x + c >= 0, by Mehrotra's method.
 
     Source: Nocedal, Wright, Numerical Optimization, 16.6. Coordinates with x < z at the end are set to zero: with a
     unit diagonal, a coordinate step from x would reach the boundary there.

@@ -128,7 +128,7 @@ class Joint:
         return float(S + U.square().sum() + V.square().sum() + b.square().sum()), (U, V, b)
 
     def hidden(self, x: Float[Tensor, " P"]) -> Float[Tensor, "n r"]:
-        """U."""
+        """Return U."""
         return self.parts(x)[0]
 
     def parts(self, x: Float[Tensor, " P"]) -> Parts:
@@ -187,7 +187,7 @@ class Eliminated:
         return value if math.isfinite(value) else math.inf, (U, V, b)
 
     def hidden(self, x: Float[Tensor, " P"]) -> Float[Tensor, "n r"]:
-        """U."""
+        """Return U."""
         return x.view(-1, self.X.shape[1])
 
     def parts(self, x: Float[Tensor, " P"]) -> Parts:
@@ -197,7 +197,7 @@ class Eliminated:
         return U, V, b
 
     def _fit(self, Lambda: Float[Tensor, "N m"]) -> Float[Tensor, ""]:
-        """sum_i mu_i |Lambda_i|^2."""
+        """Return sum_i mu_i |Lambda_i|^2."""
         squares = Lambda.square()
         squares = squares if self.weight is None else squares / self.weight.to(Lambda)[:, None]
         return self.mu * self.spread.sum(lambda rows: rows.sum(), squares)
@@ -233,7 +233,7 @@ class Eliminated:
 def pulled_back(
     X: Float[Tensor, "N r"], activation: Activation, beta: float, parts: Parts, loss: Smooth
 ) -> tuple[Float[Tensor, ""], Parts]:
-    """S(F) and its gradient in U, V and b: one pass forward and one back."""
+    """Return S(F) and its gradient in U, V and b, by one pass forward and one back."""
     U, V, b = parts
     Z = X @ U.T
     Phi = activation(Z)
@@ -285,7 +285,7 @@ def slide(
 def _looks(
     path: Iterator[Float[Tensor, " P"]], x: Float[Tensor, " P"], stop: Callable[[], bool]
 ) -> Iterator[Float[Tensor, " P"]]:
-    """Each LOOK points of a path that begins in x, and the one at which it ends or is told to stop."""
+    """Yield every LOOK-th point of a path that begins in x, and its last one."""
     for count, point in enumerate(path, 1):
         x = point
         if stop():
@@ -296,10 +296,10 @@ def _looks(
 
 
 def _squares(rows: Float[Tensor, "N r"]) -> Float[Tensor, " r"]:
-    """Of each column."""
+    """Return the sum of squares of each column."""
     return rows.square().sum(dim=0)
 
 
 def _along_directions(sizes: Float[Tensor, " r"], V: Tensor, c: float) -> Float[Tensor, " r"]:
-    """1 / (1 + c |v|^2 X^T X / 2) on the diagonal, with the mean of |v_k|^2; `sizes` are the squares of X's columns."""
+    """Return 1 / (1 + c |v|^2 sizes / 2), |v|^2 the mean; `sizes` are X's squared columns."""
     return (1.0 + 0.5 * c * V.square().sum() / len(V) * sizes).reciprocal()

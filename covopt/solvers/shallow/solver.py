@@ -44,7 +44,7 @@ Bound = Callable[[Float[Tensor, "N m"], float], float | None]
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard one round's search tries.
+    """The effort of one round's search.
 
     Attributes:
         starts: ascents, besides those from the active atoms.
@@ -119,7 +119,7 @@ class ShallowOptions:
 
 @dataclass
 class State:
-    """Where the rounds stand.
+    """The state of the rounds.
 
     Attributes:
         directions: the atoms' unit directions in the row-space basis (n, r).
@@ -215,7 +215,7 @@ class ShallowSolver:
         return self._round(directions, eta, state, budget)
 
     def finished(self, state: State) -> Status | None:
-        """OPTIMAL at the gap; CONVERGED when nothing was found for `patience` rounds; TOLERANCE after slow ones."""
+        """Return OPTIMAL at the gap, CONVERGED without new neurons, TOLERANCE if slow."""
         cost, lower = self.cost(state), state.lower
         if lower is not None and cost < torch.inf and cost - lower <= self.options.gap * cost:
             return Status.OPTIMAL
@@ -224,13 +224,13 @@ class ShallowSolver:
         return Status.TOLERANCE if state.slow >= SLOW_ROUNDS else None
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
-        """Cost, bound and width of the best network."""
+        """Return cost, bound and width of the best network."""
         return Progress(iteration, seconds, self.cost(state), state.lower, len(state.best.U))
 
     # -- in the user's units --------------------------------------------------------------------------------------
 
     def cost(self, state: State) -> float:
-        """Of the best network so far."""
+        """Return the cost of the best network so far."""
         return self.units.cost * state.best.cost
 
     def dual(self, state: State) -> Float[Tensor, "N m"]:
@@ -305,7 +305,7 @@ class ShallowSolver:
         return state
 
     def _slow_rounds(self, best: Network, last: State | None) -> int:
-        """How many rounds in a row at full effort gained less than the tolerance, this one included."""
+        """Return how many rounds in a row at full effort gained less than the tolerance."""
         tol = self.options.tol
         if tol is None or last is None or last.effort < self._most_effort() or _fall(last.best.cost, best.cost) >= tol:
             return 0
@@ -315,7 +315,7 @@ class ShallowSolver:
         return network if last is None or network.cost < last.best.cost else last.best
 
     def _unsettled(self, last: State | None) -> bool:
-        """Whether neurons still move far: near the end kinks stop the descent, and it would blur the dual point."""
+        """Return True if neurons still move far; later, kinks stop descents and blur the dual."""
         still = SETTLED_EXACTLY if self._uses_multipliers else SETTLED
         return last is None or self._violation(last.answer) > still
 

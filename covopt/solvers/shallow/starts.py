@@ -1,4 +1,4 @@
-"""Where a search starts: at active atoms, beside them, at linear neurons, and anywhere, all from one seed."""
+"""Starts of searches: active atoms, beside them, linear neurons, anywhere, from one seed."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class StreamOptions:
 
 
 def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | None = None) -> bool:
-    """Whether the data are too many for rounds of so many seconds; `interpolate` has no loss to descend.
+    """Return True if the data are too many for rounds in this time; never for `interpolate`.
 
     Where an oracle is exact, rounds have no descent and are short.
     """
@@ -122,7 +122,7 @@ class TwoLayerLoss:
         self.lam = problem.lam if samples.Xt.dtype == torch.float64 else min(problem.lam, STRONGEST)
 
     def value(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, ""]:
-        """L, one pass forward."""
+        """Return L, by one pass forward."""
 
         def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor]:
             F = torch.addmm(self.problem.bias(1) * b, self.problem.activation(Xt @ U.T), V)
@@ -172,7 +172,7 @@ class TwoLayerLoss:
 
 @dataclass
 class Streamed:
-    """Where the cycles stand.
+    """The state of the epochs.
 
     Attributes:
         parts: U, V, b of the last cycle, in float32; U in the directions of `basis`.
@@ -194,7 +194,7 @@ class Streamed:
     opening: bool = False
 
     def weights(self) -> list[Tensor]:
-        """[W_1, W_2] of the best network."""
+        """Return [W_1, W_2] of the best network."""
         U, V, b = self.best
         return [U, torch.cat([V, b[None]]).T.contiguous()]
 
@@ -228,7 +228,7 @@ class StreamSolver:
         """Takes the state after each step of a cycle."""
 
     def init(self, budget: Budget) -> Streamed:
-        """Where a balanced draw leads in a few steps, or the draw itself, its outputs of the size of the targets."""
+        """Return a balanced random network after a few steps, or that network itself."""
         basis, parts = self._begun()
         view = self._seen(basis)
         best, cost = self._judged(parts, view)
@@ -344,7 +344,7 @@ class StreamSolver:
         return self._view
 
     def finished(self, state: Streamed) -> Status | None:
-        """CONVERGED when a cycle gained too little, and the rounds are to go on from there."""
+        """Return CONVERGED when an epoch gained too little; rounds then go on from there."""
         return state.ended
 
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:

@@ -76,7 +76,7 @@ class Batch:
         ]
 
     def evaluate(self, theta: Float[Tensor, "b P"]) -> tuple[Float[Tensor, " b"], Float[Tensor, "b P"]]:
-        """L and dL/dtheta of each row, by back-propagation; sigma' at a kink is the slope a.
+        """Return L and dL/dtheta of each row, by back-propagation; sigma' at a kink is a.
 
         The number of rows may be smaller than that of the batch, not larger. Samples that are spread over processes
         are all summed over.
@@ -93,7 +93,7 @@ class Batch:
     def slopes(
         self, theta: Float[Tensor, "b P"], rows: Int[Tensor, " n"], lam: Float[Tensor, "b 1"]
     ) -> Float[Tensor, "b P"]:
-        """d/dtheta of C + lam |theta|^2 for each network, C the mean over these samples alone, lam its own.
+        """Return d/dtheta of C + lam |theta|^2 of each network on these samples, with its own lam.
 
         Args:
             rows: numbers of samples, as many as the batch was made for.

@@ -14,7 +14,7 @@ FEW = 3.0  # a cycle is the last where there is time for fewer than so many time
 
 
 class CyclePace:
-    """How long a step and the closing of a cycle took, and what that leaves time for.
+    """The durations of a step and of closing an epoch, and what they leave time for.
 
     Args:
         step, closing: seconds that they are expected to take, before the first cycle.

@@ -115,7 +115,7 @@ def nearest_fit(problem: Problem, weights: list[Tensor], stop: Callable[[], bool
 
 
 def _jacobian(F: Tensor, layers: list[Tensor]) -> scipy.sparse.linalg.LinearOperator:
-    """J, the derivative of F with respect to all weights, on flat vectors."""
+    """Return J, the derivative of F with respect to all weights, on flat vectors."""
     u = torch.zeros_like(F, requires_grad=True)
     pulled = grad(F, layers, u, create_graph=True)  # J^T u, whose derivative by u is J
 

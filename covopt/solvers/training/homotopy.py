@@ -107,7 +107,7 @@ def size_of_preactivations(problem: Problem, networks: Sequence[Weights]) -> flo
 def _descent(
     problem: Problem, networks: Sequence[Weights], mu: float, options: HomotopyOptions, stop: Callable[[], bool]
 ) -> list[list[Tensor]]:
-    """L-BFGS on the loss smoothed by mu; networks that stand still leave the batch."""
+    """Run L-BFGS on the loss smoothed by mu; networks that stand still leave the batch."""
     widths = [[len(W) for W in weights[:-1]] for weights in networks]
     smoothed = problem if mu == 0.0 else replace(problem, activation=Smoothed(slope=problem.activation.slope, mu=mu))
     batch = Batch(smoothed, widths)

@@ -134,7 +134,7 @@ class _Batch:
         return torch.stack(rows)
 
     def unpack(self, theta: Float[Tensor, "B P"]) -> list[list[Tensor]]:
-        """W_1 and W_2 of each row."""
+        """Return W_1 and W_2 of each row."""
         U, V, b = self._parts(theta)
         return [[u, torch.cat([v.T, c[:, None]], dim=1)] for u, v, c in zip(U, V, b, strict=True)]
 
@@ -146,7 +146,7 @@ class _Batch:
         return fit + lam * (self._priced * theta.square()).sum(dim=1)
 
     def residual(self, theta: Float[Tensor, "B P"], T: Tensor, mu: float) -> Float[Tensor, "B N m"]:
-        """F - T."""
+        """Return F - T."""
         U, V, b = self._parts(theta)
         return self._activation(self._Xt @ U.mT, mu)[0] @ V + self._problem.bias(1) * b[:, None] - T
 
@@ -237,7 +237,7 @@ class _Batch:
         return R, (self._root[:, None] * J).reshape(B, N * m, -1), inputs, curvatures
 
     def _activation(self, z: Tensor, mu: float) -> tuple[Tensor, Tensor, Tensor]:
-        """s_mu and its first two derivatives."""
+        """Return s_mu and its first two derivatives."""
         a = self._problem.activation.slope
         length = (z.square() + mu * mu).sqrt().clamp_min(1e-100)
         value = a * z + (1.0 - a) * 0.5 * (z + length - mu)

@@ -74,7 +74,7 @@ def short_descents(
     stop: Callable[[], bool],
     widest: int | None = None,
 ) -> Iterator[list[Tensor]]:
-    """Where L-BFGS ends from these networks and from random ones; nothing for large problems, or on other devices."""
+    """Yield L-BFGS results from these and random networks; none if large or not on CPUs."""
     widths = [min(WIDTH, widest or WIDTH)] * (problem.depth - 1)
     X = problem.X
     if work(problem, widths) > SMALL or X.is_cuda or X.dtype != torch.float64 or problem.interpolates:
@@ -166,13 +166,13 @@ def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
 
 
 def _weighted_rows(problem: Problem) -> Float[Tensor, "N k"]:
-    """[Xt, Y]; rows of classes less their mean, which cross-entropy does not see."""
+    """Return [Xt, Y]; rows of classes minus their mean, which cross-entropy ignores."""
     Y = problem.Y - problem.Y.mean(dim=1, keepdim=True) if problem.loss.name == "cross_entropy" else problem.Y
     return problem.weighted(torch.cat([with_bias(problem.X, problem.beta), Y], dim=1))
 
 
 def _ridge(Xt: Tensor, Y: Tensor, mu: float) -> Float[Tensor, "d m"]:
-    """(Xt^T Xt + mu I)^-1 Xt^T Y."""
+    """Return (Xt^T Xt + mu I)^-1 Xt^T Y."""
     size = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
     return thin(Xt, RankRule(tikhonov=max(mu, FULL * size) if size > 0.0 else 1.0)).solve(Y)
 
@@ -239,7 +239,7 @@ def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> li
 
 
 class _Stopping:
-    """What SciPy calls after each iteration: raises StopIteration, which ends it, when told to or when slow."""
+    """A SciPy callback that ends the iteration when `stop` is true or progress is slow."""
 
     def __init__(self, stop: Callable[[], bool]) -> None:
         self._stop = stop

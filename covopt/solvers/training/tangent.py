@@ -44,7 +44,7 @@ Kinks = list[Bool[Tensor, "N _"]]
 
 
 class Kept(NamedTuple):
-    """What is kept: its derivative in W_1 ... W_L, one after another, and what is off."""
+    """The held equations: their derivative in W_1 ... W_L, one after another, and errors."""
 
     J: Float[Tensor, "q P"]
     off: Float[Tensor, " q"]
@@ -180,7 +180,7 @@ def _rows(
 
 
 def _least(J: Float[Tensor, "q P"], r: Float[Tensor, " q"]) -> Float[Tensor, " P"]:
-    """J^+ r, by the eigenvalues of J J^T, with one step of refinement; 0 where that overflows."""
+    """Return J^+ r, by the eigenvalues of J J^T with one refinement; 0 if that overflows."""
     K = J @ J.T
     if not bool(torch.isfinite(K).all()):
         return torch.zeros_like(J[0])

@@ -45,7 +45,7 @@ LARGEST = 10_000_000
 
 @dataclass(frozen=True)
 class TrainerOptions:
-    """How long to train.
+    """The length of a training.
 
     Attributes:
         adam: its steps and rate.
@@ -223,7 +223,7 @@ def fitting(problem: Problem, widths: Widths, budget: Budget) -> int:
 
 
 def default_width(problem: Problem, starts: int, seconds: float) -> int:
-    """2 N, but at least 40 and at most 500, and fewer where TURNS turns of all starts would take longer on a CPU."""
+    """Return 2 N, within 40 and 500, and fewer where TURNS turns take too long on a CPU."""
     width = max(NARROWEST, min(WIDEST, 2 * problem.samples))
     most = math.inf if problem.X.is_cuda else RATE_OF_TURNS * seconds / TURNS / starts
     while width > NARROWEST and work(problem, [width] * (problem.depth - 1)) > most:
