@@ -234,7 +234,7 @@ def opened(p: Path) -> Any:
     return need(p.is_file(), "no such file", UNREAD) or dict(np.load(p, allow_pickle=False))
 
 
-class Run:  # the files of a solve: result.json as `stated`, the question and the network in Python numbers
+class Run:  # the files of a solve: result.json as `stated`, the problem and the network in Python numbers
     def __init__(self, directory: Path) -> None:
         self.stated = json.loads((directory / "result.json").read_text(encoding="utf-8"))
         problem, network, self.certificate = (opened(directory / f"{k}.npz") for k in FILES.split())

@@ -56,7 +56,7 @@ class RunPicture:
     """The contents of the figure of a run.
 
     Attributes:
-        title: the question in a few words.
+        title: the problem in a few words.
         history: cost and bound over time.
         norms: |w_k|^2 + |v_k|^2 of each hidden neuron, incoming and outgoing weights (n,).
         activations: sigma(Z) (N, n).

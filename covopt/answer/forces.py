@@ -33,7 +33,7 @@ class ForcesPicture:
     """The contents of the figure of the forces on one hidden layer.
 
     Attributes:
-        title: the layer and the question in a few words.
+        title: the layer and the problem in a few words.
         Z: Z_l (N, n).
         attraction, repulsion: the derivatives of the loss, within Im Zs_{l-1} (N, n); the arrows point against them.
         labels: each sample's class, or its first target (N,).

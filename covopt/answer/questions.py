@@ -15,7 +15,7 @@ def difference(one: Problem, other: Problem, varying: Collection[str] = ()) -> s
     """Name the first difference of two problems, or None if they are the same.
 
     Args:
-        one, other: the questions.
+        one, other: the problems.
         varying: names of what may differ: lam along a path, depth in a study of depths.
     """
     parts = {
@@ -46,7 +46,7 @@ def asked(directory: Path, names: Sequence[str]) -> dict[str, Problem]:
 
 
 def crossed(costs: Mapping[str, float], bounds: Mapping[str, float | None], rounding: float) -> Iterator[str]:
-    """Yield a sentence where a bound on the minimum of one question is above what a network of this question costs."""
+    """Yield a sentence where a bound on the minimum of one problem is above the cost of a network of this problem."""
     for by, lower in bounds.items():
         for name, cost in costs.items():
             if lower is not None and lower > cost * (1.0 + rounding):

@@ -75,7 +75,7 @@ class Result:
     """The answer of a solve; every number is NaN and the status `unsolved` until the solver sets them at its end.
 
     Attributes:
-        problem: the question.
+        problem: the problem that was solved.
         method, certify, seed: the options that it was asked with; target: the proved gap that it was to stop at.
         weights: W_1 ... W_L, shape (n_l, n_{l-1} + 1), the bias column last; a free linear skip has n_0 columns of W_L
             before that.

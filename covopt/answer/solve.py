@@ -126,7 +126,7 @@ def solve(
             computed from the `problem` of their results is a sum over all rows, which all have to ask for. For the
             method cone, ReLU or leaky ReLU, a number as the bias, lam, and certify="none".
         checkpoint: a new file for the state of the search, for two layers by the method cone with a number as the bias;
-            it is replaced as a whole, after a round or within an epoch of training, and at the end.
+            it is replaced as a whole, after a round or within a cycle of mini-batch training, and at the end.
         checkpoint_every: seconds between two states; a round that takes longer comes to its end first.
         resume: go on from the state in `checkpoint`, with the same problem and seed; the seconds before count. Another
             number of processes may go on. Bounds are proved again.
@@ -194,7 +194,7 @@ def solve_problem(
     """Run `solve` on an existing problem; its data are not copied again.
 
     Args:
-        problem: the question.
+        problem: to solve.
         options: how to solve it.
         init: a Result, or weights, to start from.
         columns: the names of the inputs.

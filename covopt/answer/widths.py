@@ -46,7 +46,7 @@ class WidthPanel:
     """One picture of curves over one axis of widths.
 
     Attributes:
-        title: the question in a few words.
+        title: the problem in a few words.
         curves: the losses.
         level, lower: the level of the plateau and a proved bound on it, where they are known.
         marks: (width, what starts there).

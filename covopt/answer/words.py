@@ -1,6 +1,6 @@
 """An answer in one sentence, and what its proof means: for a report, a notebook and the command line.
 
-Everything is said from the summaries, the JSON of each command. What is not proved is never worded as if it were.
+Everything is derived from the summaries, the JSON of each command. What is not proved is never worded as if it were.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Checkpoint:
         """State the problem, and read the state to resume from, if that is asked for.
 
         Raises:
-            RecordError: there is none, or it is damaged or of another question; or a file cannot be written there; or
+            RecordError: there is none, or it is damaged or of another problem; or a file cannot be written there; or
                 there is one, and nobody asked to go on from it.
         """
         self._question = question

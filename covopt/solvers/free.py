@@ -2,8 +2,8 @@
 
 The minimum with an amount of bias beta falls to that with free biases as beta grows, since the squares of biases cost
 nothing then. Two layers have rounds of their own (solvers/shallow/free.py). Where no exact oracle chooses the neurons,
-these begin with those of the question with an amount of bias of the samples' size. Deeper networks, and trainings, are
-those of that question, and then descend with no penalty on biases.
+these begin with those of the problem with an amount of bias of the samples' size. Deeper networks, and trainings, are
+those of that problem, and then descend with no penalty on biases.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from covopt.solvers.training.homotopy import EXPLORING, REFINING, descend
 from covopt.solvers.training.trainer import initial
 
 FIRST_SHARE, PROOF_SHARE = 0.4, 0.2
-"""Parts of the time limit: of the question with penalised biases, which comes first; of the proof."""
+"""Parts of the time limit: of the problem with penalised biases, which comes first; of the proof."""
 LAST = 0.1
 """No further turn of rounds and proof with less than this part of the time."""
 CHECKED = 0.4
 """The part of that time for the tree of a proof: as much goes into checking it."""
 SEARCHED, DRAWN = 0.25, 0.85
-"""Of three layers and more: the part for the question with penalised biases, and that until which draws descend."""
+"""At depth 3 and more: the part for the problem with penalised biases, and that until which starts descend."""
 DRAWS, REFINED, POLISHED, WIDTH, SMALL = 16, 5, 2, 40, 0.3
 """Draws, how many are refined and polished, their width and their scale: larger ones end higher by 5 to 40 %."""
 MOST_ACTIVATIONS = 20_000_000
-"""Of the draws together."""
+"""Limit on the activations of all random starts together."""
 SLOW = 1e-7
 """A descent ends when ten steps gain less than this, relative."""
 

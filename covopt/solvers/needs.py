@@ -1,6 +1,6 @@
 """The memory that a solve will need, and what it goes without to stay within a limit.
 
-need = what the process holds when the question is put + the libraries that it loads later + the most that a phase
+need = what the process holds when the problem is put + the libraries that it loads later + the most that a phase
 takes. The phases follow one another, and each is an expression in N (the rows of this process), d, m, the widths, and
 how many networks or directions are worked on together. How many arrays there are in each was counted in the code and
 fitted to peaks that processes of their own reached (docs/notes/2026-11-memory.md). Where the time sufficed for all
@@ -167,7 +167,7 @@ def _spectral(problem: Problem) -> float:
 
 
 def _deep(problem: Problem, options: SolveOptions) -> dict[str, float]:
-    """Many draws together in float32, then some of them in float64, and the blocks of the best."""
+    """Many starts together in float32, then some of them in float64, and the blocks of the best."""
     (N, d), m, seconds = problem.X.shape, problem.Y.shape[1], options.budget.time_limit
     effort = DeepOptions(starts=options.starts or DRAWS, batch=options.thrift.draws)
     few = problem.spread is not ALONE or (options.init is None and suits_few_samples(problem, seconds, DRAWS_TOGETHER))

@@ -117,7 +117,7 @@ def _streamed(problem: Problem, options: SolveOptions, saved: Saved | None) -> A
 
 
 def _cycles(problem: Problem, options: SolveOptions, saved: Saved | None) -> Attempt:
-    """Run the epochs; return their network, or a simple one of lower cost, with their status."""
+    """Run the cycles; return their network, or a simple one of lower cost, with their status."""
     budget, units = options.budget, Units.of(problem)
     outcome, proof, judging = _trained(problem, units, options, saved)
     weights = reduced_on_few(units.problem, outcome.state.weights(), lambda: budget.remaining() < REDUCING * judging)
@@ -135,9 +135,9 @@ def _cycles(problem: Problem, options: SolveOptions, saved: Saved | None) -> Att
 def _trained(
     problem: Problem, units: Units, options: SolveOptions, saved: Saved | None
 ) -> tuple[Outcome[Streamed], Proof | None, float]:
-    """Run the epochs and prove a bound from the data.
+    """Run the cycles and prove a bound from the data.
 
-    Also returns the seconds that a loss over all samples takes. The views of the samples that the epochs hold are freed
+    Also returns the seconds that a loss over all samples takes. The views of the samples that the cycles hold are freed
     when this function returns.
     """
     budget, bounds = options.budget, list[Proof | None]()
@@ -212,7 +212,7 @@ def _deep(problem: Problem, options: SolveOptions) -> Attempt:
 
 
 def _deep_together(problem: Problem, options: SolveOptions) -> Attempt:
-    """Search on few samples in each process; then run epochs and a descent on all samples."""
+    """Search on few samples in each process; then run cycles and a descent on all samples."""
     units, effort = Units.of(problem), DeepOptions(starts=options.starts or DRAWS, tol=options.tol)
     unit_options = _within(units, options)
     solver = DeepStream(units.problem, effort, unit_options.seed, unit_options.max_width, unit_options.init)

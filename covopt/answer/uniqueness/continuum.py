@@ -5,7 +5,7 @@ problem in which the arc has a matrix G (2, m) in the place of its neurons,
 
     F' = ... + D X' G,   at the cost 2 kappa |G|_*,   |G|_* the nuclear norm.
 
-Neurons of the arc are such a G at no higher cost, so that its minimum is at most that of the question; and a dual point
+Neurons of the arc are such a G at no higher cost, so that its minimum is at most that of the problem; and a dual point
 with h <= 1 and |A|_op <= 1 bounds it from below. At its minimum <A^T, G> = |G|_*, hence G = H A^T, H = (G G^T)^(1/2):
 A keeps the length of what H does not send to 0. That is linear in H. So where (c, H) -> F' is injective, with something
 to spare, H is known up to something. If

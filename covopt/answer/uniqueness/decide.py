@@ -64,7 +64,7 @@ class Examined:
     Attributes:
         uniqueness: the verdict.
         directions: unit w_k (K, 2), in the coordinates of `two_columns`; outputs: |w_k| v_k for them, in the units of
-            the question (K, m); bias: of the output (m,).
+            the problem (K, m); bias: of the output (m,).
     """
 
     uniqueness: Uniqueness

@@ -7,7 +7,7 @@ in pair j,
     F' = (1 - a)/2 sum_j e_j |X' w_j| d_j^T + X' B,   B = (1 + a)/2 sum_j o_j w_j d_j^T,   |o_j| <= e_j,
 
 at the cost 2 kappa sum_j e_j. Consider min C + 2 kappa sum_j |e_j| over e_j d_j and *any* B: no network of these
-directions costs less than its minimum, so that its minimum is at most that of the question, and it is the same if its
+directions costs less than its minimum, so that its minimum is at most that of the problem, and it is the same if its
 (e, B) is a network's. Where (e, B) is determined by F' (`independence`), it is near that of the network known; where
 that one can be changed to have |o_j| < e_j for all j, with room for what is not known, and there are more pairs than
 the 2 m numbers in B, the same B has a whole polytope of o, and each is an optimum.

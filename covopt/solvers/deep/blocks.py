@@ -50,7 +50,7 @@ class Solved:
     """A block after its solve.
 
     Attributes:
-        weights: the network with the block replaced where that is cheaper; else the given one.
+        weights: the network with the block replaced where that costs less; else the given one.
         block: the shallow problem that was solved; None where it is no problem.
         proof: the best lower bound on the block's cost; None without one.
         Lambda: the multiplier of the last layer, for `interpolate` and its block alone.

@@ -85,7 +85,7 @@ class Exploration:
     def count(self, problem: Problem, seconds: float, most: int) -> int:
         """Return how many starts to train together within a time limit, at most `most`; 0 if too few would fit.
 
-        The estimate comes from the sizes and the limit alone, so that the same question gets the same starts.
+        The estimate comes from the sizes and the limit alone, so that the same problem gets the same starts.
         """
         small = problem.depth < self.shallowest or problem.lam < self.least * usual_penalty(problem)
         if small or problem.interpolates or problem.activation.is_linear:

@@ -25,7 +25,7 @@ from covopt.solvers.deep.missing_neuron import strongest_neuron
 from covopt.solvers.deep.pruning import mergeable
 
 IMPROVING_SHARE = 0.7
-"""The part of the time for solving blocks that may be replaced; the rest is for those whose neighbours then changed."""
+"""The share of time for blocks that may be replaced; the remainder is for those whose neighbours then changed."""
 BEGINNING = 2.0
 """Reports of a layer that take as long as what a block's solve does whatever its time limit, until one has shown it."""
 PRODUCTS, RATE = 5.0, 1e10

@@ -71,7 +71,7 @@ class DeepOptions:
         batch: of them, explored together.
         widening: neurons added to each hidden layer of copies of the best network, relative to its width, and their
             strength, relative to the layer's root mean square.
-        tol: draws come in smaller batches, and end with a pass over the blocks that gains less than this, relative;
+        tol: starts come in smaller batches, and end with a pass over the blocks that gains less than this, relative;
             None: all are drawn.
     """
 
@@ -118,8 +118,8 @@ class DeepSolver:
     Args:
         problem: depth >= 3, any loss.
         options: the effort.
-        seed: of the draws and searches.
-        init: a network to start from, beside the draws.
+        seed: of the random starts and searches.
+        init: a network to start from, besides random starts.
         max_width: of every hidden layer.
         enough: a cost that is within the gap asked for of a proved bound; the search ends there.
     """

@@ -1,13 +1,13 @@
 """Deep networks on more samples than whole passes suit: solved on few of them, then trained on batches of all.
 
-A draw descends for hundreds of turns, each a pass over all samples. Where that takes longer than there is time, the
+A start descends for hundreds of turns, each a pass over all samples. Where that takes longer than there is time, the
 whole search (solver.py) is for a random part of the samples, so small that it fits, with widths to match. The network
 that it ends with then descends on all: cycles of Adam over random batches in float32, each twice as long as the one
 before, as for two layers (solvers/shallow/stream.py). What the cycles leave is improved on all samples, should
 time be left.
 
 Where the rows are spread over processes, each of them searches the same few samples from a seed of its own, and the
-cheapest network goes on; the cycles, and the descent after them (`descended`), add the gradients of all rows up.
+network of lowest cost goes on; the cycles, and the descent after them (`descended`), add the gradients of all rows up.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
 
 @dataclass
 class Streamed:
-    """The state of the epochs.
+    """The state of the cycles.
 
     Attributes:
         weights: of the last cycle.
@@ -146,12 +146,12 @@ class DeepStream:
         return Streamed(weights, weights, evaluate(self.problem, weights).total, FIRST_PASSES, ended)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
-        """Run one epoch and evaluate its loss; the last one takes all remaining time."""
+        """Run one cycle and evaluate its loss; the last one takes all remaining time."""
         with budget.phase("batches"):
             return self._cycle(state, budget)
 
     def finished(self, state: Streamed) -> Status | None:
-        """Return CONVERGED when an epoch gained too little."""
+        """Return CONVERGED when a cycle gained too little."""
         return state.ended
 
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:

@@ -1,11 +1,11 @@
 """Two layers with free biases: fully corrective rounds as in solver.py, on neurons (w, b) with |w| = 1 and any b.
 
 The output bias is free, and so is a linear function of the inputs where there is a skip: with mse and interpolate the
-master is that of the question without bias, Phi and Y less the nearest such functions, by the weights of the samples.
-For other losses, whose curvature weighs the samples anew, the output bias is one with so large an amount that its price
+master is that of the problem without bias, Phi and Y less the nearest such functions, by the weights of the samples.
+For other losses, whose curvature reweighs the samples, the output bias is one with so large an amount that its price
 is lost in rounding (`AMOUNT`).
 
-Where the N questions without bias have exact oracles (certify/free.py), these choose the neurons. Else a search does,
+Where the N problems without bias have exact oracles (certify/free.py), these choose the neurons. Else a search does,
 on inputs with a bias column of the samples' own size, each neuron then moved to its best breakpoint; and all neurons
 descend together before each master, biases free of the penalty.
 """

@@ -1,6 +1,6 @@
 """The state of a search of two layers as numbers and arrays, to be kept in a file and gone on from.
 
-What has a row for each sample is kept for all of them, in their order, so that other processes can share them anew.
+What has a row for each sample is kept for all of them, in their order, so that other processes can share them again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def rounds_from(saved: Saved, solver: ShallowSolver) -> Outcome[State]:
 
 
 def keeping_cycles(checkpoint: Checkpoint, stage: str, solver: StreamSolver, budget: Budget) -> After[Streamed]:
-    """Return a function that saves the epochs' state when due, also mid-epoch, and at the end."""
+    """Return a function that saves the cycles' state when due, also mid-cycle, and at the end."""
     spread, so_far = solver.problem.spread, list[Progress]()
 
     def keep(state: Streamed, seconds: float) -> None:
@@ -85,7 +85,7 @@ def keeping_cycles(checkpoint: Checkpoint, stage: str, solver: StreamSolver, bud
 
 
 def cycles_from(saved: Saved, solver: StreamSolver) -> Outcome[Streamed]:
-    """Restore the epochs from a saved state."""
+    """Restore the cycles from a saved state."""
     with saved.understood():
         arrays = _tensors(saved.arrays, solver.problem.X, solver.problem.spread)
         return Outcome(solver.recalled(saved.facts, arrays), Status.TIME_LIMIT, _history(saved.facts))

@@ -172,7 +172,7 @@ class TwoLayerLoss:
 
 @dataclass
 class Streamed:
-    """The state of the epochs.
+    """The state of the cycles.
 
     Attributes:
         parts: U, V, b of the last cycle, in float32; U in the directions of `basis`.
@@ -322,14 +322,14 @@ class StreamSolver:
         return following
 
     def _opened(self, state: Streamed, view: View) -> Streamed:
-        """Return the state in all directions; its next epoch takes as long as one in few."""
+        """Return the state in all directions; its next cycle takes as long as one in few."""
         U, V, b = state.parts
         parts = view.outward(U), V, b
         passes = max(self.options.first, math.ceil(state.passes * U.shape[1] / parts[0].shape[1]))
         return replace(state, parts=parts, passes=passes, basis=None, opening=True)
 
     def _pace_of(self, parts: Parts, view: View, budget: Budget) -> CyclePace:
-        """Measure the pace of epochs on one step; a first step, which loads much, is not timed."""
+        """Measure the pace of cycles on one step; a first step, which loads much, is not timed."""
         adam = self._adam(parts, view.rough, 2)
         adam.iterate()
         started = budget.seconds()
@@ -344,7 +344,7 @@ class StreamSolver:
         return self._view
 
     def finished(self, state: Streamed) -> Status | None:
-        """Return CONVERGED when an epoch gained too little; rounds then go on from there."""
+        """Return CONVERGED when a cycle gained too little; rounds then go on from there."""
         return state.ended
 
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
@@ -352,7 +352,7 @@ class StreamSolver:
         return Progress(iteration, seconds, state.cost, None, len(state.best[0]))
 
     def memory(self, state: Streamed) -> tuple[dict[str, object], dict[str, Tensor]]:
-        """Return what further epochs depend on."""
+        """Return what further cycles depend on."""
         steps, rate, adam = state.cycle or (0, 0.0, {})
         converged = state.ended is Status.CONVERGED
         facts = {"cost": state.cost, "passes": state.passes, "converged": converged, "steps": steps, "rate": rate}

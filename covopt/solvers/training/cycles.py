@@ -14,7 +14,7 @@ FEW = 3.0  # a cycle is the last where there is time for fewer than so many time
 
 
 class CyclePace:
-    """The durations of a step and of closing an epoch, and what they leave time for.
+    """The durations of a step and of closing a cycle, and what they leave time for.
 
     Args:
         step, closing: seconds that they are expected to take, before the first cycle.
@@ -24,13 +24,13 @@ class CyclePace:
         self._step, self._closing, self._ended = step, closing, 0.0
 
     def steps(self, wanted: int, budget: Budget) -> tuple[int, bool]:
-        """Return the steps of an epoch, and whether it is the last that the time allows."""
+        """Return the steps of a cycle, and whether it is the last that the time allows."""
         usable = (1.0 - MARGIN) * max(0.0, budget.remaining() - self._closing)
         last = usable < FEW * wanted * self._step
         return (max(1, int(usable / self._step)), True) if last else (wanted, False)
 
     def descend(self, adam: Adam, steps: int, budget: Budget, after_step: Callable[[], None] = lambda: None) -> None:
-        """Take `steps` steps, or fewer when the epoch has to close; call `after_step` after each."""
+        """Take `steps` steps, or fewer when the cycle has to close; call `after_step` after each."""
         began, before = budget.seconds(), adam.steps_taken
         look = 1 if budget.alone else LOOK
         while adam.steps_taken < steps:
@@ -42,5 +42,5 @@ class CyclePace:
         self._step = (self._ended - began) / max(1, adam.steps_taken - before)
 
     def closed(self, budget: Budget) -> None:
-        """Note the time at which the epoch's network has been evaluated."""
+        """Note the time at which the cycle's network has been evaluated."""
         self._closing = budget.seconds() - self._ended

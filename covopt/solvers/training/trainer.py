@@ -35,7 +35,7 @@ same number of rounds is the same training on any machine."""
 TURNS, RATE_OF_TURNS = 200, 5e9
 """Turns without which a training is not worth beginning, and the multiplications in a second of them, roughly."""
 APART = 6e-3
-"""Seconds that a training takes beside its turns: the draw, its place in the batch, its cost in float64; on a core that
+"""Seconds of a training beside its turns: the start, its place in the batch, its cost in float64; on a core that
 five programs share, where with 2e-3 a limit of 2 s and 10,000 starts were 1.5 s late."""
 NARROWEST, WIDEST = 40, 500
 """Neurons of each hidden layer, where nobody says how many."""
@@ -62,7 +62,7 @@ class Training:
 
     Attributes:
         widths: n_1 ... n_{L-1}.
-        seed: of its draw; None where the start was given.
+        seed: of its random start; None where the start was given.
         weights: W_1 ... W_L, the best of its training.
         cost: recomputed from them in float64.
         history: (seconds, lowest cost so far), shape (T, 2).
