@@ -1,4 +1,4 @@
-"""scikit-learn's faces of `solve`: a regressor and a classifier that know what they cost, and what is proved of it.
+"""Regressor and classifier of scikit-learn by `solve`, with their cost and its bound.
 
 lam |W|^2 has the gradient 2 lam W, and PyTorch's SGD with `weight_decay` wd adds wd W, so that lam = wd / 2 where the
 loss is the same mean over samples; see docs/estimators.md.
@@ -154,7 +154,7 @@ def _counted(X: NDArray, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, N
 
 
 class CovoptRegressor(RegressorMixin, _Network):
-    """The network of depth L with the least (1/N) |F - Y|^2 + lam |W|^2, as far as `covopt.solve` finds it.
+    """The network of depth L with least (1/N) |F - Y|^2 + lam |W|^2, by `covopt.solve`.
 
     Y is used as it is: lam weighs against the squared error in the units of Y, and scaled inputs help.
 
@@ -187,7 +187,7 @@ class CovoptRegressor(RegressorMixin, _Network):
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CovoptRegressor:
-        """Solve for inputs X (N, n_0) and targets y (N,) or (N, n_L); sample_weight (N,), at least 0, weighs the rows.
+        """Solve for X (N, n_0) and y (N,) or (N, n_L), with sample_weight (N,) >= 0 of the rows.
 
         Weight 2 is a row given twice and weight 0 a row left out; the scale of the weights does not matter.
         `result_` has each different row once.
@@ -239,7 +239,7 @@ def _has_probabilities(estimator: CovoptClassifier) -> bool:
 
 
 class CovoptClassifier(ClassifierMixin, _Network):
-    """The network of depth L with the least mean cross-entropy + lam |W|^2, as far as `covopt.solve` finds it.
+    """The network of depth L with least mean cross-entropy + lam |W|^2, by `covopt.solve`.
 
     Args:
         loss: cross_entropy, for two classes also logistic (one output), or mse, huber or interpolate on one-hot
@@ -297,7 +297,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CovoptClassifier:
-        """Solve for inputs X (N, n_0) and labels y (N,), with sample_weight (N,) as for `CovoptRegressor`.
+        """Solve for X (N, n_0) and labels y (N,), with sample_weight (N,) as `CovoptRegressor`.
 
         Raises:
             ProblemError: an option out of range; InfeasibleError: no network fits exactly (lam=None).

@@ -1,4 +1,4 @@
-"""Estimators that choose lam by cross-validation along a path, in the manner of scikit-learn's LassoCV."""
+"""Estimators that choose lam by cross-validation along a path, as scikit-learn's LassoCV."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class _Chosen:
 
 
 class CovoptRegressorCV(_Chosen, CovoptRegressor):
-    """`CovoptRegressor` with the lam of the least mean squared error on rows held out, fitted on all rows at last.
+    """`CovoptRegressor` with lam of least held-out mean squared error, refitted on all rows.
 
     Each fold solves all values of lam as one path, from the largest down, each from its neighbours' neurons.
 
@@ -151,7 +151,7 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
 
 
 class CovoptClassifierCV(_Chosen, CovoptClassifier):
-    """`CovoptClassifier` with the lam of the least loss on rows held out, fitted on all rows at last.
+    """`CovoptClassifier` with lam of least held-out loss, refitted on all rows.
 
     Args:
         loss: cross_entropy, the default, or mse on one-hot targets. The others are those of `CovoptRegressorCV`.

@@ -78,7 +78,7 @@ def is_picture(path: Path) -> bool:
 
 
 def draw_run(picture: RunPicture, path: Path) -> None:
-    """Write the figure of a run as a PNG: convergence on the left, the hidden neurons on the right."""
+    """Write the figure of a run as a PNG: convergence left, hidden neurons right."""
     figure = Figure(figsize=(11.0, 4.8), layout="constrained", dpi=130)
     FigureCanvasAgg(figure)
     columns = figure.add_gridspec(1, 2, width_ratios=(1.0, 1.15), wspace=0.05)
@@ -109,7 +109,7 @@ class Curve:
 
 
 def draw_curves(title: str, curves: Sequence[Curve], lower: float | None, path: Path) -> None:
-    """Write the figure of a comparison as a PNG: cost against time, and what is above the lowest cost of all.
+    """Write the figure of a comparison as a PNG: cost and excess against time.
 
     The dots at the end of a line are the final costs of the method's starts.
     """
@@ -217,7 +217,7 @@ def draw_gap(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
 
 
 def _choose_scales(axes: Axes, seconds: NDArray, cost: NDArray, bound: NDArray) -> None:
-    """Logarithmic where the values span decades, and the bound does not pin the axis near zero."""
+    """Set logarithmic axes where values span decades, unless the bound is near zero."""
     values = np.concatenate([cost, bound[bound > 0.1 * cost.min()]])
     if values.min() > 0 and values.max() > LOG_RANGE * values.min():
         axes.set_yscale("log")
@@ -252,7 +252,7 @@ def draw_neurons(norms: Axes, image: Axes, picture: RunPicture) -> None:
 
 
 def name_line(axes: Axes, text: str, color: str, row: int) -> None:
-    """Say what a line is and where it ends, in its colour, above the picture, where no line runs."""
+    """Write what a line is and where it ends, in its colour, above the picture."""
     axes.text(1.0, 1.02 + 0.07 * row, text, transform=axes.transAxes, ha="right", va="bottom", color=color)
 
 

@@ -1,4 +1,4 @@
-"""The figure of the forces on a hidden layer: samples and neurons in their principal planes. Takes plain arrays."""
+"""The figure of the forces on a hidden layer, in principal planes, from plain arrays."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ForcesPicture:
 
 
 def draw_forces(picture: ForcesPicture, path: Path) -> None:
-    """Write a PNG: samples and neurons of a hidden layer in their principal plane, with both forces as arrows.
+    """Write a PNG: samples and neurons of a layer in principal planes, with both forces.
 
     Samples are the rows of Z_l and neurons its columns, each projected on the two leading singular directions. These
     are not centred, so that the origin is the origin and neurons of one direction lie on one ray from it.

@@ -64,7 +64,7 @@ def further(
 
 
 def tested(source: str | os.PathLike[str] | None, data: Dataset, read_rest: Callable[[], Dataset]) -> Further | None:
-    """Read held-out data with targets, scaled and coded as the data that a network is to be solved with.
+    """Read held-out data with targets, scaled and coded as the network's own data.
 
     Args:
         source: as for `read_data`; `rest`: the rows that are not in the data; None: there are no held-out data.
@@ -99,7 +99,7 @@ def tested(source: str | os.PathLike[str] | None, data: Dataset, read_rest: Call
 
 
 def _digests(X: NDArray[np.float64], Y: NDArray[np.float64]) -> Iterator[bytes]:
-    """Yield a digest of each row; adding 0.0 turns -0.0 into 0.0, so that equal rows have equal digests."""
+    """Yield a digest of each row; adding 0.0 makes 0.0 of -0.0, so equal rows are equal."""
     return (hashlib.sha256((x + 0.0).tobytes() + (y + 0.0).tobytes()).digest() for x, y in zip(X, Y, strict=True))
 
 

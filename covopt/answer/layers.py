@@ -108,7 +108,7 @@ def forces(result: Result, layer: int, origin: Origin) -> list[Picture]:
 
 
 def layer_spectra(result: Result, layer: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " m"]]:
-    """Singular values of Z_l and Zs_l, descending: square roots of the eigenvalues of K_l and Ks_l."""
+    """Return the singular values of Z_l and Zs_l, roots of K_l's and Ks_l's eigenvalues."""
     Z = torch.as_tensor(result.representations(layer))
     Zs = with_bias(result.problem.activation(Z), result.problem.beta)
     return torch.linalg.svdvals(Z).numpy(), torch.linalg.svdvals(Zs).numpy()

@@ -1,4 +1,4 @@
-"""Pictures of lines, dots and coloured regions, side by side. Takes plain arrays, as drawing.py does."""
+"""Pictures of lines, dots and coloured regions, side by side, from plain arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of a report: convergence, neurons, activations, spectra, forces, widths, methods."""
+"""The figures of a report: convergence, neurons, spectra, forces, widths, methods."""
 
 from __future__ import annotations
 

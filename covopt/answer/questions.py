@@ -46,7 +46,7 @@ def asked(directory: Path, names: Sequence[str]) -> dict[str, Problem]:
 
 
 def crossed(costs: Mapping[str, float], bounds: Mapping[str, float | None], rounding: float) -> Iterator[str]:
-    """Yield a sentence where a bound on the minimum of one problem is above the cost of a network of this problem."""
+    """Yield a sentence if a lower bound of one problem is above the cost of its network."""
     for by, lower in bounds.items():
         for name, cost in costs.items():
             if lower is not None and lower > cost * (1.0 + rounding):

@@ -72,7 +72,7 @@ class DualPoint:
 
 @dataclass(repr=False)
 class Result:
-    """The answer of a solve; every number is NaN and the status `unsolved` until the solver sets them at its end.
+    """The result of a solve; numbers are NaN and the status `unsolved` until the solver ends.
 
     Attributes:
         problem: the problem that was solved.
@@ -175,7 +175,7 @@ class Result:
         return [int(W.shape[0]) for W in self.weights[:-1]]
 
     def describe_data(self, data: Dataset) -> None:
-        """Take over what a data set tells of itself: its name, scale, targets, and how its rows were drawn."""
+        """Take over a data set's name, scale, targets, and how its rows were drawn."""
         self.data, self.scale, self.targets = data.name, data.scale, data.targets
         self.shuffle, self.columns, self.coding = data.shuffle, data.columns, data.coding
 
@@ -250,7 +250,7 @@ class Result:
     @checked
     @fitted
     def forces(self, layer: int, tikhonov: float | None = None) -> Forces:
-        """Return attraction and repulsion on hidden layer = 1 ... L - 1; layer and tikhonov as in `covopt.forces`.
+        """Return attraction and repulsion on hidden layer 1 ... L - 1; as `covopt.forces`.
 
         Raises:
             ProblemError: there is no such hidden layer, t is negative, or the biases are free.
@@ -259,7 +259,7 @@ class Result:
         return forces_on(self.problem.double(), self._double(), layer, tikhonov)
 
     def forces_picture(self, layer: int, tikhonov: float | None = None) -> forces_figures.ForcesPicture:
-        """Return what `draw_forces` (answer/forces.py) draws of a hidden layer; tikhonov as in `forces`."""
+        """Return what `draw_forces` (answer/forces.py) draws; `tikhonov` as in `forces`."""
         forces = self.forces(layer, tikhonov)
         labels, name = _sample_labels(self.problem)
         inverse = f", Tikhonov {forces.tikhonov:.2g}" if forces.tikhonov > 0.0 else ""
@@ -270,7 +270,7 @@ class Result:
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the answer: for one or two inputs the network as a function, for more its cost and bound over time.
+        """Draw a network of one or two inputs as a function, others as cost and bound over time.
 
         One input: the outputs with their kinks, found exactly, the samples, and of a single output what each neuron of
         the last hidden layer adds to it. Two inputs: a map of the first output with the lines where neurons switch.

@@ -1,4 +1,4 @@
-"""An answer in one sentence, and what its proof means: for a report, a notebook and the command line.
+"""A result in one sentence, and what its proof means, for reports, notebooks and shells.
 
 Everything is derived from the summaries, the JSON of each command. What is not proved is never worded as if it were.
 """

@@ -1,4 +1,4 @@
-"""The state of a solve in a file, from which another process, or another number of them, goes on.
+"""The state of a solve in a file, from which other processes resume it.
 
 One .npz file: arrays by name, one text with the rest as JSON, and a digest of both. It is written whole or not at all,
 and nothing in it is unpickled; what it says of a cost is computed again from its network, and it holds no bound.

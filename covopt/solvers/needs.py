@@ -167,7 +167,7 @@ def _spectral(problem: Problem) -> float:
 
 
 def _deep(problem: Problem, options: SolveOptions) -> dict[str, float]:
-    """Many starts together in float32, then some of them in float64, and the blocks of the best."""
+    """Return the needs of many starts in float32, some of them in float64, and blocks."""
     (N, d), m, seconds = problem.X.shape, problem.Y.shape[1], options.budget.time_limit
     effort = DeepOptions(starts=options.starts or DRAWS, batch=options.thrift.draws)
     few = problem.spread is not ALONE or (options.init is None and suits_few_samples(problem, seconds, DRAWS_TOGETHER))
@@ -188,7 +188,7 @@ def _deep(problem: Problem, options: SolveOptions) -> dict[str, float]:
 
 
 def _training(problem: Problem, options: SolveOptions) -> dict[str, float]:
-    """Activations forward and back of all networks, and what L-BFGS remembers of their parameters."""
+    """Return the bytes of activations forward and back, and of L-BFGS's memory of parameters."""
     (N, d), m, starts = problem.X.shape, problem.Y.shape[1], options.starts or TRAININGS
     width = options.width or default_width(problem, starts, options.budget.time_limit)
     starts = min(starts, fitting(problem, [width] * (problem.depth - 1), options.budget))
@@ -234,7 +234,7 @@ def planned(problem: Problem, options: SolveOptions) -> SolveOptions:
 
 
 def check_data(X: object, Y: object, limit: float | None) -> None:
-    """Raise a ProblemError where not even the data, which are about to be copied, fit into a limit of memory."""
+    """Raise a ProblemError if not even the data, before their copy, fit into the memory limit."""
     check_memory_limit(limit)
     if limit is None:
         return

@@ -26,7 +26,7 @@ FINE = 1 << 120
 
 @dataclass(frozen=True)
 class Break:
-    """A direction at which the circle is cut: `sample` says whether a sample's sign changes there."""
+    """A direction that cuts the circle: `sample` is True if a sample's sign changes there."""
 
     w: Whole
     sample: bool

@@ -15,7 +15,7 @@ from covopt.answer.uniqueness.plane import Plane
 
 @dataclass(frozen=True)
 class Columns:
-    """A matrix that belongs to the optimum, up to `off` in the Frobenius norm, and its smallest singular value."""
+    """A matrix of the optimum, known up to `off` in the Frobenius norm."""
 
     T: NDArray[np.float64]
     off: float

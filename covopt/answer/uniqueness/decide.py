@@ -1,4 +1,4 @@
-"""Is an optimal network of two layers the only one? A verdict that is proved, or that says why there is none.
+"""A proved verdict on whether a two-layer optimum is the only one, or why there is none.
 
 From a dual point whose gap to a polished network is tiny (`polish`, `plane.excess`), the directions that the neurons
 of an optimum can have are listed (`candidates`). Let phi_k d_k^T, d_k = Lambda*^T phi_k, be what a neuron of direction

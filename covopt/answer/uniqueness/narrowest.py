@@ -1,4 +1,4 @@
-"""The fewest neurons of a polytope of optima, by going through what would have to be at its ends.
+"""The fewest neurons of a polytope of optima, by enumerating its possible ends.
 
 Pair j of opposite neurons has the sizes (e_j + o_j) / 2 and (e_j - o_j) / 2, with sum_j o_j m_j = B of 2 m numbers; one
 of the two is not there where |o_j| = e_j. A vertex of the polytope has at most 2 m pairs with |o_j| < e_j, so that

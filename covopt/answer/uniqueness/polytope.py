@@ -1,4 +1,4 @@
-"""Optima whose linear part is free: a polytope of them, shared by pairs of opposite neurons.
+"""Polytopes of optima with a free linear part, shared by pairs of opposite neurons.
 
 If the linear part of the network is free, Lambda^T X' = 0, directions come in pairs w, -w with the same
 d, and sigma(X' w) - sigma(-X' w) = (1 + a) X' w, of rank 2 only. With e_j the sum and o_j the difference of the sizes

@@ -1,4 +1,4 @@
-"""Networks on the line between two optima: the cost is convex over mixtures of neurons, so all of them are optima."""
+"""Optima on the line between two optima: the cost is convex over mixtures of neurons."""
 
 from __future__ import annotations
 

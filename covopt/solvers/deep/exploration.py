@@ -83,7 +83,7 @@ class Exploration:
     probe: int = 10
 
     def count(self, problem: Problem, seconds: float, most: int) -> int:
-        """Return how many starts to train together within a time limit, at most `most`; 0 if too few would fit.
+        """Return how many starts, up to `most`, to train together in the time; 0 if too few fit.
 
         The estimate comes from the sizes and the limit alone, so that the same problem gets the same starts.
         """

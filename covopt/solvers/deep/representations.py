@@ -1,4 +1,4 @@
-"""Projected gradient descent on the hidden representations Z, any depth (MATH.md section 2; [JGHG22, Prop. 1]).
+"""Projected gradient descent on the representations Z (MATH.md 2; [JGHG22, Prop. 1]).
 
     minimise  L_r(Z) = C(Z_L) + lam sum_l |Z_l^T (Zs_{l-1}^T)^+|_F^2    over Im Z_l inside Im Zs_{l-1}.
 
@@ -233,7 +233,7 @@ class HiddenSolver:
         return [*Z, Zs @ self._gaussian(Zs.shape[1], self.problem.Y.shape[1]) / math.sqrt(Zs.shape[1])]
 
     def _spanning_layer(self, Zs: Float[Tensor, "N d"], pool: int) -> Float[Tensor, "N n"]:
-        """Return the first neurons that pivoted QR takes of `pool` random ones, half with a kink between samples."""
+        """Return the first of `pool` random neurons by pivoted QR; half kink between samples."""
         N, d = Zs.shape
         i, j = torch.randint(N, (2, pool), generator=self._generator, device=Zs.device)
         middle = torch.nn.functional.normalize(Zs[i] + Zs[j], dim=1)
@@ -275,7 +275,7 @@ def descend_best(
     callback: Callback | None = None,
     options: HiddenOptions | None = None,
 ) -> Descent:
-    """Descend from `starts` starts, one after the other, each with its share of the time that is left.
+    """Descend from `starts` starts in turn, each with its share of the remaining time.
 
     The first start is `init`, where it is given; the others are random, with seeds `seed`, `seed` + 1, ...
 

@@ -1,4 +1,4 @@
-"""Networks of depth L >= 3: many starts, refined layer by layer over the cones S (MATH.md sections 3 and 5).
+"""Networks of depth L >= 3: many starts, refined layer by layer (MATH.md 3 and 5).
 
 The objective is not convex across layers, and its local minima differ by percents (they differ in the ranks of their
 middle layers), so the solver has many starts (starts.py): the answer of two layers with identity layers inserted; at a
@@ -113,7 +113,7 @@ class State:
 
 
 class DeepSolver:
-    """The steps, for `loop.run`: explore a batch, refine its best, and at the end improve the blocks of the best.
+    """The steps for `loop.run`: explore a batch, refine its best, improve the best's blocks.
 
     Args:
         problem: depth >= 3, any loss.
@@ -263,7 +263,7 @@ class DeepSolver:
         state.due = state.due or self.options.tol is not None or state.cost < before
 
     def _together(self, budget: Budget, first: int) -> int:
-        """Return how many starts Adam trains in the batch that begins with number `first`; 0 if L-BFGS explores."""
+        """Return how many starts Adam trains from number `first` on; 0 if L-BFGS explores."""
         most = min(BATCHES * self.options.batch, self.options.starts - first)
         return self._exploration.count(self.problem, budget.time_limit, most)
 
@@ -386,7 +386,7 @@ class DeepSolver:
         return min(self.problem.samples, self.problem.X.shape[1], self.problem.Y.shape[1]) + 1
 
     def _draw(self, number: int, trained: bool) -> list[Tensor]:
-        """Return random start `number`, for the training by Adam or for a descent through smoothed kinks."""
+        """Return random start `number`, for Adam or for a descent through smoothed kinks."""
         starts = self._exploration.starts
         if not trained:
             # Of the few that come first, at a large depth, the first is not the narrowest.

@@ -1,4 +1,4 @@
-"""Deep networks on more samples than whole passes suit: solved on few of them, then trained on batches of all.
+"""Deep networks on many samples: solved on few of them, then trained on batches of all.
 
 A start descends for hundreds of turns, each a pass over all samples. Where that takes longer than there is time, the
 whole search (solver.py) is for a random part of the samples, so small that it fits, with widths to match. The network

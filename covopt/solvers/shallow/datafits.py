@@ -149,7 +149,7 @@ class LeastSquaresDatafit:
 
 
 class MultiplierDatafit:
-    """interpolate, and mse with a small lam: one step of the augmented Lagrangian for each call of `solve`."""
+    """interpolate, and mse with a small lam: `solve` takes one augmented-Lagrangian step."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -235,7 +235,7 @@ class MultiplierDatafit:
 
 
 class ConvexDatafit:
-    """cross_entropy, huber, logistic and losses of one's own: quadratic models at the current outputs."""
+    """cross_entropy, huber, logistic and custom losses: quadratic models at the outputs."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -296,7 +296,7 @@ class ConvexDatafit:
         self._cost, self._stiffness, self._F = facts["cost"], facts["stiffness"], arrays["rows_outputs"]
 
     def _model(self, F: Tensor) -> tuple[Tensor, Tensor]:
-        """Targets T and mu of the quadratic model at F; rho_i >= the largest eigenvalue of sample i's Hessian."""
+        """Return T and mu of the quadratic model at F; rho_i bounds sample i's Hessian from above."""
         problem = self._problem
         curvature = problem.loss.curvatures(F, problem.Y).amax(dim=1).clamp_min(0.5 * self._floor)
         rho = self._stiffness * curvature * problem.shares.to(F)

@@ -1,4 +1,4 @@
-"""Two layers with free biases: fully corrective rounds as in solver.py, on neurons (w, b) with |w| = 1 and any b.
+"""Two layers with free biases: rounds as in solver.py, on neurons (w, b), |w| = 1, any b.
 
 The output bias is free, and so is a linear function of the inputs where there is a skip: with mse and interpolate the
 master is that of the problem without bias, Phi and Y less the nearest such functions, by the weights of the samples.

@@ -1,4 +1,4 @@
-"""The few directions of the inputs that most of them lies in: networks on many samples begin there.
+"""The few leading directions of the inputs, in which networks on many samples begin.
 
 A step of training takes about as many multiplications as the inputs have directions. With an orthonormal basis Q (k, d)
 of k of them, the network of hidden weights U (n, k) on Xt Q^T is the one of U Q on Xt, and costs the same, because

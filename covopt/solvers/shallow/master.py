@@ -73,7 +73,7 @@ class _Evaluation:
 
 
 class Master:
-    """J for one dictionary: features, targets and weights of the samples fixed, eta to be found.
+    """J(eta) for one dictionary: features, targets and weights of the samples are fixed.
 
     Args:
         Phi: features (N, n).

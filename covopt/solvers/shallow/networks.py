@@ -33,7 +33,7 @@ TOLERANCE = 1e-12  # of the masters on merged neurons
 
 @dataclass
 class Network:
-    """A two-layer network: hidden weights U (n, n_0 + 1), outputs V (n, m), output bias b (m,), and its cost."""
+    """A two-layer network: U (n, n_0 + 1), outputs V (n, m), output bias b (m,), and cost."""
 
     U: Float[Tensor, "n d"]
     V: Float[Tensor, "n m"]
@@ -71,7 +71,7 @@ class NetworkBuilder:
         return self._built(rows @ self._Q, outputs, b)
 
     def reduced(self, network: Network, late: Callable[[], bool]) -> Network:
-        """Fewer neurons at no higher cost: aligned ones merged, tiny and dependent ones dropped; else `network`."""
+        """Merge aligned neurons, drop tiny and dependent ones, at no higher cost; else `network`."""
         for cosine in MERGING:
             if len(network.U) and not late():
                 merged = merge(network.U, network.V, cosine)

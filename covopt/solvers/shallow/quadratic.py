@@ -1,4 +1,4 @@
-"""min over x >= 0 of g^T (x - x0) + (x - x0)^T H (x - x0) / 2, H positive semi-definite and dense: the master's step.
+"""The master's step: min over x >= 0 of a convex quadratic with a dense Hessian.
 
 Two methods share the work. The primal active set is warm-started and exact on the face that it ends on, and takes few
 steps when few coordinates change sides. Where it does not finish at once, Mehrotra's predictor-corrector method does,
@@ -65,7 +65,7 @@ def nonnegative_quadratic(
 
 
 def _active_set(H: Tensor, point: _Point, tolerance: float, pivots: int, stop: Callable[[], bool]) -> bool:
-    """Primal active-set steps on `point`, in place, the value never rising; whether they ended, were it by `stop`."""
+    """Take primal active-set steps on `point`, in place; True if they ended, also by `stop`."""
     for _ in range(pivots):
         if stop():
             return True

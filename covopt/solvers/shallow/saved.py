@@ -1,4 +1,4 @@
-"""The state of a search of two layers as numbers and arrays, to be kept in a file and gone on from.
+"""The state of a two-layer search as numbers and arrays, to save and to resume.
 
 What has a row for each sample is kept for all of them, in their order, so that other processes can share them again.
 """

@@ -341,7 +341,7 @@ class ShallowSolver:
         return min(FASTEST if len(last.directions) else FASTEST_AT_FIRST, max(slowest, equal))
 
     def _spread(self, directions: Tensor, mixture: Mixture) -> tuple[Tensor, Mixture]:
-        """Less weight in all, equal on more atoms: a wide network descends further than the few of a master."""
+        """Spread less weight equally on more atoms: wide networks descend further than few atoms."""
         more = self._random.between(max(0, first_neurons(self.problem) - len(directions)))
         directions = torch.cat([directions, torch.nn.functional.normalize(more, dim=1)])
         Phi = self.problem.activation(self._X @ directions.T)
@@ -353,7 +353,7 @@ class ShallowSolver:
     def _slide(
         self, directions: Tensor, mixture: Mixture, slow: float, smoothing_stage: int, budget: Budget
     ) -> tuple[Tensor, Mixture]:
-        """All neurons moved together, until a window of the descent gains less than `slow`, relative."""
+        """Move all neurons together, until a window of the descent gains less than `slow`."""
         options = SlideOptions(kinks=SlideOptions().kinks[smoothing_stage:], slow=slow)
         unmoved, objective, outputs = (directions, mixture), self._objective(), mixture.outputs
         descent = slide(objective, directions, outputs, mixture.bias, budget.pace(), options)
@@ -442,7 +442,7 @@ class ShallowSolver:
         return sum(slow > (self.options.tol or 0.0) for slow in SLOW_FALLS)
 
     def _adapt_effort(self, state: State, last: State) -> None:
-        """More effort when a round gains little; a round that finds nothing at full effort is stalled."""
+        """Raise the effort if a round gains little; without gain at full effort it is stalled."""
         fall, most = _fall(last.best.cost, state.best.cost), self._most_effort()
         state.effort = last.effort
         while state.effort < most and fall < SLOW_FALLS[state.effort]:

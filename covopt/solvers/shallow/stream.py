@@ -1,4 +1,4 @@
-"""Two-layer networks on more samples than whole passes suit: cycles of Adam on random batches, memory of one chunk.
+"""Two-layer networks on many samples: cycles of Adam on random batches, chunk by chunk.
 
 With N samples of d entries a round of Frank-Wolfe costs hundreds of passes of N n d operations, and the first ones need
 no such accuracy. So networks begin here: each cycle is Adam over random batches in float32 with a rate that falls along
@@ -284,7 +284,7 @@ class StreamSolver:
         return LocalAdam(lambda x: self._slope(x, shapes, samples, size), start, options, samples.spread)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
-        """One cycle of Adam, and the loss at its end; a last one takes what is left, but for the tidying."""
+        """Run one cycle of Adam and evaluate its loss; a last one takes the remaining time."""
         budget = replace(budget, time_limit=budget.time_limit - self._tidying)
         view = self._seen(state.basis)
         if state.opening and state.cycle is None:

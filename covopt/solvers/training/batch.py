@@ -1,4 +1,4 @@
-"""Many networks of one problem as one batch: weights padded with zeros, one pass forward, one pass back.
+"""Many networks of one problem as one batch: weights padded with zeros.
 
 The passes are over all samples (`evaluate`), or over some of them, the same for every network (`slopes`): the first
 layer is one product in either case, and networks that differ in nothing but a rate see the same samples.
@@ -33,7 +33,7 @@ PASSES = 12
 
 
 class Batch:
-    """L(W) and its gradient for B networks at once, as rows of one matrix of parameters (B, P).
+    """L(W) and its gradient for B networks at once, as rows of one matrix (B, P).
 
     A row holds W_1 ... W_L one after another, each padded to (n_l, n_{l-1} + 1) with n_l the largest width of layer l;
     the bias column stays last.
@@ -193,7 +193,7 @@ def work(problem: Problem, widths: Widths) -> float:
 
 
 def buckets(problem: Problem, widths: Sequence[Widths], largest: int) -> list[list[int]]:
-    """Split networks into batches, so that padding costs less than it saves; returns the networks' numbers.
+    """Split networks into batches whose padding costs less than it saves; return numbers.
 
     Networks are sorted by their work. Of all ways to cut that list, take the one with the least sum over its batches
     of KERNELS + B work(padded widths), by dynamic programming. No batch of several networks holds more than `largest`

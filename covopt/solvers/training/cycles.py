@@ -1,4 +1,4 @@
-"""Cycles of Adam on random batches, each longer than the one before: how many steps there is time for."""
+"""Cycles of Adam on random batches, each longer than the one before, and their times."""
 
 from __future__ import annotations
 

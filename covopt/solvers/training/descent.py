@@ -1,4 +1,4 @@
-"""Adam, L-BFGS and SGD for a batch of independent functions: every row has its own memory, direction and line search.
+"""Adam, L-BFGS and SGD for a batch of independent functions, one in each row.
 
 All rows go through the same operations at once.
 """
@@ -123,7 +123,7 @@ class SGD:
 
 
 class BatchedLBFGS:
-    """L-BFGS from each row of `start`, every row at its own pace: a turn evaluates one trial point of each.
+    """L-BFGS from each row of `start` at its own pace: a turn tries one point of each.
 
     A row that accepts its point takes a new direction, the others shorten or lengthen their step, so that none waits
     for another's line search. It asks for weak Wolfe conditions, which suit functions with kinks [Lewis, Overton 2013].
@@ -209,7 +209,7 @@ class BatchedLBFGS:
             self._remember(*(torch.where(good[:, None], d, none) for d in (step, change)))
 
     def _turn(self, rows: Bool[Tensor, " B"]) -> None:
-        """Begin a line search in the new direction; in the steepest descent where that one leads uphill."""
+        """Begin a line search in the new direction, or in steepest descent if that leads uphill."""
         direction = self._quasi_newton()
         slope = _dot(self.g, direction)
         uphill = rows & ~(slope < 0.0)
@@ -259,7 +259,7 @@ class BatchedLBFGS:
         return torch.addcmul(torch.bmm(parts.mT, self._pairs)[:, 0], scale, self.g).neg_()
 
     def _next(self, gain: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        """Twice as far while nothing bounds the step; else the parabola's minimum, kept inside the bracket."""
+        """Double the step while it is unbounded; else take the parabola's minimum in the bracket."""
         t, slope, low, high = self._length, self._slope, self._low, self._high
         parabola = (-0.5 * slope * t * t / (gain - slope * t)).nan_to_num(nan=0.0)
         inside = torch.where(low > 0.0, 0.5 * (low + high), parabola)

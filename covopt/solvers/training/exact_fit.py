@@ -1,4 +1,4 @@
-"""Deep networks that fit exactly: a penalised loss first, then the method of multipliers (the loss `interpolate`).
+"""Deep networks that fit exactly: a penalised loss, then the method of multipliers.
 
 min |W|^2 subject to F = Y becomes a sequence of mean squared errors with a small penalty and shifted targets T,
 
@@ -49,7 +49,7 @@ def explored_problem(problem: Problem) -> Problem:
 
 
 def usual_penalty(problem: Problem) -> float:
-    """Return the lam at which a network that fits pays about PENALTY of |Y|^2 / N, by a rough guess of its |W|^2."""
+    """Return lam at which a fit pays about PENALTY of |Y|^2 / N, by a rough guess of |W|^2."""
     inputs = float(torch.linalg.matrix_norm(problem.X, 2))
     targets = float(torch.linalg.matrix_norm(problem.Y, "nuc"))
     guess = problem.depth * (targets / inputs) ** (2.0 / problem.depth) if inputs * targets > 0.0 else 1.0

@@ -89,7 +89,7 @@ def descend(
 
 
 def in_single(problem: Problem) -> Problem:
-    """Return the problem in float32, or the problem itself where float32 cannot hold squares of the data."""
+    """Return the problem in float32, or itself if float32 cannot hold squares of the data."""
     sizes = [problem.spread.largest(float(A.abs().max())) for A in (problem.X, problem.Y)]
     holds = all(size == 0.0 or 1.0 / SINGLE < size < SINGLE for size in sizes)
     return problem.to(torch.float32) if holds else problem

@@ -1,4 +1,4 @@
-"""Adam on rows that are spread over processes: each part steps on its own, and all meet every few steps.
+"""Adam on sharded samples: each part steps on its own; all average every few steps.
 
 An exchange of gradients takes about as long as the products of a step. So each part of the rows takes MEETING steps of
 Adam on batches of its own, after which its point and its memory become the means over all parts: three points are

@@ -1,4 +1,4 @@
-"""Damped Newton descents of many two-layer networks at once, for squared errors and exact fits.
+"""Damped Newton descents of many two-layer networks, for squared errors and exact fits.
 
 The unknowns theta of a small network, U (n, d), V (n, m) and b (m,), are so few that the Hessian of
 

@@ -1,4 +1,4 @@
-"""Networks that are there at once: constant ones, a linear one, and where short descents of narrow ones end.
+"""Networks without a search: constant ones, a linear one, and short descents.
 
 With a penalty the cone answers with no more than the first two cost. The linear map is that of ridge regression. A
 constant comes from one neuron in each of the last k layers: from the value z_{l-1} and the bias beta_{l-1} layer l
@@ -151,7 +151,7 @@ def _constant(problem: Problem, direction: Tensor, levels: Sequence[float], bias
 
 
 def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
-    """Ridge regression on a triangle of [Xt, Y], which is these matrices themselves where there are few samples."""
+    """Solve the ridge regression on a triangle of [Xt, Y], or on these if samples are few."""
     d = problem.X.shape[1] + 1
     if problem.spread is ALONE:
         both = triangle(_weighted_rows(part) for _, part in parts_of(problem))

@@ -1,4 +1,4 @@
-"""Exact fits made exact, and moved along the set of exact fits towards less weight: F(W) = Y, min |W|^2.
+"""Exact fits made exact, then moved along F(W) = Y towards less |W|^2.
 
 Good networks keep many samples at kinks, z = 0, and there the derivative of F jumps: a Newton step for F = Y alone
 crosses kinks and gains nothing, however short it is. So pre-activations near a kink are held at it, z_k(W) = 0, beside

@@ -1,4 +1,4 @@
-"""The ordinary training of weights, many widths and seeds at once: Adam, then L-BFGS, on the full batch.
+"""Ordinary training, many widths and seeds at once: Adam, then full-batch L-BFGS.
 
 It minimises L(W) = C(Z_L) + lam sum_l |W_l|_F^2, bias columns included, in the precision of the data. Networks of
 similar width are trained as one batch (batch.py); those that have stalled leave it.
@@ -163,7 +163,7 @@ def train_best(
     init: Weights | None = None,
     callback: Callback | None = None,
 ) -> tuple[list[Tensor], Status, list[Progress], list[float]]:
-    """Return the best of several trainings at one width: its weights, why it ended, the history, the costs of all.
+    """Return the best training of one width: weights, status, history, and costs of all.
 
     The trainings come in batches that fit into the remaining time; if it ends before the last batch, there are fewer
     costs than starts.
@@ -215,7 +215,7 @@ def _after(history: list[Progress], callback: Callback | None) -> Callback:
 
 
 def fitting(problem: Problem, widths: Widths, budget: Budget) -> int:
-    """Return how many trainings fit into the time that is left: TURNS turns of each, and what each takes besides."""
+    """Return how many trainings, of TURNS turns each, fit into the remaining time."""
     seconds = TURNS * work(problem, widths) / RATE_OF_TURNS
     if problem.X.is_cuda:
         seconds = 0.0
