@@ -4,11 +4,9 @@ The objective is not convex across layers, and its local minima differ by percen
 middle layers), so the solver has many starts (starts.py): the answer of two layers with identity layers inserted; at a
 large depth networks whose ends descend first, one for each rank; and random starts, a batch of which is trained by Adam
 (exploration.py) or, for exact fits and where that would take too long, descends through smoothed kinks (homotopy.py);
-the best of each batch are refined. Between batches, and at the end until it gains nothing, the best
-network of all is improved: its layer blocks, from the last one down, are shallow problems (blocks.py), whose oracle
-grows and drops neurons, and all weights move together between them. Every step is confirmed by evaluating the loss.
-
-No bound comes from here.
+the best of each batch are refined. Between batches, and at the end until nothing is gained, the best network of all is
+improved: L-BFGS and Adam move all its weights, and its layer blocks, from the last one down, are shallow problems
+(blocks.py), whose oracle adds and drops neurons. Every step is confirmed by evaluating the loss. No bound is proved.
 """
 
 from __future__ import annotations
@@ -272,8 +270,7 @@ class DeepSolver:
         trained = self._together(budget, len(state.costs)) >= self._exploration.fewest[0]
         deepened = from_two_layers(self.problem, budget, self._seed, BRIEFLY if trained else ROUGHLY)
         narrow = list(filter(self._narrow, deepened))
-        for weights in narrow:
-            self._keep(state, weights)
+        self._keep_all(state, narrow)
         state.waiting = narrow[:DEEPENED][::-1]
         if self.problem.depth > ENDS and not self.problem.activation.is_linear:
             state.ranks = range(1, min(RANKS, self._most_ranks()) + 1)
@@ -286,14 +283,11 @@ class DeepSolver:
 
     def _build(self, state: State, budget: Budget) -> None:
         """Build networks of several ranks, outer layers first; go on if the highest rank is best."""
-        width = min(
-            usual_width(self.problem.samples, self.problem.Y.shape[1]),
-            self._max_width or usual_width(self.problem.samples, self.problem.Y.shape[1]),
-        )
+        width = usual_width(self.problem.samples, self.problem.Y.shape[1])
+        width = min(width, self._max_width or width)
         networks = ends_first(self.problem, state.ranks, width, self._seed, budget.pace())
         networks = [built for built in networks if self._narrow(built.weights)][:BUILT]
-        for built in networks:
-            self._keep(state, built.weights)
+        self._keep_all(state, [built.weights for built in networks])
         state.waiting = sorted(
             [*state.waiting, *(built.weights for built in networks)],
             key=lambda weights: -evaluate(self._smooth, weights).total,
@@ -304,8 +298,7 @@ class DeepSolver:
 
     def _settle(self, state: State, budget: Budget) -> None:
         """One of the waiting networks, down to where its descent ends."""
-        for weights in self._descend([state.waiting.pop()], POLISHING, budget):
-            self._keep(state, weights)
+        self._keep_all(state, self._descend([state.waiting.pop()], POLISHING, budget))
         state.due, state.settled = True, state.settled + 1
 
     def _refine(self, state: State, budget: Budget) -> None:
@@ -322,11 +315,10 @@ class DeepSolver:
         """Descend from the best network and wider copies, pass over its blocks, descend again."""
         before = state.cost
         self._keep(state, reduced(self.problem, state.best), at_most=True)
-        # A descent to an exact fit widens by itself.
-        wider = () if self.problem.interpolates else self.options.widening
-        copies = [self._widened(state.best, *widening) for widening in wider]
-        for weights in self._descend([state.best, *copies], POLISHING, budget):
-            self._keep(state, weights)
+        self._keep_all(state, self._descend(self._with_wider_copies(state.best), POLISHING, budget))
+        if not (self.problem.interpolates or budget.spent()):
+            copies = self._with_wider_copies(state.best)
+            self._keep_all(state, self._exploration.fine_tune(self.problem, copies, budget))
         for layer in range(self.problem.depth - 1, 0, -1):
             if budget.spent():
                 return
@@ -370,6 +362,10 @@ class DeepSolver:
         if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):
             state.best, state.cost = [W.clone() for W in weights], cost
 
+    def _keep_all(self, state: State, networks: list[list[Tensor]]) -> None:
+        for weights in networks:
+            self._keep(state, weights)
+
     @staticmethod
     def _fell(before: float, now: float, part: float) -> bool:
         """Return True if the cost fell by more than a part of itself, or became finite."""
@@ -394,7 +390,10 @@ class DeepSolver:
             starts = replace(starts, scales=SCALES) if self.problem.depth == 3 else starts
         return starts.draw(self._smooth, number, self._seed, self._max_width)
 
-    def _widened(self, weights: list[Tensor], part: float, strength: float) -> list[Tensor]:
-        """Return a copy with more neurons in each hidden layer, relative to its width."""
-        more = [math.ceil(part * len(W)) for W in weights[:-1]]
-        return widened(weights, more, strength, self._generator, self._max_width)
+    def _with_wider_copies(self, weights: list[Tensor]) -> list[list[Tensor]]:
+        """Return the network and copies with more neurons; a descent to an exact fit widens by itself."""
+        networks = [weights]
+        for part, strength in () if self.problem.interpolates else self.options.widening:
+            more = [math.ceil(part * len(W)) for W in weights[:-1]]
+            networks.append(widened(weights, more, strength, self._generator, self._max_width))
+        return networks
