@@ -1,4 +1,4 @@
-"""The representation cost of ReLU networks: what data costs, how wide a network must be, and proofs of both.
+"""The representation cost of ReLU networks, the width that data need, and proofs of both.
 
 Only the public names are handed on, each when it is first asked for: `import covopt` alone loads no torch. It asks the
 threads of PyTorch to sleep while they wait (`linalg.waiting`), which they do where covopt is imported first.

@@ -1,4 +1,4 @@
-"""`python -m covopt`, and the script `covopt`: the command line, which answers Ctrl-C from its first moment."""
+"""The command line, for `python -m covopt` and the script `covopt`; it answers Ctrl-C."""
 
 from covopt.runtime.interrupts import ending, ignore
 
@@ -13,7 +13,7 @@ with ending():
 
 
 def main() -> None:
-    """What the script runs."""
+    """Run the command line, for the script `covopt`."""
     try:
         command_line()
     except SystemExit as end:
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def _leave(code: int) -> None:
-    """End the process as Python does, but for the second that it takes to free what torch and matplotlib hold.
+    """End the process as Python does, without the second that freeing torch takes.
 
     Where other threads are at work, those of a sweep's processes say, their end is left to Python.
     """

@@ -1,4 +1,5 @@
-"""covopt-check RUN: a stored solve or cp-rank, proved again by one file that trusts nothing of covopt.
+"""covopt-check RUN: prove a stored solve or cp-rank again, trusting nothing of covopt.
+
 It imports nothing of covopt, and of NumPy only what opens .npz files; a copy of it runs alone: `python check.py RUN`.
 Proofs are made of integers and fractions, with roots, exp and ln rounded outwards; floats only guess where to look. The
 theorems are those of docs/MATH.md. The cost is C(F) + lam |W|^2 of the stored weights. The bound is D(t Lambda), t <= T
@@ -153,21 +154,23 @@ def eigen(S: Rows) -> tuple[list[float], Rows]:  # eigenvalues, eigenvectors in 
 
 
 def pivots(M: Rows) -> tuple[list[int], bool]:  # J with M_J > 0, and whether M is semi-definite of rank |J| (Bareiss)
-    M, left, J, last = [*M], [*range(len(M))], [], 1
-    while left and (head := M[k := max(left, key=lambda i: M[i][i])])[k] > 0:
+    M, remaining, J, last = [*M], [*range(len(M))], [], 1
+    while remaining and (head := M[k := max(remaining, key=lambda i: M[i][i])])[k] > 0:
         J.append(k)
-        left.remove(k)
-        for i in left:
+        remaining.remove(k)
+        for i in remaining:
             M[i] = [(a * head[k] - M[i][k] * b) // last for a, b in zip(M[i], head)]
         last = head[k]
-    return J, not any(M[i][j] for i in left for j in left)
+    return J, not any(M[i][j] for i in remaining for j in remaining)
 
 
 def copositive(M: Rows, end: float = math.inf) -> bool:
-    """Whether x^T M x >= 0 for all x >= 0, by a tree over the least support S of a violation, all exact: nodes
-    have I <= S <= I + R, M_I > 0, P = M_I^-1 M_IR and B = M_RR - M_RI P, times |M_I|; x_I = -P x_R. If B_rr < 0,
-    S = I + r; if B_rr = 0, S = I + r + s, B_rs < 0. No S holds r if all B_rs >= 0. None is left if P has a row >= 0, or
-    if B > 0 without its positive entries off the diagonal: until that is so, r by r is taken in, then out."""
+    """Return True if x^T M x >= 0 for all x >= 0.
+
+    A tree over the least support S of a violation, all exact: nodes have I <= S <= I + R, M_I > 0, P = M_I^-1 M_IR and
+    B = M_RR - M_RI P, times |M_I|; x_I = -P x_R. If B_rr < 0, S = I + r; if B_rr = 0, S = I + r + s, B_rs < 0. No S
+    holds r if all B_rs >= 0. No S remains if P has a row >= 0, or if B > 0 without its positive entries off the
+    diagonal: until that is so, one r after the other is taken in, then out."""
     stack: list[tuple[Rows, Rows, int]] = [([], M, 1)]
     while stack:
         (P, B, last), _ = stack.pop(), in_time(end)
@@ -177,16 +180,16 @@ def copositive(M: Rows, end: float = math.inf) -> bool:
             for s in [s for s, t in enumerate(row) if t < 0 == row[r]]:
                 if between([(2 * row[s], B[s][s]), *((p[r], p[s]) for p in P)]):
                     return False
-        left = [r for r, row in enumerate(B) if row[r] > 0]
-        while (some := [r for r in left if min(B[r][s] for s in left) < 0]) != left:
-            left = some
-        if not left or any(min(p[r] for r in left) >= 0 for p in P):
+        R = [r for r, row in enumerate(B) if row[r] > 0]
+        while (some := [r for r in R if min(B[r][s] for s in R) < 0]) != R:
+            R = some
+        if not R or any(min(p[r] for r in R) >= 0 for p in P):
             continue
         bits = [row[r].bit_length() // 2 for r, row in enumerate(B)]
-        while left and len(pivots([[min(B[r][s], B[r][r] * (r == s)) for s in left] for r in left])[0]) < len(left):
-            left.remove(k := min(left, key=lambda r: sum(B[r][s] / (1 << bits[r] + bits[s]) for s in left)))
-            rows = [[(p[s] * B[k][k] - p[k] * B[k][s]) // last for s in left] for p in [*P, *(B[r] for r in left)]]
-            stack.append(([*rows[: len(P)], [B[k][s] for s in left]], rows[len(P) :], B[k][k]))
+        while R and len(pivots([[min(B[r][s], B[r][r] * (r == s)) for s in R] for r in R])[0]) < len(R):
+            R.remove(k := min(R, key=lambda r: sum(B[r][s] / (1 << bits[r] + bits[s]) for s in R)))
+            rows = [[(p[s] * B[k][k] - p[k] * B[k][s]) // last for s in R] for p in [*P, *(B[r] for r in R)]]
+            stack.append(([*rows[: len(P)], [B[k][s] for s in R]], rows[len(P) :], B[k][k]))
     return True
 
 
@@ -231,7 +234,7 @@ def opened(p: Path) -> Any:
     return need(p.is_file(), "no such file", UNREAD) or dict(np.load(p, allow_pickle=False))
 
 
-class Run:  # the files of a solve: result.json as `stated`, the question and the network in Python numbers
+class Run:  # the files of a solve: result.json as `stated`, the problem and the network in Python numbers
     def __init__(self, directory: Path) -> None:
         self.stated = json.loads((directory / "result.json").read_text(encoding="utf-8"))
         problem, network, self.certificate = (opened(directory / f"{k}.npz") for k in FILES.split())
@@ -348,9 +351,11 @@ def orthonormal(rows: Rows, tiny: float) -> tuple[Rows, Rows]:  # Q = T rows, wi
 
 
 class Frame:
-    """h(w) <= unity (stretch gauge |Gamma^T sigma(R q)| + rest), |q| <= 1, for |w| = 1, in fixed point. q = Q w in a
-    nearly orthonormal basis Q of the rows, x_i = s_i R_i Q + (what is left), Gamma_i = s_i lambda_i. In `rest` is what
-    is left out, as sigma is 1-Lipschitz: |Lambda|_F |rest of X|_F, and |rounding of Gamma|_F |R|_F."""
+    """The dual point in fixed point, in a nearly orthonormal basis Q of the rows.
+
+    h(w) <= unity (stretch gauge |Gamma^T sigma(R q)| + slack), |q| <= 1, for |w| = 1 and q = Q w. Here x_i = s_i R_i Q
+    + a remainder, and Gamma_i = s_i lambda_i. As sigma is 1-Lipschitz, the slack is |Lambda|_F |remainder of X|_F and
+    |rounding of Gamma|_F |R|_F."""
 
     def __init__(self, X: Rows, e: int, point: Any) -> None:
         bits = max(abs(x) for row in X for x in row).bit_length() or 1
@@ -370,15 +375,17 @@ class Frame:
         most = max(abs(x) for row in weighed for x in row)
         self.gauge = Fraction(2) ** (most.numerator.bit_length() - most.denominator.bit_length())
         self.gamma = [[round(x / self.gauge * 2**GBITS) for x in row] for row in weighed]
-        rest = root(lost) * size(point) + self.gauge * (len(X) * len(point[0]) + 1) / 2**GBITS
-        self.inside = lambda target: (target / unity - rest) / stretch / self.gauge  # what |Gamma^T sigma(R q)| may be
+        slack = root(lost) * size(point) + self.gauge * (len(X) * len(point[0]) + 1) / 2**GBITS
+        self.inside = lambda target: (target / unity - slack) / stretch / self.gauge  # what |Gamma^T sigma(R q)| may be
 
 
 def below(frame: Frame, target: Fraction, slope: Fraction, deadline: float) -> bool:
-    """Whether |Gamma^T sigma(R q)| <= target |q| for every q: cones of generators v_j, cut where a sample vanishes.
-    In a cone, q = sum theta_j v_j, one of both signs is below its chord by a gap in [0, sum theta_j g_ij]. With c_j the
-    chords less half of the gaps and s_j half of the sum of |gamma_i| g_ij, h <= |sum theta_j c_j| + sum theta_j s_j, at
-    most target |q| if target^2 V V^T - (1 + eps) (C C^T + s s^T / eps) is copositive."""
+    """Return True if |Gamma^T sigma(R q)| <= target |q| for every q.
+
+    The tree has cones of generators v_j, cut where a sample vanishes. In a cone, q = sum theta_j v_j, a sample of both
+    signs is below its chord by a gap in [0, sum theta_j g_ij]. With c_j the chords less half of the gaps and s_j half
+    of the sum of |gamma_i| g_ij, h <= |sum theta_j c_j| + sum theta_j s_j, at most target |q| if
+    target^2 V V^T - (1 + eps) (C C^T + s s^T / eps) is copositive."""
     target, num, den, k = frame.inside(target), slope.numerator, slope.denominator, max(2, len(frame.Q))
     columns, kink, size = turned(frame.gamma), den - num, [math.isqrt(dot(g, g)) + 1 for g in frame.gamma]
     if target <= 0 or target * 2**GBITS > 2 * sum(size):
@@ -442,21 +449,23 @@ def decided(cone: Any, mixed: Any, gamma: Any, size: Any, kink: int, square: int
     )
 
 
-def piece(frame: Frame, tau: Any, slope: Fraction, states: Any, cuts: Any, values: Any, known: Any) -> bool:
-    """The doubly non-negative relaxation on the piece of the sphere of these states of samples and walls a^T w >= 0.
-    y = (p, n, a^T w) >= 0, p, n = (R w)_+-, p_i n_i = 0. With Pi >= 0 but at the pairs (p_i, n_i), h^2 <= tau |w|^2 if
-    u^T S u = tau |w|^2 - h^2 - y^T Pi y is semi-definite in u = (w, the p without a sign). For ReLU a maximiser lies
-    in the span V of the rows that are >= 0 there, w = sum g_i R_i, and is stationary (MATH.md 4): with
-    f0 <= h^2 <= f1 `known` and a = Gamma Gamma^T p / f0, rows g, a - g and f1 / f0 g - a."""
+def piece(frame: Frame, tau: Any, slope: Fraction, states: Any, cuts: Any, values: Any, interval: Any) -> bool:
+    """Check the doubly non-negative relaxation on the piece with these states and walls.
+
+    On this piece of the sphere, with walls a^T w >= 0, y = (p, n, a^T w) >= 0, p, n = (R w)_+-, p_i n_i = 0. With
+    Pi >= 0 but at the pairs (p_i, n_i), h^2 <= tau |w|^2 if u^T S u = tau |w|^2 - h^2 - y^T Pi y is semi-definite in
+    u = (w, the p without a sign). For ReLU a maximiser lies in the span V of the rows that are >= 0 there,
+    w = sum g_i R_i, and is stationary (MATH.md 4): with (f0, f1) = `interval`, f0 <= h^2 <= f1, and
+    a = Gamma Gamma^T p / f0, rows g, a - g and f1 / f0 g - a."""
     k, N, num, den = len(frame.Q), len(states), slope.numerator, slope.denominator
-    kept = sorted((i for i, s in enumerate(states) if s >= 0 and any(frame.R[i])), key=lambda i: states[i] != KINK)
-    span, full, bits, V = [frame.R[i] for i in kept], 1 << 2 * (RBITS + 30), 0, unit(k)
+    rows_kept = sorted((i for i, s in enumerate(states) if s >= 0 and any(frame.R[i])), key=lambda i: states[i] != KINK)
+    span, full, bits, V = [frame.R[i] for i in rows_kept], 1 << 2 * (RBITS + 30), 0, unit(k)
     T = [[round(x * 2.0**30) for x in row] for row in orthonormal(over(span, 2.0**RBITS), 1e-5)[1]]
     W = gram(T, turned(span))
     off = sum(abs(x) for row in plus(gram(W, W), unit(len(T), full), -1) for x in row)
-    if slope == 0 and 0 < len(T) == len(kept) <= k and 100 * off < full:
+    if slope == 0 and 0 < len(T) == len(rows_kept) <= k and 100 * off < full:
         bits, V = RBITS + 30, W
-    states, known = (states, known) if bits else ([min(s, 1) for s in states], 0)
+    states, interval = (states, interval) if bits else ([min(s, 1) for s in states], 0)
     one, gauge, loose = 1 << RBITS + bits, 2.0**GBITS / float(frame.gauge) ** 2, [i for i in range(N) if not states[i]]
     Z = [row + [0] * len(loose) for row in gram([*frame.R, *cuts], V)]
     P = [[z * (s in (1, STRICT)) for z in row] for row, s in zip(Z, states)]
@@ -465,13 +474,13 @@ def piece(frame: Frame, tau: Any, slope: Fraction, states: Any, cuts: Any, value
     M = plus(P, Z, -1)
     H = gram(turned(plus([[den * p for p in row] for row in P], M, -num)), turned(frame.gamma))
     y = [(t, i, A[i]) for t, A, fit in ((0, P, (0, 1, STRICT)), (1, M, (0, -1))) for i in range(N) if states[i] in fit]
-    if known:
+    if interval:
         g = [[t << 2 * RBITS for t in row] + [0] * len(loose) for row in turned(T)]
-        dual = [[(dot(frame.gamma[i], h) << 60) // (known[0] << 2 * GBITS) for h in H] for i in kept]
-        signed = [(i, 1 - 2 * (states[i] == KINK), *rows) for i, *rows in zip(kept, g, plus(dual, g, -1))]
+        dual = [[(dot(frame.gamma[i], h) << 60) // (interval[0] << 2 * GBITS) for h in H] for i in rows_kept]
+        signed = [(i, 1 - 2 * (states[i] == KINK), *rows) for i, *rows in zip(rows_kept, g, plus(dual, g, -1))]
         y += [(kind, i, [t * x for x in rows[kind - 2]]) for kind in (2, 3) for i, t, *rows in signed]
-        ends = ((i, *both) for i, *both in zip(kept, g, dual) if states[i] == STRICT)
-        y += [(4, i, [known[1] * t // known[0] - r for t, r in zip(*both)]) for i, *both in ends]
+        ends = ((i, *both) for i, *both in zip(rows_kept, g, dual) if states[i] == STRICT)
+        y += [(4, i, [interval[1] * t // interval[0] - r for t, r in zip(*both)]) for i, *both in ends]
     y += [(5, j, row) for j, row in enumerate(Z[N:])]
     Pi, K = unit(len(y), 0), unit(len(y), 0)
     for (a, (p, i, _)), (b, (q, j, _)) in combinations_with_replacement(enumerate(y), 2):
@@ -491,7 +500,7 @@ def piece(frame: Frame, tau: Any, slope: Fraction, states: Any, cuts: Any, value
     S, K = without(S, kinks, one, whole, float(tau)), without(K, kinks, one, one * one, 0.0)
     c = round(shift(over(S, whole), over(K, one * one)) * 2.0**60)  # u^T K u is twice the sum of p_i n_i
     lost, most = shortfall(plus(S, K, c << 2 * GBITS - 60), whole), 1 + max(sum(map(abs, row)) for *_, row in y)
-    off = Fraction(sum(abs(x) for row in Pi for x in row) * 4 * len(rows) * most << GBITS, whole) if known else 0
+    off = Fraction(sum(abs(x) for row in Pi for x in row) * 4 * len(rows) * most << GBITS, whole) if interval else 0
     return lost is not None and (lost + off) * (2 + 2 * len(loose)) <= tau / 2**36
 
 
@@ -532,8 +541,8 @@ def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int: 
         (split, stage), _ = next(nodes, (N, 0)), in_time(deadline)
         good = -2 <= split < N and (stage == last if split == -1 else made <= stage < last)
         need(good and (split < 0 or states[split] in SIDES), "the stored splits form no tree")
-        known, least = made and (f[0], f[made]), tau if stage == last else Fraction(f[stage], 2**60)
-        good = stage == made or (least > 0 and piece(frame, least, run.slope, states, cuts, values, known))
+        interval, least = made and (f[0], f[made]), tau if stage == last else Fraction(f[stage], 2**60)
+        good = stage == made or (least > 0 and piece(frame, least, run.slope, states, cuts, values, interval))
         need(good, "the stored multipliers do not prove the maximum that the bound needs")
         if split == -2:
             return sum(leaves(states, [*cuts, a], stage) for w in [next(walls, [])] for a in (w, [-x for x in w]))
@@ -541,9 +550,9 @@ def relaxation(run: Run, frame: Frame, goal: Fraction, deadline: float) -> int: 
             return 1
         return sum(leaves([*states[:split], t, *states[split + 1 :]], cuts, stage) for t in SIDES[states[split]])
 
-    found = leaves([0 if s else 1 for s in frame.s], [], 0)
+    count = leaves([0 if s else 1 for s in frame.s], [], 0)
     need([*nodes, *values, *walls] == [], "the stored multipliers do not fit their tree")
-    return found
+    return count
 
 
 def completely_positive(directory: Path, s: Any, end: float) -> str:  # docs/completely-positive.md; why
@@ -620,8 +629,8 @@ def two_layers(run: Run, kind: str, least: Fraction, deadline: float) -> tuple[F
 
 def from_data(run: Run, kind: str, *_: Any) -> tuple[Fraction, str]:  # exact fits, and mse with two layers (MATH.md 5)
     need(kind == "spectral" or run.depth > 2, f"the certificate {kind} comes without its dual point")
-    known = kind == "spectral" and not run.free and (run.fits or (run.loss == "mse" and run.depth == 2))
-    need(known, f"the bound {kind} of {run.loss} at depth {run.depth} is not known here", UNCHECKED)
+    supported = kind == "spectral" and not run.free and (run.fits or (run.loss == "mse" and run.depth == 2))
+    need(supported, f"the bound {kind} of {run.loss} at depth {run.depth} is not known here", UNCHECKED)
     bound = max(spectral(run, centred) for centred in ((True,) if run.beta else (True, False)))
     if run.fits:
         rows = [[[Fraction(t) for t in a] for a in A + [[0.0] * len(A[0])] * (not run.beta)] for A in (run.X, run.Y)]
@@ -654,8 +663,8 @@ def listed(directory: Path, name: str) -> Any:  # the summary, once the files ar
     earlier: Any = {} if name == "result.json" and "target" not in s and s.get("files") is None else None
     need(earlier is not None or (type(s.get("files")) is dict and s["files"]), f"{name} lists no files")
     for file, digest in (s["files"] if earlier is None else earlier).items():
-        found = hashlib.sha256((directory / file).read_bytes()).hexdigest() if (directory / file).is_file() else None
-        need(found == digest, f"{file} is not the file that was stored: its SHA-256 is another")
+        actual = hashlib.sha256((directory / file).read_bytes()).hexdigest() if (directory / file).is_file() else None
+        need(actual == digest, f"{file} is not the file that was stored: its SHA-256 is another")
     return s
 
 
@@ -671,11 +680,11 @@ def stated(run: Run) -> Fraction:  # the exact cost, from above, once result.jso
     need(not wrong, f"{' and '.join(wrong)} in result.json should be numbers")
     need(run.fits or s.get("residual") is None, "result.json states a residual, which only exact fits have")
     need(s["certificate"] in KINDS and s["status"] in STATUSES, "the certificate or the status is unknown")
-    found, cost, lower = run.cost(), s["cost"], s["lower"]
-    fits = not run.fits or found["residual"][1] <= run.misfit * (1 + TOLERANCE)
-    need(fits == (cost is not None), f"the network misses the targets by {float(found['residual'][1]):.3g}")
+    terms, cost, lower = run.cost(), s["cost"], s["lower"]
+    fits = not run.fits or terms["residual"][1] <= run.misfit * (1 + TOLERANCE)
+    need(fits == (cost is not None), f"the network misses the targets by {float(terms['residual'][1]):.3g}")
     for name in ("cost", "fit", "norm", *(["residual"] if run.fits else [])) if fits else ():
-        (low, high), slack = found[name], TOLERANCE * (run.largest if name == "residual" else found["cost"][1])
+        (low, high), slack = terms[name], TOLERANCE * (run.largest if name == "residual" else terms["cost"][1])
         good = low - slack <= Fraction(s[name]) <= high + slack
         need(good, f"the stored network has the {name} {float(low):.12g}, result.json states {s[name]}")
     need((lower is None) == (s["certificate"] == "none"), "result.json states one of bound and certificate only")
@@ -687,46 +696,46 @@ def stated(run: Run) -> Fraction:  # the exact cost, from above, once result.jso
         aimed = s.get("target") is not None and s["status"] != "interrupted"
         good &= not aimed or optimal == (s["gap"] <= s["target"])
     need(good, f"cost {cost}, bound {lower}, gap {s['gap']} and status {s['status']} contradict each other")
-    return found["cost"][1]
+    return terms["cost"][1]
 
 
-def solve(directory: Path, end: float, told: dict[str, Any]) -> None:
+def solve(directory: Path, end: float, facts: dict[str, Any]) -> None:
     _, run = listed(directory, "result.json"), Run(directory)
     cost, lower, kind = stated(run), run.stated["lower"], run.stated["certificate"]
-    told |= {"cost": float(cost), "stated": run.stated["cost"]} if run.stated["cost"] is not None else {}
+    facts |= {"cost": float(cost), "stated": run.stated["cost"]} if run.stated["cost"] is not None else {}
     if lower is None:
         return
-    least = Fraction(lower) - TOLERANCE * (cost if "cost" in told else Fraction(lower))
+    least = Fraction(lower) - TOLERANCE * (cost if "cost" in facts else Fraction(lower))
     bound, how = (two_layers if "Lambda" in run.certificate and run.depth == 2 else from_data)(run, kind, least, end)
-    told |= {"bound": math.nextafter(float(bound), 0.0), "stated_bound": lower, "how": how}
-    told |= {"gap": float(1 - bound / cost)} if told.get("cost") else {}
+    facts |= {"bound": math.nextafter(float(bound), 0.0), "stated_bound": lower, "how": how}
+    facts |= {"gap": float(1 - bound / cost)} if facts.get("cost") else {}
     need(bound >= least, f"only {float(bound):.12g} is proved, result.json states {lower}")
 
 
 def check(directory: Path, limit: float) -> tuple[int, dict[str, Any]]:  # the exit code, and what was found
-    started, told, code, what = time.monotonic(), {}, 0, "cost and bound as stated, to 1e-9 of the cost"
+    started, facts, code, what = time.monotonic(), {}, 0, "cost and bound as stated, to 1e-9 of the cost"
     try:
         if (directory / "result.json").is_file():
-            solve(directory, started + limit, told)
+            solve(directory, started + limit, facts)
         elif (directory / "cprank.json").is_file():
             what, s = "the verdict and both ends", listed(directory, "cprank.json")
-            told |= {"how": completely_positive(directory, s, started + limit)} | {k: s[k] for k in ("lower", "upper")}
+            facts |= {"how": completely_positive(directory, s, started + limit)} | {k: s[k] for k in ("lower", "upper")}
         else:
             raise Stop(UNCHECKED if any(directory.glob("*.json")) else UNREAD, "this is not the run of a solve")
     except (Stop, KeyboardInterrupt) as stop:
-        code, told["why"] = stop.args or (UNCHECKED, "the check was interrupted")
+        code, facts["why"] = stop.args or (UNCHECKED, "the check was interrupted")
     except Exception as error:  # untrusted files fail in many ways, and none of them is a proof
-        code, told["why"] = UNREAD, f"{type(error).__name__}: {error}"
-    return code, {"verdict": VERDICTS[code].format(what), **told, "seconds": round(time.monotonic() - started, 3)}
+        code, facts["why"] = UNREAD, f"{type(error).__name__}: {error}"
+    return code, {"verdict": VERDICTS[code].format(what), **facts, "seconds": round(time.monotonic() - started, 3)}
 
 
 def main() -> None:  # a line for each thing found, or one JSON object; the exit code is the verdict
-    asked = argparse.ArgumentParser(prog="covopt-check", description="Prove a stored run again, without covopt.")
-    asked.add_argument("run", type=Path, help="the directory of covopt solve --out, or of covopt cprank --out")
-    asked.add_argument("--time-limit", type=float, default=600.0, help="seconds for the bound (600)")
-    asked.add_argument("--json", action="store_true", help="one JSON object")
-    code, told = check((options := asked.parse_args()).run, options.time_limit)
-    text = json.dumps(told) if options.json else "\n".join(f"{name:<12} {value}" for name, value in told.items())
+    parser = argparse.ArgumentParser(prog="covopt-check", description="Prove a stored run again, without covopt.")
+    parser.add_argument("run", type=Path, help="the directory of covopt solve --out, or of covopt cprank --out")
+    parser.add_argument("--time-limit", type=float, default=600.0, help="seconds for the bound (600)")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    code, facts = check((options := parser.parse_args()).run, options.time_limit)
+    text = json.dumps(facts) if options.json else "\n".join(f"{name:<12} {value}" for name, value in facts.items())
     try:
         os.write(1, (text + "\n").encode())
     except OSError as error:  # a full disk, a closed pipe, or no output: nobody has read the verdict

@@ -1,4 +1,4 @@
-"""scikit-learn's faces of `solve`: a regressor and a classifier that know what they cost, and what is proved of it.
+"""Regressor and classifier of scikit-learn by `solve`, with their cost and its bound.
 
 lam |W|^2 has the gradient 2 lam W, and PyTorch's SGD with `weight_decay` wd adds wd W, so that lam = wd / 2 where the
 loss is the same mean over samples; see docs/estimators.md.
@@ -36,7 +36,7 @@ LIMITS = (Status.TIME_LIMIT, Status.ITERATION_LIMIT)
 
 
 class _Network(BaseEstimator):
-    """What both estimators share: the options of `solve`, and its answer as attributes."""
+    """The options of `solve`, and its result as attributes, for both estimators."""
 
     # Unannotated, as scikit-learn has it: any value is taken here, and `fit` says what is wrong with it.
     def __init__(
@@ -79,14 +79,14 @@ class _Network(BaseEstimator):
         self.random_state = random_state
 
     def to_torch(self) -> torch.nn.Sequential:
-        """The network as a plain `torch.nn.Sequential`, in float64; a classifier's outputs are its scores."""
+        """Return the network as a float64 `torch.nn.Sequential`; a classifier's gives its scores."""
         check_is_fitted(self)
         return self.result_.to_torch()
 
     def _solve(self, X: NDArray, Y: NDArray, loss: str | None, weight: NDArray | None) -> None:
-        """Solve, and take the answer apart into fitted attributes."""
+        """Solve, and store the result in fitted attributes."""
         X, Y, weight = _counted(X, Y, weight)
-        found = solve(
+        result = solve(
             X,
             Y,
             sample_weight=weight,
@@ -108,15 +108,15 @@ class _Network(BaseEstimator):
             max_width=self.max_width,
             starts=self.starts,
         )
-        if found.status is Status.INTERRUPTED:
+        if result.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
-        if found.status in LIMITS:
-            _warn_once(f"{type(self).__name__} stopped at its {found.status.replace('_', ' ')} with the best network")
-        self.result_ = found
-        self.cost_, self.lower_, self.gap_ = found.cost, found.lower, found.gap
-        self.certificate_, self.status_ = str(found.certificate), str(found.status)
-        self.widths_ = found.widths
-        self.n_iter_ = max(1, found.history[-1].iteration - 1)  # the last line is the answer itself
+        if result.status in LIMITS:
+            _warn_once(f"{type(self).__name__} stopped at its {result.status.replace('_', ' ')} with the best network")
+        self.result_ = result
+        self.cost_, self.lower_, self.gap_ = result.cost, result.lower, result.gap
+        self.certificate_, self.status_ = str(result.certificate), str(result.status)
+        self.widths_ = result.widths
+        self.n_iter_ = max(1, result.history[-1].iteration - 1)  # the last line is the answer itself
 
     def _seed(self) -> int:
         if isinstance(self.random_state, Integral):
@@ -124,28 +124,29 @@ class _Network(BaseEstimator):
         try:
             return int(check_random_state(self.random_state).randint(2**31 - 1))
         except ValueError as error:
-            said = shown(self.random_state)
-            raise ProblemError(f"random_state is {said}; give a whole number, a RandomState or none.") from error
+            value = shown(self.random_state)
+            raise ProblemError(f"random_state is {value}; give a whole number, a RandomState or none.") from error
 
     def _outputs(self, X: Any) -> NDArray[np.float64]:
-        """The network's outputs (M, n_L)."""
+        """Return the network's outputs (M, n_L)."""
         check_is_fitted(self)
         return self.result_.predict(validate_data(self, X, dtype=np.float64, reset=False))
 
 
 def _counted(X: NDArray, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, NDArray, NDArray | None]:
-    """Each different row once, in an order of its own, with how much it counts; the data where all count the same.
+    """Return each distinct row once, in a fixed order, with its total weight.
 
-    So a row of weight 2 and a row given twice are the same fit to the last digit, not to the gap of a search.
+    Distinct rows of equal weight stay as they are. So a row of weight 2 and a row given twice are the same fit to
+    the last digit, not to the gap of a search.
     """
-    rows, each = np.hstack([X, Y]) + 0.0, np.ones(len(X)) if weight is None else weight  # + 0.0: -0 is 0
+    rows, weights = np.hstack([X, Y]) + 0.0, np.ones(len(X)) if weight is None else weight  # + 0.0: -0 is 0
     counts: dict[bytes, float] = {}
     places: dict[bytes, int] = {}
-    for place in np.flatnonzero(each):
+    for place in np.flatnonzero(weights):
         key = rows[place].tobytes()
-        counts[key] = counts.get(key, 0.0) + float(each[place])
+        counts[key] = counts.get(key, 0.0) + float(weights[place])
         places.setdefault(key, int(place))
-    if len(counts) in (0, len(X)) and (each == each[0]).all():
+    if len(counts) in (0, len(X)) and (weights == weights[0]).all():
         return X, Y, None if counts else weight
     keys = sorted(counts)
     order = [places[key] for key in keys]
@@ -153,7 +154,7 @@ def _counted(X: NDArray, Y: NDArray, weight: NDArray | None) -> tuple[NDArray, N
 
 
 class CovoptRegressor(RegressorMixin, _Network):
-    """The network of depth L with the least (1/N) |F - Y|^2 + lam |W|^2, as far as `covopt.solve` finds it.
+    """The network of depth L with least (1/N) |F - Y|^2 + lam |W|^2, by `covopt.solve`.
 
     Y is used as it is: lam weighs against the squared error in the units of Y, and scaled inputs help.
 
@@ -186,7 +187,7 @@ class CovoptRegressor(RegressorMixin, _Network):
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CovoptRegressor:
-        """Solve for inputs X (N, n_0) and targets y (N,) or (N, n_L); sample_weight (N,), at least 0, weighs the rows.
+        """Solve for X (N, n_0) and y (N,) or (N, n_L), with sample_weight (N,) >= 0 of the rows.
 
         Weight 2 is a row given twice and weight 0 a row left out; the scale of the weights does not matter.
         `result_` has each different row once.
@@ -202,9 +203,9 @@ class CovoptRegressor(RegressorMixin, _Network):
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """The network's outputs at the rows of X (M, n_0): (M,) or (M, n_L) as the targets were."""
-        found = self._outputs(X)
-        return found[:, 0] if self._flat else found
+        """Return the outputs at the rows of X (M, n_0): (M,) or (M, n_L) as the targets were."""
+        outputs = self._outputs(X)
+        return outputs[:, 0] if self._flat else outputs
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -221,7 +222,7 @@ def _checked(sample_weight: Any, X: NDArray) -> NDArray | None:
 
 
 def _warn_once(message: str) -> None:
-    """A ConvergenceWarning that points to the user's line; a search over many fits gives it once for that line."""
+    """Give a ConvergenceWarning at the user's line; in a search over fits, once for that line."""
     frames = [frame for frame, _ in traceback.walk_stack(sys._getframe(1))]
     modules = [str(frame.f_globals.get("__name__")) for frame in frames]
     level = max((i for i, module in enumerate(modules) if module.partition(".")[0] in _BETWEEN), default=0) + 1
@@ -238,7 +239,7 @@ def _has_probabilities(estimator: CovoptClassifier) -> bool:
 
 
 class CovoptClassifier(ClassifierMixin, _Network):
-    """The network of depth L with the least mean cross-entropy + lam |W|^2, as far as `covopt.solve` finds it.
+    """The network of depth L with least mean cross-entropy + lam |W|^2, by `covopt.solve`.
 
     Args:
         loss: cross_entropy, for two classes also logistic (one output), or mse, huber or interpolate on one-hot
@@ -296,7 +297,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> CovoptClassifier:
-        """Solve for inputs X (N, n_0) and labels y (N,), with sample_weight (N,) as for `CovoptRegressor`.
+        """Solve for X (N, n_0) and labels y (N,), with sample_weight (N,) as `CovoptRegressor`.
 
         Raises:
             ProblemError: an option out of range; InfeasibleError: no network fits exactly (lam=None).
@@ -311,39 +312,39 @@ class CovoptClassifier(ClassifierMixin, _Network):
         return self
 
     def _one_hot(self, labels: NDArray) -> NDArray[np.float64]:
-        """The targets, and their labels as `classes_`."""
-        self.classes_, known = np.unique(labels), labels_of(labels, "y", "classification")
-        if known is None:
+        """Return the one-hot targets, and set `classes_` to their labels."""
+        self.classes_, coded = np.unique(labels), labels_of(labels, "y", "classification")
+        if coded is None:
             raise ValueError("scikit-learn passed targets that are no labels")
-        return known.one_hot
+        return coded.one_hot
 
     def _weights(self, codes: NDArray, weight: NDArray | None) -> NDArray | None:
-        """The weights of the rows times those of their classes."""
+        """Return the weights of the rows times those of their classes."""
         if self.class_weight is None:
             return weight
-        each = np.ones(len(codes)) if weight is None else weight
+        weights = np.ones(len(codes)) if weight is None else weight
         if isinstance(self.class_weight, str) and self.class_weight == "balanced":
-            totals = np.bincount(codes, each)  # the same for a row given twice as for weight 2
-            return each / np.where(totals > 0.0, totals, 1.0)[codes]
+            totals = np.bincount(codes, weights)  # the same for a row given twice as for weight 2
+            return weights / np.where(totals > 0.0, totals, 1.0)[codes]
         by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
-        return each * by_class[codes]
+        return weights * by_class[codes]
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """The network's outputs (M, classes) at X (M, n_0); for two classes one (M,), second against first."""
+        """Return the network's outputs (M, classes); (M,), second minus first, for two classes."""
         scores = self._outputs(X)
         if scores.shape[1] == 1 and len(self.classes_) == 2:
             return scores[:, 0]
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict(self, X: Any) -> NDArray:
-        """The label with the largest output for each row of X."""
+        """Return the label with the largest output for each row of X."""
         scores = self._outputs(X)
         chosen = scores.argmax(axis=1) if scores.shape[1] == len(self.classes_) else (scores[:, 0] > 0.0).astype(int)
         return self.classes_[chosen]
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The softmax of the outputs (M, classes); for logistic, whose one output is the log-odds, of 0 and that."""
+        """Return the softmax of the outputs (M, classes); for logistic, of 0 and the log-odds."""
         scores = self._outputs(X)
         both = scores if scores.shape[1] == len(self.classes_) else np.hstack([0.0 * scores, scores])
         return softmax(both, axis=1)

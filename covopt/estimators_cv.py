@@ -1,4 +1,4 @@
-"""Estimators that choose lam by cross-validation along a path, in the manner of scikit-learn's LassoCV."""
+"""Estimators that choose lam by cross-validation along a path, as scikit-learn's LassoCV."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHARED = ("loss", "depth", "bias", "skip", "activation", "certify", "gap", "max_
 
 
 class _Chosen:
-    """What both share: the parameters, and the path of each fold."""
+    """The parameters, and the path of each fold, for both estimators."""
 
     # Unannotated, as scikit-learn has it: any value is taken here, and `fit` says what is wrong with it.
     def __init__(
@@ -65,7 +65,7 @@ class _Chosen:
         self.random_state = random_state
 
     def _losses(self, X: NDArray, Y: NDArray, labels: NDArray, seed: int) -> NDArray[np.float64]:
-        """(n_lams, n_folds): the mean loss on the rows held out; sets `lams_`, from the largest down, and `lam_`."""
+        """Return the mean held-out losses (n_lams, n_folds); set `lam_` and, falling, `lams_`."""
         estimator: Any = self
         by_rule({"n_lams": self.n_lams, "time_limit": self.time_limit, "skip": self.skip}, {})
         if not 0.0 < as_number(self.eps, "eps") < 1.0 or self.n_lams < 1:
@@ -75,8 +75,8 @@ class _Chosen:
         loss = estimator._penalised()
         question = {"loss": loss, "depth": self.depth, "bias": self.bias, "skip": self.skip}
         question["activation"] = self.activation
-        given: Any = self.cv
-        splitter: Any = check_cv(given, labels, classifier=isinstance(self, CovoptClassifier))
+        cv: Any = self.cv
+        splitter: Any = check_cv(cv, labels, classifier=isinstance(self, CovoptClassifier))
         folds = list(splitter.split(X, labels))
         lams, options = self.lams, {**question, "seed": seed, "device": self.device, "max_iterations": self.max_iter}
         if lams is None:
@@ -84,22 +84,22 @@ class _Chosen:
             top = largest.lower or 1.0
             lams = np.geomspace(top, self.eps * top, self.n_lams)
         self.lams_ = np.array(values_of(lams))
-        found = []
-        for kept, out in folds:
+        losses_of_folds = []
+        for training, held_out in folds:
             along = path(
-                X[kept],
-                Y[kept],
+                X[training],
+                Y[training],
                 lams=self.lams_.tolist(),
-                test=(X[out], Y[out]),
+                test=(X[held_out], Y[held_out]),
                 certify="none",
                 time_limit=FOLDS * self.time_limit / len(folds),
                 **options,
             )
             if along.status is Status.INTERRUPTED or interrupted():
                 raise KeyboardInterrupt
-            known = dict(zip(along.lams, along.tests, strict=True))
-            found.append([known.get(lam, np.inf) for lam in self.lams_.tolist()])
-        losses = np.array(found).T
+            loss_at = dict(zip(along.lams, along.tests, strict=True))
+            losses_of_folds.append([loss_at.get(lam, np.inf) for lam in self.lams_.tolist()])
+        losses = np.array(losses_of_folds).T
         self.lam_ = float(self.lams_[int(np.argmin(losses.mean(axis=1)))])
         return losses
 
@@ -115,7 +115,7 @@ class _Chosen:
 
 
 class CovoptRegressorCV(_Chosen, CovoptRegressor):
-    """`CovoptRegressor` with the lam of the least mean squared error on rows held out, fitted on all rows at last.
+    """`CovoptRegressor` with lam of least held-out mean squared error, refitted on all rows.
 
     Each fold solves all values of lam as one path, from the largest down, each from its neighbours' neurons.
 
@@ -151,7 +151,7 @@ class CovoptRegressorCV(_Chosen, CovoptRegressor):
 
 
 class CovoptClassifierCV(_Chosen, CovoptClassifier):
-    """`CovoptClassifier` with the lam of the least loss on rows held out, fitted on all rows at last.
+    """`CovoptClassifier` with lam of least held-out loss, refitted on all rows.
 
     Args:
         loss: cross_entropy, the default, or mse on one-hot targets. The others are those of `CovoptRegressorCV`.

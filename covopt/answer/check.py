@@ -1,4 +1,4 @@
-"""What the files of a stored solve say, held against what follows from them: its weights, its data and its proof.
+"""Checks of a stored solve against its weights, its data and its proof.
 
 Each check yields sentences that say what does not follow. Cheap checks come first.
 """
@@ -45,7 +45,7 @@ Sentences = Iterator[str]
 
 
 def numbers(result: Result, stated: Summary, rounding: float) -> Sentences:
-    """Cost, its parts and the misfit, from the stored weights; and that a network that is to fit does."""
+    """Check cost, its parts and the misfit against the stored weights."""
     cost = stated["cost"]
     fits = result.problem.allows(result.residual)
     if cost is None:
@@ -73,9 +73,9 @@ def numbers(result: Result, stated: Summary, rounding: float) -> Sentences:
 
 
 def question(result: Result, stated: Summary) -> Sentences:
-    """Options and sizes, from problem.npz and the shapes of the weights."""
+    """Check options and sizes against problem.npz and the shapes of the weights."""
     p = result.problem
-    found = {
+    recomputed = {
         "loss": p.loss.name,
         "lam": None if p.interpolates else p.lam,
         "depth": p.depth,
@@ -84,7 +84,7 @@ def question(result: Result, stated: Summary) -> Sentences:
         "rows": p.samples,
         "widths": result.widths,
     }
-    for name, value in found.items():
+    for name, value in recomputed.items():
         if stated[name] != value:
             yield f"The stored problem and network have {name} {_shown(value)}, but result.json states another."
     if stated.get("skip", False) is not p.skip:
@@ -96,7 +96,7 @@ def question(result: Result, stated: Summary) -> Sentences:
 
 
 def proved_bound(result: Result) -> float | None:
-    """The lower bound that the stored certificate proves; None where none is stated. The solver is not run.
+    """Return the bound that the stored certificate proves, or None; the solver does not run.
 
     Raises:
         ProblemError: the certificate proves nothing.
@@ -112,7 +112,7 @@ def proved_bound(result: Result) -> float | None:
 
 
 def bound(result: Result, proved: float | None, rounding: float) -> Sentences:
-    """The lower bound against what the stored certificate proves."""
+    """Check the lower bound against what the stored certificate proves."""
     lower, kind = result.lower, result.certificate
     if (lower is None) != (kind is Certificate.NONE):
         yield "result.json states a bound without a certificate, or a certificate without a bound."
@@ -125,14 +125,14 @@ def bound(result: Result, proved: float | None, rounding: float) -> Sentences:
 
 
 def copies(stated: Summary, certificate: Mapping[str, Any]) -> Sentences:
-    """What certificate.npz says of the bound besides."""
+    """Check the copies of facts in certificate.npz."""
     for name in ("lower", "certificate"):
         if name in certificate and (certificate[name].size != 1 or certificate[name].item() != stated[name]):
             yield f"certificate.npz and result.json state different values of {name}."
 
 
 def gap(stated: Summary) -> Sentences:
-    """The gap from cost and bound, and what the status says of it."""
+    """Check the gap against cost and bound, and the status against the gap."""
     cost, lower, part, status = stated["cost"], stated["lower"], stated["gap"], stated["status"]
     if status == Status.UNSOLVED and cost is not None:
         yield f"result.json states that the run is unsolved, but a cost of {cost}."
@@ -155,7 +155,7 @@ def gap(stated: Summary) -> Sentences:
 
 
 def history(result: Result, stated: Summary) -> Sentences:
-    """That the search ends at what result.json states, and never goes back in time."""
+    """Check that the search ends where result.json states, and never goes back in time."""
     lines = result.history
     if not lines:
         yield "history.csv is empty."
@@ -177,64 +177,64 @@ def history(result: Result, stated: Summary) -> Sentences:
 
 
 def layers(result: Result, stated: Summary) -> Sentences:
-    """Each hidden layer's width, ranks and neurons that merge, from the weights."""
-    told = stated["layers"]
-    if told and [layer["layer"] for layer in told] != list(range(1, result.problem.depth)):
+    """Check each hidden layer's width, ranks and merging neurons against the weights."""
+    stated_layers = stated["layers"]
+    if stated_layers and [layer["layer"] for layer in stated_layers] != list(range(1, result.problem.depth)):
         yield "result.json does not list the hidden layers one by one."
         return
     problem, weights = result.problem.double(), [W.double() for W in result.weights]
-    for layer in told:
-        found = report(problem, weights, layer["layer"], None, Certificate.NONE, None)
+    for layer in stated_layers:
+        actual = report(problem, weights, layer["layer"], None, Certificate.NONE, None)
         for name in ("width", "rank_K", "rank_Ks", "mergeable"):
-            if layer[name] != getattr(found, name):
-                yield f"Layer {found.layer} has {name} {getattr(found, name)}, but result.json states {layer[name]}."
+            if layer[name] != getattr(actual, name):
+                yield f"Layer {actual.layer} has {name} {getattr(actual, name)}, but result.json states {layer[name]}."
         if (layer["gap"] is None) != (layer["gap_certificate"] == Certificate.NONE) or (layer["gap"] or 0.0) < 0.0:
-            yield f"result.json states a gap of layer {found.layer} that is none."
+            yield f"result.json states a gap of layer {actual.layer} that is none."
 
 
 def uniqueness(result: Result) -> Sentences:
-    """Whether the optimum is the only one, decided again from the stored weights and data."""
-    told = result.decided
-    if told is None:
+    """Decide again, from stored weights and data, whether the optimum is the only one."""
+    stored = result.decided
+    if stored is None:
         return
-    found = decide(result.problem.double(), [W.double() for W in result.weights])
-    value = math.inf if found.independence is None else found.independence
-    given = math.inf if told.independence is None else told.independence
-    same = replace(told, independence=None) == replace(found, independence=None)
-    if not (same and math.isclose(value, given, rel_tol=INDEPENDENCE, abs_tol=INDEPENDENCE)):
+    decided = decide(result.problem.double(), [W.double() for W in result.weights])
+    value = math.inf if decided.independence is None else decided.independence
+    stored_value = math.inf if stored.independence is None else stored.independence
+    same = replace(stored, independence=None) == replace(decided, independence=None)
+    if not (same and math.isclose(value, stored_value, rel_tol=INDEPENDENCE, abs_tol=INDEPENDENCE)):
         yield "The stored data and network do not prove what result.json states of the set of all optima."
 
 
 def state_dict(result: Result, directory: Path) -> Sentences:
-    """That network.pt holds the weights of network.npz."""
+    """Check that network.pt holds the weights of network.npz."""
     beta = result.problem.beta
     if not (directory / NETWORK_PT).is_file():
         yield f"{NETWORK_PT} is missing."
         return
     if min(result.widths, default=0) == 0:
-        return  # a layer without neurons, of which a state dict tells little
+        return  # a state dict does not determine a layer without neurons
     try:
-        found = read_network(directory / NETWORK_PT, beta).weights
+        exported = read_network(directory / NETWORK_PT, beta).weights
     except CovoptError as error:
         yield f"{NETWORK_PT} is not the stored network: {error}"
         return
     stored = skip_as_neurons(result.problem.double(), [W.double() for W in result.weights])
-    if len(found) != len(stored) or any(
-        not _alike(torch.from_numpy(a), W, beta) for a, W in zip(found, stored, strict=True)
+    if len(exported) != len(stored) or any(
+        not _alike(torch.from_numpy(a), W, beta) for a, W in zip(exported, stored, strict=True)
     ):
         yield f"{NETWORK_PT} and network.npz hold different weights."
 
 
-def _alike(found: Tensor, W: Tensor, beta: float) -> bool:
-    if found.shape != W.shape:
+def _alike(exported: Tensor, W: Tensor, beta: float) -> bool:
+    if exported.shape != W.shape:
         return False
     columns = slice(None) if beta else slice(0, -1)
-    a, b = found[:, columns], W[:, columns]
+    a, b = exported[:, columns], W[:, columns]
     return bool(((a - b).abs() <= STATE * b.abs()).all())
 
 
 def _size(result: Result) -> float:
-    """What misfits are measured by: the largest target."""
+    """Return the largest target, by which misfits are measured."""
     return max(1e-300, float(result.problem.Y.abs().max()))
 
 

@@ -1,4 +1,4 @@
-"""What a person looks at: one figure for each run, and its parts.
+"""Figures: one for each run, and its parts.
 
 Takes plain arrays, so that whoever has them can draw; uses matplotlib's objects and never its global state.
 """
@@ -53,10 +53,10 @@ class PlainLogFormatter(LogFormatter):
 
 @dataclass(frozen=True)
 class RunPicture:
-    """What the figure of a run shows.
+    """The contents of the figure of a run.
 
     Attributes:
-        title: the question in a few words.
+        title: the problem in a few words.
         history: cost and bound over time.
         norms: |w_k|^2 + |v_k|^2 of each hidden neuron, incoming and outgoing weights (n,).
         activations: sigma(Z) (N, n).
@@ -73,12 +73,12 @@ class RunPicture:
 
 
 def is_picture(path: Path) -> bool:
-    """Whether a file is a picture of covopt."""
+    """Return True if a file is a picture of covopt."""
     return starts_with(path, b"Software\0" + MADE["Software"].encode())
 
 
 def draw_run(picture: RunPicture, path: Path) -> None:
-    """Write the figure of a run as a PNG: convergence on the left, the hidden neurons on the right."""
+    """Write the figure of a run as a PNG: convergence left, hidden neurons right."""
     figure = Figure(figsize=(11.0, 4.8), layout="constrained", dpi=130)
     FigureCanvasAgg(figure)
     columns = figure.add_gridspec(1, 2, width_ratios=(1.0, 1.15), wspace=0.05)
@@ -109,7 +109,7 @@ class Curve:
 
 
 def draw_curves(title: str, curves: Sequence[Curve], lower: float | None, path: Path) -> None:
-    """Write the figure of a comparison as a PNG: cost against time, and what is above the lowest cost of all.
+    """Write the figure of a comparison as a PNG: cost and excess against time.
 
     The dots at the end of a line are the final costs of the method's starts.
     """
@@ -128,13 +128,13 @@ def draw_curves(title: str, curves: Sequence[Curve], lower: float | None, path: 
 
 
 def colored(curves: Sequence[Curve]) -> list[tuple[Curve, list[Progress], str]]:
-    """The methods that reached a finite cost, each with those lines of its history and a colour."""
+    """Return the methods with a finite cost, each with its finite lines and a colour."""
     finite = [(curve, [p for p in curve.history if np.isfinite(p.cost)]) for curve in curves]
     return [(curve, lines, color) for (curve, lines), color in zip(finite, cycle(CURVE_COLORS)) if lines]
 
 
 def draw_costs(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]], lower: float | None) -> None:
-    """The cost of each of the `colored` methods against time, and the proved bound."""
+    """Draw the cost of each of the `colored` methods against time, and the proved bound."""
     for row, (curve, lines, color) in enumerate(drawn):
         axes.plot([p.seconds for p in lines], [p.cost for p in lines], color=color, marker=_marker(lines), markersize=4)
         name_line(axes, f"{curve.name} {min(*curve.starts, lines[-1].cost, np.inf):.7g}", color, row)
@@ -148,7 +148,7 @@ def draw_costs(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]], l
 
 
 def draw_excess(axes: Axes, drawn: Sequence[tuple[Curve, list[Progress], str]]) -> None:
-    """(cost - best) / best, logarithmic; what reaches the best falls out of the picture."""
+    """Draw (cost - best) / best on a logarithmic axis, which leaves out the best itself."""
     best = min(min(*curve.starts, *(p.cost for p in lines), np.inf) for curve, lines, _ in drawn)
     shown = False
     for curve, lines, color in drawn:
@@ -198,13 +198,13 @@ def draw_convergence(axes: Axes, history: Sequence[Progress]) -> None:
 
 
 def gaps(history: Sequence[Progress]) -> list[tuple[float, float]]:
-    """(seconds, (cost - bound) / cost) where a bound is proved and the gap is open."""
+    """Return (seconds, (cost - bound) / cost) where a bound is proved and the gap is open."""
     proved = [(p.seconds, p.cost, p.lower) for p in history if p.lower is not None]
     return [(seconds, (cost - lower) / cost) for seconds, cost, lower in proved if 0.0 < lower < cost < np.inf]
 
 
 def draw_gap(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """The `gaps` against time."""
+    """Draw the `gaps` against time."""
     axes.plot(*np.transpose(points), color=COST_COLOR, linewidth=1.6, marker=_marker(points), markersize=4)
     values = [value for _, value in points]
     if max(values) > LOG_RANGE * min(values):
@@ -217,7 +217,7 @@ def draw_gap(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
 
 
 def _choose_scales(axes: Axes, seconds: NDArray, cost: NDArray, bound: NDArray) -> None:
-    """Logarithmic where the values span decades, and the bound does not pin the axis near zero."""
+    """Set logarithmic axes where values span decades, unless the bound is near zero."""
     values = np.concatenate([cost, bound[bound > 0.1 * cost.min()]])
     if values.min() > 0 and values.max() > LOG_RANGE * values.min():
         axes.set_yscale("log")
@@ -252,7 +252,7 @@ def draw_neurons(norms: Axes, image: Axes, picture: RunPicture) -> None:
 
 
 def name_line(axes: Axes, text: str, color: str, row: int) -> None:
-    """Say what a line is and where it ends, in its colour, above the picture, where no line runs."""
+    """Write what a line is and where it ends, in its colour, above the picture."""
     axes.text(1.0, 1.02 + 0.07 * row, text, transform=axes.transAxes, ha="right", va="bottom", color=color)
 
 
@@ -264,7 +264,7 @@ def count_along(axis: Axis) -> None:
 def color_bar(
     drawn: ScalarMappable, axes: Axes | Sequence[Axes], aspect: float = 30.0, extend: str = "neither"
 ) -> Colorbar:
-    """A bar of colours without a frame; as an image, for the seams between shapes show as stripes."""
+    """Draw a frameless colour bar as an image, as seams between shapes show as stripes."""
     figure = (axes if isinstance(axes, Axes) else axes[0]).figure
     bar = figure.colorbar(drawn, ax=axes, aspect=aspect, pad=0.02, extend=extend)
     bar.solids.set_rasterized(True)  # type: ignore[union-attr]
@@ -273,7 +273,7 @@ def color_bar(
 
 
 def robust_limit(values: Float[np.ndarray, "..."]) -> tuple[float, str]:
-    """Where a scale of colours ends, and which of its ends stand for more: a few outliers do not darken the rest."""
+    """Return the limit of a colour scale and its clipped ends; outliers do not darken it."""
     sizes = np.abs(values)
     largest, bulk = float(sizes.max(initial=0.0)), float(np.percentile(sizes, BULK)) if values.size else 0.0
     if 0.0 < OUTLYING * bulk < largest:

@@ -1,4 +1,4 @@
-"""The figure of the forces on a hidden layer: samples and neurons in their principal planes. Takes plain arrays."""
+"""The figure of the forces on a hidden layer, in principal planes, from plain arrays."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ LONGEST_ARROW = 0.3
 
 @dataclass(frozen=True)
 class ForcesPicture:
-    """What the figure of the forces on one hidden layer shows.
+    """The contents of the figure of the forces on one hidden layer.
 
     Attributes:
-        title: the layer and the question in a few words.
+        title: the layer and the problem in a few words.
         Z: Z_l (N, n).
         attraction, repulsion: the derivatives of the loss, within Im Zs_{l-1} (N, n); the arrows point against them.
         labels: each sample's class, or its first target (N,).
@@ -49,7 +49,7 @@ class ForcesPicture:
 
 
 def draw_forces(picture: ForcesPicture, path: Path) -> None:
-    """Write a PNG: samples and neurons of a hidden layer in their principal plane, with both forces as arrows.
+    """Write a PNG: samples and neurons of a layer in principal planes, with both forces.
 
     Samples are the rows of Z_l and neurons its columns, each projected on the two leading singular directions. These
     are not centred, so that the origin is the origin and neurons of one direction lie on one ray from it.
@@ -81,7 +81,7 @@ def draw_forces(picture: ForcesPicture, path: Path) -> None:
 
 
 def draw_samples(axes: Axes, picture: ForcesPicture) -> None:
-    """The rows of Z_l in their principal plane, with both forces."""
+    """Draw the rows of Z_l in their principal plane, with both forces."""
     plane, share = _principal_plane(picture.Z)
     points = picture.Z @ plane
     _draw_arrows(axes, points, [-picture.attraction @ plane, -picture.repulsion @ plane])
@@ -101,7 +101,7 @@ def draw_samples(axes: Axes, picture: ForcesPicture) -> None:
 
 
 def draw_neuron_plane(axes: Axes, picture: ForcesPicture) -> None:
-    """The columns of Z_l in their principal plane, with both forces."""
+    """Draw the columns of Z_l in their principal plane, with both forces."""
     plane, share = _principal_plane(picture.Z.T)
     points = picture.Z.T @ plane
     reach = 1.25 * np.abs(points).max()
@@ -116,7 +116,7 @@ def draw_neuron_plane(axes: Axes, picture: ForcesPicture) -> None:
 
 
 def _principal_plane(points: Float[np.ndarray, "k d"]) -> tuple[Float[np.ndarray, "d 2"], NDArray[np.float64]]:
-    """The two leading directions in columns (a zero one where there is only one), and their shares of |points|^2."""
+    """Return the two leading directions (or 0) in columns, and their shares of |points|^2."""
     _, s, Vh = np.linalg.svd(points, full_matrices=False)
     share = s**2 / (s**2).sum()
     missing = max(0, 2 - len(s))
@@ -125,7 +125,7 @@ def _principal_plane(points: Float[np.ndarray, "k d"]) -> tuple[Float[np.ndarray
 
 
 def _rays(neurons: Float[np.ndarray, "n N"]) -> list[NDArray[np.float64]]:
-    """Unit directions along which the neurons lie, the largest neuron of each first."""
+    """Return unit directions along which the neurons lie, each from its largest neuron."""
     norms = np.linalg.norm(neurons, axis=1)
     rays: list[NDArray[np.float64]] = []
     for k in np.argsort(-norms, kind="stable"):

@@ -1,4 +1,4 @@
-"""What an audit says of a network as a function, in sentences, from its summary alone."""
+"""The results of an audit of a network as a function, in sentences, from its summary."""
 
 from __future__ import annotations
 
@@ -14,81 +14,81 @@ Pairs = list[tuple[str, str]]
 
 
 def pairs(s: Summary) -> Pairs:
-    """The lines of an audit; none where the network was not looked at."""
-    told = s.get("function")
-    if not isinstance(told, Mapping):
+    """Return the lines of an audit; none if the function was not audited."""
+    audit = s.get("function")
+    if not isinstance(audit, Mapping):
         return []
-    layers = told["layers"]
-    inner = layers[:-1]
+    layers = audit["layers"]
+    hidden = layers[:-1]
     lines = [
-        ("Jacobian", _ranks(told)),
-        ("its function", _same(told, s)),
-        ("R_1", _first_correction(told)),
-        ("bottleneck", _bottleneck(told)),
-        ("NTK", _kernel(told)),
+        ("Jacobian", _ranks(audit)),
+        ("its function", _same(audit, s)),
+        ("R_1", _first_correction(audit)),
+        ("bottleneck", _bottleneck(audit)),
+        ("NTK", _kernel(audit)),
         ("dimensions", f"{_list(layers, 'dimension')}  (singular values of A_1 ... A_L above 1/2, in balance)"),
-        ("affine", f"{_list(inner, 'affine_dimension')}  (dimensions of S_1 ... S_(L-1) less their means)"),
-        ("nonlinearity", f"{_list(inner, 'nonlinearity')}  (|Z - sigma(Z)| / |Z| of Z_1 ... Z_(L-1))"),
+        ("affine", f"{_list(hidden, 'affine_dimension')}  (dimensions of S_1 ... S_(L-1) less their means)"),
+        ("nonlinearity", f"{_list(hidden, 'nonlinearity')}  (|Z - sigma(Z)| / |Z| of Z_1 ... Z_(L-1))"),
         ("orbits", _orbits(layers)),
     ]
     return [(label, text) for label, text in lines if text]
 
 
 def sentences(s: Summary) -> list[str]:
-    """The same as sentences, for a report."""
-    told = s["function"]
-    first = _first_correction(told)
-    known = (
-        f"its Jacobian has {_ranks(told)}",
-        _same(told, s),
+    """Return the same as sentences, for a report."""
+    audit = s["function"]
+    first = _first_correction(audit)
+    texts = (
+        f"its Jacobian has {_ranks(audit)}",
+        _same(audit, s),
         first and f"R_1 is {first}",
-        _bottleneck(told),
-        _kernel(told),
+        _bottleneck(audit),
+        _kernel(audit),
     )
-    return [f"{text[:1].upper()}{text[1:]}." for text in known if text]
+    return [f"{text[:1].upper()}{text[1:]}." for text in texts if text]
 
 
-def _ranks(told: Summary) -> str:
-    counts = {int(rank): int(count) for rank, count in told["jacobian_rank"].items()}
-    where = "given inputs" if told["elsewhere"] else "samples"
-    rows = told["rows"]
+def _ranks(audit: Summary) -> str:
+    counts = {int(rank): int(count) for rank, count in audit["jacobian_rank"].items()}
+    where = "given inputs" if audit["elsewhere"] else "samples"
+    rows = audit["rows"]
     if len(counts) == 1:
         ranks = f"{next(iter(counts))} at {f'all {rows} {where}' if rows > 1 else f'the only one of the {where}'}"
     else:
         listed = [f"{rank} at {count}" for rank, count in counts.items()]
         ranks = f"{', '.join(listed[:-1])} and {listed[-1]} of {rows} {where}"
-    said = f"rank {ranks}"
-    if told["kinks"]:
-        said += f" ({told['kinks']} on a kink, taken beside it)"
-    if told["jacobian_values"]:
-        said += f"; its singular values are {_numbers(told['jacobian_values'])} (medians)"
-    if told["pseudo_determinant"] is not None:
-        low, middle, high = told["pseudo_determinant"]
-        said += f"; at rank {max(counts)} they multiply to {low:.4g} ... {high:.4g}, median {middle:.4g}"
-    return said
+    text = f"rank {ranks}"
+    if audit["kinks"]:
+        text += f" ({audit['kinks']} on a kink, taken beside it)"
+    if audit["jacobian_values"]:
+        text += f"; its singular values are {_numbers(audit['jacobian_values'])} (medians)"
+    if audit["pseudo_determinant"] is not None:
+        low, middle, high = audit["pseudo_determinant"]
+        text += f"; at rank {max(counts)} they multiply to {low:.4g} ... {high:.4g}, median {middle:.4g}"
+    return text
 
 
-def _same(told: Summary, s: Summary) -> str:
-    if told["lower"] is None:
+def _same(audit: Summary, s: Summary) -> str:
+    if audit["lower"] is None:
         return ""
-    depth = len(told["layers"])
-    where = "these inputs" if told["elsewhere"] else "these samples"
-    share = "" if told["share"] is None else f", {down(100.0 * told['share'])} % of this network's {s['norm']:.8g}"
+    depth = len(audit["layers"])
+    where = "these inputs" if audit["elsewhere"] else "these samples"
+    share = "" if audit["share"] is None else f", {down(100.0 * audit['share'])} % of this network's {s['norm']:.8g}"
     return (
         f"every network of {counted(depth, 'layer')} that computes the same function near {where} has |W|^2 of at least"
-        f" {down(told['lower'], 8)}{share}; this bounds no other network that fits the data"
+        f" {down(audit['lower'], 8)}{share}; this bounds no other network that fits the data"
     )
 
 
-def _first_correction(told: Summary) -> str:
-    if told["R1_lower"] is None:
+def _first_correction(audit: Summary) -> str:
+    if audit["R1_lower"] is None:
         return ""
-    rank = max(int(rank) for rank in told["jacobian_rank"])
-    return f"at least {down(told['R1_lower'])} if R_0 of the function is {rank}, and unknown otherwise"
+    rank = max(int(rank) for rank in audit["jacobian_rank"])
+    return f"at least {down(audit['R1_lower'])} if R_0 of the function is {rank}, and unknown otherwise"
 
 
-def _bottleneck(told: Summary) -> str:
-    low = told["bottleneck"]
+def _bottleneck(audit: Summary) -> str:
+    low = audit["bottleneck"]
     if low is None:
         return ""
     ones = counted(low["k"], "singular value")
@@ -98,12 +98,12 @@ def _bottleneck(told: Summary) -> str:
     )
 
 
-def _kernel(told: Summary) -> str:
-    trace, sharp, step = told["ntk_trace"], told["sharpness"], told["stable_step"]
-    said = "its trace is unknown" if trace is None else f"Tr Theta(x, x) / L is {trace:.5g} on average"
+def _kernel(audit: Summary) -> str:
+    trace, sharp, step = audit["ntk_trace"], audit["sharpness"], audit["stable_step"]
+    text = "its trace is unknown" if trace is None else f"Tr Theta(x, x) / L is {trace:.5g} on average"
     if sharp is not None:
-        said += f"; sharpness {sharp:.5g} (largest eigenvalue of the Gauss-Newton matrix of the loss on the data)"
-    return said if step is None else f"{said}, stable step of gradient descent {step:.4g}"
+        text += f"; sharpness {sharp:.5g} (largest eigenvalue of the Gauss-Newton matrix of the loss on the data)"
+    return text if step is None else f"{text}, stable step of gradient descent {step:.4g}"
 
 
 def _orbits(layers: Sequence[Summary]) -> str:

@@ -1,4 +1,4 @@
-"""A network on further data: what it predicts there, and how well; nothing of this bounds a cost."""
+"""Predictions of a network on new data, and their scores; they bound no cost."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _FIRST = "outputs.npy"
 def further(
     result: Result, source: str | os.PathLike[str], *, targets: bool = True, data_dir: Path | None = None
 ) -> Further:
-    """Data scaled and coded as those that a network was solved with.
+    """Read data, scaled and coded as those that a network was solved with.
 
     Args:
-        result: the network; one that was solved in Python takes inputs as they are.
+        result: the network; if it was solved in Python, inputs are taken as they are.
         source: as for `read_data`.
-        targets: whether there must be some.
+        targets: require targets.
         data_dir: where the files of mnist lie.
 
     Raises:
@@ -63,13 +63,13 @@ def further(
     return read_further(source, coding, outputs, targets=targets, data_dir=data_dir)
 
 
-def tested(source: str | os.PathLike[str] | None, data: Dataset, rest: Callable[[], Dataset]) -> Further | None:
-    """Read held-out data with targets, scaled and coded as the data that a network is to be solved with.
+def tested(source: str | os.PathLike[str] | None, data: Dataset, read_rest: Callable[[], Dataset]) -> Further | None:
+    """Read held-out data with targets, scaled and coded as the network's own data.
 
     Args:
-        source: as for `read_data`; `rest`, the rows that the data leave; None: there are no held-out data.
+        source: as for `read_data`; `rest`: the rows that are not in the data; None: there are no held-out data.
         data: those of the network.
-        rest: reads the rows that the data leave.
+        read_rest: reads the rows that are not in the data.
 
     Raises:
         DataError: as `read_further`, or the data leave no rows.
@@ -80,8 +80,8 @@ def tested(source: str | os.PathLike[str] | None, data: Dataset, rest: Callable[
     if source is None:
         return None
     if source == REST:
-        left = rest()
-        return Further(left.X, f"the rest of {left.name}", left.Y, left.classes)
+        remaining = read_rest()
+        return Further(remaining.X, f"the rest of {remaining.name}", remaining.Y, remaining.classes)
     if data.coding is None:
         raise ValueError("a data set that was read says how")
     test = read_further(source, data.coding, data.Y.shape[1])
@@ -99,28 +99,28 @@ def tested(source: str | os.PathLike[str] | None, data: Dataset, rest: Callable[
 
 
 def _digests(X: NDArray[np.float64], Y: NDArray[np.float64]) -> Iterator[bytes]:
-    """Yield a digest of each row; adding 0.0 turns -0.0 into 0.0, so that equal rows have equal digests."""
+    """Yield a digest of each row; adding 0.0 makes 0.0 of -0.0, so equal rows are equal."""
     return (hashlib.sha256((x + 0.0).tobytes() + (y + 0.0).tobytes()).digest() for x, y in zip(X, Y, strict=True))
 
 
 def score(result: Result, data: Further) -> dict[str, object]:
-    """`test` of a summary: the loss without penalty, and the accuracy where the targets are classes, else R^2.
+    """Return `test` of a summary: the loss without penalty, and the accuracy or R^2.
 
     R^2 = 1 - sum (F - Y)^2 / sum (Y - mean Y)^2, the mean over outputs; None of fewer than two rows. The loss of an
     exact fit is mse. A result without a network has None in all of them.
     """
     p, X, Y = result.problem, data.X, data.Y
-    told: dict[str, object] = {"data": data.name, "rows": len(X), "loss": None, "accuracy": None, "r2": None}
+    scores: dict[str, object] = {"data": data.name, "rows": len(X), "loss": None, "accuracy": None, "r2": None}
     if Y is None or not np.isfinite(result.cost):
-        return told
+        return scores
     F = result.predict(X)
     question = make_problem(X, Y, lam=1.0, loss="mse" if p.interpolates else p.loss, device="cpu")
-    told["loss"] = known(float(question.loss_at(torch.as_tensor(F))))
+    scores["loss"] = known(float(question.loss_at(torch.as_tensor(F))))
     if data.classes is not None:
-        told["accuracy"] = float((result.scores(X).argmax(axis=1) == Y.argmax(axis=1)).mean())
+        scores["accuracy"] = float((result.scores(X).argmax(axis=1) == Y.argmax(axis=1)).mean())
     elif len(X) > 1:
-        told["r2"] = known(float(metrics.r2_score(Y, F)))
-    return told
+        scores["r2"] = known(float(metrics.r2_score(Y, F)))
+    return scores
 
 
 def _has_classes(result: Result) -> bool:
@@ -131,7 +131,7 @@ def _has_classes(result: Result) -> bool:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a network says of M inputs.
+    """The predictions of a network for M inputs.
 
     Attributes:
         outputs: (M, n_L).
@@ -166,10 +166,10 @@ class Predictions:
 
 
 def predictions(result: Result, X: Float64[np.ndarray, "M n0"]) -> Predictions:
-    """The network's outputs at X, and what they say of classes.
+    """Return the network's outputs at X, and the classes that they predict.
 
     Raises:
-        RecordError: the run holds no network that answers its question.
+        RecordError: the run holds no network that solves its problem.
     """
     if not np.isfinite(result.cost):
         raise RecordError("The run holds no network that answers its question; solve again.")
@@ -183,7 +183,7 @@ def predictions(result: Result, X: Float64[np.ndarray, "M n0"]) -> Predictions:
 
 
 def format_of(path: Path) -> str:
-    """`.csv` or `.npz`.
+    """Return `.csv` or `.npz`.
 
     Raises:
         DataError: another one.
@@ -195,7 +195,7 @@ def format_of(path: Path) -> str:
 
 
 def is_predictions(path: Path) -> bool:
-    """Whether a file is one that `Predictions.write` wrote."""
+    """Return True if a file was written by `Predictions.write`."""
     try:
         if path.suffix.lower() == ".npz":
             with zipfile.ZipFile(path) as archive:

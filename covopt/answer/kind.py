@@ -1,4 +1,4 @@
-"""What a kind of stored answer is: one object, `KIND` in a file of this package, says all that is different about it.
+"""Kinds of stored answers: an object `KIND` in a file holds all that differs between them.
 
 `covopt show` needs no torch, so what pages and checks are made of is loaded when it is first used.
 """
@@ -21,8 +21,8 @@ Summary = Mapping[str, Any]
 
 
 def _result(directory: Path) -> object:
-    inner = [path.parent.relative_to(directory) for path in sorted(directory.rglob(record.SUMMARY))]
-    named = f"; load one of them, such as {directory / inner[0]}" if inner else "; run the command again with --out"
+    solves = [path.parent.relative_to(directory) for path in sorted(directory.rglob(record.SUMMARY))]
+    named = f"; load one of them, such as {directory / solves[0]}" if solves else "; run the command again with --out"
     raise RecordError(f"{directory} holds a study, whose solves do not come back as one answer{named}.")
 
 

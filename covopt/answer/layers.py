@@ -30,7 +30,7 @@ from covopt.records.svg import Picture, picture
 
 
 def spectra(result: Result, layer: int) -> Picture | None:
-    """The eigenvalues of K_l and Ks_l; None where all are zero."""
+    """Draw the eigenvalues of K_l and Ks_l; None if all are zero."""
     kinds = zip(("K", "Kσ"), (COST_COLOR, BOUND_COLOR), layer_spectra(result, layer), strict=True)
     drawn = [(name, color, s[: rank_of(s)] ** 2) for name, color, s in kinds if rank_of(s) > 0]
     if not drawn:
@@ -56,7 +56,7 @@ def spectra(result: Result, layer: int) -> Picture | None:
 
 
 def covariance(result: Result, layer: int, run: RunPicture) -> Picture:
-    """Ks_l, the samples sorted as in the figure of the run."""
+    """Draw Ks_l, the samples sorted as in the figure of the run."""
     _, Ks = result.covariances(layer)
     shown = Ks[np.ix_(run.order, run.order)]
     limit, beyond = robust_limit(shown)
@@ -83,7 +83,7 @@ def covariance(result: Result, layer: int, run: RunPicture) -> Picture:
 
 
 def forces(result: Result, layer: int, origin: Origin) -> list[Picture]:
-    """Attraction and repulsion on a hidden layer, on its samples and its neurons; empty where none is active."""
+    """Draw attraction and repulsion on a hidden layer's samples and neurons, if any is active."""
     shown = result.forces_picture(layer)
     if shown.Z.size == 0 or not np.abs(shown.Z).max() > 0.0:
         return []
@@ -108,14 +108,14 @@ def forces(result: Result, layer: int, origin: Origin) -> list[Picture]:
 
 
 def layer_spectra(result: Result, layer: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " m"]]:
-    """Singular values of Z_l and Zs_l, descending: square roots of the eigenvalues of K_l and Ks_l."""
+    """Return the singular values of Z_l and Zs_l, roots of K_l's and Ks_l's eigenvalues."""
     Z = torch.as_tensor(result.representations(layer))
     Zs = with_bias(result.problem.activation(Z), result.problem.beta)
     return torch.linalg.svdvals(Z).numpy(), torch.linalg.svdvals(Zs).numpy()
 
 
 def rank_of(s: Float[np.ndarray, " k"]) -> int:
-    """The numerical rank by the one rule for it."""
+    """Return the numerical rank by `RANK_RULE`."""
     return int(RANK_RULE.keeps(torch.as_tensor(s)).sum())
 
 
@@ -129,7 +129,7 @@ def _draw_plane(figure: Figure, draw: object, shown: ForcesPicture) -> None:
 
 
 def log_scale(axes: Axes, values: Float[np.ndarray, " k"]) -> None:
-    """A logarithmic axis of values, plain numbers beside it where they span less than two decades."""
+    """Set a logarithmic axis, with plain numbers if the values span less than two decades."""
     axes.set_yscale("log")
     if values.max() > 100.0 * values.min():
         axes.minorticks_off()

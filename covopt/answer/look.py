@@ -1,4 +1,4 @@
-"""A network of one or two inputs as a function: its kinks, the data, each neuron's share, the regions of classes."""
+"""A network of one or two inputs as a function: kinks, data, neurons' shares, regions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Look:
 
     @property
     def neurons(self) -> int:
-        """Of the last hidden layer."""
+        """The number of neurons of the last hidden layer."""
         return len(self.weights[-2])
 
     @property
@@ -63,24 +63,24 @@ class Look:
         return np.arange(0, self.problem.samples, math.ceil(self.problem.samples / SAMPLES))
 
     def axis(self, place: int) -> str:
-        """The name of an input."""
+        """Return the name of an input."""
         if self.columns is not None and len(self.columns) == self.inputs:
             return short(self.columns[place])
         return "input" if self.inputs == 1 else f"input {place + 1}"
 
     def ends(self, place: int) -> tuple[float, float]:
-        """The range of an input, and a little more."""
+        """Return the range of an input with a margin."""
         x = self.problem.X[:, place]
         low, high = float(x.min()), float(x.max())
         margin = MARGIN * (high - low) or max(abs(low), abs(high)) or 1.0
         return low - margin, high + margin
 
     def outputs(self, X: Float[Tensor, "M n0"]) -> Float[Tensor, "M nL"]:
-        """F at X."""
+        """Return F at X."""
         return outputs(self.problem, self.weights, X)
 
     def shares(self, x: Float[Tensor, " k"]) -> Float[Tensor, "k n"]:
-        """What each neuron of the last hidden layer adds to the first output; the rest is the bias, and a free skip."""
+        """Return what each neuron of the last hidden layer adds to the first output."""
         Z = preactivations_at(self.problem, self.weights, x[:, None], self.problem.depth - 1)
         return self.problem.activation(Z) * self.weights[-1][0, : Z.shape[1]]
 
@@ -88,7 +88,7 @@ class Look:
 def look_at(
     problem: Problem, weights: Weights, columns: tuple[str, ...] | None, classes: tuple[str, ...] | None
 ) -> Look | None:
-    """What is drawn of a network; None of more than two inputs, or where its numbers are beyond float64."""
+    """Return what is drawn of a network; None for more than two inputs or infinite values."""
     problem, weights = problem.double(), [W.double() for W in weights]
     if problem.X.shape[1] > 2:
         return None
@@ -106,7 +106,7 @@ def look_at(
 
 
 def draw_look(axes: Axes, look: Look) -> None:
-    """The function with the data, in one picture; of several numbers at two inputs the first."""
+    """Draw the function with the data in one picture; for two inputs its first output."""
     if look.inputs == 1:
         _draw_line(axes, look)
     elif look.labels is not None:
@@ -119,7 +119,7 @@ def draw_look(axes: Axes, look: Look) -> None:
 
 
 def draw_shares(axes: Axes, look: Look) -> None:
-    """What each neuron of the last hidden layer adds to the first output, and their sum with the bias."""
+    """Draw what each neuron of the last hidden layer adds to the first output, and the sum."""
     x = breakpoints(look.problem, look.weights, *look.ends(0))
     shares, F = look.shares(x).cpu().numpy(), look.outputs(x[:, None]).cpu().numpy()
     order = np.argsort(-np.abs(shares).max(axis=0), kind="stable")[:NEURONS]
@@ -143,7 +143,7 @@ def _draw_line(axes: Axes, look: Look) -> None:
 
 def _draw_numbers(axes: Axes, look: Look, x: Tensor, bent: NDArray) -> None:
     at, F = x.cpu().numpy(), look.outputs(x[:, None]).cpu().numpy()
-    X, Y = (each[look.shown].cpu().numpy() for each in (look.problem.X[:, 0], look.problem.Y))
+    X, Y = (values[look.shown].cpu().numpy() for values in (look.problem.X[:, 0], look.problem.Y))
     count = min(OUTPUTS, F.shape[1])
     for k in range(count):
         color = on(axes, CURVE_COLORS[k])
@@ -162,7 +162,7 @@ def _draw_numbers(axes: Axes, look: Look, x: Tensor, bent: NDArray) -> None:
 
 
 def _draw_classes(axes: Axes, look: Look, x: Tensor, bent: NDArray) -> None:
-    """The outputs of all classes, or for cross-entropy the probabilities; the regions behind, the data below."""
+    """Draw the outputs or, for cross-entropy, probabilities of all classes, with the data."""
     likely = look.problem.loss.name == "cross_entropy"
     grid = torch.cat([x, torch.linspace(float(x[0]), float(x[-1]), SMOOTH, dtype=x.dtype, device=x.device)]).unique()
     F = look.outputs(grid[:, None])
@@ -171,8 +171,8 @@ def _draw_classes(axes: Axes, look: Look, x: Tensor, bent: NDArray) -> None:
     colors = [on(axes, CLASSES[k % len(CLASSES)]) for k in range(values.shape[1])]
     low, high = (0.0, 1.0) if likely else (float(values.min()), float(values.max()))
     step = 0.05 * ((high - low) or 1.0)
-    for left, right, k in regions(x, look.outputs(x[:, None])):
-        axes.axvspan(left, right, color=colors[k], alpha=SHADE, linewidth=0.0, zorder=0)
+    for start, end, k in regions(x, look.outputs(x[:, None])):
+        axes.axvspan(start, end, color=colors[k], alpha=SHADE, linewidth=0.0, zorder=0)
     X = look.problem.X[look.shown, 0].cpu().numpy()
     labels = look.labels[look.shown] if look.labels is not None else X.astype(int)
     for k, color in enumerate(colors):
@@ -188,11 +188,12 @@ def _draw_classes(axes: Axes, look: Look, x: Tensor, bent: NDArray) -> None:
 
 
 def regions(x: Float[Tensor, " k"], F: Float[Tensor, "k m"]) -> list[tuple[float, float, int]]:
-    """Where each class has the largest output: (left, right, class) from left to right; F is linear between the x.
+    """Return intervals (start, end, class) where each class has the largest output.
 
-    Between two points the largest of linear functions is convex and piecewise linear: its corners are where two cross.
+    F is linear between the x. Between two points the largest of linear functions is convex and piecewise linear: its
+    corners are where two cross.
     """
-    found: list[tuple[float, float, int]] = []
+    intervals: list[tuple[float, float, int]] = []
     for start, end, before, after in zip(x[:-1].tolist(), x[1:].tolist(), F[:-1], F[1:], strict=True):
         slopes, at = after - before, 0.0
         current = _largest(before, slopes)
@@ -203,27 +204,27 @@ def regions(x: Float[Tensor, " k"], F: Float[Tensor, "k m"]) -> list[tuple[float
             times[current] = torch.inf
             until = float(times.min())
             upto = min(1.0, max(at, until))
-            found.append((start + at * (end - start), start + upto * (end - start), current))
+            intervals.append((start + at * (end - start), start + upto * (end - start), current))
             if until >= 1.0:
                 break
             at = upto
             ahead = torch.where(times <= until, slopes, -torch.inf)
             current = int(ahead.argmax())
-    return _joined(found)
+    return _joined(intervals)
 
 
 def _largest(values: Tensor, slopes: Tensor) -> int:
-    """The largest now; of several, the one that rises fastest."""
+    """Return the largest now; among equals, the one that rises fastest."""
     return int(torch.where(values == values.max(), slopes, -torch.inf).argmax())
 
 
 def _joined(parts: list[tuple[float, float, int]]) -> list[tuple[float, float, int]]:
     joined: list[tuple[float, float, int]] = []
-    for left, right, k in parts:
+    for start, end, k in parts:
         if joined and joined[-1][2] == k:
-            joined[-1] = (joined[-1][0], right, k)
-        elif right > left:
-            joined.append((left, right, k))
+            joined[-1] = (joined[-1][0], end, k)
+        elif end > start:
+            joined.append((start, end, k))
     return joined
 
 
@@ -231,7 +232,7 @@ def _joined(parts: list[tuple[float, float, int]]) -> list[tuple[float, float, i
 
 
 def draw_map(axes: Axes, look: Look, output: int) -> None:
-    """One output over the plane of two inputs, the data in the same colours, and the neurons' lines."""
+    """Draw one output over the plane, the data in the same colours, and the neurons' lines."""
     extent, F = _values(look)
     values = F[:, :, output]
     targets = look.problem.Y[:, output].cpu().numpy()
@@ -245,7 +246,7 @@ def draw_map(axes: Axes, look: Look, output: int) -> None:
 
 
 def _draw_regions(axes: Axes, look: Look) -> None:
-    """The class with the largest output over the plane, the data, and the neurons' lines."""
+    """Draw the class with the largest output over the plane, the data, and neurons' lines."""
     extent, F = _values(look)
     colors = [on(axes, CLASSES[k % len(CLASSES)]) for k in range(F.shape[2])]
     shades = [(*to_rgb(color), SHADE) for color in colors]
@@ -262,19 +263,19 @@ def _draw_regions(axes: Axes, look: Look) -> None:
 
 
 def _values(look: Look) -> tuple[tuple[float, float, float, float], Float[np.ndarray, "r c m"]]:
-    """The corners of the map, and F at the middle of each of its pixels."""
+    """Return the corners of the map, and F at the middle of each of its pixels."""
     middles = [low + (high - low) * (np.arange(PIXELS) + 0.5) / PIXELS for low, high in map(look.ends, range(2))]
     F = [look.outputs(part) for part in _points(look, middles).split(ROWS)]
     return (*look.ends(0), *look.ends(1)), torch.cat(F).cpu().numpy().reshape(PIXELS, PIXELS, -1)
 
 
 def _points(look: Look, sides: list[NDArray]) -> Float[Tensor, "M 2"]:
-    """The points of a grid, the first row below."""
-    return look.problem.X.new_tensor(np.stack([each.ravel() for each in np.meshgrid(*sides)], axis=1))
+    """Return the points of a grid, the lowest row first."""
+    return look.problem.X.new_tensor(np.stack([coordinate.ravel() for coordinate in np.meshgrid(*sides)], axis=1))
 
 
 def _draw_neurons(axes: Axes, look: Look, color: str) -> None:
-    """Where neurons switch: straight lines in the first hidden layer, bent ones above it (dotted)."""
+    """Draw where neurons switch: straight lines in the first hidden layer, dotted above it."""
     axes.set_xlim(look.ends(0))
     axes.set_ylim(look.ends(1))
     if look.problem.activation.is_linear:
@@ -302,13 +303,13 @@ def _dress(axes: Axes, across: str, up: str) -> None:
 
 
 def legend(axes: Axes, beside: bool = False) -> None:
-    """The names of what is drawn, as they are written."""
+    """Add a legend with the names as they are written."""
     place = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if beside else {}
     for text in axes.legend(frameon=False, fontsize=8, **place).get_texts():
         text.set_parse_math(False)
 
 
 def short(name: str) -> str:
-    """A name that fits beside an axis, control characters taken out, which no SVG may hold."""
+    """Shorten a name to fit beside an axis; remove control characters, which SVG forbids."""
     printable = "".join(letter if letter.isprintable() else " " for letter in name)
     return printable if len(printable) <= LONGEST_NAME else f"{printable[: LONGEST_NAME - 1]}…"

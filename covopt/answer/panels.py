@@ -1,4 +1,4 @@
-"""Pictures of lines, dots and coloured regions, side by side. Takes plain arrays, as drawing.py does."""
+"""Pictures of lines, dots and coloured regions, side by side, from plain arrays."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Panel:
 
 
 def through(name: str, points: Float[np.ndarray, "k 2"], style: str, color: int) -> Line:
-    """The line through points of the plane, or dots at them."""
+    """Return the line through points of the plane, or dots at them."""
     return Line(name, points[:, 0], points[:, 1], style, color)
 
 

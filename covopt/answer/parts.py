@@ -25,13 +25,13 @@ OTHERS = {"solve": (), "plateau": ("method",), "compare": ("method",), "validate
 
 
 def asked(s: Mapping[str, object], origin: Origin) -> Pairs:
-    """The options of the question."""
+    """Return the options of the problem."""
     penalty = [] if s["lam"] is None else [("λ (lam)", f"{s['lam']:g}")]
     searched = [("method", str(s["method"])), ("certify", str(s["certify"]))] if "method" in s else []
     names = [
-        (label, ", ".join(given))
-        for label, given in (("inputs", origin.columns), ("classes", origin.classes))
-        if given is not None
+        (label, ", ".join(texts))
+        for label, texts in (("inputs", origin.columns), ("classes", origin.classes))
+        if texts is not None
     ]
     return [
         ("data", str(s["data"] or "given in Python")),
@@ -50,12 +50,12 @@ def asked(s: Mapping[str, object], origin: Origin) -> Pairs:
 
 
 def title(s: Mapping[str, object]) -> str:
-    """The data and how much of them."""
+    """Return the data's name and number of rows."""
     return f"{s['data'] or 'Data'}, {s['rows']} row{'' if s['rows'] == 1 else 's'}"
 
 
 def facts(s: Mapping[str, object]) -> Pairs:
-    """The numbers of a solve's answer."""
+    """Return the numbers of a solve's result."""
     cost, lower, gap = s["cost"], s["lower"], s["gap"]
     pairs = [
         ("cost of the network", number(cost, 8)),
@@ -73,52 +73,52 @@ def facts(s: Mapping[str, object]) -> Pairs:
 
 
 def notes(s: Mapping[str, object]) -> list[str]:
-    """What ended the search, where that matters; and that its network is a constant, where more is not proved."""
-    return [said for said in (words.status(s), record.ignores_inputs(s)) if said]
+    """Say why the search ended, if that matters, and if its network ignores its inputs."""
+    return [sentence for sentence in (words.status(s), record.ignores_inputs(s)) if sentence]
 
 
 def proof(s: Mapping[str, object]) -> list[str]:
-    """What proves the bound, what that means, and what a check of it does."""
+    """Say what proves the bound, what that means, and what a check of it does."""
     optima = optima_words.verdict(s)
-    said = f"{optima[:1].upper()}{optima[1:]}"
-    return [text for text in (words.proof(s), words.better_bound(s), said, words.checking(s)) if text]
+    verdict = f"{optima[:1].upper()}{optima[1:]}"
+    return [text for text in (words.proof(s), words.better_bound(s), verdict, words.checking(s)) if text]
 
 
 def check(directory: str | Path) -> str:
-    """The command that checks a run's files."""
+    """Return the command that checks a run's files."""
     return shlex.join(["covopt", "verify", str(directory)])
 
 
 def weights_in_python(s: Mapping[str, object]) -> list[str]:
-    """The argument of a call that gives the rows their stored weights, where they have some."""
+    """Return the call's argument for stored weights of rows, if there are any."""
     return ["sample_weight=data.weights"] if s.get("weighted") else []
 
 
 def in_python(s: Mapping[str, object], run: str, call: str = "solve", network: str | None = None) -> str:
-    """The call that repeats a run with the data that it stored, and the network's file where it takes one."""
-    said = {key: s[key] for key in REPEATED if key not in OTHERS[call] and s.get(key) is not None}
-    options = [f"{key}={value!r}" for key, value in said.items() if value is not False]
-    given = [] if network is None else [repr(network)]
+    """Return the call that repeats a run on its stored data, with a network's file if needed."""
+    repeated = {key: s[key] for key in REPEATED if key not in OTHERS[call] and s.get(key) is not None}
+    options = [f"{key}={value!r}" for key, value in repeated.items() if value is not False]
+    first = [] if network is None else [repr(network)]
     options += weights_in_python(s)
-    arguments = ", ".join([*given, "data.X", "data.Y", *options])
+    arguments = ", ".join([*first, "data.X", "data.Y", *options])
     return f"data = covopt.read_data({f'{run}/{record.PROBLEM}'!r})\ncovopt.{call}({arguments})"
 
 
 def origin_pairs(origin: Origin, s: Mapping[str, object]) -> Pairs:
-    """Versions, machine and seed."""
+    """Return versions, machine and seed."""
     machine = origin.machine or {"covopt": str(s["version"])}
     return [("seed", str(s["seed"])), *machine.items()]
 
 
 def search(result: Result, origin: Origin, audited: float | None = None) -> Section:
-    """How the search went, and the network that it found."""
+    """Describe the search and its network."""
     drawn = [pictures.convergence(result.history, audited)] if result.history else []
     drawn += [shown for shown in [pictures.gap(result.history)] if shown is not None]
     return Section("The search and its network", pictures=[*drawn, *network(result, origin)])
 
 
 def network(result: Result, origin: Origin) -> list[Picture]:
-    """The network as a function, where that can be drawn, and its neurons."""
+    """Draw the network as a function, where that is possible, and its neurons."""
     shown = (
         *pictures.function(result, origin),
         pictures.activations(result.run_picture()),
@@ -128,28 +128,28 @@ def network(result: Result, origin: Origin) -> list[Picture]:
 
 
 def timing(result: Result) -> Section:
-    """Where the time of a solve went."""
-    rest = result.seconds - sum(seconds for phase, seconds in result.timing.items() if phase != "reading")
-    phases = result.timing | {"everything else": max(0.0, rest)}
+    """Return the table of the time of a solve."""
+    other = result.seconds - sum(seconds for phase, seconds in result.timing.items() if phase != "reading")
+    phases = result.timing | {"everything else": max(0.0, other)}
     rows = [[phase, f"{seconds:.2f}"] for phase, seconds in phases.items()]
     return Section("Time", tables=[Table("Seconds of each phase", ["phase", "seconds"], rows)] if result.timing else [])
 
 
 def layers(result: Result) -> Section:
-    """Each hidden layer: its covariances' spectra, its ranks and what is known of it on its own."""
-    known = {layer.layer: layer for layer in result.layers}
+    """Describe each hidden layer: its covariances' spectra, its ranks and its own report."""
+    reports = {layer.layer: layer for layer in result.layers}
     rows = []
     for layer, width in enumerate(result.widths, start=1):
         s, s_sigma = layer_figures.layer_spectra(result, layer)
-        found = known.get(layer)
+        report = reports.get(layer)
         tested = [None, None, None]
-        if found is not None:
-            tested = [found.stationarity, found.gap, found.mergeable]
+        if report is not None:
+            tested = [report.stationarity, report.gap, report.mergeable]
         ranks = (layer_figures.rank_of(s), layer_figures.rank_of(s_sigma))
-        rows.append([layer, width, *ranks, float((s**2).sum()), *(tested if known else [])])
+        rows.append([layer, width, *ranks, float((s**2).sum()), *(tested if reports else [])])
     columns = ["layer", "neurons", "rank K", "rank Kσ", "trace of K"]
     text = ["K and Kσ are the covariances of a layer on the samples, before and after the activation."]
-    if known:
+    if reports:
         columns += ["|Mᵀs|", "gap", "merging groups"]
         text.append(
             "|Mᵀs| above 1: a neuron is missing, to first order. Gap: solving this layer alone can gain no more, as a"
@@ -181,10 +181,10 @@ def forces(result: Result, origin: Origin) -> Section:
 
 
 def number(value: object, digits: int) -> str:
-    """A number with so many digits, or that it is unknown."""
+    """Format a number with `digits` digits, or say that it is unknown."""
     return f"{value:.{digits}g}" if isinstance(value, int | float) else "unknown"
 
 
 def bound(value: object) -> str:
-    """A proved lower bound, rounded down, or that there is none."""
+    """Format a proved lower bound, rounded down, or say that there is none."""
     return down(value, 8) if isinstance(value, int | float) else "none"

@@ -1,4 +1,4 @@
-"""The figures of a report: convergence, neurons, activations, spectra, forces, widths, methods."""
+"""The figures of a report: convergence, neurons, spectra, forces, widths, methods."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def convergence(history: Sequence[Progress], audited: float | None = None) -> Pi
 
 
 def gap(history: Sequence[Progress]) -> Picture | None:
-    """The proved gap against time; None where nothing is proved, or the gap is closed from the start."""
+    """Draw the proved gap against time; None without a gap to draw."""
     points = gaps(history)
     if not points:
         return None
@@ -80,7 +80,7 @@ def gap(history: Sequence[Progress]) -> Picture | None:
 
 
 def curves(methods: Sequence[Curve], lower: float | None) -> list[Picture]:
-    """The cost of each method against time, and how far above the lowest it is."""
+    """Draw the cost of each method against time, and its excess over the lowest cost."""
     drawn = colored(methods)
     if not drawn:
         return []
@@ -99,7 +99,7 @@ def curves(methods: Sequence[Curve], lower: float | None) -> list[Picture]:
 
 
 def widths(panel: WidthPanel) -> Picture:
-    """The lowest cost for each width, with the starts of the plateau."""
+    """Draw the lowest cost for each width, with the starts of the plateau."""
     return picture(
         lambda figure: draw_panel(figure.subplots(), panel),
         alt="The lowest cost found for each width, its level, and where the plateau starts.",
@@ -112,7 +112,7 @@ def widths(panel: WidthPanel) -> Picture:
 
 
 def matrix(A: Float[np.ndarray, "r n"], name: str, caption: str, across: str, down: str) -> Picture:
-    """Any matrix, entry by entry; zeros are left blank, so that its support is seen."""
+    """Draw a matrix entry by entry; zeros are blank, so that its support shows."""
     limit, beyond = robust_limit(A)
     signed = bool((A < 0.0).any())
     style = {"cmap": SIGNED if signed else "viridis_r", "vmin": -limit if signed else 0.0, "vmax": limit}
@@ -129,12 +129,12 @@ def matrix(A: Float[np.ndarray, "r n"], name: str, caption: str, across: str, do
         color_bar(drawn, axes, extend=beyond)
 
     clipped = "" if beyond == "neither" else " Entries beyond the scale have its last colour."
-    said = f"{caption} {'Red: positive; blue: negative; z' if signed else 'Z'}eros are blank.{clipped}"
-    return picture(draw, alt=f"The matrix {name} as an image.", caption=said, size=(4.6, 3.6))
+    full_caption = f"{caption} {'Red: positive; blue: negative; z' if signed else 'Z'}eros are blank.{clipped}"
+    return picture(draw, alt=f"The matrix {name} as an image.", caption=full_caption, size=(4.6, 3.6))
 
 
 def panel(shown: Panel) -> Picture:
-    """Lines, dots and coloured regions."""
+    """Draw lines, dots and coloured regions."""
     return picture(
         lambda figure: draw_lines(figure.subplots(), shown),
         alt=f"{shown.title}: {shown.up} against {shown.across}.",
@@ -143,7 +143,7 @@ def panel(shown: Panel) -> Picture:
 
 
 def activations(run: RunPicture) -> Picture | None:
-    """The activation of each hidden neuron on each sample; None without neurons."""
+    """Draw the activation of each hidden neuron on each sample; None without neurons."""
     if not len(run.norms):
         return None
 
@@ -165,7 +165,7 @@ def activations(run: RunPicture) -> Picture | None:
 
 
 def neurons(result: Result, origin: Origin) -> Picture | None:
-    """The first hidden layer's incoming weights: as images, or input by input; None where neither can be read."""
+    """Draw the first layer's incoming weights, as images or by input; None if unreadable."""
     W = result.weights[0].double().cpu().numpy()
     inputs = W.shape[1] - 1
     if not len(W):
@@ -179,7 +179,7 @@ def neurons(result: Result, origin: Origin) -> Picture | None:
 
 
 def function(result: Result, origin: Origin) -> list[Picture]:
-    """The network as a function, where there are one or two inputs."""
+    """Draw the network as a function, if it has one or two inputs."""
     columns, classes = (None if names is None else tuple(names) for names in (origin.columns, origin.classes))
     look = look_at(result.problem, result.weights, columns, classes)
     if look is None:
@@ -224,7 +224,7 @@ def _bent(look: Look) -> str:
 
 
 def _shares(look: Look) -> Picture:
-    """What each neuron adds."""
+    """Draw what each neuron adds."""
     which = counted(look.neurons, "neuron") if look.neurons <= NEURONS else f"{NEURONS} largest of {look.neurons}"
     return picture(
         lambda figure: draw_shares(figure.subplots(), look),
@@ -235,7 +235,9 @@ def _shares(look: Look) -> Picture:
 
 
 def side_by_side(network: Result, reference: Result, origin: Origin, losses: tuple[float, float]) -> list[Picture]:
-    """The audited network as a function beside the solver's, output by output; empty unless there is one input.
+    """Draw the audited network's function beside the solver's, if there is one input.
+
+    One picture for each output.
 
     Args:
         network: the audited one; reference: the solver's.
@@ -248,7 +250,7 @@ def side_by_side(network: Result, reference: Result, origin: Origin, losses: tup
     x, Y = p.X[:, 0].double().cpu().numpy(), p.Y.double().cpu().numpy()
     margin = 0.08 * (x.max() - x.min()) or 1.0
     grid = np.linspace(x.min() - margin, x.max() + margin, POINTS)
-    trained, solved = (each.predict(grid[:, None]) for each in (network, reference))
+    trained, solved = (result.predict(grid[:, None]) for result in (network, reference))
     names = origin.classes if origin.classes is not None and len(origin.classes) == Y.shape[1] else None
     axis_name = "input" if origin.columns is None else short(origin.columns[0])
 
@@ -285,7 +287,7 @@ def neuron_norms(result: Result) -> Float[np.ndarray, " n"]:
 
 
 def _images(tiles: Float[np.ndarray, "n side side2"]) -> Picture:
-    """Each neuron's weights as an image, scaled by its own largest."""
+    """Draw each neuron's weights as an image, scaled by its own largest."""
     shown = tiles[:IMAGES]
     peaks = np.abs(shown).max(axis=(1, 2), keepdims=True)
     shown = shown / np.where(peaks > 0.0, peaks, 1.0)

@@ -1,4 +1,4 @@
-"""Whether runs that a study puts together ask the same question: no part of it may come from other data."""
+"""Checks that the runs of a study solve the same problem on the same data."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from covopt.model.problem import Problem
 
 
 def difference(one: Problem, other: Problem, varying: Collection[str] = ()) -> str | None:
-    """Name what two questions differ in, of all that a question is made of; None where they are the same.
+    """Name the first difference of two problems, or None if they are the same.
 
     Args:
-        one, other: the questions.
+        one, other: the problems.
         varying: names of what may differ: lam along a path, depth in a study of depths.
     """
     parts = {
@@ -33,20 +33,20 @@ def difference(one: Problem, other: Problem, varying: Collection[str] = ()) -> s
 
 
 def others(questions: Mapping[str, Problem], varying: Collection[str] = ()) -> Iterator[str]:
-    """Yield a sentence for each question, by its name, that is not the first one."""
+    """Yield a sentence for each problem, by its name, that differs from the first one."""
     names = list(questions)
     for name in names[1:]:
-        if (found := difference(questions[names[0]], questions[name], varying)) is not None:
-            yield f"The run {name} in it answers another question than {names[0]}: they differ in {found}."
+        if (differing := difference(questions[names[0]], questions[name], varying)) is not None:
+            yield f"The run {name} in it answers another question than {names[0]}: they differ in {differing}."
 
 
 def asked(directory: Path, names: Sequence[str]) -> dict[str, Problem]:
-    """Return the questions of the stored solves in a study, by their directories."""
+    """Return the problems of the stored solves in a study, by their directories."""
     return {name: load(directory / name).problem for name in names}
 
 
 def crossed(costs: Mapping[str, float], bounds: Mapping[str, float | None], rounding: float) -> Iterator[str]:
-    """Yield a sentence where a bound on the minimum of one question is above what a network of this question costs."""
+    """Yield a sentence if a lower bound of one problem is above the cost of its network."""
     for by, lower in bounds.items():
         for name, cost in costs.items():
             if lower is not None and lower > cost * (1.0 + rounding):

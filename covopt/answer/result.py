@@ -1,4 +1,4 @@
-"""What every solver returns: the best network, its cost recomputed from it, and a bound with its proof.
+"""The result of a solver: the best network, its recomputed cost, a bound and its proof.
 
 A `Result` also stores and shows itself, so the packages for files (record.py) and pictures (drawing.py), which take
 plain arrays, lie below this one.
@@ -59,7 +59,7 @@ else:
 
 @dataclass(frozen=True)
 class DualPoint:
-    """What proves a lower bound of the shallow problem: Lambda, and M >= max_w |Lambda^T sigma(Xt w)|.
+    """The proof of a shallow lower bound: Lambda, and M >= max_w |Lambda^T sigma(Xt w)|.
 
     The bound is D(t Lambda) with 0 <= t <= 1/M; `Lambda` here is already scaled by t, so M <= 1. `evidence` proves M
     where no exact oracle does.
@@ -72,10 +72,10 @@ class DualPoint:
 
 @dataclass(repr=False)
 class Result:
-    """The answer of a solve; every number is NaN and the status `unsolved` until the solver sets them at its end.
+    """The result of a solve; numbers are NaN and the status `unsolved` until the solver ends.
 
     Attributes:
-        problem: the question.
+        problem: the problem that was solved.
         method, certify, seed: the options that it was asked with; target: the proved gap that it was to stop at.
         weights: W_1 ... W_L, shape (n_l, n_{l-1} + 1), the bias column last; a free linear skip has n_0 columns of W_L
             before that.
@@ -130,7 +130,7 @@ class Result:
     @property
     @fitted
     def unique(self) -> Uniqueness:
-        """Whether the optimal network is the only one (MATH.md section 4); found when it is first asked for.
+        """Return whether the optimum is the only one (MATH.md section 4); computed when asked for.
 
         Raises:
             ProblemError: there is no network yet.
@@ -144,23 +144,23 @@ class Result:
     @checked
     @fitted
     def optima(self, other: Result | None = None, steps: int = 11) -> list[list[NDArray[np.float64]]]:
-        """Networks [W_1, W_2] on the line from this one to another, none dearer than the dearer end.
+        """Return networks [W_1, W_2] on the line from this one to another.
 
-        Their outputs and hidden neurons are mixtures of those of the ends, whose costs are mixed or less: on the line
-        between two optima all are optima (MATH.md section 4).
+        Their outputs and hidden neurons are mixtures of those of the ends, and their costs at most the mixture of the
+        costs: on the line between two optima all are optima (MATH.md section 4).
 
         Args:
-            other: a result of the same question; None: an optimum inside the set of all, where `unique` has a verdict.
-            steps: how many networks, both ends included.
+            other: a result of the same problem; None: an optimum inside the set of all, where `unique` has a verdict.
+            steps: the number of networks, both ends included.
 
         Raises:
-            ProblemError: no verdict, no two layers, or a network of another question.
+            ProblemError: no verdict, no two layers, or a network of another problem.
         """
         if other is not None and not isinstance(other, Result):
             raise ProblemError(f"other is {shown(other)}; give a Result of the same question.")
         ends = None if other is None else [W.double() for W in other.weights]
-        found = segments.segment(self.problem.double(), self._double(), ends, steps)
-        return [[W.cpu().numpy() for W in weights] for weights in found]
+        networks = segments.segment(self.problem.double(), self._double(), ends, steps)
+        return [[W.cpu().numpy() for W in weights] for weights in networks]
 
     @property
     def gap(self) -> float | None:
@@ -175,7 +175,7 @@ class Result:
         return [int(W.shape[0]) for W in self.weights[:-1]]
 
     def describe_data(self, data: Dataset) -> None:
-        """Take over what a data set tells of itself: its name, scale, targets, and how its rows were drawn."""
+        """Take over a data set's name, scale, targets, and how its rows were drawn."""
         self.data, self.scale, self.targets = data.name, data.scale, data.targets
         self.shuffle, self.columns, self.coding = data.shuffle, data.columns, data.coding
 
@@ -199,7 +199,7 @@ class Result:
         return weight_form.outputs(self.problem, self._double(), inputs).cpu().numpy()
 
     def predict_proba(self, X: object) -> NDArray[np.float64]:
-        """The softmax of the outputs at the rows of X (M, n_0): a probability for each class (M, classes).
+        """Return probabilities (M, classes) at the rows of X (M, n_0): the softmax of the outputs.
 
         The one output of logistic is that of the second class, and that of the first is 0.
 
@@ -214,7 +214,9 @@ class Result:
         return torch.softmax(torch.as_tensor(self.scores(X)), dim=1).numpy()
 
     def scores(self, X: object) -> NDArray[np.float64]:
-        """The outputs at the rows of X, and for logistic a column of zeros before its one, so that each class has one.
+        """Return the outputs at the rows of X, one for each class.
+
+        For logistic, the first class gets a column of zeros.
 
         Raises:
             ProblemError: as `predict`.
@@ -225,7 +227,7 @@ class Result:
     @checked
     @fitted
     def representations(self, layer: int) -> NDArray[np.float64]:
-        """Z_l (N, n_l) for layer = 1 ... L.
+        """Return Z_l (N, n_l) for layer = 1 ... L.
 
         Raises:
             ProblemError: there is no such layer.
@@ -236,7 +238,7 @@ class Result:
     @checked
     @fitted
     def covariances(self, layer: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(K_l, Ks_l) = (Z_l Z_l^T, Zs_l Zs_l^T), both (N, N), for layer = 1 ... L.
+        """Return K_l = Z_l Z_l^T and Ks_l = Zs_l Zs_l^T, both (N, N), for layer = 1 ... L.
 
         Raises:
             ProblemError: there is no such layer.
@@ -248,7 +250,7 @@ class Result:
     @checked
     @fitted
     def forces(self, layer: int, tikhonov: float | None = None) -> Forces:
-        """Return attraction and repulsion on hidden layer = 1 ... L - 1; layer and tikhonov as in `covopt.forces`.
+        """Return attraction and repulsion on hidden layer 1 ... L - 1; as `covopt.forces`.
 
         Raises:
             ProblemError: there is no such hidden layer, t is negative, or the biases are free.
@@ -257,18 +259,18 @@ class Result:
         return forces_on(self.problem.double(), self._double(), layer, tikhonov)
 
     def forces_picture(self, layer: int, tikhonov: float | None = None) -> forces_figures.ForcesPicture:
-        """Return what `draw_forces` (answer/forces.py) draws of a hidden layer; tikhonov as in `forces`."""
-        found = self.forces(layer, tikhonov)
+        """Return what `draw_forces` (answer/forces.py) draws; `tikhonov` as in `forces`."""
+        forces = self.forces(layer, tikhonov)
         labels, name = _sample_labels(self.problem)
-        inverse = f", Tikhonov {found.tikhonov:.2g}" if found.tikhonov > 0.0 else ""
-        title = f"{record.headline(self.summary())}: layer {layer}, imbalance {found.imbalance:.2g}{inverse}"
+        inverse = f", Tikhonov {forces.tikhonov:.2g}" if forces.tikhonov > 0.0 else ""
+        title = f"{record.headline(self.summary())}: layer {layer}, imbalance {forces.imbalance:.2g}{inverse}"
         Z = self.representations(layer)
         return forces_figures.ForcesPicture(
-            title, Z, found.attraction, found.feasible_repulsion, labels, name == "class"
+            title, Z, forces.attraction, forces.feasible_repulsion, labels, name == "class"
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the answer: for one or two inputs the network as a function, for more its cost and bound over time.
+        """Draw a network of one or two inputs as a function, others as cost and bound over time.
 
         One input: the outputs with their kinks, found exactly, the samples, and of a single output what each neuron of
         the last hidden layer adds to it. Two inputs: a map of the first output with the lines where neurons switch.
@@ -294,7 +296,7 @@ class Result:
         return axes
 
     def run_picture(self) -> figures.RunPicture:
-        """What `figures.draw_run` draws: the last hidden layer's neurons, the samples by class or by first target."""
+        """Return what `figures.draw_run` draws: last-layer neurons, and samples in sorted order."""
         p = self.problem
         incoming, outgoing = self.weights[-2].double(), self.weights[-1].double()[:, : self.widths[-1]]
         Z = torch.as_tensor(self.representations(p.depth - 1))
@@ -309,16 +311,16 @@ class Result:
         )
 
     def to_torch(self) -> torch.nn.Sequential:
-        """A plain `torch.nn.Sequential` of Linear and ReLU / LeakyReLU / Identity; its bias is beta W[:, -1].
+        """Return a `torch.nn.Sequential` of Linear and ReLU / LeakyReLU / Identity.
 
-        A free linear skip becomes two more neurons for each input in every hidden layer.
+        Its biases are beta W[:, -1]. A free linear skip becomes two more neurons for each input in every hidden layer.
         """
         return as_sequential(
             skip_as_neurons(self.problem, self._double()), self.problem.beta, self.problem.activation.slope
         )
 
     def summary(self) -> dict[str, object]:
-        """The JSON of `covopt solve`: what is unknown or unproved is None, and nothing is NaN."""
+        """Return the JSON of `covopt solve`; the unknown or unproved is None, nothing is NaN."""
         p = self.problem
         return {
             "cost": record.known(self.cost),
@@ -386,7 +388,7 @@ class Result:
         storing.put(directory, record.SUMMARY, writers, force=force)
 
     def __repr__(self) -> str:
-        """The question, cost, bound with its proof, width and status: a line for each."""
+        """Return five lines: problem, cost, bound with its proof, width and status."""
         return words.short(self.summary())
 
     def _repr_html_(self) -> str:
@@ -432,7 +434,7 @@ def _to_stored(result: Result) -> record.Stored:
 
 
 def _sample_labels(p: Problem) -> tuple[NDArray, str]:
-    """Each sample's class where the targets are one-hot, else its first target; and which of the two it is."""
+    """Return each sample's class if targets are one-hot, else its first target, and its name."""
     Y = p.Y.double().cpu().numpy()
     one_hot = Y.shape[1] > 1 and bool(((Y == 0) | (Y == 1)).all() and (Y.sum(axis=1) == 1).all())
     return (Y.argmax(axis=1), "class") if one_hot else (Y[:, 0], "target")
@@ -449,15 +451,15 @@ def forces(
     activation: str | Activation = "relu",
     tikhonov: float | None = None,
 ) -> Forces:
-    """The forces on hidden layer l = `layer` of a Result, or of weights [W_1, ..., W_L] on inputs X.
+    """Return the forces on hidden layer l = `layer` of a Result, or of weights on inputs X.
 
     Source: [JGHG22, section 3].
 
     Args:
-        network: a Result, which knows the rest; or weights, shape (n_l, n_{l-1} + 1), the bias column last.
+        network: a Result, or weights [W_1, ..., W_L] of shapes (n_l, n_{l-1} + 1), the bias column last.
         layer: from 1 to L - 1.
         X: inputs (N, n_0) for weights.
-        bias, activation: of the network, for weights.
+        bias, activation: of the network, for weights; a Result has its own.
         tikhonov: t >= 0; above 0, (Ks + t I)^{-1} is used in place of Ks^+. None chooses t: 0 if all nonzero singular
             values of Zs_{l-1} and Zs_l are above 1e-3 of the largest, else 1e-4 times the largest eigenvalue of Ks_l.
             Layers of trained networks have smaller singular values, and their forces are noise at t = 0.

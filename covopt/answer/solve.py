@@ -73,10 +73,11 @@ def solve(
     memory_limit: float | None = None,
     task: str | None = None,
 ) -> Result:
-    """What the data cost a network of depth L: min C + lam |W|^2, or R(X, Y) = min |W|^2 with F = Y.
+    """Solve min C + lam |W|^2 over networks of depth L, or min |W|^2 with F = Y.
 
-    For depth 2 the problem is convex over covariances, and the gap is closed where it can be. Beyond, the best of many
-    starts is returned with the spectral bound, and each hidden layer's own gap in `layers`.
+    The minimum is what the data cost, R(X, Y) in the second case. For depth 2 the problem is convex over covariances,
+    and the gap is closed where it can be. Deeper problems return the best of many starts with the spectral bound, and
+    each hidden layer's own gap in `layers`.
 
     Source: [JGHG22, Prop. 3] for the cone of covariances; the dual and its bounds are derived in MATH.md, section 4.
 
@@ -115,24 +116,24 @@ def solve(
         init: a Result, or weights [W_1, ..., W_L], to start from.
         width: of every hidden layer, for the methods hidden and train; None lets it choose.
         max_width: of every hidden layer, for the method cone at depth >= 3.
-        starts: how many draws (cone at depth >= 3), descents or trainings; None lets the method choose.
+        starts: number of random starts (cone at depth >= 3), descents or trainings; None lets the method choose.
         callback: gets a `Progress` after each round.
         sample_weight: s_i >= 0 (N,) of the rows, of any scale: C is the mean with these weights, so that weight 2 is a
             row given twice and weight 0 a row left out, also of `Result.problem`; None: all are equal. `interpolate`
             asks the same for all positive ones.
-        spread: whether X and Y are rows of this process, and each process of the default group of `torch.distributed`
-            holds others and makes the same call. All of them end with the same network, and what is computed from the
-            `problem` of their results is a sum over all rows, which all have to ask for. For the method cone, ReLU
-            or leaky ReLU, a number as the bias, lam, and certify="none".
-        checkpoint: a new file in which the state of the search is kept, for two layers by the method cone with a number
-            as the bias; it is replaced as a whole, after a round or within a cycle of training, and at the end.
+        spread: data parallel: X and Y are the rows of this process, and each process of the default group of
+            `torch.distributed` holds others and makes the same call. All of them end with the same network, and what is
+            computed from the `problem` of their results is a sum over all rows, which all have to ask for. For the
+            method cone, ReLU or leaky ReLU, a number as the bias, lam, and certify="none".
+        checkpoint: a new file for the state of the search, for two layers by the method cone with a number as the bias;
+            it is replaced as a whole, after a round or within a cycle of mini-batch training, and at the end.
         checkpoint_every: seconds between two states; a round that takes longer comes to its end first.
-        resume: go on from the state in `checkpoint`, with the same question and seed; the seconds before count. Other
-            numbers of processes may go on. Bounds are proved anew.
+        resume: go on from the state in `checkpoint`, with the same problem and seed; the seconds before count. Another
+            number of processes may go on. Bounds are proved again.
         memory_limit: GB (1e9 bytes) that this process may take, about: where the estimate of the need is above it, the
             search tries fewer starts at a time, random batches take the place of rounds on all samples, or less is
             proved, and a warning says which. It does not count what a user's own program takes later. None: no limit;
-            a warning where the machine has less memory than is needed. The logger `covopt` is told the estimate (INFO).
+            a warning if the machine has less memory than is needed. The logger `covopt` gets the estimate (INFO).
 
     Returns:
         The best network with its cost recomputed from it in float64, and the bound with the kind of its proof.
@@ -141,9 +142,9 @@ def solve(
         ProblemError: an option out of range, data of the wrong shape, or more memory needed than the limit.
         DataError: the targets are not what `task` says, or texts with missing ones among them.
         InfeasibleError: `interpolate` on data that no network of that kind fits; the rows are named.
-        ProcessError: of processes that solve together another one has ended.
+        ProcessError: another one of the processes that solve together has ended.
         RecordError: of `checkpoint`: without `resume` there is such a file; with it none, or it is damaged or the state
-            of another question; or it cannot be written.
+            of another problem; or it cannot be written.
     """
     check_data(X, Y, memory_limit)
     problem = make_problem(
@@ -190,10 +191,10 @@ def solve_problem(
     spread: bool = False,
     resume: bool = False,
 ) -> Result:
-    """`solve`, of a question that is made already; its data are not copied again.
+    """Run `solve` on an existing problem; its data are not copied again.
 
     Args:
-        problem: the question.
+        problem: to solve.
         options: how to solve it.
         init: a Result, or weights, to start from.
         columns: the names of the inputs.
@@ -219,11 +220,11 @@ def solve_problem(
 
 
 def _resumed(problem: Problem, options: SolveOptions, resume: bool) -> SolveOptions:
-    """The options, with the state to go on from.
+    """Return the options with the state to resume from.
 
     Raises:
-        ProblemError: no state is kept of such solves.
-        RecordError: there is no state of this question.
+        ProblemError: such solves save no state.
+        RecordError: there is no state of this problem.
     """
     checkpoint = options.checkpoint
     if checkpoint is None:
@@ -245,7 +246,7 @@ def _resumed(problem: Problem, options: SolveOptions, resume: bool) -> SolveOpti
 
 
 def _question(problem: Problem, options: SolveOptions) -> dict[str, object]:
-    """What must be the same for one solve to go on where another was; sums over samples tell data apart."""
+    """Return what must be the same for a solve to resume; sums over samples identify the data."""
     generator = torch.Generator().manual_seed(0)
     mixed = [
         A @ torch.randn(A.shape[1], generator=generator, dtype=torch.float64).to(A) for A in (problem.X, problem.Y)
@@ -266,7 +267,7 @@ def _question(problem: Problem, options: SolveOptions) -> dict[str, object]:
 
 
 def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | None) -> Result:
-    """`solve`, of a checked question."""
+    """Run `solve` on a checked problem."""
     budget, examining = options.budget, options.certify != "none" and problem.depth > 2 and not problem.free
     within = replace(budget, time_limit=SOLVING * budget.time_limit) if examining else budget
     method = solve_free if problem.free else METHODS[options.method]
@@ -302,21 +303,21 @@ def _solved(problem: Problem, options: SolveOptions, columns: tuple[str, ...] | 
 
 
 def on_all_rows(result: Result, X: object, Y: object) -> Result:
-    """The answer of processes that each hold some rows, for one that holds all of them: X (N, n_0) and Y (N, n_L)."""
+    """Return a sharded solve's result for a process that holds all X (N, n_0) and Y (N, n_L)."""
     p = result.problem
-    asked = {"lam": p.lam, "loss": p.loss, "depth": p.depth, "bias": p.beta, "activation": p.activation}
-    whole = make_problem(X, Y, **asked, device="cpu").double()
-    told = replace(result, problem=whole, weights=[W.cpu() for W in result.weights])
-    _fill(told, told.weights, None)
-    told.history = [*result.history[:-1], replace(result.history[-1], cost=told.cost)]
-    return told
+    options = {"lam": p.lam, "loss": p.loss, "depth": p.depth, "bias": p.beta, "activation": p.activation}
+    whole = make_problem(X, Y, **options, device="cpu").double()
+    whole_result = replace(result, problem=whole, weights=[W.cpu() for W in result.weights])
+    _fill(whole_result, whole_result.weights, None)
+    whole_result.history = [*result.history[:-1], replace(result.history[-1], cost=whole_result.cost)]
+    return whole_result
 
 
 def spread_problem(problem: Problem, method: str, certify: str) -> Problem:
-    """The question of all processes' rows, of which this problem has those of one.
+    """Return the problem on all processes' rows, of which this one has those of one process.
 
     Raises:
-        ProblemError: the question is not one that processes solve together, or they hold rows of different data.
+        ProblemError: processes cannot solve this problem together, or they hold rows of different data.
     """
     if problem.interpolates or problem.free or problem.activation.is_linear or method != "cone":
         raise ProblemError(
@@ -335,7 +336,7 @@ def spread_problem(problem: Problem, method: str, certify: str) -> Problem:
 
 
 def _examined(problem: Problem, attempt: Attempt, options: SolveOptions) -> tuple[list[Layer], list[Tensor]]:
-    """A report of each hidden layer, and the network with those blocks replaced that came out cheaper."""
+    """Report each hidden layer; return the network with blocks of lower cost put in."""
     if min(len(W) for W in attempt.weights[:-1]) == 0:
         return [], attempt.weights
     budget = options.budget

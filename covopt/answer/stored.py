@@ -1,4 +1,4 @@
-"""Runs that come back from their files: the same `Result`, its cost evaluated anew; no file is trusted."""
+"""Results loaded from their files, with the cost recomputed; no file is trusted."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from covopt.solvers.deep.layer import Layer
 
 
 def load(directory: str | os.PathLike[str]) -> Result:
-    """A run that was stored by `Result.save` or `--out`; no file in it is trusted (no pickles, shapes checked).
+    """Load a run stored by `Result.save` or `--out`; no file is trusted (no pickles).
 
     Args:
         directory: of the run.
 
     Returns:
-        The result, its cost evaluated anew from the stored weights.
+        The result, with its cost recomputed from the stored weights.
 
     Raises:
         RecordError: no run there, or an incomplete or damaged one.
@@ -43,14 +43,14 @@ def load(directory: str | os.PathLike[str]) -> Result:
 
 
 def _matrix(arrays: Mapping[str, NDArray], name: str, file: str) -> NDArray:
-    """A matrix of real numbers, or a DataError."""
+    """Return a matrix of real numbers, or raise a DataError."""
     if name not in arrays or arrays[name].dtype.kind not in "fiu" or arrays[name].ndim != 2:
         raise DataError(f"{file} holds no real matrix {name}; solve again.")
     return arrays[name]
 
 
 def _evidence(name: str, array: NDArray) -> NDArray:
-    """A part of the evidence, finite and of its kind, or a DataError."""
+    """Return a part of the evidence, finite and of its kind, or raise a DataError."""
     kind, dimensions = EVIDENCE[name]
     if array.dtype.kind != kind or array.ndim != dimensions or not np.isfinite(array).all():
         raise DataError(f"{record.CERTIFICATE} holds a {name} of another kind; solve again.")
@@ -62,14 +62,14 @@ OPTIONS = {"loss": "U", "lam": "fiu", "depth": "iu", "bias": "fiuU", "activation
 
 
 def _option(arrays: Mapping[str, NDArray], name: str) -> Any:
-    """A number or a text, or a DataError."""
+    """Return a number or a text, or raise a DataError."""
     if name not in arrays or arrays[name].size != 1 or arrays[name].dtype.kind not in OPTIONS[name]:
         raise DataError(f"{record.PROBLEM} holds no {name}; solve again.")
     return arrays[name].item()
 
 
 def _flag(arrays: Mapping[str, NDArray], name: str) -> bool:
-    """A truth value, or a DataError."""
+    """Return a truth value, or raise a DataError."""
     if arrays[name].size != 1 or arrays[name].dtype.kind != "b":
         raise DataError(f"{record.PROBLEM} holds a {name} of another kind; solve again.")
     return bool(arrays[name].item())
@@ -128,7 +128,7 @@ def _from_stored(stored: record.Stored) -> Result:
         columns=None if coding is None else coding.columns,
         coding=coding,
         test=test if isinstance(test := s.get("test"), dict) else None,
-        decided=Uniqueness.from_summary(told) if isinstance(told := s.get("unique"), dict) else None,
+        decided=Uniqueness.from_summary(unique) if isinstance(unique := s.get("unique"), dict) else None,
     )
 
 

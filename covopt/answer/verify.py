@@ -1,4 +1,4 @@
-"""Whether the files of a stored run prove what it says, and what in them nothing proves."""
+"""Checks that the files of a stored run prove what it states, and lists of the unproved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Summary = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Verification:
-    """What a stored run's files prove.
+    """The verdict on a stored run's files.
 
     Attributes:
         passed: whether they prove what the run says, as far as that is checked.
@@ -42,7 +42,7 @@ class Verification:
 
 
 def inside(directory: Path, names: Sequence[str], rounding: float) -> dict[str, Verification]:
-    """`of_run` for the solves in a run of another kind."""
+    """Run `of_run` for the solves in a run of another kind."""
     return {name: of_run(directory / name, record.read_summary(directory / name), rounding) for name in names}
 
 
@@ -53,39 +53,39 @@ def of_study(
     runs: Mapping[str, Verification],
     complaints: Iterable[str],
     unchecked: Iterable[str],
-    said: str = "The runs in it pass, and the summary agrees with them and with its networks",
+    verdict: str = "The runs in it pass, and the summary agrees with them and with its networks",
 ) -> Verification:
-    """What the files of a plateau, say, prove: the solves in it pass, and the summary agrees with them.
+    """Check a study: the solves in it pass, and the summary agrees with them.
 
     Args:
         directory: of the run; kind: the name of its summary, which holds `stated`.
         runs: of the solves in it.
-        complaints: what does not follow from the files, sentences.
-        unchecked: what nothing in the files proves.
-        said: what a run is told that passes.
+        complaints: sentences on what does not follow from the files.
+        unchecked: names of what nothing in the files proves.
+        verdict: the message of a study that passes.
     """
     cost = min((run.cost for run in runs.values()), default=math.nan)
     lower = max((run.lower for run in runs.values() if run.lower is not None), default=None)
     failed = (f"The run {name} in it does not pass: {run.message}" for name, run in runs.items() if not run.passed)
     for message in chain(failed, complaints, unbound(directory, kind, stated)):
         return Verification(False, message, cost, lower)
-    others = (name for run in runs.values() for name in run.unchecked)
-    named = list(dict.fromkeys([*unchecked, *others, *loose(directory, kind, stated)]))
-    return Verification(True, f"{said}; not checked: {', '.join(named)}.", cost, lower, named)
+    unchecked_in_runs = (name for run in runs.values() for name in run.unchecked)
+    named = list(dict.fromkeys([*unchecked, *unchecked_in_runs, *loose(directory, kind, stated)]))
+    return Verification(True, f"{verdict}; not checked: {', '.join(named)}.", cost, lower, named)
 
 
-def differences(kind: str, stated: Summary, found: Summary) -> Iterator[str]:
-    """Sentences on the entries of a summary that are not those which its files give."""
-    if stated.keys() - {record.KIND, FILES} != found.keys():
+def differences(kind: str, stated: Summary, recomputed: Summary) -> Iterator[str]:
+    """Yield sentences on the entries of a summary that differ from those of its files."""
+    if stated.keys() - {record.KIND, FILES} != recomputed.keys():
         yield f"{kind} does not hold what covopt stores in it."
         return
-    for name in found:
-        if name != "version" and not equal(stated[name], found[name]):
+    for name in recomputed:
+        if name != "version" and not equal(stated[name], recomputed[name]):
             yield f"{kind} states another {name} than its files give."
 
 
 def of_run(directory: Path, stated: Summary, rounding: float) -> Verification:
-    """What the files of a solve prove; `stated` is its summary."""
+    """Check what the files of a solve prove; `stated` is its summary."""
     result = load(directory)
 
     def refused(message: str, proved: float | None = None) -> Verification:
@@ -97,7 +97,7 @@ def of_run(directory: Path, stated: Summary, rounding: float) -> Verification:
         proved = runs.proved_bound(result)
     except ProblemError as error:
         return refused(f"The bound is not proved: {error}")
-    others = chain(
+    complaints = chain(
         runs.bound(result, proved, rounding),
         runs.copies(stated, read_npz(directory / CERTIFICATE)),
         runs.gap(stated),
@@ -107,7 +107,7 @@ def of_run(directory: Path, stated: Summary, rounding: float) -> Verification:
         runs.uniqueness(result),
         unbound(directory, SUMMARY, stated),
     )
-    for message in others:
+    for message in complaints:
         return refused(message, proved)
     unchecked = list(runs.NEVER)
     if result.problem.depth > 2:
@@ -119,15 +119,15 @@ def of_run(directory: Path, stated: Summary, rounding: float) -> Verification:
     if stated["status"] != Status.OPTIMAL:
         unchecked.append("why the search ended")
     unchecked += loose(directory, SUMMARY, stated)
-    said = "The cost is what the stored network costs"
+    text = "The cost is what the stored network costs"
     if stated["cost"] is None:
-        said = "The stored network does not answer the question, as is stated"
-    said += ", and the stored certificate proves the bound" if proved is not None else ", and no bound is stated"
-    return Verification(True, f"{said}; not checked: {', '.join(unchecked)}.", result.cost, proved, unchecked)
+        text = "The stored network does not answer the question, as is stated"
+    text += ", and the stored certificate proves the bound" if proved is not None else ", and no bound is stated"
+    return Verification(True, f"{text}; not checked: {', '.join(unchecked)}.", result.cost, proved, unchecked)
 
 
 def unbound(directory: Path, kind: str, stated: Mapping[str, object]) -> list[str]:
-    """Sentences on the files that are not as the summary lists them."""
+    """Return sentences on the files that are not as the summary lists them."""
     bound = stated.get(FILES)
     if bound is None:
         return [f"{kind} lists no files, though it is of a version that does."] if "target" in stated else []
@@ -135,20 +135,20 @@ def unbound(directory: Path, kind: str, stated: Mapping[str, object]) -> list[st
         return [f"{kind} states no target, though it is of a version that does."]
     if not isinstance(bound, dict) or not bound:
         return [f"{kind} lists no files."]
-    found = directories.digests(directory)
-    missing = [f"{name} is missing, which {kind} lists." for name in bound if name not in found]
+    digests = directories.digests(directory)
+    missing = [f"{name} is missing, which {kind} lists." for name in bound if name not in digests]
     return missing + [
         f"{name} is not the file that covopt stored: its content does not have the SHA-256 in {kind}."
         for name, digest in bound.items()
-        if name in found and found[name] != digest
+        if name in digests and digests[name] != digest
     ]
 
 
 def loose(directory: Path, kind: str, stated: Mapping[str, object]) -> list[str]:
-    """Files, and parts of them, that nothing binds to the run."""
-    bound, found = stated.get(FILES), list(directories.digests(directory))
+    """Return the names of files, and parts of them, that nothing binds to the run."""
+    bound, files = stated.get(FILES), list(directories.digests(directory))
     if isinstance(bound, dict):
-        return [name for name in found if name not in bound and name != kind]
+        return [name for name in files if name not in bound and name != kind]
     recomputed = {SUMMARY, record.NETWORK, record.PROBLEM, CERTIFICATE, runs.NETWORK_PT}
-    rest = [f"{name} before its end" if name == HISTORY else name for name in found if name not in recomputed]
-    return [*rest, "whether its files belong together (an earlier version of covopt stored it)"]
+    unlisted = [f"{name} before its end" if name == HISTORY else name for name in files if name not in recomputed]
+    return [*unlisted, "whether its files belong together (an earlier version of covopt stored it)"]

@@ -46,7 +46,7 @@ class WidthPanel:
     """One picture of curves over one axis of widths.
 
     Attributes:
-        title: the question in a few words.
+        title: the problem in a few words.
         curves: the losses.
         level, lower: the level of the plateau and a proved bound on it, where they are known.
         marks: (width, what starts there).
@@ -69,7 +69,7 @@ def draw_widths(panels: Sequence[WidthPanel], path: Path) -> None:
 
 
 def plot_widths(panel: WidthPanel, axes: Axes | None = None) -> Axes:
-    """The panel in these axes, or in those of a new figure of pyplot; the axes."""
+    """Draw the panel in these axes, or in a new figure of pyplot; return the axes."""
     if axes is None:
         axes = pyplot.subplots(layout="constrained")[1]
     draw_panel(axes, panel)
@@ -100,7 +100,7 @@ def draw_panel(axes: Axes, panel: WidthPanel) -> None:
 
 
 def _mark(axes: Axes, marks: Sequence[tuple[int, str]]) -> None:
-    """A line at each width, named once for all that start there."""
+    """Draw a line at each width, named once for all that start there."""
     for width in sorted({width for width, _ in marks}):
         text = ", ".join(name for place, name in marks if place == width)
         axes.axvline(width, color=LEVEL_COLOR, linewidth=0.7, alpha=0.7)

@@ -1,6 +1,6 @@
-"""An answer in one sentence, and what its proof means: for a report, a notebook and the command line.
+"""A result in one sentence, and what its proof means, for reports, notebooks and shells.
 
-Everything is said from the summaries, the JSON of each command. What is not proved is never worded as if it were.
+Everything is derived from the summaries, the JSON of each command. What is not proved is never worded as if it were.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLOSE = 0.01
 
 
 def question(s: Summary) -> str:
-    """What was asked, as a sentence."""
+    """State the problem in one sentence."""
     network = f"{_activation(str(s['activation']))} networks of depth {s['depth']} and any width, {_bias(s)}"
     if s["loss"] == "interpolate":
         return f"The representation cost R: the least sum of squared weights |W|² over {network} that fit Y exactly."
@@ -34,18 +34,18 @@ def question(s: Summary) -> str:
 
 
 def _fit(s: Summary) -> str:
-    """What C is."""
+    """Name C."""
     name, weighted = str(s["loss"]), "weighted " if s.get("weighted") else ""
     if name == "mse":
         return "the weighted mean of |Fᵢ − Yᵢ|²" if weighted else "(1/N) |F − Y|²"
     kind, _, threshold = name.partition(":")
-    known = {"cross_entropy": "cross-entropy", "huber": "Huber loss", "logistic": "logistic loss"}
+    names = {"cross_entropy": "cross-entropy", "huber": "Huber loss", "logistic": "logistic loss"}
     with_threshold = f" of threshold {threshold}" if threshold else ""
-    return f"the {weighted}mean {known.get(kind, name)}{with_threshold}"
+    return f"the {weighted}mean {names.get(kind, name)}{with_threshold}"
 
 
 def answer(s: Summary) -> str:
-    """The answer of a solve: what the network found costs, how much lower the minimum can be, and no more."""
+    """State a solve's result: the network's cost and how much lower the minimum can be."""
     cost, lower = _number(s["cost"]), _number(s["lower"])
     name = "R" if s["loss"] == "interpolate" else "The minimum"
     if cost is None:
@@ -57,22 +57,22 @@ def answer(s: Summary) -> str:
             if s.get("skip")
             else f"{name} is 0: the zero function costs nothing."
         )
-    found, misses = _found(s), _misses(s)
+    subject, misses = _found(s), _misses(s)
     if lower is None or lower <= 0.0:
         unknown = f"Nothing is proved about how much lower {_low(name)} could be."
-        return f"{name} is at most {up(cost)}, which {found} costs{misses}. {unknown}"
+        return f"{name} is at most {up(cost)}, which {subject} costs{misses}. {unknown}"
     low, high = interval(lower, cost)
-    said = f"{name} is between {low} and {high}"
+    text = f"{name} is between {low} and {high}"
     if s["status"] == OPTIMAL and is_constant(s["widths"]):
-        return f"{said}; no neurons are needed to come within {percent_at_most((cost - lower) / lower)} of it{misses}."
+        return f"{text}; no neurons are needed to come within {percent_at_most((cost - lower) / lower)} of it{misses}."
     if cost - lower <= CLOSE * cost:
-        return f"{said}; {found} comes within {percent_at_most((cost - lower) / lower)} of it{misses}."
+        return f"{text}; {subject} comes within {percent_at_most((cost - lower) / lower)} of it{misses}."
     apart = f"the proved ends are {percent_at_most((cost - lower) / cost, 2)} apart"
-    return f"{said}: {found} reaches the upper end{misses}, and {apart}."
+    return f"{text}: {subject} reaches the upper end{misses}, and {apart}."
 
 
 def short(s: Summary) -> str:
-    """A solve in five lines."""
+    """Return a solve in five lines."""
     cost, lower, gap = _number(s["cost"]), _number(s["lower"]), _number(s["gap"])
     apart = "" if gap is None else f", at most {percent_at_most(gap)} below the cost"
     proved = "none proved" if lower is None else f"{down(lower, SHORT)} ({s['certificate']}){apart}"
@@ -88,7 +88,7 @@ def short(s: Summary) -> str:
 
 
 def plateau_answer(s: Summary) -> str:
-    """The answer of a plateau: how many neurons come within 1 % of the minimum."""
+    """State how many neurons come within 1 % of the minimum."""
     level, lower = _number(s["level"]), _number(s["lower"])
     starts, estimate = _mapping(s["start"]), _mapping(s["estimate"])
     within = starts["0.01"]
@@ -98,48 +98,48 @@ def plateau_answer(s: Summary) -> str:
         span = f"{counted(int(str(most)), 'neuron')}{wide} {'is' if most == 1 else 'are'} enough and no fewer"
     else:
         span = f"at least {least} and at most {counted(int(str(most)), 'neuron')}{wide} are needed"
-    said = f"To come within 1 % of the minimum, {span}, which is proved"
+    text = f"To come within 1 % of the minimum, {span}, which is proved"
     if estimate["0.01"] is not None and least != most:
-        said += f"; the narrowest network found within 1 % of the lowest cost known has {estimate['0.01']}"
+        text += f"; the narrowest network found within 1 % of the lowest cost known has {estimate['0.01']}"
     if level is None:
-        return f"{said}."
+        return f"{text}."
     if lower is None or lower <= 0.0:
-        return f"{said}. The minimum over all widths is at most {up(level)}."
+        return f"{text}. The minimum over all widths is at most {up(level)}."
     low, high = interval(lower, level)
-    return f"{said}. The minimum over all widths is between {low} and {high}."
+    return f"{text}. The minimum over all widths is between {low} and {high}."
 
 
 def comparison_answer(s: Summary) -> str:
-    """The answer of a comparison: which method reached the lowest cost, and what the others lack."""
+    """State which method reached the lowest cost, and how far the others are above it."""
     costs = {str(m["method"]): cost for m in _mappings(s["methods"]) if (cost := _number(m.get("cost"))) is not None}
     best, lower = _number(s["best"]), _number(s["lower"])
     proved = "Nothing is proved" if lower is None else f"No network costs less than {down(lower)}, which is proved"
     if not costs or best is None:
         return f"No method found a network that answers the question. {proved}."
-    said = f"{_capital(str(s['method']))} reached the lowest cost, {best:.7g}"
-    rest = [_beside(name, cost, best) for name, cost in costs.items() if name != s["method"]]
-    return f"{'; '.join([said, *rest])}. {proved}."
+    first = f"{_capital(str(s['method']))} reached the lowest cost, {best:.7g}"
+    comparisons = [_beside(name, cost, best) for name, cost in costs.items() if name != s["method"]]
+    return f"{'; '.join([first, *comparisons])}. {proved}."
 
 
 def plateau_pairs(s: Summary) -> Pairs:
-    """A plateau as a person reads it."""
+    """Return a plateau as labelled lines."""
     level, lower = _number(s["level"]), _number(s["lower"])
     proved = "no bound" if lower is None else f"at least {down(lower, 8)}"
     reached = "no network was found" if level is None else f"{level:.8g}"
     pairs = [("question", headline(s)), ("level", f"{reached}, {proved} ({s['certificate']})")]
     starts, estimates, reasons = _mapping(s["start"]), _mapping(s["estimate"]), _mapping(s["reasons"])
     for eps, ends in [*starts.items(), ("0", s["exact_start"])]:
-        known = "" if estimates.get(eps) is None else f"; best known {estimates[eps]}"
+        best_known = "" if estimates.get(eps) is None else f"; best known {estimates[eps]}"
         (least, most), (why_least, why_most) = _pair(ends), _pair(reasons[eps])
         label = f"within {100 * float(eps):g} %" if float(eps) else "exactly"
         why = f"at least: {why_least}; at most: {why_most}"
         neurons = f"{most} neuron{'' if least == most == 1 else 's'}"
-        pairs.append((label, f"{least} to {neurons}{known} ({why})"))
+        pairs.append((label, f"{least} to {neurons}{best_known} ({why})"))
     return [*pairs, ("status", STATUSES[str(s["status"])][0]), ("time", f"{s['seconds']:.3g} s")]
 
 
 def comparison_pairs(s: Summary) -> Pairs:
-    """A comparison as a person reads it: a line for each method."""
+    """Return a comparison as labelled lines, one for each method."""
     best = next((m for m in _mappings(s["methods"]) if m["method"] == s["method"]), {})
     pairs = [("question", headline(best))]
     for m in _mappings(s["methods"]):
@@ -148,8 +148,8 @@ def comparison_pairs(s: Summary) -> Pairs:
             continue
         cost, median = (_number(m[key]) for key in ("cost", "median"))
         middle = "" if median is None else f" (median {median:.7g})"
-        known = "no network" if cost is None else f"cost {cost:.7g}{middle}, {neurons_of(m['widths'])}"
-        pairs.append((str(m["method"]), f"{known}, {m['seconds']:.3g} s, {str(m['status']).replace('_', ' ')}"))
+        text = "no network" if cost is None else f"cost {cost:.7g}{middle}, {neurons_of(m['widths'])}"
+        pairs.append((str(m["method"]), f"{text}, {m['seconds']:.3g} s, {str(m['status']).replace('_', ' ')}"))
     lower = _number(s["lower"])
     return [*pairs, ("lower bound", "none proved" if lower is None else down(lower, 8))]
 
@@ -162,7 +162,7 @@ PASSES = (
 
 
 def audit_pairs(s: Summary) -> Pairs:
-    """An audit as a person reads it."""
+    """Return an audit as labelled lines."""
     inert = ", ".join(f"{part:.2g}" for part in _numbers(s["inert"]))
     pairs = [("question", headline(_mapping(s["solver"]))), ("verdict", str(s["verdict"]))]
     if s["trained"] is not None:
@@ -170,12 +170,12 @@ def audit_pairs(s: Summary) -> Pairs:
         pairs.append(("trained", f"{costs}  (the best is the network)"))
     pairs += [
         ("loss", f"{s['loss']:.8g}"),
-        *([("training on", said)] if (said := training_on(s)) else []),
+        *([("training on", text)] if (text := training_on(s)) else []),
         ("best known", f"{s['best']:.8g}"),
         ("stationary", stationary(s)),
         ("residuals", f"{_residuals(s['residuals'])}  (of stationarity, for W_1 ... W_L)"),
-        *([("precision", said)] if (said := precision(s)) else []),
-        *([("batches", said)] if (said := batches(s)) else []),
+        *([("precision", text)] if (text := precision(s)) else []),
+        *([("batches", text)] if (text := batches(s)) else []),
         *([("in passes", PASSES)] if s.get("in_passes") else []),
         ("inert", f"{inert}  (part of W_1 ... W_L without effect on the data)"),
     ]
@@ -186,7 +186,7 @@ def audit_pairs(s: Summary) -> Pairs:
 
 
 def training_on(s: Summary) -> str:
-    """What an audit found by training on; empty in audits from before it did."""
+    """State an audit's gain by fine-tuning; empty in audits of earlier versions."""
     descended = _mapping(s.get("descended"))
     loss, gain = _number(descended.get("loss")), _number(descended.get("gain"))
     if loss is None or gain is None:
@@ -196,7 +196,7 @@ def training_on(s: Summary) -> str:
 
 
 def stationary(s: Summary) -> str:
-    """Whether a network is stationary, and if not, what lowers its loss."""
+    """State whether a network is stationary, and if not, what lowers its loss."""
     if s["stationary"]:
         gain = _number(_mapping(s.get("descended")).get("gain"))
         trained = "" if gain is None else f"training on gains {percent(gain)}, and "
@@ -210,25 +210,25 @@ def stationary(s: Summary) -> str:
 
 
 def batches(s: Summary) -> str:
-    """What the batches of a network's training do to it; empty where its training is not known."""
+    """State what mini-batches do to a network's training; empty without data on it."""
     if not s.get("training"):
         return ""
     training, layers = _mapping(s["training"]), _mappings(s["noise"])
     rms, floor = (", ".join(f"{_number(layer[name]) or 0.0:.2g}" for layer in layers) for name in ("rms", "floor"))
-    kept = _number(s["kept"])
-    left = (
+    retained = _number(s["kept"])
+    share = (
         ""
-        if kept is None
-        else f"; {kept:.2g} of the start is left after {counted(int(str(training['steps'])), 'step')}"
+        if retained is None
+        else f"; {retained:.2g} of the start is left after {counted(int(str(training['steps'])), 'step')}"
     )
     return (
         f"of {training['batch_size']}: gradients of {rms} times 2 lam |W_l| (root mean square, for W_1 ... W_L), at"
-        f" least {floor} at weights of this size{left}"
+        f" least {floor} at weights of this size{share}"
     )
 
 
 def precision(s: Summary) -> str:
-    """What an audit cannot see because the weights were stored in coarse numbers; empty for float64."""
+    """State what an audit misses as the weights were stored coarsely; empty for float64."""
     rounded = _mapping(s.get("rounded"))
     loss, end = _number(rounded.get("loss")), _number(_mapping(s.get("descended")).get("loss"))
     if loss is None or end is None:
@@ -246,7 +246,7 @@ def _residuals(parts: object) -> str:
 
 
 def status(s: Summary) -> str:
-    """Why a run ended, as a sentence; empty where it ran to its end."""
+    """State why a run ended, as a sentence; empty where it ran to its end."""
     return STATUSES[str(s["status"])][1]
 
 
@@ -262,12 +262,12 @@ CHECKING_COST = (
 
 
 def checking(s: Summary) -> str:
-    """What a check of a stored run recomputes."""
+    """State what a check of a stored run recomputes."""
     return CHECKING_COST if s["lower"] is None else CHECKING
 
 
 def proof(s: Summary) -> str:
-    """What proves the lower bound of a solve, and what that means."""
+    """State what proves the lower bound of a solve, and what that means."""
     kind = str(s["certificate"])
     if s["activation"] == "linear" and kind == "exact":
         return (
@@ -278,15 +278,15 @@ def proof(s: Summary) -> str:
 
 
 def better_bound(s: Summary) -> str:
-    """Where the bound is spectral, or missing: what would prove more, as far as anything is known to; else empty."""
+    """State what would prove more than a spectral bound or none; empty otherwise."""
     kind, way = str(s["certificate"]), str(s.get("attainable", "none"))
     if kind not in ("spectral", "none") or way == "none" or s["cost"] == 0.0:
         return ""
     if s["certify"] == "none":
         return "No bound was asked for; --certify auto looks for one."
     if way == "spectral":
-        known = "for one sample" if int(str(s["depth"])) > 2 else "for so many samples of so many inputs"
-        return f"No tighter one is known {known}: neither --certify full nor more time raises it."
+        scope = "for one sample" if int(str(s["depth"])) > 2 else "for so many samples of so many inputs"
+        return f"No tighter one is known {scope}: neither --certify full nor more time raises it."
     if int(str(s["depth"])) > 2:
         return f"{_capital(CERTIFICATES[way].way)}: more time may prove more."
     if s["method"] != "cone":
@@ -297,34 +297,34 @@ def better_bound(s: Summary) -> str:
 
 
 def solve_pairs(s: Summary) -> Pairs:
-    """A solve as a person reads it; below a bound that is spectral, what would prove more."""
+    """Return a solve as labelled lines, with what would prove more than a spectral bound."""
     pairs, more = describe(s), better_bound(s)
     place = [label for label, _ in pairs].index("certificate") + 1
     held_out = [("test", tested(s))] if s.get("test") else []
-    optima = [("optima", said)] if (said := optima_words.verdict(s)) else []
+    optima = [("optima", text)] if (text := optima_words.verdict(s)) else []
     return [*pairs[:place], *([("better bound", more)] if more else []), *pairs[place:], *optima, *held_out]
 
 
 def tested(s: Summary) -> str:
-    """What held-out data say of the network; empty where there were none."""
-    told = _mapping(s.get("test"))
-    if not told:
+    """State the network's scores on held-out data; empty without such data."""
+    test = _mapping(s.get("test"))
+    if not test:
         return ""
-    loss, accuracy, r2 = (_number(told[name]) for name in ("loss", "accuracy", "r2"))
+    loss, accuracy, r2 = (_number(test[name]) for name in ("loss", "accuracy", "r2"))
     name = "mse" if s["loss"] == "interpolate" else str(s["loss"])
-    said = ["no network to test" if loss is None else f"{name} {loss:.6g}"]
-    said += [] if accuracy is None else [f"accuracy {accuracy:.4g}"]
-    said += [] if r2 is None else [f"R² {r2:.4g}"]
-    return f"{', '.join(said)} on {counted(int(str(told['rows'])), 'row')} of {told['data']}; this bounds nothing"
+    scores = ["no network to test" if loss is None else f"{name} {loss:.6g}"]
+    scores += [] if accuracy is None else [f"accuracy {accuracy:.4g}"]
+    scores += [] if r2 is None else [f"R² {r2:.4g}"]
+    return f"{', '.join(scores)} on {counted(int(str(test['rows'])), 'row')} of {test['data']}; this bounds nothing"
 
 
 def is_constant(widths: object) -> bool:
-    """Whether a network of these hidden widths is a constant function: nothing of the inputs passes an empty layer."""
+    """Return True if networks of these widths are constant, as an empty layer blocks inputs."""
     return isinstance(widths, list) and 0 in widths
 
 
 def neurons_of(widths: object) -> str:
-    """14 neurons; 20 x 15 neurons of several layers."""
+    """Return "14 neurons", or "20 x 15 neurons" for several layers."""
     listed = widths if isinstance(widths, list) else []
     if not any(listed):
         return "no neurons"
@@ -332,7 +332,7 @@ def neurons_of(widths: object) -> str:
 
 
 def _found(s: Summary) -> str:
-    """The network found, as a subject."""
+    """Return the network as the subject of a sentence."""
     if is_constant(s["widths"]):
         if s.get("skip"):
             return "an affine function"
@@ -342,7 +342,7 @@ def _found(s: Summary) -> str:
 
 
 def _misses(s: Summary) -> str:
-    """That a network found fits the targets up to rounding only, where the question asks for them exactly."""
+    """Say how far a network is off the targets, if it should fit them exactly."""
     residual = _number(s["residual"])
     return "" if not residual else f" (up to {up(residual, 2)} off Y)"
 

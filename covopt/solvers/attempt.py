@@ -1,4 +1,4 @@
-"""What `solve` hands down to a method, whole, and what every method hands back."""
+"""Options of a solve, and the result of one method."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _USES = {
 
 @dataclass(frozen=True)
 class Thrift:
-    """What a solve does without, to stay within a limit of memory.
+    """The savings by which a solve stays within a memory limit.
 
     Attributes:
         entries: of the arrays of a search, at most.
@@ -46,7 +46,7 @@ class Thrift:
 
 @dataclass(frozen=True)
 class SolveOptions:
-    """What the user asked of the solver, besides the problem.
+    """The user's options of a solve, besides the problem.
 
     Attributes:
         budget: the clock.
@@ -133,7 +133,7 @@ def as_count(count: object, name: str, most: int | None = None) -> int | None:
 
 @dataclass
 class Attempt:
-    """What a method found.
+    """The result of one method.
 
     Attributes:
         weights: the best network.

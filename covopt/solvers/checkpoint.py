@@ -1,4 +1,4 @@
-"""The state of a solve in a file, from which another process, or another number of them, goes on.
+"""The state of a solve in a file, from which other processes resume it.
 
 One .npz file: arrays by name, one text with the rest as JSON, and a digest of both. It is written whole or not at all,
 and nothing in it is unpickled; what it says of a cost is computed again from its network, and it holds no bound.
@@ -32,7 +32,7 @@ CLOSE = 1e-9
 
 @dataclass(frozen=True)
 class Saved:
-    """What a file holds.
+    """The contents of a checkpoint file.
 
     Attributes:
         path: the file.
@@ -57,17 +57,17 @@ class Saved:
 
 
 def no_state(path: Path) -> RecordError:
-    """What a file is refused with from which nothing can go on."""
+    """Return the error for a file from which no solve can resume."""
     return RecordError(f"{path} holds no state of a solve to go on from; leave resume out.")
 
 
 def is_state(path: Path) -> bool:
-    """Whether a file is a state that covopt kept."""
+    """Return True if a file is a checkpoint of covopt."""
     return files.starts_with(path, f"{FACTS}.npy".encode())
 
 
 class Checkpoint:
-    """Where and when the state of a solve is kept.
+    """The file to which a solve saves its state, and the times at which it does.
 
     Args:
         path: the file.
@@ -85,10 +85,10 @@ class Checkpoint:
         self._last = 0.0
 
     def about(self, question: dict[str, object], resume: bool) -> None:
-        """State the question, and find the state to go on from, if that is asked for.
+        """State the problem, and read the state to resume from, if that is asked for.
 
         Raises:
-            RecordError: there is none, or it is damaged or of another question; or a file cannot be written there; or
+            RecordError: there is none, or it is damaged or of another problem; or a file cannot be written there; or
                 there is one, and nobody asked to go on from it.
         """
         self._question = question
@@ -110,20 +110,20 @@ class Checkpoint:
         files.check_free(self.path, force=True, is_own=is_state)
 
     def _read(self) -> tuple[Saved, dict[str, object]]:
-        """What the file holds, and the question that it is about."""
+        """Return the saved state and the problem it belongs to."""
         try:
             arrays = read_npz(self.path)
             digest, text = (str(arrays.pop(name)) for name in (DIGEST, FACTS))
-            told = json.loads(text)
-            saved = Saved(self.path, told["stage"], told["seconds"], told["facts"], arrays)
+            contents = json.loads(text)
+            saved = Saved(self.path, contents["stage"], contents["seconds"], contents["facts"], arrays)
             if digest != _digest(text, arrays) or not 0.0 <= saved.seconds < math.inf:
                 raise no_state(self.path)
-            return saved, dict(told["question"])
+            return saved, dict(contents["question"])
         except (DataError, KeyError, TypeError, ValueError) as error:
             raise no_state(self.path) from error
 
     def due(self, seconds: float) -> bool:
-        """Whether so many seconds after the start the state is to be kept."""
+        """Return True if the state is to be saved this many seconds after the start."""
         return seconds - self._last >= self._every
 
     def keep(self, stage: str, seconds: float, facts: Mapping[str, object], arrays: Mapping[str, NDArray]) -> None:
@@ -132,11 +132,11 @@ class Checkpoint:
         if not self._writes:
             return
         text = json.dumps({"question": self._question, "stage": stage, "seconds": seconds, "facts": dict(facts)})
-        told = {FACTS: np.array(text), DIGEST: np.array(_digest(text, arrays))}
+        header = {FACTS: np.array(text), DIGEST: np.array(_digest(text, arrays))}
 
         def write(draft: Path) -> None:
             with draft.open("wb") as stream:
-                np.savez(stream, allow_pickle=False, **told, **arrays)
+                np.savez(stream, allow_pickle=False, **header, **arrays)
 
         try:
             files.write_file(self.path, write, force=True, is_own=is_state)
@@ -151,9 +151,9 @@ def _agrees(before: object, now: object) -> bool:
 
 
 def _digest(text: str, arrays: Mapping[str, NDArray]) -> str:
-    """Of all that a file holds, so that what was damaged or changed is not gone on from."""
-    found = hashlib.sha256(text.encode())
+    """Return a digest of all that a file holds, so that a damaged file is not resumed from."""
+    digest = hashlib.sha256(text.encode())
     for name, array in sorted(arrays.items()):
-        found.update(f"{name} {array.dtype} {array.shape} ".encode())
-        found.update(np.ascontiguousarray(array).tobytes())
-    return found.hexdigest()
+        digest.update(f"{name} {array.dtype} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

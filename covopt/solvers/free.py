@@ -1,9 +1,9 @@
-"""Free biases: the methods of solve for networks whose biases the penalty is not on.
+"""Free biases: the methods of solve for networks with unpenalised biases.
 
 The minimum with an amount of bias beta falls to that with free biases as beta grows, since the squares of biases cost
 nothing then. Two layers have rounds of their own (solvers/shallow/free.py). Where no exact oracle chooses the neurons,
-these begin with those of the question with an amount of bias of the samples' size. Deeper networks, and trainings, are
-those of that question, and then descend with no penalty on biases.
+these begin with those of the problem with an amount of bias of the samples' size. Deeper networks, and trainings, are
+those of that problem, and then descend with no penalty on biases.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from covopt.solvers.training.homotopy import EXPLORING, REFINING, descend
 from covopt.solvers.training.trainer import initial
 
 FIRST_SHARE, PROOF_SHARE = 0.4, 0.2
-"""Parts of the time limit: of the question with penalised biases, which comes first; of the proof."""
+"""Parts of the time limit: of the problem with penalised biases, which comes first; of the proof."""
 LAST = 0.1
 """No further turn of rounds and proof with less than this part of the time."""
 CHECKED = 0.4
 """The part of that time for the tree of a proof: as much goes into checking it."""
 SEARCHED, DRAWN = 0.25, 0.85
-"""Of three layers and more: the part for the question with penalised biases, and that until which draws descend."""
+"""At depth 3 and more: the part for the problem with penalised biases, and that until which starts descend."""
 DRAWS, REFINED, POLISHED, WIDTH, SMALL = 16, 5, 2, 40, 0.3
 """Draws, how many are refined and polished, their width and their scale: larger ones end higher by 5 to 40 %."""
 MOST_ACTIVATIONS = 20_000_000
-"""Of the draws together."""
+"""Limit on the activations of all random starts together."""
 SLOW = 1e-7
 """A descent ends when ten steps gain less than this, relative."""
 
 
 def solve_free(problem: Problem, options: SolveOptions) -> Attempt:
-    """The method of `options`, with free biases.
+    """Solve with free biases by the method of `options`.
 
-    A free linear skip is fitted first, and the descents move it with the rest.
+    A free linear skip is fitted first; the descents move it with the other weights.
 
     Raises:
-        ProblemError: the method is `hidden`, whose loss is one of representations with penalised biases.
+        ProblemError: the method is `hidden`, which needs penalised biases.
     """
     if options.method == "hidden":
         raise ProblemError("The method hidden penalises biases; with free biases use the method cone or train.")
@@ -60,19 +60,19 @@ def solve_free(problem: Problem, options: SolveOptions) -> Attempt:
     mean = problem.X.mean(dim=0)
     seen = replace(problem, X=problem.X - mean)
     init = None if options.init is None else _moved(problem, options.init, mean)
-    first, found = _descents(seen, replace(options, init=init))
-    found = [_moved(problem, weights, -mean) for weights in found]
-    costs = [evaluate(problem, weights).total for weights in found]
-    weights = found[costs.index(min(costs))]
+    first, networks = _descents(seen, replace(options, init=init))
+    networks = [_moved(problem, weights, -mean) for weights in networks]
+    costs = [evaluate(problem, weights).total for weights in networks]
+    weights = networks[costs.index(min(costs))]
     history = [line for line in first.history if line.cost >= min(costs)]
-    # What was proved optimal was the other question's answer.
+    # The optimum was proved for the problem with penalised biases.
     status = Status.CONVERGED if first.status is Status.OPTIMAL else first.status
     proof = _network_proof(problem, weights, options)
     return replace(first, status=status, weights=weights, history=history, proof=proof, starts=costs)
 
 
 def _descents(problem: Problem, options: SolveOptions) -> tuple[Attempt, list[list[Tensor]]]:
-    """The answer with penalised biases, and where it and other starts descend to; inputs are centred."""
+    """Return the solution with penalised biases, and the networks descended from all starts."""
     searching = options.method == "cone" and not problem.interpolates
     first = _penalised(problem, options, SEARCHED if searching else 1.0 - FIRST_SHARE)
     starts = [first.weights]
@@ -81,15 +81,15 @@ def _descents(problem: Problem, options: SolveOptions) -> tuple[Attempt, list[li
     elif searching:  # in a short time better than the search as often as not
         training = replace(options, method="train", starts=None, max_width=None, tol=None)
         starts.append(_penalised(problem, training, SEARCHED).weights)
-    found = []
-    for left, weights in zip(range(len(starts), 0, -1), starts, strict=True):
-        limit = options.budget.seconds() + options.budget.remaining() / left
-        found.append(_descended(problem, weights, replace(options.budget, time_limit=limit)))
-    return first, found
+    networks = []
+    for remaining_starts, weights in zip(range(len(starts), 0, -1), starts, strict=True):
+        limit = options.budget.seconds() + options.budget.remaining() / remaining_starts
+        networks.append(_descended(problem, weights, replace(options.budget, time_limit=limit)))
+    return first, networks
 
 
 def _with_draws(problem: Problem, starts: list[list[Tensor]], options: SolveOptions) -> list[list[Tensor]]:
-    """The best of these networks and of draws, through rounded kinks down, with no penalty on biases."""
+    """Return the best of these networks and random starts after rounded descents."""
     end = replace(options.budget, time_limit=DRAWN * options.budget.time_limit)
     width = min(WIDTH, options.max_width or WIDTH)
     widths = [width] * (problem.depth - 1)
@@ -97,24 +97,24 @@ def _with_draws(problem: Problem, starts: list[list[Tensor]], options: SolveOpti
     draws = [initial(problem, widths, (options.seed + k) % 2**63, SMALL) for k in range(count)]
     stop = replace(end, time_limit=0.5 * (end.seconds() + end.time_limit)).pace()
     with options.budget.phase("descent"):
-        draws = sorted(descend(problem, draws, EXPLORING, stop), key=lambda each: evaluate(problem, each).total)
+        draws = sorted(descend(problem, draws, EXPLORING, stop), key=lambda weights: evaluate(problem, weights).total)
         refined = descend(problem, [*starts, *draws[:REFINED]], REFINING, end.pace())
-    return sorted(refined, key=lambda each: evaluate(problem, each).total)[:POLISHED]
+    return sorted(refined, key=lambda weights: evaluate(problem, weights).total)[:POLISHED]
 
 
 def _moved(problem: Problem, weights: Weights, by: Float[Tensor, " n0"]) -> list[Tensor]:
-    """The network for inputs less `by`."""
-    found = [torch.cat([weights[0][:, :-1], weights[0][:, -1:] + (weights[0][:, :-1] @ by)[:, None]], dim=1)]
-    found += weights[1:]
+    """Return the network for the inputs minus `by`."""
+    moved = [torch.cat([weights[0][:, :-1], weights[0][:, -1:] + (weights[0][:, :-1] @ by)[:, None]], dim=1)]
+    moved += weights[1:]
     if problem.skip:
-        last, inputs = found[-1], len(by)
+        last, inputs = moved[-1], len(by)
         S = last[:, -1 - inputs : -1]
-        found[-1] = torch.cat([last[:, :-1], last[:, -1:] + (S @ by)[:, None]], dim=1)
-    return found
+        moved[-1] = torch.cat([last[:, :-1], last[:, -1:] + (S @ by)[:, None]], dim=1)
+    return moved
 
 
 def _rounds(problem: Problem, options: SolveOptions) -> Attempt:
-    """Rounds of two layers, and the best proof at the dual point that they end at."""
+    """Run two-layer rounds, then prove the best bound at their last dual point."""
     budget, exact = options.budget, free.has_exact(problem)
     init = None if options.init is None else options.init[0]
     if init is None and not exact:
@@ -139,66 +139,66 @@ def _rounds(problem: Problem, options: SolveOptions) -> Attempt:
 def _in_turns(
     problem: Problem, solver: FreeSolver, outcome: Outcome[State], options: SolveOptions
 ) -> tuple[Outcome[State], Proof | None]:
-    """Proof and rounds in turns: what branch and bound meets above the dual point, the search had missed."""
+    """Alternate proof and rounds; branch and bound finds neurons that the search missed."""
     budget, best = options.budget, None
     repeatable = options.tol is not None or budget.max_iterations < Budget(1.0).max_iterations
     while True:
         state = outcome.state
         seconds = CHECKED * max(0.0, budget.remaining()) * float(options.certify != "fast")
         with budget.phase("proof"):
-            proof, met = free.prove_and_meet(problem, solver.dual(state), seconds, options.gap)
+            proof, violators = free.prove_and_meet(problem, solver.dual(state), seconds, options.gap)
         best = proof if best is None or proof.lower > best.lower else best
         closed = state.cost - best.lower <= options.gap * state.cost
-        if closed or met is None or repeatable or not bool((met[2] > 1.0 + 0.25 * options.gap).any()):
+        if closed or violators is None or repeatable or not bool((violators[2] > 1.0 + 0.25 * options.gap).any()):
             break
         if (
             outcome.status in (Status.INTERRUPTED, Status.ITERATION_LIMIT)
             or budget.remaining() < LAST * budget.time_limit
         ):
             break
-        known = replace(outcome, state=solver.met(state, *met))
+        extended = replace(outcome, state=solver.with_violators(state, *violators))
         within = replace(budget, time_limit=budget.seconds() + 0.5 * budget.remaining())
-        outcome = run(solver, within, options.callback, known)
+        outcome = run(solver, within, options.callback, extended)
     return outcome, best if best.lower > 0.0 else None
 
 
 def _fitted(problem: Problem, options: SolveOptions, weights: list[Tensor]) -> tuple[list[Tensor], float]:
-    """Where no round fitted exactly: the answer with penalised biases, if that does."""
+    """Return the solution with penalised biases where no round fitted exactly, if that does."""
     other = _penalised(problem, options, 1.0).weights
     cost = evaluate(problem, other)
     return (other, cost.total) if problem.allows(cost.residual) else (weights, math.inf)
 
 
 def _penalised(problem: Problem, options: SolveOptions, share: float) -> Attempt:
-    """The answer with an amount of bias of the samples' size, as a network with free biases."""
+    """Solve with a bias of the samples' size; return a network with free biases."""
     mean = problem.X.mean(dim=0)
     beta = float((problem.X - mean).norm(dim=1).max()) or 1.0
     size = float((problem.X - mean).abs().max()) or 1.0
     affine = Affine((problem.X - mean) / size, problem.weight, True) if problem.skip else None
     Y = problem.Y if affine is None else affine.rest(problem.Y)
-    inner = replace(problem, X=problem.X - mean, Y=Y, beta=beta, free=False, skip=False)
-    given = None if options.init is None else problem.without_skip(options.init)
-    init = None if given is None else [_shifted(W, 1.0 / beta) for W in given]
+    penalised = replace(problem, X=problem.X - mean, Y=Y, beta=beta, free=False, skip=False)
+    plain_init = None if options.init is None else problem.without_skip(options.init)
+    init = None if plain_init is None else [_shifted(W, 1.0 / beta) for W in plain_init]
     if init is not None:
-        init = _moved(inner, init, mean / beta)
+        init = _moved(penalised, init, mean / beta)
     budget = replace(options.budget, time_limit=share * options.budget.time_limit)
-    found = METHODS[options.method](inner, replace(options, budget=budget, certify="none", init=init))
-    weights = [_shifted(W, beta) for W in found.weights]
-    weights = _moved(inner, weights, -mean)
+    attempt = METHODS[options.method](penalised, replace(options, budget=budget, certify="none", init=init))
+    weights = [_shifted(W, beta) for W in attempt.weights]
+    weights = _moved(penalised, weights, -mean)
     if affine is not None:
         both, last = affine.coefficients(problem.Y), weights[-1]
         S = both[:-1].T / size
         weights[-1] = torch.cat([last[:, :-1], S, last[:, -1:] + (both[-1] - S @ mean)[:, None]], dim=1)
-    return replace(found, weights=weights, proof=None)
+    return replace(attempt, weights=weights, proof=None)
 
 
 def _shifted(W: Float[Tensor, "n k"], factor: float) -> Float[Tensor, "n k"]:
-    """The bias column times a factor."""
+    """Multiply the bias column by a factor."""
     return torch.cat([W[:, :-1], factor * W[:, -1:]], dim=1)
 
 
 def _descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tensor]:
-    """Down from these weights, by L-BFGS, with no penalty on biases; exact fits stay where they are."""
+    """Descend from these weights by L-BFGS, with unpenalised biases; exact fits stay."""
     if problem.interpolates or min(len(W) for W in weights) == 0:
         return list(weights)
     shapes = [W.shape for W in weights]
@@ -221,10 +221,10 @@ def _descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tenso
 
 
 def _network_proof(problem: Problem, weights: Weights, options: SolveOptions) -> Proof | None:
-    """For two layers and a loss with a gradient the bound at the network's own dual point; None for more."""
+    """Prove a bound at a two-layer network's dual point, if the loss has a gradient."""
     if problem.depth > 2 or problem.interpolates or options.certify == "none":
         return None
     Lambda = problem.gradient_at(preactivations(problem, weights)[-1]) / (-2.0 * problem.lam)
     with options.budget.phase("proof"):
-        found = free.prove(problem, Lambda, max(0.0, options.budget.remaining()), options.gap)
-    return found if found.lower > 0.0 else None
+        proof = free.prove(problem, Lambda, max(0.0, options.budget.remaining()), options.gap)
+    return proof if proof.lower > 0.0 else None

@@ -1,6 +1,6 @@
-"""What a solve will need of memory, told before it begins, and what it does without to stay within a limit.
+"""The memory that a solve will need, and what it goes without to stay within a limit.
 
-need = what the process holds when the question is put + the libraries that it loads later + the most that a phase
+need = what the process holds when the problem is put + the libraries that it loads later + the most that a phase
 takes. The phases follow one another, and each is an expression in N (the rows of this process), d, m, the widths, and
 how many networks or directions are worked on together. How many arrays there are in each was counted in the code and
 fitted to peaks that processes of their own reached (docs/notes/2026-11-memory.md). Where the time sufficed for all
@@ -85,10 +85,10 @@ class Need:
 
 
 def estimate(problem: Problem, options: SolveOptions) -> Need:
-    """What a solve will need.
+    """Estimate the memory that a solve will need.
 
     Args:
-        problem: the question, in float64.
+        problem: in float64.
         options: how it is solved.
     """
     data = DOUBLE * (problem.X.numel() + problem.Y.numel())
@@ -101,7 +101,7 @@ def estimate(problem: Problem, options: SolveOptions) -> Need:
     if options.certify != "none":
         phases |= {"proof": max(phases.get("proof", 0.0), _spectral(problem))}
     largest = problem.spread.largest  # all processes have to decide alike
-    return Need(data, largest(memory.held(problem.X.device)), {name: largest(each) for name, each in phases.items()})
+    return Need(data, largest(memory.held(problem.X.device)), {name: largest(size) for name, size in phases.items()})
 
 
 def _shallow(problem: Problem, options: SolveOptions) -> dict[str, float]:
@@ -120,7 +120,7 @@ def _shallow(problem: Problem, options: SolveOptions) -> dict[str, float]:
 
 
 def _rounds(problem: Problem, options: SolveOptions) -> dict[str, float]:
-    """The search, which comes after a descent of many neurons; that descent, or the master's; the proof."""
+    """Return the needs of the search, of the descent or master before it, and of the proof."""
     (N, d), m = problem.X.shape, problem.Y.shape[1]
     copies = _in_units(problem) + 3.5 * DOUBLE * N * (d + 1)
     proving = options.certify != "none"
@@ -128,13 +128,13 @@ def _rounds(problem: Problem, options: SolveOptions) -> dict[str, float]:
         return {"proof": copies + _exact(problem)}
     n, least_squares = first_neurons(problem), problem.loss.name in ("mse", "interpolate")
     features, more = DOUBLE * N * n, n + NEW_ATOMS
-    kept = copies + PAIRS * DOUBLE * n * (min(problem.samples, d + 1) + m)
+    base = copies + PAIRS * DOUBLE * n * (min(problem.samples, d + 1) + m)
     # Losses other than least squares have their outputs finished by Newton's method, for which features are scaled.
     passed, held = (6, 2) if least_squares else (16, 10)
     entries = max(N, min(options.thrift.entries, (STARTS + n) * N))
     phases = {
-        "search": kept + held * features + SEARCHED * DOUBLE * entries,
-        "rounds": kept + max(passed * features, DOUBLE * (4 * N * more + 6 * more * more)),
+        "search": base + held * features + SEARCHED * DOUBLE * entries,
+        "rounds": base + max(passed * features, DOUBLE * (4 * N * more + 6 * more * more)),
     }
     if options.certify in ("auto", "full"):
         phases["proof"] = copies + _bounded(problem, options.certify)
@@ -142,7 +142,7 @@ def _rounds(problem: Problem, options: SolveOptions) -> dict[str, float]:
 
 
 def _exact(problem: Problem) -> float:
-    """Sums of the samples in each arc of a circle; or a table of the crossings of any two great circles."""
+    """Return the bytes for arc sums on a circle, or for the crossings of any two circles."""
     N, m = problem.X.shape[0], problem.Y.shape[1]
     if N > MOST_CIRCLES or problem.activation.is_linear or inputs_have_rank_at_most(problem, 2):
         return 400.0 * N * m
@@ -150,7 +150,7 @@ def _exact(problem: Problem) -> float:
 
 
 def _bounded(problem: Problem, certify: str) -> float:
-    """A proof that takes turns with the rounds."""
+    """Return the bytes of a proof that alternates with the rounds."""
     (N, d), m = problem.X.shape, problem.Y.shape[1]
     prover = prover_for(problem, certify)
     if prover is CONES:
@@ -167,7 +167,7 @@ def _spectral(problem: Problem) -> float:
 
 
 def _deep(problem: Problem, options: SolveOptions) -> dict[str, float]:
-    """Many draws together in float32, then some of them in float64, and the blocks of the best."""
+    """Return the needs of many starts in float32, some of them in float64, and blocks."""
     (N, d), m, seconds = problem.X.shape, problem.Y.shape[1], options.budget.time_limit
     effort = DeepOptions(starts=options.starts or DRAWS, batch=options.thrift.draws)
     few = problem.spread is not ALONE or (options.init is None and suits_few_samples(problem, seconds, DRAWS_TOGETHER))
@@ -188,7 +188,7 @@ def _deep(problem: Problem, options: SolveOptions) -> dict[str, float]:
 
 
 def _training(problem: Problem, options: SolveOptions) -> dict[str, float]:
-    """Activations forward and back of all networks, and what L-BFGS remembers of their parameters."""
+    """Return the bytes of activations forward and back, and of L-BFGS's memory of parameters."""
     (N, d), m, starts = problem.X.shape, problem.Y.shape[1], options.starts or TRAININGS
     width = options.width or default_width(problem, starts, options.budget.time_limit)
     starts = min(starts, fitting(problem, [width] * (problem.depth - 1), options.budget))
@@ -200,7 +200,7 @@ def _training(problem: Problem, options: SolveOptions) -> dict[str, float]:
 
 
 def _in_units(problem: Problem) -> float:
-    """A copy of the inputs in the solver's units, should they be others than the data's."""
+    """Return the bytes of the copy of the inputs in the solver's units, if it needs one."""
     return DOUBLE * problem.X.numel() if unit_of_inputs(problem) != 1.0 else 0.0
 
 
@@ -208,33 +208,33 @@ def _in_units(problem: Problem) -> float:
 
 
 def planned(problem: Problem, options: SolveOptions) -> SolveOptions:
-    """The options with which a solve stays within its limit of memory; what it will need is told.
+    """Return options with which a solve stays within its memory limit; report its need.
 
     Args:
-        problem: the question, in float64.
+        problem: in float64.
         options: how it is to be solved.
 
     Raises:
-        ProblemError: it needs more than the limit, whatever it does without.
+        ProblemError: it needs more than the limit, whatever it goes without.
 
     Warns:
-        CovoptWarning: it does without something, or the machine has less memory than it needs.
+        CovoptWarning: it goes without something, or the machine has less memory than it needs.
     """
-    need, limit, said = estimate(problem, options), options.memory_limit, list[str]()
+    need, limit, changes = estimate(problem, options), options.memory_limit, list[str]()
     while limit is not None and need.total > GIGABYTE * limit:
         thriftier = next(filter(None, (change(problem, options) for change in CHANGES.get(need.largest, ()))), None)
         if thriftier is None:
             raise _refused(need, limit, _spreads(problem, options.method))
         options, words = thriftier
-        said += [words] if words not in said else []
+        changes += [words] if words not in changes else []
         need = estimate(problem, options)
     if rank_here() == 0:
-        _tell(need, problem, options, said)
+        _tell(need, problem, options, changes)
     return options
 
 
 def check_data(X: object, Y: object, limit: float | None) -> None:
-    """Raise a ProblemError where not even the data, which are about to be copied, fit into a limit of memory."""
+    """Raise a ProblemError if not even the data, before their copy, fit into the memory limit."""
     check_memory_limit(limit)
     if limit is None:
         return
@@ -245,39 +245,39 @@ def check_data(X: object, Y: object, limit: float | None) -> None:
 
 
 def _refused(need: Need, limit: float, spreads: bool) -> ProblemError:
-    """What is said of a solve that does not fit."""
-    told = f"The solve needs at least about {_shown(need.total)} of memory, and the limit is {limit:g} GB"
+    """Return the error for a solve that does not fit into memory."""
+    message = f"The solve needs at least about {_shown(need.total)} of memory, and the limit is {limit:g} GB"
     without = need.held - need.data + LOADED
     if without > GIGABYTE * limit:
-        return ProblemError(f"{told}, less than the {_shown(without)} of the process without data; raise the limit.")
-    return ProblemError(f"{told}; {', '.join(_remedies(need, spreads))}, or raise the limit.")
+        return ProblemError(f"{message}, less than the {_shown(without)} of the process without data; raise the limit.")
+    return ProblemError(f"{message}; {', '.join(_remedies(need, spreads))}, or raise the limit.")
 
 
 def _remedies(need: Need, spreads: bool) -> list[str]:
-    """What a user can do where a phase takes too much; `spreads` says whether processes can share the rows."""
+    """Return what a user can do if a phase needs too much; `spreads`: samples can be sharded."""
     return [FEWER, *(["spread them over more processes"] if spreads else []), *REMEDIES.get(need.largest, [])]
 
 
 def _spreads(problem: Problem, method: str) -> bool:
-    """Whether processes that each hold some rows can solve it together, asked for no bound."""
+    """Return True if processes that each hold some samples can solve it, without a bound."""
     special = problem.interpolates or problem.free or problem.activation.is_linear or problem.weight is not None
     return method == "cone" and not special
 
 
-def _tell(need: Need, problem: Problem, options: SolveOptions, said: list[str]) -> None:
-    """In the log what a solve will need; as a warning what is not as it was asked for, or as it should be."""
+def _tell(need: Need, problem: Problem, options: SolveOptions, changes: list[str]) -> None:
+    """Log what a solve will need; warn of changed options and of too little memory."""
     who = "The solve" if problem.spread is ALONE else "Each process"
     needs = f"{who} will need about {_shown(need.total)} of memory"
     LOG.info("%s (%s of it the data).", needs, _shown(need.data))
-    if said:
+    if changes:
         within = f"To stay within {options.memory_limit:g} GB of memory"
-        warnings.warn(f"{within}, the solve {' and '.join(said)}.", CovoptWarning, stacklevel=2)
+        warnings.warn(f"{within}, the solve {' and '.join(changes)}.", CovoptWarning, stacklevel=2)
     room = memory.available(problem.X.device)
     if room is not None and need.total - need.held > room:
         place = "GPU" if problem.X.is_cuda else "machine"
-        told = f"{needs}, {_shown(need.held)} of it are taken, and the {place} has {_shown(room)} left"
+        message = f"{needs}, {_shown(need.held)} of it are taken, and the {place} has {_shown(room)} left"
         remedies = ", ".join(_remedies(need, _spreads(problem, options.method)))
-        warnings.warn(f"{told}; {remedies}, or set a memory limit.", CovoptWarning, stacklevel=2)
+        warnings.warn(f"{message}; {remedies}, or set a memory limit.", CovoptWarning, stacklevel=2)
 
 
 def _shown(size: float) -> str:
@@ -317,8 +317,8 @@ def _less_proof(problem: Problem, options: SolveOptions) -> Thriftier:
 
 
 def _proves_less(problem: Problem, options: SolveOptions) -> bool:
-    """Whether less memory is needed for the proofs of `fast`."""
-    before, after = (estimate(problem, each).phases["proof"] for each in (options, replace(options, certify="fast")))
+    """Return True if proofs with `fast` need less memory."""
+    before, after = (estimate(problem, trial).phases["proof"] for trial in (options, replace(options, certify="fast")))
     return after < before
 
 

@@ -1,4 +1,4 @@
-"""What each method of `solve` does with a problem: an attempt, which is a network and what is known about it."""
+"""What each method of `solve` does with a problem that has penalised biases."""
 
 from __future__ import annotations
 
@@ -44,42 +44,44 @@ DATA_SHARE, DEEP_SHARE = 0.05, 0.1
 
 
 def solve_by_cone(problem: Problem, options: SolveOptions) -> Attempt:
-    """Frank-Wolfe over S, fully corrective, for two layers; descents from many starts and layer by layer beyond."""
+    """Run Frank-Wolfe over S for two layers, or descents from many starts for more."""
     if problem.depth == 2:
         return _shallow(problem, options)
     return _deep(problem, options) if problem.spread is ALONE else _deep_together(problem, options)
 
 
 def solve_by_training(problem: Problem, options: SolveOptions) -> Attempt:
-    """Several trainings of one width as one batch, and the best of them."""
+    """Train several networks of one width as one batch; return the best."""
     units = Units.of(problem)
-    inner = _within(units, options)
+    unit_options = _within(units, options)
     weights, status, history, costs = train_best(
         units.problem,
-        inner.budget,
-        inner.width,
-        inner.starts or TRAININGS,
-        inner.seed,
-        inner.init,
-        inner.callback,
+        unit_options.budget,
+        unit_options.width,
+        unit_options.starts or TRAININGS,
+        unit_options.seed,
+        unit_options.init,
+        unit_options.callback,
     )
     return _outward(units, Attempt(weights, status, history, None, costs), problem, options)
 
 
 def solve_by_representations(problem: Problem, options: SolveOptions) -> Attempt:
-    """Projected gradient on Z, from several starts one after the other."""
+    """Run projected gradient on Z from several starts, one after the other."""
     units = Units.of(problem)
-    inner = _within(units, options)
-    found = descend_best(
+    unit_options = _within(units, options)
+    descents = descend_best(
         units.problem,
-        inner.budget,
-        inner.width,
-        inner.starts or DESCENTS,
-        inner.seed,
-        inner.init,
-        inner.callback,
+        unit_options.budget,
+        unit_options.width,
+        unit_options.starts or DESCENTS,
+        unit_options.seed,
+        unit_options.init,
+        unit_options.callback,
     )
-    return _outward(units, Attempt(found.weights, found.status, found.history, None, found.costs), problem, options)
+    return _outward(
+        units, Attempt(descents.weights, descents.status, descents.history, None, descents.costs), problem, options
+    )
 
 
 METHODS: dict[str, Callable[[Problem, SolveOptions], Attempt]] = {
@@ -99,7 +101,7 @@ def _shallow(problem: Problem, options: SolveOptions) -> Attempt:
 
 
 def _streamed(problem: Problem, options: SolveOptions, saved: Saved | None) -> Attempt:
-    """Cycles of training on random batches; rounds from the network that they end at, if time is left."""
+    """Train on random batches, then run rounds from the result if time remains."""
     first, budget = _cycles(problem, options, saved), options.budget
     if first.status is not Status.CONVERGED or budget.spent():
         return first
@@ -107,23 +109,23 @@ def _streamed(problem: Problem, options: SolveOptions, saved: Saved | None) -> A
         return replace(first, status=Status.MEMORY_LIMIT)
     if descent_is_long(problem, len(first.weights[0]), budget.remaining()):
         return replace(first, status=Status.TIME_LIMIT)
-    left = replace(budget, max_iterations=budget.max_iterations - first.history[-1].iteration)
-    rounds = _rounds(problem, replace(options, budget=left), first.weights[0])
+    remaining = replace(budget, max_iterations=budget.max_iterations - first.history[-1].iteration)
+    rounds = _rounds(problem, replace(options, budget=remaining), first.weights[0])
     history = _after(first.history, rounds.history)
-    kept = rounds if rounds.starts[0] < first.starts[0] else first
-    return replace(rounds, weights=kept.weights, history=history, starts=kept.starts)
+    better = rounds if rounds.starts[0] < first.starts[0] else first
+    return replace(rounds, weights=better.weights, history=history, starts=better.starts)
 
 
 def _cycles(problem: Problem, options: SolveOptions, saved: Saved | None) -> Attempt:
-    """What the cycles end at, or a simple network that costs less; the status is theirs."""
+    """Run the cycles; return their network, or a simple one of lower cost, with their status."""
     budget, units = options.budget, Units.of(problem)
     outcome, proof, judging = _trained(problem, units, options, saved)
     weights = reduced_on_few(units.problem, outcome.state.weights(), lambda: budget.remaining() < REDUCING * judging)
     late = products_are_long(problem, max(budget.remaining(), LATE * budget.time_limit))
     if proof is None and late:
         proof = Proof(0.0, Certificate.NONE)
-    inner = Attempt(weights, outcome.status, outcome.history, proof, [outcome.state.cost])
-    first = _outward(units, inner, problem, options)
+    attempt = Attempt(weights, outcome.status, outcome.history, proof, [outcome.state.cost])
+    first = _outward(units, attempt, problem, options)
     simple = _cheapest_simple(problem, units, linear=not late)
     if simple is not None and (cost := evaluate(problem, simple).total) < first.starts[0]:
         return replace(first, weights=simple, starts=[cost])
@@ -133,9 +135,10 @@ def _cycles(problem: Problem, options: SolveOptions, saved: Saved | None) -> Att
 def _trained(
     problem: Problem, units: Units, options: SolveOptions, saved: Saved | None
 ) -> tuple[Outcome[Streamed], Proof | None, float]:
-    """The cycles, in these units, a bound from the data, and how many seconds a loss over all samples takes.
+    """Run the cycles and prove a bound from the data.
 
-    The views of the samples that the cycles hold go with this function, before the answer is tidied.
+    Also returns the seconds that a loss over all samples takes. The views of the samples that the cycles hold are freed
+    when this function returns.
     """
     budget, bounds = options.budget, list[Proof | None]()
     solver = StreamSolver(units.problem, seed=options.seed)
@@ -155,7 +158,7 @@ def _trained(
 
 
 def _rounds(problem: Problem, options: SolveOptions, init: Tensor | None, saved: Saved | None = None) -> Attempt:
-    """Rounds of Frank-Wolfe in turns with the certifiers; once more from a simple network, should one cost less."""
+    """Alternate Frank-Wolfe rounds and certifiers; retry from a simple network of lower cost."""
     if saved is not None and saved.stage == AGAIN:
         return Alternation(problem, options, stage=AGAIN, saved=saved).solve()
     first = Alternation(problem, options, init, saved=saved).solve()
@@ -167,52 +170,58 @@ def _rounds(problem: Problem, options: SolveOptions, init: Tensor | None, saved:
         status = Status.TIME_LIMIT if first.status in ENDED else first.status
         return replace(first, weights=simple, status=status, starts=[cost])
     again = Alternation(problem, options, simple[0], stage=AGAIN).solve()
-    known = [proof for proof in (first.proof, again.proof) if proof is not None]
-    kept = again.weights if again.starts[0] <= cost else simple
-    best = max(known, key=lambda proof: proof.lower, default=None)
+    bounds = [proof for proof in (first.proof, again.proof) if proof is not None]
+    weights = again.weights if again.starts[0] <= cost else simple
+    best = max(bounds, key=lambda proof: proof.lower, default=None)
     history = _after(first.history, again.history)
-    return replace(again, weights=kept, history=history, proof=best, starts=[min(again.starts[0], cost)])
+    return replace(again, weights=weights, history=history, proof=best, starts=[min(again.starts[0], cost)])
 
 
 def _cheapest_simple(problem: Problem, units: Units, linear: bool = True) -> list[Tensor] | None:
-    """The cheapest constant, linear or zero network; None for exact fits, which those are by accident only."""
+    """Return the constant, linear or zero network of lowest cost; None for exact fits."""
     if problem.interpolates:
         return None
-    known = [units.outward(weights) for weights in simple_networks(units.problem, linear)]
+    networks = [units.outward(weights) for weights in simple_networks(units.problem, linear)]
     sizes = [problem.X.shape[1], *[0] * (problem.depth - 1), problem.Y.shape[1]]
-    known.append([problem.X.new_zeros(rows, columns + 1) for columns, rows in pairwise(sizes)])
-    return min(known, key=lambda weights: evaluate(problem, weights).total, default=None)
+    networks.append([problem.X.new_zeros(rows, columns + 1) for columns, rows in pairwise(sizes)])
+    return min(networks, key=lambda weights: evaluate(problem, weights).total, default=None)
 
 
 def _deep(problem: Problem, options: SolveOptions) -> Attempt:
     draws = options.thrift.draws
     effort, units = DeepOptions(starts=options.starts or DRAWS, batch=draws, tol=options.tol), Units.of(problem)
-    inner, proof = _within(units, options), _from_data(problem, options)
+    unit_options, proof = _within(units, options), _from_data(problem, options)
     enough = 0.0 if proof is None else proof.lower / units.cost / (1.0 - options.gap)
     before: list[Progress] = []
-    if inner.init is None and suits_few_samples(units.problem, options.budget.time_limit, DRAWS_TOGETHER):
-        streamed = run(DeepStream(units.problem, effort, inner.seed, inner.max_width), inner.budget, inner.callback)
+    if unit_options.init is None and suits_few_samples(units.problem, options.budget.time_limit, DRAWS_TOGETHER):
+        streamed = run(
+            DeepStream(units.problem, effort, unit_options.seed, unit_options.max_width),
+            unit_options.budget,
+            unit_options.callback,
+        )
         before, effort = streamed.history, replace(effort, starts=0)
-        left = max(0, inner.budget.max_iterations - before[-1].iteration)
-        inner = replace(inner, init=streamed.state.best, budget=replace(inner.budget, max_iterations=left))
-    solver = DeepSolver(units.problem, effort, inner.seed, inner.init, inner.max_width, enough)
-    outcome = run(solver, inner.budget, inner.callback)
-    best = reduced(units.problem, outcome.state.best, inner.budget.overdue)
+        remaining = max(0, unit_options.budget.max_iterations - before[-1].iteration)
+        unit_options = replace(
+            unit_options, init=streamed.state.best, budget=replace(unit_options.budget, max_iterations=remaining)
+        )
+    solver = DeepSolver(units.problem, effort, unit_options.seed, unit_options.init, unit_options.max_width, enough)
+    outcome = run(solver, unit_options.budget, unit_options.callback)
+    best = reduced(units.problem, outcome.state.best, unit_options.budget.overdue)
     history = _after(before, outcome.history)
     return _outward(units, Attempt(best, outcome.status, history, proof, outcome.state.costs), problem, options)
 
 
 def _deep_together(problem: Problem, options: SolveOptions) -> Attempt:
-    """Searches on few samples, one of each process; then cycles and a descent on the rows of all."""
+    """Search on few samples in each process; then run cycles and a descent on all samples."""
     units, effort = Units.of(problem), DeepOptions(starts=options.starts or DRAWS, tol=options.tol)
-    inner = _within(units, options)
-    solver = DeepStream(units.problem, effort, inner.seed, inner.max_width, inner.init)
-    outcome = run(solver, inner.budget, inner.callback)
+    unit_options = _within(units, options)
+    solver = DeepStream(units.problem, effort, unit_options.seed, unit_options.max_width, unit_options.init)
+    outcome = run(solver, unit_options.budget, unit_options.callback)
     best = outcome.state.best
-    if outcome.status is Status.CONVERGED and not inner.budget.spent():
-        best = descended(units.problem, best, inner.budget)
+    if outcome.status is Status.CONVERGED and not unit_options.budget.spent():
+        best = descended(units.problem, best, unit_options.budget)
     # Where nothing passes a layer, only a search that had its time says that nothing is to pass.
-    cut = inner.budget.spent() or (solver.cut and not min(len(W) for W in best[:-1]))
+    cut = unit_options.budget.spent() or (solver.cut and not min(len(W) for W in best[:-1]))
     status = Status.TIME_LIMIT if cut else outcome.status
     attempt = Attempt(best, status, outcome.history, None, [evaluate(units.problem, best).total])
     return _outward(units, attempt, problem, options)
@@ -225,7 +234,7 @@ def _after(first: list[Progress], later: list[Progress]) -> list[Progress]:
 
 
 def _within(units: Units, options: SolveOptions) -> SolveOptions:
-    """The same options in the units that a method computes in; its callback gets the user's."""
+    """Return the options in the method's units; its callback gets the user's units."""
     callback = options.callback
     return replace(
         options,
@@ -235,7 +244,7 @@ def _within(units: Units, options: SolveOptions) -> SolveOptions:
 
 
 def _outward(units: Units, attempt: Attempt, problem: Problem, options: SolveOptions) -> Attempt:
-    """A method's attempt in the user's units, with a proof where it brings none."""
+    """Return a method's attempt in the user's units; add a proof if it has none."""
     weights = units.outward(attempt.weights)
     history = [units.in_user_units(line) for line in attempt.history]
     costs = [units.cost * cost for cost in attempt.starts]
@@ -244,16 +253,16 @@ def _outward(units: Units, attempt: Attempt, problem: Problem, options: SolveOpt
 
 
 def _proof_at(problem: Problem, weights: Weights, options: SolveOptions) -> Proof | None:
-    """The bound from the data, or the one that follows from the network's own dual point where an oracle is exact."""
-    found = [
+    """Prove a bound from the data, or at the network's dual point if an oracle is exact."""
+    candidates = [
         _from_data(problem, options),
         proofs.network_proof(problem, weights) if options.certify != "none" else None,
     ]
-    return max((proof for proof in found if proof is not None), key=lambda proof: proof.lower, default=None)
+    return max((proof for proof in candidates if proof is not None), key=lambda proof: proof.lower, default=None)
 
 
 def _from_data(problem: Problem, options: SolveOptions) -> Proof | None:
-    """The bound that needs the data alone, where any is asked for."""
+    """Prove the bound that needs only the data, unless no proof is asked for."""
     if options.certify == "none":
         return None
     share = DATA_SHARE if problem.depth == 2 else DEEP_SHARE

@@ -588,7 +588,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "(2.0 * delta + delta * delta) * (1.0 + ROUNDING)",
             "(0.0 * delta) * (1.0 + ROUNDING)",
         ),
-        ("directions inside arcs left out", "found.append(_inside(circle, arc, X, delta, turned))", "pass"),
+        ("directions inside arcs left out", "single.append(_inside(circle, arc, X, delta, turned))", "pass"),
         ("normals left out", "if arc.a > p or arc.start in ends:", "if arc.a >= -p or arc.start in ends:"),
         (
             "what is known of the outputs left out",
@@ -636,7 +636,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("a dual point that is not feasible", "scale = circle.feasible(Lambda, scale)", "scale = scale + 0"),
         (
             "candidates that are not certain",
-            "certain = int((c > matrix.distance(c, known.outputs, known.off)).sum())",
+            "certain = int((c > matrix.distance(c, estimate.outputs, estimate.off)).sum())",
             "certain = len(c)",
         ),
     ),
@@ -832,7 +832,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "check",
         "check::test_what_was_tampered_with_is_refused check::test_costs_are_exact",
         ("any bound", "need(bound >= least, f", "need(True, f"),
-        ("any file", "need(found == digest, f", "need(True, f"),
+        ("any file", "need(actual == digest, f", "need(True, f"),
         ("any entry that follows", "need(agree(s[name], value), f", "need(True, f"),
         (
             "any cost",
@@ -871,7 +871,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of(
         "answer/verify",
         "tampering::test_tampering_is_noticed_or_named forging",
-        ("any file", "if name in found and found[name] != digest", "if False"),
+        ("any file", "if name in digests and digests[name] != digest", "if False"),
         (
             "a run in a study that does not pass",
             "for name, run in runs.items() if not run.passed)",

@@ -1,4 +1,4 @@
-"""Where a dual point of the plane is active: the directions in which h(w) = |Lambda^T sigma(X' w)| may be 1.
+"""Directions where a dual point is active: h(w) = |Lambda^T sigma(X' w)| may be 1.
 
 The circle is cut at the normals of all samples. Between two neighbouring ones n_1 and n_2 (units here) the pattern is
 fixed, Lambda^T sigma(X' w) = A w, and for w = x n_1 + y n_2, x, y >= 0,
@@ -26,7 +26,7 @@ FINE = 1 << 120
 
 @dataclass(frozen=True)
 class Break:
-    """A direction at which the circle is cut: `sample` says whether a sample's sign changes there."""
+    """A direction that cuts the circle: `sample` is True if a sample's sign changes there."""
 
     w: Whole
     sample: bool
@@ -34,7 +34,7 @@ class Break:
 
 @dataclass(frozen=True)
 class Arc:
-    """What is left below 1 on the arc from `start` to the next break, `end`: a, b and c as floats, and A (m, 2).
+    """The slack below 1 on the arc from `start` to the next break `end`: a, b, c, A (m, 2).
 
     `peaked`: all samples that are active there are multiples of one end, so that h is largest at that end and nowhere
     inside, whatever Lambda is.
@@ -50,7 +50,7 @@ class Arc:
 
 
 def breaks(plane: Plane) -> list[Break]:
-    """The normals of all samples, both ways, in the order of their angles; and more where an arc is too wide."""
+    """Return the normals of all samples, both ways, by angle; add more in wide arcs."""
     normals: list[Whole] = []
     for x, y in plane.X:
         divisor = math.gcd(int(x), int(y))
@@ -62,24 +62,24 @@ def breaks(plane: Plane) -> list[Break]:
     if not unique:
         axes = [(1, 0), (0, 1), (-1, 0), (0, -1)]
         return [Break(np.array(axis, dtype=object), False) for axis in axes]
-    found = []
+    breaks_and_fillers = []
     for k, n in enumerate(unique):
-        found.append(Break(n, True))
+        breaks_and_fillers.append(Break(n, True))
         following = unique[(k + 1) % len(unique)]
         if len(unique) == 2:  # half a turn
-            found += [Break(_between(n, following, part), False) for part in (0.3, 0.7)]
-    return found
+            breaks_and_fillers += [Break(_between(n, following, part), False) for part in (0.3, 0.7)]
+    return breaks_and_fillers
 
 
 def _between(n: Whole, following: Whole, part: float) -> Whole:
-    """A direction part of the way, counterclockwise."""
+    """Return a direction part of the way, counterclockwise."""
     start = math.atan2(n[1], n[0])
     width = (math.atan2(following[1], following[0]) - start) % (2.0 * math.pi)
     return rounded(start + part * width)
 
 
 def rounded(angle: float) -> Whole:
-    """The direction of an angle, in whole numbers."""
+    """Return the direction of an angle, in whole numbers."""
     return np.array([int(math.ldexp(x, 60)) * (FINE >> 60) for x in (math.cos(angle), math.sin(angle))], dtype=object)
 
 
@@ -88,7 +88,7 @@ def _half(w: Whole) -> int:
 
 
 def _earlier(one: Whole, other: Whole) -> int:
-    """Whether one angle in [0, 2 pi) is below the other."""
+    """Return True if one angle in [0, 2 pi) is below the other."""
     if _half(one) != _half(other):
         return _half(one) - _half(other)
     return -1 if cross(one, other) > 0 else 1
@@ -114,13 +114,13 @@ class Circle:
         return any(all(cross(x, self.breaks[end].w) == 0 for x in rows) for end in self.ends[k])
 
     def inside(self, k: int) -> Whole:
-        """A direction inside the arc after break k."""
+        """Return a direction inside the arc after break k."""
         one, other = (self.breaks[j].w for j in self.ends[k])
         # Ends of very different lengths would leave the sum next to one of them.
         return one * max(1, math.isqrt(int(other @ other))) + other * max(1, math.isqrt(int(one @ one)))
 
     def feasible(self, Lambda: Whole, scale: int) -> int:
-        """The least whole number found, at least `scale`, by which Lambda is to be divided for h <= 1."""
+        """Return a whole number s >= `scale`, the least found, such that Lambda / s has h <= 1."""
         bits = self.plane.feature_bits
         for one, other in self.ends:
             n, m = self.breaks[one].w, self.breaks[other].w
@@ -133,16 +133,16 @@ class Circle:
         return scale
 
     def bounded(self, Lambda: Whole, scale: int, arcs: list[int]) -> int:
-        """The same for |A|_op <= 1 on these arcs, which is asked of directions outside them, too."""
+        """Return the same for |A|_op <= 1 on these arcs, also for directions outside them."""
         for start in arcs:
             A = self.plane.linear(Lambda, self.inside(start))
             scale = max(scale, _root((_largest_eigenvalue(A) >> (2 * self.plane.feature_bits)) + 1))
         return scale
 
     def arcs(self, Lambda: Whole, scale: int) -> list[Arc]:
-        """a, b and c of every arc, rounded once."""
+        """Return a, b and c of every arc, rounded once."""
         unit = scale << self.plane.feature_bits
-        found = []
+        arcs = []
         for one, other in self.ends:
             n, m = self.breaks[one].w, self.breaks[other].w
             A = self.plane.linear(Lambda, self.inside(one))
@@ -150,28 +150,28 @@ class Circle:
             nn, mm = int(n @ n) * unit * unit, int(m @ m) * unit * unit
             mixed = math.isqrt(nn * mm)
             entries = np.array([[int(x) / unit for x in row] for row in A])
-            found.append(Arc(one, other, a / nn, b / mixed, c / mm, entries, self.peaked[one]))
-        return found
+            arcs.append(Arc(one, other, a / nn, b / mixed, c / mm, entries, self.peaked[one]))
+        return arcs
 
 
 def _form(A: Whole, n: Whole, m: Whole, square: int) -> tuple[int, int, int]:
-    """a, b and c, times `square`."""
-    left, right = A @ n, A @ m
+    """Return a, b and c, times `square`."""
+    An, Am = A @ n, A @ m
     return (
-        int(n @ n) * square - int(left @ left),
-        int(n @ m) * square - int(left @ right),
-        int(m @ m) * square - int(right @ right),
+        int(n @ n) * square - int(An @ An),
+        int(n @ m) * square - int(An @ Am),
+        int(m @ m) * square - int(Am @ Am),
     )
 
 
 def _largest_eigenvalue(A: Whole) -> int:
-    """A whole number that is not below the largest eigenvalue of A^T A."""
+    """Return a whole number at or above the largest eigenvalue of A^T A."""
     G = A.T @ A
     spread = (int(G[0, 0]) - int(G[1, 1])) ** 2 + 4 * int(G[0, 1]) ** 2
     return (int(G[0, 0]) + int(G[1, 1]) + _root(spread)) // 2 + 1
 
 
 def _root(square: int) -> int:
-    """A whole number whose square is at least this."""
+    """Return a whole number whose square is at least `square`."""
     root = math.isqrt(square)
     return root if root * root == square else root + 1

@@ -1,4 +1,4 @@
-"""The directions that the neurons of an optimum can have: all of them, from one dual point and a tiny gap.
+"""Directions of the neurons of an optimum: all, from one dual point and a tiny gap.
 
 The dual optimum Lambda* is within delta of the dual point Lambda that is known, |(Lambda* - Lambda)^T sigma(X' w)| <=
 delta for unit w (`radius`). Neurons of an optimum lie where h* = |Lambda*^T sigma(X' w)| is 1, and a, b and c of every
@@ -59,7 +59,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Optimum:
-    """What is known of every optimum.
+    """Estimates that hold for every optimum.
 
     Attributes:
         delta: as in the module's text.
@@ -72,10 +72,10 @@ class Optimum:
 
 
 def optimum(plane: Plane, Lambda: Whole, scale: int, excess: float) -> Optimum:
-    """What a network that costs at most `excess` (over t^2) above the bound of Lambda / scale says of every optimum.
+    """Locate every optimum by a network with cost at most `excess` (over t^2) above its bound.
 
-    The terms sum_i q_i |F*_i - Y'_i + kappa Lambda_i / q_i|^2 and lam |b* - (beta kappa / lam) Lambda^T 1|^2 of its own
-    excess are at most `excess`.
+    The bound is that of Lambda / scale. The terms sum_i q_i |F*_i - Y'_i + kappa Lambda_i / q_i|^2 and lam |b* - (beta
+    kappa / lam) Lambda^T 1|^2 of its own excess are at most `excess`.
     """
     root = math.sqrt(excess) * (1.0 + ROUNDING)
     X = inputs(plane)
@@ -88,13 +88,13 @@ def optimum(plane: Plane, Lambda: Whole, scale: int, excess: float) -> Optimum:
 
 
 def inputs(plane: Plane) -> NDArray[np.float64]:
-    """X' (N, 2) in float64."""
+    """Return X' (N, 2) in float64."""
     return np.array([[int(x) / (1 << plane.inputs) for x in row] for row in plane.X])
 
 
 @dataclass(frozen=True)
 class Found:
-    """Where the neurons of an optimum can be.
+    """The directions and arcs where the neurons of an optimum can be.
 
     Attributes:
         single: directions, one by one, those at the ends of whole arcs left out.
@@ -106,9 +106,9 @@ class Found:
 
 
 def find(circle: Circle, Lambda: Whole, scale: int, delta: float) -> Found | None:
-    """All directions; None where an arc leaves open how many there are."""
+    """Return all directions of neurons, or None where an arc leaves their number open."""
     arcs, X, p = circle.arcs(Lambda, scale), inputs(circle.plane), (2.0 * delta + delta * delta) * (1.0 + ROUNDING)
-    found, whole, blur = [], [], [[0.0] for _ in arcs]
+    single, whole, blur = [], [], [[0.0] for _ in arcs]
     for arc in arcs:
         if arc.b > p or arc.peaked:
             continue
@@ -122,7 +122,7 @@ def find(circle: Circle, Lambda: Whole, scale: int, delta: float) -> Found | Non
             turned = _uncertain_angle(arc, p)
             if turned is None:
                 return None
-            found.append(_inside(circle, arc, X, delta, turned))
+            single.append(_inside(circle, arc, X, delta, turned))
     ends = [end for arc in whole for end in (arc.start, arc.end)]
     if len(set(ends)) < len(ends) or any(len(blur[end]) > 1 for end in ends):
         return None
@@ -133,18 +133,18 @@ def find(circle: Circle, Lambda: Whole, scale: int, delta: float) -> Found | Non
             return None
         w, steep = unit(circle.breaks[arc.start].w), max(_size(arc.A), _size(before.A))
         at = _candidate(circle, w, arc, X, (delta, max(turned), steep))
-        found.append(replace(at, blurred=len(turned) > 1))
-    return Found(found, whole)
+        single.append(replace(at, blurred=len(turned) > 1))
+    return Found(single, whole)
 
 
 def _uncertain_angle(arc: Arc, p: float) -> float | None:
-    """How far the direction inside an arc can be from the computed one; None where h is nearly constant."""
+    """Return an angle's largest error inside an arc, or None if h is nearly constant."""
     smaller = float(np.linalg.eigvalsh(arc.A.T @ arc.A)[0])
     return 2.0 * (p + ROUNDING) / (1.0 - smaller) if 1.0 - smaller > FLAT and arc.b < -p else None
 
 
 def _inside(circle: Circle, arc: Arc, X: NDArray[np.float64], delta: float, turned: float) -> Candidate:
-    """The direction inside an arc."""
+    """Return the direction inside an arc."""
     w = np.linalg.eigh(arc.A.T @ arc.A)[1][:, 1]
     w = w * (1.0 if w @ unit(circle.inside(arc.start)) > 0 else -1.0)
     return replace(_candidate(circle, w, arc, X, (delta, turned, _size(arc.A))), inside=True)
@@ -153,7 +153,7 @@ def _inside(circle: Circle, arc: Arc, X: NDArray[np.float64], delta: float, turn
 def _candidate(
     circle: Circle, w: NDArray[np.float64], arc: Arc, X: NDArray[np.float64], off: tuple[float, float, float]
 ) -> Candidate:
-    """A direction on the closed arc; `off` is delta, the angle up to which it is known, and |A| around it."""
+    """Return a direction on the closed arc; `off` is delta, its angle's error, and |A| nearby."""
     delta, turned, steep = off
     Z = X @ w
     phi = np.where(Z >= 0.0, Z, circle.plane.slope * Z)
@@ -167,15 +167,15 @@ def _size(A: NDArray[np.float64]) -> float:
 
 
 def unit(w: Whole) -> NDArray[np.float64]:
-    """The direction of a whole vector, as floats."""
+    """Return the direction of a whole vector, as floats."""
     size = math.isqrt(int(w @ w) << 256)
     return np.array([(int(x) << 128) / size for x in w])
 
 
-def amounts(neurons: Neurons, found: list[Candidate]) -> NDArray[np.float64] | None:
-    """The sizes c_k >= 0 of the neurons at each candidate; None if a neuron is next to none. No proof rests on it."""
-    total = np.zeros(len(found))
-    W = np.stack([k.w for k in found]) if found else np.full((1, 2), np.inf)
+def amounts(neurons: Neurons, candidates: list[Candidate]) -> NDArray[np.float64] | None:
+    """Return sizes c_k >= 0 of the neurons at each candidate, or None; no proof rests on them."""
+    total = np.zeros(len(candidates))
+    W = np.stack([k.w for k in candidates]) if candidates else np.full((1, 2), np.inf)
     for w, size in zip(*units(neurons), strict=True):
         away = np.linalg.norm(W - w, axis=1)
         if away.min() > NEXT:
@@ -185,6 +185,6 @@ def amounts(neurons: Neurons, found: list[Candidate]) -> NDArray[np.float64] | N
 
 
 def units(neurons: Neurons) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The unit directions of neurons (K, 2), and their sizes |w_k| |v_k| (K,)."""
+    """Return the unit directions of neurons (K, 2), and their sizes |w_k| |v_k| (K,)."""
     W = np.array([unit(w) for w in neurons.directions]).reshape(-1, 2)
     return W, np.linalg.norm(neurons.amounts, axis=1) if len(W) else np.zeros(0)

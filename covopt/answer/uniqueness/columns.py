@@ -1,4 +1,4 @@
-"""Matrices that belong to the optimum and are known up to something: are their columns linearly independent?"""
+"""Matrices of the optimum that are known up to an error: are their columns independent?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from covopt.answer.uniqueness.plane import Plane
 
 @dataclass(frozen=True)
 class Columns:
-    """A matrix that belongs to the optimum, up to `off` in the Frobenius norm, and its smallest singular value."""
+    """A matrix of the optimum, known up to `off` in the Frobenius norm."""
 
     T: NDArray[np.float64]
     off: float
@@ -27,24 +27,24 @@ class Columns:
 
     @property
     def independent(self) -> bool:
-        """Whether the columns of the optimum's matrix are proved to be linearly independent."""
+        """True if the columns of the optimum's matrix are proved to be linearly independent."""
         return self.smallest > 2.0 * self.off
 
     def distance(self, x: NDArray[np.float64], right: NDArray[np.float64], off: float) -> float:
-        """How far x* can be from x, if T* x* is within `off` of `right`: of columns that are independent."""
+        """Bound |x* - x| if T* x* is within `off` of `right`, for independent columns."""
         size = float(np.linalg.norm(x))
         rounding = ROUNDING * (float(np.linalg.norm(self.T)) * size + float(np.linalg.norm(right)))
         missed = float(np.linalg.norm(self.T @ x - right)) + off + self.off * size + rounding
         return missed / (self.smallest - self.off)
 
 
-def columns(parts: list[NDArray], found: list[Candidate], steep: float) -> Columns:
-    """The columns p d^T of vectors p(w), candidate by candidate; p turns with w, `steep` times as fast at most."""
-    T = np.stack([np.outer(p, k.d).ravel() for p, k in zip(parts, found, strict=True)], axis=1)
-    wrong = [steep * k.turned + float(np.linalg.norm(p)) * k.pulled for p, k in zip(parts, found, strict=True)]
+def columns(parts: list[NDArray], candidates: list[Candidate], steep: float) -> Columns:
+    """Return the columns p d^T of p(w) for each candidate; p turns `steep` times as fast as w."""
+    T = np.stack([np.outer(p, k.d).ravel() for p, k in zip(parts, candidates, strict=True)], axis=1)
+    wrong = [steep * k.turned + float(np.linalg.norm(p)) * k.pulled for p, k in zip(parts, candidates, strict=True)]
     return Columns(T, math.hypot(*wrong) + ROUNDING * float(np.linalg.norm(T)))
 
 
-def features(plane: Plane, found: list[Candidate]) -> Columns:
-    """What the neurons of these directions add to F', by size."""
-    return columns([k.phi for k in found], found, float(np.linalg.norm(inputs(plane))))
+def features(plane: Plane, candidates: list[Candidate]) -> Columns:
+    """Return what the neurons of these directions add to F', by size."""
+    return columns([k.phi for k in candidates], candidates, float(np.linalg.norm(inputs(plane))))

@@ -5,7 +5,7 @@ problem in which the arc has a matrix G (2, m) in the place of its neurons,
 
     F' = ... + D X' G,   at the cost 2 kappa |G|_*,   |G|_* the nuclear norm.
 
-Neurons of the arc are such a G at no higher cost, so that its minimum is at most that of the question; and a dual point
+Neurons of the arc are such a G at no higher cost, so that its minimum is at most that of the problem; and a dual point
 with h <= 1 and |A|_op <= 1 bounds it from below. At its minimum <A^T, G> = |G|_*, hence G = H A^T, H = (G G^T)^(1/2):
 A keeps the length of what H does not send to 0. That is linear in H. So where (c, H) -> F' is injective, with something
 to spare, H is known up to something. If
@@ -48,29 +48,29 @@ class Cone:
 
     @staticmethod
     def of(circle: Circle, arc: Arc) -> Cone:
-        """The cone of a whole arc; the patterns of its ends are those inside, as sigma is continuous."""
+        """Return the cone of an arc; as sigma is continuous, its ends have the patterns inside."""
         ends = np.stack([unit(circle.breaks[k].w) for k in (arc.start, arc.end)], axis=1)
         Z = inputs(circle.plane) @ ends
         return Cone(ends, np.where(Z >= 0.0, Z, circle.plane.slope * Z), arc.A @ ends)
 
     @property
     def columns(self) -> NDArray[np.float64]:
-        """What alpha, beta and gamma add to F' (N m, 3)."""
+        """Return what alpha, beta and gamma add to F' (N m, 3)."""
         (one, other), (d, e) = self.phi.T, self.d.T
         parts = (np.outer(one, d), np.outer(other, e), np.outer(one, e) + np.outer(other, d))
         return np.stack([part.ravel() for part in parts], axis=1).astype(np.float64)
 
     def coordinates(self, w: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(x, y) with w = x n_1 + y n_2."""
+        """Return (x, y) with w = x n_1 + y n_2."""
         return np.linalg.solve(self.ends, w).astype(np.float64)
 
     def moments(self, W: NDArray[np.float64], sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(alpha, beta, gamma) of sum_k sizes_k w_k w_k^T."""
+        """Return (alpha, beta, gamma) of sum_k sizes_k w_k w_k^T."""
         x, y = self.coordinates(W.T)
         return np.array([sizes @ (x * x), sizes @ (y * y), sizes @ (x * y)])
 
     def spread(self, moments: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Unit directions (4, 2) and outputs |w| v (4, m) of these moments: the mean of the two ways of two neurons."""
+        """Return four neurons, directions (4, 2) and outputs |w| v (4, m), with these moments."""
         alpha, beta, gamma = moments
         pairs = np.array([[1.0, 0.0], [gamma, beta], [0.0, 1.0], [alpha, gamma]])
         sizes = 0.5 * np.array([alpha - gamma**2 / beta, 1.0 / beta, beta - gamma**2 / alpha, 1.0 / alpha])
@@ -81,7 +81,7 @@ class Cone:
 
 @dataclass(frozen=True)
 class Continuum:
-    """What is proved where arcs are whole.
+    """The proof where arcs are whole.
 
     Attributes:
         certain: neurons that every optimum has besides those of the arcs; singles: how many it can have.
@@ -96,49 +96,49 @@ class Continuum:
     outputs: NDArray[np.float64]
 
 
-def continuum(circle: Circle, neurons: Neurons, found: Found, known: Optimum) -> Continuum | None:
-    """That infinitely many networks are optimal; None where that is not proved.
+def continuum(circle: Circle, neurons: Neurons, candidates: Found, estimate: Optimum) -> Continuum | None:
+    """Prove that infinitely many networks are optimal; return None without a proof.
 
     Args:
         neurons: a network next to an optimum.
-        found: where neurons can be, from a dual point with |A|_op <= 1 on all whole arcs.
-        known: of every optimum, and of every minimiser of the convex problem.
+        candidates: where neurons can be, from a dual point with |A|_op <= 1 on all whole arcs.
+        estimate: of every optimum, and of every minimiser of the convex problem.
     """
-    cones = [Cone.of(circle, arc) for arc in found.whole]
+    cones = [Cone.of(circle, arc) for arc in candidates.whole]
     W, sizes = units(neurons)
-    moments, left = [], np.full(len(W), True)
+    moments, is_single = [], np.full(len(W), True)
     for cone in cones:
-        within = left & (cone.coordinates(W.T) >= -BESIDE).all(axis=0)
-        left = left & ~within
+        within = is_single & (cone.coordinates(W.T) >= -BESIDE).all(axis=0)
+        is_single = is_single & ~within
         moments.append(cone.moments(W[within], sizes[within]))
-    c = np.zeros(len(found.single))
-    for w, size in zip(W[left], sizes[left], strict=True):
+    c = np.zeros(len(candidates.single))
+    for w, size in zip(W[is_single], sizes[is_single], strict=True):
         if len(c):  # what belongs to none shows in the distance below
-            c[np.argmax([w @ k.w for k in found.single])] += size
-    matrix = _columns(circle, found, cones, known.delta)
+            c[np.argmax([w @ k.w for k in candidates.single])] += size
+    matrix = _columns(circle, candidates, cones, estimate.delta)
     if not matrix.independent:
         return None
-    off = matrix.distance(np.concatenate([c, *moments]), known.outputs, known.off)
+    off = matrix.distance(np.concatenate([c, *moments]), estimate.outputs, estimate.off)
     for alpha, beta, gamma in moments:
         inside = min(alpha, beta) > off and (alpha - off) * (beta - off) > (gamma + off) ** 2 * (1.0 + ROUNDING)
         if not inside or gamma <= off:
             return None
-    spread = [cone.spread(each) for cone, each in zip(cones, moments, strict=True)]
-    directions = np.concatenate([*([k.w] for k in found.single), *(w for w, _ in spread)])
+    spread = [cone.spread(cone_moments) for cone, cone_moments in zip(cones, moments, strict=True)]
+    directions = np.concatenate([*([k.w] for k in candidates.single), *(w for w, _ in spread)])
     outputs = np.concatenate(
-        [*([size * k.d] for size, k in zip(c, found.single, strict=True)), *(v for _, v in spread)]
+        [*([size * k.d] for size, k in zip(c, candidates.single, strict=True)), *(v for _, v in spread)]
     )
     return Continuum(int((c > off).sum()), len(c), matrix.smallest, directions, outputs)
 
 
-def _columns(circle: Circle, found: Found, cones: list[Cone], delta: float) -> Columns:
-    """(c, H) -> F'."""
+def _columns(circle: Circle, candidates: Found, cones: list[Cone], delta: float) -> Columns:
+    """Return the map (c, H) -> F'."""
     parts, off = (
         [cone.columns for cone in cones],
         [delta * math.sqrt(3.0) * float(np.linalg.norm(c.phi)) for c in cones],
     )
-    if found.single:
-        singles = features(circle.plane, found.single)
+    if candidates.single:
+        singles = features(circle.plane, candidates.single)
         parts, off = [singles.T, *parts], [singles.off, *off]
     T = np.hstack(parts)
     return Columns(T, math.hypot(*off) + ROUNDING * float(np.linalg.norm(T)))

@@ -1,4 +1,4 @@
-"""Is an optimal network of two layers the only one? A verdict that is proved, or that says why there is none.
+"""A proved verdict on whether a two-layer optimum is the only one, or why there is none.
 
 From a dual point whose gap to a polished network is tiny (`polish`, `plane.excess`), the directions that the neurons
 of an optimum can have are listed (`candidates`). Let phi_k d_k^T, d_k = Lambda*^T phi_k, be what a neuron of direction
@@ -44,7 +44,7 @@ POLISHED = 1e-18  # a relative gap above this is too wide to list the candidates
 
 
 def decide(problem: Problem, weights: Weights) -> Uniqueness:
-    """Whether the optimal network of a question is the only one.
+    """Decide whether the optimal network of a problem is the only one.
 
     Source: derived, MATH.md section 4, "The set of all optima"; the set of optima as a polytope is from Mishkin and
     Pilanci, Optimal Sets and Solution Paths of ReLU Networks (arXiv 2306.00119), and Kim and Pilanci (arXiv
@@ -64,7 +64,7 @@ class Examined:
     Attributes:
         uniqueness: the verdict.
         directions: unit w_k (K, 2), in the coordinates of `two_columns`; outputs: |w_k| v_k for them, in the units of
-            the question (K, m); bias: of the output (m,).
+            the problem (K, m); bias: of the output (m,).
     """
 
     uniqueness: Uniqueness
@@ -74,7 +74,7 @@ class Examined:
 
 
 def examine(problem: Problem, weights: Weights) -> Examined:
-    """What `decide` finds, with another optimum where there are several."""
+    """Return the verdict of `decide`, with another optimum if there are several."""
     beyond = _beyond(problem, weights)
     if beyond:
         return Examined(undecided(beyond))
@@ -85,7 +85,7 @@ def examine(problem: Problem, weights: Weights) -> Examined:
 
 
 def _beyond(problem: Problem, weights: Weights) -> str:
-    """Why nothing can be said about a question; empty where something can."""
+    """Say why a problem cannot be decided; empty if it can."""
     if problem.depth != 2:
         return "Uniqueness is decided for two layers only."
     if problem.free:
@@ -103,7 +103,7 @@ def _beyond(problem: Problem, weights: Weights) -> str:
 
 
 def _neurons(problem: Problem, plane: Plane, circle: Circle, weights: Weights) -> Neurons:
-    """The network's neurons in the plane."""
+    """Return the network's neurons in the plane."""
     W1, W2 = (W.detach().double().cpu().numpy() for W in weights)
     used = columns_used(problem)
     W, V = np.zeros((len(W1), 2)), W2[:, :-1].T
@@ -115,41 +115,41 @@ def _neurons(problem: Problem, plane: Plane, circle: Circle, weights: Weights) -
 
 def _examined(circle: Circle, neurons: Neurons) -> Examined:
     plane = circle.plane
-    bias, rest = plane.residuals(neurons.directions, neurons.V)
-    Lambda, scale = plane.dual_point(rest), 1 << BITS
+    bias, residual = plane.residuals(neurons.directions, neurons.V)
+    Lambda, scale = plane.dual_point(residual), 1 << BITS
     free = _is_free(plane, Lambda)
     if free:
         Lambda, scale = plane.orthogonal(Lambda, scale)
     scale = circle.feasible(Lambda, scale)
     excess = _above(plane.excess(neurons.directions, neurons.V, Lambda, scale))
-    cost = float(plane.cost(neurons.directions, neurons.V, bias, rest))
+    cost = float(plane.cost(neurons.directions, neurons.V, bias, residual))
     if not excess <= POLISHED * cost:
         return Examined(undecided("The network could not be brought close enough to an optimum."))
-    known = optimum(plane, Lambda, scale, excess)
-    found = find(circle, Lambda, scale, known.delta)
-    if found is None:
+    estimate = optimum(plane, Lambda, scale, excess)
+    candidates = find(circle, Lambda, scale, estimate.delta)
+    if candidates is None:
         return Examined(undecided(UNCLEAR))
-    if found.whole:
-        return _whole(circle, neurons, found, Lambda, scale)
-    return _single(plane, neurons, found.single, known, free)
+    if candidates.whole:
+        return _whole(circle, neurons, candidates, Lambda, scale)
+    return _single(plane, neurons, candidates.single, estimate, free)
 
 
 def _above(excess: Fraction) -> float:
-    """A float that is not below it: none underflows."""
+    """Return a float at or above it, which cannot underflow."""
     return max(float(excess) * (1.0 + ROUNDING), TINIEST)
 
 
-def _single(plane: Plane, neurons: Neurons, found: list[Candidate], known: Optimum, free: bool) -> Examined:
-    """The verdict where finitely many directions are possible."""
-    if not found:
+def _single(plane: Plane, neurons: Neurons, candidates: list[Candidate], estimate: Optimum, free: bool) -> Examined:
+    """Return the verdict where finitely many directions are possible."""
+    if not candidates:
         return Examined(Uniqueness(UNIQUE, "No neuron can be part of an optimum.", 0, (0, 0), (0, 0), 0))
-    c = amounts(neurons, found)
+    c = amounts(neurons, candidates)
     if c is None:
-        return Examined(undecided("The network has a neuron that no optimum can have.", candidates=len(found)))
-    matrix = features(plane, found)
-    if (only := _independent(matrix, c, known)) is not None:
+        return Examined(undecided("The network has a neuron that no optimum can have.", candidates=len(candidates)))
+    matrix = features(plane, candidates)
+    if (only := _independent(matrix, c, estimate)) is not None:
         return Examined(only)
-    several = polytope(plane, found, c, known) if free else None
+    several = polytope(plane, candidates, c, estimate) if free else None
     if several is None:
         return Examined(_dependent(matrix))
     J, m = several.pairs, plane.outputs
@@ -157,22 +157,22 @@ def _single(plane: Plane, neurons: Neurons, found: list[Candidate], known: Optim
         SEVERAL,
         f"The linear part of an optimum is free, and {J} pairs of opposite neurons share it: their parts of its"
         f" {2 * m} numbers can be moved from one to another at no cost.",
-        *(len(found), (several.fewest, J + 2 * m), (2 * J, 2 * J), J - 2 * m, several.independence),
+        *(len(candidates), (several.fewest, J + 2 * m), (2 * J, 2 * J), J - 2 * m, several.independence),
     )
     # Lambda^T X' = 0 leaves no output bias.
     return Examined(verdict, several.directions, several.outputs / float(plane.units), np.zeros(m))
 
 
-def _whole(circle: Circle, neurons: Neurons, found: Found, Lambda: NDArray, scale: int) -> Examined:
-    """The verdict where h may be 1 throughout some arcs."""
-    plane, arcs = circle.plane, [arc.start for arc in found.whole]
+def _whole(circle: Circle, neurons: Neurons, candidates: Found, Lambda: NDArray, scale: int) -> Examined:
+    """Return the verdict where h may be 1 throughout some arcs."""
+    plane, arcs = circle.plane, [arc.start for arc in candidates.whole]
     scale = circle.bounded(Lambda, scale, arcs)
     excess = _above(plane.excess(neurons.directions, neurons.V, Lambda, scale))
-    known = optimum(plane, Lambda, scale, excess)
-    again = find(circle, Lambda, scale, known.delta)
+    estimate = optimum(plane, Lambda, scale, excess)
+    again = find(circle, Lambda, scale, estimate.delta)
     if again is None or [arc.start for arc in again.whole] != arcs or any(k.blurred for k in again.single):
         return Examined(undecided(UNCLEAR))
-    several = continuum(circle, neurons, again, known)
+    several = continuum(circle, neurons, again, estimate)
     if several is None:
         return Examined(undecided(UNCLEAR))
     pairs = 2 * len(arcs)
@@ -189,7 +189,7 @@ def _whole(circle: Circle, neurons: Neurons, found: Found, Lambda: NDArray, scal
 
 
 def _is_free(plane: Plane, Lambda: NDArray) -> bool:
-    """Whether Lambda^T X' is 0 up to rounding, and X' has rank 2."""
+    """Return True if Lambda^T X' is 0 up to rounding, and X' has rank 2."""
     if not plane.spans:
         return False
     pulled = plane.X.T @ Lambda
@@ -197,11 +197,11 @@ def _is_free(plane: Plane, Lambda: NDArray) -> bool:
     return all(abs(int(p)) <= FREE * int(s) for p, s in zip(pulled.ravel(), mass.ravel(), strict=True))
 
 
-def _independent(matrix: Columns, c: NDArray[np.float64], known: Optimum) -> Uniqueness | None:
-    """That all candidates are linearly independent, with the number of neurons; None where that is not proved."""
+def _independent(matrix: Columns, c: NDArray[np.float64], estimate: Optimum) -> Uniqueness | None:
+    """Prove that all candidates are linearly independent, and count neurons; None if unproved."""
     if not matrix.independent:
         return None
-    certain = int((c > matrix.distance(c, known.outputs, known.off)).sum())
+    certain = int((c > matrix.distance(c, estimate.outputs, estimate.off)).sum())
     return Uniqueness(
         UNIQUE,
         "The neurons that an optimum can have are linearly independent in what they add to the outputs.",

@@ -1,4 +1,4 @@
-"""A question of two layers whose inputs have two coordinates, in whole numbers: nothing is rounded here.
+"""A two-layer problem with two input coordinates, in whole numbers: nothing is rounded.
 
 Every float64 is a whole number times a power of two. With X~ = s X', Y = t Y', both powers of two, and v = (t / s) v',
 the objective of neurons (w_k, v_k) and the output bias b = t b' is t^2 times
@@ -34,7 +34,7 @@ BITS = 320
 
 @dataclass(frozen=True)
 class Plane:
-    """The question in whole numbers.
+    """The problem in whole numbers.
 
     Attributes:
         X: X' times 2^inputs (N, 2); Y: Y' times 2^targets (N, m).
@@ -58,7 +58,7 @@ class Plane:
 
     @staticmethod
     def of(problem: Problem) -> Plane:
-        """The question about inputs of which at most two columns, the bias column included, are not zero."""
+        """Return the problem in the plane: at most two columns, the bias's included, are nonzero."""
         X, inputs, s = whole(two_columns(problem))
         Y, targets, t = whole(problem.Y.double().cpu().numpy())
         N, lam = len(X), Fraction(problem.lam)
@@ -87,24 +87,24 @@ class Plane:
         return self.inputs + self.fine
 
     def pattern(self, w: Whole) -> Whole:
-        """X w for one direction: its signs say which samples are active (N,)."""
+        """Return X w for one direction: its signs say which samples are active (N,)."""
         return self.X @ w
 
     def features(self, directions: Whole) -> Whole:
-        """sigma(X' w) for whole directions (K, 2), times 2^feature_bits (N, K)."""
+        """Return sigma(X' w) for whole directions (K, 2), times 2^feature_bits (N, K)."""
         Z = self.X @ directions.T
         return np.where(Z >= 0, Z << self.fine, Z * self.steep)
 
     def linear(self, Lambda: Whole, inside: Whole) -> Whole:
-        """A with Lambda^T sigma(X' w) = A w for the pattern of the direction `inside`, times 2^feature_bits (m, 2)."""
+        """Return A (m, 2), times 2^feature_bits: Lambda^T sigma(X' w) = A w next to `inside`."""
         slopes = np.where(self.pattern(inside) >= 0, 1 << self.fine, self.steep)
         return Lambda.T @ (slopes[:, None] * self.X)
 
     def residuals(self, directions: Whole, V: Whole) -> tuple[list[Fraction], NDArray[Any]]:
-        """(b', Y' - F') for V times 2^-BITS, b' the best output bias: exact; (m,) and (N, m)."""
+        """Return b' (m,), the best output bias, and Y' - F' (N, m) for V times 2^-BITS, exactly."""
         scale = 1 << (self.feature_bits + BITS)
         ours, wanted = self.features(directions) @ V, self.Y
-        rest = np.array(
+        residual = np.array(
             [
                 [Fraction(int(y), 1 << self.targets) - Fraction(int(f), scale) for y, f in zip(*rows, strict=True)]
                 for rows in zip(wanted, ours, strict=True)
@@ -112,18 +112,20 @@ class Plane:
             dtype=object,
         )
         if not self.beta:
-            return [Fraction(0)] * self.outputs, rest
-        means = [sum(q * r for q, r in zip(self.shares, rest[:, j], strict=True)) for j in range(self.outputs)]
+            return [Fraction(0)] * self.outputs, residual
+        means = [sum(q * r for q, r in zip(self.shares, residual[:, j], strict=True)) for j in range(self.outputs)]
         bias = [self.beta * mean / (self.beta**2 + self.lam) for mean in means]
-        return bias, rest - np.array([self.beta * b for b in bias], dtype=object)
+        return bias, residual - np.array([self.beta * b for b in bias], dtype=object)
 
-    def dual_point(self, rest: NDArray[Any]) -> Whole:
-        """Lambda = q (Y' - F') / kappa times 2^BITS, to the nearest whole numbers (N, m)."""
+    def dual_point(self, residual: NDArray[Any]) -> Whole:
+        """Return Lambda = q (Y' - F') / kappa times 2^BITS, rounded to whole numbers (N, m)."""
         scale = (1 << BITS) / self.kappa
-        return np.array([[round(q * scale * r) for r in row] for q, row in zip(self.shares, rest, strict=True)], object)
+        return np.array(
+            [[round(q * scale * r) for r in row] for q, row in zip(self.shares, residual, strict=True)], object
+        )
 
     def orthogonal(self, Lambda: Whole, scale: int) -> tuple[Whole, int]:
-        """The nearest dual point with Lambda^T X' = 0, exactly: (Lambda, scale), whole numbers; X' has rank 2."""
+        """Return the nearest dual point (Lambda, scale) with Lambda^T X' = 0; X' has rank 2."""
         G, pulled = self.X.T @ self.X, self.X.T @ Lambda
         determinant = int(G[0, 0] * G[1, 1] - G[0, 1] * G[1, 0])
         adjoint = np.array([[G[1, 1], -G[0, 1]], [-G[1, 0], G[0, 0]]], dtype=object)
@@ -131,12 +133,12 @@ class Plane:
 
     @property
     def spans(self) -> bool:
-        """Whether the inputs have rank 2."""
+        """Return True if the inputs have rank 2."""
         G = self.X.T @ self.X
         return bool(G[0, 0] * G[1, 1] != G[0, 1] * G[1, 0])
 
     def hidden_outputs(self, Lambda: Whole, scale: int) -> list[list[Fraction]]:
-        """Y' - kappa Lambda_i / q_i less the output bias that belongs to it: F' of the hidden neurons (N, m)."""
+        """Return F' of hidden neurons (N, m): Y' - kappa Lambda_i / q_i minus the output bias."""
         step = self.kappa / scale
         bias = [self.beta**2 / self.lam * step * int(mass) for mass in Lambda.sum(axis=0)]
         return [
@@ -144,18 +146,18 @@ class Plane:
             for q, *rows in zip(self.shares, self.Y, Lambda, strict=True)
         ]
 
-    def cost(self, directions: Whole, V: Whole, bias: list[Fraction], rest: NDArray[Any]) -> Fraction:
-        """The objective over t^2 of a network with these residuals, up to rounding."""
-        fit = sum(q * sum(r * r for r in row) for q, row in zip(self.shares, rest, strict=True))
+    def cost(self, directions: Whole, V: Whole, bias: list[Fraction], residual: NDArray[Any]) -> Fraction:
+        """Return the objective over t^2 of a network with these residuals, up to rounding."""
+        fit = sum(q * sum(r * r for r in row) for q, row in zip(self.shares, residual, strict=True))
         norms = [math.isqrt(int(w @ w) * int(v @ v)) for w, v in zip(directions, V, strict=True)]
         return fit + 2 * self.kappa * Fraction(sum(norms), 1 << BITS) + self.lam * sum(b * b for b in bias)
 
     def excess(self, directions: Whole, V: Whole, Lambda: Whole, scale: int) -> Fraction:
-        """An upper bound on what the network costs, over t^2, above the bound of the dual point Lambda / scale."""
-        bias, rest = self.residuals(directions, V)
+        """Return an upper bound on the network's cost, over t^2, above Lambda / scale's bound."""
+        bias, residual = self.residuals(directions, V)
         point = [[Fraction(int(entry), scale) for entry in row] for row in Lambda]
         total = Fraction(0)
-        for q, row, dual in zip(self.shares, rest, point, strict=True):
+        for q, row, dual in zip(self.shares, residual, point, strict=True):
             total += q * sum((self.kappa * d / q - r) ** 2 for r, d in zip(row, dual, strict=True))
         seen = self.features(directions).T @ Lambda
         for w, v, pulled in zip(directions, V, seen, strict=True):
@@ -168,10 +170,10 @@ class Plane:
 
 
 def two_columns(problem: Problem) -> NDArray[np.float64]:
-    """The columns of X~ that are not zero, and columns of zeros up to two (N, 2)."""
+    """Return the nonzero columns of X~, filled up with zeros to two (N, 2)."""
     Xt = problem.Xt.double().cpu().numpy()
-    kept = Xt[:, columns_used(problem)]
-    return np.hstack([kept, np.zeros((len(Xt), max(0, 2 - kept.shape[1])))])
+    used = Xt[:, columns_used(problem)]
+    return np.hstack([used, np.zeros((len(Xt), max(0, 2 - used.shape[1])))])
 
 
 def columns_used(problem: Problem) -> NDArray[np.int64]:
@@ -180,7 +182,7 @@ def columns_used(problem: Problem) -> NDArray[np.int64]:
 
 
 def whole(A: NDArray[np.float64]) -> tuple[Whole, int, Fraction]:
-    """(A times 2^bits / size, bits, size) in whole numbers, size the power of two below the largest entry of A."""
+    """Return whole numbers A 2^bits / size, bits, and the power of two `size` <= max |A|."""
     largest = float(np.abs(A).max(initial=0.0))
     size = Fraction(2) ** (math.frexp(largest)[1] - 1) if largest else Fraction(1)
     parts = [[Fraction(a) / size for a in row] for row in A.tolist()]

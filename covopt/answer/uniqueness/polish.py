@@ -1,4 +1,4 @@
-"""A network of the plane brought to its optimum with more digits than float64 has: Newton's method on its neurons.
+"""Newton's method on a network of the plane, with more digits than float64.
 
 A neuron is a direction w_k, |w_k| = 1, and u_k = v_k. At an optimum, with Lambda = q (Y' - F') / kappa,
 
@@ -61,18 +61,19 @@ def _pairs(V: Whole, sizes: list[int]) -> list[tuple[Whole, int]]:
 
 
 def _length(w: Whole) -> Fraction:
-    """|w|, nearly."""
+    """Return |w|, nearly."""
     return Fraction(math.isqrt(int(w @ w) << 128), 1 << 64)
 
 
 def gather(circle: Circle, W: NDArray[np.float64], V: NDArray[np.float64], units: Fraction) -> Neurons:
-    """The neurons of a network, hidden weights W (n, 2) and output weights V (n, m) times `units`, merged.
+    """Merge the neurons of a network.
 
-    Those next to the normal of a sample are put onto it.
+    W (n, 2) are the hidden weights, V (n, m) the output weights times `units`. Those next to the normal of a sample are
+    put onto it.
     """
     sizes = np.linalg.norm(W, axis=1) * np.linalg.norm(V, axis=1)
-    kept = sizes > FAINT * sizes.max(initial=0.0)
-    W, V = W[kept], V[kept]
+    significant = sizes > FAINT * sizes.max(initial=0.0)
+    W, V = W[significant], V[significant]
     angles = np.arctan2(W[:, 1], W[:, 0])
     normals = [(k, b) for k, b in enumerate(circle.breaks) if b.sample]
     at = np.array([math.atan2(b.w[1], b.w[0]) for _, b in normals])
@@ -106,12 +107,12 @@ def _mean(angles: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
 
 
 def _on_grid(value: float, length: Fraction) -> int:
-    """value / length times 2^BITS."""
+    """Return value / length times 2^BITS."""
     return round(Fraction(float(value)) / length * (1 << BITS))
 
 
 def polish(plane: Plane, neurons: Neurons) -> Neurons:
-    """The neurons after Newton's method; those that fade away on the way are left out."""
+    """Improve the neurons by Newton's method; leave out those that fade away."""
     best = math.inf
     for _ in range(STEPS):
         if len(neurons.V) == 0:
@@ -126,9 +127,9 @@ def polish(plane: Plane, neurons: Neurons) -> Neurons:
 
 
 def _wrong(plane: Plane, neurons: Neurons) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lambda^T phi_k - u_k / |u_k| (K, m), and <Lambda^T phi'_k, u_k> / |u_k| of the neurons that may turn."""
-    _, rest = plane.residuals(neurons.directions, neurons.V)
-    Lambda = plane.dual_point(rest)
+    """Return Lambda^T phi_k - u_k / |u_k| (K, m), and <Lambda^T phi'_k, u_k> / |u_k|."""
+    _, residual = plane.residuals(neurons.directions, neurons.V)
+    Lambda = plane.dual_point(residual)
     seen = plane.features(neurons.directions).T @ Lambda
     unit = 1 << (plane.feature_bits + BITS)
     wrong = np.zeros(neurons.V.shape)
@@ -175,7 +176,7 @@ def _step(plane: Plane, neurons: Neurons, wrong: NDArray, turning: NDArray) -> N
 
 
 def _hessian(plane: Plane, neurons: Neurons, U: NDArray, free: NDArray) -> NDArray[np.float64]:
-    """Of the objective over 2 kappa in all u_k and in the angles of the neurons that may turn."""
+    """Return the Hessian of the objective over 2 kappa in all u_k and the free angles."""
     X = np.array([[float(Fraction(int(x), 1 << plane.inputs)) for x in row] for row in plane.X])
     q, beta, lam = np.array([float(share) for share in plane.shares]), float(plane.beta), float(plane.lam)
     a, kappa = plane.steep / (1 << plane.fine), float(plane.kappa)
@@ -190,8 +191,8 @@ def _hessian(plane: Plane, neurons: Neurons, U: NDArray, free: NDArray) -> NDArr
     H = np.kron(phi.T @ Q @ phi, np.eye(m))
     for k in range(K):
         H[k * m : (k + 1) * m, k * m : (k + 1) * m] += (np.eye(m) - np.outer(D[k], D[k])) / sizes[k]
-    _, rest = plane.residuals(neurons.directions, neurons.V)
-    Lambda = q[:, None] * np.array(rest, dtype=float) / kappa
+    _, residual = plane.residuals(neurons.directions, neurons.V)
+    Lambda = q[:, None] * np.array(residual, dtype=float) / kappa
     mixed = np.einsum("kf,fj->kfj", phi.T @ Q @ across, U[free]).transpose(0, 2, 1).reshape(K * m, len(free))
     for place, k in enumerate(free):
         mixed[k * m : (k + 1) * m, place] -= Lambda.T @ across[:, place]

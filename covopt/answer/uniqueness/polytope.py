@@ -1,4 +1,4 @@
-"""Optima whose linear part is free: a polytope of them, shared by pairs of opposite neurons.
+"""Polytopes of optima with a free linear part, shared by pairs of opposite neurons.
 
 If the linear part of the network is free, Lambda^T X' = 0, directions come in pairs w, -w with the same
 d, and sigma(X' w) - sigma(-X' w) = (1 + a) X' w, of rank 2 only. With e_j the sum and o_j the difference of the sizes
@@ -7,7 +7,7 @@ in pair j,
     F' = (1 - a)/2 sum_j e_j |X' w_j| d_j^T + X' B,   B = (1 + a)/2 sum_j o_j w_j d_j^T,   |o_j| <= e_j,
 
 at the cost 2 kappa sum_j e_j. Consider min C + 2 kappa sum_j |e_j| over e_j d_j and *any* B: no network of these
-directions costs less than its minimum, so that its minimum is at most that of the question, and it is the same if its
+directions costs less than its minimum, so that its minimum is at most that of the problem, and it is the same if its
 (e, B) is a network's. Where (e, B) is determined by F' (`independence`), it is near that of the network known; where
 that one can be changed to have |o_j| < e_j for all j, with room for what is not known, and there are more pairs than
 the 2 m numbers in B, the same B has a whole polytope of o, and each is an optimum.
@@ -29,7 +29,7 @@ from covopt.answer.uniqueness.plane import Plane
 
 @dataclass(frozen=True)
 class Polytope:
-    """What is proved of it.
+    """The proof of a polytope of optima.
 
     Attributes:
         pairs: J; fewest: a proved bound on the fewest neurons.
@@ -44,13 +44,13 @@ class Polytope:
     outputs: NDArray[np.float64]
 
 
-def polytope(plane: Plane, found: list[Candidate], c: NDArray[np.float64], known: Optimum) -> Polytope | None:
-    """That there is a polytope of optima, where the linear part is free; None where that is not proved."""
-    pairs = _pairs(found)
-    J, m, a, X = len(found) // 2, plane.outputs, plane.slope, inputs(plane)
+def polytope(plane: Plane, candidates: list[Candidate], c: NDArray[np.float64], estimate: Optimum) -> Polytope | None:
+    """Prove that a polytope of networks is optimal, with a free linear part; else None."""
+    pairs = _pairs(candidates)
+    J, m, a, X = len(candidates) // 2, plane.outputs, plane.slope, inputs(plane)
     if pairs is None or 2 * m >= J:
         return None
-    lines, size = [found[k] for k, _ in pairs], float(np.linalg.norm(X))
+    lines, size = [candidates[k] for k, _ in pairs], float(np.linalg.norm(X))
     e, o = (np.array([c[k] + sign * c[j] for k, j in pairs]) for sign in (1.0, -1.0))
     even = columns([0.5 * (1.0 - a) * np.abs(X @ k.w) for k in lines], lines, size)
     both = np.hstack([even.T, np.kron(X, np.eye(m))])
@@ -60,7 +60,7 @@ def polytope(plane: Plane, found: list[Candidate], c: NDArray[np.float64], known
     if not (parts.independent and rows.independent):
         return None
     B = linear.T @ o
-    wrong = parts.distance(np.concatenate([e, B]), known.outputs, known.off)
+    wrong = parts.distance(np.concatenate([e, B]), estimate.outputs, estimate.off)
     o, room = _inmost(linear.T, B, e)
     missed = float(np.linalg.norm(linear.T @ o - B)) + (linear.off + ROUNDING) * float(np.linalg.norm(o))
     moved = (wrong + missed) / (rows.smallest - rows.off)
@@ -74,20 +74,20 @@ def polytope(plane: Plane, found: list[Candidate], c: NDArray[np.float64], known
     return Polytope(J, fewest, parts.smallest, np.concatenate([W, -W]), sizes * np.concatenate([D, D]))
 
 
-def _pairs(found: list[Candidate]) -> list[tuple[int, int]] | None:
-    """Candidates of opposite directions; None where one is alone."""
-    W = np.stack([k.w for k in found])
+def _pairs(candidates: list[Candidate]) -> list[tuple[int, int]] | None:
+    """Return candidates of opposite directions, or None if one has no opposite."""
+    W = np.stack([k.w for k in candidates])
     opposite = np.argmin(W @ W.T, axis=1)
     sums = np.linalg.norm(W + W[opposite], axis=1)
-    kinds = np.array([k.inside for k in found])
+    kinds = np.array([k.inside for k in candidates])
     paired = (sums < 1e-8) & (opposite[opposite] == np.arange(len(W))) & (kinds == kinds[opposite])
-    if not paired.all() or any(k.blurred for k in found):
+    if not paired.all() or any(k.blurred for k in candidates):
         return None
     return [(k, int(j)) for k, j in enumerate(opposite) if k < j]
 
 
 def _inmost(M: NDArray, B: NDArray, e: NDArray) -> tuple[NDArray[np.float64], float]:
-    """(o, t) with M o = B and |o_j| <= e_j - t for the largest t, from a linear programme."""
+    """Maximise t over (o, t) with M o = B and |o_j| <= e_j - t, by a linear programme."""
     J = len(e)
     scale = float(e.max())
     rows = np.vstack([np.hstack([np.eye(J), np.ones((J, 1))]), np.hstack([-np.eye(J), np.ones((J, 1))])])

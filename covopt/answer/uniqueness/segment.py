@@ -1,4 +1,4 @@
-"""Networks on the line between two optima: the cost is convex over mixtures of neurons, so all of them are optima."""
+"""Optima on the line between two optima: the cost is convex over mixtures of neurons."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from covopt.runtime.errors import ProblemError
 
 
 def mixed(one: Weights, other: Weights, t: float) -> list[Float[Tensor, "_ _"]]:
-    """The network whose outputs are (1 - t) times those of `one` and t times those of `other`, two layers each.
+    """Return a two-layer network with outputs (1 - t) times those of `one` plus t of `other`.
 
-    The neurons of the two side by side, scaled by (1 - t)^(1/2) and t^(1/2) in both layers, the output biases mixed: it
-    costs at most (1 - t) times what `one` costs and t times what `other` costs. Where t is 0 or 1, one of the two.
+    It has the neurons of both, scaled by (1 - t)^(1/2) and t^(1/2) in both layers, and mixed output biases. It costs at
+    most (1 - t) times the cost of `one` plus t times that of `other`. For t = 0 or 1 it is one of the two.
     """
     if t in (0.0, 1.0):
         return [W.clone() for W in (one, other)[int(t)]]
@@ -30,32 +30,37 @@ def mixed(one: Weights, other: Weights, t: float) -> list[Float[Tensor, "_ _"]]:
 
 
 def inner(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
-    """An optimum inside the set of all optima; the network itself where it is the only one.
+    """Return an optimum inside the set of all optima, or the network if it is the only one.
 
     Raises:
         ProblemError: it is not decided whether there are others.
     """
-    found = examine(problem, weights)
-    if found.uniqueness.verdict == UNDECIDED:
+    examined = examine(problem, weights)
+    if examined.uniqueness.verdict == UNDECIDED:
         raise ProblemError(
-            f"Whether there are other optima is not decided ({found.uniqueness.reason.rstrip('.')}); give the other"
+            f"Whether there are other optima is not decided ({examined.uniqueness.reason.rstrip('.')}); give the other"
             " network."
         )
-    if found.uniqueness.verdict == UNIQUE or found.directions is None or found.outputs is None or found.bias is None:
+    if (
+        examined.uniqueness.verdict == UNIQUE
+        or examined.directions is None
+        or examined.outputs is None
+        or examined.bias is None
+    ):
         return [W.clone() for W in weights]
     used = columns_used(problem)
-    sizes = np.sqrt(np.linalg.norm(found.outputs, axis=1, keepdims=True))
+    sizes = np.sqrt(np.linalg.norm(examined.outputs, axis=1, keepdims=True))
     hidden = np.zeros((len(sizes), problem.Xt.shape[1]))
-    hidden[:, used] = sizes * found.directions[:, : len(used)]
-    outer = np.hstack([(found.outputs / sizes).T, found.bias[:, None]])
+    hidden[:, used] = sizes * examined.directions[:, : len(used)]
+    outer = np.hstack([(examined.outputs / sizes).T, examined.bias[:, None]])
     return [torch.from_numpy(W).to(problem.X.device) for W in (hidden, outer)]
 
 
 def segment(problem: Problem, weights: Weights, other: Weights | None, steps: int) -> list[list[Tensor]]:
-    """`steps` networks from one to the other, or to an optimum inside the set of all.
+    """Return `steps` networks from one to `other`, or to an optimum inside the set of all.
 
     Raises:
-        ProblemError: another depth than two, fewer than two steps, or weights that do not fit the question.
+        ProblemError: another depth than two, fewer than two steps, or weights that do not fit the problem.
     """
     if problem.depth != 2:
         raise ProblemError(

@@ -1,4 +1,4 @@
-"""What is known about the set of all optimal networks of one question, as a value."""
+"""The verdict on the set of all optimal networks of one problem."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNIQUE, SEVERAL, UNDECIDED = VERDICTS
 
 @dataclass(frozen=True)
 class Uniqueness:
-    """Whether an optimal network of two layers is the only one, up to the order and the scaling of its neurons.
+    """The verdict on whether an optimal two-layer network is the only one.
 
     Neurons whose incoming weights are positive multiples of each other count as one, since they can be merged at no
     cost; an optimal network is balanced.
@@ -36,18 +36,18 @@ class Uniqueness:
     independence: float | None = None
 
     def summary(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the verdict for JSON."""
         pairs = {name: None if (ends := getattr(self, name)) is None else list(ends) for name in ("fewest", "most")}
         return {**vars(self), **pairs}
 
     @classmethod
-    def from_summary(cls, told: Mapping[str, Any]) -> Uniqueness:
-        """What `summary` told."""
-        pairs = {name: None if told[name] is None else tuple(told[name]) for name in ("fewest", "most")}
-        facts: dict[str, Any] = {**told, **pairs}
+    def from_summary(cls, summary: Mapping[str, Any]) -> Uniqueness:
+        """Return the verdict with these facts, the inverse of `summary`."""
+        pairs = {name: None if summary[name] is None else tuple(summary[name]) for name in ("fewest", "most")}
+        facts: dict[str, Any] = {**summary, **pairs}
         return cls(**facts)
 
 
-def undecided(reason: str, **known: Any) -> Uniqueness:
-    """That nothing is proved, and why."""
-    return Uniqueness(UNDECIDED, reason, **known)
+def undecided(reason: str, **facts: Any) -> Uniqueness:
+    """Return the verdict that nothing is proved, with the reason."""
+    return Uniqueness(UNDECIDED, reason, **facts)

@@ -1,4 +1,4 @@
-"""Whether an optimum is the only one, in words, from the summary of a solve alone."""
+"""The verdict on the set of optima in words, from the summary of a solve."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ VERDICTS = {
 
 
 def verdict(s: Mapping[str, Any]) -> str:
-    """Whether the optimum is the only one, and how many neurons optima have; empty where nobody asked."""
-    told = s.get("unique")
-    if not told:
+    """Say if the optimum is the only one, and how many neurons optima have; empty if unknown."""
+    unique = s.get("unique")
+    if not unique:
         return ""
-    said = f"{VERDICTS[told['verdict']]}: {_low(told['reason'])}"
-    neurons = counts(told)
-    return f"{said} {neurons}" if neurons else said
+    text = f"{VERDICTS[unique['verdict']]}: {_low(unique['reason'])}"
+    neurons = counts(unique)
+    return f"{text} {neurons}" if neurons else text
 
 
-def counts(told: Mapping[str, Any]) -> str:
-    """How few and how many neurons an optimum has, as a sentence; empty where that is not known."""
-    if told["fewest"] is None:
+def counts(unique: Mapping[str, Any]) -> str:
+    """Say how many neurons an optimum has, at least and at most; empty if unknown."""
+    if unique["fewest"] is None:
         return ""
-    if told["most"] is None:
-        return f"The narrowest has {_between(told['fewest'])}, and there is no widest."
-    if told["verdict"] == "unique":
-        return f"It has {_between(told['fewest'])}."
-    return f"The narrowest has {_between(told['fewest'])}, the widest {_between(told['most'])}."
+    if unique["most"] is None:
+        return f"The narrowest has {_between(unique['fewest'])}, and there is no widest."
+    if unique["verdict"] == "unique":
+        return f"It has {_between(unique['fewest'])}."
+    return f"The narrowest has {_between(unique['fewest'])}, the widest {_between(unique['most'])}."
 
 
 def _between(ends: Sequence[int]) -> str:

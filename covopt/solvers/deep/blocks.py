@@ -21,10 +21,10 @@ from covopt.solvers.shallow.alternation import Alternation
 
 
 def block_problem(problem: Problem, weights: Weights, layer: int) -> Problem:
-    """The shallow problem of hidden layer `layer` = 1 ... L - 1, in whose cost the rest of the network is left out.
+    """Return the two-layer problem of hidden layer `layer` = 1 ... L - 1.
 
-    Its inputs are sigma(Z_{l-1}) (N, n_{l-1}), to which the shallow problem appends the bias column that makes
-    Zs_{l-1}; its targets are Y for l = L - 1, else Z_{l+1}, to be met exactly.
+    Its cost leaves out the other layers. Its inputs are sigma(Z_{l-1}) (N, n_{l-1}), to which the shallow problem
+    appends the bias column that makes Zs_{l-1}; its targets are Y for l = L - 1, else Z_{l+1}, to be met exactly.
     """
     Z = preactivations(problem, weights)
     inputs = problem.X if layer == 1 else problem.activation(Z[layer - 2])
@@ -36,12 +36,12 @@ def block_problem(problem: Problem, weights: Weights, layer: int) -> Problem:
 
 
 def is_problem(weights: Weights, layer: int) -> bool:
-    """Whether the layers above and below have neurons; otherwise the block has no outputs, or no inputs."""
+    """Return True if both layers around it have neurons, so the block has inputs and outputs."""
     return len(weights[layer]) > 0 and weights[layer - 1].shape[1] > 1
 
 
 def with_block(weights: Weights, layer: int, block: Weights) -> list[Tensor]:
-    """The network with W_l and W_{l+1} of layer `layer` replaced by those of its block's network."""
+    """Return the network with W_l and W_{l+1} replaced by those of the block of `layer`."""
     return [*weights[: layer - 1], *block, *weights[layer + 1 :]]
 
 
@@ -50,7 +50,7 @@ class Solved:
     """A block after its solve.
 
     Attributes:
-        weights: the network with the block replaced where that is cheaper; else the given one.
+        weights: the network with the block replaced where that costs less; else the given one.
         block: the shallow problem that was solved; None where it is no problem.
         proof: the best lower bound on the block's cost; None without one.
         Lambda: the multiplier of the last layer, for `interpolate` and its block alone.
@@ -68,17 +68,18 @@ def solve_block(
     layer: int,
     options: SolveOptions,
 ) -> Solved:
-    """Solve one block as `solve` does, in turns of search and certifiers, within the budget's time and rounds.
+    """Solve one block as `solve` does, alternating search and certifiers.
 
-    A block that did not come to fit its targets exactly changes Z_{l+1} a little, so the whole loss decides.
+    Keeps the budget's time and rounds. A block that did not come to fit its targets exactly changes Z_{l+1} a little,
+    so the whole loss decides.
     """
     if not is_problem(weights, layer):
         return Solved(list(weights))
     block = block_problem(problem, weights, layer)
     # A block's bound says nothing of the whole: only `full` asks for more of it than comes with the search.
     certify = "fast" if options.certify == "auto" else options.certify
-    asked = SolveOptions(options.budget, certify=certify, gap=options.gap, seed=options.seed)
-    attempt = Alternation(block, asked, weights[layer - 1]).solve()
+    block_options = SolveOptions(options.budget, certify=certify, gap=options.gap, seed=options.seed)
+    attempt = Alternation(block, block_options, weights[layer - 1]).solve()
     changed = with_block(weights, layer, attempt.weights)
     before, after = evaluate(problem, weights), evaluate(problem, changed)
     cheaper = after.total < before.total and problem.fits_as_well(after.residual, before.residual)

@@ -1,4 +1,4 @@
-"""Exact fits at depth: a penalised fit whose penalty falls, ever widened a little, then made exact (tangent.py).
+"""Exact fits at depth: a falling penalty, slight widening, then an exact fit (tangent.py).
 
 A start that fits exactly is a corner: descents along the exact fits hardly move from it, and the method of multipliers
 (solvers/training/exact_fit.py) needs many long descents beyond two layers. Wider by some random neurons and with a
@@ -32,7 +32,7 @@ ENOUGH = 1e-2
 
 @dataclass(frozen=True)
 class ExactOptions:
-    """How a descent to an exact fit is made.
+    """Options of a descent to an exact fit.
 
     Attributes:
         first: the descent with the first penalty; the others start near their ends.
@@ -48,10 +48,10 @@ class ExactOptions:
 def descend_exactly(
     problem: Problem, weights: Weights, options: ExactOptions, stop: Callable[[], bool] = lambda: False
 ) -> list[Tensor]:
-    """The cheapest exact fit that a descent with a falling penalty leads to.
+    """Return the exact fit of lowest cost found by descents with a falling penalty.
 
-    Where it finds none, or the network is too large for Newton steps that hold kinks, its last network as the last
-    layer, and then the least change of all, bring it nearest to a fit.
+    If they find none, or the network is too large for Newton steps that hold kinks, their last network is brought
+    nearest to a fit: by its last layer, then by the least change of all layers.
 
     Args:
         problem: its loss is `interpolate`.
@@ -66,11 +66,11 @@ def descend_exactly(
         wider = widened(current, [more] * (problem.depth - 1), strength, options.generator, options.widest)
         descent = options.first if part == FALLING[0][0] else SHIFTING
         current = reduced(eased, descend(eased, [wider], descent, stop)[0])
-        found = exact_fit(problem, current, stop) if part < FALLING[0][0] else None
-        if found is not None:
-            found = reduced(problem, found)
-            if best is None or evaluate(problem, found).norm < evaluate(problem, best).norm:
-                best = found
+        fitted = exact_fit(problem, current, stop) if part < FALLING[0][0] else None
+        if fitted is not None:
+            fitted = reduced(problem, fitted)
+            if best is None or evaluate(problem, fitted).norm < evaluate(problem, best).norm:
+                best = fitted
         if stop() or (best is not None and part <= ENOUGH):
             break
     return nearest_fit(problem, fit_exactly(problem, current), stop) if best is None else best

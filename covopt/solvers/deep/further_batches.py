@@ -1,4 +1,4 @@
-"""Further training on many samples: from given weights on, by Adam on random batches; widths stay.
+"""Fine-tuning on many samples, by Adam on random mini-batches; widths stay.
 
 Where hundreds of passes over the samples take minutes, L-BFGS (further_training.py) hardly begins. Here cycles of Adam
 in float32 take its place, each twice as long as the one before, with a rate that falls along a cosine from a small part
@@ -31,7 +31,7 @@ ENOUGH = 100  # steps of a cycle that can say so: after a few, Adam has not begu
 
 
 def train_on_batches(problem: Problem, weights: Weights, budget: Budget, seed: int = 0) -> tuple[list[Tensor], bool]:
-    """Where training on leads from a network within the time.
+    """Fine-tune a network on mini-batches within the time.
 
     Returns:
         A network that costs no more (that one itself, bit for bit, where nothing was gained), and whether a cycle
@@ -60,14 +60,14 @@ def train_on_batches(problem: Problem, weights: Weights, budget: Budget, seed: i
 def _cycle(
     problem: Problem, weights: Weights, steps: int, pace: CyclePace, budget: Budget, generator: torch.Generator
 ) -> list[Tensor]:
-    """Where so many steps of Adam end, in the dtype of the weights."""
+    """Train by `steps` steps of Adam on random batches; keep the dtype of the weights."""
     shapes = [W.shape for W in weights]
     size = min(BATCH, problem.samples)
 
     def slope(x: Float[Tensor, "1 P"]) -> tuple[Float[Tensor, " 1"], Float[Tensor, "1 P"]]:
         rows = torch.randint(problem.samples, (size,), generator=generator, device=x.device)
         slopes = gradient(problem.on(rows).to(torch.float32), _matrices(x[0], shapes))
-        return x.new_zeros(1), torch.cat([each.flatten() for each in slopes])[None]
+        return x.new_zeros(1), torch.cat([G.flatten() for G in slopes])[None]
 
     start = torch.cat([W.float().flatten() for W in weights])[None]
     own, drawn = float(start.square().mean().sqrt()), math.sqrt(2.0 * sum(map(len, weights)) / start.numel())

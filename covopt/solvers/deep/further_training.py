@@ -1,4 +1,4 @@
-"""Further training: from given weights down to where descents of the loss end, without adding neurons.
+"""Fine-tuning: descents of the loss from given weights, without new neurons.
 
 Ordinary training ends near kinks, z_i = 0 for some samples, about which Adam hovers: the gradient there is large, and
 yet little is to be gained. So what is left is measured and not read off the gradient: L-BFGS on the loss itself, kinks
@@ -31,18 +31,18 @@ def train_further(
     options: HomotopyOptions = PASS,
     passes: int = PASSES,
 ) -> tuple[list[list[Tensor]], bool]:
-    """Where training on leads from these networks, all of them together; widths stay.
+    """Fine-tune all these networks together; their widths stay.
 
     Args:
-        problem: the question, of any depth and loss; `interpolate` takes networks that fit.
+        problem: of any depth and loss; for `interpolate` the networks have to fit.
         networks: weights.
         stop: asked before each turn.
         options: the descents of a pass.
-        passes: at most.
+        passes: the maximum number of passes.
 
     Returns:
-        Networks, none of which costs more than the one that it came from (that one itself, bit for bit, where nothing
-        was gained), and whether the descent stalled before it was stopped.
+        Networks, each at no higher cost than its start (without a gain the start itself, bit for bit), and whether the
+        descent stalled before it was stopped.
     """
     if problem.interpolates:
         return [_shorter(problem, list(weights), stop) for weights in networks], not stop()
@@ -53,9 +53,9 @@ def train_further(
         if stop() or not going:
             break
         starts = [_cheaper(problem, current[k], balanced(current[k])) for k in going]
-        found = descend(problem, starts, options, stop)
+        descended = descend(problem, starts, options, stop)
         falling = []
-        for k, weights in zip(going, found, strict=True):
+        for k, weights in zip(going, descended, strict=True):
             cost = evaluate(problem, weights).total
             if cost < costs[k]:
                 falling += [k] if costs[k] - cost > STALL_GAIN * costs[k] else []
@@ -70,10 +70,10 @@ def _cheaper(problem: Problem, before: list[Tensor], after: list[Tensor]) -> lis
 
 
 def _shorter(problem: Problem, weights: list[Tensor], stop: Callable[[], bool]) -> list[Tensor]:
-    """A network that fits exactly with less |W|^2, by the method of multipliers; the given one where that fails."""
-    lowest, found = evaluate(problem, weights).total, weights
+    """Return an exact fit of less |W|^2 by the method of multipliers, or the given one."""
+    lowest, shortest = evaluate(problem, weights).total, weights
     for candidate in (fit_exactly(problem, balanced(weights)), fit_by_multipliers(problem, weights, POLISHING, stop)):
         cost = evaluate(problem, candidate)
         if problem.allows(cost.residual) and cost.total < lowest:
-            lowest, found = cost.total, candidate
-    return found
+            lowest, shortest = cost.total, candidate
+    return shortest

@@ -1,4 +1,4 @@
-"""Deeper networks from shallower ones and back: layers that are the identity on the data, and all layers in balance.
+"""Deeper and shallower networks by identity layers, with all layers in balance.
 
 **Identity layers.** Between layers l and l + 1 goes, of the representations S_l = sigma(Z_l) of the N samples, X for
 l = 0 and the outputs for l = L,
@@ -46,53 +46,53 @@ Affine = tuple[Float[Tensor, "_ _"], Float[Tensor, " _"]]
 
 
 def deepened(shallow: Problem, weights: Weights, deep: Problem) -> list[list[Tensor]]:
-    """The network with identity layers at each place where that is possible, balanced, the cheapest first.
+    """Return balanced networks with identity layers at each place, lowest cost first.
 
     Args:
-        shallow: the question at the depth of the network.
+        shallow: the problem at the depth of the network.
         weights: W_1 ... W_d.
-        deep: the same question at a larger depth; its units of the weights may be other ones.
+        deep: the same problem at a larger depth; its weights may have other units.
     """
-    found = [network for place in range(shallow.depth + 1) for network in at_place(shallow, weights, deep, place)]
-    costs = [evaluate(deep, network).total for network in found]
+    networks = [network for place in range(shallow.depth + 1) for network in at_place(shallow, weights, deep, place)]
+    costs = [evaluate(deep, network).total for network in networks]
     order = sorted((cost, number) for number, cost in enumerate(costs) if math.isfinite(cost))
-    return [found[number] for _, number in order]
+    return [networks[number] for _, number in order]
 
 
 def at_place(shallow: Problem, weights: Weights, deep: Problem, place: int) -> list[list[Tensor]]:
-    """The network with identity layers after hidden layer `place`, balanced; 0: on the inputs, d: on the outputs."""
+    """Insert identity layers after hidden layer `place` (0: inputs, d: outputs) and balance."""
     layers, times = _affine(shallow, weights), deep.depth - shallow.depth
     if times == 0:
         return [in_balance(_charged(deep, layers))]
     Z = preactivations(shallow, weights)
     S = deep.X if place == 0 else Z[-1] if place == shallow.depth else deep.activation(Z[place - 1])
     changed = [*_linear(deep, layers, S, place, times), *_shifted(deep, layers, S, place, times)]
-    return [in_balance(_charged(deep, each)) for each in changed]
+    return [in_balance(_charged(deep, changed_layers)) for changed_layers in changed]
 
 
 def shortened(deep: Problem, weights: Weights, shallow: Problem) -> list[list[Tensor]]:
-    """The network without each of its hidden layers in turn, balanced, the cheapest first.
+    """Return the networks without one hidden layer, balanced, lowest cost first.
 
     Args:
-        deep: the question at the depth of the network, at least 3.
+        deep: the problem at the depth of the network, at least 3.
         weights: W_1 ... W_L.
-        shallow: the same question at depth L - 1; its units of the weights may be other ones.
+        shallow: the same problem at depth L - 1; its weights may have other units.
     """
     layers, hidden = _affine(deep, weights), preactivations(deep, weights)[:-1]
-    found = []
+    networks = []
     for place, Z in enumerate(hidden):
         (A, added), (B, over) = layers[place], layers[place + 1]
         # A neuron with both signs is taken for what most of it is.
         slopes = torch.where(Z.sum(dim=0) >= 0.0, 1.0, deep.activation.slope).to(Z)
         joined = (B * slopes) @ A, over + (B * slopes) @ added
-        found.append(in_balance(_charged(shallow, [*layers[:place], joined, *layers[place + 2 :]])))
-    costs = [evaluate(shallow, network).total for network in found]
+        networks.append(in_balance(_charged(shallow, [*layers[:place], joined, *layers[place + 2 :]])))
+    costs = [evaluate(shallow, network).total for network in networks]
     order = sorted((cost, number) for number, cost in enumerate(costs) if math.isfinite(cost))
-    return [found[number] for _, number in order]
+    return [networks[number] for _, number in order]
 
 
 def in_balance(weights: Weights) -> list[Tensor]:
-    """The network of least |W|^2 that rescaling its layers, and then its neurons, leads to; the outputs stay."""
+    """Rescale the layers, then the neurons, to the least |W|^2; the outputs stay."""
     A = np.array([float(W[:, :-1].double().square().sum()) for W in weights])
     b = np.array([float(W[:, -1].double().square().sum()) for W in weights])
     if not (A > 0.0).all() or not np.isfinite(A).all() or not np.isfinite(b).all():
@@ -107,7 +107,7 @@ def in_balance(weights: Weights) -> list[Tensor]:
 
 
 def _log_factors(log_A: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """log c_0 ... log c_L, c_0 = c_L = 1, at the minimum of sum_l A_l (c_l / c_{l-1})^2 + b_l c_l^2."""
+    """Minimise sum_l A_l (c_l / c_{l-1})^2 + b_l c_l^2 over c, c_0 = c_L = 1; return log c."""
     L = len(b)
     # Without biases: log A_l + 2 (u_l - u_{l-1}) are all equal.
     u = np.concatenate([[0.0], np.cumsum(log_A.mean() - log_A) / 2.0])
@@ -148,7 +148,7 @@ def _affine(problem: Problem, weights: Weights) -> list[Affine]:
 
 
 def _charged(problem: Problem, layers: Sequence[Affine]) -> list[Tensor]:
-    """The weights that do this, where the bias column of layer l holds the problem's bias."""
+    """Return the weights of these affine layers; the bias columns are divided by the bias."""
     weights = []
     for layer, (A, added) in enumerate(layers):
         bias = problem.bias(layer)
@@ -158,7 +158,7 @@ def _charged(problem: Problem, layers: Sequence[Affine]) -> list[Tensor]:
 
 
 def _linear(problem: Problem, layers: list[Affine], S: Tensor, place: int, times: int) -> Iterator[list[Affine]]:
-    """With projections on the row space of S; the layer above them is projected too, which changes no sample."""
+    """Yield layers with projections onto the row space of S, which change no sample."""
     if not 0 < times * S.shape[1] ** 2 <= LARGEST or not (problem.activation.is_linear or bool((S >= 0.0).all())):
         return
     factor = thin(S)
@@ -167,7 +167,7 @@ def _linear(problem: Problem, layers: list[Affine], S: Tensor, place: int, times
 
 
 def _shifted(problem: Problem, layers: list[Affine], S: Tensor, place: int, times: int) -> Iterator[list[Affine]]:
-    """With the coordinates u = V^T (s - c) + t >= 0 in place of S."""
+    """Yield layers with the coordinates u = V^T (s - c) + t >= 0 in place of S."""
     if problem.beta == 0.0 or not S.numel() or problem.activation.is_linear:
         return
     c = S.mean(dim=0)
@@ -178,11 +178,11 @@ def _shifted(problem: Problem, layers: list[Affine], S: Tensor, place: int, time
     signs = torch.where(u.amax(dim=0) > -u.amin(dim=0), 1.0, -1.0).to(u) if u.numel() else u.new_ones(u.shape[1])
     V, u = V * signs, u * signs
     t = -u.amin(dim=0) if u.numel() else u.new_zeros(u.shape[1])
-    here = [(torch.eye(len(t)).to(V), torch.zeros_like(t))] * (times - 1)
+    identities = [(torch.eye(len(t)).to(V), torch.zeros_like(t))] * (times - 1)
     into, out = (V.T, t - V.T @ c), (V, c - V @ t)
     if place < len(layers):
         A, added = layers[place]
-        yield [*layers[:place], into, *here, (A @ V, added + A @ out[1]), *layers[place + 1 :]]
+        yield [*layers[:place], into, *identities, (A @ V, added + A @ out[1]), *layers[place + 1 :]]
     else:
         A, added = layers[-1]
-        yield [*layers[:-1], (V.T @ A, V.T @ added + into[1]), *here, out]
+        yield [*layers[:-1], (V.T @ A, V.T @ added + into[1]), *identities, out]

@@ -1,4 +1,4 @@
-"""What is known of one hidden layer of an answer."""
+"""The report of one hidden layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from covopt.runtime.loop import Certificate
 
 @dataclass(frozen=True)
 class Layer:
-    """What is known of one hidden layer on its own (MATH.md sections 3 and 5).
+    """The report of one hidden layer on its own (MATH.md sections 3 and 5).
 
     Attributes:
         layer: 1 ... L - 1; width: its neurons.
@@ -34,15 +34,15 @@ class Layer:
     mergeable: int
 
     def summary(self) -> dict[str, object]:
-        """For JSON: nothing is NaN or infinite."""
+        """Return the report for JSON; nothing is NaN or infinite."""
         numbers = {"stationarity": _known(self.stationarity), "gap": _known(self.gap)}
         facts: dict[str, object] = {**vars(self), **numbers, "gap_certificate": str(self.gap_certificate)}
         return facts
 
     @classmethod
-    def from_summary(cls, told: Mapping[str, Any]) -> Layer:
-        """What `summary` told."""
-        facts: dict[str, Any] = {**told, "gap_certificate": Certificate(told["gap_certificate"])}
+    def from_summary(cls, summary: Mapping[str, Any]) -> Layer:
+        """Return the layer with these facts, the inverse of `summary`."""
+        facts: dict[str, Any] = {**summary, "gap_certificate": Certificate(summary["gap_certificate"])}
         return cls(**facts)
 
 

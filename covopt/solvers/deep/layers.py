@@ -1,4 +1,4 @@
-"""Each hidden layer of a network on its own: is it stationary, and how far is it from its block's minimum?
+"""Reports of each hidden layer: its stationarity, and its block's gap.
 
 The block of layer l is a shallow problem (MATH.md section 3), so `solve`'s turns of solver and certifiers give it a
 minimum and a proved bound. Nothing here proves that the whole network is at a minimum.
@@ -25,7 +25,7 @@ from covopt.solvers.deep.missing_neuron import strongest_neuron
 from covopt.solvers.deep.pruning import mergeable
 
 IMPROVING_SHARE = 0.7
-"""The part of the time for solving blocks that may be replaced; the rest is for those whose neighbours then changed."""
+"""The share of time for blocks that may be replaced; the remainder is for those whose neighbours then changed."""
 BEGINNING = 2.0
 """Reports of a layer that take as long as what a block's solve does whatever its time limit, until one has shown it."""
 PRODUCTS, RATE = 5.0, 1e10
@@ -45,18 +45,18 @@ def examine(
     *,
     improve: bool,
 ) -> tuple[list[Layer], list[Tensor]]:
-    """The network, and a report of each of its hidden layers.
+    """Return a report of each hidden layer, and the network.
 
-    Blocks are solved from the last hidden layer down. A block that is replaced makes other problems of those beside it,
-    so what was proved of them is proved anew before anything is reported.
+    Blocks are solved from the last hidden layer down. Replacing a block changes the problems of its neighbours, so
+    their bounds are proved again before anything is reported.
 
     Args:
-        problem: the question, of any depth.
+        problem: of any depth.
         weights: W_1 ... W_L.
-        options: those of the solve. The layers share its time, and what that does not suffice to prove has no gap;
-            without time for all of them there are no reports. No block is replaced by one with more than `max_width`
+        options: those of the solve. The layers share its time; a layer without a proof in its share has no gap, and
+            without time for all layers there are no reports. No block is replaced by one with more than `max_width`
             neurons.
-        improve: whether blocks that come out cheaper are replaced; else the network is returned as it is.
+        improve: replace blocks that come out at a lower cost; else the network is returned as it is.
     """
     layers = range(problem.depth - 1, 0, -1)
     if options.budget.remaining() < _guess(problem, weights):
@@ -85,12 +85,12 @@ def examine(
 
 
 def _guess(problem: Problem, weights: Weights) -> float:
-    """Seconds that the reports of all layers take on one core, roughly: the ranks of their matrices (N, n)."""
+    """Guess the seconds that all reports take on one core, from the ranks of (N, n) matrices."""
     return PRODUCTS / RATE * problem.samples * sum(len(W) ** 2 for W in weights[:-1])
 
 
 def _within_reports(problem: Problem, weights: Weights, options: SolveOptions) -> tuple[SolveOptions, float]:
-    """The same, ending early enough to report every layer, and the seconds that one report takes: of the widest."""
+    """Return options that leave time for the reports, and the seconds of one report."""
     budget, widest = options.budget, max(range(1, problem.depth), key=lambda layer: len(weights[layer - 1]))
     began = budget.seconds()
     report(problem, weights, widest, None, Certificate.NONE, None)
@@ -100,14 +100,14 @@ def _within_reports(problem: Problem, weights: Weights, options: SolveOptions) -
 
 
 def _share(options: SolveOptions, parts: float) -> SolveOptions:
-    """The same with one of so many parts of the time left, and as many rounds as that allows."""
+    """Return the options with one of `parts` equal parts of the remaining time."""
     budget = options.budget
     limit = budget.seconds() + budget.remaining() / parts
     return replace(options, budget=Budget(limit, started=budget.started, timing=budget.timing))
 
 
 def _holds(solved: Solved, problem: Problem, weights: Weights, layer: int) -> bool:
-    """Whether the block that was solved is still that of the network."""
+    """Return True if the block that was solved is still that of the network."""
     if solved.block is None:
         return True
     block = block_problem(problem, weights, layer)
@@ -115,7 +115,7 @@ def _holds(solved: Solved, problem: Problem, weights: Weights, layer: int) -> bo
 
 
 def _renewed(solved: Solved, problem: Problem, weights: list[Tensor], layer: int, options: SolveOptions) -> Solved:
-    """What is proved of the block as it is now; nothing where the time is up."""
+    """Prove a bound for the block as it is now; prove nothing where the time is up."""
     if options.budget.spent() or solved.block is None or not is_problem(weights, layer):
         return Solved(list(weights))
     block, proof = block_problem(problem, weights, layer), solved.proof
@@ -130,8 +130,8 @@ def _examined(problem: Problem, weights: Weights, layer: int, solved: Solved, op
     value, budget = None, options.budget
     if not budget.spent() and (solved.Lambda is not None or not problem.interpolates):
         stop = budget.pace()
-        found = strongest_neuron(problem, weights, layer, Lambda=solved.Lambda, seed=options.seed, stop=stop)
-        value = 0.0 if found is None else found.value
+        neuron = strongest_neuron(problem, weights, layer, Lambda=solved.Lambda, seed=options.seed, stop=stop)
+        value = 0.0 if neuron is None else neuron.value
     proof = solved.proof
     lower, certificate = (None, Certificate.NONE) if proof is None else (proof.lower, proof.certificate)
     lower = None if certificate is Certificate.NONE else lower
@@ -146,7 +146,7 @@ def report(
     certificate: Certificate,
     stationarity: float | None,
 ) -> Layer:
-    """What is known of one hidden layer, with a bound on its block's cost and the value of `strongest_neuron`."""
+    """Return the report of one hidden layer; `lower` bounds the cost of its block."""
     relative = relative_gap(problem, weights, layer, lower)
     return Layer(
         layer=layer,
@@ -165,7 +165,7 @@ def report(
 
 
 def relative_gap(problem: Problem, weights: Weights, layer: int, lower: float | None) -> float | None:
-    """How far the layer's block is from a bound on its cost at most, relative to the loss; None: nothing is known."""
+    """Return the most that solving the layer's block can gain, relative to the loss, or None."""
     if lower is None:
         return None
     total = evaluate(problem, weights).total
@@ -181,5 +181,5 @@ def relative_gap(problem: Problem, weights: Weights, layer: int, lower: float | 
 
 
 def _rank(chunks: Iterable[Tensor]) -> int:
-    """The numerical rank of the matrix that has the rows of all chunks."""
+    """Return the numerical rank of the matrix that has the rows of all chunks."""
     return int(thin(triangle(chunks)).rank)

@@ -1,4 +1,4 @@
-"""The neuron to add: the oracle at the back-propagated dual, confirmed by evaluating the loss (MATH.md section 5)."""
+"""The neuron to add: the oracle at the back-propagated dual (MATH.md section 5)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MissingNeuron:
     cut: bool = False
 
     def network(self, problem: Problem, weights: Weights) -> list[Tensor]:
-        """The weights with the neuron in its best size; for `interpolate` W_L is the least that fits again."""
+        """Add the neuron in its best size; for `interpolate` W_L is the least that fits again."""
         return _grown(problem, weights, self.layer, self.direction, self.output, self.size)
 
 
@@ -69,16 +69,16 @@ def strongest_neuron(
     seed: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> Found | None:
-    """Search hidden layer `layer` for the neuron with the largest h_l; None where no neuron changes the outputs.
+    """Search hidden layer `layer` for the neuron of largest h_l; None if none has an effect.
 
     Args:
-        problem: the question.
+        problem: of any depth.
         weights: W_1 ... W_L.
         layer: 1 ... L - 1.
         Lambda: M_L, where the loss does not give it (`interpolate`).
-        starts: of convex-concave ascents from random directions, besides those from the layer's own neurons.
+        starts: number of convex-concave ascents from random directions, besides those from the layer's own neurons.
         seed: of the random directions.
-        stop: asked before each step of the ascents; the largest so far counts then.
+        stop: asked before each step of the ascents; once it is true, the largest value so far counts.
 
     Returns:
         The largest value that the search found, which is no bound, with w (n_{l-1} + 1,) and its output (n_{l+1},).
@@ -92,10 +92,10 @@ def strongest_neuron(
     Zs = inputs_of(problem, weights, layer)
     if problem.free:
         S, M = Zs[:, :-1], M - M.mean(dim=0)
-        met = strongest(S, problem.activation, M, weights[layer - 1], starts, seed, stop)
-        if met is None:
+        best_free = strongest(S, problem.activation, M, weights[layer - 1], starts, seed, stop)
+        if best_free is None:
             return None
-        w, b, value = met
+        w, b, value = best_free
         output = torch.nn.functional.normalize(M.T @ problem.activation(S @ w + b), dim=0)
         return Found(value, torch.cat([w, w.new_tensor([b])]), output)
     factor = thin(Zs)
@@ -125,21 +125,21 @@ def find_missing_neuron(
     seed: int = 0,
     stop: Callable[[], bool] = lambda: False,
 ) -> MissingNeuron:
-    """`strongest_neuron`, tried in several sizes."""
-    found = strongest_neuron(problem, weights, layer, Lambda=Lambda, starts=starts, seed=seed, stop=stop)
-    if found is None:
+    """Search for the strongest neuron with `strongest_neuron`, and try it in several sizes."""
+    neuron = strongest_neuron(problem, weights, layer, Lambda=Lambda, starts=starts, seed=seed, stop=stop)
+    if neuron is None:
         none = inputs_of(problem, weights, layer).new_zeros
         d, m = weights[layer - 1].shape[1], len(weights[layer])
         return MissingNeuron(layer, 0.0, none(d), none(m), evaluate(problem, weights).total, 0.0)
     cut = stop()
-    cost, size = _best_size(problem, weights, layer, found.direction, found.output)
-    return MissingNeuron(layer, *found, cost, size, cut)
+    cost, size = _best_size(problem, weights, layer, neuron.direction, neuron.output)
+    return MissingNeuron(layer, *neuron, cost, size, cut)
 
 
 def _best_size(
     problem: Problem, weights: Weights, layer: int, direction: Tensor, output: Tensor
 ) -> tuple[float, float]:
-    """The lowest cost among the sizes tried, and its size; the cost itself and 0 where none is lower."""
+    """Return the lowest cost of all sizes, and its size; without a gain the old cost and 0."""
     best, size = evaluate(problem, weights).total, 0.0
     typical = max(1.0, float(weights[layer - 1].square().sum())) / max(1, len(weights[layer - 1]))
     for factor in SIZES:
@@ -152,7 +152,7 @@ def _best_size(
 def _grown(
     problem: Problem, weights: Weights, layer: int, direction: Tensor, output: Tensor, size: float
 ) -> list[Tensor]:
-    """A neuron more; it changes the outputs, so that a network that is to fit gets the least W_L with Z_L = Y."""
+    """Add a neuron; for `interpolate` W_L becomes the least one with Z_L = Y."""
     grown = add_neuron(problem, weights, layer, direction, output, size)
     if problem.interpolates:
         grown[-1] = thin(inputs_of(problem, grown, problem.depth)).solve(problem.Y).T

@@ -1,4 +1,4 @@
-"""The neuron to add on many samples (missing_neuron.py): candidates from few of them, climbed and judged on all.
+"""The neuron to add on many samples: candidates from few of them, climbed on all.
 
 The convex-concave ascents hold a multiplier for each sample and start. On many samples they run on evenly spaced rows,
 whose duals are weighed up; the best of what they find goes on along the gradient of h_l on the sphere, two passes over
@@ -33,25 +33,25 @@ SHORT = AscentOptions(steps=8, box_steps=40, finishing=2)
 def find_missing_on_many(
     problem: Problem, weights: Weights, layer: int, Lambda: Float[Tensor, "N nL"], seed: int = 0
 ) -> MissingNeuron:
-    """The best neuron that a search found for hidden layer `layer`, tried in several sizes; as `find_missing_neuron`.
+    """Search for the strongest neuron of hidden layer `layer`, and try it in several sizes.
 
     Args:
-        problem: the question, not `interpolate`.
+        problem: its loss is not `interpolate`.
         weights: W_1 ... W_L.
         layer: 1 ... L - 1.
         Lambda: M_L.
-        seed: of the directions that are drawn.
+        seed: of the random directions.
     """
-    found = _strongest(problem, weights, layer, Lambda, seed)
+    neuron = _strongest(problem, weights, layer, Lambda, seed)
     cost = evaluate(problem, weights).total
-    if found is None:
+    if neuron is None:
         d, m = weights[layer - 1].shape[1], len(weights[layer])
         return MissingNeuron(layer, 0.0, problem.X.new_zeros(d), problem.X.new_zeros(m), cost, 0.0)
     sizes = _sizes(weights, layer)
-    costs = _costs(problem, weights, layer, found, sizes)
+    costs = _costs(problem, weights, layer, neuron, sizes)
     lowest = min(range(len(sizes)), key=costs.__getitem__)
     better = costs[lowest] < cost
-    return MissingNeuron(layer, *found, costs[lowest] if better else cost, sizes[lowest] if better else 0.0)
+    return MissingNeuron(layer, *neuron, costs[lowest] if better else cost, sizes[lowest] if better else 0.0)
 
 
 def _strongest(problem: Problem, weights: Weights, layer: int, Lambda: Tensor, seed: int) -> Found | None:
@@ -80,7 +80,7 @@ def _strongest(problem: Problem, weights: Weights, layer: int, Lambda: Tensor, s
 def _climbed(
     problem: Problem, weights: Weights, layer: int, Lambda: Tensor, W: Float[Tensor, "B d"]
 ) -> Float[Tensor, " d"]:
-    """Steps along the gradient of h on the sphere, half as long where h would not rise; the direction of largest h."""
+    """Climb h by gradient steps on the sphere; return the direction of largest h."""
     W, length = normalize(W, dim=1), W.new_full((len(W), 1), 0.5)
     h, slope = _values_and_slopes(problem, weights, layer, Lambda, W)
     for _ in range(STEPS):
@@ -96,7 +96,7 @@ def _climbed(
 def _values_and_slopes(
     problem: Problem, weights: Weights, layer: int, Lambda: Tensor, W: Float[Tensor, "B d"]
 ) -> tuple[Float[Tensor, " B"], Float[Tensor, "B d"]]:
-    """h at each row of W and its gradient, sum_i (u^T M_i) sigma'(z_i) Zs_i, u along M^T sigma(Zs w); two passes."""
+    """Return h at W's rows and its gradient sum_i (u^T M_i) sigma'(z_i) Zs_i; two passes."""
     pulls = W.new_zeros(len(W), len(weights[layer]))
     for Zs, M in _layer(problem, weights, layer, Lambda):
         pulls += problem.activation(W @ Zs.T) @ M
@@ -107,7 +107,7 @@ def _values_and_slopes(
 
 
 def _judged(problem: Problem, weights: Weights, layer: int, Lambda: Tensor, direction: Float[Tensor, " d"]) -> Found:
-    """h over all samples, and the output; with free biases the duals are centred."""
+    """Return h over all samples, and the output; free biases centre the duals."""
     pull, total, answers = torch.zeros(len(weights[layer]), dtype=direction.dtype, device=direction.device), 0.0, 0.0
     for Zs, M in _layer(problem, weights, layer, Lambda):
         s = problem.activation(Zs @ direction)
@@ -120,7 +120,7 @@ def _judged(problem: Problem, weights: Weights, layer: int, Lambda: Tensor, dire
 def _layer(
     problem: Problem, weights: Weights, layer: int, Lambda: Tensor
 ) -> Iterator[tuple[Float[Tensor, "n d"], Float[Tensor, "n m"]]]:
-    """Zs_{l-1} and M_{l+1} of one chunk of samples after the other."""
+    """Yield Zs_{l-1} and M_{l+1}, chunk by chunk of the samples."""
     for rows, part in parts_of(problem):
         if layer == problem.depth - 1:
             yield inputs_of(part, weights, layer), Lambda[rows]
@@ -134,18 +134,18 @@ def _sizes(weights: Weights, layer: int) -> list[float]:
     return [factor * typical for factor in SIZES]
 
 
-def _costs(problem: Problem, weights: Weights, layer: int, found: Found, sizes: list[float]) -> list[float]:
-    """The loss with the neuron in each size, one pass: what it adds to Z_{l+1} is size s v^T."""
+def _costs(problem: Problem, weights: Weights, layer: int, neuron: Found, sizes: list[float]) -> list[float]:
+    """Return the cost with the neuron in each size, where Z_{l+1} changes by size s v^T."""
     fits = [0.0] * len(sizes)
     for _, part in parts_of(problem):
         Zs = inputs_of(part, weights, layer)
-        s = part.activation(Zs @ found.direction)
+        s = part.activation(Zs @ neuron.direction)
         above = part.appended(Zs @ weights[layer - 1].T, layer) @ weights[layer].T
         for k, size in enumerate(sizes):
-            Z = above + torch.outer(size * s, found.output)
+            Z = above + torch.outer(size * s, neuron.output)
             fits[k] += len(s) / problem.samples * float(part.loss_at(outputs_above(part, weights, layer + 1, Z)))
     decayed = problem.decayed(weights)
     norm = float(sum(A.square().sum() for A in decayed))
-    own = problem.penalised(found.direction[None]).square().sum()
-    more = float(own + found.output.square().sum())
+    own = problem.penalised(neuron.direction[None]).square().sum()
+    more = float(own + neuron.output.square().sum())
     return [fit + problem.lam * (norm + size * more) for fit, size in zip(fits, sizes, strict=True)]

@@ -1,4 +1,4 @@
-"""Fewer neurons in the hidden layers of a deep network at no higher cost: dead ones dropped, aligned ones merged.
+"""Fewer neurons in hidden layers at no higher cost: dead ones go, aligned ones are merged.
 
 Two layers have more to go by (solvers/shallow/networks.py): there, what is left is optimised again after each merge.
 """
@@ -27,14 +27,14 @@ ROUNDING = 1e-10
 
 
 def parts(weights: Weights, layer: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n m"]]:
-    """Incoming weights u (n_l, n_{l-1} + 1) and outgoing weights v (n_l, n_{l+1}) of hidden layer l = `layer`."""
+    """Return incoming u (n_l, n_{l-1} + 1) and outgoing weights v (n_l, n_{l+1}) of a layer."""
     return weights[layer - 1], weights[layer][:, :-1].T
 
 
 def with_parts(
     weights: Weights, layer: int, incoming: Float[Tensor, "n d"], outgoing: Float[Tensor, "n m"]
 ) -> list[Tensor]:
-    """The network with other neurons in hidden layer `layer`; the bias above it stays."""
+    """Return the network with these neurons in hidden layer `layer`; the next bias stays."""
     changed = list(weights)
     changed[layer - 1] = incoming
     changed[layer] = torch.cat([outgoing.T, weights[layer][:, -1:]], dim=1)
@@ -42,7 +42,7 @@ def with_parts(
 
 
 def balanced(weights: Weights) -> list[Tensor]:
-    """Each neuron rescaled to |u| = |v|, from the first layer up, until the layers agree; the outputs stay.
+    """Rescale each neuron to |u| = |v|, layer by layer until they agree; the outputs stay.
 
     At a minimum neurons are balanced ([J23a, Prop. 12]); a sweep never raises |W|^2, and a few sweeps suffice.
     """
@@ -59,12 +59,12 @@ def balanced(weights: Weights) -> list[Tensor]:
 
 
 def reduced(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor]:
-    """The network without dead neurons and with aligned ones merged, wherever the cost does not rise.
+    """Remove dead neurons and merge aligned ones wherever the cost does not rise.
 
     Args:
-        problem: the question.
+        problem: of any depth.
         weights: W_1 ... W_L.
-        stop: asked before each try; once it says so, there is no other.
+        stop: asked before each try; once it is true, there is no further one.
     """
     best = _better(problem, list(weights), balanced(weights))
     for layer in range(1, problem.depth):
@@ -79,14 +79,14 @@ def reduced(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambd
 def reduced_on_few(
     problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False, samples: int = 4096
 ) -> list[Tensor]:
-    """`reduced`, but a part of the samples tells what the many would; kept where the cost over all of them allows."""
+    """Run `reduced` on a part of the samples; keep the result if the full cost allows."""
 
     def evenly(rows: int, count: int) -> Int[Tensor, " k"]:
         return torch.arange(0, rows, math.ceil(rows / count), device=problem.X.device)
 
     rows, spread = problem.spread.some(evenly, len(problem.X), samples)
-    found = reduced(replace(problem.on(rows), spread=spread), weights, stop)
-    return list(weights) if stop() else _better(problem, list(weights), found)
+    smaller = reduced(replace(problem.on(rows), spread=spread), weights, stop)
+    return list(weights) if stop() else _better(problem, list(weights), smaller)
 
 
 def _smaller_layers(layer: int) -> Iterator[Callable[[Weights], list[Tensor]]]:
@@ -105,7 +105,7 @@ def _merged(weights: Weights, layer: int, cosine: float) -> list[Tensor]:
 
 
 def mergeable(weights: Weights, layer: int, cosine: float = 1e-6) -> list[list[int]]:
-    """Groups of neurons of hidden layer `layer` whose incoming directions agree to 1 - `cosine`."""
+    """Return groups of neurons of hidden layer `layer` with one direction to 1 - `cosine`."""
     incoming, outgoing = parts(weights, layer)
     if not len(incoming) or not bool((incoming.norm(dim=1) * outgoing.norm(dim=1) > 0).any()):
         return []
@@ -120,12 +120,12 @@ def mergeable(weights: Weights, layer: int, cosine: float = 1e-6) -> list[list[i
 def _without_small(weights: Sequence[Tensor], layer: int, part: float) -> list[Tensor]:
     incoming, outgoing = parts(weights, layer)
     sizes = incoming.norm(dim=1) * outgoing.norm(dim=1)
-    kept = sizes > part * sizes.max() if len(sizes) else sizes > 0
-    return with_parts(weights, layer, incoming[kept], outgoing[kept])
+    is_large = sizes > part * sizes.max() if len(sizes) else sizes > 0
+    return with_parts(weights, layer, incoming[is_large], outgoing[is_large])
 
 
 def _without_dead_layer(problem: Problem, weights: list[Tensor], layer: int) -> list[Tensor]:
-    """No neuron in a layer through which nothing passes but rounding, large beside each other as they may be."""
+    """Remove the neurons of a layer through which only rounding passes."""
     incoming, outgoing = parts(weights, layer)
     empty = with_parts(weights, layer, incoming[:0], outgoing[:0])
     old, new = evaluate(problem, weights).total, evaluate(problem, empty).total
@@ -133,7 +133,7 @@ def _without_dead_layer(problem: Problem, weights: list[Tensor], layer: int) -> 
 
 
 def _smaller(problem: Problem, before: list[Tensor], after: list[Tensor], layer: int) -> list[Tensor]:
-    """`after` if it has fewer neurons in the layer, and costs and fits as well up to rounding."""
+    """Return `after` if it has fewer neurons, costs no more and fits as well, up to rounding."""
     if not len(after[layer - 1]) < len(before[layer - 1]):
         return before
     return _better(problem, before, after)

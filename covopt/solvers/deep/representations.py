@@ -1,4 +1,4 @@
-"""Projected gradient descent on the hidden representations Z, any depth (MATH.md section 2; [JGHG22, Prop. 1]).
+"""Projected gradient descent on the representations Z (MATH.md 2; [JGHG22, Prop. 1]).
 
     minimise  L_r(Z) = C(Z_L) + lam sum_l |Z_l^T (Zs_{l-1}^T)^+|_F^2    over Im Z_l inside Im Zs_{l-1}.
 
@@ -65,7 +65,7 @@ START_SHARE, RATE = 0.3, 5e8
 
 @dataclass(frozen=True)
 class HiddenOptions:
-    """How far one base point is used, and what is descended.
+    """Options of the descent, and of how far one base point is used.
 
     Attributes:
         tikhonov: eps, one after the other, relative to the mean eigenvalue of the Ks of largest trace at the start;
@@ -79,7 +79,7 @@ class HiddenOptions:
 
 @dataclass
 class HiddenState:
-    """Where the descent stands.
+    """The state of the descent.
 
     Attributes:
         Z: a feasible point; the next base point.
@@ -134,7 +134,7 @@ class HiddenSolver:
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
     def init(self, budget: Budget) -> HiddenState:
-        """The start, projected."""
+        """Return the projected start."""
         Z = self._random_start(budget) if self._start is None else hidden.from_weights(self.problem, self._start)
         Z = self._with_targets(hidden.project(self.problem, Z))
         self._scale = max(float(Zs.square().sum()) for Zs in hidden.layer_inputs(self.problem, Z)) / len(Z[0])
@@ -147,7 +147,7 @@ class HiddenSolver:
         return HiddenState(Z, self._value(Z, 0).value, weights, cost, 0, self.options.steps[0])
 
     def step(self, state: HiddenState, budget: Budget) -> HiddenState:
-        """L-BFGS around the base point that the last step reached."""
+        """Run L-BFGS around the base point that the last step reached."""
         with budget.phase("descent"):
             Z = self._descend(state, budget)
         loss, (cost, weights) = self._value(Z, state.stage).value, self._network(Z, state.stage)
@@ -160,11 +160,11 @@ class HiddenSolver:
         return new
 
     def finished(self, state: HiddenState) -> Status | None:
-        """CONVERGED when PATIENCE base points in a row gained nothing, with the last eps."""
+        """Return CONVERGED after PATIENCE base points without gain, with the last eps."""
         return Status.CONVERGED if state.stalled >= PATIENCE else None
 
     def progress(self, state: HiddenState, iteration: int, seconds: float) -> Progress:
-        """Cost and largest hidden width; this method knows no bound."""
+        """Return the cost and the largest hidden width; this method has no bound."""
         return Progress(iteration, seconds, state.cost, None, max(len(W) for W in state.weights[:-1]))
 
     # -- the descent --------------------------------------------------------------------------------------------
@@ -173,17 +173,17 @@ class HiddenSolver:
         return RankRule(tikhonov=self._stages[stage] * self._scale)
 
     def _value(self, Z: hidden.Representations, stage: int) -> hidden.Projected:
-        """L_r(project(Z)); infinite for `interpolate` where Y has left the range."""
+        """Return L_r(project(Z)); infinite for `interpolate` with Y outside the range."""
         rule = self._rule(stage)
-        found = hidden.projected_loss(self.problem, Z, rule, self._first if rule.tikhonov == 0.0 else None)
+        loss = hidden.projected_loss(self.problem, Z, rule, self._first if rule.tikhonov == 0.0 else None)
         allowed = OUTSIDE_RANGE * float(self.problem.Y.abs().max())
-        return replace(found, value=math.inf) if self.problem.interpolates and found.missed > allowed else found
+        return replace(loss, value=math.inf) if self.problem.interpolates and loss.missed > allowed else loss
 
     def _network(self, Z: hidden.Representations, stage: int) -> tuple[float, list[Tensor]]:
-        """The better network, with its cost, of the one that makes Z and the ridge network."""
+        """Return the better of the network that makes Z and the ridge network, with its cost."""
         rules = [RankRule()] if self.problem.interpolates else [RankRule(), self._rule(stage)]
         candidates = [hidden.to_weights(self.problem, Z, rule) for rule in rules]
-        return min(((evaluate(self.problem, W).total, W) for W in candidates), key=lambda found: found[0])
+        return min(((evaluate(self.problem, W).total, W) for W in candidates), key=lambda pair: pair[0])
 
     def _next_stage(self, state: HiddenState, weights: list[Tensor]) -> HiddenState:
         """Go on with the next eps, from the network of this one."""
@@ -207,22 +207,22 @@ class HiddenSolver:
             )
 
         def value(x: Tensor) -> tuple[float, Tensor]:
-            found = self._value(representations(x), state.stage)
-            slopes = [(b.mT @ g).flatten() for b, g in zip(bases[:free], found.gradient[:free], strict=True)]
-            return found.value / self.problem.lam, torch.cat(slopes) / self.problem.lam
+            projected = self._value(representations(x), state.stage)
+            slopes = [(b.mT @ g).flatten() for b, g in zip(bases[:free], projected.gradient[:free], strict=True)]
+            return projected.value / self.problem.lam, torch.cat(slopes) / self.problem.lam
 
         options = DescentOptions(memory=MEMORY, iterations=state.steps, slow=SLOW)
         x = descend(value, torch.cat([v.flatten() for v in V]), budget.pace(), options)
         return self._with_targets(hidden.project(self.problem, representations(x)))
 
     def _with_targets(self, Z: list[Tensor]) -> list[Tensor]:
-        """Z_L = Y where the question is to interpolate."""
+        """Set Z_L = Y if the network has to interpolate."""
         return [*Z[:-1], self.problem.Y] if self.problem.interpolates else Z
 
     # -- starts -------------------------------------------------------------------------------------------------
 
     def _random_start(self, budget: Budget) -> list[Tensor]:
-        """Hidden layers of the largest rank that is found, where every move keeps the rank, and random outputs."""
+        """Return random hidden layers of the largest rank found, and random outputs."""
         N, layers = self.problem.samples, self.problem.depth - 1
         affordable = START_SHARE * RATE * budget.remaining() / (layers * N**2)
         pool = max(self.width, int(min(POOL * N, affordable)))
@@ -233,7 +233,7 @@ class HiddenSolver:
         return [*Z, Zs @ self._gaussian(Zs.shape[1], self.problem.Y.shape[1]) / math.sqrt(Zs.shape[1])]
 
     def _spanning_layer(self, Zs: Float[Tensor, "N d"], pool: int) -> Float[Tensor, "N n"]:
-        """Return the first neurons that pivoted QR takes of `pool` random ones, half with a kink between samples."""
+        """Return the first of `pool` random neurons by pivoted QR; half kink between samples."""
         N, d = Zs.shape
         i, j = torch.randint(N, (2, pool), generator=self._generator, device=Zs.device)
         middle = torch.nn.functional.normalize(Zs[i] + Zs[j], dim=1)
@@ -275,7 +275,7 @@ def descend_best(
     callback: Callback | None = None,
     options: HiddenOptions | None = None,
 ) -> Descent:
-    """Descend from `starts` starts, one after the other, each with its share of the time that is left.
+    """Descend from `starts` starts in turn, each with its share of the remaining time.
 
     The first start is `init`, where it is given; the others are random, with seeds `seed`, `seed` + 1, ...
 

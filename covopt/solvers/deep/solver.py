@@ -1,14 +1,12 @@
-"""Networks of depth L >= 3: many starts, refined layer by layer over the cones S (MATH.md sections 3 and 5).
+"""Networks of depth L >= 3: many starts, refined layer by layer (MATH.md 3 and 5).
 
 The objective is not convex across layers, and its local minima differ by percents (they differ in the ranks of their
 middle layers), so the solver has many starts (starts.py): the answer of two layers with identity layers inserted; at a
 large depth networks whose ends descend first, one for each rank; and random starts, a batch of which is trained by Adam
 (exploration.py) or, for exact fits and where that would take too long, descends through smoothed kinks (homotopy.py);
-the best of each batch are refined. Between batches, and at the end until it gains nothing, the best
-network of all is improved: its layer blocks, from the last one down, are shallow problems (blocks.py), whose oracle
-grows and drops neurons, and all weights move together between them. Every step is confirmed by evaluating the loss.
-
-No bound comes from here.
+the best of each batch are refined. Between batches, and at the end until nothing is gained, the best network of all is
+improved: L-BFGS and Adam move all its weights, and its layer blocks, from the last one down, are shallow problems
+(blocks.py), whose oracle adds and drops neurons. Every step is confirmed by evaluating the loss. No bound is proved.
 """
 
 from __future__ import annotations
@@ -64,14 +62,14 @@ STALL_GAIN = 1e-6
 
 @dataclass(frozen=True)
 class DeepOptions:
-    """How the effort is spent.
+    """Options of the effort.
 
     Attributes:
         starts: networks drawn in all; 0: the given network is improved, and there are no others.
         batch: of them, explored together.
         widening: neurons added to each hidden layer of copies of the best network, relative to its width, and their
             strength, relative to the layer's root mean square.
-        tol: draws come in smaller batches, and end with a pass over the blocks that gains less than this, relative;
+        tol: starts come in smaller batches, and end with a pass over the blocks that gains less than this, relative;
             None: all are drawn.
     """
 
@@ -83,7 +81,7 @@ class DeepOptions:
 
 @dataclass
 class State:
-    """Where the solve stands.
+    """The state of the solve.
 
     Attributes:
         best: the best network so far; cost: its cost.
@@ -113,13 +111,13 @@ class State:
 
 
 class DeepSolver:
-    """The steps, for `loop.run`: explore a batch, refine its best, and at the end improve the blocks of the best.
+    """The steps for `loop.run`: explore a batch, refine its best, improve the best's blocks.
 
     Args:
         problem: depth >= 3, any loss.
         options: the effort.
-        seed: of the draws and searches.
-        init: a network to start from, beside the draws.
+        seed: of the random starts and searches.
+        init: a network to start from, besides random starts.
         max_width: of every hidden layer.
         enough: a cost that is within the gap asked for of a proved bound; the search ends there.
     """
@@ -142,7 +140,7 @@ class DeepSolver:
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
     def init(self, budget: Budget) -> State:
-        """The best network of those that are there at once (simple.py, starts.py), or the one to start from."""
+        """Return the best of the networks at hand (simple.py, starts.py), or the given start."""
         sizes = [self.problem.X.shape[1], *[0] * (self.problem.depth - 1), self.problem.Y.shape[1]]
         empty = [self.problem.X.new_zeros(n, below + 1) for below, n in pairwise(sizes)]
         state = State(empty, self._cost(empty))
@@ -150,10 +148,10 @@ class DeepSolver:
             self._keep(state, weights)
             self._keep(state, in_balance(weights))
         if self._init is not None:
-            given = [W.to(self.problem.X) for W in self._init]
-            self._keep(state, given)
-            state.networks[0], state.pool = given, [0]
-            state.costs = [self._cost(given)]
+            start = [W.to(self.problem.X) for W in self._init]
+            self._keep(state, start)
+            state.networks[0], state.pool = start, [0]
+            state.costs = [self._cost(start)]
         if state.cost > self._enough and self.options.starts:
             with budget.phase("first networks"):
                 self._begin(state, budget)
@@ -162,7 +160,7 @@ class DeepSolver:
         return state
 
     def step(self, state: State, budget: Budget) -> State:
-        """The next batch, refinement or pass over the blocks; the clock has no say in their order."""
+        """Do the next batch, refinement or pass over blocks; the clock does not change the order."""
         if state.pool:
             with budget.phase("refining"):
                 self._refine(state, budget)
@@ -184,7 +182,7 @@ class DeepSolver:
         return state
 
     def finished(self, state: State) -> Status | None:
-        """OPTIMAL at a proved minimum; CONVERGED after a stalled pass over the blocks, when all starts are drawn.
+        """Return OPTIMAL at a proved minimum, CONVERGED after all starts and a stalled pass.
 
         TOLERANCE after a slow one, whatever starts are left.
         """
@@ -200,7 +198,7 @@ class DeepSolver:
         return Progress(iteration, seconds, state.cost, None, width, self._next(state))
 
     def _next(self, state: State) -> str:
-        """What `step` does with this state."""
+        """Return in words what `step` does with this state."""
         first, options = len(state.costs), self.options
         if state.pool:
             return f"refining the best of {first} starts"
@@ -215,7 +213,7 @@ class DeepSolver:
         return "improving the best network"
 
     def _drawing_few(self, state: State) -> bool:
-        """Few layers hand a signal on, and draws end lowest there; of many the networks built ends first do sooner."""
+        """Return True if a few starts come now: early at few layers, after building at many."""
         if state.costs or self.problem.depth <= ENDS or self.problem.interpolates or not self._drawing(state):
             return False
         return self.problem.depth < SIGNALS or state.settled > 0 or not (state.ranks or state.waiting)
@@ -231,7 +229,7 @@ class DeepSolver:
         return bool(state.ranks) and (first or not state.waiting) and not (state.trained and state.due)
 
     def _settling(self, state: State) -> bool:
-        """Trained starts, and at few layers all, are worth more than the answer of two; they seldom fit exactly."""
+        """Return True if deepened networks descend now; starts of few layers, or trained, win."""
         first = self.problem.interpolates or (self.problem.depth > ENDS and not state.trained)
         return bool(state.waiting) and (first or (bool(state.costs) and not state.due))
 
@@ -244,12 +242,12 @@ class DeepSolver:
         numbers = range(first, first + together if together else min(first + batch, self.options.starts))
         draws = [self._draw(k, state.trained) for k in numbers]
         if state.trained:
-            found = exploration.train(self._smooth, draws, budget)
+            networks = exploration.train(self._smooth, draws, budget)
             elite, promising = exploration.elite, exploration.promising
         else:
-            found, elite, promising = descend(self._smooth, draws, EXPLORING, budget.pace()), ELITE, PROMISING
-        value = {k: evaluate(self._smooth, weights).total for k, weights in zip(numbers, found, strict=True)}
-        for weights in found:
+            networks, elite, promising = descend(self._smooth, draws, EXPLORING, budget.pace()), ELITE, PROMISING
+        value = {k: evaluate(self._smooth, weights).total for k, weights in zip(numbers, networks, strict=True)}
+        for weights in networks:
             fitted = fit_exactly(self.problem, weights) if self.problem.interpolates else weights
             state.costs.append(self._cost(fitted))
             self._keep(state, fitted)
@@ -257,24 +255,23 @@ class DeepSolver:
         worst = (1.0 + promising) * self._lowest
         ranked = sorted(numbers, key=lambda k: value[k])[:elite]
         state.pool = [k for k in ranked if value[k] <= worst]
-        state.networks = {k: found[k - first] for k in state.pool}
+        state.networks = {k: networks[k - first] for k in state.pool}
         if state.trained:
             state.networks = {k: reduced(self.problem, state.networks[k], budget.pace()) for k in state.pool}
         state.due = state.due or self.options.tol is not None or state.cost < before
 
     def _together(self, budget: Budget, first: int) -> int:
-        """Return how many starts Adam trains in the batch that begins with number `first`; 0 if L-BFGS explores."""
+        """Return how many starts Adam trains from number `first` on; 0 if L-BFGS explores."""
         most = min(BATCHES * self.options.batch, self.options.starts - first)
         return self._exploration.count(self.problem, budget.time_limit, most)
 
     def _begin(self, state: State, budget: Budget) -> None:
-        """The answer of two layers, deepened; and short descents, of small problems: the clock may leave no more."""
+        """Start from deepened two-layer solutions; on small problems also by short descents."""
         trained = self._together(budget, len(state.costs)) >= self._exploration.fewest[0]
         deepened = from_two_layers(self.problem, budget, self._seed, BRIEFLY if trained else ROUGHLY)
-        found = list(filter(self._narrow, deepened))
-        for weights in found:
-            self._keep(state, weights)
-        state.waiting = found[:DEEPENED][::-1]
+        narrow = list(filter(self._narrow, deepened))
+        self._keep_all(state, narrow)
+        state.waiting = narrow[:DEEPENED][::-1]
         if self.problem.depth > ENDS and not self.problem.activation.is_linear:
             state.ranks = range(1, min(RANKS, self._most_ranks()) + 1)
         if trained:
@@ -285,48 +282,43 @@ class DeepSolver:
             self._keep(state, weights)
 
     def _build(self, state: State, budget: Budget) -> None:
-        """Networks of several ranks, ends first; more of them, should the highest rank promise the most."""
-        width = min(
-            usual_width(self.problem.samples, self.problem.Y.shape[1]),
-            self._max_width or usual_width(self.problem.samples, self.problem.Y.shape[1]),
-        )
-        found = ends_first(self.problem, state.ranks, width, self._seed, budget.pace())
-        found = [each for each in found if self._narrow(each.weights)][:BUILT]
-        for each in found:
-            self._keep(state, each.weights)
+        """Build networks of several ranks, outer layers first; go on if the highest rank is best."""
+        width = usual_width(self.problem.samples, self.problem.Y.shape[1])
+        width = min(width, self._max_width or width)
+        networks = ends_first(self.problem, state.ranks, width, self._seed, budget.pace())
+        networks = [built for built in networks if self._narrow(built.weights)][:BUILT]
+        self._keep_all(state, [built.weights for built in networks])
         state.waiting = sorted(
-            [*state.waiting, *(each.weights for each in found)],
+            [*state.waiting, *(built.weights for built in networks)],
             key=lambda weights: -evaluate(self._smooth, weights).total,
         )
         stop = state.ranks.stop
-        more = bool(found) and found[0].rank == stop - 1 and not budget.spent()
+        more = bool(networks) and networks[0].rank == stop - 1 and not budget.spent()
         state.ranks = range(stop, min(stop + RANKS, self._most_ranks() + 1)) if more else range(0)
 
     def _settle(self, state: State, budget: Budget) -> None:
         """One of the waiting networks, down to where its descent ends."""
-        for weights in self._descend([state.waiting.pop()], POLISHING, budget):
-            self._keep(state, weights)
+        self._keep_all(state, self._descend([state.waiting.pop()], POLISHING, budget))
         state.due, state.settled = True, state.settled + 1
 
     def _refine(self, state: State, budget: Budget) -> None:
-        """The pool's networks, down to the kinks."""
+        """Descend from the pool's networks, down to the kinks."""
         before = state.cost
-        found = self._descend([state.networks[k] for k in state.pool], REFINING, budget)
-        for k, weights in zip(state.pool, found, strict=True):
+        refined = self._descend([state.networks[k] for k in state.pool], REFINING, budget)
+        for k, weights in zip(state.pool, refined, strict=True):
             state.costs[k] = min(state.costs[k], self._cost(weights))
             self._keep(state, weights)
         state.due = state.due or state.cost < before
         state.pool, state.networks = [], {}
 
     def _improve(self, state: State, budget: Budget) -> None:
-        """Wider copies of the best network, one pass over its blocks, and all weights moved before and after."""
+        """Descend from the best network and wider copies, pass over its blocks, descend again."""
         before = state.cost
         self._keep(state, reduced(self.problem, state.best), at_most=True)
-        # A descent to an exact fit widens by itself.
-        wider = () if self.problem.interpolates else self.options.widening
-        copies = [self._widened(state.best, *each) for each in wider]
-        for weights in self._descend([state.best, *copies], POLISHING, budget):
-            self._keep(state, weights)
+        self._keep_all(state, self._descend(self._with_wider_copies(state.best), POLISHING, budget))
+        if not (self.problem.interpolates or budget.spent()):
+            copies = self._with_wider_copies(state.best)
+            self._keep_all(state, self._exploration.fine_tune(self.problem, copies, budget))
         for layer in range(self.problem.depth - 1, 0, -1):
             if budget.spent():
                 return
@@ -348,14 +340,14 @@ class DeepSolver:
     # -- parts of the steps -------------------------------------------------------------------------------------
 
     def _descend(self, networks: list[list[Tensor]], options: HomotopyOptions, budget: Budget) -> list[list[Tensor]]:
-        """Descents of the loss itself; for `interpolate` with a falling penalty, which end at an exact fit."""
+        """Descend the loss itself; for `interpolate` with a falling penalty, to an exact fit."""
         if not self.problem.interpolates:
             return descend(self.problem, networks, options, budget.pace())
         effort = ExactOptions(options, self._generator, self._max_width)
         return [descend_exactly(self.problem, weights, effort, budget.pace()) for weights in networks]
 
     def _cost(self, weights: Weights) -> float:
-        """The cost; for `interpolate` with what the misfit may have saved, and infinite where that is too much."""
+        """Return the cost; for `interpolate` charge the misfit, infinitely where it is too large."""
         cost = evaluate(self.problem, weights)
         if not self.problem.interpolates:
             return cost.total if math.isfinite(cost.total) else math.inf
@@ -363,16 +355,20 @@ class DeepSolver:
         return cost.total * (1.0 + MISFIT_CHARGE * misfit) if self.problem.allows(cost.residual) else math.inf
 
     def _keep(self, state: State, weights: list[Tensor], at_most: bool = False) -> None:
-        """The network becomes the best one if it costs less (with `at_most`, up to rounding)."""
+        """Make the network the best one if it costs less (with `at_most`, up to rounding)."""
         cost = self._cost(weights)
         if cost < state.cost * (1.0 - STALL_GAIN):
             state.stalled = False
         if cost < state.cost or (at_most and cost <= state.cost * (1.0 + 1e-10)):
             state.best, state.cost = [W.clone() for W in weights], cost
 
+    def _keep_all(self, state: State, networks: list[list[Tensor]]) -> None:
+        for weights in networks:
+            self._keep(state, weights)
+
     @staticmethod
     def _fell(before: float, now: float, part: float) -> bool:
-        """Whether the cost fell by more than a part of itself; from no fit to one, it did."""
+        """Return True if the cost fell by more than a part of itself, or became finite."""
         return now < (before if math.isinf(before) else before * (1.0 - part))
 
     def _drawing(self, state: State) -> bool:
@@ -382,11 +378,11 @@ class DeepSolver:
         return self._max_width is None or max(len(W) for W in weights[:-1]) <= self._max_width
 
     def _most_ranks(self) -> int:
-        """No more dimensions than of the inputs or of the outputs, and one for their mean."""
+        """Return the largest useful rank: dimensions of inputs or outputs, and one for the mean."""
         return min(self.problem.samples, self.problem.X.shape[1], self.problem.Y.shape[1]) + 1
 
     def _draw(self, number: int, trained: bool) -> list[Tensor]:
-        """Return random start `number`, for the training by Adam or for a descent through smoothed kinks."""
+        """Return random start `number`, for Adam or for a descent through smoothed kinks."""
         starts = self._exploration.starts
         if not trained:
             # Of the few that come first, at a large depth, the first is not the narrowest.
@@ -394,7 +390,10 @@ class DeepSolver:
             starts = replace(starts, scales=SCALES) if self.problem.depth == 3 else starts
         return starts.draw(self._smooth, number, self._seed, self._max_width)
 
-    def _widened(self, weights: list[Tensor], part: float, strength: float) -> list[Tensor]:
-        """A copy with more neurons in each hidden layer, relative to its width."""
-        more = [math.ceil(part * len(W)) for W in weights[:-1]]
-        return widened(weights, more, strength, self._generator, self._max_width)
+    def _with_wider_copies(self, weights: list[Tensor]) -> list[list[Tensor]]:
+        """Return the network and copies with more neurons; a descent to an exact fit widens by itself."""
+        networks = [weights]
+        for part, strength in () if self.problem.interpolates else self.options.widening:
+            more = [math.ceil(part * len(W)) for W in weights[:-1]]
+            networks.append(widened(weights, more, strength, self._generator, self._max_width))
+        return networks

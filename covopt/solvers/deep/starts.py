@@ -1,4 +1,4 @@
-"""Where deep solves start, besides random draws: from two layers, and ends first.
+"""Starts of deep solves besides random ones: from two layers, and outer layers first.
 
 * **From two layers.** The answer of two layers, with identity layers between and all layers in balance (insertion.py):
   there at once, and the representation cost is not above it.
@@ -43,7 +43,7 @@ EXACTLY, ROUGHLY, BRIEFLY = (0.5, 60), (0.25, 6), (0.05, 3)
 def from_two_layers(
     problem: Problem, budget: Budget, seed: int, rough: tuple[float, int] = ROUGHLY
 ) -> list[list[Tensor]]:
-    """The answer of two layers, deepened in every way, the cheapest first; none of data that are streamed."""
+    """Return the two-layer solution, deepened in every way; nothing for streamed data."""
     shallow = at_depth(problem, 2)
     share, rounds = EXACTLY if problem.interpolates else rough
     if suits_streaming(shallow, share * budget.time_limit):
@@ -69,15 +69,17 @@ def ends_first(
     *,
     of_each: bool = False,
 ) -> list[Built]:
-    """Networks of these ranks, ends first; the cheapest first, for an exact fit as a penalised one.
+    """Build networks of these ranks, outer layers first; return them lowest cost first.
+
+    An exact fit is ranked by its penalised problem.
 
     Args:
         problem: depth L >= 4.
-        ranks: the k of each.
+        ranks: the rank k of each network.
         width: n, of the hidden layers at both ends.
-        seed: of the draws.
+        seed: of the random starts.
         stop: asked before each turn of a descent.
-        of_each: refine the most promising draw of each rank, instead of the most promising ones of all.
+        of_each: refine the most promising start of each rank, instead of the most promising ones of all.
     """
     short = at_depth(problem, ENDS)
     smooth = explored_problem(short)
@@ -93,13 +95,13 @@ def ends_first(
         for network in at_place(short, weights, problem, MIDDLE)
     ]
     judged = explored_problem(problem)
-    costs = [evaluate(judged, each.weights).total for each in built]
+    costs = [evaluate(judged, candidate.weights).total for candidate in built]
     order = sorted((cost, number) for number, cost in enumerate(costs) if math.isfinite(cost))
     return [built[number] for _, number in order]
 
 
 def _promise(problem: Problem, short: Problem, weights: Weights) -> float:
-    """What the network costs at full depth, its identity layers included."""
+    """Return the network's cost at full depth, identity layers included."""
     deep = at_place(short, weights, problem, MIDDLE)
     costs = [evaluate(explored_problem(problem), network).total for network in deep]
     return min((cost for cost in costs if math.isfinite(cost)), default=math.inf)

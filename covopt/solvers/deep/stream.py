@@ -1,13 +1,13 @@
-"""Deep networks on more samples than whole passes suit: solved on few of them, then trained on batches of all.
+"""Deep networks on many samples: solved on few of them, then trained on batches of all.
 
-A draw descends for hundreds of turns, each a pass over all samples. Where that takes longer than there is time, the
+A start descends for hundreds of turns, each a pass over all samples. Where that takes longer than there is time, the
 whole search (solver.py) is for a random part of the samples, so small that it fits, with widths to match. The network
 that it ends with then descends on all: cycles of Adam over random batches in float32, each twice as long as the one
 before, as for two layers (solvers/shallow/stream.py). What the cycles leave is improved on all samples, should
 time be left.
 
 Where the rows are spread over processes, each of them searches the same few samples from a seed of its own, and the
-cheapest network goes on; the cycles, and the descent after them (`descended`), add the gradients of all rows up.
+network of lowest cost goes on; the cycles, and the descent after them (`descended`), add the gradients of all rows up.
 """
 
 from __future__ import annotations
@@ -49,16 +49,17 @@ STALL_GAIN = 1e-3  # the cycles end when one lowers the loss by less than this, 
 
 
 def suits_few_samples(problem: Problem, seconds: float, draws: int) -> bool:
-    """Whether so many draws at once would not descend on all samples in that time, on a CPU."""
+    """Return True if `draws` starts cannot descend on all samples in that time, on CPUs."""
     if problem.interpolates or problem.activation.is_linear or problem.X.is_cuda:
         return False
     return problem.samples > FEWEST and not _fits(problem, problem.samples, seconds, draws)
 
 
 def few_samples(problem: Problem, seconds: float, draws: int, seed: int) -> Problem:
-    """The same question of a random part of the samples, so large that so many draws descend in that time.
+    """Return the problem on a random part of the samples, sized by the time.
 
-    Of rows that are spread over processes each gets all that are chosen.
+    The part is so large that `draws` random starts descend in `seconds`. With samples sharded over processes, each
+    process gets all chosen rows.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -71,7 +72,7 @@ def few_samples(problem: Problem, seconds: float, draws: int, seed: int) -> Prob
 
 
 def few_count(problem: Problem, seconds: float, draws: int) -> int:
-    """How many samples that part has."""
+    """Return the number of samples of that part."""
     count = problem.samples
     while count > FEWEST and not _fits(problem, count, seconds, draws):
         count = max(FEWEST, int(0.8 * count))
@@ -79,7 +80,7 @@ def few_count(problem: Problem, seconds: float, draws: int) -> int:
 
 
 def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
-    """Whether TURNS turns of so many draws, on so many of the samples, fit into the time."""
+    """Return True if TURNS turns of these starts, on so many samples, fit into the time."""
     width = usual_width(samples, problem.Y.shape[1])
     turn = work(problem, [width] * (problem.depth - 1)) * samples / problem.samples
     return TURNS * draws * turn <= RATE_OF_TURNS * seconds
@@ -87,7 +88,7 @@ def _fits(problem: Problem, samples: int, seconds: float, draws: int) -> bool:
 
 @dataclass
 class Streamed:
-    """Where the cycles stand.
+    """The state of the cycles.
 
     Attributes:
         weights: of the last cycle.
@@ -136,7 +137,7 @@ class DeepStream:
         return self.problem.to(torch.float32)
 
     def init(self, budget: Budget) -> Streamed:
-        """The answer for few samples, or the network to begin with."""
+        """Return the solution on few samples, or the given network."""
         weights = self._searched(budget) if self._init is None else list(self._init)
         widths, processes = [len(W) for W in weights[:-1]], self.problem.spread.processes
         passes = TURNS * work(self.problem, widths) <= RATE_OF_TURNS * WHOLE * budget.remaining() * processes
@@ -145,12 +146,12 @@ class DeepStream:
         return Streamed(weights, weights, evaluate(self.problem, weights).total, FIRST_PASSES, ended)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
-        """One cycle, and the loss at its end; a last one takes what is left of the time."""
+        """Run one cycle and evaluate its loss; the last one takes all remaining time."""
         with budget.phase("batches"):
             return self._cycle(state, budget)
 
     def finished(self, state: Streamed) -> Status | None:
-        """CONVERGED when a cycle gained too little."""
+        """Return CONVERGED when a cycle gained too little."""
         return state.ended
 
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
@@ -161,29 +162,29 @@ class DeepStream:
         )
 
     def _searched(self, budget: Budget) -> list[Tensor]:
-        """What the search ends with on few samples; each process by its own clock."""
+        """Search on few samples, each process by its own clock; return the best network."""
         limit, spread = SHARE * budget.time_limit, self.problem.spread
         few = few_samples(self.problem, limit, max(self._options.batch, DRAWS_TOGETHER), self._seed)
         seed = (self._seed + spread.place) % 2**63
         solver = DeepSolver(few, self._options, seed, max_width=self._max_width)
         own = Budget(budget.seconds() + limit, budget.max_iterations, budget.started, timing=budget.timing)
-        found = run(solver, own)
-        self.cut = spread.largest(float(found.status not in SEARCHED)) > 0.0
-        weights = reduced(few, found.state.best)
+        outcome = run(solver, own)
+        self.cut = spread.largest(float(outcome.status not in SEARCHED)) > 0.0
+        weights = reduced(few, outcome.state.best)
         return spread.cheapest(evaluate(few, weights).total, weights)
 
     def _cycle(self, state: Streamed, budget: Budget) -> Streamed:
         wanted = max(FEWEST_STEPS, math.ceil(state.passes * self.problem.samples / BATCH))
         steps, last = self._pace.steps(wanted, budget)
-        found = reduced_on_few(self.problem, self._trained(state.weights, steps, budget))
-        cost = evaluate(self.problem, found).total
+        trained = reduced_on_few(self.problem, self._trained(state.weights, steps, budget))
+        cost = evaluate(self.problem, trained).total
         self._pace.closed(budget)
         status = Status.CONVERGED if not state.cost - cost > STALL_GAIN * state.cost else None
-        best, lowest = (found, cost) if cost < state.cost else (state.best, state.cost)
-        return Streamed(found, best, lowest, 2 * state.passes, Status.TIME_LIMIT if last else status)
+        best, lowest = (trained, cost) if cost < state.cost else (state.best, state.cost)
+        return Streamed(trained, best, lowest, 2 * state.passes, Status.TIME_LIMIT if last else status)
 
     def _trained(self, weights: Weights, steps: int, budget: Budget) -> list[Tensor]:
-        """Where Adam on random batches ends."""
+        """Return the network after `steps` steps of Adam on random batches."""
         widths, spread = [len(W) for W in weights[:-1]], self.problem.spread
         spread = spread.in_parts(max(PARTS, spread.processes))
         size = min(BATCH, self.problem.samples)
@@ -196,8 +197,8 @@ class DeepStream:
 
         def slope(x: Tensor) -> tuple[Tensor, Tensor]:
             rows, of_rows = spread.some(draw, len(self.problem.X), size)
-            found = [batch.slopes(at[None], some, lam) for at, (some,) in zip(x, of_rows.shares(rows), strict=True)]
-            return x.new_zeros(len(x)), torch.cat(found)
+            slopes = [batch.slopes(at[None], some, lam) for at, (some,) in zip(x, of_rows.shares(rows), strict=True)]
+            return x.new_zeros(len(x)), torch.cat(slopes)
 
         adam = LocalAdam(
             slope, start, AdamOptions(steps=steps, rate=RATE * float(start.square().mean().sqrt())), spread
@@ -207,7 +208,7 @@ class DeepStream:
 
 
 def descended(problem: Problem, weights: Weights, budget: Budget) -> list[Tensor]:
-    """Where L-BFGS on all samples ends, through kinks that sharpen, with the neurons that are needed then."""
+    """Descend by L-BFGS on all samples, through sharpening kinks; keep the needed neurons."""
     if not min(len(W) for W in weights[:-1]):
         return list(weights)
     with budget.phase("descent"):

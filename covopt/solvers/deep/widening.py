@@ -1,4 +1,4 @@
-"""Wider copies of a deep network: what a descent needs to leave a basin, and a fit to become exact."""
+"""Wider copies of a deep network, so that descents leave a basin and fits become exact."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from covopt.solvers.deep.pruning import parts, with_parts
 def widened(
     weights: Weights, more: Sequence[int], strength: float, generator: torch.Generator, widest: int | None = None
 ) -> list[Tensor]:
-    """A copy with more neurons of random weights in each hidden layer.
+    """Return a copy with more neurons of random weights in each hidden layer.
 
     Args:
         weights: W_1 ... W_L.

@@ -90,7 +90,7 @@ class Alternation:
         self._saved = None if saved is None else rounds_from(saved, self.solver)
 
     def solve(self) -> Attempt:
-        """Search, prove what the level of certification asks for, and leave out the neurons that are not needed."""
+        """Search, prove what `certify` asks for, and remove neurons that are not needed."""
         if self.options.certify != "none" and self._oracle is None:
             with self.budget.phase("proof"):
                 self._keep(spectral_proof(self.problem, SPECTRAL_SHARE * self.budget.remaining()))
@@ -109,31 +109,31 @@ class Alternation:
         while not (ended or outcome.status is Status.INTERRUPTED or self.budget.spent() or self._gap_reached(outcome)):
             before = self._open_gap(outcome)
             self._network(outcome)  # now, while there is time to spare neurons
-            found = self._prove(prover, outcome)
+            refutation = self._prove(prover, outcome)
             if interrupted():
                 return replace(outcome, status=Status.INTERRUPTED)
-            refuted, searched = bool((found.values > 1.0).any()), outcome.status in ENDED
-            missed = bool((found.values > 1.0 + self._stall_tolerance * self.gap).any())
+            refuted, searched = bool((refutation.values > 1.0).any()), outcome.status in ENDED
+            missed = bool((refutation.values > 1.0 + self._stall_tolerance * self.gap).any())
             if outcome.status is Status.ITERATION_LIMIT or self._gap_reached(outcome) or (searched and not refuted):
                 break
             if self.budget.spent():
                 return replace(outcome, status=Status.TIME_LIMIT if missed else outcome.status)
             pays = self._open_gap(outcome) <= (1.0 - self._worthwhile_gain) * before
-            # A proof that was broken off gets a second chance, undisturbed, before nothing more is expected of it.
+            # A proof that was broken off gets a second chance, undisturbed, before the alternation gives up on it.
             ended, self._stop_when_refuted = searched and not (pays or self._stop_when_refuted), pays
-            state = self.solver.after_proof(outcome.state, found if refuted else None, self._lower())
+            state = self.solver.after_proof(outcome.state, refutation if refuted else None, self._lower())
             outcome = self._search(replace(outcome, state=state))
         return outcome
 
     def _network(self, outcome: Outcome[State]) -> Network:
-        """The best network with fewer neurons, at no higher cost."""
+        """Return the best network with fewer neurons, at no higher cost."""
         best = outcome.state.best
         if self._reduced is None or self._reduced[0] is not best:
             self._reduced = best, self.solver.reduced(best, self.budget)
         return self._reduced[1]
 
     def _search(self, last: Outcome[State] | None) -> Outcome[State]:
-        """The solver's turn, from the beginning or from its last: until it is done or half of the time left is gone."""
+        """Run the solver from its last state until it ends or half of the remaining time is gone."""
         started, callback = self.budget.seconds(), self.options.callback
         outcome = run(self.solver, self._half_budget(last), callback, resume=last, after=self._after)
         while outcome.status is Status.TIME_LIMIT and not self.budget.spent() and self._falls_fast(outcome, started):
@@ -142,13 +142,13 @@ class Alternation:
         return outcome
 
     def _half_budget(self, last: Outcome[State] | None) -> Budget:
-        """A budget that ends when half of the remaining time is gone, or all of the rounds."""
+        """Return a budget with half of the remaining time and all remaining rounds."""
         limit = self.budget.seconds() + 0.5 * self.budget.remaining()
         taken = 0 if last is None else last.history[-1].iteration + 1
         return replace(self.budget, time_limit=limit, max_iterations=max(0, self.budget.max_iterations - taken))
 
     def _falls_fast(self, outcome: Outcome[State], started: float) -> bool:
-        """Whether the second half of a turn that began then lowered the cost so much that the proof can wait."""
+        """Return True if the turn's second half lowered the cost so much that proofs can wait."""
         middle = 0.5 * (started + self.budget.seconds())
         before = [line.cost for line in outcome.history if line.seconds <= middle]
         now = self.solver.cost(outcome.state)
@@ -157,7 +157,7 @@ class Alternation:
         )
 
     def _prove(self, prover: Prover, outcome: Outcome[State]) -> Answer:
-        """The bound at the solver's dual point; what refutes it comes back in the solver's coordinates."""
+        """Prove a bound at the solver's dual point; return refuting neurons, in its coordinates."""
         state, cost = outcome.state, self.solver.cost(outcome.state)
         # A neuron that violates the dual point by v lowers the bound by about 2 v, relative.
         matters = self.gap
@@ -173,17 +173,17 @@ class Alternation:
             on_bound=lambda _, lower: self._report_bound(outcome, lower),
         )
         with self.budget.phase("proof"):
-            self._last, found = prover.prove(self.problem, self.solver.dual(state), aim, self._last)
+            self._last, refutation = prover.prove(self.problem, self.solver.dual(state), aim, self._last)
         self._keep(self._last)
         # What was reported on the way may be above what the stored arrays prove, by their rounding.
         for place, line in enumerate(outcome.history):
             if line.lower is not None and line.lower > (self._lower() or 0.0):
                 outcome.history[place] = replace(line, lower=self._lower())
         self._report_bound(outcome, self._last.lower)
-        return Answer(self.solver.inward(found.directions), found.values)
+        return Answer(self.solver.inward(refutation.directions), refutation.values)
 
     def _report_bound(self, outcome: Outcome[State], lower: float) -> None:
-        """A line of history where the certifiers have brought the bound nearer to the cost."""
+        """Add a line to the history if the certifiers closed enough of the gap."""
         last = outcome.history[-1]
         if last.cost < math.inf and last.cost - lower <= REPORTED_GAP * (last.cost - (last.lower or 0.0)):
             line = replace(last, seconds=self.budget.seconds(), lower=lower)
@@ -192,7 +192,7 @@ class Alternation:
                 self.options.callback(line)
 
     def _exact_bound(self, Lambda: Float[Tensor, "N m"], maximum: float) -> float | None:
-        """What the solver calls with each dual point and the maximum that its oracle proves there, or infinity."""
+        """Return the proved bound after a dual point and its oracle's maximum (or infinity)."""
         if self.options.certify != "none" and math.isfinite(maximum):
             self._keep(dual_bound(self.problem, Lambda, maximum))
         return self._lower()
@@ -205,7 +205,7 @@ class Alternation:
         return self.best.lower if self.best is not None else None
 
     def _open_gap(self, outcome: Outcome[State]) -> float:
-        """The cost above the proved bound."""
+        """Return the cost minus the proved bound."""
         return self.solver.cost(outcome.state) - (self._lower() or 0.0)
 
     def _gap_reached(self, outcome: Outcome[State]) -> bool:
@@ -213,6 +213,6 @@ class Alternation:
 
 
 def prover_for(problem: Problem, certify: str) -> Prover | None:
-    """The certifier that takes turns with the search, with `full` or `auto`; None where none applies."""
+    """Return the certifier that alternates with the search, with `full` or `auto`, or None."""
     few = certify == "full" or problem.samples <= MOST_SAMPLES
-    return next((each for each in (PROVERS if few else PROVERS[1:]) if each.applies(problem)), None)
+    return next((prover for prover in (PROVERS if few else PROVERS[1:]) if prover.applies(problem)), None)

@@ -1,4 +1,4 @@
-"""Each loss as least squares, so that one master serves them all.
+"""Data fits: each loss as least squares, so that one master serves them all.
 
 The master (master.py) minimises sum_i |F_i - T_i|^2 / mu_i + the cost of the neurons, in units of lam:
 
@@ -54,15 +54,15 @@ LARGEST_DAMPING = 1e6  # the largest such factor in all
 def mixture_outputs(
     Phi: Float[Tensor, "N n"], outputs: Float[Tensor, "n m"], bias: Float[Tensor, " m"], beta: float
 ) -> Float[Tensor, "N m"]:
-    """F = Phi V + beta 1 b^T."""
+    """Return F = Phi V + beta 1 b^T."""
     return torch.addmm(beta * bias, Phi, outputs)
 
 
 def _squares(F: Tensor, targets: Tensor, mu: Tensor, spread: Alone) -> tuple[Tensor, Tensor]:
-    """sum_i |F_i - T_i|^2 / mu_i and its gradient."""
-    rest = F - targets
-    gradient = 2.0 * rest / mu[:, None]
-    return 0.5 * spread.sum(lambda rows: rows.sum(), gradient * rest), gradient
+    """Return sum_i |F_i - T_i|^2 / mu_i and its gradient."""
+    residual = F - targets
+    gradient = 2.0 * residual / mu[:, None]
+    return 0.5 * spread.sum(lambda rows: rows.sum(), gradient * residual), gradient
 
 
 @runtime_checkable
@@ -72,20 +72,20 @@ class Datafit(Protocol):
     def solve(
         self, Phi: Float[Tensor, "N n"], eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool]
     ) -> Mixture:
-        """The best mixture of the features, warm-started at eta; `Lambda` is the dual point of the true loss."""
+        """Solve the master from eta; `Lambda` of the result is the dual point of the true loss."""
         ...
 
     @property
     def settled(self) -> bool:
-        """Whether the next call of `solve` asks about the same question, not about one nearer to the loss."""
+        """Return True if the next `solve` has the same problem, not one nearer to the loss."""
         ...
 
     def squares(self) -> tuple[Float[Tensor, "N m"], float] | None:
-        """T and mu of that loss where it is least squares with mu_i = mu / w_i."""
+        """Return T and mu of the loss if it is least squares with mu_i = mu / w_i, else None."""
         ...
 
     def smooth(self, F: Float[Tensor, "N m"]) -> tuple[Float[Tensor, ""], Float[Tensor, "N m"]]:
-        """The loss that weights may descend between master solves, in units of lam, and its gradient."""
+        """Return the loss for descents between master solves, in units of lam, and its gradient."""
         ...
 
     def curvature(self, F: Float[Tensor, "N m"]) -> float:
@@ -93,21 +93,21 @@ class Datafit(Protocol):
         ...
 
     def update(self, F: Float[Tensor, "N m"], mixture: Mixture) -> None:
-        """The weights have descended to a network with outputs F."""
+        """Take note that the weights have descended to a network with outputs F."""
         ...
 
     def network(
         self, Phi: Float[Tensor, "N n"], mixture: Mixture
     ) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]] | None:
-        """Outputs v_k and bias b of the network to report; None where it would not be feasible yet."""
+        """Return outputs v_k and bias b of the network to report; None if not feasible yet."""
         ...
 
     def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
-        """What further calls depend on: numbers, and arrays with a row for each sample."""
+        """Return what further calls depend on: numbers, and arrays with a row for each sample."""
         ...
 
-    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
-        """Take over what was remembered."""
+    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:
+        """Restore what `memory` returned."""
         ...
 
 
@@ -144,12 +144,12 @@ class LeastSquaresDatafit:
     def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
         return {}, {}
 
-    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
-        """Nothing to remember."""
+    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:
+        """Do nothing: there is no memory."""
 
 
 class MultiplierDatafit:
-    """interpolate, and mse with a small lam: one step of the augmented Lagrangian for each call of `solve`."""
+    """interpolate, and mse with a small lam: `solve` takes one augmented-Lagrangian step."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -188,7 +188,7 @@ class MultiplierDatafit:
         return self._close or self._used <= self._least
 
     def update_multiplier(self, Lambda: Tensor, maximum: float) -> None:
-        """The multiplier moves to the last dual point when the oracle finds the dictionary rich enough."""
+        """Move the multiplier to the last dual point if the dictionary is rich enough there."""
         if maximum <= RICH_ENOUGH and self._close:
             self._multiplier = Lambda
 
@@ -205,7 +205,7 @@ class MultiplierDatafit:
         self._residual = self._problem.spread.norm(F - self._problem.Y)
 
     def network(self, Phi: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor] | None:
-        """min sum |v_k|^2 / eta_k + |b|^2 with F = Y: V = eta^{1/2} (Phi eta^{1/2})^+ Y, through a thin factor.
+        """Minimise sum |v_k|^2 / eta_k + |b|^2, F = Y: V = eta^{1/2} (Phi eta^{1/2})^+ Y.
 
         For mse + sum_i w_i |F_i - Y_i|^2 / (N lam) instead of F = Y, which makes the pseudo-inverse a ridge regression.
         """
@@ -228,14 +228,14 @@ class MultiplierDatafit:
         facts = {"mu": self._mu, "used": self._used, "residual": self._residual, "close": self._close}
         return facts, {"rows_multiplier": self._multiplier, "rows_targets": self._targets}
 
-    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
+    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:
         self._mu, self._used, self._residual = facts["mu"], facts["used"], facts["residual"]
         self._close, self._weights = facts["close"], _mu(self._problem, self._used)
-        self._multiplier, self._targets = found["rows_multiplier"], found["rows_targets"]
+        self._multiplier, self._targets = arrays["rows_multiplier"], arrays["rows_targets"]
 
 
 class ConvexDatafit:
-    """cross_entropy, huber, logistic and losses of one's own: quadratic models at the current outputs."""
+    """cross_entropy, huber, logistic and custom losses: quadratic models at the outputs."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -262,16 +262,16 @@ class ConvexDatafit:
             self._stiffness = max(1.0, self._stiffness / 2.0)
             if fall <= tolerance * self._cost or stop():
                 break
-        kept = best or mixture
-        assert kept is not None
-        return replace(kept, Lambda=-problem.gradient_at(self._F) / (2.0 * problem.lam))
+        result = best or mixture
+        assert result is not None
+        return replace(result, Lambda=-problem.gradient_at(self._F) / (2.0 * problem.lam))
 
     @property
     def settled(self) -> bool:
         return True
 
     def squares(self) -> None:
-        """It is none."""
+        """Return None: this loss is no least squares."""
 
     def smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
         problem = self._problem
@@ -292,11 +292,11 @@ class ConvexDatafit:
     def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
         return {"cost": self._cost, "stiffness": self._stiffness}, {"rows_outputs": self._F}
 
-    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
-        self._cost, self._stiffness, self._F = facts["cost"], facts["stiffness"], found["rows_outputs"]
+    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:
+        self._cost, self._stiffness, self._F = facts["cost"], facts["stiffness"], arrays["rows_outputs"]
 
     def _model(self, F: Tensor) -> tuple[Tensor, Tensor]:
-        """Targets T and mu of the quadratic model at F; rho_i >= the largest eigenvalue of sample i's Hessian."""
+        """Return T and mu of the quadratic model at F; rho_i bounds sample i's Hessian from above."""
         problem = self._problem
         curvature = problem.loss.curvatures(F, problem.Y).amax(dim=1).clamp_min(0.5 * self._floor)
         rho = self._stiffness * curvature * problem.shares.to(F)
@@ -304,15 +304,15 @@ class ConvexDatafit:
         return targets, 2.0 * problem.lam / rho
 
     def _refined(self, Phi: Tensor, mixture: Mixture, tolerance: float, stop: Callable[[], bool]) -> Mixture:
-        """The outputs of the neurons that a model's minimum uses, at the minimum of the loss itself."""
+        """Minimise the loss itself over the outputs of the neurons that a model's minimum uses."""
         problem, used = self._problem, mixture.outputs.square().sum(dim=1) > 0.0
         start = mixture.outputs[used], mixture.bias
-        found = refine(problem, Phi[:, used], *start, tolerance, stop)
-        if found is None:
+        refined = refine(problem, Phi[:, used], *start, tolerance, stop)
+        if refined is None:
             return mixture
         outputs = torch.zeros_like(mixture.outputs)
-        outputs[used] = found[0]
-        return replace(mixture, eta=outputs.norm(dim=1), outputs=outputs, bias=found[1])
+        outputs[used] = refined[0]
+        return replace(mixture, eta=outputs.norm(dim=1), outputs=outputs, bias=refined[1])
 
     def _objective(self, F: Tensor, mixture: Mixture) -> float:
         problem = self._problem
@@ -321,17 +321,17 @@ class ConvexDatafit:
 
 
 def _mu(problem: Problem, mu: float) -> Float[Tensor, " N"]:
-    """mu / w_i of each sample."""
+    """Return mu / w_i of each sample."""
     return problem.Y.new_full((len(problem.Y),), mu) / (1.0 if problem.weight is None else problem.weight)
 
 
 def largest_mu(problem: Problem) -> float:
-    """|Y|_F |Xt|_op: with mse and a larger N lam no neuron pays."""
+    """Return |Y|_F |Xt|_op: with mse and a larger N lam no neuron pays."""
     return problem.spread.norm(problem.Y) * float(torch.linalg.matrix_norm(problem.condensed_Xt, 2))
 
 
 def make_datafit(problem: Problem) -> Datafit:
-    """The fit for the problem's loss and lam."""
+    """Return the data fit for the problem's loss and lam."""
     least = problem.lam * float(problem.inverse_shares.min())
     if problem.loss.name == "mse" and least < LOST_DIGITS * largest_mu(problem):
         return MultiplierDatafit(problem)

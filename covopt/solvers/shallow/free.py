@@ -1,11 +1,11 @@
-"""Two layers with free biases: fully corrective rounds as in solver.py, on neurons (w, b) with |w| = 1 and any b.
+"""Two layers with free biases: rounds as in solver.py, on neurons (w, b), |w| = 1, any b.
 
 The output bias is free, and so is a linear function of the inputs where there is a skip: with mse and interpolate the
-master is that of the question without bias, Phi and Y less the nearest such functions, by the weights of the samples.
-For other losses, whose curvature weighs the samples anew, the output bias is one with so large an amount that its price
+master is that of the problem without bias, Phi and Y less the nearest such functions, by the weights of the samples.
+For other losses, whose curvature reweighs the samples, the output bias is one with so large an amount that its price
 is lost in rounding (`AMOUNT`).
 
-Where the N questions without bias have exact oracles (certify/free.py), these choose the neurons. Else a search does,
+Where the N problems without bias have exact oracles (certify/free.py), these choose the neurons. Else a search does,
 on inputs with a bias column of the samples' own size, each neuron then moved to its best breakpoint; and all neurons
 descend together before each master, biases free of the penalty.
 """
@@ -50,13 +50,13 @@ SAME = 1e-9
 
 @dataclass
 class State:
-    """Where the rounds stand; in units in which the inputs and targets have size 1.
+    """The state of the rounds, in units in which the inputs and targets have size 1.
 
     Attributes:
         W, b: the atoms, unit rows (n, n_0) and biases (n,).
         mixture: the master's answer on them.
-        found: neurons that violate its dual point, unit w, b, and h.
-        maximum: the largest h that was met.
+        violators: neurons that violate its dual point, unit w, b, and h.
+        maximum: the largest h found.
         weights, cost: the best network so far and what it costs, in the user's units.
         proof: the best bound that exact oracles proved.
         stalled: rounds in a row without gain; slow: with less than the tolerance.
@@ -65,7 +65,7 @@ class State:
     W: Float[Tensor, "n d"]
     b: Float[Tensor, " n"]
     mixture: Mixture
-    found: tuple[Tensor, Tensor, Tensor]
+    violators: tuple[Tensor, Tensor, Tensor]
     maximum: float
     weights: list[Tensor]
     cost: float
@@ -144,7 +144,7 @@ class FreeSolver:
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
     def init(self, budget: Budget) -> State:
-        """The constant network, or the neurons to start from."""
+        """Return the state of the constant network, or of the neurons to start from."""
         W = self._X.new_zeros(0, self._X.shape[1])
         b = W.new_zeros(0)
         if self._init is not None:
@@ -156,24 +156,26 @@ class FreeSolver:
 
     def step(self, state: State, budget: Budget) -> State:
         """Add the neurons that were found, descend, solve the master, search."""
-        W, b, h = state.found
+        W, b, h = state.violators
         keep = (h > 1.0).nonzero()[:NEW_ATOMS, 0]
         eta = torch.cat([state.mixture.eta, h.new_zeros(len(keep))])
         W, b = torch.cat([state.W, W[keep]]), torch.cat([state.b, b[keep]])
         return self._round(W, b, eta, state, budget)
 
-    def met(self, state: State, W: Float[Tensor, "B n0"], b: Float[Tensor, " B"], h: Float[Tensor, " B"]) -> State:
-        """The state with neurons that somebody met above its dual point, in the user's units, to go on from."""
+    def with_violators(
+        self, state: State, W: Float[Tensor, "B n0"], b: Float[Tensor, " B"], h: Float[Tensor, " B"]
+    ) -> State:
+        """Return the state with new neurons above its dual point, given in the user's units."""
         above = (h > 1.0) & (W.norm(dim=1) > 0.5)
         W, b, h = W[above].to(self._X), b[above].to(self._X), h[above].to(self._X)
         order = h.argsort(descending=True)
         W, b, h = W[order], ((b + W @ self._mean) / self._rho)[order], h[order]
-        kept = distinct(torch.nn.functional.normalize(rows_of(W, b), dim=1), h, SAME)
-        found = (W[kept], b[kept], h[kept])
-        return replace(state, found=found, maximum=float(h.max()) if len(h) else 0.0, stalled=0, slow=0)
+        distinct_rows = distinct(torch.nn.functional.normalize(rows_of(W, b), dim=1), h, SAME)
+        violators = (W[distinct_rows], b[distinct_rows], h[distinct_rows])
+        return replace(state, violators=violators, maximum=float(h.max()) if len(h) else 0.0, stalled=0, slow=0)
 
     def finished(self, state: State) -> Status | None:
-        """OPTIMAL at the target gap; CONVERGED when nothing was found for `PATIENCE` rounds."""
+        """Return OPTIMAL at the target gap, CONVERGED after `PATIENCE` rounds without a neuron."""
         if state.lower is not None and math.isfinite(state.cost) and state.cost - state.lower <= self._gap * state.cost:
             return Status.OPTIMAL
         if state.stalled >= PATIENCE:
@@ -181,11 +183,11 @@ class FreeSolver:
         return Status.TOLERANCE if state.slow >= SLOW_ROUNDS else None
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
-        """Cost, bound and width of the best network."""
+        """Return cost, bound and width of the best network."""
         return Progress(iteration, seconds, state.cost, state.lower, len(state.weights[0]))
 
     def dual(self, state: State) -> Float[Tensor, "N m"]:
-        """The dual point in the user's units, up to its scale for `interpolate`."""
+        """Return the dual point in the user's units, up to its scale for `interpolate`."""
         return state.mixture.Lambda / self._rho
 
     # -- one round ------------------------------------------------------------------------------------------------
@@ -206,20 +208,22 @@ class FreeSolver:
         W, b, Phi = W[used], b[used], Phi[:, used]
         weights, cost = self._network(W, b, Phi, mixture)
         with budget.phase("search"):
-            found, maximum, proof = self._query(W, b, mixture, budget)
+            violators, maximum, proof = self._query(W, b, mixture, budget)
         if isinstance(self._fit, MultiplierDatafit):
             self._fit.update_multiplier(mixture.Lambda, maximum)
         if last is None:
-            return State(W, b, mixture, found, maximum, weights, cost, proof)
+            return State(W, b, mixture, violators, maximum, weights, cost, proof)
         best = (weights, cost) if cost < last.cost else (last.weights, last.cost)
-        proofs = [known for known in (last.proof, proof) if known is not None]
-        state = State(W, b, mixture, found, maximum, *best, max(proofs, key=lambda known: known.lower, default=None))
+        proofs = [bound for bound in (last.proof, proof) if bound is not None]
+        state = State(
+            W, b, mixture, violators, maximum, *best, max(proofs, key=lambda bound: bound.lower, default=None)
+        )
         slow = self._tol is not None and not self._exact and state.cost >= last.cost * (1.0 - self._tol)
         stalled = last.stalled + 1 if self._stands(last, state) else 0
         return replace(state, stalled=stalled, slow=last.slow + 1 if slow else 0)
 
     def _stands(self, last: State, state: State) -> bool:
-        """Whether a round gained nothing: a network answers the question, and neither it nor the bound improved."""
+        """Return True if a round with a feasible network improved neither cost nor bound."""
         small = 1e-3 * self._gap * state.cost
         if not (self._fit.settled and math.isfinite(state.cost)) or state.cost < last.cost - small:
             return False
@@ -235,7 +239,7 @@ class FreeSolver:
         return self.problem.activation(torch.addmm(b, self._X, W.T))
 
     def _network(self, W: Tensor, b: Tensor, Phi: Tensor, mixture: Mixture) -> tuple[list[Tensor], float]:
-        """The balanced network in the user's units, and its cost; infinite where it does not fit but should."""
+        """Return the balanced network in the user's units, and its cost; infinite if infeasible."""
         parts = self._fit.network(Phi, mixture)
         V, c = parts if parts is not None else (torch.zeros_like(mixture.outputs), torch.zeros_like(mixture.bias))
         S, c = V.new_zeros(0, V.shape[1]), c * self._inner.bias(1)
@@ -255,13 +259,13 @@ class FreeSolver:
     def _query(
         self, W: Tensor, b: Tensor, mixture: Mixture, budget: Budget
     ) -> tuple[tuple[Tensor, Tensor, Tensor], float, Proof | None]:
-        """Neurons with h above 1, the largest h, and the bound where it is proved."""
+        """Return neurons with h above 1, the largest h, and the bound where it is proved."""
         Lambda = mixture.Lambda
         if self._exact:
             answer, biases = anchored(self.problem, Lambda / self._rho, budget.spent)
             proof = free_bound(self.problem, Lambda / self._rho, answer.upper_bound)
             biases = (biases + answer.directions @ self._mean) / self._rho
-            found = (answer.directions, biases, answer.values)
+            violators = (answer.directions, biases, answer.values)
             proof = proof if proof.lower > 0.0 else None
         else:
             unit = torch.nn.functional.normalize(rows_of(W, b), dim=1)
@@ -270,15 +274,15 @@ class FreeSolver:
             length = answer.directions[:, :-1].norm(dim=1)
             real = length > 1e-9
             unit = answer.directions[real, :-1] / length[real, None]
-            found = (unit, *best_breakpoints(self._X, self.problem.activation, Lambda, unit))
+            violators = (unit, *best_breakpoints(self._X, self.problem.activation, Lambda, unit))
             proof = None
-        directions, biases, values = found
-        kept = distinct(torch.nn.functional.normalize(rows_of(directions, biases), dim=1), values, SAME)
-        found = (directions[kept], biases[kept], values[kept])
-        return found, float(values.max()) if len(values) else 0.0, proof
+        directions, biases, values = violators
+        distinct_rows = distinct(torch.nn.functional.normalize(rows_of(directions, biases), dim=1), values, SAME)
+        violators = (directions[distinct_rows], biases[distinct_rows], values[distinct_rows])
+        return violators, float(values.max()) if len(values) else 0.0, proof
 
     def _smooth(self, F: Tensor) -> tuple[Tensor, Tensor]:
-        """The fit of the network with outputs F and the best affine function."""
+        """Return the fit of the network with outputs F and the best affine function."""
         S, slope = self._fit.smooth(self._affine.off(F))
         return S, self._affine.transposed(slope)
 

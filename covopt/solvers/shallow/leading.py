@@ -1,4 +1,4 @@
-"""The few directions of the inputs that most of them lies in: networks on many samples begin there.
+"""The few leading directions of the inputs, in which networks on many samples begin.
 
 A step of training takes about as many multiplications as the inputs have directions. With an orthonormal basis Q (k, d)
 of k of them, the network of hidden weights U (n, k) on Xt Q^T is the one of U Q on Xt, and costs the same, because
@@ -40,7 +40,7 @@ class View:
 
     @staticmethod
     def of(exact: Samples, basis: Basis | None) -> View:
-        """These samples, whose bias column is not in Xt, seen so."""
+        """Return these samples, whose Xt has no bias column yet, in the directions of `basis`."""
         beta, weight = exact.beta, None if exact.weight is None else exact.weight.float()
         assert beta is not None
         if basis is None:
@@ -65,10 +65,10 @@ class View:
 
 
 def leading_directions(samples: Samples, start: Float[Tensor, "d k"]) -> Basis:
-    """An orthonormal basis of about the k leading right singular vectors of Xt, in rows.
+    """Return an orthonormal basis of about k leading right singular vectors of Xt, in rows.
 
     Args:
-        samples: a part of them tells enough, and float32 does.
+        samples: a part of them is enough, and so is float32.
         start: normal numbers, in the dtype of the basis.
     """
 

@@ -73,7 +73,7 @@ class _Evaluation:
 
 
 class Master:
-    """J for one dictionary: features, targets and weights of the samples fixed, eta to be found.
+    """J(eta) for one dictionary: features, targets and weights of the samples are fixed.
 
     Args:
         Phi: features (N, n).
@@ -100,7 +100,7 @@ class Master:
         self._gram, self._moments = spread.sums(lambda P, T: (P.T @ P, P.T @ T), self._P, self._T)
 
     def solve(self, eta: Float[Tensor, " n"], tolerance: float, stop: Callable[[], bool] = lambda: False) -> Mixture:
-        """Newton's method from `eta` >= 0 until h and the slack are within `tolerance`, relative; J never rises."""
+        """Run Newton's method from `eta` >= 0 until h and the slack are within `tolerance`."""
         at = self._evaluate(eta)
         for _ in range(NEWTON_STEPS):
             q = self._products(at.residual)
@@ -121,7 +121,7 @@ class Master:
     def _newton_step(
         self, eta: Tensor, at: _Evaluation, q: Tensor, gradient: Tensor, stop: Callable[[], bool]
     ) -> tuple[Tensor, _Evaluation | None]:
-        """The minimiser of the quadratic model on the bounds and a line search to it; None where J cannot fall."""
+        """Minimise the quadratic model on the bounds, then search along the line; None if stuck."""
         rows = ((eta > 0) | (gradient < 0)).nonzero()[:, 0]
         cross = torch.linalg.solve_triangular(
             at.factor, at.root[:, None] * self._gram[at.support][:, rows], upper=False
@@ -141,16 +141,16 @@ class Master:
         return eta, None
 
     def _evaluate(self, eta: Tensor) -> _Evaluation:
-        """J(eta) = <T, R> + sum(eta) with the ridge residual R = T - P V, from the support's Gram matrix."""
+        """Return J(eta) = <T, R> + sum(eta) with R = T - P V, from the support's Gram matrix."""
         bias = torch.tensor([self._size], device=eta.device)
         support = torch.cat([(eta > 0).nonzero()[:, 0], bias])
         root = torch.cat([eta[support[:-1]].sqrt(), eta.new_ones(1)])
-        inner = root[:, None] * self._gram[support][:, support] * root
-        inner.diagonal().add_(1.0)
-        factor, failed = torch.linalg.cholesky_ex(inner)
+        gram = root[:, None] * self._gram[support][:, support] * root
+        gram.diagonal().add_(1.0)
+        factor, failed = torch.linalg.cholesky_ex(gram)
         if int(failed):  # to rounding the columns depend on each other
-            inner.diagonal().mul_(1.0 + JITTER)
-            factor, _ = torch.linalg.cholesky_ex(inner)
+            gram.diagonal().mul_(1.0 + JITTER)
+            factor, _ = torch.linalg.cholesky_ex(gram)
         V = root[:, None] * torch.cholesky_solve(root[:, None] * self._moments[support], factor)
         return self._evaluation(eta, V, support, root, factor)
 
@@ -162,7 +162,7 @@ class Master:
         return _Evaluation(value if math.isfinite(value) else math.inf, V, residual, support, root, factor)
 
     def _refined(self, eta: Tensor, at: _Evaluation) -> _Evaluation:
-        """V after a step of iterative refinement, where that lowers J: normal equations lose half of the digits."""
+        """Refine V iteratively if that lowers J: normal equations lose half of the digits."""
         root = at.root[:, None]
         moments = self._spread.sum(lambda P, R: P[:, at.support].T @ R, self._P, at.residual)
         slope = root * moments - at.V / root
@@ -171,7 +171,7 @@ class Master:
         return new if new.value < at.value else at
 
     def _products(self, residual: Float[Tensor, "N m"]) -> Float[Tensor, "n m"]:
-        """phi_k^T residual."""
+        """Return phi_k^T residual."""
         return self._spread.sum(lambda P, R: P[:, :-1].T @ R, self._P, residual)
 
     def _without_negligible(self, eta: Tensor, at: _Evaluation) -> tuple[Tensor, _Evaluation]:

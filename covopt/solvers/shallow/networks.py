@@ -33,7 +33,7 @@ TOLERANCE = 1e-12  # of the masters on merged neurons
 
 @dataclass
 class Network:
-    """A two-layer network: hidden weights U (n, n_0 + 1), outputs V (n, m), output bias b (m,), and its cost."""
+    """A two-layer network: U (n, n_0 + 1), outputs V (n, m), output bias b (m,), and cost."""
 
     U: Float[Tensor, "n d"]
     V: Float[Tensor, "n m"]
@@ -41,7 +41,7 @@ class Network:
     cost: float
 
     def weights(self) -> list[Tensor]:
-        """[W_1, W_2]."""
+        """Return [W_1, W_2]."""
         return [self.U, torch.cat([self.V, self.b[:, None].T], dim=0).T.contiguous()]
 
 
@@ -59,7 +59,7 @@ class NetworkBuilder:
         self.problem, self._X, self._Q, self._fit = problem, X, Q, fit
 
     def of_mixture(self, directions: Float[Tensor, "n r"], Phi: Float[Tensor, "N n"], mixture: Mixture) -> Network:
-        """The balanced network of a mixture; of infinite cost where it does not fit exactly yet but should."""
+        """Return a mixture's balanced network, of infinite cost if it should fit but does not."""
         parts = self._fit.network(Phi, mixture)
         if parts is None:
             empty = self.of_rows(directions[:0], mixture.outputs[:0], torch.zeros_like(mixture.bias))
@@ -67,11 +67,11 @@ class NetworkBuilder:
         return self.of_rows(directions, *parts)
 
     def of_rows(self, rows: Float[Tensor, "n r"], outputs: Float[Tensor, "n m"], b: Float[Tensor, " m"]) -> Network:
-        """The balanced network of hidden weights in the row-space basis and outputs."""
+        """Return the balanced network of hidden weights in the row-space basis and outputs."""
         return self._built(rows @ self._Q, outputs, b)
 
     def reduced(self, network: Network, late: Callable[[], bool]) -> Network:
-        """Fewer neurons at no higher cost: aligned ones merged, tiny and dependent ones dropped; else `network`."""
+        """Merge aligned neurons, drop tiny and dependent ones, at no higher cost; else `network`."""
         for cosine in MERGING:
             if len(network.U) and not late():
                 merged = merge(network.U, network.V, cosine)
@@ -91,7 +91,7 @@ class NetworkBuilder:
         return network
 
     def _polished(self, network: Network, directions: Tensor, outputs: Tensor, late: Callable[[], bool]) -> Network:
-        """The network of the master on these few directions; they may have moved, so the outputs have to follow."""
+        """Solve the master on these few directions, which may have moved; return its network."""
         if len(directions) == len(network.U):
             return network
         reduced = directions @ self._Q.T
@@ -100,7 +100,7 @@ class NetworkBuilder:
         return self.of_mixture(reduced, Phi, mixture)
 
     def _refitted(self, network: Network, U: Tensor, V: Tensor, late: Callable[[], bool]) -> Network:
-        """For `interpolate` the nearest network that fits, from these fewer neurons; `network` where it is too much.
+        """Return the nearest exact fit with these neurons for `interpolate`, or `network`.
 
         Merging and dropping change the fit in the first order, but the nearest fit's cost in the second.
         """
@@ -112,10 +112,10 @@ class NetworkBuilder:
         return self._built(first, last[:, :-1].T, last[:, -1])
 
     def _without_weak(self, network: Network, late: Callable[[], bool]) -> Network:
-        """For `interpolate` without the weakest neurons, one by one, while the others fit exactly at no higher cost.
+        """Remove the weakest neurons one by one, for `interpolate`, at no higher cost.
 
-        The nearest fit costs more in the second order, which is more than what a neuron costs that is nearly needless;
-        so it is moved along the exact fits towards less weight.
+        The nearest fit costs more in second order, and this is more than a nearly needless neuron costs; so the network
+        is moved along the exact fits towards less weight.
         """
         step = self.problem.Y.numel() ** 2 * (network.U.numel() + network.V.numel())
         while self.problem.interpolates and step <= LIGHTENED and len(network.U) > 1 and not (late() or interrupted()):
@@ -123,8 +123,8 @@ class NetworkBuilder:
             weakest = int(sizes.argmin())
             if sizes[weakest] > WEAK * sizes.norm():
                 break
-            kept = torch.arange(len(sizes), device=sizes.device) != weakest
-            smaller = self._refitted(network, network.U[kept], network.V[kept], late)
+            stronger = torch.arange(len(sizes), device=sizes.device) != weakest
+            smaller = self._refitted(network, network.U[stronger], network.V[stronger], late)
             lighter = None
             if len(smaller.U) < len(network.U) and smaller.cost <= NEARLY * network.cost:
                 turns = itertools.count()
@@ -145,7 +145,7 @@ class NetworkBuilder:
         return network
 
     def _better(self, network: Network, smaller: Network) -> Network:
-        """`smaller`, if it has fewer neurons that are not zero, costs no more and fits as exactly."""
+        """Return `smaller` if it has fewer nonzero neurons, costs no more and fits as exactly."""
         alive = (smaller.U != 0).any(dim=1)
         if not len(smaller.U) < len(network.U) or smaller.cost > network.cost * (1.0 + HIGHER):
             return network

@@ -41,7 +41,7 @@ def refine(
     tolerance: float,
     stop: Callable[[], bool],
 ) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]] | None:
-    """V and b of no higher cost, all v_k still non-zero; None where the problem is too large or nothing is gained.
+    """Return V and b of lower cost with all v_k nonzero; None if too large or without gain.
 
     Args:
         problem: depth 2.
@@ -96,34 +96,34 @@ def _cost(problem: Problem, P: Tensor, x: Tensor, n: int) -> float:
 
 
 def hessians(problem: Problem, F: Float[Tensor, "N m"]) -> Float[Tensor, "N m m"]:
-    """H_i, the second derivative of C in the outputs of sample i, or for separable losses its curvatures."""
+    """Return H_i, the second derivative of C in sample i's outputs; curvatures if separable."""
     shares = problem.shares.to(F)[:, None, None]
     if type(problem.loss) is not CrossEntropy:
         return shares * torch.diag_embed(problem.loss.curvatures(F, problem.Y))
     p = torch.softmax(F, dim=1)
     # p (1 - p) through the other classes: 1 - p of a certain class would be rounding.
-    others = p @ (1.0 - torch.eye(p.shape[1], dtype=p.dtype, device=p.device))
+    complement = p @ (1.0 - torch.eye(p.shape[1], dtype=p.dtype, device=p.device))
     curvature = -p[:, :, None] * p[:, None, :]
-    curvature.diagonal(dim1=1, dim2=2).copy_(p * others)
+    curvature.diagonal(dim1=1, dim2=2).copy_(p * complement)
     return shares * curvature
 
 
 def derivatives(
     problem: Problem, P: Float[Tensor, "N r"], x: Float[Tensor, "r m"], n: int
 ) -> tuple[Float[Tensor, "r m"], Float[Tensor, "rm rm"]]:
-    """Gradient and Hessian of the cost in x: the rows v_k of n neurons and, if there is a bias, b."""
+    """Return gradient and Hessian of the cost in x: the rows v_k of n neurons and, if any, b."""
     m, r, lam = problem.Y.shape[1], len(x), problem.lam
     F = P @ x
     identity = torch.eye(m, dtype=x.dtype, device=x.device)
     H, slopes = problem.spread.sums(
-        lambda P, each, G: (torch.einsum("ia,icd,ib->acbd", P, each, P), P.T @ G),
+        lambda P, H_i, G: (torch.einsum("ia,icd,ib->acbd", P, H_i, P), P.T @ G),
         *(P, hessians(problem, F), problem.gradient_at(F)),
     )
     lengths = x[:n].norm(dim=1, keepdim=True)
     unit = x[:n] / lengths
     bend = (identity - unit[:, :, None] * unit[:, None, :]) / lengths[:, :, None]
-    here = torch.arange(n, device=x.device)
-    H[here, :, here, :] += 2.0 * lam * bend
+    neurons = torch.arange(n, device=x.device)
+    H[neurons, :, neurons, :] += 2.0 * lam * bend
     last = torch.arange(n, r, device=x.device)
     H[last, :, last, :] += 2.0 * lam * identity
     gradient = slopes + 2.0 * lam * torch.cat([unit, x[n:]])

@@ -1,4 +1,4 @@
-"""min over x >= 0 of g^T (x - x0) + (x - x0)^T H (x - x0) / 2, H positive semi-definite and dense: the master's step.
+"""The master's step: min over x >= 0 of a convex quadratic with a dense Hessian.
 
 Two methods share the work. The primal active set is warm-started and exact on the face that it ends on, and takes few
 steps when few coordinates change sides. Where it does not finish at once, Mehrotra's predictor-corrector method does,
@@ -41,10 +41,11 @@ def nonnegative_quadratic(
     pivots: int = 25,
     centering_steps: int = 50,
 ) -> Float[Tensor, " n"]:
-    """The minimiser x >= 0 of g^T (x - start) + (x - start)^T H (x - start) / 2; never worse than `start` >= 0.
+    """Minimise g^T (x - start) + (x - start)^T H (x - start) / 2 over x >= 0.
 
-    `stop` is asked between steps; once it says so, the best point so far is returned. The active set takes at most
-    `pivots` steps, and as many again after the interior point, which takes at most `centering_steps`.
+    The result is never worse than `start` >= 0. `stop` is asked between steps; once it is true, the best point so far
+    is returned. The active set takes at most `pivots` steps, and as many again after the interior point, which takes at
+    most `centering_steps`.
     """
     if not len(start) or not bool(torch.isfinite(H).all() and torch.isfinite(g).all()):
         return start
@@ -55,16 +56,16 @@ def nonnegative_quadratic(
     point = _Point(start / D, D * g, start > 0)
     tolerance = OPTIMALITY * float(point.gradient.abs().max())
     if not _active_set(scaled, point, tolerance, pivots, stop):
-        inner = _interior_point(scaled, point, centering_steps, stop)
-        move = inner - point.x
+        interior = _interior_point(scaled, point, centering_steps, stop)
+        move = interior - point.x
         if float(point.gradient @ move + 0.5 * move @ (scaled @ move)) < 0:
-            point = _Point(inner, point.gradient + scaled @ move, inner > 0)
+            point = _Point(interior, point.gradient + scaled @ move, interior > 0)
             _active_set(scaled, point, tolerance, pivots, stop)
     return point.x * D
 
 
 def _active_set(H: Tensor, point: _Point, tolerance: float, pivots: int, stop: Callable[[], bool]) -> bool:
-    """Primal active-set steps on `point`, in place, the value never rising; whether they ended, were it by `stop`."""
+    """Take primal active-set steps on `point`, in place; True if they ended, also by `stop`."""
     for _ in range(pivots):
         if stop():
             return True
@@ -86,7 +87,7 @@ def _active_set(H: Tensor, point: _Point, tolerance: float, pivots: int, stop: C
 
 
 def _face_step(H: Tensor, point: _Point, rows: Tensor) -> bool | None:
-    """Newton's step on the free coordinates, cut at the boundary; whether the full step was feasible, None without."""
+    """Take Newton's step on the free coordinates; True if feasible whole, None without one."""
     face = H[rows][:, rows]
     factor = _cholesky(face)
     if factor is None:
@@ -124,7 +125,7 @@ def _move(H: Tensor, point: _Point, rows: Tensor, step: Tensor) -> None:
 
 
 def _interior_point(H: Tensor, start: _Point, steps: int, stop: Callable[[], bool]) -> Float[Tensor, " n"]:
-    """Mehrotra's predictor-corrector method for min c^T x + x^T H x / 2, x >= 0, with z = H x + c >= 0.
+    """Minimise c^T x + x^T H x / 2, x >= 0, z = H x + c >= 0, by Mehrotra's method.
 
     Source: Nocedal, Wright, Numerical Optimization, 16.6. Coordinates with x < z at the end are set to zero: with a
     unit diagonal, a coordinate step from x would reach the boundary there.
@@ -134,17 +135,17 @@ def _interior_point(H: Tensor, start: _Point, steps: int, stop: Callable[[], boo
     x = start.x.clamp_min(1e-2 * size)
     z = (H @ x + c).clamp_min(1e-2 * slope)
     for _ in range(steps):
-        rest, gap = z - (H @ x + c), float(x @ z) / len(x)
-        if gap <= COMPLEMENTARITY * size * slope and float(rest.abs().max()) <= 1e-10 * slope:
+        residual, gap = z - (H @ x + c), float(x @ z) / len(x)
+        if gap <= COMPLEMENTARITY * size * slope and float(residual.abs().max()) <= 1e-10 * slope:
             break
         if stop():
             return start.x
         factor = _cholesky(H + torch.diag(z / x))
         if factor is None:
             break
-        dx, dz = _newton_direction(factor, x, z, rest, -x * z)
+        dx, dz = _newton_direction(factor, x, z, residual, -x * z)
         ahead = float((x + _longest(x, dx) * dx) @ (z + _longest(z, dz) * dz)) / len(x)
-        dx, dz = _newton_direction(factor, x, z, rest, (ahead / gap) ** 3 * gap - x * z - dx * dz)
+        dx, dz = _newton_direction(factor, x, z, residual, (ahead / gap) ** 3 * gap - x * z - dx * dz)
         length = 0.995 * min(_longest(x, dx), _longest(z, dz))
         ahead_x, ahead_z = x + length * dx, z + length * dz
         if not bool((ahead_x > 0).all() and (ahead_z > 0).all() and torch.isfinite(ahead_x + ahead_z).all()):
@@ -153,20 +154,20 @@ def _interior_point(H: Tensor, start: _Point, steps: int, stop: Callable[[], boo
     return torch.where(x < z, 0.0, x)
 
 
-def _newton_direction(factor: Tensor, x: Tensor, z: Tensor, rest: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """(dx, dz) with z + dz = H (x + dx) + c and z dx + x dz = target, from the factor of H + diag(z / x)."""
-    dx = torch.cholesky_solve((target / x + rest)[:, None], factor)[:, 0]
+def _newton_direction(factor: Tensor, x: Tensor, z: Tensor, residual: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Solve z + dz = H (x + dx) + c, z dx + x dz = target, by the factor of H + diag(z / x)."""
+    dx = torch.cholesky_solve((target / x + residual)[:, None], factor)[:, 0]
     return dx, (target - z * dx) / x
 
 
 def _longest(x: Tensor, step: Tensor) -> float:
-    """The longest t <= 1 with x + t step >= 0."""
+    """Return the largest t <= 1 with x + t step >= 0."""
     falling = step < 0
     return min(1.0, float((x[falling] / -step[falling]).min())) if bool(falling.any()) else 1.0
 
 
 def _cholesky(H: Tensor) -> Tensor | None:
-    """A Cholesky factor of H plus a ridge, raised a thousandfold until that succeeds; None if it never does."""
+    """Return a Cholesky factor of H plus a ridge, raised until that succeeds, or None."""
     diagonal, ridge = H.diagonal().max(), RIDGE
     for _ in range(1 + RAISES):
         raised = H.clone()

@@ -1,6 +1,6 @@
-"""The state of a search of two layers as numbers and arrays, to be kept in a file and gone on from.
+"""The state of a two-layer search as numbers and arrays, to save and to resume.
 
-What has a row for each sample is kept for all of them, in their order, so that other processes can share them anew.
+What has a row for each sample is kept for all of them, in their order, so that other processes can share them again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LINE = ("iteration", "seconds", "cost", "lower", "width")
 
 
 def keeping_rounds(checkpoint: Checkpoint, stage: str, solver: ShallowSolver, budget: Budget) -> After[State]:
-    """Keeps the state of the rounds when it is time, and when they end."""
+    """Return a function that saves the state of the rounds when due, and when they end."""
     spread = solver.problem.spread
 
     def after(state: State, history: list[Progress], ended: bool) -> None:
@@ -42,18 +42,18 @@ def keeping_rounds(checkpoint: Checkpoint, stage: str, solver: ShallowSolver, bu
 
 
 def rounds_from(saved: Saved, solver: ShallowSolver) -> Outcome[State]:
-    """Where the rounds stood; `solver` remembers what it knew then."""
+    """Restore the rounds, and the memory of `solver`, from a saved state."""
     with saved.understood():
-        facts, found = saved.facts, _tensors(saved.arrays, solver.problem.X, solver.problem.spread)
-        solver.recall(facts["solver"], found)
+        facts, arrays = saved.facts, _tensors(saved.arrays, solver.problem.X, solver.problem.spread)
+        solver.recall(facts["solver"], arrays)
         mixture = Mixture(
-            found["eta"], found["outputs"], found["bias"], found["rows_Lambda"], facts["value"], facts["violation"]
+            arrays["eta"], arrays["outputs"], arrays["bias"], arrays["rows_Lambda"], facts["value"], facts["violation"]
         )
         state = State(
-            found["directions"],
+            arrays["directions"],
             mixture,
-            Answer(found["answer"], found["values"]),
-            Network(found["U"], found["V"], found["b"], facts["cost"]),
+            Answer(arrays["answer"], arrays["values"]),
+            Network(arrays["U"], arrays["V"], arrays["b"], facts["cost"]),
             effort=facts["effort"],
             stalled=facts["stalled"],
             slow=facts["slow"],
@@ -63,7 +63,7 @@ def rounds_from(saved: Saved, solver: ShallowSolver) -> Outcome[State]:
 
 
 def keeping_cycles(checkpoint: Checkpoint, stage: str, solver: StreamSolver, budget: Budget) -> After[Streamed]:
-    """Keeps the state of the cycles when it is time, also within one, and when they end."""
+    """Return a function that saves the cycles' state when due, also mid-cycle, and at the end."""
     spread, so_far = solver.problem.spread, list[Progress]()
 
     def keep(state: Streamed, seconds: float) -> None:
@@ -85,10 +85,10 @@ def keeping_cycles(checkpoint: Checkpoint, stage: str, solver: StreamSolver, bud
 
 
 def cycles_from(saved: Saved, solver: StreamSolver) -> Outcome[Streamed]:
-    """Where the cycles stood."""
+    """Restore the cycles from a saved state."""
     with saved.understood():
-        found = _tensors(saved.arrays, solver.problem.X, solver.problem.spread)
-        return Outcome(solver.recalled(saved.facts, found), Status.TIME_LIMIT, _history(saved.facts))
+        arrays = _tensors(saved.arrays, solver.problem.X, solver.problem.spread)
+        return Outcome(solver.recalled(saved.facts, arrays), Status.TIME_LIMIT, _history(saved.facts))
 
 
 def going_on(
@@ -98,14 +98,14 @@ def going_on(
     saved: Outcome[Any] | None,
     after: After[Any] | None,
 ) -> Outcome[Any]:
-    """`run`, from a saved state if there is one, and no further than it would have come without a break."""
+    """Call `run`, from a saved state if there is one, for the rounds that remain in all."""
     if saved is None:
         return run(iteration, budget, callback, after=after)
     done, status = saved.history[-1].iteration, iteration.finished(saved.state)
     if status is not None or done >= budget.max_iterations:
         return replace(saved, status=status or Status.ITERATION_LIMIT)
-    left = replace(budget, max_iterations=budget.max_iterations - done - 1)
-    return run(iteration, left, callback, resume=saved, after=after)
+    remaining = replace(budget, max_iterations=budget.max_iterations - done - 1)
+    return run(iteration, remaining, callback, resume=saved, after=after)
 
 
 def _of_rounds(solver: ShallowSolver, state: State) -> tuple[dict[str, object], dict[str, Tensor]]:
@@ -135,19 +135,19 @@ def _of_rounds(solver: ShallowSolver, state: State) -> tuple[dict[str, object], 
 
 
 def _arrays(tensors: Mapping[str, Tensor], spread: Alone) -> dict[str, NDArray]:
-    whole = {name: spread.stacked(each) if name.startswith(ROWS) else each for name, each in tensors.items()}
-    return {name: each.cpu().numpy() for name, each in whole.items()}
+    whole = {name: spread.stacked(tensor) if name.startswith(ROWS) else tensor for name, tensor in tensors.items()}
+    return {name: tensor.cpu().numpy() for name, tensor in whole.items()}
 
 
 def _tensors(arrays: Mapping[str, NDArray], X: Tensor, spread: Alone) -> dict[str, Tensor]:
-    found = {}
+    tensors = {}
     for name, array in arrays.items():
-        # What torch reads of a file of ours is writable and its own.
+        # A copy: torch needs an array that is writable.
         tensor = torch.from_numpy(np.array(array))
-        found[name] = tensor if tensor.dtype == torch.uint8 else tensor.to(X.device)
+        tensors[name] = tensor if tensor.dtype == torch.uint8 else tensor.to(X.device)
         if name.startswith(ROWS):
-            found[name] = spread.own(found[name], len(X))
-    return found
+            tensors[name] = spread.own(tensors[name], len(X))
+    return tensors
 
 
 def _lines(history: list[Progress]) -> dict[str, object]:
@@ -155,7 +155,7 @@ def _lines(history: list[Progress]) -> dict[str, object]:
 
 
 def _history(facts: Mapping[str, Any]) -> list[Progress]:
-    """The lines, without the bounds: they are proved again."""
+    """Return the saved lines without their bounds, which are proved again."""
     lines = [replace(Progress(*line), lower=None) for line in facts["history"]]
     if not lines:
         raise ValueError("A state is kept after a line.")

@@ -93,11 +93,11 @@ class Joint:
     spread: Alone = ALONE
 
     def at(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, " P"]:
-        """The x of a balanced network."""
+        """Return the x of a balanced network."""
         return torch.cat([U.flatten(), V.flatten(), b])
 
     def value(self, x: Float[Tensor, " P"]) -> tuple[float, Float[Tensor, " P"]]:
-        """The objective and its gradient."""
+        """Return the objective and its gradient."""
         U, V, b = self.parts(x)
         Z = self.X @ U.T
         Phi = self.activation(Z)
@@ -121,18 +121,18 @@ class Joint:
         return torch.cat([_along_directions(sizes, V, c).expand_as(U).flatten(), along_V.flatten(), along_b])
 
     def network(self, x: Float[Tensor, " P"]) -> tuple[float, Parts]:
-        """The objective of the balanced network that x stands for, and that network."""
+        """Return the objective of the balanced network of x, and that network."""
         U, V, b = self.parts(x)
         S, _ = self.smooth(torch.addmm(self.beta * b, self.activation(self.X @ U.T), V).to(self.dtype))
         U, V = balance(U, V)
         return float(S + U.square().sum() + V.square().sum() + b.square().sum()), (U, V, b)
 
     def hidden(self, x: Float[Tensor, " P"]) -> Float[Tensor, "n r"]:
-        """U."""
+        """Return U."""
         return self.parts(x)[0]
 
     def parts(self, x: Float[Tensor, " P"]) -> Parts:
-        """The network that x stands for."""
+        """Return the network of x."""
         r, m = self.X.shape[1], self.outputs
         n = (len(x) - m) // (r + m)
         return x[: n * r].view(n, r), x[n * r : n * (r + m)].view(n, m), x[n * (r + m) :]
@@ -158,11 +158,11 @@ class Eliminated:
     spread: Alone = ALONE
 
     def at(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, " P"]:
-        """The x of a balanced network."""
+        """Return the x of a balanced network."""
         return U.flatten()
 
     def value(self, x: Float[Tensor, " P"]) -> tuple[float, Float[Tensor, " P"]]:
-        """The objective and its gradient; infinite where rounding leaves no factorisation."""
+        """Return the objective and its gradient; infinite if rounding prevents a factorisation."""
         Z = self.X @ self.hidden(x).T
         V, b, Lambda = self._best(self.activation(Z))
         slope = self.spread.sum(
@@ -179,7 +179,7 @@ class Eliminated:
         return _along_directions(sizes, V, 1.0 / self.mu).expand_as(U).flatten()
 
     def network(self, x: Float[Tensor, " P"]) -> tuple[float, Parts]:
-        """The objective of the balanced network that x stands for, and that network."""
+        """Return the objective of the balanced network of x, and that network."""
         U = self.hidden(x)
         V, b, Lambda = self._best(self.activation(self.X @ U.T))
         U, V = balance(U, V)
@@ -187,23 +187,23 @@ class Eliminated:
         return value if math.isfinite(value) else math.inf, (U, V, b)
 
     def hidden(self, x: Float[Tensor, " P"]) -> Float[Tensor, "n r"]:
-        """U."""
+        """Return U."""
         return x.view(-1, self.X.shape[1])
 
     def parts(self, x: Float[Tensor, " P"]) -> Parts:
-        """The network that x stands for."""
+        """Return the network of x."""
         U = self.hidden(x)
         V, b, _ = self._best(self.activation(self.X @ U.T))
         return U, V, b
 
     def _fit(self, Lambda: Float[Tensor, "N m"]) -> Float[Tensor, ""]:
-        """sum_i mu_i |Lambda_i|^2."""
+        """Return sum_i mu_i |Lambda_i|^2."""
         squares = Lambda.square()
         squares = squares if self.weight is None else squares / self.weight.to(Lambda)[:, None]
         return self.mu * self.spread.sum(lambda rows: rows.sum(), squares)
 
     def _best(self, Phi: Float[Tensor, "N n"]) -> tuple[Tensor, Tensor, Tensor]:
-        """V, b and Lambda, from the smaller side of A; NaN where rounding leaves no factorisation."""
+        """Return V, b and Lambda, from the smaller side of A; NaN if rounding prevents it."""
         (N, n), targets = Phi.shape, self.targets.to(Phi)
         weight = None if self.weight is None else self.weight.to(Phi)
         if n >= N and self.spread is ALONE:
@@ -211,21 +211,21 @@ class Eliminated:
             A.diagonal().add_(self.mu if weight is None else self.mu / weight)
             Lambda = solve_lower(A, targets)
             return Phi.T @ Lambda, self.beta * Lambda.sum(dim=0), Lambda
-        # The rows times w^(1/2), and of Lambda = w (T - F) / mu the rest afterwards.
+        # The rows times w^(1/2); the other factors of Lambda = w (T - F) / mu come afterwards.
         ones, rows, aims = Phi.new_full((1, N), self.beta), Phi, targets
         if weight is not None:
             root = weight.sqrt()
             ones, rows, aims = ones * root, root[:, None] * Phi, root[:, None] * targets
 
         def products(rows: Tensor, ones: Tensor, aims: Tensor) -> tuple[Tensor, Tensor]:
-            inner = torch.nn.functional.pad(lower_gram(rows.T), (0, 1, 0, 1))
-            inner[n:, :n] = ones.T @ rows
-            inner[n, n] = len(rows) * self.beta**2 if weight is None else float(ones.square().sum())
-            return inner, torch.cat([rows.T @ aims, ones.T @ aims])
+            gram = torch.nn.functional.pad(lower_gram(rows.T), (0, 1, 0, 1))
+            gram[n:, :n] = ones.T @ rows
+            gram[n, n] = len(rows) * self.beta**2 if weight is None else float(ones.square().sum())
+            return gram, torch.cat([rows.T @ aims, ones.T @ aims])
 
-        inner, moments = self.spread.sums(products, rows, ones.T, aims)
-        inner.diagonal().add_(self.mu)
-        V = solve_lower(inner, moments)
+        gram, moments = self.spread.sums(products, rows, ones.T, aims)
+        gram.diagonal().add_(self.mu)
+        V = solve_lower(gram, moments)
         Lambda = torch.addmm(targets, Phi, V[:-1], alpha=-1.0).sub_(self.beta * V[-1]).div_(self.mu)
         return V[:-1], V[-1], Lambda if weight is None else Lambda.mul_(weight[:, None])
 
@@ -233,7 +233,7 @@ class Eliminated:
 def pulled_back(
     X: Float[Tensor, "N r"], activation: Activation, beta: float, parts: Parts, loss: Smooth
 ) -> tuple[Float[Tensor, ""], Parts]:
-    """S(F) and its gradient in U, V and b: one pass forward and one back."""
+    """Return S(F) and its gradient in U, V and b, by one pass forward and one back."""
     U, V, b = parts
     Z = X @ U.T
     Phi = activation(Z)
@@ -250,9 +250,9 @@ def slide(
     stop: Callable[[], bool],
     options: SlideOptions | None = None,
 ) -> Iterator[Parts]:
-    """The balanced network (directions, outputs, bias), and lower and lower ones on the way down from it.
+    """Yield the balanced network (directions, outputs, bias), and lower ones below it.
 
-    Descents through rounded kinks or in float32 that do not end lower are dropped.
+    Drops descents through rounded kinks or in float32 that do not end lower.
     """
     options = options or SlideOptions()
     best = objective.at(*balance(directions, outputs), bias)
@@ -285,7 +285,7 @@ def slide(
 def _looks(
     path: Iterator[Float[Tensor, " P"]], x: Float[Tensor, " P"], stop: Callable[[], bool]
 ) -> Iterator[Float[Tensor, " P"]]:
-    """Each LOOK points of a path that begins in x, and the one at which it ends or is told to stop."""
+    """Yield every LOOK-th point of a path that begins in x, and its last one."""
     for count, point in enumerate(path, 1):
         x = point
         if stop():
@@ -296,10 +296,10 @@ def _looks(
 
 
 def _squares(rows: Float[Tensor, "N r"]) -> Float[Tensor, " r"]:
-    """Of each column."""
+    """Return the sum of squares of each column."""
     return rows.square().sum(dim=0)
 
 
 def _along_directions(sizes: Float[Tensor, " r"], V: Tensor, c: float) -> Float[Tensor, " r"]:
-    """1 / (1 + c |v|^2 X^T X / 2) on the diagonal, with the mean of |v_k|^2; `sizes` are the squares of X's columns."""
+    """Return 1 / (1 + c |v|^2 sizes / 2), |v|^2 the mean; `sizes` are X's squared columns."""
     return (1.0 + 0.5 * c * V.square().sum() / len(V) * sizes).reciprocal()

@@ -44,17 +44,17 @@ Bound = Callable[[Float[Tensor, "N m"], float], float | None]
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard one round's search tries.
+    """The effort of one round's search.
 
     Attributes:
         starts: ascents, besides those from the active atoms.
         steps: convex-concave steps of each, at most.
-        inner: projected-gradient steps in each of those.
+        gradient_steps: projected-gradient steps in each of those.
     """
 
     starts: int
     steps: int
-    inner: int
+    gradient_steps: int
 
 
 EFFORTS = (
@@ -119,7 +119,7 @@ class ShallowOptions:
 
 @dataclass
 class State:
-    """Where the rounds stand.
+    """The state of the rounds.
 
     Attributes:
         directions: the atoms' unit directions in the row-space basis (n, r).
@@ -197,7 +197,7 @@ class ShallowSolver:
     # -- what loop.run asks for ---------------------------------------------------------------------------------
 
     def init(self, budget: Budget) -> State:
-        """The zero network, or the one to start from, and what the oracle says about it."""
+        """Return the state of the zero network, or of the start, with the oracle's answer."""
         rows = self._X.new_zeros(0, self._X.shape[1])
         if self._init is not None:
             rows = self.inward(self._init.to(self._X)) / self.units.weights
@@ -208,14 +208,14 @@ class ShallowSolver:
         return self._round(torch.nn.functional.normalize(rows, dim=1), eta, None, budget)
 
     def step(self, state: State, budget: Budget) -> State:
-        """Add the oracle's atoms, solve the master, ask the oracle."""
-        found = self._new_atoms(state)
-        directions = torch.cat([state.directions, found])
-        eta = torch.cat([state.mixture.eta, found.new_zeros(len(found))])
+        """Add the oracle's atoms, solve the master, query the oracle."""
+        new_atoms = self._new_atoms(state)
+        directions = torch.cat([state.directions, new_atoms])
+        eta = torch.cat([state.mixture.eta, new_atoms.new_zeros(len(new_atoms))])
         return self._round(directions, eta, state, budget)
 
     def finished(self, state: State) -> Status | None:
-        """OPTIMAL at the gap; CONVERGED when nothing was found for `patience` rounds; TOLERANCE after slow ones."""
+        """Return OPTIMAL at the gap, CONVERGED without new neurons, TOLERANCE if slow."""
         cost, lower = self.cost(state), state.lower
         if lower is not None and cost < torch.inf and cost - lower <= self.options.gap * cost:
             return Status.OPTIMAL
@@ -224,50 +224,50 @@ class ShallowSolver:
         return Status.TOLERANCE if state.slow >= SLOW_ROUNDS else None
 
     def progress(self, state: State, iteration: int, seconds: float) -> Progress:
-        """Cost, bound and width of the best network."""
+        """Return cost, bound and width of the best network."""
         return Progress(iteration, seconds, self.cost(state), state.lower, len(state.best.U))
 
     # -- in the user's units --------------------------------------------------------------------------------------
 
     def cost(self, state: State) -> float:
-        """Of the best network so far."""
+        """Return the cost of the best network so far."""
         return self.units.cost * state.best.cost
 
     def dual(self, state: State) -> Float[Tensor, "N m"]:
-        """The dual point."""
+        """Return the dual point in the user's units."""
         return self.units.dual(state.mixture.Lambda)
 
     def after_proof(self, state: State, refuting: Answer | None, lower: float | None) -> State:
-        """The state after a certifier's turn: neurons that refute the dual point, if any, and the proved bound."""
+        """Return the state after a certifier's turn: refuting neurons and the proved bound."""
         return replace(state, answer=refuting or state.answer, lower=lower, stalled=0, slow=0)
 
     def reduced(self, network: Network, budget: Budget) -> Network:
-        """Fewer neurons at no higher cost; from the best network seen, were it in a round that was broken off."""
+        """Return a network with fewer neurons at no higher cost, from the best network so far."""
         if self._incumbent is not None and self._incumbent.cost < network.cost:
             network = self._incumbent
         with budget.phase("merging"):
-            found = self._networks.reduced(network, budget.overdue)
+            smaller = self._networks.reduced(network, budget.overdue)
         scale = self.units.weights
-        outward = Network(scale * found.U, scale * found.V, scale * found.b, torch.inf)
+        outward = Network(scale * smaller.U, scale * smaller.V, scale * smaller.b, torch.inf)
         outward.cost = evaluate(self._original, outward.weights()).total
         return outward
 
     def memory(self) -> tuple[dict[str, object], dict[str, Tensor]]:
-        """What further rounds depend on besides the state: numbers, and arrays."""
+        """Return what further rounds depend on besides the state: numbers, and arrays."""
         fit, arrays = self._fit.memory()
         facts = {"fit": fit, "searching": self._searching, "incumbent": None}
-        if (known := self._incumbent) is not None:
-            facts["incumbent"] = known.cost
-            arrays |= {"known_U": known.U, "known_V": known.V, "known_b": known.b}
+        if (incumbent := self._incumbent) is not None:
+            facts["incumbent"] = incumbent.cost
+            arrays |= {"known_U": incumbent.U, "known_V": incumbent.V, "known_b": incumbent.b}
         return facts, arrays | {"generator": self._random.generator.get_state()}
 
-    def recall(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> None:
-        """Take over what was remembered."""
-        self._fit.recall(facts["fit"], found)
-        self._random.generator.set_state(found["generator"])
+    def recall(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> None:
+        """Restore what `memory` returned."""
+        self._fit.recall(facts["fit"], arrays)
+        self._random.generator.set_state(arrays["generator"])
         self._searching = facts["searching"]
         if facts["incumbent"] is not None:
-            U, V, b = (found[f"known_{name}"] for name in "UVb")
+            U, V, b = (arrays[f"known_{name}"] for name in "UVb")
             self._incumbent = Network(U, V, b, facts["incumbent"])
 
     # -- one round ------------------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ class ShallowSolver:
         return state
 
     def _slow_rounds(self, best: Network, last: State | None) -> int:
-        """How many rounds in a row at full effort gained less than the tolerance, this one included."""
+        """Return how many rounds in a row at full effort gained less than the tolerance."""
         tol = self.options.tol
         if tol is None or last is None or last.effort < self._most_effort() or _fall(last.best.cost, best.cost) >= tol:
             return 0
@@ -315,14 +315,15 @@ class ShallowSolver:
         return network if last is None or network.cost < last.best.cost else last.best
 
     def _unsettled(self, last: State | None) -> bool:
-        """Whether neurons still move far: near the end kinks stop the descent, and it would blur the dual point."""
+        """Return True if neurons still move far; later, kinks stop descents and blur the dual."""
         still = SETTLED_EXACTLY if self._uses_multipliers else SETTLED
         return last is None or self._violation(last.answer) > still
 
     def _descent_tolerance(self, mixture: Mixture, last: State | None) -> float:
-        """The relative fall in one window of the descent below which the next search and master are worth more.
+        """Return the relative fall per window below which the descent should end.
 
-        Both are paid in multiplications, counted and not timed, so that the same seed gives the same answer.
+        Below it, the next search and master gain more for the same multiplications. These are counted, not timed, so
+        that the same seed gives the same result.
         """
         slowest = max(SLOWEST, WINDOW_SHARE * (self.options.tol or 0.0))
         if last is None:
@@ -331,8 +332,8 @@ class ShallowSolver:
         n, m = len(mixture.eta), mixture.Lambda.shape[1]
         effort = EFFORTS[last.effort]
         descent = WINDOW * N * n * (4.0 * (r + m) + min(N, n))
-        # A search's multiplications take about four times as long: its matrices are small and its rest is entrywise.
-        search = 8.0 * (effort.starts + n) * effort.steps * effort.inner * N * r
+        # A search's multiplications take about four times as long: its matrices are small, other work is entrywise.
+        search = 8.0 * (effort.starts + n) * effort.steps * effort.gradient_steps * N * r
         gained = max(0.0, last.mixture.value - mixture.value) / mixture.value
         if len(last.directions):
             gained *= DESCENT_SHARE
@@ -340,7 +341,7 @@ class ShallowSolver:
         return min(FASTEST if len(last.directions) else FASTEST_AT_FIRST, max(slowest, equal))
 
     def _spread(self, directions: Tensor, mixture: Mixture) -> tuple[Tensor, Mixture]:
-        """Less weight in all, equal on more atoms: a wide network descends further than the few of a master."""
+        """Spread less weight equally on more atoms: wide networks descend further than few atoms."""
         more = self._random.between(max(0, first_neurons(self.problem) - len(directions)))
         directions = torch.cat([directions, torch.nn.functional.normalize(more, dim=1)])
         Phi = self.problem.activation(self._X @ directions.T)
@@ -352,7 +353,7 @@ class ShallowSolver:
     def _slide(
         self, directions: Tensor, mixture: Mixture, slow: float, smoothing_stage: int, budget: Budget
     ) -> tuple[Tensor, Mixture]:
-        """All neurons moved together, until a window of the descent gains less than `slow`, relative."""
+        """Move all neurons together, until a window of the descent gains less than `slow`."""
         options = SlideOptions(kinks=SlideOptions().kinks[smoothing_stage:], slow=slow)
         unmoved, objective, outputs = (directions, mixture), self._objective(), mixture.outputs
         descent = slide(objective, directions, outputs, mixture.bias, budget.pace(), options)
@@ -374,13 +375,13 @@ class ShallowSolver:
         return directions, moved
 
     def _objective(self) -> Joint | Eliminated:
-        """What weights descend: with the outputs eliminated where the loss is least squares."""
+        """Return the objective of descents; for least squares it eliminates the outputs."""
         problem, squares = self.problem, self._fit.squares()
-        given = self._X, problem.activation, problem.bias(1)
+        network_facts = self._X, problem.activation, problem.bias(1)
         if squares is not None:
-            return Eliminated(*given, *squares, problem.weight, problem.spread)
+            return Eliminated(*network_facts, *squares, problem.weight, problem.spread)
         fit, outputs = self._fit, problem.Y.shape[1]
-        return Joint(*given, fit.smooth, fit.curvature, outputs, self._X.dtype, problem.spread)
+        return Joint(*network_facts, fit.smooth, fit.curvature, outputs, self._X.dtype, problem.spread)
 
     def _offer_incumbent(self, U: Tensor, V: Tensor, b: Tensor) -> None:
         """Report a network within a round that is better than all before."""
@@ -394,36 +395,36 @@ class ShallowSolver:
     def _query_oracle(
         self, directions: Tensor, mixture: Mixture, last: State | None, budget: Budget
     ) -> tuple[Answer, float | None]:
-        """The oracle at the mixture's dual point, and the bound that follows where the oracle's is proved."""
+        """Query the oracle at the mixture's dual point; return its answer and proved bound."""
         answer, bound = Answer(self._X[:0], self._X.new_zeros(0)), torch.inf
         Lambda = self.units.dual(mixture.Lambda)
         if self._exact is not None:
             answer = self._exact(Lambda, self._original.Xt[:0])
             answer, bound = replace(answer, directions=self.inward(answer.directions)), answer.upper_bound
-            # Its bound is far above what it found: in its coordinates rounding hides something.
+            # If its bound is far above its best value, rounding hides something in its coordinates.
             self._searching = bound > max(1.0, *answer.values.tolist()) * (1.0 + self._stall_threshold())
         if self._searching:
             effort = EFFORTS[last.effort if last is not None else 0]
             # Near the end float32 would leave the atoms too far from their maxima to be merged.
             finishing = AscentOptions.finishing if self._unsettled(last) else effort.steps
-            options = AscentOptions(effort.steps, effort.inner, finishing=finishing)
+            options = AscentOptions(effort.steps, effort.gradient_steps, finishing=finishing)
             starts = self._random.around(directions, mixture.Lambda, effort.starts)
-            found = self._search(mixture.Lambda, starts, options=options, stop=budget.pace())
-            values, order = torch.cat([answer.values, found.values]).sort(descending=True)
-            answer = Answer(torch.cat([answer.directions, found.directions])[order], values)
+            ascents = self._search(mixture.Lambda, starts, options=options, stop=budget.pace())
+            values, order = torch.cat([answer.values, ascents.values]).sort(descending=True)
+            answer = Answer(torch.cat([answer.directions, ascents.directions])[order], values)
         lower = self._bound(Lambda, bound)
         if isinstance(self._fit, MultiplierDatafit):
             self._fit.update_multiplier(mixture.Lambda, float(answer.values.max()) if len(answer.values) else 0.0)
         return answer, lower
 
     def _new_atoms(self, state: State) -> Tensor:
-        """The best of the distinct violators that the oracle found."""
+        """Return the best of the distinct violators that the oracle found."""
         answer = state.answer
-        found = answer.directions[answer.values > 1.0]
-        found = found[:NEW_ATOMS]
+        atoms = answer.directions[answer.values > 1.0]
+        atoms = atoms[:NEW_ATOMS]
         if self._exact is None and not self.problem.interpolates and not len(state.directions):
-            found = torch.cat([found, self._random.between(RANDOM_ATOMS)])
-        return torch.nn.functional.normalize(found, dim=1)
+            atoms = torch.cat([atoms, self._random.between(RANDOM_ATOMS)])
+        return torch.nn.functional.normalize(atoms, dim=1)
 
     def _tolerance(self, last: State | None) -> float:
         violation = self._violation(last.answer) if last is not None else 1.0
@@ -433,15 +434,15 @@ class ShallowSolver:
         return max(0.0, float(answer.values.max()) - 1.0) if len(answer.values) else 0.0
 
     def _stall_threshold(self) -> float:
-        """What counts as no violation and no fall of the cost."""
+        """Return the relative violation, or fall of the cost, that counts as none."""
         return max(SMALLEST_TOLERANCE, self.options.stall_tolerance * self.options.gap)
 
     def _most_effort(self) -> int:
-        """The last place in EFFORTS; those for falls below the tolerance are left out."""
+        """Return the last usable place in EFFORTS; those for falls below `tol` are left out."""
         return sum(slow > (self.options.tol or 0.0) for slow in SLOW_FALLS)
 
     def _adapt_effort(self, state: State, last: State) -> None:
-        """More effort when a round gains little; a round that finds nothing at full effort is stalled."""
+        """Raise the effort if a round gains little; without gain at full effort it is stalled."""
         fall, most = _fall(last.best.cost, state.best.cost), self._most_effort()
         state.effort = last.effort
         while state.effort < most and fall < SLOW_FALLS[state.effort]:
@@ -458,9 +459,9 @@ def _fall(before: float, now: float) -> float:
 
 
 def _rank_rule(problem: Problem) -> RankRule:
-    """A direction of singular value s adds at most s |Lambda| to h, and |Lambda| <= max w |Y| / (N lam) for mse.
+    """Return a rank rule that is finer for smaller lam, as far as rounding allows.
 
-    So the smaller lam is, the finer is the rule, as far as rounding tells directions apart.
+    A direction of singular value s adds at most s |Lambda| to h, and |Lambda| <= max w |Y| / (N lam) for mse.
     """
     if problem.loss.name not in ("mse", "interpolate"):
         return RANK_RULE

@@ -1,4 +1,4 @@
-"""Where a search starts: at active atoms, beside them, at linear neurons, and anywhere, all from one seed."""
+"""Starts of searches: active atoms, beside them, linear neurons, anywhere, from one seed."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ def first_neurons(problem: Problem) -> int:
 def turned_to_kinks(
     rows: Float[Tensor, "count r"], X: Float[Tensor, "N r"], generator: torch.Generator, spread: Alone = ALONE
 ) -> Float[Tensor, "count r"]:
-    """Directions w turned most of the way to a kink between samples: w^T c = 0 at the mean c of two that are drawn.
+    """Turn directions w most of the way to a kink between two random samples: w^T c = 0.
 
-    From there descents end lower, by as much as 0.7 % (measured: docs/notes/2026-11-starts.md).
+    c is the mean of the two samples. From there descents end lower, by as much as 0.7 % (measured:
+    docs/notes/2026-11-starts.md).
 
     Args:
         rows: w, the same on all processes.
         X: the samples of this process.
-        generator: of the pairs, in the same state on all processes.
+        generator: draws the pairs; in the same state on all processes.
         spread: of the processes that hold the samples.
     """
     N = spread.samples(len(X))
     # Their sums stand for the means: a direction is turned alike.
     drawn = torch.randint(N, (2, len(rows)), generator=generator, device=X.device)
     place = drawn - int(spread.own(torch.arange(N, device=X.device)[:, None], len(X))[0])
-    here = (place >= 0) & (place < len(X))
-    centres = spread.added((X[place.where(here, 0)] * here[:, :, None]).sum(dim=0))
+    is_local = (place >= 0) & (place < len(X))
+    centres = spread.added((X[place.where(is_local, 0)] * is_local[:, :, None]).sum(dim=0))
     squares = centres.square().sum(dim=1, keepdim=True)
     along = (rows * centres).sum(dim=1, keepdim=True) / squares.where(squares > 0.0, 1.0)
     return rows - TOWARDS * along * centres
@@ -57,18 +58,18 @@ class Starts:
         self.generator = torch.Generator(device=X.device).manual_seed(seed)
 
     def anywhere(self, count: int, dimensions: int | None = None) -> Float[Tensor, "count k"]:
-        """Normal rows, in r dimensions if nothing else is said."""
+        """Draw normal rows, by default in r dimensions."""
         X, k = self._X, dimensions or self._X.shape[1]
         return torch.randn(count, k, generator=self.generator, dtype=X.dtype, device=X.device)
 
     def between(self, count: int) -> Float[Tensor, "count r"]:
-        """Normal rows, turned towards kinks between samples."""
+        """Draw normal rows, turned towards kinks between samples."""
         return turned_to_kinks(self.anywhere(count), self._X, self.generator, self._spread)
 
     def around(
         self, directions: Float[Tensor, "n r"], Lambda: Float[Tensor, "N m"], count: int
     ) -> Float[Tensor, "S r"]:
-        """The active atoms, directions beside them, directions of linear neurons, and anywhere."""
+        """Return the active atoms, directions near them, those of linear neurons, and random ones."""
         X = self._X
         fresh = self.anywhere(max(1, int(FRESH * count)))
         outputs = self.anywhere(max(1, len(fresh) // 2), Lambda.shape[1])

@@ -1,4 +1,4 @@
-"""Two-layer networks on more samples than whole passes suit: cycles of Adam on random batches, memory of one chunk.
+"""Two-layer networks on many samples: cycles of Adam on random batches, chunk by chunk.
 
 With N samples of d entries a round of Frank-Wolfe costs hundreds of passes of N n d operations, and the first ones need
 no such accuracy. So networks begin here: each cycle is Adam over random batches in float32 with a rate that falls along
@@ -84,7 +84,7 @@ class StreamOptions:
 
 
 def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | None = None) -> bool:
-    """Whether the data are too many for rounds of so many seconds; `interpolate` has no loss to descend.
+    """Return True if the data are too many for rounds in this time; never for `interpolate`.
 
     Where an oracle is exact, rounds have no descent and are short.
     """
@@ -97,16 +97,16 @@ def suits_streaming(problem: Problem, seconds: float, options: StreamOptions | N
 
 
 def descent_is_long(problem: Problem, neurons: int, seconds: float) -> bool:
-    """Whether TURNS turns of a round's descent take longer on a CPU of each process, by their multiplications."""
-    each = problem.samples / problem.spread.processes
-    turn = each * neurons * (0.5 * neurons + 2.0 * (problem.X.shape[1] + 1))
+    """Return True if TURNS turns of a round's descent take longer on CPUs, by multiplications."""
+    rows_each = problem.samples / problem.spread.processes
+    turn = rows_each * neurons * (0.5 * neurons + 2.0 * (problem.X.shape[1] + 1))
     return not problem.X.is_cuda and TURNS * turn > RATE_OF_TURNS * seconds
 
 
 def products_are_long(problem: Problem, seconds: float) -> bool:
-    """Whether the inputs' products with one another take longer on a CPU: their singular values, the linear network."""
-    each, d = problem.samples / problem.spread.processes, problem.X.shape[1]
-    return not problem.X.is_cuda and each * d * min(each, d) > RATE_OF_TURNS * seconds
+    """Return True if the inputs' products, for a spectrum or linear map, take longer on CPUs."""
+    rows_each, d = problem.samples / problem.spread.processes, problem.X.shape[1]
+    return not problem.X.is_cuda and rows_each * d * min(rows_each, d) > RATE_OF_TURNS * seconds
 
 
 class TwoLayerLoss:
@@ -122,7 +122,7 @@ class TwoLayerLoss:
         self.lam = problem.lam if samples.Xt.dtype == torch.float64 else min(problem.lam, STRONGEST)
 
     def value(self, U: Tensor, V: Tensor, b: Tensor) -> Float[Tensor, ""]:
-        """L, one pass forward."""
+        """Return L, by one pass forward."""
 
         def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor]:
             F = torch.addmm(self.problem.bias(1) * b, self.problem.activation(Xt @ U.T), V)
@@ -131,13 +131,13 @@ class TwoLayerLoss:
         return self.samples.total(part)[0] + self._penalty(U, V, b)
 
     def gradient(self, U: Tensor, V: Tensor, b: Tensor) -> tuple[Float[Tensor, ""], Parts]:
-        """L and its gradient in U, V and b, one pass forward and one back."""
+        """Return L and its gradient in U, V and b, by one pass forward and one back."""
         problem = self.problem
 
         def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor, ...]:
             def loss(F: Tensor) -> tuple[Tensor, Tensor]:
-                share, given = len(Y) / self.count, (problem.loss, F, Y, weight)
-                return share * mean_loss(*given), share * mean_gradient(*given)
+                share, arguments = len(Y) / self.count, (problem.loss, F, Y, weight)
+                return share * mean_loss(*arguments), share * mean_gradient(*arguments)
 
             value, slopes = pulled_back(Xt, problem.activation, problem.bias(1), (U, V, b), loss)
             return value, *slopes
@@ -148,8 +148,9 @@ class TwoLayerLoss:
         return fit + self._penalty(U, V, b), (slopes[0], slopes[1], slopes[2])
 
     def best_outputs(self, U: Tensor) -> tuple[Float[Tensor, "n m"], Float[Tensor, " m"]]:
-        """For mse, V and b of least L: (P^T Q P + N lam I)^-1 P^T Q Y with P = [Phi, beta 1] and Q the weights, on the
-        diagonal; NaN where rounding fails.
+        """Return V and b of least L for mse, or NaN if rounding prevents it.
+
+        They are (P^T Q P + N lam I)^-1 P^T Q Y with P = [Phi, beta 1] and the diagonal matrix Q of sample weights.
         """
         problem = self.problem
 
@@ -160,9 +161,9 @@ class TwoLayerLoss:
                 P, Y = root * P, root * Y
             return lower_gram(P.T), P.T @ Y
 
-        inner, right = self.samples.total(part)
-        inner.diagonal().add_(self.count * self.lam)
-        both = solve_lower(inner, right)
+        gram, moments = self.samples.total(part)
+        gram.diagonal().add_(self.count * self.lam)
+        both = solve_lower(gram, moments)
         return both[:-1], both[-1]
 
     def _penalty(self, U: Tensor, V: Tensor, b: Tensor) -> Tensor:
@@ -171,7 +172,7 @@ class TwoLayerLoss:
 
 @dataclass
 class Streamed:
-    """Where the cycles stand.
+    """The state of the cycles.
 
     Attributes:
         parts: U, V, b of the last cycle, in float32; U in the directions of `basis`.
@@ -193,7 +194,7 @@ class Streamed:
     opening: bool = False
 
     def weights(self) -> list[Tensor]:
-        """[W_1, W_2] of the best network."""
+        """Return [W_1, W_2] of the best network."""
         U, V, b = self.best
         return [U, torch.cat([V, b[None]]).T.contiguous()]
 
@@ -227,7 +228,7 @@ class StreamSolver:
         """Takes the state after each step of a cycle."""
 
     def init(self, budget: Budget) -> Streamed:
-        """Where a balanced draw leads in a few steps, or the draw itself, its outputs of the size of the targets."""
+        """Return a balanced random network after a few steps, or that network itself."""
         basis, parts = self._begun()
         view = self._seen(basis)
         best, cost = self._judged(parts, view)
@@ -238,9 +239,9 @@ class StreamSolver:
         return Streamed(parts, best, cost, self.options.first, basis=basis)
 
     def _begun(self) -> tuple[Basis | None, Parts]:
-        """The directions to begin in, and a network for them: where some steps on a part of the samples lead.
+        """Return the directions to begin in, and a network after some steps on few samples.
 
-        The leading directions, where so many are few and the steps lead about as far down in them as in all.
+        Takes the leading directions if they are few and the steps lead about as far down in them as in all.
         """
         d, k = self.problem.X.shape[1] + 1, self.options.directions
         if k > FEW_DIRECTIONS * d:
@@ -253,7 +254,7 @@ class StreamSolver:
         return view.basis, self._finished(parts, view)
 
     def _trial(self, samples: Samples) -> tuple[float, Parts]:
-        """The loss after some steps of training, and where they led, or began where that is no number."""
+        """Return loss and network after some steps of training; the start if the loss diverges."""
         drawn = self._drawn(samples)
         adam = self._adam(drawn, samples, TRIAL, batch=max(1, self._batch // SMALLER))
         while adam.steps_taken < TRIAL:
@@ -263,7 +264,7 @@ class StreamSolver:
         return (loss, parts) if math.isfinite(loss) else (math.inf, drawn)
 
     def _drawn(self, samples: Samples) -> Parts:
-        """A balanced network, its outputs of the size of the targets."""
+        """Draw a balanced network whose outputs have the size of the targets."""
         few, m, n = samples.some(self._first, JUDGED), samples.Y.shape[1], self.options.neurons
         U = turned_to_kinks(self._normal(n, samples.Xt.shape[1]), few.Xt, self._generator, few.spread)
         U, V = balance(U, self._normal(n, m))
@@ -283,7 +284,7 @@ class StreamSolver:
         return LocalAdam(lambda x: self._slope(x, shapes, samples, size), start, options, samples.spread)
 
     def step(self, state: Streamed, budget: Budget) -> Streamed:
-        """One cycle of Adam, and the loss at its end; a last one takes what is left, but for the tidying."""
+        """Run one cycle of Adam and evaluate its loss; a last one takes the remaining time."""
         budget = replace(budget, time_limit=budget.time_limit - self._tidying)
         view = self._seen(state.basis)
         if state.opening and state.cycle is None:
@@ -321,14 +322,14 @@ class StreamSolver:
         return following
 
     def _opened(self, state: Streamed, view: View) -> Streamed:
-        """The same network for a cycle that sees all directions and takes as long as one of the few would."""
+        """Return the state in all directions; its next cycle takes as long as one in few."""
         U, V, b = state.parts
         parts = view.outward(U), V, b
         passes = max(self.options.first, math.ceil(state.passes * U.shape[1] / parts[0].shape[1]))
         return replace(state, parts=parts, passes=passes, basis=None, opening=True)
 
     def _pace_of(self, parts: Parts, view: View, budget: Budget) -> CyclePace:
-        """That of cycles to come, from one of their steps; the first is not looked at, what it loads takes long."""
+        """Measure the pace of cycles on one step; a first step, which loads much, is not timed."""
         adam = self._adam(parts, view.rough, 2)
         adam.iterate()
         started = budget.seconds()
@@ -336,14 +337,14 @@ class StreamSolver:
         return CyclePace(budget.seconds() - started, (1.0 + FINISHING) * self.judging)
 
     def _seen(self, basis: Basis | None) -> View:
-        """The samples in these directions; those of one view alone are held."""
+        """Return the samples in these directions; only the last view is held in memory."""
         if self._view is None or self._view.basis is not basis:
             self._view = None  # before the next one is made
             self._view = View.of(self._all, basis)
         return self._view
 
     def finished(self, state: Streamed) -> Status | None:
-        """CONVERGED when a cycle gained too little, and the rounds are to go on from there."""
+        """Return CONVERGED when a cycle gained too little; rounds then go on from there."""
         return state.ended
 
     def progress(self, state: Streamed, iteration: int, seconds: float) -> Progress:
@@ -351,7 +352,7 @@ class StreamSolver:
         return Progress(iteration, seconds, state.cost, None, len(state.best[0]))
 
     def memory(self, state: Streamed) -> tuple[dict[str, object], dict[str, Tensor]]:
-        """What further cycles depend on."""
+        """Return what further cycles depend on."""
         steps, rate, adam = state.cycle or (0, 0.0, {})
         converged = state.ended is Status.CONVERGED
         facts = {"cost": state.cost, "passes": state.passes, "converged": converged, "steps": steps, "rate": rate}
@@ -360,26 +361,26 @@ class StreamSolver:
         facts["opening"] = state.opening
         return facts, {**dict(parts), **adam, **basis, "generator": self._generator.get_state()}
 
-    def recalled(self, facts: Mapping[str, Any], found: Mapping[str, Tensor]) -> Streamed:
-        """The state that was remembered."""
-        self._generator.set_state(found["generator"])
-        parts, best = ((found[f"{of}U"], found[f"{of}V"], found[f"{of}b"]) for of in ("", "best_"))
-        cycle = (facts["steps"], facts["rate"], dict(found)) if facts["steps"] else None
+    def recalled(self, facts: Mapping[str, Any], arrays: Mapping[str, Tensor]) -> Streamed:
+        """Return the state that `memory` returned."""
+        self._generator.set_state(arrays["generator"])
+        parts, best = ((arrays[f"{of}U"], arrays[f"{of}V"], arrays[f"{of}b"]) for of in ("", "best_"))
+        cycle = (facts["steps"], facts["rate"], dict(arrays)) if facts["steps"] else None
         ended = Status.CONVERGED if facts["converged"] else None
-        where = found.get("basis"), facts["opening"]
+        where = arrays.get("basis"), facts["opening"]
         return Streamed(parts, best, facts["cost"], facts["passes"], ended, cycle, *where)
 
     def _slope(
         self, x: Float[Tensor, "B P"], shapes: list[torch.Size], samples: Samples, size: int
     ) -> tuple[Tensor, Tensor]:
-        """L and its gradient on a random batch of each part of the rows."""
+        """Return L and its gradient on a random batch of each part of the samples."""
         batches = samples.some(self._draw, size).shares()
-        found = [
+        values_and_slopes = [
             TwoLayerLoss(self.problem, batch).gradient(*_parts(point, shapes))
             for batch, point in zip(batches, x, strict=True)
         ]
-        gradients = [torch.cat([slope.flatten() for slope in slopes]) for _, slopes in found]
-        return torch.stack([value for value, _ in found]), torch.stack(gradients)
+        gradients = [torch.cat([slope.flatten() for slope in slopes]) for _, slopes in values_and_slopes]
+        return torch.stack([value for value, _ in values_and_slopes]), torch.stack(gradients)
 
     def _draw(self, rows: int, count: int) -> Int[Tensor, " count"]:
         return torch.randint(rows, (count,), generator=self._generator, device=self.problem.X.device)
@@ -388,14 +389,14 @@ class StreamSolver:
         return torch.arange(min(rows, count), device=self.problem.X.device)
 
     def _finished(self, parts: Parts, view: View) -> Parts:
-        """The parts with the best outputs for their hidden neurons, where the loss is least squares."""
+        """Give the hidden neurons their best outputs, if the loss is least squares."""
         if self.problem.loss.name != "mse":
             return parts
         V, b = TwoLayerLoss(self.problem, view.rough).best_outputs(parts[0])
         return (*balance(parts[0], V), b) if bool(V.isfinite().all()) else parts
 
     def _judged(self, parts: Parts, view: View) -> tuple[Outward, float]:
-        """The balanced network for all directions, in the dtype of the data, and its loss over all samples."""
+        """Return the balanced network for all directions in the data's dtype, and its full loss."""
         U, V, b = (part.to(self.problem.X) for part in parts)
         U, V = balance(U, V)
         return (view.outward(U), V, b), float(TwoLayerLoss(self.problem, view.exact).value(U, V, b))

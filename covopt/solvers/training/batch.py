@@ -1,4 +1,4 @@
-"""Many networks of one problem as one batch: weights padded with zeros, one pass forward, one pass back.
+"""Many networks of one problem as one batch: weights padded with zeros.
 
 The passes are over all samples (`evaluate`), or over some of them, the same for every network (`slopes`): the first
 layer is one product in either case, and networks that differ in nothing but a rate see the same samples.
@@ -33,7 +33,7 @@ PASSES = 12
 
 
 class Batch:
-    """L(W) and its gradient for B networks at once, as rows of one matrix of parameters (B, P).
+    """L(W) and its gradient for B networks at once, as rows of one matrix (B, P).
 
     A row holds W_1 ... W_L one after another, each padded to (n_l, n_{l-1} + 1) with n_l the largest width of layer l;
     the bias column stays last.
@@ -59,7 +59,7 @@ class Batch:
         self._backward = [torch.empty_like(buffer) for buffer in self._forward]
 
     def pack(self, networks: Sequence[Weights]) -> Float[Tensor, "B P"]:
-        """The rows of these networks, padded."""
+        """Return the padded rows of these networks."""
         rows = self.problem.X.new_zeros(len(networks), self.parameters)
         for row, weights in zip(rows, networks, strict=True):
             for target, W in zip(self._matrices(row[None]), weights, strict=True):
@@ -68,7 +68,7 @@ class Batch:
         return rows
 
     def unpack(self, row: Float[Tensor, " P"], widths: Widths) -> list[Tensor]:
-        """The weights W_1 ... W_L of one row, without the padding."""
+        """Return the weights W_1 ... W_L of one row, without the padding."""
         sizes = [self.problem.X.shape[1], *widths, self.problem.Y.shape[1]]
         return [
             torch.cat([W[0, :n, :below], W[0, :n, -1:]], dim=1)
@@ -76,7 +76,7 @@ class Batch:
         ]
 
     def evaluate(self, theta: Float[Tensor, "b P"]) -> tuple[Float[Tensor, " b"], Float[Tensor, "b P"]]:
-        """L and dL/dtheta of each row, by back-propagation; sigma' at a kink is the slope a.
+        """Return L and dL/dtheta of each row, by back-propagation; sigma' at a kink is a.
 
         The number of rows may be smaller than that of the batch, not larger. Samples that are spread over processes
         are all summed over.
@@ -93,7 +93,7 @@ class Batch:
     def slopes(
         self, theta: Float[Tensor, "b P"], rows: Int[Tensor, " n"], lam: Float[Tensor, "b 1"]
     ) -> Float[Tensor, "b P"]:
-        """d/dtheta of C + lam |theta|^2 for each network, C the mean over these samples alone, lam its own.
+        """Return d/dtheta of C + lam |theta|^2 of each network on these samples, with its own lam.
 
         Args:
             rows: numbers of samples, as many as the batch was made for.
@@ -108,36 +108,36 @@ class Batch:
         return gradient
 
     def fits(self, theta: Float[Tensor, "b P"]) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
-        """C over all samples, and the part of them whose largest output is where their largest target is."""
+        """Return C over all samples, and the share of samples whose argmax is the target's."""
         problem, W = self.problem, self._matrices(theta)
-        size, found = max(1, AT_ONCE // (len(theta) * max(self.padded))), []
+        size, outputs = max(1, AT_ONCE // (len(theta) * max(self.padded))), []
         for inputs in self._inputs.split(size, dim=1):
             S = (W[0].flatten(0, 1) @ inputs).unflatten(0, W[0].shape[:2])
             for layer in range(1, problem.depth):
                 S = problem.activation(S)
                 S = torch.baddbmm(problem.bias(layer) * W[layer][:, :, -1:], W[layer][:, :, :-1], S)
-            found.append(S.mT)
-        F = torch.cat(found, dim=1)
+            outputs.append(S.mT)
+        F = torch.cat(outputs, dim=1)
         right = F.argmax(dim=2) == problem.Y.argmax(dim=1)
         return problem.loss_at(F), right.to(F).mean(dim=1)
 
     def spectra(self, theta: Float[Tensor, "b P"], widths: Sequence[Widths]) -> list[list[Tensor]]:
-        """The singular values of W_1 ... W_L of each row, falling, in float64; `widths` are the networks'."""
-        sizes = [[self.problem.X.shape[1], *each, self.problem.Y.shape[1]] for each in widths]
-        found: list[list[Tensor]] = [[] for _ in widths]
+        """Return the singular values of each row's W_1 ... W_L, falling, in float64."""
+        sizes = [[self.problem.X.shape[1], *hidden, self.problem.Y.shape[1]] for hidden in widths]
+        spectra: list[list[Tensor]] = [[] for _ in widths]
         for layer, W in enumerate(self._matrices(theta)):
             for row, values in enumerate(torch.linalg.svdvals(W.double()).cpu()):
-                found[row].append(values[: min(sizes[row][layer] + 1, sizes[row][layer + 1])])  # the rest is padding's
-        return found
+                spectra[row].append(values[: min(sizes[row][layer] + 1, sizes[row][layer + 1])])  # none of the padding
+        return spectra
 
     def _penalised(self, theta: Float[Tensor, "b P"]) -> Float[Tensor, "b P"]:
-        """The rows, with free biases 0 there."""
+        """Return the rows, with zeros in place of free biases."""
         if not self.problem.free:
             return theta
-        kept = theta.clone()
-        for W in self._matrices(kept):
+        penalised = theta.clone()
+        for W in self._matrices(penalised):
             W[:, :, -1] = 0.0
-        return kept
+        return penalised
 
     def _outputs(self, W: list[Tensor], last: Float[Tensor, "b n k"]) -> Float[Tensor, "b k m"]:
         bias = self.problem.bias(self.problem.depth - 1) * W[-1][:, :, -1:]
@@ -163,7 +163,7 @@ class Batch:
         parts[0] += (M.reshape(-1, len(Xt)) @ Xt).view(parts[0].shape)
 
     def _hidden(self, W: list[Tensor], inputs: Float[Tensor, "d k"]) -> tuple[list[Tensor], list[Tensor]]:
-        """What sigma' is read from, and sigma(Z_l), for the hidden layers; both (b, n_l, k)."""
+        """Return the inputs of sigma' and sigma(Z_l) of the hidden layers; both (b, n_l, k)."""
         problem, rows = self.problem, len(W[0])
         hidden, sigmas = [], []
         for layer, buffer in enumerate(self._forward):
@@ -178,7 +178,7 @@ class Batch:
         return hidden, sigmas
 
     def _matrices(self, theta: Float[Tensor, "b P"]) -> list[Tensor]:
-        """Views W_1 ... W_L (b, n_l, n_{l-1} + 1) of the rows."""
+        """Return views W_1 ... W_L (b, n_l, n_{l-1} + 1) of the rows."""
         return [
             theta[:, begin:end].unflatten(1, shape)
             for (begin, end), shape in zip(pairwise(self._ends), self._shapes, strict=True)
@@ -186,14 +186,14 @@ class Batch:
 
 
 def work(problem: Problem, widths: Widths) -> float:
-    """What L and its gradient cost for one network of these widths, in multiplications."""
+    """Return the multiplications for L and its gradient of one network of these widths."""
     sizes = [problem.X.shape[1], *widths, problem.Y.shape[1]]
     products = sum((below + 1) * n for below, n in pairwise(sizes))
     return problem.samples * (3.0 * products + PASSES * sum(widths))
 
 
 def buckets(problem: Problem, widths: Sequence[Widths], largest: int) -> list[list[int]]:
-    """Split networks into batches, so that padding costs less than it saves; returns the networks' numbers.
+    """Split networks into batches whose padding costs less than it saves; return numbers.
 
     Networks are sorted by their work. Of all ways to cut that list, take the one with the least sum over its batches
     of KERNELS + B work(padded widths), by dynamic programming. No batch of several networks holds more than `largest`
@@ -212,8 +212,8 @@ def buckets(problem: Problem, widths: Sequence[Widths], largest: int) -> list[li
         value, begin = min(options)
         best.append(value)
         cut.append(begin)
-    found, end = [], len(order)
+    batches, end = [], len(order)
     while end:
-        found.append(order[cut[end] : end])
+        batches.append(order[cut[end] : end])
         end = cut[end]
-    return found[::-1]
+    return batches[::-1]

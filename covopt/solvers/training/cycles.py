@@ -1,4 +1,4 @@
-"""Cycles of Adam on random batches, each longer than the one before: how many steps there is time for."""
+"""Cycles of Adam on random batches, each longer than the one before, and their times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FEW = 3.0  # a cycle is the last where there is time for fewer than so many time
 
 
 class CyclePace:
-    """How long a step and the closing of a cycle took, and what that leaves time for.
+    """The durations of a step and of closing a cycle, and what they leave time for.
 
     Args:
         step, closing: seconds that they are expected to take, before the first cycle.
@@ -24,23 +24,23 @@ class CyclePace:
         self._step, self._closing, self._ended = step, closing, 0.0
 
     def steps(self, wanted: int, budget: Budget) -> tuple[int, bool]:
-        """Steps of a cycle, and whether it is the last: one that time would cut, or leave no time for the next."""
-        left = (1.0 - MARGIN) * max(0.0, budget.remaining() - self._closing)
-        last = left < FEW * wanted * self._step
-        return (max(1, int(left / self._step)), True) if last else (wanted, False)
+        """Return the steps of a cycle, and whether it is the last that the time allows."""
+        usable = (1.0 - MARGIN) * max(0.0, budget.remaining() - self._closing)
+        last = usable < FEW * wanted * self._step
+        return (max(1, int(usable / self._step)), True) if last else (wanted, False)
 
-    def descend(self, adam: Adam, steps: int, budget: Budget, each: Callable[[], None] = lambda: None) -> None:
-        """So many steps in all, or fewer where the time for closing the cycle has come; `each` is called after each."""
+    def descend(self, adam: Adam, steps: int, budget: Budget, after_step: Callable[[], None] = lambda: None) -> None:
+        """Take `steps` steps, or fewer when the cycle has to close; call `after_step` after each."""
         began, before = budget.seconds(), adam.steps_taken
         look = 1 if budget.alone else LOOK
         while adam.steps_taken < steps:
             if (adam.steps_taken - before) % look == 0 and budget.remaining() <= HELD * self._closing:
                 break
             adam.iterate()
-            each()
+            after_step()
         self._ended = budget.seconds()
         self._step = (self._ended - began) / max(1, adam.steps_taken - before)
 
     def closed(self, budget: Budget) -> None:
-        """The cycle's network is judged."""
+        """Note the time at which the cycle's network has been evaluated."""
         self._closing = budget.seconds() - self._ended

@@ -1,4 +1,4 @@
-"""Adam, L-BFGS and SGD for a batch of independent functions: every row has its own memory, direction and line search.
+"""Adam, L-BFGS and SGD for a batch of independent functions, one in each row.
 
 All rows go through the same operations at once.
 """
@@ -55,14 +55,14 @@ class Adam:
         self.best, self.lowest, self.steps_taken = start, torch.full_like(start[:, 0], torch.inf), 0
 
     def memory(self) -> dict[str, Tensor]:
-        """What further iterations depend on."""
+        """Return what further iterations depend on."""
         steps = torch.tensor(self.steps_taken, dtype=torch.int64)
         return {"x": self.x, "first": self._first, "second": self._second, "steps": steps}
 
-    def recall(self, found: Mapping[str, Tensor]) -> None:
-        """Go on from there."""
-        self.x, self._first, self._second = (found[name] for name in ("x", "first", "second"))
-        self.steps_taken = int(found["steps"])
+    def recall(self, memory: Mapping[str, Tensor]) -> None:
+        """Restore what `memory` returned."""
+        self.x, self._first, self._second = (memory[name] for name in ("x", "first", "second"))
+        self.steps_taken = int(memory["steps"])
 
     def iterate(self) -> None:
         """Look at the value where the rows are, and go on."""
@@ -107,7 +107,7 @@ class SGD:
         self._heavy = bool((momentum != 0.0).any())
 
     def iterate(self, g: Float[Tensor, "B P"]) -> None:
-        """A step with the gradients g."""
+        """Take a step with the gradients g."""
         if not self._heavy:
             self.x.addcmul_(self._rate, g, value=-1.0)
             return
@@ -123,7 +123,7 @@ class SGD:
 
 
 class BatchedLBFGS:
-    """L-BFGS from each row of `start`, every row at its own pace: a turn evaluates one trial point of each.
+    """L-BFGS from each row of `start` at its own pace: a turn tries one point of each.
 
     A row that accepts its point takes a new direction, the others shorten or lengthen their step, so that none waits
     for another's line search. It asks for weak Wolfe conditions, which suit functions with kinks [Lewis, Overton 2013].
@@ -209,7 +209,7 @@ class BatchedLBFGS:
             self._remember(*(torch.where(good[:, None], d, none) for d in (step, change)))
 
     def _turn(self, rows: Bool[Tensor, " B"]) -> None:
-        """Begin a line search in the new direction; in the steepest descent where that one leads uphill."""
+        """Begin a line search in the new direction, or in steepest descent if that leads uphill."""
         direction = self._quasi_newton()
         slope = _dot(self.g, direction)
         uphill = rows & ~(slope < 0.0)
@@ -251,15 +251,15 @@ class BatchedLBFGS:
         products = self._products[:, both][:, :, oldest_first]
         diagonal = torch.diagonal(products[:, :memory], dim1=1, dim2=2)
         R = products[:, :memory].triu() + torch.diag_embed((diagonal == 0.0).to(diagonal))
-        inner = torch.linalg.solve_triangular(R, along[:, :memory], upper=True)
-        outer = torch.baddbmm(along[:, memory:], products[:, memory:], inner, beta=-1.0) * scale[:, :, None]
-        outer = torch.linalg.solve_triangular(R.mT, outer + diagonal[:, :, None] * inner, upper=False)
+        solved = torch.linalg.solve_triangular(R, along[:, :memory], upper=True)
+        outer = torch.baddbmm(along[:, memory:], products[:, memory:], solved, beta=-1.0) * scale[:, :, None]
+        outer = torch.linalg.solve_triangular(R.mT, outer + diagonal[:, :, None] * solved, upper=False)
         parts = torch.empty_like(along)
-        parts[:, both] = torch.cat([outer, -scale[:, :, None] * inner], dim=1)
+        parts[:, both] = torch.cat([outer, -scale[:, :, None] * solved], dim=1)
         return torch.addcmul(torch.bmm(parts.mT, self._pairs)[:, 0], scale, self.g).neg_()
 
     def _next(self, gain: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        """Twice as far while nothing bounds the step; else the parabola's minimum, kept inside the bracket."""
+        """Double the step while it is unbounded; else take the parabola's minimum in the bracket."""
         t, slope, low, high = self._length, self._slope, self._low, self._high
         parabola = (-0.5 * slope * t * t / (gain - slope * t)).nan_to_num(nan=0.0)
         inside = torch.where(low > 0.0, 0.5 * (low + high), parabola)

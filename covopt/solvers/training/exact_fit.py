@@ -1,4 +1,4 @@
-"""Deep networks that fit exactly: a penalised loss first, then the method of multipliers (the loss `interpolate`).
+"""Deep networks that fit exactly: a penalised loss, then the method of multipliers.
 
 min |W|^2 subject to F = Y becomes a sequence of mean squared errors with a small penalty and shifted targets T,
 
@@ -42,14 +42,14 @@ EXACT, SHIFTS = 1e-7, 40
 
 
 def explored_problem(problem: Problem) -> Problem:
-    """The problem itself, or for `interpolate` a penalised mean squared error whose minima are near its own."""
+    """Return the problem, or for `interpolate` a penalised mse whose minima are close."""
     if not problem.interpolates:
         return problem
     return replace(problem, loss=parse_loss("mse"), lam=usual_penalty(problem))
 
 
 def usual_penalty(problem: Problem) -> float:
-    """Return the lam at which a network that fits pays about PENALTY of |Y|^2 / N, by a rough guess of its |W|^2."""
+    """Return lam at which a fit pays about PENALTY of |Y|^2 / N, by a rough guess of |W|^2."""
     inputs = float(torch.linalg.matrix_norm(problem.X, 2))
     targets = float(torch.linalg.matrix_norm(problem.Y, "nuc"))
     guess = problem.depth * (targets / inputs) ** (2.0 / problem.depth) if inputs * targets > 0.0 else 1.0
@@ -57,7 +57,7 @@ def usual_penalty(problem: Problem) -> float:
 
 
 def fit_exactly(problem: Problem, weights: Weights) -> list[Tensor]:
-    """The least change of W_L with Z_L = Y, if Y lies in Im Zs_{L-1}; else as near as it gets."""
+    """Change W_L the least so that Z_L = Y if Y lies in Im Zs_{L-1}, else so that it is near."""
     Zs = inputs_of(problem, weights, problem.depth)
     correction = thin(Zs).solve(problem.Y - Zs @ weights[-1].T)
     return [*weights[:-1], weights[-1] + correction.T]
@@ -66,12 +66,12 @@ def fit_exactly(problem: Problem, weights: Weights) -> list[Tensor]:
 def fit_by_multipliers(
     problem: Problem, weights: Weights, options: HomotopyOptions, stop: Callable[[], bool] = lambda: False
 ) -> list[Tensor]:
-    """A network that fits exactly, at a local minimum of |W|^2, by the method of multipliers from these weights.
+    """Minimise |W|^2 over exact fits, locally, by the method of multipliers.
 
     Args:
         problem: its loss is `interpolate`.
         weights: W_1 ... W_L.
-        options: of the first descent; the others start near their ends.
+        options: of the first descent; later ones start near their ends.
         stop: asked before each turn.
     """
     smooth = explored_problem(problem)
@@ -93,12 +93,12 @@ def _misfit(problem: Problem, weights: Weights) -> float:
 
 
 def nearest_fit(problem: Problem, weights: list[Tensor], stop: Callable[[], bool] = lambda: False) -> list[Tensor]:
-    """A network near by that fits exactly, or as nearly as it gets: W_1 ... W_L change the least for F = Y.
+    """Change W_1 ... W_L the least for F = Y, exactly or as nearly as possible.
 
-    Gauss-Newton steps D, each the least with J D = Y - F, are made while they bring F nearer to Y.
+    Takes Gauss-Newton steps D, the least with J D = Y - F, while they bring F nearer to Y.
 
     Args:
-        problem: its X and Y.
+        problem: gives X and Y.
         weights: W_1 ... W_L.
         stop: asked before each step.
     """
@@ -107,15 +107,15 @@ def nearest_fit(problem: Problem, weights: list[Tensor], stop: Callable[[], bool
         if misfit <= rounded or stop():
             break
         changed = [W + step for W, step in zip(weights, _least_step(problem, weights), strict=True)]
-        left = _misfit(problem, changed)
-        if not left < misfit:
+        new_misfit = _misfit(problem, changed)
+        if not new_misfit < misfit:
             break
-        weights, misfit = changed, left
+        weights, misfit = changed, new_misfit
     return weights
 
 
 def _jacobian(F: Tensor, layers: list[Tensor]) -> scipy.sparse.linalg.LinearOperator:
-    """J, the derivative of F with respect to all weights, on flat vectors."""
+    """Return J, the derivative of F with respect to all weights, on flat vectors."""
     u = torch.zeros_like(F, requires_grad=True)
     pulled = grad(F, layers, u, create_graph=True)  # J^T u, whose derivative by u is J
 
@@ -130,7 +130,7 @@ def _jacobian(F: Tensor, layers: list[Tensor]) -> scipy.sparse.linalg.LinearOper
 
 
 def _least_step(problem: Problem, weights: list[Tensor]) -> list[Tensor]:
-    """The least D = (D_1, ..., D_L) with J D = Y - F."""
+    """Return the least D = (D_1, ..., D_L) with J D = Y - F."""
     layers = [W.detach().requires_grad_() for W in weights]
     F = preactivations(problem, layers)[-1]
     options = {"atol": 0.0, "btol": ROUNDED, "conlim": 0.0, "maxiter": PRODUCTS}

@@ -60,17 +60,17 @@ def descend(
     options: HomotopyOptions,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[list[Tensor]]:
-    """The networks at the ends of their descents; each at the lowest loss itself that it met between descents.
+    """Descend from all networks; return the lowest that each one met between descents.
 
     Args:
-        problem: the question, of any depth; the loss must have a gradient.
+        problem: of any depth; the loss must have a gradient.
         networks: weights, of any widths.
         options: the descents.
         stop: asked before each turn.
     """
-    found = [[W.clone() for W in weights] for weights in networks]
-    costs = [evaluate(problem, weights).total for weights in found]
-    current = [list(weights) for weights in found]
+    lowest = [[W.clone() for W in weights] for weights in networks]
+    costs = [evaluate(problem, weights).total for weights in lowest]
+    current = [list(weights) for weights in lowest]
     single = in_single(problem) if options.single else problem
     for factor in (0.0,) if problem.activation.is_linear else options.factors:
         if stop():
@@ -84,19 +84,19 @@ def descend(
         for k, weights in enumerate(current):
             cost = evaluate(problem, weights).total
             if cost < costs[k]:
-                costs[k], found[k] = cost, list(weights)
-    return found
+                costs[k], lowest[k] = cost, list(weights)
+    return lowest
 
 
 def in_single(problem: Problem) -> Problem:
-    """Return the problem in float32, or the problem itself where float32 cannot hold squares of the data."""
+    """Return the problem in float32, or itself if float32 cannot hold squares of the data."""
     sizes = [problem.spread.largest(float(A.abs().max())) for A in (problem.X, problem.Y)]
     holds = all(size == 0.0 or 1.0 / SINGLE < size < SINGLE for size in sizes)
     return problem.to(torch.float32) if holds else problem
 
 
 def size_of_preactivations(problem: Problem, networks: Sequence[Weights]) -> float:
-    """The median over the networks of the root mean square of Z_l in the layer where it is smallest."""
+    """Return the median over networks of the smallest root mean square of a Z_l."""
     sizes = []
     for weights in networks:
         hidden = preactivations(problem, weights)[:-1]
@@ -107,7 +107,7 @@ def size_of_preactivations(problem: Problem, networks: Sequence[Weights]) -> flo
 def _descent(
     problem: Problem, networks: Sequence[Weights], mu: float, options: HomotopyOptions, stop: Callable[[], bool]
 ) -> list[list[Tensor]]:
-    """L-BFGS on the loss smoothed by mu; networks that stand still leave the batch."""
+    """Run L-BFGS on the loss smoothed by mu; networks that stand still leave the batch."""
     widths = [[len(W) for W in weights[:-1]] for weights in networks]
     smoothed = problem if mu == 0.0 else replace(problem, activation=Smoothed(slope=problem.activation.slope, mu=mu))
     batch = Batch(smoothed, widths)
@@ -125,4 +125,4 @@ def _descent(
                 break
             descent.keep(going)
             rows, before = rows[going], descent.f
-    return [batch.unpack(row, each) for row, each in zip(x, widths, strict=True)]
+    return [batch.unpack(row, layer_widths) for row, layer_widths in zip(x, widths, strict=True)]

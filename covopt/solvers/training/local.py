@@ -1,4 +1,4 @@
-"""Adam on rows that are spread over processes: each part steps on its own, and all meet every few steps.
+"""Adam on sharded samples: each part steps on its own; all average every few steps.
 
 An exchange of gradients takes about as long as the products of a step. So each part of the rows takes MEETING steps of
 Adam on batches of its own, after which its point and its memory become the means over all parts: three points are
@@ -18,7 +18,7 @@ from torch import Tensor
 from covopt.model.spread import Alone
 from covopt.solvers.training.descent import Adam, AdamOptions, Function
 
-MEETING = 8  # steps between two meetings
+MEETING = 8  # steps between two averages of the parts
 
 
 class LocalAdam(Adam):
@@ -36,21 +36,21 @@ class LocalAdam(Adam):
 
     @property
     def met(self) -> bool:
-        """Whether all parts are at the same point."""
+        """True if all parts are at the same point."""
         return self._spread.parts == 1 or self.steps_taken % MEETING == 0 or self.steps_taken >= self._options.steps
 
     def iterate(self) -> None:
-        """A step of each part, and a meeting when it is time."""
+        """Take a step of each part, and average the parts when it is time."""
         super().iterate()
         if self.met and self._spread.parts > 1:
             every = torch.cat([self.x, self._first, self._second], dim=1)
             self.x, self._first, self._second = self._spread.averaged(every).tensor_split(3, dim=1)
 
     def memory(self) -> dict[str, Tensor]:
-        """That of a part, after a meeting."""
-        return {name: each[:1] if each.ndim else each for name, each in super().memory().items()}
+        """Return the memory of one part, after an average."""
+        return {name: tensor[:1] if tensor.ndim else tensor for name, tensor in super().memory().items()}
 
-    def recall(self, found: Mapping[str, Tensor]) -> None:
-        """Go on from there in all parts."""
-        points = {name: found[name].expand_as(self.x).clone() for name in ("x", "first", "second")}
-        super().recall(points | {"steps": found["steps"]})
+    def recall(self, memory: Mapping[str, Tensor]) -> None:
+        """Restore all parts from the memory of one."""
+        points = {name: memory[name].expand_as(self.x).clone() for name in ("x", "first", "second")}
+        super().recall(points | {"steps": memory["steps"]})

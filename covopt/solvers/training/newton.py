@@ -1,4 +1,4 @@
-"""Damped Newton descents of many two-layer networks at once, for squared errors and exact fits.
+"""Damped Newton descents of many two-layer networks, for squared errors and exact fits.
 
 The unknowns theta of a small network, U (n, d), V (n, m) and b (m,), are so few that the Hessian of
 
@@ -66,7 +66,7 @@ FEWEST = 8
 
 
 def has_newton(problem: Problem, width: int) -> bool:
-    """True if networks of this width are small enough, with a loss and a shape that these descents know."""
+    """Return True if Newton descents can take networks of this width, with this problem."""
     inputs, outputs = problem.X.shape[1], problem.Y.shape[1]
     small = width * (inputs + 1 + outputs) + outputs <= PARAMETERS and problem.Y.numel() <= ENTRIES
     plain = problem.depth == 2 and not problem.skip and problem.spread is ALONE and not problem.activation.is_linear
@@ -124,7 +124,7 @@ class _Batch:
         self._priced = torch.cat([U.flatten(), U.new_ones(width * self._m), ends])
 
     def pack(self, networks: Sequence[Weights]) -> Float[Tensor, "B P"]:
-        """The rows of these networks; those with fewer neurons get zeros."""
+        """Return the rows of these networks; those with fewer neurons get zeros."""
         rows = []
         for W1, W2 in networks:
             missing = self._n - len(W1)
@@ -134,7 +134,7 @@ class _Batch:
         return torch.stack(rows)
 
     def unpack(self, theta: Float[Tensor, "B P"]) -> list[list[Tensor]]:
-        """W_1 and W_2 of each row."""
+        """Return W_1 and W_2 of each row."""
         U, V, b = self._parts(theta)
         return [[u, torch.cat([v.T, c[:, None]], dim=1)] for u, v, c in zip(U, V, b, strict=True)]
 
@@ -146,7 +146,7 @@ class _Batch:
         return fit + lam * (self._priced * theta.square()).sum(dim=1)
 
     def residual(self, theta: Float[Tensor, "B P"], T: Tensor, mu: float) -> Float[Tensor, "B N m"]:
-        """F - T."""
+        """Return F - T."""
         U, V, b = self._parts(theta)
         return self._activation(self._Xt @ U.mT, mu)[0] @ V + self._problem.bias(1) * b[:, None] - T
 
@@ -179,7 +179,7 @@ class _Batch:
         return theta, damping
 
     def fitted(self, theta: Float[Tensor, "B P"]) -> Float[Tensor, "B P"]:
-        """The rows after FITTING least changes that make the fit exact to first order."""
+        """Return the rows after FITTING least changes that make the fit exact to first order."""
         for _ in range(FITTING):
             R, J, *_ = self._derivatives(theta, self._Y, 0.0)
             theta = theta - (torch.linalg.pinv(J, rtol=RANK) @ R.flatten(1)[..., None])[..., 0]
@@ -188,7 +188,7 @@ class _Batch:
     def _trials(
         self, x: Tensor, T: Tensor, lam: float, mu: float, expansion: tuple[Tensor, Tensor, Tensor]
     ) -> tuple[Float[Tensor, "B k P"], Float[Tensor, "B k"]]:
-        """The points that the damped steps lead to, and f there; infinite where H + t I is not definite."""
+        """Return the points of the damped steps, and f there; infinite if H + t I is indefinite."""
         g, H, dampings = expansion
         count = dampings.shape[1]
         damped = H[:, None].repeat(1, count, 1, 1)
@@ -200,7 +200,7 @@ class _Batch:
         return points, torch.where((failed == 0) & values.isfinite(), values, torch.inf)
 
     def _expansion(self, theta: Tensor, T: Tensor, lam: float, mu: float) -> tuple[Tensor, Tensor, Tensor]:
-        """f, half its gradient and half its Hessian."""
+        """Return f, half its gradient and half its Hessian."""
         n, d, m = self._n, self._d, self._m
         R, J, inputs, curvatures = self._derivatives(theta, T, mu)
         f = R.square().sum(dim=(1, 2)) + lam * (self._priced * theta.square()).sum(dim=1)
@@ -209,32 +209,35 @@ class _Batch:
         pulled, V = self._root * R, self._parts(theta)[1]
         bent = ((pulled @ V.mT) * curvatures).mT @ self._squares
         mixed = inputs.mT @ pulled
-        inner, outer = slice(0, n * d), slice(n * d, n * (d + m))
+        hidden, outgoing = slice(0, n * d), slice(n * d, n * (d + m))
         # Each neuron bends f in its own weights alone: blocks on the diagonals.
-        H[:, inner, inner].unflatten(2, (n, d)).unflatten(1, (n, d)).diagonal(dim1=1, dim2=3).add_(
+        H[:, hidden, hidden].unflatten(2, (n, d)).unflatten(1, (n, d)).diagonal(dim1=1, dim2=3).add_(
             bent.view(-1, n, d, d).permute(0, 2, 3, 1)
         )
         mixed = mixed.view(-1, n, d, m).permute(0, 2, 3, 1)
-        H[:, inner, outer].unflatten(2, (n, m)).unflatten(1, (n, d)).diagonal(dim1=1, dim2=3).add_(mixed)
+        H[:, hidden, outgoing].unflatten(2, (n, m)).unflatten(1, (n, d)).diagonal(dim1=1, dim2=3).add_(mixed)
         mixed = mixed.transpose(1, 2)
-        H[:, outer, inner].unflatten(2, (n, d)).unflatten(1, (n, m)).diagonal(dim1=1, dim2=3).add_(mixed)
+        H[:, outgoing, hidden].unflatten(2, (n, d)).unflatten(1, (n, m)).diagonal(dim1=1, dim2=3).add_(mixed)
         H.diagonal(dim1=1, dim2=2).add_(lam * self._priced)
         return f, g, H
 
     def _derivatives(self, theta: Tensor, T: Tensor, mu: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """q^(1/2) (F - T) and its Jacobian (B, N m, P), s_mu'(z_ik) x_i (B, N, n d), and s_mu'' (B, N, n)."""
+        """Return the weighted residual with its derivatives.
+
+        They are q^(1/2) (F - T) and its Jacobian (B, N m, P), s_mu'(z_ik) x_i (B, N, n d), and s_mu'' (B, N, n).
+        """
         B, N, m = len(theta), len(self._Y), self._m
         U, V, b = self._parts(theta)
         values, slopes, curvatures = self._activation(self._Xt @ U.mT, mu)
         R = self._root * (values @ V + self._problem.bias(1) * b[:, None] - T)
         inputs = (slopes[..., None] * self._Xt[:, None]).flatten(2)
-        inner = inputs[:, :, None] * V.repeat_interleave(self._d, dim=1).mT[:, None]
-        outer = (values[:, :, None, :, None] * self._unit[:, None]).flatten(3)
-        J = torch.cat([inner, outer, (self._problem.bias(1) * self._unit).expand(B, N, m, m)], dim=3)
+        hidden = inputs[:, :, None] * V.repeat_interleave(self._d, dim=1).mT[:, None]
+        outgoing = (values[:, :, None, :, None] * self._unit[:, None]).flatten(3)
+        J = torch.cat([hidden, outgoing, (self._problem.bias(1) * self._unit).expand(B, N, m, m)], dim=3)
         return R, (self._root[:, None] * J).reshape(B, N * m, -1), inputs, curvatures
 
     def _activation(self, z: Tensor, mu: float) -> tuple[Tensor, Tensor, Tensor]:
-        """s_mu and its first two derivatives."""
+        """Return s_mu and its first two derivatives."""
         a = self._problem.activation.slope
         length = (z.square() + mu * mu).sqrt().clamp_min(1e-100)
         value = a * z + (1.0 - a) * 0.5 * (z + length - mu)

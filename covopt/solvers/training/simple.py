@@ -1,4 +1,4 @@
-"""Networks that are there at once: constant ones, a linear one, and where short descents of narrow ones end.
+"""Networks without a search: constant ones, a linear one, and short descents.
 
 With a penalty the cone answers with no more than the first two cost. The linear map is that of ridge regression. A
 constant comes from one neuron in each of the last k layers: from the value z_{l-1} and the bias beta_{l-1} layer l
@@ -53,7 +53,7 @@ FULL = 1e-12
 
 
 def simple_networks(problem: Problem, linear: bool = True) -> Iterator[list[Tensor]]:
-    """The constant networks, from the cheapest bias of each layer, and a linear one, which takes N d^2 operations."""
+    """Yield constant networks, by each layer's cheapest bias, and a linear one in O(N d^2)."""
     constant = _best_constant(problem)
     size = float(constant.norm())
     for chain in range(1, min(problem.depth, LONGEST) + 1):
@@ -74,7 +74,7 @@ def short_descents(
     stop: Callable[[], bool],
     widest: int | None = None,
 ) -> Iterator[list[Tensor]]:
-    """Where L-BFGS ends from these networks and from random ones; nothing for large problems, or on other devices."""
+    """Yield L-BFGS results from these and random networks; none if large or not on CPUs."""
     widths = [min(WIDTH, widest or WIDTH)] * (problem.depth - 1)
     X = problem.X
     if work(problem, widths) > SMALL or X.is_cuda or X.dtype != torch.float64 or problem.interpolates:
@@ -88,9 +88,10 @@ def short_descents(
 
 
 def _best_constant(problem: Problem) -> Float[Tensor, " m"]:
-    """The c of the least C(1 c^T) + lam |c|^2 / beta^2, the price of a bias; the mean of Y for squares and exact fits.
+    """Minimise C(1 c^T) + lam |c|^2 / beta^2 over c; the mean of Y for mse and exact fits.
 
-    What neurons add to these is linear in c. Of cross entropy the mean is not even of c's units.
+    The price of a bias is |c|^2 / beta^2; what neurons add is linear in c. For cross entropy the mean of Y does not
+    even have the units of c.
     """
     mean, beta = problem.mean(problem.Y), problem.bias(problem.depth - 1)
     if problem.loss.name in ("mse", "interpolate") or not beta > 0.0 or problem.samples * len(mean) > MANY:
@@ -104,12 +105,12 @@ def _best_constant(problem: Problem) -> Float[Tensor, " m"]:
 
     with np.errstate(all="ignore"):
         options = {"gtol": 0.0, "maxiter": 300}
-        found = scipy.optimize.minimize(cost, np.zeros(len(mean)), jac=True, method="BFGS", options=options).x
-    return torch.from_numpy(found).to(mean) if bool(np.isfinite(found).all()) else mean
+        minimiser = scipy.optimize.minimize(cost, np.zeros(len(mean)), jac=True, method="BFGS", options=options).x
+    return torch.from_numpy(minimiser).to(mean) if bool(np.isfinite(minimiser).all()) else mean
 
 
 def _levels(size: float, biases: Sequence[float]) -> list[float]:
-    """z_0 = 0, ..., z_k = size of the least sum_l z_l^2 / (z_{l-1}^2 + biases_{l-1}^2)."""
+    """Return z_0 = 0, ..., z_k = size of least sum_l z_l^2 / (z_{l-1}^2 + biases_{l-1}^2)."""
     q, k = np.square(biases), len(biases)
     if k == 1:
         return [0.0, size]
@@ -126,12 +127,12 @@ def _levels(size: float, biases: Sequence[float]) -> list[float]:
     ends = start.min() - FAR, start.max() + FAR
     options = {"ftol": 0.0, "gtol": 0.0, "maxiter": ITERATIONS}
     bounds = [ends] * (k - 1)
-    found = scipy.optimize.minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
-    return [0.0, *np.exp(found).tolist(), size]
+    minimiser = scipy.optimize.minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x
+    return [0.0, *np.exp(minimiser).tolist(), size]
 
 
 def _constant(problem: Problem, direction: Tensor, levels: Sequence[float], biases: Sequence[float]) -> list[Tensor]:
-    """The constant levels[-1] times `direction`, by one neuron in each of the layers with a level below it."""
+    """Make the constant levels[-1] times `direction`, by one neuron per layer with a level."""
     X, L, chain = problem.X, problem.depth, len(biases)
     weights, below = [], X.shape[1]
     for layer in range(1, L + 1):
@@ -150,7 +151,7 @@ def _constant(problem: Problem, direction: Tensor, levels: Sequence[float], bias
 
 
 def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
-    """Ridge regression on a triangle of [Xt, Y], which is these matrices themselves where there are few samples."""
+    """Solve the ridge regression on a triangle of [Xt, Y], or on these if samples are few."""
     d = problem.X.shape[1] + 1
     if problem.spread is ALONE:
         both = triangle(_weighted_rows(part) for _, part in parts_of(problem))
@@ -165,23 +166,23 @@ def _linear_map(problem: Problem) -> Float[Tensor, "d m"]:
 
 
 def _weighted_rows(problem: Problem) -> Float[Tensor, "N k"]:
-    """[Xt, Y]; rows of classes less their mean, which cross-entropy does not see."""
+    """Return [Xt, Y]; rows of classes minus their mean, which cross-entropy ignores."""
     Y = problem.Y - problem.Y.mean(dim=1, keepdim=True) if problem.loss.name == "cross_entropy" else problem.Y
     return problem.weighted(torch.cat([with_bias(problem.X, problem.beta), Y], dim=1))
 
 
 def _ridge(Xt: Tensor, Y: Tensor, mu: float) -> Float[Tensor, "d m"]:
-    """(Xt^T Xt + mu I)^-1 Xt^T Y."""
+    """Return (Xt^T Xt + mu I)^-1 Xt^T Y."""
     size = float(torch.linalg.matrix_norm(Xt, 2)) ** 2
     return thin(Xt, RankRule(tikhonov=max(mu, FULL * size) if size > 0.0 else 1.0)).solve(Y)
 
 
 def _linear(problem: Problem, A: Float[Tensor, "d m"]) -> list[Tensor]:
-    """x -> A^T x, bias included, by neurons of the singular directions and their opposites."""
+    """Make x -> A^T x, bias included, by neurons of the singular directions and opposites."""
     L, a = problem.depth, problem.activation.slope
     P, s, Qt = torch.linalg.svd(A, full_matrices=False)
-    kept = s > FULL * float(s.max())
-    P, s, Qt = P[:, kept], s[kept], Qt[kept]
+    significant = s > FULL * float(s.max())
+    P, s, Qt = P[:, significant], s[significant], Qt[significant]
     root = s[:, None] ** (1.0 / L)
     first, last = root * P.T, root * Qt
     middle = torch.diag(root[:, 0])
@@ -200,7 +201,7 @@ def _normal(generator: torch.Generator, *shape: int) -> Tensor:
 
 
 def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> list[Tensor]:
-    """L-BFGS from one network; where it is when `stop` says so."""
+    """Run L-BFGS from one network, until `stop` is true."""
     shapes = [tuple(W.shape) for W in start]
     ends = np.cumsum([0] + [math.prod(shape) for shape in shapes])
     X = problem.Xt.numpy()
@@ -209,8 +210,8 @@ def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> li
     def value(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         W = [x[low:high].reshape(shape) for (low, high), shape in zip(pairwise(ends), shapes, strict=True)]
         Z, Zs = [], [X]
-        for layer, each in enumerate(W, start=1):
-            Z.append(Zs[-1] @ each.T)
+        for layer, W_l in enumerate(W, start=1):
+            Z.append(Zs[-1] @ W_l.T)
             if layer < len(W):
                 column = np.full((len(X), 1), biases[layer])
                 Zs.append(np.hstack([np.where(Z[-1] > 0, Z[-1], slope * Z[-1]), column]))
@@ -225,7 +226,7 @@ def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> li
     x = np.concatenate([W.numpy().ravel() for W in start])
     # SciPy's tests of relative change are off by design: costs may be small beside 1.
     unit = max(abs(value(x)[0]), np.finfo(float).tiny)
-    found = scipy.optimize.minimize(
+    minimum = scipy.optimize.minimize(
         lambda point: tuple(part / unit for part in value(point)),
         x,
         jac=True,
@@ -233,12 +234,12 @@ def _descended(problem: Problem, start: Weights, stop: Callable[[], bool]) -> li
         callback=_Stopping(stop),
         options={"maxiter": ITERATIONS, "maxfun": 2 * ITERATIONS, "ftol": 0.0, "gtol": 0.0, "maxcor": 20},
     )
-    pieces = torch.from_numpy(np.array(found.x)).split([math.prod(shape) for shape in shapes])
+    pieces = torch.from_numpy(np.array(minimum.x)).split([math.prod(shape) for shape in shapes])
     return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 class _Stopping:
-    """What SciPy calls after each iteration: raises StopIteration, which ends it, when told to or when slow."""
+    """A SciPy callback that ends the iteration when `stop` is true or progress is slow."""
 
     def __init__(self, stop: Callable[[], bool]) -> None:
         self._stop = stop

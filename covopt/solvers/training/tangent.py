@@ -1,4 +1,4 @@
-"""Exact fits made exact, and moved along the set of exact fits towards less weight: F(W) = Y, min |W|^2.
+"""Exact fits made exact, then moved along F(W) = Y towards less |W|^2.
 
 Good networks keep many samples at kinks, z = 0, and there the derivative of F jumps: a Newton step for F = Y alone
 crosses kinks and gains nothing, however short it is. So pre-activations near a kink are held at it, z_k(W) = 0, beside
@@ -44,21 +44,21 @@ Kinks = list[Bool[Tensor, "N _"]]
 
 
 class Kept(NamedTuple):
-    """What is kept: its derivative in W_1 ... W_L, one after another, and what is off."""
+    """The held equations: their derivative in W_1 ... W_L, one after another, and errors."""
 
     J: Float[Tensor, "q P"]
     off: Float[Tensor, " q"]
 
 
 def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lambda: False) -> list[Tensor] | None:
-    """The exact fit of least |W|^2 that is found from a network that nearly fits; None where none is found.
+    """Search near a network that nearly fits for the exact fit of least |W|^2, or None.
 
     Args:
         problem: its loss is `interpolate`.
         weights: W_1 ... W_L, at the end of a descent of the fit with a small penalty.
         stop: asked before each step.
     """
-    found = []
+    fits = []
     for near in NEAR:
         kinks = near_kinks(problem, weights, near)
         rows = problem.Y.numel() + sum(int(mask.sum()) for mask in kinks)
@@ -66,19 +66,19 @@ def exact_fit(problem: Problem, weights: Weights, stop: Callable[[], bool] = lam
             continue
         fitted, held = restored(problem, weights, kinks, stop)
         if _fits(problem, fitted):
-            found.append((_size(fitted), near, fitted, held))
-    lighter = [lightened(problem, fitted, held, stop) for _, _, fitted, held in sorted(found)[:LIGHTENED]]
+            fits.append((_size(fitted), near, fitted, held))
+    lighter = [lightened(problem, fitted, held, stop) for _, _, fitted, held in sorted(fits)[:LIGHTENED]]
     return min(lighter, key=_size, default=None)
 
 
 def near_kinks(problem: Problem, weights: Weights, near: float) -> Kinks:
-    """The pre-activations of each hidden layer that are below `near` of the layer's root mean square."""
+    """Mark the pre-activations of each layer below `near` of its root mean square."""
     Z = preactivations(problem, weights)[:-1]
     return [z.abs() <= near * z.square().mean().sqrt() if z.numel() else z > 0.0 for z in Z]
 
 
 def kept(problem: Problem, weights: Weights, kinks: Kinks) -> Kept:
-    """The derivative of the outputs and of the pre-activations at kinks, and by how much they are off."""
+    """Return the derivatives of the outputs and of pre-activations at kinks, and their errors."""
     Z = preactivations(problem, weights)
     N, m = Z[-1].shape
     samples = torch.arange(N, device=Z[-1].device).repeat_interleave(m)
@@ -96,9 +96,10 @@ def kept(problem: Problem, weights: Weights, kinks: Kinks) -> Kept:
 def restored(
     problem: Problem, weights: Weights, kinks: Kinks, stop: Callable[[], bool] = lambda: False, steps: int = STEPS
 ) -> tuple[list[Tensor], Kinks]:
-    """The network that Gauss-Newton steps of least norm lead to, exact or as near as they get, and the kinks held.
+    """Take Gauss-Newton steps of least norm to an exact fit; return it and the held kinks.
 
-    A step of which even a thousandth part does not help crosses kinks at once: these are held from then on, too.
+    The fit is as near as the steps get. If even a thousandth of a step does not help, the step crosses kinks at once:
+    these are held from then on, too.
     """
     current, rounded = list(weights), ROUNDED * float(problem.Y.abs().max())
     now = kept(problem, current, kinks)
@@ -122,7 +123,7 @@ def restored(
 def _shortened(
     problem: Problem, weights: Weights, step: Weights, kinks: Kinks, off: float
 ) -> tuple[list[Tensor], Kept | None]:
-    """The longest part of a step that brings what is off down; the shortest and None, where none does."""
+    """Return the longest part of a step that lowers the error; the shortest and None if none."""
     length = 1.0
     while True:
         trial = [W + length * D for W, D in zip(weights, step, strict=True)]
@@ -135,7 +136,7 @@ def _shortened(
 
 
 def _crossed(problem: Problem, before: Weights, after: Weights) -> Kinks:
-    """The pre-activations that are of another sign."""
+    """Mark the pre-activations whose sign changed."""
     Z = preactivations(problem, before)[:-1], preactivations(problem, after)[:-1]
     return [(old > 0.0) != (new > 0.0) for old, new in zip(*Z, strict=True)]
 
@@ -143,7 +144,7 @@ def _crossed(problem: Problem, before: Weights, after: Weights) -> Kinks:
 def lightened(
     problem: Problem, weights: Weights, kinks: Kinks, stop: Callable[[], bool] = lambda: False
 ) -> list[Tensor]:
-    """An exact fit of less |W|^2, along the exact fits from one of them."""
+    """Move along the exact fits to one of less |W|^2."""
     current, sizes, length = list(weights), [_size(weights)], 1.0
     for _ in range(DESCENTS):
         if stop():
@@ -168,7 +169,7 @@ def lightened(
 def _rows(
     problem: Problem, weights: Weights, Z: list[Tensor], layer: int, samples: Int[Tensor, " q"], B: Float[Tensor, "q n"]
 ) -> Float[Tensor, "q P"]:
-    """The derivative of B . Z_l, of one sample for each row, in the entries of W_1 ... W_L."""
+    """Return the derivatives of B . Z_l in W_1 ... W_L, each row at one sample."""
     pieces = [B.new_zeros(len(B), W.numel()) for W in weights]
     for below in range(layer, 0, -1):
         Zs = problem.Xt if below == 1 else problem.appended(Z[below - 2], below - 1)
@@ -179,7 +180,7 @@ def _rows(
 
 
 def _least(J: Float[Tensor, "q P"], r: Float[Tensor, " q"]) -> Float[Tensor, " P"]:
-    """J^+ r, by the eigenvalues of J J^T, with one step of refinement; 0 where that overflows."""
+    """Return J^+ r, by the eigenvalues of J J^T with one refinement; 0 if that overflows."""
     K = J @ J.T
     if not bool(torch.isfinite(K).all()):
         return torch.zeros_like(J[0])

@@ -1,4 +1,4 @@
-"""The ordinary training of weights, many widths and seeds at once: Adam, then L-BFGS, on the full batch.
+"""Ordinary training, many widths and seeds at once: Adam, then full-batch L-BFGS.
 
 It minimises L(W) = C(Z_L) + lam sum_l |W_l|_F^2, bias columns included, in the precision of the data. Networks of
 similar width are trained as one batch (batch.py); those that have stalled leave it.
@@ -35,7 +35,7 @@ same number of rounds is the same training on any machine."""
 TURNS, RATE_OF_TURNS = 200, 5e9
 """Turns without which a training is not worth beginning, and the multiplications in a second of them, roughly."""
 APART = 6e-3
-"""Seconds that a training takes beside its turns: the draw, its place in the batch, its cost in float64; on a core that
+"""Seconds of a training beside its turns: the start, its place in the batch, its cost in float64; on a core that
 five programs share, where with 2e-3 a limit of 2 s and 10,000 starts were 1.5 s late."""
 NARROWEST, WIDEST = 40, 500
 """Neurons of each hidden layer, where nobody says how many."""
@@ -45,7 +45,7 @@ LARGEST = 10_000_000
 
 @dataclass(frozen=True)
 class TrainerOptions:
-    """How long to train.
+    """The length of a training.
 
     Attributes:
         adam: its steps and rate.
@@ -62,7 +62,7 @@ class Training:
 
     Attributes:
         widths: n_1 ... n_{L-1}.
-        seed: of its draw; None where the start was given.
+        seed: of its random start; None where the start was given.
         weights: W_1 ... W_L, the best of its training.
         cost: recomputed from them in float64.
         history: (seconds, lowest cost so far), shape (T, 2).
@@ -114,7 +114,7 @@ def train(
     """Train a network for every width and seed, all together.
 
     Args:
-        problem: the question; the loss must be mse or cross_entropy.
+        problem: its loss must be mse or cross_entropy.
         widths: hidden widths; each entry is n (the same for every hidden layer) or (n_1, ..., n_{L-1}).
         seeds: how many (0, 1, ...), or which. A network's start depends on its widths and seed alone.
         budget: time and rounds; a round is up to 100 steps of each batch.
@@ -128,9 +128,9 @@ def train(
     options, budget = options or TrainerOptions(), budget or Budget()
     if problem.interpolates:
         raise ProblemError("Training needs a penalty, and interpolate has none; give lam, or use the method cone.")
-    hidden = [_widths(problem, each) for each in ([widths] if isinstance(widths, int) else widths)]
+    hidden = [_widths(problem, hidden_widths) for hidden_widths in ([widths] if isinstance(widths, int) else widths)]
     numbers = range(seeds) if isinstance(seeds, int) else seeds
-    starts = [(seed, initial(problem, each, seed)) for each in hidden for seed in numbers]
+    starts = [(seed, initial(problem, hidden_widths, seed)) for hidden_widths in hidden for seed in numbers]
     for weights in init:
         check_weights(problem, weights)
         starts.append((None, [W.to(problem.X) for W in weights]))  # type: ignore[arg-type]
@@ -163,10 +163,10 @@ def train_best(
     init: Weights | None = None,
     callback: Callback | None = None,
 ) -> tuple[list[Tensor], Status, list[Progress], list[float]]:
-    """Return the best of several trainings at one width: its weights, why it ended, the history, the costs of all.
+    """Return the best training of one width: weights, status, history, and costs of all.
 
-    The trainings come in batches that fit into the time that is left; where it ends before the last batch, so do they,
-    and there are fewer costs than starts.
+    The trainings come in batches that fit into the remaining time; if it ends before the last batch, there are fewer
+    costs than starts.
 
     Args:
         width: None takes `default_width`.
@@ -180,7 +180,7 @@ def train_best(
     while taken < starts and status is not Status.INTERRUPTED and not (taken and budget.spent()):
         first = 1 if init is not None and taken == 0 else 0
         size = min(starts - taken, fitting(problem, _widths(problem, width), budget))
-        found = train(
+        trainings = train(
             problem,
             [width],
             seeds=range(seed + taken + first, seed + taken + size),
@@ -188,9 +188,9 @@ def train_best(
             init=[init] if first and init is not None else [],
             callback=_after(history, callback),
         )
-        costs, taken, status = costs + found.costs, taken + size, found.status
-        if best is None or found.best.cost.total < best.cost.total:
-            best = found.best
+        costs, taken, status = costs + trainings.costs, taken + size, trainings.status
+        if best is None or trainings.best.cost.total < best.cost.total:
+            best = trainings.best
     assert best is not None
     if taken < starts and status is Status.CONVERGED:
         status = Status.TIME_LIMIT
@@ -198,15 +198,15 @@ def train_best(
 
 
 def _after(history: list[Progress], callback: Callback | None) -> Callback:
-    """Return what goes on with a history, to which a later batch of trainings adds what is best of all so far."""
+    """Return a callback that adds lines to a history, each with the lowest cost of all so far."""
     begun = len(history)
 
     def add(line: Progress) -> None:
         if begun:
-            known = history[begun - 1]
-            line = replace(line, iteration=line.iteration + known.iteration + 1)
-            if known.cost < line.cost:
-                line = replace(line, cost=known.cost, width=known.width)
+            last = history[begun - 1]
+            line = replace(line, iteration=line.iteration + last.iteration + 1)
+            if last.cost < line.cost:
+                line = replace(line, cost=last.cost, width=last.width)
         history.append(line)
         if callback is not None:
             callback(line)
@@ -215,7 +215,7 @@ def _after(history: list[Progress], callback: Callback | None) -> Callback:
 
 
 def fitting(problem: Problem, widths: Widths, budget: Budget) -> int:
-    """Return how many trainings fit into the time that is left: TURNS turns of each, and what each takes besides."""
+    """Return how many trainings, of TURNS turns each, fit into the remaining time."""
     seconds = TURNS * work(problem, widths) / RATE_OF_TURNS
     if problem.X.is_cuda:
         seconds = 0.0
@@ -223,7 +223,7 @@ def fitting(problem: Problem, widths: Widths, budget: Budget) -> int:
 
 
 def default_width(problem: Problem, starts: int, seconds: float) -> int:
-    """2 N, but at least 40 and at most 500, and fewer where TURNS turns of all starts would take longer on a CPU."""
+    """Return 2 N, within 40 and 500, and fewer where TURNS turns take too long on a CPU."""
     width = max(NARROWEST, min(WIDEST, 2 * problem.samples))
     most = math.inf if problem.X.is_cuda else RATE_OF_TURNS * seconds / TURNS / starts
     while width > NARROWEST and work(problem, [width] * (problem.depth - 1)) > most:
@@ -232,7 +232,7 @@ def default_width(problem: Problem, starts: int, seconds: float) -> int:
 
 
 def initial(problem: Problem, widths: Widths, seed: int, scale: float | None = None) -> list[Tensor]:
-    """A balanced draw: the outgoing weights of each neuron have the norm of its incoming ones; biases start at 0.
+    """Draw a balanced network: each neuron's outgoing norm is its incoming one; biases are 0.
 
     Args:
         scale: factor on the He draw of the first layer, W_1 ~ N(0, scale^2 2 / (n_0 + 1)). None: 0.3 for depth 2,
@@ -280,7 +280,7 @@ class _Trainer:
         return self._gather([group.stalled.tolist() for group in self._groups])
 
     def networks(self) -> list[list[Tensor]]:
-        """The best weights of each network."""
+        """Return the best weights of each network."""
         return self._gather([group.networks() for group in self._groups])
 
     def curves(self) -> NDArray[np.float64]:
@@ -309,12 +309,12 @@ class _Trainer:
         return Progress(iteration, seconds, float(costs[best]), None, width)
 
     def _gather(self, parts: list[list]) -> list:
-        """One entry for each network, in the order of the starts."""
-        found: list = [None] * self._count
+        """Return one entry for each network, in the order of the starts."""
+        gathered: list = [None] * self._count
         for group, part in zip(self._groups, parts, strict=True):
             for number, entry in zip(group.members, part, strict=True):
-                found[number] = entry
-        return found
+                gathered[number] = entry
+        return gathered
 
 
 class _Group:
@@ -336,8 +336,8 @@ class _Group:
     ) -> None:
         self.members, self.widths, self._options = members, widths, options
         self._batch = Batch(problem, widths)
-        each = sum(work(problem, layers) for layers in widths)
-        self._steps = max(1, min(WINDOW, int(WORK / each)))
+        step_work = sum(work(problem, layers) for layers in widths)
+        self._steps = max(1, min(WINDOW, int(WORK / step_work)))
         self._adam = Adam(self._batch.evaluate, self._batch.pack(starts), options.adam)
         self._descent: BatchedLBFGS | None = None
         self.best, self.costs = self._adam.best, self._batch.evaluate(self._adam.best)[0]
@@ -345,11 +345,11 @@ class _Group:
         self.finished = False
 
     def networks(self) -> list[list[Tensor]]:
-        """The weights of `best`."""
+        """Return the weights of `best`."""
         return [self._batch.unpack(row, widths) for row, widths in zip(self.best, self.widths, strict=True)]
 
     def advance(self, budget: Budget) -> None:
-        """A round: up to 100 steps, fewer where they are long or the time ends."""
+        """Run a round: up to 100 steps, fewer if they are long or the time ends."""
         for _ in range(self._steps):
             if self.finished or budget.spent():
                 return
@@ -359,7 +359,7 @@ class _Group:
                 self._descend(self._descent, budget)
 
     def _train(self, budget: Budget) -> None:
-        """A step of Adam, or the change to L-BFGS."""
+        """Take a step of Adam, or change to L-BFGS."""
         ends = ADAM_SHARE * budget.time_limit
         if self._adam.steps_taken < self._options.adam.steps and budget.seconds() < ends:
             self._adam.iterate()
@@ -371,7 +371,7 @@ class _Group:
         self._before, self._began = self._descent.f, self._descent.f
 
     def _descend(self, descent: BatchedLBFGS, budget: Budget) -> None:
-        """A turn of L-BFGS; stalled networks start again without memory, or leave."""
+        """Take a turn of L-BFGS; stalled networks restart without memory, or leave."""
         descent.iterate()
         self._turns += 1
         self.best, self.costs = self.best.clone(), self.costs.clone()
@@ -393,8 +393,8 @@ class _Group:
         if budget.spent() or not bool(gone.any()):
             return
         self.stalled[self._rows[gone]] = True
-        kept = ~gone
-        descent.keep(kept)
-        self._rows, self._resets = self._rows[kept], self._resets[kept]
-        self._before, self._began = self._before[kept], self._began[kept]
+        staying = ~gone
+        descent.keep(staying)
+        self._rows, self._resets = self._rows[staying], self._resets[staying]
+        self._before, self._began = self._before[staying], self._began[staying]
         self.finished = not len(self._rows)

@@ -282,6 +282,20 @@ def test_training_random_starts_takes_a_part_of_the_time_and_never_raises_a_cost
         assert evaluate(problem, after).total < evaluate(problem, before).total
 
 
+def test_fine_tuning_goes_on_where_the_other_descent_stops() -> None:
+    """L-BFGS stops at kinks; what it ends at is no minimum, though its steps are rounding."""
+    rng = np.random.default_rng(3)
+    problem = make_problem(rng.normal(size=(12, 4)), rng.normal(size=(12, 3)), lam=0.15, bias=1.0, depth=3)
+    exploration, budget = Exploration(), Budget(600.0)
+    starts = [exploration.starts.draw(problem, number, 0) for number in range(6)]
+    stopped = descend(problem, starts, POLISHING, budget.pace())
+    tuned = exploration.fine_tune(problem, stopped, budget)
+    before, after = ([evaluate(problem, weights).total for weights in networks] for networks in (stopped, tuned))
+    assert all(later <= earlier for earlier, later in zip(before, after, strict=True))
+    assert min(after) < (1.0 - 1e-5) * min(before)
+    assert exploration.fine_tune(problem, stopped, Budget(1.0)) == []
+
+
 @pytest.mark.parametrize(
     ("starts", "given", "short"), [(96, False, False), (96, True, False), (4, False, True), (1, True, True)]
 )
