@@ -1,4 +1,4 @@
-"""What each method of `solve` does with a problem that has penalised biases."""
+"""The methods of `solve` for problems with penalised biases."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def solve_by_cone(problem: Problem, options: SolveOptions) -> Attempt:
 def solve_by_training(problem: Problem, options: SolveOptions) -> Attempt:
     """Train several networks of one width as one batch; return the best."""
     units = Units.of(problem)
-    unit_options = _within(units, options)
+    scaled = _within(units, options)
     weights, status, history, costs = train_best(
         units.problem,
-        unit_options.budget,
-        unit_options.width,
-        unit_options.starts or TRAININGS,
-        unit_options.seed,
-        unit_options.init,
-        unit_options.callback,
+        scaled.budget,
+        scaled.width,
+        scaled.starts or TRAININGS,
+        scaled.seed,
+        scaled.init,
+        scaled.callback,
     )
     return _outward(units, Attempt(weights, status, history, None, costs), problem, options)
 
@@ -69,19 +69,17 @@ def solve_by_training(problem: Problem, options: SolveOptions) -> Attempt:
 def solve_by_representations(problem: Problem, options: SolveOptions) -> Attempt:
     """Run projected gradient on Z from several starts, one after the other."""
     units = Units.of(problem)
-    unit_options = _within(units, options)
-    descents = descend_best(
+    scaled = _within(units, options)
+    best = descend_best(
         units.problem,
-        unit_options.budget,
-        unit_options.width,
-        unit_options.starts or DESCENTS,
-        unit_options.seed,
-        unit_options.init,
-        unit_options.callback,
+        scaled.budget,
+        scaled.width,
+        scaled.starts or DESCENTS,
+        scaled.seed,
+        scaled.init,
+        scaled.callback,
     )
-    return _outward(
-        units, Attempt(descents.weights, descents.status, descents.history, None, descents.costs), problem, options
-    )
+    return _outward(units, Attempt(best.weights, best.status, best.history, None, best.costs), problem, options)
 
 
 METHODS: dict[str, Callable[[Problem, SolveOptions], Attempt]] = {
@@ -190,23 +188,21 @@ def _cheapest_simple(problem: Problem, units: Units, linear: bool = True) -> lis
 def _deep(problem: Problem, options: SolveOptions) -> Attempt:
     draws = options.thrift.draws
     effort, units = DeepOptions(starts=options.starts or DRAWS, batch=draws, tol=options.tol), Units.of(problem)
-    unit_options, proof = _within(units, options), _from_data(problem, options)
+    scaled, proof = _within(units, options), _from_data(problem, options)
     enough = 0.0 if proof is None else proof.lower / units.cost / (1.0 - options.gap)
     before: list[Progress] = []
-    if unit_options.init is None and suits_few_samples(units.problem, options.budget.time_limit, DRAWS_TOGETHER):
+    if scaled.init is None and suits_few_samples(units.problem, options.budget.time_limit, DRAWS_TOGETHER):
         streamed = run(
-            DeepStream(units.problem, effort, unit_options.seed, unit_options.max_width),
-            unit_options.budget,
-            unit_options.callback,
+            DeepStream(units.problem, effort, scaled.seed, scaled.max_width),
+            scaled.budget,
+            scaled.callback,
         )
         before, effort = streamed.history, replace(effort, starts=0)
-        remaining = max(0, unit_options.budget.max_iterations - before[-1].iteration)
-        unit_options = replace(
-            unit_options, init=streamed.state.best, budget=replace(unit_options.budget, max_iterations=remaining)
-        )
-    solver = DeepSolver(units.problem, effort, unit_options.seed, unit_options.init, unit_options.max_width, enough)
-    outcome = run(solver, unit_options.budget, unit_options.callback)
-    best = reduced(units.problem, outcome.state.best, unit_options.budget.overdue)
+        remaining = max(0, scaled.budget.max_iterations - before[-1].iteration)
+        scaled = replace(scaled, init=streamed.state.best, budget=replace(scaled.budget, max_iterations=remaining))
+    solver = DeepSolver(units.problem, effort, scaled.seed, scaled.init, scaled.max_width, enough)
+    outcome = run(solver, scaled.budget, scaled.callback)
+    best = reduced(units.problem, outcome.state.best, scaled.budget.overdue)
     history = _after(before, outcome.history)
     return _outward(units, Attempt(best, outcome.status, history, proof, outcome.state.costs), problem, options)
 
@@ -214,14 +210,14 @@ def _deep(problem: Problem, options: SolveOptions) -> Attempt:
 def _deep_together(problem: Problem, options: SolveOptions) -> Attempt:
     """Search on few samples in each process; then run cycles and a descent on all samples."""
     units, effort = Units.of(problem), DeepOptions(starts=options.starts or DRAWS, tol=options.tol)
-    unit_options = _within(units, options)
-    solver = DeepStream(units.problem, effort, unit_options.seed, unit_options.max_width, unit_options.init)
-    outcome = run(solver, unit_options.budget, unit_options.callback)
+    scaled = _within(units, options)
+    solver = DeepStream(units.problem, effort, scaled.seed, scaled.max_width, scaled.init)
+    outcome = run(solver, scaled.budget, scaled.callback)
     best = outcome.state.best
-    if outcome.status is Status.CONVERGED and not unit_options.budget.spent():
-        best = descended(units.problem, best, unit_options.budget)
+    if outcome.status is Status.CONVERGED and not scaled.budget.spent():
+        best = descended(units.problem, best, scaled.budget)
     # Where nothing passes a layer, only a search that had its time says that nothing is to pass.
-    cut = unit_options.budget.spent() or (solver.cut and not min(len(W) for W in best[:-1]))
+    cut = scaled.budget.spent() or (solver.cut and not min(len(W) for W in best[:-1]))
     status = Status.TIME_LIMIT if cut else outcome.status
     attempt = Attempt(best, status, outcome.history, None, [evaluate(units.problem, best).total])
     return _outward(units, attempt, problem, options)

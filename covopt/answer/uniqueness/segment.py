@@ -35,24 +35,19 @@ def inner(problem: Problem, weights: Weights) -> list[Float[Tensor, "_ _"]]:
     Raises:
         ProblemError: it is not decided whether there are others.
     """
-    examined = examine(problem, weights)
-    if examined.uniqueness.verdict == UNDECIDED:
+    facts = examine(problem, weights)
+    if facts.uniqueness.verdict == UNDECIDED:
         raise ProblemError(
-            f"Whether there are other optima is not decided ({examined.uniqueness.reason.rstrip('.')}); give the other"
+            f"Whether there are other optima is not decided ({facts.uniqueness.reason.rstrip('.')}); give the other"
             " network."
         )
-    if (
-        examined.uniqueness.verdict == UNIQUE
-        or examined.directions is None
-        or examined.outputs is None
-        or examined.bias is None
-    ):
+    if facts.uniqueness.verdict == UNIQUE or facts.directions is None or facts.outputs is None or facts.bias is None:
         return [W.clone() for W in weights]
     used = columns_used(problem)
-    sizes = np.sqrt(np.linalg.norm(examined.outputs, axis=1, keepdims=True))
+    sizes = np.sqrt(np.linalg.norm(facts.outputs, axis=1, keepdims=True))
     hidden = np.zeros((len(sizes), problem.Xt.shape[1]))
-    hidden[:, used] = sizes * examined.directions[:, : len(used)]
-    outer = np.hstack([(examined.outputs / sizes).T, examined.bias[:, None]])
+    hidden[:, used] = sizes * facts.directions[:, : len(used)]
+    outer = np.hstack([(facts.outputs / sizes).T, facts.bias[:, None]])
     return [torch.from_numpy(W).to(problem.X.device) for W in (hidden, outer)]
 
 
