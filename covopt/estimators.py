@@ -330,7 +330,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
         return weights * by_class[codes]
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """Return the network's outputs (M, classes); (M,), second minus first, for two classes."""
+        """Return the outputs at X, (M, classes); for two classes (M,), second minus first."""
         scores = self._outputs(X)
         if scores.shape[1] == 1 and len(self.classes_) == 2:
             return scores[:, 0]
@@ -344,7 +344,7 @@ class CovoptClassifier(ClassifierMixin, _Network):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the softmax of the outputs (M, classes); for logistic, of 0 and the log-odds."""
+        """Return the softmax of the outputs at X, (M, classes); for logistic, of 0 and log-odds."""
         scores = self._outputs(X)
         both = scores if scores.shape[1] == len(self.classes_) else np.hstack([0.0 * scores, scores])
         return softmax(both, axis=1)

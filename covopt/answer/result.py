@@ -250,7 +250,7 @@ class Result:
     @checked
     @fitted
     def forces(self, layer: int, tikhonov: float | None = None) -> Forces:
-        """Return attraction and repulsion on hidden layer 1 ... L - 1; as `covopt.forces`.
+        """Return attraction and repulsion on hidden layer `layer`; tikhonov as in `covopt.forces`.
 
         Raises:
             ProblemError: there is no such hidden layer, t is negative, or the biases are free.
