@@ -259,7 +259,7 @@ class Result:
         return forces_on(self.problem.double(), self._double(), layer, tikhonov)
 
     def forces_picture(self, layer: int, tikhonov: float | None = None) -> forces_figures.ForcesPicture:
-        """Return what `draw_forces` (answer/forces.py) draws; `tikhonov` as in `forces`."""
+        """Return what `draw_forces` (answer/forces.py) draws of `layer`; tikhonov as in `forces`."""
         forces = self.forces(layer, tikhonov)
         labels, name = _sample_labels(self.problem)
         inverse = f", Tikhonov {forces.tikhonov:.2g}" if forces.tikhonov > 0.0 else ""
