@@ -45,12 +45,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.certify.proof import Proof, Proved, Target
 from covopt.model.problem import Problem
+from covopt.runtime.loop import Certificate
 
 Line = tuple[float, float]
 """(b, g): C(F) >= b - g tau for every F with |H F|_* = tau; g >= 0."""
@@ -63,6 +66,27 @@ PAIRS = 2048  # rows that are compared with each other, the first ones (memory a
 CHARGED = 2.0**-48  # to each singular value, as max(N, n) of these times the largest one
 SLACK = 2.0**-40  # off the final value, relative
 UNDERFLOW = 2.0**-1000  # the same, absolute, for squares below float64's range
+
+
+@dataclass(frozen=True)
+class Spectral(Proof):
+    """A bound from the singular values and distances of the data, for networks of every depth."""
+
+    kind: ClassVar[Certificate] = Certificate.SPECTRAL
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True if the loss has bounds from the data alone."""
+        return problem.loss.name in LOSSES
+
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
+        """Compute the bound, as far as the time allows."""
+        return Proved(cls(spectral_bound(problem, stop=target.stop)))
+
+    def bound(self, problem: Problem) -> float:
+        """Return the bound from the data."""
+        return spectral_bound(problem)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify import free
-from covopt.certify.dual import Proof
+from covopt.certify.proof import Proof
 from covopt.linalg.lbfgs import DescentOptions, lbfgs
 from covopt.model.affine import Affine
 from covopt.model.problem import Problem
@@ -146,19 +146,21 @@ def _in_turns(
         state = outcome.state
         seconds = CHECKED * max(0.0, budget.remaining()) * float(options.certify != "fast")
         with budget.phase("proof"):
-            proof, met = free.prove_and_meet(problem, solver.dual(state), seconds, options.gap)
+            proved = free.prove(problem, solver.dual(state), seconds, options.gap)
+        proof, neurons = proved.proof, proved.violators
         best = proof if best is None or proof.lower > best.lower else best
         closed = state.cost - best.lower <= options.gap * state.cost
-        if closed or met is None or repeatable or not bool((met[2] > 1.0 + 0.25 * options.gap).any()):
+        if closed or neurons is None or repeatable or not bool((neurons.values > 1.0 + 0.25 * options.gap).any()):
             break
         if (
             outcome.status in (Status.INTERRUPTED, Status.ITERATION_LIMIT)
             or budget.remaining() < LAST * budget.time_limit
         ):
             break
-        known = replace(outcome, state=solver.met(state, *met))
+        rows = neurons.directions
+        last = replace(outcome, state=solver.met(state, rows[:, :-1], rows[:, -1], neurons.values))
         within = replace(budget, time_limit=budget.seconds() + 0.5 * budget.remaining())
-        outcome = run(solver, within, options.callback, known)
+        outcome = run(solver, within, options.callback, last)
     return outcome, best if best.lower > 0.0 else None
 
 
@@ -226,5 +228,5 @@ def _network_proof(problem: Problem, weights: Weights, options: SolveOptions) ->
         return None
     Lambda = problem.gradient_at(preactivations(problem, weights)[-1]) / (-2.0 * problem.lam)
     with options.budget.phase("proof"):
-        found = free.prove(problem, Lambda, max(0.0, options.budget.remaining()), options.gap)
-    return found if found.lower > 0.0 else None
+        proof = free.prove(problem, Lambda, max(0.0, options.budget.remaining()), options.gap).proof
+    return proof if proof.lower > 0.0 else None

@@ -482,7 +482,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("dependent samples", "if smallest < independent:", "if smallest < 0.0:"),
     ),
     *_of(
-        "certify/relaxation/bound",
+        "certify/relaxation/ground",
         "relaxation",
         ("what the row space neglects left out", "(inside * ground.stretch + outside)", "(inside * ground.stretch)"),
     ),

@@ -12,14 +12,20 @@ with slope 2 in L where the pair bound has slope 1.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from covopt.certify.proof import Proof, Proved, Target
 from covopt.certify.spectral import SLACK
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Certificate
 
 # Rows that are compared with each other, the first ones.
 ROWS = 1000
@@ -27,9 +33,38 @@ ROWS = 1000
 CHARGED = 2.0**-50
 
 
-def applies(problem: Problem) -> bool:
-    """Whether it holds for this question."""
-    return problem.interpolates and problem.beta == 0.0 and problem.activation.slope == 0.0 and problem.samples > 1
+@dataclass(frozen=True)
+class Angle(Proof):
+    """A bound from the angle between two samples.
+
+    Attributes:
+        pair: the two samples (2,).
+    """
+
+    pair: Int[np.ndarray, " _"]
+
+    kind: ClassVar[Certificate] = Certificate.ANGLE
+    missing: ClassVar[str] = "The stored pair is missing or does not fit the data; certify the run again."
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True for exact fits by ReLU networks without biases."""
+        if problem.depth == 2:
+            return False
+        return problem.interpolates and problem.beta == 0.0 and problem.activation.slope == 0.0 and problem.samples > 1
+
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
+        """Take the best pair of samples."""
+        pair = best_pair(problem)
+        return Proved(cls(bound(problem, pair), np.array(pair)))
+
+    def bound(self, problem: Problem) -> float:
+        """Return the bound from the pair; 0 for other problems."""
+        pair = self.pair.tolist()
+        if len(pair) != 2 or not all(0 <= k < problem.samples for k in pair):
+            raise ProblemError(self.missing)
+        return bound(problem, (pair[0], pair[1])) if self.applies(problem) else 0.0
 
 
 def bound(problem: Problem, pair: tuple[int, int]) -> float:

@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,11 +24,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify.deep.recursion import growth
+from covopt.certify.proof import Proof, Proved, Target
 from covopt.certify.spectral import CHARGED, SLACK
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
 from covopt.oracles.exact import exact_oracle, has_exact_oracle
+from covopt.runtime.errors import ProblemError
 from covopt.runtime.lazy import lazy
+from covopt.runtime.loop import Certificate
 
 if TYPE_CHECKING:
     import cvxpy as cp
@@ -39,8 +43,40 @@ SAMPLES, ROUNDS, VIOLATED = 200, 40, 1e-8
 BOX = 1e4  # entries of the multipliers, for targets and inputs of size 1
 
 
+@dataclass(frozen=True)
+class Convexity(Proof):
+    """A bound from multipliers of one sign in each column.
+
+    Attributes:
+        multipliers: Lambda (N, m).
+    """
+
+    multipliers: Float[Tensor, "_ _"]
+
+    kind: ClassVar[Certificate] = Certificate.CONVEXITY
+    effort: ClassVar[int] = 2
+    missing: ClassVar[str] = "The stored multipliers are missing or do not fit the data; certify the run again."
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True for ReLU networks on few samples with an exact oracle."""
+        return problem.depth > 2 and applies(problem)
+
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
+        """Find the best multipliers by cutting planes."""
+        Lambda = multipliers(problem, target.stop)
+        return None if Lambda is None else Proved(cls(bound(problem, Lambda), Lambda))
+
+    def bound(self, problem: Problem) -> float:
+        """Return the bound from the oracle at the multipliers."""
+        if self.multipliers.shape != problem.Y.shape:
+            raise ProblemError(self.missing)
+        return bound(problem, self.multipliers.double())
+
+
 def applies(problem: Problem) -> bool:
-    """Whether the maximum over all neurons is known, and the loss one that is bounded here."""
+    """Return True if the maximum over all neurons is known, and the loss one that is bounded here."""
     simple = problem.activation.slope == 0.0 and problem.loss.name in ("interpolate", "mse")
     return simple and problem.samples <= SAMPLES and has_exact_oracle(problem.Xt)
 

@@ -23,21 +23,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
 import torch
 from jaxtyping import Float, Int
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from covopt.certify.deep.angle import parallelograms
+from covopt.certify.proof import Proof, Proved, Target
 from covopt.certify.spectral import SLACK
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Certificate
 
 # Principal components of the outputs of which each two span a plane; the corners of a loop at most.
 COMPONENTS, CORNERS = 4, 100
@@ -50,44 +53,40 @@ CHARGED = 2.0**-44
 
 
 @dataclass(frozen=True)
-class Loop:
-    """A closed polygon of samples and a plane of the outputs in which it is convex.
+class Loop(Proof):
+    """A bound from a closed polygon of samples and a plane of the outputs in which it is convex.
 
     Attributes:
-        corners: the samples in order (m,).
+        loop: the samples in order (m,).
         plane: two directions of the outputs (2, n_L), orthonormal up to rounding.
     """
 
-    corners: Int[Tensor, " m"]
-    plane: Float[Tensor, "2 n"]
+    loop: Int[Tensor, " _"]
+    plane: Float[Tensor, "_ _"]
 
-    def evidence(self) -> dict[str, NDArray]:
-        """The arrays to store."""
-        return {"loop": self.corners.numpy(), "plane": self.plane.numpy()}
+    kind: ClassVar[Certificate] = Certificate.LOOP
+    missing: ClassVar[str] = "The stored loop is missing or does not fit the data; certify the run again."
 
-    @staticmethod
-    def of(evidence: Mapping[str, NDArray], problem: Problem) -> Loop:
-        """The stored loop.
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True for exact fits with at least two inputs and two outputs."""
+        wide = min(problem.Y.shape[1], problem.X.shape[1]) > 1
+        return problem.depth > 2 and problem.interpolates and problem.samples > 2 and wide
 
-        Raises:
-            ProblemError: it is missing, or is none of this problem.
-        """
-        corners, plane = evidence.get("loop", np.empty(0)), evidence.get("plane", np.empty((0, 0)))
-        inside = corners.ndim == 1 and len(corners) > 2 and bool(((corners >= 0) & (corners < problem.samples)).all())
-        if not inside or plane.shape != (2, problem.Y.shape[1]) or not np.isfinite(plane).all():
-            raise ProblemError("The stored loop is missing or does not fit the data; certify the run again.")
-        return Loop(torch.from_numpy(corners).long(), torch.from_numpy(plane).double())
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
+        """Take the best of a few hulls."""
+        loop = best_loop(problem, target.stop)
+        return None if loop is None else Proved(replace(loop, lower=loop.bound(problem)))
 
-
-def applies(problem: Problem) -> bool:
-    """Whether loops can prove anything of this question."""
-    return problem.interpolates and problem.samples > 2 and min(problem.Y.shape[1], problem.X.shape[1]) > 1
-
-
-def bound(problem: Problem, loop: Loop) -> float:
-    """The bound from a loop; 0 where its outputs are not convex in its plane."""
-    figure = _Figure.of(problem, loop)
-    return 0.0 if figure is None else max(0.0, float(figure.least()) * (1.0 - SLACK))
+    def bound(self, problem: Problem) -> float:
+        """Return the bound from the loop; 0 where its outputs are not convex in its plane."""
+        corners, plane = self.loop, self.plane
+        inside = len(corners) > 2 and bool(((corners >= 0) & (corners < problem.samples)).all())
+        if not inside or plane.shape != (2, problem.Y.shape[1]) or not bool(torch.isfinite(plane).all()):
+            raise ProblemError(self.missing)
+        figure = _Figure.of(problem, self) if self.applies(problem) else None
+        return 0.0 if figure is None else max(0.0, float(figure.least()) * (1.0 - SLACK))
 
 
 def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loop | None:
@@ -110,7 +109,7 @@ def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loo
         except scipy.spatial.QhullError:
             continue
         step = -(-len(corners) // CORNERS)
-        loop = Loop(torch.from_numpy(corners[::step].astype(np.int64)), plane)
+        loop = Loop(0.0, torch.from_numpy(corners[::step].astype(np.int64)), plane)
         figure = _Figure.of(problem, loop)
         if figure is not None:
             found.append((figure.least(refinements=0), loop))
@@ -138,13 +137,14 @@ class _Figure:
 
     @staticmethod
     def of(problem: Problem, loop: Loop) -> _Figure | None:
-        X, size = to_unit_scale(problem.X.double()[loop.corners])
-        Y, height = to_unit_scale(problem.Y.double()[loop.corners])
+        corners, plane = loop.loop.long(), loop.plane.double()
+        X, size = to_unit_scale(problem.X.double()[corners])
+        Y, height = to_unit_scale(problem.Y.double()[corners])
         missed = problem.allowed_misfit / height * math.sqrt(Y.shape[1]) * (1.0 + 2.0**-40)
-        norm = float(torch.linalg.matrix_norm(loop.plane, 2)) * (1.0 + CHARGED)
+        norm = float(torch.linalg.matrix_norm(plane, 2)) * (1.0 + CHARGED)
         if not 0.0 < norm < math.inf:
             return None
-        points = (Y @ (loop.plane / norm).T).numpy()
+        points = (Y @ (plane / norm).T).numpy()
         missed += CHARGED * float(Y.norm())
         if not _is_convex(points):
             return None

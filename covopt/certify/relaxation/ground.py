@@ -149,3 +149,12 @@ def make_span(ground: Ground, states: Int[Tensor, " N"], independent: float = 1e
         dual_error=(off + float(inverse.norm()) * missed) / smallest,
         dual_size=1.0 / smallest,
     )
+
+
+def whole_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], inside: float) -> float:
+    """Return a bound on h in the user's units from `inside`, one within the row space.
+
+    What the row space neglects adds |Lambda|_F times its size, sigma being 1-Lipschitz.
+    """
+    outside = float(Lambda.norm()) * ground.neglected * (1.0 + 2 * Lambda.numel() * UNIT_ROUNDOFF)
+    return ground.size * (inside * ground.stretch + outside) * (1.0 + 8 * UNIT_ROUNDOFF)

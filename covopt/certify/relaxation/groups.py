@@ -30,22 +30,17 @@ what rounding can have changed W by and what the factorisation can lose, and the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.certify.relaxation.ground import Ground
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.runtime.errors import ProblemError
 
-ARRAYS: Mapping[str, tuple[str, int]] = {"diagonal": ("f", 1), "labels": ("i", 1), "shared": ("f", 3)}
-"""The arrays of `Groups` in a file: the kind of their entries, their dimensions."""
 MARGIN = 2.0**-42  # tau is raised by this, relative, so that the last factorisation has room
 ATTEMPTS = 40  # doublings of MARGIN until it succeeds, at most; then nothing is proved
 UNDERFLOW = 2.0**-960  # what all that falls below the smallest normal number may add up to, at unit scale
@@ -61,32 +56,26 @@ class Groups:
         shared: M_pp, M_nn and M_pn (3, k, k).
     """
 
-    diagonal: Float[Tensor, " N"]
-    labels: Int[Tensor, " N"]
-    shared: Float[Tensor, "3 k k"]
+    diagonal: Float[Tensor, " _"]
+    labels: Int[Tensor, " _"]
+    shared: Float[Tensor, "_ _ _"]
 
-    @classmethod
-    def of(cls, evidence: Mapping[str, NDArray], samples: int) -> Groups:
-        """From their arrays, as `arrays` made them; KeyError where one is missing.
+    def checked(self, samples: int) -> Groups:
+        """Return the same in double precision, if they fit each other and the samples.
 
         Raises:
-            ProblemError: they do not fit each other or the samples.
+            ProblemError: they do not.
         """
-        c, labels, M = (torch.from_numpy(np.asarray(evidence[name])) for name in ARRAYS)
-        k = M.shape[-1] if M.ndim == 3 else 0
+        c, labels, M = self.diagonal, self.labels, self.shared
+        k = M.shape[-1]
         if c.shape != (samples,) or labels.shape != (samples,) or M.shape != (3, k, k) or not k:
             raise ProblemError("The stored multipliers of groups do not fit the samples; certify the run again.")
         if not bool(((labels >= 0) & (labels < k)).all()):
             raise ProblemError("The stored multipliers name a group that is not there; certify the run again.")
-        return cls(c.double(), labels.long(), M.double())
-
-    @property
-    def arrays(self) -> dict[str, NDArray]:
-        """For a file."""
-        return {name: getattr(self, name).detach().cpu().numpy() for name in ARRAYS}
+        return Groups(c.double(), labels.long(), M.double())
 
     def scaled(self, factor: float) -> Groups:
-        """Those of factor times the Lambda at unit scale."""
+        """Return those of factor times the Lambda at unit scale."""
         return Groups(factor**2 * self.diagonal, self.labels, factor**2 * self.shared)
 
 

@@ -134,8 +134,7 @@ class Path:
         found.cost, found.fit, found.norm = point.cost.total, point.cost.fit, point.cost.norm
         found.residual, found.status = point.cost.residual, point.status
         if point.lower is not None:
-            found.lower, found.certificate, found.dual = point.lower, point.certificate, point.dual
-            found.evidence = dict(point.evidence)
+            found.lower, found.certificate, found.proof = point.lower, point.certificate, point.proof
         for name, value in self.origin.items():
             setattr(found, name, value)
         return found
@@ -278,9 +277,7 @@ class Path:
             if point.lower is None:
                 continue
             own = {"lower": np.array(point.lower), "certificate": np.array(str(point.certificate))}
-            own |= dict(point.evidence)
-            if point.dual is not None:
-                own |= {"Lambda": point.dual.Lambda, "maximum": np.array(point.dual.maximum)} | point.dual.evidence
+            own |= {} if point.proof is None else point.proof.arrays()
             found |= {f"p{place}_{name}": array for name, array in own.items()}
         return found
 
