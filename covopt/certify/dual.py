@@ -131,11 +131,7 @@ class DualProof(Proof):
         return super().read(lower, {**arrays, "Lambda": Lambda.astype(np.float64)})
 
 
-def dual_bound(
-    problem: Problem,
-    Lambda: Float[Tensor, "N m"],
-    maximum: float,
-) -> DualBound:
+def dual_bound(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -> DualBound:
     """Return the best D(t Lambda) over t in [0, 1/maximum], less its rounding.
 
     Args:
@@ -164,7 +160,7 @@ def dual_bound(
 
 
 def is_provable(problem: Problem) -> bool:
-    """Whether the loss lets a dual point bound the minimum of two layers."""
+    """Return True if the loss lets a dual point bound the minimum of two layers."""
     return isinstance(problem.loss, Provable)
 
 
@@ -191,7 +187,7 @@ def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBou
 
 
 def _parabola_rounding(problem: Problem, point: Tensor) -> float:
-    """What rounding can add to `dual_value`: (n + 8) roundings of the sums of absolute terms."""
+    """Bound what rounding adds to `dual_value`: (n + 8) roundings of the sums of absolute terms."""
     products = 2.0 * problem.lam * float((point * problem.Y.double()).abs().sum())
     squares = 0.0  # exact fits have none
     if not problem.interpolates:
@@ -250,7 +246,7 @@ def _highest(value: Callable[[float], float], last: float) -> float:
 
 
 def _concave_rounding(problem: Problem, point: Tensor) -> float:
-    """What rounding can add to `dual_value`: that of the conjugates, of the shares, of the sums and of the bias."""
+    """Bound what rounding of conjugates, shares, sums and biases adds to `dual_value`."""
     G = -2.0 * problem.lam * point * problem.inverse_shares[:, None]
     Y = problem.Y.double()
     assert isinstance(problem.loss, Provable)
@@ -285,7 +281,7 @@ def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBoun
 
 
 def _entropy_rounding(problem: Problem, point: Tensor, off: Float[Tensor, " N"]) -> float:
-    """What rounding, and rows of p that add up to 1 only within `off`, can add to `dual_value`."""
+    """Bound what rounding, and rows of p that add up to 1 only within `off`, add to `dual_value`."""
     classes = point.shape[1]
     moved = float(problem.shares @ off) * (2.0 + math.log(classes)) + classes * ENTROPY
     bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
@@ -301,7 +297,10 @@ def _into_domain(Lambda: Float[Tensor, "N m"], Y: Float[Tensor, "N m"]) -> Float
 
 
 def _best_scale(problem: Problem, point: Tensor, largest: float) -> float:
-    """The best t in [0, largest]: D'(t) / (2 lam) = <point, log p(t)> - beta^2 t |point^T 1|^2 decreases."""
+    """Return the best t in [0, largest], where D'(t) changes sign.
+
+    D'(t) / (2 lam) = <point, log p(t)> - beta^2 t |point^T 1|^2 decreases.
+    """
     Y, strength = problem.Y.double(), 2.0 * problem.lam * problem.inverse_shares[:, None]
     bias = problem.beta**2 * float(point.sum(dim=0).square().sum())
 

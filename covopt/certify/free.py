@@ -100,7 +100,7 @@ def _off(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
 
 
 def has_exact(problem: Problem) -> bool:
-    """Whether the N questions without bias have exact oracles."""
+    """Return True if the N questions without bias have exact oracles."""
     if problem.depth != 2:
         return False
     Xc = centred(problem.X.double())
@@ -111,7 +111,7 @@ def has_exact(problem: Problem) -> bool:
 def anchored(
     problem: Problem, Lambda: Float[Tensor, "N m"], stop: Callable[[], bool] = lambda: False
 ) -> tuple[Answer, Float[Tensor, " B"]]:
-    """The best neurons at every sample's breakpoint: unit w (B, n_0) with h and the proved M, and their b (B,).
+    """Return the best neurons at every sample's breakpoint: w (B, n_0), h and the proved M; b (B,).
 
     The bound is infinite where `stop` came first.
     """
@@ -162,7 +162,7 @@ def free_bound(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -
 
 
 def _widened(problem: Problem, off: float, maximum: float) -> float:
-    """A bound on h at the point that is exactly orthogonal to what is free, and `off` from the one of `maximum`."""
+    """Return a bound on h at the exactly orthogonal point, which is `off` from that of `maximum`."""
     X = problem.X.double()
     apart = 2.0 * float(centred(X).norm(dim=1).max()) * (1.0 + SLACK) + ROUNDING * float(X.abs().max())
     return maximum * (1.0 + SLACK) + off * math.sqrt(len(X)) * apart
@@ -328,19 +328,19 @@ def _trees(
 
 
 def _differences(seen: Tensor, point: Tensor) -> float:
-    """What rounding differences of inputs once may add to h: sigma is 1-Lipschitz."""
+    """Bound what rounding the differences of inputs adds to h: sigma is 1-Lipschitz."""
     return ROUNDING * float(seen.norm()) * float(point.norm())
 
 
 def widened(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -> float:
-    """A bound on h at what is exactly orthogonal to what is free, of a bound on it at Lambda'."""
+    """Return a bound on h at the exactly orthogonal point from a bound on it at Lambda'."""
     return _widened(problem, _off(problem, orthogonal(problem, Lambda)), maximum)
 
 
 def proved_maximum(
     problem: Problem, Lambda: Float[Tensor, "N m"], seconds: float, attained: float, near: float
 ) -> float:
-    """A proved bound on h at the part of Lambda that is orthogonal to what is free: by norms, and in time by trees.
+    """Return a proved bound on h at the orthogonal part of Lambda, from norms and from trees.
 
     Args:
         problem: two layers with free biases; Lambda: any dual point (N, m).

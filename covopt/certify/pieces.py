@@ -63,7 +63,7 @@ def least_squares(
 
 
 def _integers(values: Float[np.ndarray, "N m"]) -> tuple[NDArray[np.object_], int]:
-    """(A, q) with A / q = values, exactly; A holds Python's integers."""
+    """Return (A, q) with A / q = values, exactly; A holds Python's integers."""
     ratios = [[float(v).as_integer_ratio() for v in row] for row in values]
     q = max(bottom for row in ratios for _, bottom in row)
     return np.array([[top * (q // bottom) for top, bottom in row] for row in ratios], dtype=object), q
@@ -98,7 +98,7 @@ def _runs(
 
 
 def _totals(values: NDArray[np.object_], ends: NDArray[np.int64]) -> NDArray[np.object_]:
-    """The sums of the first rows up to each end."""
+    """Return the sums of the first rows up to each end."""
     zero = np.zeros((1, *values.shape[1:]), dtype=object)
     return np.concatenate([zero, np.cumsum(values, axis=0)])[ends]
 

@@ -112,7 +112,7 @@ def spectral_bound(
     rank: int | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> float:
-    """The best of the bounds above: no network of the problem's depth has a lower cost.
+    """Return the best of the bounds above: no network of the problem's depth has a lower cost.
 
     At least 0, and 0 for a loss that is none of `LOSSES`.
     Infinite when `interpolate` is asked of targets that differ by more than is allowed where the inputs agree: no
@@ -150,7 +150,7 @@ def spectral_lines(
 
 
 def _misfit(problem: Problem) -> float:
-    """The largest |F - Y|_F that is allowed, 0 but for `interpolate`."""
+    """Return the largest |F - Y|_F that is allowed, 0 but for `interpolate`."""
     return problem.allowed_misfit * math.sqrt(problem.Y.numel()) * (1.0 + 2.0**-40)
 
 
@@ -164,13 +164,16 @@ def weighted_rows(problem: Problem, A: Float[Tensor, "N n"], centred: bool) -> F
 
 
 def _singular_values(A: Tensor) -> tuple[Float[Tensor, " r"], float]:
-    """The singular values of A and how far rounding can have moved any of them, the centring of A included."""
+    """Return the singular values of A, and a bound on their rounding with that of centring A."""
     values = torch.linalg.svdvals(A)
     return values, max(A.shape) * CHARGED * float(A.norm())
 
 
 def largest_singular_value(problem: Problem, X: Tensor, centred: bool, chunk: int = 8192) -> float:
-    """A bound from above on |H D X|_op; of tall X through its Gram matrix, whose largest eigenvalue loses no digits."""
+    """Return an upper bound on |H D X|_op.
+
+    Tall X go through their Gram matrix, whose largest eigenvalue loses no digits.
+    """
     if len(X) <= chunk:
         values, moved = _singular_values(weighted_rows(problem, X, centred))
         return float(values[0]) + moved
@@ -284,7 +287,7 @@ class _EntropyLines:
         return entropy - 40.0 * classes * moved * float(self.problem.shares.sum()), steepness / samples
 
     def _shrink(self, F: Float[Tensor, "N m"], threshold: float) -> Float[Tensor, "N m"]:
-        """The proximal map of threshold |H F|_*: singular values of H F less `threshold`, its part along d kept."""
+        """Apply the proximal map of threshold |H F|_*: it lowers the singular values of H F alone."""
         means = self.root * self.problem.mean(F / self.root) if self.centred else torch.zeros_like(F[:1])
         rest = F - means
         squares, V = torch.linalg.eigh(rest.T @ rest)
@@ -313,7 +316,7 @@ def least(
     options: SpectralOptions,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[float, list[Line]]:
-    """A lower bound on min over tau >= 0 of phi(tau) + penalty(tau), improved line by line, and the lines.
+    """Bound min over tau >= 0 of phi(tau) + penalty(tau) from below, line by line; return the lines.
 
     A line may depend on those before it. Where `stop` ends them, they are the first of those without it, so that a
     check, which is not stopped, never proves less.
@@ -344,7 +347,7 @@ def least(
 
 
 def least_of_lines(lines: dict[float, Line], penalty: Callable[[Tensor], Tensor]) -> tuple[float, float]:
-    """(the bound that the module's text describes, the theta of the line that holds it there)."""
+    """Return the bound that the module's text describes, and the theta of the line at it."""
     thetas = [0.0, *sorted(lines)]
     b, g = torch.tensor([(0.0, 0.0), *(lines[t] for t in thetas[1:])], dtype=torch.float64).T
     crossings = (b[:, None] - b) / (g[:, None] - g)
@@ -383,6 +386,6 @@ def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor, stop: Callable[[], bo
 
 
 def _lengths(rows: Float[Tensor, "M n"]) -> Float[Tensor, " M"]:
-    """The lengths of rows, whose squares may be beyond float64."""
+    """Return the lengths of rows, whose squares may be beyond float64."""
     largest = rows.abs().amax(dim=1, keepdim=True)
     return largest[:, 0] * (rows / torch.where(largest > 0, largest, 1.0)).norm(dim=1)

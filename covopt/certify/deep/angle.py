@@ -68,7 +68,7 @@ class Angle(Proof):
 
 
 def bound(problem: Problem, pair: tuple[int, int]) -> float:
-    """The bound from two samples."""
+    """Return the bound from two samples."""
     rows = torch.tensor(pair)
     X, size = to_unit_scale(problem.X.double()[rows])
     Y, height = to_unit_scale(problem.Y.double()[rows])
@@ -81,7 +81,7 @@ def bound(problem: Problem, pair: tuple[int, int]) -> float:
 
 
 def best_pair(problem: Problem) -> tuple[int, int]:
-    """The two samples with the largest bound, of the first rows."""
+    """Return the two samples with the largest bound, of the first rows."""
     X, _ = to_unit_scale(problem.X.double()[:ROWS])
     Y, height = to_unit_scale(problem.Y.double()[:ROWS])
     best, pair = -1.0, (0, 1)
@@ -104,14 +104,14 @@ def parallelograms(
 
 
 def _above(u: Float[Tensor, "1 n"], v: Float[Tensor, "M n"]) -> Float[Tensor, " M"]:
-    """A bound from above on Phi."""
+    """Return an upper bound on Phi."""
     lengths, area, product = parallelograms(u, v)
     lost = (u.shape[1] + 8) * CHARGED * lengths
     return torch.where(product > lost, torch.minimum(area + lost, lengths + lost), lengths + lost)
 
 
 def _below(u: Float[Tensor, "1 n"], v: Float[Tensor, "M n"], missed: float) -> Float[Tensor, " M"]:
-    """A bound from below on Phi of vectors whose entries are this near."""
+    """Return a lower bound on Phi of all vectors whose entries differ by at most `missed`."""
     lengths, area, product = parallelograms(u, v)
     off = missed * math.sqrt(u.shape[1]) * (1.0 + 2.0**-40)
     moved = off * (u.norm(dim=1) + v.norm(dim=1)) + off * off + (u.shape[1] + 8) * CHARGED * lengths

@@ -82,7 +82,7 @@ def applies(problem: Problem) -> bool:
 
 
 def bound(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
-    """The bound from these multipliers; 0 where they change sign in a column, or nothing is known of M."""
+    """Return the bound from these multipliers; 0 if a column changes sign, or M is unknown."""
     if not bool(torch.isfinite(Lambda).all()) or bool(((Lambda > 0).any(dim=0) & (Lambda < 0).any(dim=0)).any()):
         return 0.0
     if not applies(problem) or not bool((Lambda != 0).any()):
@@ -114,7 +114,7 @@ def bound(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
 
 
 def _maximum(problem: Problem, Xt: Float[Tensor, "N d"], Lambda: Float[Tensor, "N m"]) -> float:
-    """A proved bound on max_w |Lambda^T sigma(Xt w)|."""
+    """Return a proved upper bound on max_w |Lambda^T sigma(Xt w)|."""
     if bool((Xt >= 0).all()) and bool((Lambda >= 0).all() or (Lambda <= 0).all()):
         product = Lambda.T @ Xt
         lost = (len(Xt) + max(product.shape)) * CHARGED * float(product.norm())
@@ -124,7 +124,7 @@ def _maximum(problem: Problem, Xt: Float[Tensor, "N d"], Lambda: Float[Tensor, "
 
 
 def multipliers(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Float[Tensor, "N m"] | None:
-    """The best multipliers of the signs of the targets' column sums, by cutting planes: a neuron in each round.
+    """Find the best multipliers with the signs of the targets' column sums, by cutting planes.
 
     None where the oracle or the solver gives none.
     """

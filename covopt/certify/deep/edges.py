@@ -79,7 +79,7 @@ class Edges:
         return torch.linalg.svdvals(found), moved
 
     def reach(self, problem: Problem) -> float:
-        """A bound from above on max_w |B sigma(Xt w)| over unit directions w."""
+        """Return an upper bound on max_w |B sigma(Xt w)| over unit directions w."""
         X, size = to_unit_scale(problem.X.double())
         values, moved = self.singular_values(X)
         reach = size * (float(values[0]) + moved) * (1.0 + 2.0**-50)
@@ -91,7 +91,7 @@ class Edges:
         return min(reach, oracle(self.dense(problem.samples).T, problem.Xt[:0]).upper_bound)
 
     def nuclear(self, problem: Problem) -> float:
-        """A bound from below on |B F|_* over all outputs F that `interpolate` allows."""
+        """Return a lower bound on |B F|_* over all outputs F that `interpolate` allows."""
         Y, size = to_unit_scale(problem.Y.double())
         values, moved = self.singular_values(Y)
         # Each entry of F - Y is at most eps: |B (F - Y)|_* <= m^(1/2) |B (F - Y)|_F.

@@ -90,7 +90,7 @@ class Loop(Proof):
 
 
 def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loop | None:
-    """The best of the convex hulls of the outputs in the planes of two of their principal components; None: no hull.
+    """Return the best hull of the outputs in planes of two principal components, or None.
 
     Args:
         problem: the question.
@@ -157,7 +157,7 @@ class _Figure:
         return _Figure(points, steps, rises, missed, area, float(slopes.max()), height / size, problem.depth)
 
     def _value(self, low: float, high: float) -> float:
-        """The least over lam in [low, high], at least; units of c^2 with c = unit^(1/L)."""
+        """Return a lower bound on the minimum over lam in [low, high], in units of unit^(2/L)."""
         middle = math.sqrt(0.5 * (low**2 + high**2))
         first, last = (math.sqrt(self._inside(end, middle)) for end in (low, high))
         if not last > 0.0:  # an empty polygon's area has no concave root
@@ -182,7 +182,7 @@ class _Figure:
         return np.maximum(0.0, (lam * self.steps) ** 2 - self.rises**2)
 
     def least(self, refinements: int = REFINEMENTS) -> float:
-        """The bound in the user's units; with fewer refinements it is lower."""
+        """Return the bound in the user's units; with fewer refinements it is lower."""
         if not self.steepest > 0.0 or not self.area > 0.0:
             return 0.0
         # Where V = 0 the value is L lam^(2/L), and more for larger lam.
@@ -207,7 +207,7 @@ class _Figure:
 
 
 def _is_convex(points: Float[np.ndarray, "m 2"]) -> bool:
-    """Whether the corners wind once, counterclockwise, and always turn left."""
+    """Return True if the corners wind once, counterclockwise, and always turn left."""
     sides = np.roll(points, -1, axis=0) - points
     following = np.roll(sides, -1, axis=0)
     turns = sides[:, 0] * following[:, 1] - sides[:, 1] * following[:, 0]
@@ -216,7 +216,7 @@ def _is_convex(points: Float[np.ndarray, "m 2"]) -> bool:
 
 
 def _shrunk(points: Float[np.ndarray, "m 2"], off: Float[np.ndarray, " m"]) -> float:
-    """The area of the points of a convex polygon that are farther than off_i from side i, less its rounding."""
+    """Return the area of the points farther than off_i from side i of a convex polygon, rounded down."""
     sides = np.roll(points, -1, axis=0) - points
     normals = np.stack([-sides[:, 1], sides[:, 0]], axis=1) / np.linalg.norm(sides, axis=1, keepdims=True)
     heights = (normals * points).sum(axis=1) + off

@@ -105,7 +105,7 @@ class _Task:
         return u
 
     def _evaluated(self, at: NDArray, norm: int) -> tuple[float, NDArray]:
-        """The loss and its gradient."""
+        """Return the loss and its gradient."""
         parameters = torch.from_numpy(at.copy()).requires_grad_()
         try:
             loss = self.loss(parameters, norm)
@@ -115,7 +115,7 @@ class _Task:
         return loss.item(), gradient.numpy()
 
     def edges(self, u: Float[Tensor, " p"]) -> Edges:
-        """The edges whose weights are not faint, with sizes of at most 1."""
+        """Return the edges whose weights are not negligible, with sizes of at most 1."""
         count, samples = len(self.pairs), len(self.X)
         sizes = u[:count].abs()[:, None].expand(-1, 2)
         pairs = self.pairs
@@ -184,7 +184,7 @@ def _candidates(X: Tensor, T: Tensor) -> tuple[Int[Tensor, "E 2"], Float[Tensor,
 
 
 def _sharpened(problem: Problem, task: _Task, u: Float[Tensor, " p"], stop: Stop) -> Edges:
-    """The edges of u, weighed again against the neurons that an exact oracle finds, where there is one."""
+    """Weigh the edges of u again against the neurons that an exact oracle finds, if there is one."""
     edges = task.edges(u)
     small = problem.samples * len(edges.pairs) <= MOST_CROSSINGS // 4
     oracle = exact_oracle(problem.Xt.double(), problem.activation) if small else None

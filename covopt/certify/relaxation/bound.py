@@ -298,14 +298,14 @@ class _Work:
         return self.before + self.budget.seconds()
 
     def _pays(self, tree: _Tree) -> bool:
-        """Whether as much time again as this tree had would bring enough."""
+        """Return True if as much time again as this tree had would bring enough."""
         if self.options.worth == 0.0 or self.spent() < FAIR:
             return True
         reach = min(tree.ceiling, tree.lower + tree.pace.again)
         return reach - self.best.lower >= self.options.worth * (self.target - self.best.lower)
 
     def result(self) -> RelaxedBound:
-        """The best proof, its multipliers scaled like its Lambda."""
+        """Return the best proof, its multipliers scaled like its Lambda."""
         best = self.best
         if self.start is not None:  # which was proved again then
             lower, multipliers = best.lower, self.start.multipliers
@@ -344,7 +344,7 @@ class _Tree:
         return self._bound(self.tree.attained).lower
 
     def promise(self, seconds: float) -> float:
-        """The bound after another turn of so many seconds, at the pace of the last one."""
+        """Extrapolate the bound by another turn of so many seconds, at the pace of the last one."""
         return min(self.ceiling, self.lower + self.gain * seconds)
 
     def _bound(self, maximum: float) -> DualBound:
@@ -370,7 +370,7 @@ class _Tree:
             work.offer(bound, self.tree.multipliers, self.tree)
 
     def _wanted(self, halvings: int = 40) -> float:
-        """The largest maximum with which this Lambda proves the target; 0 if none does."""
+        """Return the largest maximum with which this Lambda proves the target; 0 if none does."""
         low, high = 0.0, 4.0
         for _ in range(halvings):
             middle = 0.5 * (low + high)

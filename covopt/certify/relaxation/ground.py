@@ -114,7 +114,7 @@ class Span:
 
 
 def make_span(ground: Ground, states: Int[Tensor, " N"], independent: float = 1e-5) -> Span:
-    """The span of the samples that are not negative less the kinks, or the whole space.
+    """Return the span of the samples that are not negative less the kinks, or the whole space.
 
     The whole space where the activation switches nothing off, or where they are dependent: their unit rows have a
     singular value below `independent`.

@@ -183,7 +183,7 @@ class _Search:
         self.reference, self.room = 1.0, Y.new_zeros(())
 
     def _constant(self, Y: Tensor) -> Tensor:
-        """Outputs of about the best constant network."""
+        """Return the outputs of about the best constant network."""
         mean = self.problem.mean(Y)
         name = self.problem.loss.name
         constant = mean.clamp_min(1e-9).log() if name == "cross_entropy" else mean if name == "mse" else 0.0 * mean
@@ -195,7 +195,7 @@ class _Search:
         return self.point[2].shape[1]
 
     def begins(self) -> bool:
-        """Whether there is anything to climb; sets the units."""
+        """Return True if there is anything to climb; sets the units."""
         Lambda = self._point(self.point)[0]
         if not bool(Lambda.any()):  # the constant network is perfect but for what its bias costs
             self.point[0] *= 0.0

@@ -94,7 +94,7 @@ def sum_groups(rows: Float[Tensor, "N j"], labels: Int[Tensor, " N"], k: int) ->
 
 
 def make_quadratic(P: Float[Tensor, "N r"], slope: float, Lambda: Float[Tensor, "N m"], groups: Groups) -> Quadratic:
-    """The small matrices, of multipliers that are admissible."""
+    """Return the small matrices of admissible multipliers."""
     pp, nn = (0.5 * (M + M.T) for M in groups.shared[:2])
     pn = groups.shared[2]
     mixes = pp + nn + pn + pn.T, pp + nn - pn - pn.T, pp - nn - pn + pn.T
@@ -102,7 +102,7 @@ def make_quadratic(P: Float[Tensor, "N r"], slope: float, Lambda: Float[Tensor, 
 
 
 def _absolute(P: Float[Tensor, "N r"], slope: float, Lambda: Float[Tensor, "N m"], groups: Groups) -> Quadratic:
-    """The same sums of the absolute values of their terms, or more."""
+    """Return upper bounds on the same sums of the absolute values of their terms."""
     pp, nn, pn = groups.shared
     total, factor = 0.5 * (pp + pp.T + nn + nn.T) + pn + pn.T, 1.0 + abs(slope)
     return _assemble(P.abs(), Lambda.abs(), groups, (factor, factor), (total, total, total))
@@ -129,12 +129,14 @@ def scales(q: Quadratic) -> Float[Tensor, " n"]:
 
 
 def scaled(q: Quadratic, by: Float[Tensor, " n"]) -> Quadratic:
-    """The same with the columns of L times `by`."""
+    """Scale the columns of L by `by`."""
     return Quadratic(by[:, None] * q.W * by, q.D / by / by[:, None], q.J / by[:, None], q.T0)
 
 
 def prove_groups(ground: Ground, Lambda: Float[Tensor, "N m"], groups: Groups) -> float:
-    """A proved bound on max |Lambda^T sigma(P w)| over unit w, in units of `ground`, from any numbers as multipliers.
+    """Return a proved bound on max |Lambda^T sigma(P w)| over unit w from any multipliers.
+
+    It is in units of `ground`.
 
     Infinity where they prove nothing.
     """
@@ -151,7 +153,10 @@ def prove_groups(ground: Ground, Lambda: Float[Tensor, "N m"], groups: Groups) -
 
 
 def _prove(q: Quadratic, sums: Quadratic, samples: int) -> float:
-    """The least tau that is proved, with all rounding; `sums` are the sums of absolute values of all terms."""
+    """Return the least tau that is proved, with all rounding.
+
+    `sums` are the sums of absolute values of all terms.
+    """
     n, r = q.J.shape
     unit = 2.0 * (samples + 4 * n + r + 40) * UNIT_ROUNDOFF
     eye = torch.eye(n, dtype=q.W.dtype, device=q.W.device)
@@ -176,7 +181,7 @@ def _prove(q: Quadratic, sums: Quadratic, samples: int) -> float:
 
 
 def _least(S: Float[Tensor, "q q"], r: int, tau: float, lost: float) -> float:
-    """A tau' near tau for which S + tau' E, E = 1 in the first r entries, is proved to be above `lost`."""
+    """Return a tau' near tau with S + tau' E proved above `lost`; E is 1 in the first r entries."""
     corner, lift = torch.arange(r, device=S.device), max(tau, lost, float(S.diagonal()[:r].abs().max()))
     for attempt in range(ATTEMPTS):
         tried = tau + MARGIN * 2.0**attempt * lift

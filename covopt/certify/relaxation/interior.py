@@ -67,7 +67,7 @@ class Barrier:
     mu: Float[Tensor, " b"]
 
     def only(self, chosen: Int[Tensor, " c"]) -> Barrier:
-        """Some of them."""
+        """Select some of the barriers."""
         return Barrier(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
     def combination(self, x: Float[Tensor, "b n"]) -> Float[Tensor, "b q q"]:
@@ -83,7 +83,7 @@ class Barrier:
         return torch.diag_embed(self.tau[:, None] * self.inside) + self.fixed - self.combination(self.x)
 
     def newton(self, inverse: Float[Tensor, "b q q"]) -> tuple[Float[Tensor, "b n1"], Float[Tensor, " b"]]:
-        """The step in (tau, x), and the Newton decrement."""
+        """Return the step in (tau, x) and the Newton decrement."""
         b, n = self.x.shape
         each = torch.arange(b, device=self.x.device)[:, None]
         W, first, second = self.B @ inverse @ self.B.mT, self.rows, self.columns

@@ -126,7 +126,7 @@ class Piece:
         return self.B.T @ self.weigh(Lambda)
 
     def identity(self) -> Int[Tensor, " K"]:
-        """A number for each row by which it is known in other pieces."""
+        """Return a number for each row that identifies it in other pieces."""
         return self.kind * len(self.states) + self.sample
 
 
@@ -136,7 +136,7 @@ def make_piece(
     walls: Float[Tensor, "k r"] | None = None,
     stationarity: Stationarity | None = None,
 ) -> Piece:
-    """The piece of these states, cut by walls a^T w >= 0; the whole sphere without either.
+    """Return the piece of these states, cut by walls a^T w >= 0; without either the whole sphere.
 
     Where the samples that are not negative are dependent, STRICT and KINK are taken as POSITIVE, which they are.
     """

@@ -69,7 +69,7 @@ class Multipliers:
 
 
 def pack(piece: Piece, Pi: Float[Tensor, "K K"]) -> Float[Tensor, " entries"]:
-    """The entries of Pi that may differ from 0."""
+    """Return the entries of Pi that may differ from 0."""
     return Pi[_there(piece)]
 
 
@@ -97,7 +97,7 @@ def side(states: Tensor, walls: Tensor, split: int, wall: Tensor | None, second:
 
 
 def make_stationarity(Lambda: Float[Tensor, "N m"], heights: Float[Tensor, " S"], stage: int) -> Stationarity | None:
-    """What the nodes know that are made in a stage; nothing in the first."""
+    """Return the stationarity that nodes of a stage may use; None in the first."""
     if stage == 0:
         return None
     floor, ceiling = float(heights[0]), float(heights[stage])
@@ -105,7 +105,7 @@ def make_stationarity(Lambda: Float[Tensor, "N m"], heights: Float[Tensor, " S"]
 
 
 def proved_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], multipliers: Multipliers) -> float:
-    """A proved bound on max |Lambda^T sigma(P w)| over |w| <= 1 from stored multipliers, in units of `ground`.
+    """Return a proved bound on max |Lambda^T sigma(P w)| over |w| <= 1, in units of `ground`.
 
     Raises:
         ProblemError: when the arrays do not describe a tree of splits with multipliers at its leaves, or a stage does
@@ -160,7 +160,7 @@ def enter(
 
 
 def _are_bounds(heights: Tensor) -> bool:
-    """Whether these can be a floor and falling ceilings."""
+    """Return True if these can be a floor and falling ceilings."""
     if heights.ndim != 1 or len(heights) == 0 or not bool((torch.isfinite(heights) & (heights >= 0.0)).all()):
         return False
     return bool((heights[2:] <= heights[1:-1]).all())

@@ -145,7 +145,7 @@ class NodeWork:
         return self.Lambda.norm(dim=1) * self.ground.length
 
     def _known(self, stage: int) -> Stationarity | None:
-        """What the nodes that were made in a stage know."""
+        """Return the stationarity of the nodes that were made in a stage."""
         return make_stationarity(self.Lambda, self.heights, stage)
 
     def _piece(self, node: Node) -> Piece:
@@ -212,7 +212,7 @@ class NodeWork:
         return unpack(piece, node.entries)
 
     def _gathered(self, node: Node, piece: Piece) -> Tensor:
-        """The moments of u from those of w and p."""
+        """Return the moments of u from those of w and p."""
         assert node.moments is not None
         lift = self._lift(piece)
         return lift @ node.moments.to(lift) @ lift.T
@@ -251,7 +251,7 @@ class NodeWork:
         return (lift @ U @ lift.T).float()
 
     def _touched(self, node: Node) -> tuple[float, Tensor]:
-        """The largest h that the directions lead to which a node mixes."""
+        """Return the largest h that is reached from the directions that a node mixes."""
         assert node.moments is not None
         r = self.ground.rank
         top = torch.linalg.eigh(node.moments.double()[:r, :r])[1][:, -3:].T
@@ -276,7 +276,9 @@ class NodeWork:
         return Sides(split, wall, children), time.perf_counter() - started
 
     def _handed(self, node: Node, piece: Piece, child: Piece) -> Float[Tensor, "K K"]:
-        """The multipliers of a node as those of its child, whose ceiling may be lower; they prove as much there.
+        """Convert the multipliers of a node to its child, where they prove as much.
+
+        The ceiling of the child may be lower.
 
         The old beta is the new one + drop g, so that alpha beta and g beta leave drop alpha g and drop g^2 behind.
         """
@@ -325,7 +327,7 @@ class NodeWork:
 
 
 def _done(history: list[float], goal: float, root: bool) -> bool:
-    """Whether a node has met the goal or has become slow."""
+    """Return True if a node has met the goal or has become slow."""
     window, now = ROOT_WINDOW if root else 1, history[-1]
     if now <= goal:
         return True
