@@ -53,8 +53,9 @@ def _proof(summary: Mapping[str, Any], free: bool, arrays: Mapping[str, NDArray]
     """Return what the stored bound rests on, None without one, or raise a DataError."""
     if summary["lower"] is None:
         return None
+    kind, lower = Certificate(summary["certificate"]), float(str(summary["lower"]))
     try:
-        return read_proof(Certificate(summary["certificate"]), free, float(str(summary["lower"])), arrays)
+        return read_proof(kind, free, lower, arrays)
     except ValueError as error:
         raise DataError(f"{record.CERTIFICATE} holds {error}; solve again.") from error
 

@@ -195,8 +195,6 @@ class _FreeProof(DualProof):
     def certified(self, problem: Problem) -> tuple[float, float]:
         """Return (M, lower): M on what is exactly orthogonal to what is free."""
         self.check_point(problem)
-        if problem.depth != 2:
-            raise ProblemError(UNKNOWN.format(kind=self.kind))
         maximum = self.proved_maximum(problem)
         return widened(problem, self.Lambda, maximum), free_bound(problem, self.Lambda, maximum).lower
 

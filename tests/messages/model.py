@@ -88,6 +88,10 @@ ROWS = [
         "The certificate 'branch-and-bound' comes without its evidence; solve again.",
         lambda _: proved("branch-and-bound", 4),
     ),
+    Row(
+        "The certificate 'branch-and-bound' comes without its evidence; solve again.",
+        lambda _: proved("branch-and-bound", 4, tree=np.zeros(1, np.uint8), counts=np.ones(2, np.int64)),
+    ),
     Row("X has 6 rows and Y has 5; give one row of targets for each row of inputs.", lambda _: solve(X, Y[:5])),
     Row("X holds texts or times, not an array of numbers; give a numeric matrix.", lambda _: solve([["a"]], Y)),
     Row("X is a list, not an array of numbers; give a numeric matrix.", lambda _: solve([[1.0], [1.0, 2.0]], Y)),

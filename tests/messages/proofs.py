@@ -185,14 +185,14 @@ ROWS = [
             f"The stored {what} missing or do{es} not fit the data; certify the run again.",
             lambda _, kind=kind, Y=Y, lam=lam, some=some: read_proof(kind, False, 1.0, some).bound(deep(Y, lam)),
         )
-        for what, es, kind, Y, lam in (
-            ("edges are", "", Certificate.LAPLACIAN, LAMBDA, None),
-            ("flows are", "", Certificate.LAPLACIAN, LAMBDA, 0.1),
-            ("multipliers are", "", Certificate.CONVEXITY, LAMBDA, None),
-            ("pair is", "es", Certificate.ANGLE, LAMBDA, None),
-            ("loop is", "es", Certificate.LOOP, WIDE, None),
+        for what, es, kind, Y, lam, wrong in (
+            ("edges are", "", Certificate.LAPLACIAN, LAMBDA, None, EDGE | {"pairs": np.array([[0, 99]])}),
+            ("flows are", "", Certificate.LAPLACIAN, LAMBDA, 0.1, EDGE | {"flows": np.ones((1, 2, 3))}),
+            ("multipliers are", "", Certificate.CONVEXITY, LAMBDA, None, {"multipliers": np.ones((3, 1))}),
+            ("pair is", "es", Certificate.ANGLE, LAMBDA, None, {"pair": np.array([0, 99])}),
+            ("loop is", "es", Certificate.LOOP, WIDE, None, {"loop": np.arange(2), "plane": np.ones((2, 9))}),
         )
-        for some in [{} if lam is None else EDGE]
+        for some in ({} if lam is None else EDGE, wrong)
     ),
     # The certifiers themselves.
     Row(

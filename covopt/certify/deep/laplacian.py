@@ -23,8 +23,6 @@ from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
 
-FLOWS = "The stored flows are missing or do not fit the data; certify the run again."
-
 
 @dataclass(frozen=True)
 class Laplacian(Proof):
@@ -77,13 +75,11 @@ class Laplacian(Proof):
         if problem.interpolates:
             reach = edges.reach(problem)
             return power(edges.nuclear(problem) / reach, problem.depth) * (1.0 - 2.0**-40) if reach > 0.0 else 0.0
-        if self.flows is None:
-            raise ProblemError(FLOWS)
-        spread, flows = self.spread, self.flows.double()
+        spread, flows = self.spread, edges.sizes.new_zeros(0, 0, 0) if self.flows is None else self.flows.double()
         eta = float(spread[0]) if spread is not None and spread.shape == (1,) else math.nan
         incidence = Incidence(problem, edges, eta)
         if not incidence.fits(flows):
-            raise ProblemError(FLOWS)
+            raise ProblemError("The stored flows are missing or do not fit the data; certify the run again.")
         reach = incidence.reach()
         lines = [incidence.line(flow, reach) for flow in flows]
         return bound_of(problem, [*spectral_lines(problem)[1], *(line for line in lines if line is not None)])
