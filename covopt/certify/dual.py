@@ -205,8 +205,8 @@ def _concave_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBoun
         return _nothing(Lambda)
 
     def value(t: float) -> float:
-        found = float(problem.dual_value(t * Lambda))
-        return found if math.isfinite(found) else -math.inf
+        dual_value = float(problem.dual_value(t * Lambda))
+        return dual_value if math.isfinite(dual_value) else -math.inf
 
     scale = _highest(value, _last_finite(value, largest))
     point = scale * Lambda
@@ -292,8 +292,8 @@ def _into_domain(Lambda: Float[Tensor, "N m"], Y: Float[Tensor, "N m"]) -> Float
     """Lambda with no entry > 0 where Y is 0 and with rows of sum 0, by moving each row's entry of largest Y."""
     point = torch.where((Y <= 0.0) & (Lambda > 0.0), 0.0, Lambda)
     label = Y.argmax(dim=1, keepdim=True)
-    others = point.scatter(1, label, 0.0).sum(dim=1, keepdim=True)
-    return point.scatter(1, label, -others)
+    off_label = point.scatter(1, label, 0.0).sum(dim=1, keepdim=True)
+    return point.scatter(1, label, -off_label)
 
 
 def _best_scale(problem: Problem, point: Tensor, largest: float) -> float:

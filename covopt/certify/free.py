@@ -126,12 +126,12 @@ def anchored(
         if oracle is None:
             bound = math.inf
             continue
-        found = oracle(Lambda, X[:0])
+        answer = oracle(Lambda, X[:0])
         # Each difference of two inputs is rounded once, and sigma is 1-Lipschitz.
-        bound = max(bound, found.upper_bound + _differences(seen, Lambda))
-        directions.append(found.directions)
-        values.append(found.values)
-        biases.append(-found.directions @ row)
+        bound = max(bound, answer.upper_bound + _differences(seen, Lambda))
+        directions.append(answer.directions)
+        values.append(answer.values)
+        biases.append(-answer.directions @ row)
     if not directions:
         return Answer(X[:0], X.new_zeros(0), bound), X.new_zeros(0)
     h, order = torch.cat(values).sort(descending=True)

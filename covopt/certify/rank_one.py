@@ -147,11 +147,11 @@ def _diameter(X: Float[Tensor, "N n"]) -> float:
 
 def _far_apart(d: NDArray[np.float64], least: float) -> NDArray[np.int64]:
     """Points of which no two are nearer than `least`: each that is far enough from those before."""
-    kept: list[int] = []
+    apart: list[int] = []
     for i in range(len(d)):
-        if not kept or float(d[i, kept].min()) > least:
-            kept.append(i)
-    return np.array(kept)
+        if not apart or float(d[i, apart].min()) > least:
+            apart.append(i)
+    return np.array(apart)
 
 
 def _held_karp(d: NDArray[np.float64], p: NDArray[np.float64] | None = None) -> float:
@@ -216,8 +216,8 @@ def _path(d: NDArray[np.float64]) -> NDArray[np.int64]:
     if n <= EXACT:
         return _shortest(d)
     ends = [int(i) for i in np.unravel_index(int(d.argmax()), d.shape)]
-    found = [_untangled(d, _greedy(d, start)) for start in ends]
-    return min(found, key=lambda order: float(d[order[:-1], order[1:]].sum()))
+    paths = [_untangled(d, _greedy(d, start)) for start in ends]
+    return min(paths, key=lambda order: float(d[order[:-1], order[1:]].sum()))
 
 
 def _shortest(d: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -242,11 +242,11 @@ def _shortest(d: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def _greedy(d: NDArray[np.float64], start: int) -> NDArray[np.int64]:
     """To the nearest point that is left, again and again."""
-    left, order = np.ones(len(d), dtype=bool), [start]
-    left[start] = False
+    unvisited, order = np.ones(len(d), dtype=bool), [start]
+    unvisited[start] = False
     while len(order) < len(d):
-        order.append(int(np.where(left, d[order[-1]], math.inf).argmin()))
-        left[order[-1]] = False
+        order.append(int(np.where(unvisited, d[order[-1]], math.inf).argmin()))
+        unvisited[order[-1]] = False
     return np.array(order)
 
 

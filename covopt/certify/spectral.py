@@ -141,9 +141,9 @@ def spectral_lines(
     X, Y = problem.X.double(), problem.Y.double()
     values, lines = [0.0], []
     for centred in (True, False) if problem.beta == 0.0 else (True,):
-        value, found = _nuclear_bound(problem, X, Y, centred, options, rank, stop)
+        value, more = _nuclear_bound(problem, X, Y, centred, options, rank, stop)
         values.append(value)
-        lines += found
+        lines += more
     if problem.interpolates:
         values.append(problem.depth * _power(_steepest_pair(problem, X, Y, stop), problem.depth))
     return max(0.0, max(values) * (1.0 - SLACK) - UNDERFLOW), lines
@@ -289,11 +289,11 @@ class _EntropyLines:
     def _shrink(self, F: Float[Tensor, "N m"], threshold: float) -> Float[Tensor, "N m"]:
         """Apply the proximal map of threshold |H F|_*: it lowers the singular values of H F alone."""
         means = self.root * self.problem.mean(F / self.root) if self.centred else torch.zeros_like(F[:1])
-        rest = F - means
-        squares, V = torch.linalg.eigh(rest.T @ rest)
+        centred = F - means
+        squares, V = torch.linalg.eigh(centred.T @ centred)
         s = squares.clamp_min(0.0).sqrt()
-        kept = torch.where(s > threshold, 1.0 - threshold / s.clamp_min(threshold), torch.zeros_like(s))
-        return means + (rest @ V) * kept @ V.T
+        shrinkage = torch.where(s > threshold, 1.0 - threshold / s.clamp_min(threshold), torch.zeros_like(s))
+        return means + (centred @ V) * shrinkage @ V.T
 
 
 def with_column_means(problem: Problem, p: Float[Tensor, "N m"], mean: Float[Tensor, "1 m"]) -> Float[Tensor, "N m"]:
@@ -355,8 +355,8 @@ def least_of_lines(lines: dict[float, Line], penalty: Callable[[Tensor], Tensor]
     cuts = torch.cat([cuts.new_zeros(1), cuts])
     heights = b[:, None] - g[:, None] * cuts + penalty(cuts)
     # After the last cut only the line 0 counts: the penalty does not fall.
-    inner = torch.minimum(heights[:, :-1], heights[:, 1:])
-    best, line = torch.cat([inner, torch.where(g[:, None] == 0.0, heights[:, -1:], -math.inf)], dim=1).max(dim=0)
+    interior = torch.minimum(heights[:, :-1], heights[:, 1:])
+    best, line = torch.cat([interior, torch.where(g[:, None] == 0.0, heights[:, -1:], -math.inf)], dim=1).max(dim=0)
     interval = int(best.argmin())
     held = thetas[int(line[interval])]
     return float(best[interval]), held if held > 0.0 else thetas[1]

@@ -250,13 +250,13 @@ class ConeBounds:
         new = torch.where((value > 0) & new.isfinite(), new, old).clamp(0.0, 1.0)
         return t.scatter(1, chosen, new)
 
-    def edge_to_split(self, V: Float[Tensor, "B r r"], known: Bounded) -> Int[Tensor, " B"]:
+    def edge_to_split(self, V: Float[Tensor, "B r r"], bounded: Bounded) -> Int[Tensor, " B"]:
         """Return the edge, in the order of `triu_indices`, whose midpoint has the most harmful gap."""
         first, second = self._edges
-        share = known.theta / known.theta.sum(dim=1, keepdim=True).clamp_min(1e-300)
+        share = bounded.theta / bounded.theta.sum(dim=1, keepdim=True).clamp_min(1e-300)
         near = torch.minimum(share[:, first], share[:, second]) + ANYWHERE
         length = 1.0 - (V[:, first] * V[:, second]).sum(dim=2)
-        return ((known.gaps.sqrt() + LONG_EDGE * length) * near).argmax(dim=1)
+        return ((bounded.gaps.sqrt() + LONG_EDGE * length) * near).argmax(dim=1)
 
 
 def saddle(

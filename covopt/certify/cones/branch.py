@@ -149,8 +149,8 @@ def replay(
             level, codes = codes[: len(V)], codes[len(V) :]
             if len(level) < len(V) or int(level.max()) > edges or depth > DEEPEST:
                 raise ProblemError("The stored tree does not fit this problem; certify the run again.")
-            known = _bounded(team, bounds, V, side, claimed / frame.scale)
-            upper = torch.minimum(inherited, known.upper)
+            bounded = _bounded(team, bounds, V, side, claimed / frame.scale)
+            upper = torch.minimum(inherited, bounded.upper)
             leaf = level == 0
             largest = max(largest, float(upper[leaf].max()) if bool(leaf.any()) else -math.inf)
             V, side, inherited = halves(V[~leaf], level[~leaf] - 1), twice(side[~leaf]), twice(upper[~leaf])
@@ -285,15 +285,15 @@ class _Search:
 
     def _bound(self, slots: Tensor, V: Tensor, side: Tensor, inherited: Tensor, name: Tensor, depth: Tensor) -> None:
         """Bound new cones; those above the aim take the place of what is in `slots`."""
-        known = _bounded(self.team, self.bounds, V, side, self.enough)
-        self.meet((known.theta[:, None] @ V)[:, 0])
-        upper = torch.minimum(known.upper, inherited)
+        bounded = _bounded(self.team, self.bounds, V, side, self.enough)
+        self.meet((bounded.theta[:, None] @ V)[:, 0])
+        upper = torch.minimum(bounded.upper, inherited)
         done = (upper <= self.enough) | (depth >= DEEPEST)
         if bool(done.any()):
             self.closed = max(self.closed, float(upper[done].max()))
-        left = (~done).nonzero()[:, 0]
-        edge = self.bounds.edge_to_split(V[left], known.select(left))
-        self.open.replace(slots, (V[left], side[left], upper[left], edge, name[left], depth[left]))
+        active = (~done).nonzero()[:, 0]
+        edge = self.bounds.edge_to_split(V[active], bounded.select(active))
+        self.open.replace(slots, (V[active], side[active], upper[active], edge, name[active], depth[active]))
 
     def answer(self) -> BranchAnswer:
         """Return the current proof and the best directions, evaluated in the coordinates of the data."""

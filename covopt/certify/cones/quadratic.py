@@ -77,15 +77,15 @@ def least_multiple(
     """
     r = d.shape[1]
     first, second = torch.triu_indices(r, r, 1, device=d.device)
-    rest = 0.5 * (d[:, :, None] + d[:, None])
-    rest[:, first, second] -= gaps
-    rest[:, second, first] -= gaps
+    means = 0.5 * (d[:, :, None] + d[:, None])
+    means[:, first, second] -= gaps
+    means[:, second, first] -= gaps
     K = 1.0 - (stretch / (stretch + 1.0))[:, None, None] * (1.0 - Gram)
     low = d.amax(dim=1).clamp_min(0.0)
     high, M = upper, torch.maximum(low, torch.full_like(low, enough))
     for _ in range(HALVINGS + 1):
         charge = 3.0 * rounding + 64 * r * UNIT_ROUNDOFF * M
-        C = M[:, None, None] * K - rest - charge[:, None, None]
+        C = M[:, None, None] * K - means - charge[:, None, None]
         proved = is_copositive(C)
         high = torch.where(proved, torch.minimum(M, high), high)
         low = torch.where(proved, low, M)

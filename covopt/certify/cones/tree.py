@@ -101,8 +101,8 @@ class Log:
         level, levels = np.arange(self.planted), []
         while len(level):
             levels.append(codes[level])
-            inner = level[codes[level] > 0]
-            level = np.concatenate([child[inner], second[inner]])
+            cut = level[codes[level] > 0]
+            level = np.concatenate([child[cut], second[cut]])
         return Tree(np.concatenate(levels) if levels else codes)
 
 

@@ -99,8 +99,8 @@ def parallelograms(
 ) -> tuple[Float[Tensor, " M"], Float[Tensor, " M"], Float[Tensor, " M"]]:
     """(|u| |v|, the area of the parallelogram, u . v) row by row; the area by the part of v orthogonal to u."""
     lengths, product = u.norm(dim=1) * v.norm(dim=1), (u * v).sum(dim=1)
-    rest = v - (product / u.square().sum(dim=1).clamp_min(1e-300))[:, None] * u
-    return lengths, u.norm(dim=1) * rest.norm(dim=1), product
+    orthogonal = v - (product / u.square().sum(dim=1).clamp_min(1e-300))[:, None] * u
+    return lengths, u.norm(dim=1) * orthogonal.norm(dim=1), product
 
 
 def _above(u: Float[Tensor, "1 n"], v: Float[Tensor, "M n"]) -> Float[Tensor, " M"]:

@@ -107,10 +107,10 @@ def bound(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
     if problem.interpolates:
         return table.least(square) * (1.0 - SLACK)
     # C(F) >= (signal - <Lambda, F>)_+^2 / sum_i (|Lambda_i|^2 / q_i), on each cell at its end; |W|^2 at its beginning.
-    left = height * np.maximum(0.0, signal - maximum * size / height * np.sqrt(table.signals[1:]))
-    costs = left**2 / float(problem.inverse_shares @ Lambda.square().sum(dim=1)) + problem.lam * table.budgets[:-1]
-    found = min(float(costs.min()), problem.lam * float(table.budgets[-1])) * (1.0 - SLACK)
-    return found if math.isfinite(found) else 0.0
+    missing = height * np.maximum(0.0, signal - maximum * size / height * np.sqrt(table.signals[1:]))
+    costs = missing**2 / float(problem.inverse_shares @ Lambda.square().sum(dim=1)) + problem.lam * table.budgets[:-1]
+    lower = min(float(costs.min()), problem.lam * float(table.budgets[-1])) * (1.0 - SLACK)
+    return lower if math.isfinite(lower) else 0.0
 
 
 def _maximum(problem: Problem, Xt: Float[Tensor, "N d"], Lambda: Float[Tensor, "N m"]) -> float:
@@ -142,20 +142,20 @@ def multipliers(problem: Problem, stop: Callable[[], bool] = lambda: False) -> F
         if neurons.shape[1] and answer.upper_bound <= 1.0 + VIOLATED:
             break
         neurons = torch.cat([neurons, problem.activation(Xt @ answer.directions.T)], dim=1)
-        found = _master(neurons, Y, signs)
-        if found is None or stop():
+        better = _master(neurons, Y, signs)
+        if better is None or stop():
             break
-        Lambda = found
+        Lambda = better
     return Lambda
 
 
 def _master(neurons: Float[Tensor, "N K"], Y: Float[Tensor, "N m"], signs: Float[Tensor, " m"]) -> Tensor | None:
     """max <Lambda, Y> with these signs and |Lambda^T s_k| <= 1 for the neurons so far, in a box: it stays finite."""
-    kept = neurons[:, neurons.norm(dim=0) > 0]
-    if not kept.numel():
+    active = neurons[:, neurons.norm(dim=0) > 0]
+    if not active.numel():
         return None
     Lambda = cp.Variable(Y.shape, nonneg=True)
-    constraints = [cp.norm(kept.numpy().T @ Lambda, axis=1) <= 1.0, Lambda <= BOX]
+    constraints = [cp.norm(active.numpy().T @ Lambda, axis=1) <= 1.0, Lambda <= BOX]
     problem = cp.Problem(cp.Maximize(cp.sum(cp.multiply((Y * signs).numpy(), Lambda))), constraints)
     try:
         with warnings.catch_warnings():

@@ -72,11 +72,11 @@ class Edges:
 
     def singular_values(self, A: Float[Tensor, "N n"]) -> tuple[Float[Tensor, " r"], float]:
         """Those of B A, and how far rounding can have moved any of them."""
-        found = self.rows(A)
+        differences = self.rows(A)
         s, t = self.sizes[:, :1], self.sizes[:, 1:]
         terms = torch.where(s == t, 0.0, s * A[self.pairs[:, 0]].abs() + t * A[self.pairs[:, 1]].abs())
-        moved = max(found.shape) * CHARGED * float(found.norm()) + CHARGED * float(terms.norm())
-        return torch.linalg.svdvals(found), moved
+        moved = max(differences.shape) * CHARGED * float(differences.norm()) + CHARGED * float(terms.norm())
+        return torch.linalg.svdvals(differences), moved
 
     def reach(self, problem: Problem) -> float:
         """Return an upper bound on max_w |B sigma(Xt w)| over unit directions w."""

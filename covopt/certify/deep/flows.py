@@ -66,8 +66,8 @@ class Incidence:
 
     def rows(self, A: Float[Tensor, "N n"]) -> Float[Tensor, "E n"]:
         """B A."""
-        found = self.edges.rows(A)
-        return torch.cat([found, self.spread * self._centred(A)]) if self.spread else found
+        rows = self.edges.rows(A)
+        return torch.cat([rows, self.spread * self._centred(A)]) if self.spread else rows
 
     def scattered(self, flow: Flow) -> Float[Tensor, "N m"]:
         """B^T W."""
@@ -137,8 +137,8 @@ class Incidence:
             out.index_add_(0, self.edges.pairs[:, k], self.edges.sizes[:, k, None] * flow[:count].abs())
         if not self.spread:
             return out
-        rest = flow[count:].abs()
-        return out + self.spread * (rest + rest.mean(dim=0))
+        added = flow[count:].abs()
+        return out + self.spread * (added + added.mean(dim=0))
 
     def _absolute_rows(self, A: Float[Tensor, "N n"]) -> Float[Tensor, "E n"]:
         pairs, sizes = self.edges.pairs, self.edges.sizes
@@ -160,8 +160,8 @@ def _size(problem: Problem) -> float:
 
 def bound_of(problem: Problem, lines: list[Line]) -> float:
     """Minimise the highest line + lam L rho^(2/L) over rho >= 0."""
-    found, _ = spectral.least_of_lines({k + 1.0: line for k, line in enumerate(lines)}, _penalty(problem))
-    return max(0.0, found * (1.0 - spectral.SLACK) - spectral.UNDERFLOW)
+    lower, _ = spectral.least_of_lines({k + 1.0: line for k, line in enumerate(lines)}, _penalty(problem))
+    return max(0.0, lower * (1.0 - spectral.SLACK) - spectral.UNDERFLOW)
 
 
 def _penalty(problem: Problem) -> Callable[[Tensor], Tensor]:
@@ -279,7 +279,7 @@ def best_flows(
     flows = list(family.flows.values())
     best = bound_of(problem, others + [line for _, line in flows])
     for entry in list(flows):
-        rest = [other for other in flows if other is not entry]
-        if bound_of(problem, others + [line for _, line in rest]) >= best * (1.0 - SAME):
-            flows = rest
+        fewer = [other for other in flows if other is not entry]
+        if bound_of(problem, others + [line for _, line in fewer]) >= best * (1.0 - SAME):
+            flows = fewer
     return [flow for flow, _ in flows], incidence.spread

@@ -47,8 +47,8 @@ def bound(problem: Problem) -> float:
     X, size = to_unit_scale(problem.X.double())
     Y, height = to_unit_scale(problem.Y.double())
     factor = thin(X - X.mean(dim=0) if problem.beta != 0.0 else X)
-    kept = factor.kept > 0
-    P = factor.inverse[kept, None] * factor.U[:, kept].T
+    regular = factor.kept > 0
+    P = factor.inverse[regular, None] * factor.U[:, regular].T
     P = P - P.mean(dim=1, keepdim=True) if problem.beta != 0.0 else P
     if not len(P):
         return 0.0

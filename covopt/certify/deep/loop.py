@@ -99,7 +99,7 @@ def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loo
     Y, _ = to_unit_scale(problem.Y.double())
     centred = Y - Y.mean(dim=0)
     directions = torch.linalg.svd(centred, full_matrices=False).Vh[:COMPONENTS]
-    found: list[tuple[float, Loop]] = []
+    loops: list[tuple[float, Loop]] = []
     for first, second in itertools.combinations(range(len(directions)), 2):
         if stop():
             break
@@ -112,8 +112,8 @@ def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loo
         loop = Loop(0.0, torch.from_numpy(corners[::step].astype(np.int64)), plane)
         figure = _Figure.of(problem, loop)
         if figure is not None:
-            found.append((figure.least(refinements=0), loop))
-    return max(found, key=lambda entry: entry[0])[1] if found else None
+            loops.append((figure.least(refinements=0), loop))
+    return max(loops, key=lambda entry: entry[0])[1] if loops else None
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,9 @@ class _Figure:
         part = (np.square(lam) - low**2) / max(high**2 - low**2, 1e-300)
         return float(self._sum(lam[:-1], np.square(first + part[1:] * (last - first)), lam[1:]).min())
 
-    def _sum(self, lam: ArrayLike, left: ArrayLike, upper: ArrayLike | None = None) -> np.ndarray | np.floating:
-        """L (lam^(2/L) + (V / (A lam))^(2/L)) for V = `left`; with the upper end of each cell in the second term."""
-        second = np.divide(left, np.multiply(self.area, lam if upper is None else upper))
+    def _sum(self, lam: ArrayLike, area: ArrayLike, upper: ArrayLike | None = None) -> np.ndarray | np.floating:
+        """L (lam^(2/L) + (V / (A lam))^(2/L)) for V = `area`; with the upper end of each cell in the second term."""
+        second = np.divide(area, np.multiply(self.area, lam if upper is None else upper))
         return self.depth * (np.power(lam, 2.0 / self.depth) + np.power(second, 2.0 / self.depth))
 
     def _inside(self, lam: float, near: float) -> float:
@@ -198,12 +198,12 @@ class _Figure:
             reached = float(self._sum(middle, self._inside(middle, middle)))
             if values[k] >= last or values[k] >= reached * (1.0 - ACCURACY):
                 break
-            inner = list(np.linspace(ends[k], ends[k + 1], 5))
-            values[k : k + 1] = [self._value(a, b) for a, b in itertools.pairwise(inner)]
-            ends[k : k + 2] = inner
-        found = min(*values, last)
+            cuts = list(np.linspace(ends[k], ends[k + 1], 5))
+            values[k : k + 1] = [self._value(a, b) for a, b in itertools.pairwise(cuts)]
+            ends[k : k + 2] = cuts
+        lowest = min(*values, last)
         exponent = 2.0 / self.depth * math.log(self.unit)
-        return found * math.exp(min(exponent, 700.0 - math.log(max(found, 1.0))))
+        return lowest * math.exp(min(exponent, 700.0 - math.log(max(lowest, 1.0))))
 
 
 def _is_convex(points: Float[np.ndarray, "m 2"]) -> bool:

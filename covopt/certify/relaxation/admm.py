@@ -70,7 +70,7 @@ class State(NamedTuple):
 
     def only(self, chosen: Int[Tensor, " c"]) -> State:
         """Select some of the pieces."""
-        return State(*(each[chosen] for each in self))
+        return State(*(part[chosen] for part in self))
 
 
 class Layout(NamedTuple):

@@ -85,9 +85,9 @@ def make_ground(
     length = space.P.norm(dim=1)
     zero = length <= tiny * length.max()
     P = torch.where(zero[:, None], 0.0, space.P)
-    left = neglected(space.X, P, basis)
+    outside = neglected(space.X, P, basis)
     lengths = torch.where(zero, 1.0, length)
-    return Ground(P, basis, lengths, zero, space.size, left, space.stretch, activation.slope)
+    return Ground(P, basis, lengths, zero, space.size, outside, space.stretch, activation.slope)
 
 
 @dataclass(frozen=True)

@@ -231,17 +231,17 @@ class _Search:
         lower, failed = torch.linalg.cholesky_ex(q.W + SAFE * n * eye)
         if int(failed):
             return None
-        inner, failed = torch.linalg.cholesky_ex((1.0 - FLOOR) * eye - lower.T @ q.D @ lower)
+        middle, failed = torch.linalg.cholesky_ex((1.0 - FLOOR) * eye - lower.T @ q.D @ lower)
         if int(failed):
             return None
-        half = torch.linalg.solve_triangular(inner, lower.T @ q.J, upper=False)
+        half = torch.linalg.solve_triangular(middle, lower.T @ q.J, upper=False)
         values = torch.linalg.eigvalsh(q.T0 + half.T @ half)
         top = values[-1].detach()
         if not 0.0 < float(top) < math.inf:
             return None
         tau = top * (values.clamp_min(0.0) / top).pow(norm).sum().pow(1.0 / norm)
         scale = 1.0 / (self.ground.size * tau.sqrt())
-        self.room = 2.0 * inner.diagonal().log().sum()
+        self.room = 2.0 * middle.diagonal().log().sum()
         return self.problem.dual_value((scale if self.problem.interpolates else scale.clamp_max(1.0)) * Lambda)
 
     def climb(self, norm: float, stop: Callable[[], bool]) -> None:
@@ -254,10 +254,10 @@ class _Search:
 
         def value(x: Tensor) -> tuple[float, Tensor]:
             x = x.detach().requires_grad_(True)
-            found = self._value(split(x), norm)
-            if found is None or not float(found.detach()) > 0.0:
+            dual_value = self._value(split(x), norm)
+            if dual_value is None or not float(dual_value.detach()) > 0.0:
                 return math.inf, torch.zeros_like(x)
-            f = -(found / self.reference).log() - BARRIER / norm * self.room
+            f = -(dual_value / self.reference).log() - BARRIER / norm * self.room
             (gradient,) = torch.autograd.grad(f, x)
             good = math.isfinite(float(f.detach())) and bool(torch.isfinite(gradient).all())
             return (float(f.detach()), gradient) if good else (math.inf, torch.zeros_like(x))

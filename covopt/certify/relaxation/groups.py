@@ -166,8 +166,8 @@ def _prove(q: Quadratic, sums: Quadratic, samples: int) -> float:
     if int(failed) or not bool(torch.isfinite(lower).all()):
         return math.inf
     R, size = lower.T, lower.T.abs()
-    inner, coupling = eye - R @ q.D @ R.T, R @ q.J
-    middle, failed = torch.linalg.cholesky_ex(0.5 * (inner + inner.T))
+    core, coupling = eye - R @ q.D @ R.T, R @ q.J
+    middle, failed = torch.linalg.cholesky_ex(0.5 * (core + core.T))
     if int(failed) or not bool(torch.isfinite(coupling).all() and torch.isfinite(q.T0).all()):
         return math.inf
     half = torch.linalg.solve_triangular(middle, coupling, upper=False)
@@ -176,7 +176,7 @@ def _prove(q: Quadratic, sums: Quadratic, samples: int) -> float:
     to = 2.0 ** -round(0.5 * math.log2(tau))
     lost = unit * float((size @ sums.D @ size.T).norm() + 2.0 * (size @ sums.J * to).norm() + 1.0)
     lost += unit * float((sums.T0 * to**2).norm())
-    S = torch.cat([torch.cat([-q.T0 * to**2, -coupling.T * to], 1), torch.cat([-coupling * to, inner], 1)])
+    S = torch.cat([torch.cat([-q.T0 * to**2, -coupling.T * to], 1), torch.cat([-coupling * to, core], 1)])
     return _least(0.5 * (S + S.T), r, tau * to**2, lost + UNDERFLOW) / to**2
 
 

@@ -138,16 +138,16 @@ def _cheapest_shift(S: Float[Tensor, "q q"], r: int, half: Float[Tensor, "F r"])
             break
         low, high = high, tangent(2.0 * high.gap)
     for tried in range(SHIFTS):
-        best = min(low, high, key=lambda each: each.height)
+        best = min(low, high, key=lambda end: end.height)
         crossing, floor = low.meets(high)
         if low.slope >= 0.0 or high.slope <= 0.0 or best.height - floor <= CLOSE * abs(best.height):
             break
         between = crossing if tried % 2 == 0 else math.sqrt(low.gap * high.gap)
         if not low.gap < between < high.gap:
             break
-        found = tangent(between)
-        low, high = (found, high) if found.slope < 0.0 else (low, found)
-    best = min(low, high, key=lambda each: each.height)
+        middle = tangent(between)
+        low, high = (middle, high) if middle.slope < 0.0 else (low, middle)
+    best = min(low, high, key=lambda end: end.height)
     return least + best.gap, best.height
 
 

@@ -51,9 +51,9 @@ class SignBranch:
     def __init__(self, ground: Ground, Lambda: Float[Tensor, "N m"], options: BranchOptions | None = None) -> None:
         self.ground, self.options = ground, options or BranchOptions()
         # h at the scale 1, by a power of two.
-        found, self._where = rough_maximum(ground, Lambda)
-        self.scale = to_unit_scale(torch.tensor([found], dtype=torch.float64))[1] if found > 0.0 else 1.0
-        self._found = found / self.scale
+        attained, self._where = rough_maximum(ground, Lambda)
+        self.scale = to_unit_scale(torch.tensor([attained], dtype=torch.float64))[1] if attained > 0.0 else 1.0
+        self._found = attained / self.scale
         self.Lambda = Lambda / self.scale
         N, r = ground.P.shape
         self.heights = torch.zeros(1, dtype=torch.float64)
@@ -157,17 +157,17 @@ class SignBranch:
 
     def _take(self, lots: list[list[Node]], done: list[Split]) -> None:
         """Store the results of the nodes; those without a result stay open."""
-        for nodes, found in zip(lots, done, strict=True):
-            if found.value > self._found:
-                self._found, self._where = found.value, found.where
-            self._proving += found.proving
-            for node, sides in zip(nodes, found.sides, strict=False):
+        for nodes, split in zip(lots, done, strict=True):
+            if split.value > self._found:
+                self._found, self._where = split.value, split.where
+            self._proving += split.proving
+            for node, sides in zip(nodes, split.sides, strict=False):
                 node.split, node.wall, node.stage, node.children = sides.split, sides.wall, self.stage, sides.children
                 self.nodes += len(sides.children)
             for node in nodes:
-                for each in node.children or [node]:
-                    self._keep(each)
-        self.rho = math.exp(sum(math.log(found.rho) for found in done) / len(done))
+                for child in node.children or [node]:
+                    self._keep(child)
+        self.rho = math.exp(sum(math.log(split.rho) for split in done) / len(done))
 
     def _advance(self) -> None:
         """Begin a new stage, if the bound is worth it."""
