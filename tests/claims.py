@@ -19,10 +19,8 @@ from scipy.special import logsumexp, softmax, xlogy
 
 import covopt
 from covopt.answer.result import Result
-from covopt.certify import proofs
-from covopt.certify.certifiers import RELAXATION
-from covopt.certify.deep.certifiers import DEEP
-from covopt.certify.dual import Proof
+from covopt.certify.proof import Proof, Target
+from covopt.certify.proofs import PROOFS
 from covopt.certify.rank_one import rank_one
 from covopt.certify.relaxation.bound import relaxed_bound
 from covopt.certify.spectral import spectral_bound
@@ -75,38 +73,30 @@ def arrays(result: Result) -> list[Array]:
     return [W.double().numpy() for W in result.weights]
 
 
-def proof_of(result: Result) -> Proof:
-    """What it rests its bound on."""
-    dual, lower = result.dual, result.lower or 0.0
-    if dual is None:
-        return Proof(lower, result.certificate, evidence=dict(result.evidence))
-    return Proof(lower, result.certificate, torch.from_numpy(dual.Lambda), dual.maximum, dict(dual.evidence))
-
-
 def tampered(proof: Proof, rng: np.random.Generator) -> Proof:
-    """The same with a dual point and evidence that somebody has changed: its check must give a true bound as well."""
-    changed = dict(proof.evidence)
+    """The same with arrays that somebody has changed: its check must give a true bound as well."""
+    changed = proof.arrays()
     for name, array in changed.items():
-        if array.dtype.kind == "f" and array.size:
+        if name not in ("Lambda", "maximum") and array.dtype.kind == "f" and array.size:
             noise = 10.0 ** rng.uniform(-12, 1) * rng.standard_normal(array.shape)
             changed[name] = (array * (1.0 + noise) + noise * (rng.random() < 0.5)).astype(array.dtype)
-    if proof.Lambda is None:
-        return replace(proof, evidence=changed)
-    noise = 10.0 ** rng.uniform(-12, 1) * rng.standard_normal(tuple(proof.Lambda.shape))
-    moved = proof.Lambda * torch.from_numpy(1.0 + noise) * float(rng.choice([1.0, 1.0, 2.0, 1e3]))
-    return replace(proof, Lambda=moved, evidence=changed, maximum=float(rng.choice([proof.maximum, 0.1, 1.0])))
+    if "Lambda" in changed:
+        noise = 10.0 ** rng.uniform(-12, 1) * rng.standard_normal(changed["Lambda"].shape)
+        changed["Lambda"] = changed["Lambda"] * (1.0 + noise) * float(rng.choice([1.0, 1.0, 2.0, 1e3]))
+        changed["maximum"] = np.array(rng.choice([float(changed["maximum"]), 0.1, 1.0]))
+    return type(proof).read(proof.lower, changed)
 
 
 def checks(given: Attack, problem: Problem, proof: Proof, upper: float, rng: np.random.Generator) -> Claims:
     """What a proof and a tampered one prove again."""
-    if proof.certificate is covopt.Certificate.NONE:
+    if proof.kind is covopt.Certificate.NONE:
         return
-    yield Claim(f"{proof.certificate}, checked", proofs.recheck(problem, proof), upper, given.says)
+    yield Claim(f"{proof.kind}, checked", proof.bound(problem), upper, given.says)
     try:
-        again = proofs.recheck(problem, tampered(proof, rng))
+        again = tampered(proof, rng).bound(problem)
     except covopt.ProblemError:
         return
-    yield Claim(f"{proof.certificate}, tampered", again, upper, given.says)
+    yield Claim(f"{proof.kind}, tampered", again, upper, given.says)
 
 
 def of_solve(seed: int) -> Claims:
@@ -134,7 +124,8 @@ def of_solve(seed: int) -> Claims:
     name += ", free biases" if asked.free else ", three layers and more" if asked.depth > 2 else ""
     if found.lower is not None:
         yield Claim(name, found.lower, upper, given.says)
-        yield from checks(given, problem, proof_of(found), upper, rng)
+        assert found.proof is not None
+        yield from checks(given, problem, found.proof, upper, rng)
 
 
 def of_relaxation(seed: int) -> Claims:
@@ -151,14 +142,9 @@ def of_relaxation(seed: int) -> Claims:
         ]
     if not np.isfinite(Lambda).all():
         return
-    found = relaxed_bound(problem, torch.from_numpy(Lambda), time_limit=float(rng.choice([LONG, LONG / 8])))
-    yield Claim(f"{found.certificate}, direct", found.lower, given.upper, given.says)
-    yield Claim(f"{found.certificate}, checked", RELAXATION.check(problem, found), given.upper, given.says)
-    try:
-        again = RELAXATION.check(problem, tampered(found, rng))
-    except covopt.ProblemError:
-        return
-    yield Claim("relaxation, tampered", again, given.upper, given.says)
+    proof = relaxed_bound(problem, torch.from_numpy(Lambda), time_limit=float(rng.choice([LONG, LONG / 8]))).proof
+    yield Claim(f"{proof.kind}, direct", proof.lower, given.upper, given.says)
+    yield from checks(given, problem, proof, given.upper, rng)
 
 
 def of_deep(seed: int) -> Claims:
@@ -171,14 +157,14 @@ def of_deep(seed: int) -> Claims:
     problem = problem_of(given)
     yield Claim("spectral", spectral_bound(problem), given.upper, given.says)
     deadline = time.perf_counter() + SECONDS
-    for kind, certifier in DEEP.items():
-        if not certifier.applies(problem):
+    for kind in PROOFS:
+        if kind.free or not kind.applies(problem):
             continue
-        proof = certifier.find(problem, lambda: time.perf_counter() > deadline)
-        if proof is None:
+        proved = kind.prove(problem, Target(stop=lambda: time.perf_counter() > deadline))
+        if proved is None:
             continue
-        yield Claim(f"{kind}, {given.question.loss}", proof.lower, given.upper, given.says)
-        yield from checks(given, problem, proof, given.upper, rng)
+        yield Claim(f"{kind.kind}, {given.question.loss}", proved.proof.lower, given.upper, given.says)
+        yield from checks(given, problem, proved.proof, given.upper, rng)
 
 
 def of_widths(seed: int) -> Claims:

@@ -109,7 +109,7 @@ def dearer(result: Result) -> Result:
     first, second, *others = (W.clone() for W in result.weights)
     first *= 2.0
     second[:, : len(first)] /= 2.0
-    return restated(result, weights=[first, second, *others], lower=None, certificate=Certificate.NONE, dual=None)
+    return restated(result, weights=[first, second, *others], lower=None, certificate=Certificate.NONE, proof=None)
 
 
 def false_bounds(run: Path, other: Path) -> Iterator[Forgery]:
@@ -121,7 +121,7 @@ def false_bounds(run: Path, other: Path) -> Iterator[Forgery]:
     lower = 0.5 * (honest.cost + above.cost)
 
     def forged(name: str, arrays: dict[str, Any] | None = None, **changes: Any) -> Forgery:
-        given = {"lower": lower, "certificate": honest.certificate, "dual": honest.dual, "evidence": honest.evidence}
+        given = {"lower": lower, "certificate": honest.certificate, "proof": honest.proof}
         made = restated(above, **(given | changes))
 
         def write(path: Path) -> None:
@@ -133,7 +133,7 @@ def false_bounds(run: Path, other: Path) -> Iterator[Forgery]:
 
     yield forged("as it was proved")
     yield forged("at the cost", lower=above.cost)
-    yield forged("at the cost, without evidence", lower=above.cost, dual=None, evidence={})
+    yield forged("at the cost, without evidence", lower=above.cost, proof=None)
     for kind in Certificate:
         if kind not in (Certificate.NONE, honest.certificate):
             yield forged(f"called {kind}", certificate=kind)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from covopt.answer.result import DualPoint, Result
+from covopt.answer.result import Result
+from covopt.certify.exact import Exact
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate
 from covopt.runtime.loop import Certificate, Progress, Status
@@ -55,7 +56,7 @@ def toy_result(
         lower=0.9 * cost.total if proved else None,
         seconds=0.5,
         history=history,
-        dual=DualPoint(rng.standard_normal(Y.shape), 1.0) if proved else None,
+        proof=Exact(0.9 * cost.total, torch.from_numpy(rng.standard_normal(Y.shape)), 1.0) if proved else None,
         data="toy",
         scale="none",
     )

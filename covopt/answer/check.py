@@ -17,8 +17,6 @@ from torch import Tensor
 
 from covopt.answer.result import Result
 from covopt.answer.uniqueness.decide import decide
-from covopt.certify import proofs
-from covopt.certify.dual import Proof
 from covopt.data.networks import read_network
 from covopt.model.affine import skip_as_neurons
 from covopt.records import record
@@ -103,12 +101,7 @@ def proved_bound(result: Result) -> float | None:
     """
     if result.lower is None:
         return None
-    dual = result.dual
-    if dual is None:
-        proof = Proof(result.lower, result.certificate, evidence=result.evidence)
-        return proofs.recheck(result.problem.double(), proof)
-    proof = Proof(result.lower, result.certificate, torch.from_numpy(dual.Lambda), dual.maximum, dual.evidence)
-    return proofs.recheck(result.problem.double(), proof)
+    return 0.0 if result.proof is None else result.proof.bound(result.problem.double())
 
 
 def bound(result: Result, proved: float | None, rounding: float) -> Sentences:

@@ -20,6 +20,7 @@ from torch import Tensor
 from covopt import __version__
 from covopt.answer import words
 from covopt.answer.uniqueness.uniqueness import Uniqueness
+from covopt.certify.proof import Proof
 from covopt.data.coding import Coding
 from covopt.data.data import Dataset
 from covopt.data.networks import as_sequential
@@ -69,6 +70,14 @@ class DualPoint:
     maximum: float
     evidence: dict[str, NDArray] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, proof: Proof | None) -> DualPoint | None:
+        """Return the dual point of a proof, None where it has none."""
+        arrays = {} if proof is None else proof.arrays()
+        if "Lambda" not in arrays:
+            return None
+        return cls(arrays.pop("Lambda"), float(arrays.pop("maximum")), arrays)
+
 
 @dataclass(repr=False)
 class Result:
@@ -86,8 +95,7 @@ class Result:
         timing: seconds of each phase (search, master, descent, merging, proof, ...), without those of phases within it.
         attainable: the tightest kind of proof that applies to data of this rank and size.
         history: cost, bound and width over time.
-        dual: the dual point behind `lower`, where there is one.
-        evidence: the arrays that prove `lower` where no dual point does, as the certificate's kind has them.
+        proof: what proves `lower`; None without a bound.
         layers: each hidden layer on its own, for depth >= 3.
         starts: the lowest cost reached from each start.
         data, scale: the name of the data set and how it was scaled, where they are known.
@@ -114,8 +122,7 @@ class Result:
     seconds: float = math.nan
     timing: dict[str, float] = field(default_factory=dict)
     history: list[Progress] = field(default_factory=list)
-    dual: DualPoint | None = None
-    evidence: dict[str, NDArray] = field(default_factory=dict)
+    proof: Proof | None = None
     layers: list[Layer] = field(default_factory=list)
     starts: list[float] = field(default_factory=list)
     data: str | None = None
@@ -126,6 +133,16 @@ class Result:
     coding: Coding | None = None
     test: dict[str, object] | None = None
     decided: Uniqueness | None = None
+
+    @property
+    def dual(self) -> DualPoint | None:
+        """The dual point behind `lower`; None where there is none."""
+        return DualPoint.of(self.proof)
+
+    @property
+    def evidence(self) -> dict[str, NDArray]:
+        """The arrays that prove `lower` where no dual point does, as the certificate's kind has them."""
+        return {} if self.proof is None or self.dual is not None else self.proof.arrays()
 
     @property
     @fitted
@@ -415,11 +432,9 @@ def _to_stored(result: Result) -> record.Stored:
     }
     weights = {} if p.weight is None else {"weights": p.weight.cpu().numpy()}
     certificate: dict[str, NDArray] = {}
-    if result.lower is not None and (result.dual is not None or result.evidence):
-        certificate = {"lower": np.array(result.lower), "certificate": np.array(str(result.certificate))}
-        certificate |= result.evidence
-    if result.lower is not None and result.dual is not None:
-        certificate |= {"Lambda": result.dual.Lambda, "maximum": np.array(result.dual.maximum)} | result.dual.evidence
+    arrays = {} if result.proof is None else result.proof.arrays()
+    if result.lower is not None and arrays:
+        certificate = {"lower": np.array(result.lower), "certificate": np.array(str(result.certificate)), **arrays}
     named = None if result.columns is None else Coding.unscaled(p.X.shape[1], result.columns)
     coding = result.coding or named
     return record.Stored(

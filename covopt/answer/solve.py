@@ -9,9 +9,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from covopt.answer.result import DualPoint, Result
+from covopt.answer.result import Result
 from covopt.certify import proofs
-from covopt.certify.dual import Proof
+from covopt.certify.proof import Proof
 from covopt.data.coding import Coding, targets_in_words
 from covopt.data.tables import column_names
 from covopt.model.activation import Activation
@@ -358,11 +358,8 @@ def _fill(result: Result, weights: list[Tensor], proof: Proof | None) -> None:
         result.cost, result.fit, result.norm, result.residual = cost.total, cost.fit, cost.norm, cost.residual
     if proof is not None and not proof.lower <= 0.0:
         lower = proofs.agreed(result.problem, weights, result.cost, proof.lower)
-        result.lower, result.certificate = lower, proof.certificate
-        if proof.Lambda is not None:
-            result.dual = DualPoint(proof.Lambda.cpu().numpy(), proof.maximum, proof.evidence)
-        else:
-            result.evidence = dict(proof.evidence)
+        result.lower, result.certificate = lower, proof.kind
+        result.proof = type(proof).read(proof.lower, proof.arrays())  # in the memory of the CPU, as from a file
 
 
 def _initial(problem: Problem, init: Result | Sequence[object] | None) -> list[Tensor] | None:

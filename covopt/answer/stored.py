@@ -7,13 +7,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from covopt.answer.result import DualPoint, Result
+from covopt.answer.result import Result
 from covopt.answer.uniqueness.uniqueness import Uniqueness
-from covopt.certify.certifiers import EVIDENCE
+from covopt.certify.proof import Proof
+from covopt.certify.proofs import read_proof
 from covopt.data.coding import Coding
 from covopt.model.problem import make_problem
 from covopt.model.weights import check_network, evaluate
@@ -49,12 +49,15 @@ def _matrix(arrays: Mapping[str, NDArray], name: str, file: str) -> NDArray:
     return arrays[name]
 
 
-def _evidence(name: str, array: NDArray) -> NDArray:
-    """Return a part of the evidence, finite and of its kind, or raise a DataError."""
-    kind, dimensions = EVIDENCE[name]
-    if array.dtype.kind != kind or array.ndim != dimensions or not np.isfinite(array).all():
-        raise DataError(f"{record.CERTIFICATE} holds a {name} of another kind; solve again.")
-    return array
+def _proof(summary: Mapping[str, Any], free: bool, arrays: Mapping[str, NDArray]) -> Proof | None:
+    """Return what the stored bound rests on, None without one, or raise a DataError."""
+    if summary["lower"] is None:
+        return None
+    kind, lower = Certificate(summary["certificate"]), float(str(summary["lower"]))
+    try:
+        return read_proof(kind, free, lower, arrays)
+    except ValueError as error:
+        raise DataError(f"{record.CERTIFICATE} holds {error}; solve again.") from error
 
 
 OPTIONS = {"loss": "U", "lam": "fiu", "depth": "iu", "bias": "fiuU", "activation": "U"}
@@ -89,14 +92,7 @@ def _from_stored(stored: record.Stored) -> Result:
     names = [f"W{i}" for i in range(1, problem.depth + 1)]
     weights = [torch.from_numpy(_matrix(stored.network, name, record.NETWORK)).double() for name in names]
     check_network(problem, weights)
-    s, dual = stored.summary, None
-    evidence = {key: _evidence(key, stored.certificate[key]) for key in EVIDENCE if key in stored.certificate}
-    if "Lambda" in stored.certificate:
-        Lambda = _matrix(stored.certificate, "Lambda", record.CERTIFICATE).astype(np.float64)
-        maximum = stored.certificate.get("maximum", np.empty(0))
-        if maximum.size != 1 or maximum.dtype.kind not in "fiu":
-            raise DataError(f"{record.CERTIFICATE} holds no maximum; solve again.")
-        dual = DualPoint(Lambda, float(maximum.item()), evidence)
+    s = stored.summary
     cost = evaluate(problem.double(), weights)
     coding = Coding.of_arrays(stored.problem, problem.X.shape[1], problem.Y.shape[1])
     return Result(
@@ -117,8 +113,7 @@ def _from_stored(stored: record.Stored) -> Result:
         seconds=math.nan if s["seconds"] is None else float(str(s["seconds"])),
         timing=_timing(s.get("timing")),
         history=stored.history,
-        dual=dual,
-        evidence={} if dual is not None else evidence,
+        proof=_proof(s, problem.free, stored.certificate),
         layers=[Layer.from_summary(layer) for layer in _listed(s["layers"])],
         starts=[math.nan if start is None else float(start) for start in _listed(s["starts"])],
         data=None if s["data"] is None else str(s["data"]),

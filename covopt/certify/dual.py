@@ -25,18 +25,21 @@ max_w |Delta^T sigma(Xt w)|.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covopt.certify.proof import Proof, Unproved
 from covopt.model.loss import ENTROPY, CrossEntropy, Interpolation, MeanSquaredError, Provable
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.loop import Certificate
 
 # One rounding, relative; sums of n terms are charged (n + 8) of them.
 ROUNDING = 2.0**-52
@@ -49,53 +52,93 @@ BISECTIONS = 60
 MISSING = "The stored dual point is missing or does not have the shape of Y; certify the run again."
 
 
-@dataclass(frozen=True)
-class Proof:
-    """A proved lower bound, and what proves it.
+class DualBound(NamedTuple):
+    """A bound from a dual point and a proved maximum of h there; its first three numbers are those of a `DualProof`.
 
     Attributes:
         lower: the bound, at least 0; exactly 0 where nothing is proved.
-        certificate: the kind of proof.
-        Lambda: the dual point that proves it (N, m), scaled by t and moved into the domain of C*; None for `spectral`.
+        Lambda: the dual point that proves it (N, m), scaled by t and moved into the domain of C*.
         maximum: a proved bound on h at `Lambda`, at most 1.
-        evidence: what the certifier's `check` needs besides.
         scale: t, which what proves the maximum at the unscaled point is scaled by as well.
     """
 
     lower: float
-    certificate: Certificate
-    Lambda: Float[Tensor, "N m"] | None = None
-    maximum: float = math.nan
-    evidence: dict[str, NDArray] = field(default_factory=dict)
-    scale: float = 1.0
+    Lambda: Float[Tensor, "N m"]
+    maximum: float
+    scale: float
 
-    @property
-    def point(self) -> Float[Tensor, "N m"]:
-        """Lambda, of a kind of proof that has one.
+
+@dataclass(frozen=True)
+class DualProof(Proof):
+    """A bound D(Lambda) of two layers; its subclasses prove that h is at most 1 there.
+
+    Attributes:
+        Lambda: the dual point (N, m), already scaled.
+        maximum: M >= max_w h(w) at `Lambda`, at most 1, as it was proved.
+    """
+
+    Lambda: Float[Tensor, "_ _"] = field(metadata={"finite": False})
+    maximum: float
+
+    @abstractmethod
+    def proved_maximum(self, problem: Problem) -> float:
+        """Return a bound on max_w h(w) at `Lambda` that the arrays prove; infinity if they prove none.
 
         Raises:
-            ProblemError: it is missing.
+            ProblemError: arrays are missing or do not fit the problem.
         """
-        if self.Lambda is None:
+
+    def certified(self, problem: Problem) -> tuple[float, float]:
+        """Return (M, lower): the proved maximum, which no lam changes, and the bound at the problem's lam.
+
+        Raises:
+            ProblemError: arrays are missing or do not fit the problem.
+        """
+        self.check_point(problem)
+        maximum = self.proved_maximum(problem)
+        return maximum, dual_bound(problem, self.Lambda, maximum).lower
+
+    def check_point(self, problem: Problem) -> None:
+        """Check that the dual point fits the problem.
+
+        Raises:
+            ProblemError: it does not.
+        """
+        if self.Lambda.shape != problem.Y.shape:
             raise ProblemError(MISSING)
-        return self.Lambda
+        if not bool(torch.isfinite(self.Lambda).all()):
+            raise ProblemError("The stored dual point has NaN or infinite entries; certify the run again.")
+
+    def bound(self, problem: Problem) -> float:
+        """Return the bound at the dual point, its maximum proved anew."""
+        return self.certified(problem)[1]
+
+    def holds(self, problem: Problem, lower: float, rounding: float) -> bool:
+        """Return True if the arrays prove both `lower` and the stated maximum."""
+        maximum, proved = self.certified(problem)
+        return lower <= proved * (1.0 + rounding) and maximum <= self.maximum * (1.0 + rounding)
+
+    @classmethod
+    def read(cls, lower: float, arrays: Mapping[str, NDArray]) -> Proof:
+        """Return the proof that a file holds, its dual point in float64; see `Proof.read`."""
+        Lambda = arrays.get("Lambda")
+        if Lambda is None:
+            return Unproved(lower, MISSING)
+        if Lambda.dtype.kind not in "fiu" or Lambda.ndim != 2:
+            raise ValueError("no real matrix Lambda")
+        if "maximum" not in arrays:
+            raise ValueError("no maximum")
+        return super().read(lower, {**arrays, "Lambda": Lambda.astype(np.float64)})
 
 
-def dual_bound(
-    problem: Problem,
-    Lambda: Float[Tensor, "N m"],
-    maximum: float,
-    certificate: Certificate = Certificate.EXACT,
-    evidence: dict[str, NDArray] | None = None,
-) -> Proof:
-    """The best D(t Lambda) over t in [0, 1/maximum], less its rounding.
+def dual_bound(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -> DualBound:
+    """Return the best D(t Lambda) over t in [0, 1/maximum], less its rounding.
 
     Args:
         problem: a problem of depth 2.
         Lambda: any dual point (N, m).
         maximum: a proved M >= max_w |Lambda^T sigma(Xt w)|; infinity proves nothing and gives the bound 0, and
             so does a loss that does not say how its conjugate is rounded.
-        certificate, evidence: what proves the maximum.
 
     Raises:
         ProblemError: for another depth, or a `maximum` that is negative or NaN.
@@ -108,30 +151,24 @@ def dual_bound(
         raise ProblemError(f"The proved maximum of h is {maximum}; give a number >= 0, or infinity for none.")
     Lambda = Lambda.double()
     if not is_provable(problem) or not math.isfinite(maximum) or not bool(torch.isfinite(Lambda).all()):
-        found = _nothing(Lambda)
-    elif type(problem.loss) is CrossEntropy:  # not what somebody derives from it
-        found = _entropy_bound(problem, Lambda, maximum)
-    elif type(problem.loss) in (MeanSquaredError, Interpolation):
-        found = _parabola_bound(problem, Lambda, maximum)
-    else:
-        found = _concave_bound(problem, Lambda, maximum)
-    return replace(found, certificate=certificate, evidence=evidence or {})
+        return _nothing(Lambda)
+    if type(problem.loss) is CrossEntropy:  # not what somebody derives from it
+        return _entropy_bound(problem, Lambda, maximum)
+    if type(problem.loss) in (MeanSquaredError, Interpolation):
+        return _parabola_bound(problem, Lambda, maximum)
+    return _concave_bound(problem, Lambda, maximum)
 
 
 def is_provable(problem: Problem) -> bool:
-    """Whether the loss lets a dual point bound the minimum of two layers."""
+    """Return True if the loss lets a dual point bound the minimum of two layers."""
     return isinstance(problem.loss, Provable)
 
 
-def _nothing(Lambda: Tensor) -> Proof:
-    return Proof(0.0, Certificate.NONE, torch.zeros_like(Lambda), 0.0, scale=0.0)
+def _nothing(Lambda: Tensor) -> DualBound:
+    return DualBound(0.0, torch.zeros_like(Lambda), 0.0, 0.0)
 
 
-def _found(lower: float, scale: float, point: Tensor, maximum: float) -> Proof:
-    return Proof(lower, Certificate.NONE, point, min(1.0, maximum), scale=scale)
-
-
-def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
+def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBound:
     """mse and interpolate: D(t Lambda) = b t - q t^2, b = 2 lam (<Lambda, Y> - eps |Lambda|_1), q >= 0."""
     slope = 2.0 * problem.lam * float((Lambda * problem.Y.double()).sum())
     slope -= 2.0 * problem.lam * problem.allowed_misfit * float(Lambda.abs().sum())
@@ -146,11 +183,11 @@ def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
         return _nothing(Lambda)
     point = scale * Lambda
     lower = float(problem.dual_value(point)) - _parabola_rounding(problem, point)
-    return _found(lower, scale, point, scale * maximum) if lower > 0.0 else _nothing(Lambda)
+    return DualBound(lower, point, min(1.0, scale * maximum), scale) if lower > 0.0 else _nothing(Lambda)
 
 
 def _parabola_rounding(problem: Problem, point: Tensor) -> float:
-    """What rounding can add to `dual_value`: (n + 8) roundings of the sums of absolute terms."""
+    """Bound what rounding adds to `dual_value`: (n + 8) roundings of the sums of absolute terms."""
     products = 2.0 * problem.lam * float((point * problem.Y.double()).abs().sum())
     squares = 0.0  # exact fits have none
     if not problem.interpolates:
@@ -160,7 +197,7 @@ def _parabola_rounding(problem: Problem, point: Tensor) -> float:
     return terms * (ROUNDING * (products + squares + bias) + UNDERFLOW)
 
 
-def _concave_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
+def _concave_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBound:
     """Any other loss: D(t Lambda) is concave in t, and -infinity outside the domain of C*."""
     size = float(Lambda.norm()) * float(problem.Xt.double().norm()) * (1.0 + 2.0**-30)
     largest = (1.0 - 8 * ROUNDING) / (maximum + 8 * ROUNDING * size) if maximum + size > 0.0 else math.inf
@@ -168,15 +205,15 @@ def _concave_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
         return _nothing(Lambda)
 
     def value(t: float) -> float:
-        found = float(problem.dual_value(t * Lambda))
-        return found if math.isfinite(found) else -math.inf
+        dual_value = float(problem.dual_value(t * Lambda))
+        return dual_value if math.isfinite(dual_value) else -math.inf
 
     scale = _highest(value, _last_finite(value, largest))
     point = scale * Lambda
     lower = value(scale) - _concave_rounding(problem, point)
     if not (lower > 0.0 and math.isfinite(lower)):
         return _nothing(Lambda)
-    return _found(lower, scale, point, scale * (maximum + 8 * ROUNDING * size))
+    return DualBound(lower, point, min(1.0, scale * (maximum + 8 * ROUNDING * size)), scale)
 
 
 def _last_finite(value: Callable[[float], float], largest: float) -> float:
@@ -209,7 +246,7 @@ def _highest(value: Callable[[float], float], last: float) -> float:
 
 
 def _concave_rounding(problem: Problem, point: Tensor) -> float:
-    """What rounding can add to `dual_value`: that of the conjugates, of the shares, of the sums and of the bias."""
+    """Bound what rounding of conjugates, shares, sums and biases adds to `dual_value`."""
     G = -2.0 * problem.lam * point * problem.inverse_shares[:, None]
     Y = problem.Y.double()
     assert isinstance(problem.loss, Provable)
@@ -220,7 +257,7 @@ def _concave_rounding(problem: Problem, point: Tensor) -> float:
     return conjugates + terms * (ROUNDING * (sums + bias) + UNDERFLOW)
 
 
-def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
+def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBound:
     """cross_entropy: p(t) = Y - 2 lam t Lambda / q, kept in the simplex; bisection on the sign of D'(t)."""
     Y, size = problem.Y.double(), float(problem.Xt.double().norm()) * (1.0 + 2.0**-30)
     point = _into_domain(Lambda, Y)
@@ -240,11 +277,11 @@ def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> Proof:
     lower = float(problem.dual_value(point)) - _entropy_rounding(problem, point, off)
     if not lower > 0.0:
         return _nothing(Lambda)
-    return _found(lower, scale, point, scale * maximum + 1.0 - slack)
+    return DualBound(lower, point, min(1.0, scale * maximum + 1.0 - slack), scale)
 
 
 def _entropy_rounding(problem: Problem, point: Tensor, off: Float[Tensor, " N"]) -> float:
-    """What rounding, and rows of p that add up to 1 only within `off`, can add to `dual_value`."""
+    """Bound what rounding, and rows of p that add up to 1 only within `off`, add to `dual_value`."""
     classes = point.shape[1]
     moved = float(problem.shares @ off) * (2.0 + math.log(classes)) + classes * ENTROPY
     bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
@@ -255,12 +292,15 @@ def _into_domain(Lambda: Float[Tensor, "N m"], Y: Float[Tensor, "N m"]) -> Float
     """Lambda with no entry > 0 where Y is 0 and with rows of sum 0, by moving each row's entry of largest Y."""
     point = torch.where((Y <= 0.0) & (Lambda > 0.0), 0.0, Lambda)
     label = Y.argmax(dim=1, keepdim=True)
-    others = point.scatter(1, label, 0.0).sum(dim=1, keepdim=True)
-    return point.scatter(1, label, -others)
+    off_label = point.scatter(1, label, 0.0).sum(dim=1, keepdim=True)
+    return point.scatter(1, label, -off_label)
 
 
 def _best_scale(problem: Problem, point: Tensor, largest: float) -> float:
-    """The best t in [0, largest]: D'(t) / (2 lam) = <point, log p(t)> - beta^2 t |point^T 1|^2 decreases."""
+    """Return the best t in [0, largest], where D'(t) changes sign.
+
+    D'(t) / (2 lam) = <point, log p(t)> - beta^2 t |point^T 1|^2 decreases.
+    """
     Y, strength = problem.Y.double(), 2.0 * problem.lam * problem.inverse_shares[:, None]
     bias = problem.beta**2 * float(point.sum(dim=0).square().sum())
 

@@ -25,18 +25,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.certify.cones.branch import BranchOptions, branch_and_bound, replay
 from covopt.certify.cones.tree import Tree
-from covopt.certify.dual import MISSING, ROUNDING, Proof, dual_bound
+from covopt.certify.dual import ROUNDING, DualBound, DualProof, dual_bound
+from covopt.certify.proof import Proof, Proved, Target, Unproved
 from covopt.model.problem import Problem
 from covopt.oracles.arrangement import has_rank_at_most
 from covopt.oracles.exact import exact_oracle
@@ -55,7 +57,9 @@ DEPENDENT = 1e-6
 GREED = 4.0
 SLACK = 2.0**-40
 WORTHLESS = BranchOptions(worth=0.0)
-Met = tuple[Float[Tensor, "B n0"], Float[Tensor, " B"], Float[Tensor, " B"]]
+LOSSES = ("mse", "interpolate")
+"""The losses with bounds for free biases."""
+UNKNOWN = "No bound '{kind}' is known for free biases; solve again."
 
 
 def centred(values: Float[Tensor, "N k"]) -> Float[Tensor, "N k"]:
@@ -96,7 +100,7 @@ def _off(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
 
 
 def has_exact(problem: Problem) -> bool:
-    """Whether the N questions without bias have exact oracles."""
+    """Return True if the N questions without bias have exact oracles."""
     if problem.depth != 2:
         return False
     Xc = centred(problem.X.double())
@@ -107,7 +111,7 @@ def has_exact(problem: Problem) -> bool:
 def anchored(
     problem: Problem, Lambda: Float[Tensor, "N m"], stop: Callable[[], bool] = lambda: False
 ) -> tuple[Answer, Float[Tensor, " B"]]:
-    """The best neurons at every sample's breakpoint: unit w (B, n_0) with h and the proved M, and their b (B,).
+    """Return the best neurons at every sample's breakpoint: w (B, n_0), h and the proved M; b (B,).
 
     The bound is infinite where `stop` came first.
     """
@@ -122,22 +126,20 @@ def anchored(
         if oracle is None:
             bound = math.inf
             continue
-        found = oracle(Lambda, X[:0])
+        answer = oracle(Lambda, X[:0])
         # Each difference of two inputs is rounded once, and sigma is 1-Lipschitz.
-        bound = max(bound, found.upper_bound + _differences(seen, Lambda))
-        directions.append(found.directions)
-        values.append(found.values)
-        biases.append(-found.directions @ row)
+        bound = max(bound, answer.upper_bound + _differences(seen, Lambda))
+        directions.append(answer.directions)
+        values.append(answer.values)
+        biases.append(-answer.directions @ row)
     if not directions:
         return Answer(X[:0], X.new_zeros(0), bound), X.new_zeros(0)
     h, order = torch.cat(values).sort(descending=True)
     return Answer(torch.cat(directions)[order], h, bound), torch.cat(biases)[order]
 
 
-def free_bound(
-    problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float, certificate: Certificate = Certificate.EXACT
-) -> Proof:
-    """The best D(t Lambda'), M being proved at Lambda', the part of Lambda orthogonal to what is free.
+def free_bound(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -> DualBound:
+    """Return the best D(t Lambda'), M being proved at Lambda', the part of Lambda orthogonal to what is free.
 
     Of losses other than mse and exact fits nothing, because Lambda' may leave the domain of their conjugates.
 
@@ -145,24 +147,22 @@ def free_bound(
         problem: two layers with free biases.
         Lambda: any dual point (N, m); Lambda' is made here.
         maximum: a proved bound on h at Lambda', or infinity.
-        certificate: what proves it.
     """
     Lambda = orthogonal(problem, Lambda)
     off = _off(problem, Lambda)
-    if problem.loss.name not in ("mse", "interpolate") or not math.isfinite(off):
-        return Proof(0.0, Certificate.NONE, torch.zeros_like(Lambda), 0.0)
+    if problem.loss.name not in LOSSES or not math.isfinite(off):
+        return DualBound(0.0, torch.zeros_like(Lambda), 0.0, 0.0)
     maximum = _widened(problem, off, maximum)
-    found = dual_bound(replace(problem, beta=0.0, free=False, skip=False), Lambda, maximum, certificate)
-    size, moved = float(found.point.norm()), found.scale * off
+    bound = dual_bound(replace(problem, beta=0.0, free=False, skip=False), Lambda, maximum)
+    size, moved = float(bound.Lambda.norm()), bound.scale * off
     lost = 2.0 * problem.lam * moved * (float(problem.Y.double().norm()) + problem.allowed_misfit * problem.Y.numel())
     if not problem.interpolates:
         lost += float(problem.inverse_shares.max()) * problem.lam**2 * moved * (2.0 * size + moved)
-    lower = found.lower - lost * (1.0 + SLACK)
-    return replace(found, lower=lower) if lower > 0.0 else replace(found, lower=0.0)
+    return bound._replace(lower=max(0.0, bound.lower - lost * (1.0 + SLACK)))
 
 
 def _widened(problem: Problem, off: float, maximum: float) -> float:
-    """A bound on h at the point that is exactly orthogonal to what is free, and `off` from the one of `maximum`."""
+    """Return a bound on h at the exactly orthogonal point, which is `off` from that of `maximum`."""
     X = problem.X.double()
     apart = 2.0 * float(centred(X).norm(dim=1).max()) * (1.0 + SLACK) + ROUNDING * float(X.abs().max())
     return maximum * (1.0 + SLACK) + off * math.sqrt(len(X)) * apart
@@ -180,146 +180,172 @@ def _branches(problem: Problem) -> bool:
     return problem.depth == 2 and has_rank_at_most(centred(problem.X.double()), LARGEST_BRANCHING_RANK)
 
 
-def prove(problem: Problem, Lambda: Float[Tensor, "N m"], seconds: float, gap: float) -> Proof:
-    """The best bound at Lambda' that so many seconds allow: exact where oracles are, else branch and bound."""
-    return prove_and_meet(problem, Lambda, seconds, gap)[0]
+@dataclass(frozen=True)
+class _FreeProof(DualProof):
+    """A bound from a dual point, for two layers with free biases."""
+
+    free: ClassVar[bool] = True
+    missing: ClassVar[str] = "The certificate '{kind}' comes without its evidence; solve again."
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True if the loss has such bounds."""
+        return problem.depth == 2 and problem.loss.name in LOSSES
+
+    def certified(self, problem: Problem) -> tuple[float, float]:
+        """Return (M, lower): M on what is exactly orthogonal to what is free."""
+        self.check_point(problem)
+        maximum = self.proved_maximum(problem)
+        return widened(problem, self.Lambda, maximum), free_bound(problem, self.Lambda, maximum).lower
 
 
-def prove_and_meet(
-    problem: Problem, Lambda: Float[Tensor, "N m"], seconds: float, gap: float
-) -> tuple[Proof, Met | None]:
-    """As `prove`; and the neurons that branch and bound met: unit w (B, n_0), b and h (B,)."""
-    met: Met | None = None
-    deadline = time.perf_counter() + seconds
-    found = [free_bound(problem, Lambda, spectral_maximum(problem, Lambda), Certificate.SPECTRAL)]
-    if has_exact(problem):
-        answer, _ = anchored(problem, Lambda, lambda: time.perf_counter() >= deadline)
-        found.append(free_bound(problem, Lambda, answer.upper_bound))
-    elif _branches(problem) and problem.loss.name in ("mse", "interpolate"):
-        left = max(0.0, deadline - time.perf_counter())
-        maximum, evidence, met = _trees(problem, orthogonal(problem, Lambda), 1.0 + gap / 4.0, left)
-        proof = free_bound(problem, Lambda, maximum, Certificate.BRANCH_AND_BOUND)
+@dataclass(frozen=True)
+class FreeExact(_FreeProof):
+    """A bound whose maximum the exact oracles of the N questions compute."""
+
+    kind: ClassVar[Certificate] = Certificate.EXACT
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True if the N questions have exact oracles."""
+        return super().applies(problem) and has_exact(problem)
+
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
+        """Ask the oracles; nothing is proved where `target.stop` comes first."""
+        answer, _ = anchored(problem, target.point, target.stop)
+        return Proved(cls(*free_bound(problem, target.point, answer.upper_bound)[:3]))
+
+    def proved_maximum(self, problem: Problem) -> float:
+        """Return the maximum at the stored dual point."""
+        if not has_exact(problem):
+            raise ProblemError("The certificate says exact, but no oracle is exact for data of this rank; solve again.")
+        return anchored(problem, self.Lambda)[0].upper_bound
+
+
+@dataclass(frozen=True)
+class FreeTrees(_FreeProof):
+    """A bound whose maximum N trees over cones of directions prove.
+
+    Attributes:
+        tree: the codes of all trees, one after the other.
+        counts: how many codes each tree has (N,).
+    """
+
+    tree: UInt8[np.ndarray, " _"]
+    counts: Int[np.ndarray, " _"]
+
+    kind: ClassVar[Certificate] = Certificate.BRANCH_AND_BOUND
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True if trees are affordable, and no oracle is exact."""
+        return super().applies(problem) and not has_exact(problem) and _branches(problem)
+
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
+        """Grow a tree at each breakpoint; violators are rows (w, b) with |w| = 1."""
+        Lambda = orthogonal(problem, target.point)
+        maximum, codes, neurons = _trees(problem, Lambda, 1.0 + target.gap / 4.0, target.time_limit)
+        tree, counts = np.concatenate([np.zeros(0, np.uint8), *codes]), np.array([*map(len, codes)], dtype=np.int64)
+        proof = cls(*free_bound(problem, target.point, maximum)[:3], tree=tree, counts=counts)
         if proof.lower > 0.0:
-            found.append(replace(proof, lower=0.0, evidence=evidence))
-            found[-1] = replace(found[-1], lower=min(proof.lower, check(problem, found[-1])))
-    return max(found, key=lambda proof: proof.lower), met
+            proof = replace(proof, lower=min(proof.lower, proof.bound(problem)))
+        return Proved(proof, neurons)
+
+    def proved_maximum(self, problem: Problem) -> float:
+        """Return the largest bound of the leaves of all trees."""
+        counts, N = self.counts, problem.samples
+        fits = counts.shape == (N,) and bool((counts >= 0).all()) and int(counts.sum()) == len(self.tree)
+        if not _branches(problem) or not fits:
+            raise ProblemError(self.missing.format(kind=self.kind))
+        point, bound = orthogonal(problem, self.Lambda), 0.0
+        for row, part in zip(problem.X.double(), np.split(self.tree, counts.cumsum()[:-1]), strict=True):
+            seen = problem.X.double() - row
+            upper = replay(seen, problem.activation, point, Tree(part), claimed=self.maximum)
+            bound = max(bound, upper + _differences(seen, point))
+        return bound
+
+
+@dataclass(frozen=True)
+class FreeNorms(_FreeProof):
+    """A bound whose maximum the norms of the dual point and of the centred inputs bound."""
+
+    kind: ClassVar[Certificate] = Certificate.SPECTRAL
+
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
+        """Multiply the norms."""
+        maximum = spectral_maximum(problem, target.point)
+        return Proved(cls(*free_bound(problem, target.point, maximum)[:3]))
+
+    def proved_maximum(self, problem: Problem) -> float:
+        """Return the product of the norms."""
+        return spectral_maximum(problem, self.Lambda)
+
+
+FREE: tuple[type[Proof], ...] = (FreeExact, FreeTrees, FreeNorms)
+"""The kinds of proof for free biases, the tightest first."""
+
+
+def prove(problem: Problem, Lambda: Float[Tensor, "N m"], seconds: float, gap: float) -> Proved:
+    """Return the best proof at Lambda' that so many seconds allow, and the neurons that its trees met."""
+    deadline = time.perf_counter() + seconds
+    target = Target(Lambda, gap=gap, stop=lambda: time.perf_counter() >= deadline)
+    best: Proved = Proved(Unproved(0.0))
+    for kind in reversed(FREE):
+        remaining = max(0.0, deadline - time.perf_counter())
+        proved = kind.prove(problem, replace(target, time_limit=remaining)) if kind.applies(problem) else None
+        if proved is not None:
+            proof = max(best.proof, proved.proof, key=lambda proof: proof.lower)
+            best = Proved(proof, proved.violators or best.violators)
+    return best
 
 
 def _trees(
     problem: Problem, point: Float[Tensor, "N m"], target: float, seconds: float
-) -> tuple[float, dict[str, NDArray], Met | None]:
-    """A bound on h at an orthogonal point, proved by a tree at each breakpoint; these, and the best neurons."""
-    deadline, bound, codes, met = time.perf_counter() + seconds, 0.0, [], []
-    for left, row in zip(range(problem.samples, 0, -1), problem.X.double(), strict=True):
+) -> tuple[float, list[NDArray], Answer | None]:
+    """Return a bound on h at an orthogonal point, the tree at each breakpoint that proves it, and the best neurons."""
+    deadline, bound = time.perf_counter() + seconds, 0.0
+    codes: list[NDArray] = []
+    rows: list[Tensor] = []
+    values: list[Tensor] = []
+    for trees, row in zip(range(problem.samples, 0, -1), problem.X.double(), strict=True):
         seen = problem.X.double() - row
         remaining = deadline - time.perf_counter()
         if remaining <= 0.0:  # the roots alone take long where there are many samples
-            return math.inf, {}, _best(met)
-        share = min(remaining, GREED * remaining / left)
+            bound, codes = math.inf, []
+            break
+        share = min(remaining, GREED * remaining / trees)
         tree = branch_and_bound(seen, problem.activation, point, target=target, time_limit=share, options=WORTHLESS)
         bound = max(bound, tree.upper_bound + _differences(seen, point))
         codes.append(tree.tree.codes)
-        met.append((tree.directions, -tree.directions @ row, tree.values))
-    evidence = {"tree": np.concatenate(codes), "counts": np.array([len(each) for each in codes])}
-    return bound, evidence, _best(met)
-
-
-def _best(met: list[tuple[Tensor, Tensor, Tensor]]) -> Met | None:
-    if not met:
-        return None
-    W, b, values = (torch.cat(each) for each in zip(*met, strict=True))
-    return W, b, values
+        rows.append(torch.cat([tree.directions, -(tree.directions @ row)[:, None]], dim=1))
+        values.append(tree.values)
+    return bound, codes, Answer(torch.cat(rows), torch.cat(values)) if rows else None
 
 
 def _differences(seen: Tensor, point: Tensor) -> float:
-    """What rounding differences of inputs once may add to h: sigma is 1-Lipschitz."""
+    """Bound what rounding the differences of inputs adds to h: sigma is 1-Lipschitz."""
     return ROUNDING * float(seen.norm()) * float(point.norm())
 
 
-def attainable(problem: Problem) -> Certificate:
-    """The tightest kind of proof that applies."""
-    if problem.depth > 2 or problem.loss.name not in ("mse", "interpolate"):
-        return Certificate.NONE
-    if has_exact(problem):
-        return Certificate.EXACT
-    return Certificate.BRANCH_AND_BOUND if _branches(problem) else Certificate.SPECTRAL
-
-
-def check(problem: Problem, proof: Proof) -> float:
-    """The lower bound that stored arrays prove, by dual feasibility anew; 0 where they prove nothing.
-
-    Raises:
-        ProblemError: arrays are missing or do not fit the problem.
-    """
-    return free_bound(problem, proof.point, _maximum(problem, proof), proof.certificate).lower
-
-
-def maximum_at(problem: Problem, proof: Proof) -> tuple[float, float]:
-    """(M, lower): the proved maximum of h at a stored dual point, which no lam changes, and the bound at the problem's.
-
-    Raises:
-        ProblemError: as `check`.
-    """
-    maximum = _maximum(problem, proof)
-    lower = free_bound(problem, proof.point, maximum, proof.certificate).lower
-    return widened(problem, proof.point, maximum), lower
-
-
 def widened(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -> float:
-    """A bound on h at what is exactly orthogonal to what is free, of a bound on it at Lambda'."""
+    """Return a bound on h at the exactly orthogonal point from a bound on it at Lambda'."""
     return _widened(problem, _off(problem, orthogonal(problem, Lambda)), maximum)
 
 
 def proved_maximum(
     problem: Problem, Lambda: Float[Tensor, "N m"], seconds: float, attained: float, near: float
 ) -> float:
-    """A proved bound on h at the part of Lambda that is orthogonal to what is free: by norms, and in time by trees.
+    """Return a proved bound on h at the orthogonal part of Lambda, from norms and from trees.
 
     Args:
         problem: two layers with free biases; Lambda: any dual point (N, m).
         seconds: for the trees, which end once their bounds are this `near`, relative, to what is `attained`.
     """
     point = orthogonal(problem, Lambda)
-    found = spectral_maximum(problem, Lambda)
+    maximum = spectral_maximum(problem, Lambda)
     if seconds > 0.0 and _branches(problem):
-        found = min(found, _trees(problem, point, (1.0 + near) * attained, seconds)[0])
-    return widened(problem, Lambda, found)
-
-
-def _maximum(problem: Problem, proof: Proof) -> float:
-    Lambda = proof.point
-    if Lambda.shape != problem.Y.shape or not bool(torch.isfinite(Lambda).all()):
-        raise ProblemError(MISSING)
-    if problem.depth != 2 or proof.certificate not in _MAXIMA:
-        raise ProblemError(f"No bound '{proof.certificate}' is known for free biases; solve again.")
-    return _MAXIMA[proof.certificate](problem, proof)
-
-
-def _exact_maximum(problem: Problem, proof: Proof) -> float:
-    if not has_exact(problem):
-        raise ProblemError("The certificate says exact, but no oracle is exact for data of this rank; solve again.")
-    return anchored(problem, proof.point)[0].upper_bound
-
-
-def _tree_maximum(problem: Problem, proof: Proof) -> float:
-    counts, codes = proof.evidence.get("counts"), proof.evidence.get("tree")
-    if counts is None or codes is None or not _branches(problem) or not _split(counts, len(codes), problem.samples):
-        raise ProblemError("The certificate 'branch-and-bound' comes without its evidence; solve again.")
-    point, bound = orthogonal(problem, proof.point), 0.0
-    for row, part in zip(problem.X.double(), np.split(codes, counts.cumsum()[:-1]), strict=True):
-        seen = problem.X.double() - row
-        upper = replay(seen, problem.activation, point, Tree(part), claimed=proof.maximum)
-        bound = max(bound, upper + _differences(seen, point))
-    return bound
-
-
-def _split(counts: NDArray, codes: int, samples: int) -> bool:
-    """Whether these are lengths of so many trees with so many codes together."""
-    return counts.shape == (samples,) and bool((counts >= 0).all()) and int(counts.sum()) == codes
-
-
-_MAXIMA: Mapping[Certificate, Callable[[Problem, Proof], float]] = {
-    Certificate.EXACT: _exact_maximum,
-    Certificate.BRANCH_AND_BOUND: _tree_maximum,
-    Certificate.SPECTRAL: lambda problem, proof: spectral_maximum(problem, proof.point),
-}
+        maximum = min(maximum, _trees(problem, point, (1.0 + near) * attained, seconds)[0])
+    return widened(problem, Lambda, maximum)

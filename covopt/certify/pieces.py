@@ -50,20 +50,20 @@ def least_squares(
     best = np.full(len(runs), np.inf)
     largest = np.finfo(np.float64).max  # a sum beyond it is at least it
     best[0] = 0.0
-    found = []
+    bounds = []
     for pieces in range(1, most + 1):
         # A run may begin where the last one ended, or one block later.
         begins = best if pieces == 1 or block == 1 else np.minimum(best, np.append(np.inf, best[:-1]))
         best = np.minimum(best, (begins[:, None] + runs).min(axis=0))
-        found.append(min(float(best[-1]), largest) * max(0.0, 1.0 - pieces * ROUNDING))
-        if found[-1] == 0.0:
-            found += [0.0] * (most - pieces)
+        bounds.append(min(float(best[-1]), largest) * max(0.0, 1.0 - pieces * ROUNDING))
+        if bounds[-1] == 0.0:
+            bounds += [0.0] * (most - pieces)
             break
-    return found
+    return bounds
 
 
 def _integers(values: Float[np.ndarray, "N m"]) -> tuple[NDArray[np.object_], int]:
-    """(A, q) with A / q = values, exactly; A holds Python's integers."""
+    """Return (A, q) with A / q = values, exactly; A holds Python's integers."""
     ratios = [[float(v).as_integer_ratio() for v in row] for row in values]
     q = max(bottom for row in ratios for _, bottom in row)
     return np.array([[top * (q // bottom) for top, bottom in row] for row in ratios], dtype=object), q
@@ -80,10 +80,10 @@ def _runs(
     scale = unit * unit * unit_w
     ends = np.array([*range(0, len(x), block), len(x)])
     count = len(ends)
-    each = (w[:, 0], w[:, 0] * x, w[:, 0] * x * x, w * T, w * T * T, w * x[:, None] * T)
-    sums = [_totals(terms, ends) for terms in each]
-    found = np.full((count, count), np.inf)
-    np.fill_diagonal(found, 0.0)
+    products = (w[:, 0], w[:, 0] * x, w[:, 0] * x * x, w * T, w * T * T, w * x[:, None] * T)
+    sums = [_totals(terms, ends) for terms in products]
+    costs = np.full((count, count), np.inf)
+    np.fill_diagonal(costs, 0.0)
     for i in range(count - 1):
         Sw, Sx, Sxx, St, Stt, Sxt = (total[i + 1 :] - total[i] for total in sums)
         for j, n in enumerate(Sw):
@@ -91,14 +91,14 @@ def _runs(
             Ctt = sum(n * tt - t * t for tt, t in zip(Stt[j], St[j], strict=True))
             if Cxx > 0:
                 Cxt = sum((n * xt - Sx[j] * t) ** 2 for xt, t in zip(Sxt[j], St[j], strict=True))
-                found[i, i + 1 + j] = _down(Ctt * Cxx - Cxt, n * Cxx * scale)
+                costs[i, i + 1 + j] = _down(Ctt * Cxx - Cxt, n * Cxx * scale)
             else:
-                found[i, i + 1 + j] = _down(Ctt, n * scale)
-    return found
+                costs[i, i + 1 + j] = _down(Ctt, n * scale)
+    return costs
 
 
 def _totals(values: NDArray[np.object_], ends: NDArray[np.int64]) -> NDArray[np.object_]:
-    """The sums of the first rows up to each end."""
+    """Return the sums of the first rows up to each end."""
     zero = np.zeros((1, *values.shape[1:]), dtype=object)
     return np.concatenate([zero, np.cumsum(values, axis=0)])[ends]
 

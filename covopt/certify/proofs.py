@@ -1,81 +1,132 @@
-"""Proofs of lower bounds: the cheap ones, the tightest kind that a problem allows, and any proof checked again."""
+"""The table of all kinds of proof, the tightest that a problem allows, and the cheap proofs."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 
+import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.certify import free
-from covopt.certify.certifiers import CERTIFIERS, certifier_of, oracle_of
-from covopt.certify.deep.certifiers import deep_proof
-from covopt.certify.dual import Proof, dual_bound
-from covopt.certify.spectral import LOSSES, spectral_bound
+from covopt.certify.cones.proof import ConeTree
+from covopt.certify.deep.angle import Angle
+from covopt.certify.deep.convexity import Convexity
+from covopt.certify.deep.laplacian import Laplacian
+from covopt.certify.deep.linear import Linear
+from covopt.certify.deep.loop import Loop
+from covopt.certify.exact import Exact
+from covopt.certify.free import FREE, UNKNOWN
+from covopt.certify.proof import Proof, Target, Unproved
+from covopt.certify.relaxation.bound import Relaxation, SignBranching
+from covopt.certify.relaxation.grouping import Grouped
+from covopt.certify.spectral import Spectral
 from covopt.model.problem import Problem
 from covopt.model.weights import Weights, preactivations, rounding_of
 from covopt.runtime.errors import InternalError
 from covopt.runtime.interrupts import interrupted
 from covopt.runtime.loop import Certificate
 
+PROOFS: tuple[type[Proof], ...] = (
+    Exact,
+    ConeTree,
+    Relaxation,
+    SignBranching,
+    Grouped,
+    Laplacian,
+    Linear,
+    Angle,
+    Loop,
+    Convexity,
+    Spectral,
+    *FREE,
+)
+"""All kinds of proof, the tightest first."""
 # Seconds that the spectral bound gets at least.
 ROUGHLY = 0.05
 
 
-def spectral_proof(problem: Problem, seconds: float) -> Proof:
-    """The bound that holds for every network of every depth, not improved any more after so many seconds.
+def attainable(problem: Problem) -> Certificate:
+    """Return the tightest kind of proof that applies; NONE where none does."""
+    free = (kind for kind in PROOFS if kind.free is problem.free)
+    return next((kind.kind for kind in free if kind.applies(problem)), Certificate.NONE)
 
-    It is 0, and the proof none, for losses of which no such bound is known.
+
+def read_proof(certificate: Certificate, free: bool, lower: float, arrays: Mapping[str, NDArray]) -> Proof:
+    """Return the proof that a file holds; one that proves nothing where an array is missing.
+
+    Args:
+        certificate: the kind that the file states.
+        free: whether the problem has free biases.
+        lower: the bound that it states.
+        arrays: what it holds; those that the kind does not need are ignored.
+
+    Raises:
+        ValueError: an array is of another kind than its field.
     """
-    if problem.loss.name not in LOSSES:
-        return Proof(0.0, Certificate.NONE)
+    for kind in PROOFS:
+        if (kind.kind, kind.free) == (certificate, free):
+            return kind.read(lower, arrays)
+    return Unproved(lower, UNKNOWN.format(kind=certificate) if free and certificate is not Certificate.NONE else "")
+
+
+def spectral_proof(problem: Problem, seconds: float) -> Proof:
+    """Return the bound for networks of every depth, not improved any more after so many seconds.
+
+    It is 0, and unproved, for losses without such a bound.
+    """
+    if not Spectral.applies(problem):
+        return Unproved(0.0)
     deadline = time.perf_counter() + max(seconds, ROUGHLY)
-    return Proof(spectral_bound(problem, stop=lambda: time.perf_counter() >= deadline), Certificate.SPECTRAL)
+    return Spectral.prove(problem, Target(stop=lambda: time.perf_counter() >= deadline)).proof
 
 
 def data_proof(problem: Problem, seconds: float) -> Proof:
-    """The best bound that needs the data alone: the spectral one, and for three layers and more its rivals.
+    """Return the best bound that needs the data alone: the spectral one, and for three layers and more its rivals.
 
     Args:
         problem: the question.
         seconds: after so many nothing is improved any more, but for `ROUGHLY`.
     """
     deadline = time.perf_counter() + max(seconds, ROUGHLY)
-    first = spectral_proof(problem, seconds)
+    best = spectral_proof(problem, seconds)
     if problem.depth == 2:
-        return first
-    return deep_proof(problem, first, lambda: interrupted() or time.perf_counter() >= deadline)
+        return best
+    target = Target(stop=lambda: interrupted() or time.perf_counter() >= deadline)
+    problem = problem.to(torch.device("cpu"))  # small dense work, and a convex solver
+    for kind in sorted(PROOFS, key=lambda kind: kind.effort):
+        if target.stop():
+            break
+        rival = kind is not Spectral and kind.free is problem.free and kind.applies(problem)
+        proved = kind.prove(problem, target) if rival else None
+        # A later kind has to prove more than rounding more.
+        if proved is not None and proved.proof.lower > best.lower * (1.0 + 1e-9):
+            best = proved.proof
+    return best
 
 
 def network_proof(problem: Problem, weights: Weights) -> Proof | None:
-    """The bound from a two-layer network's own dual point, -grad C / (2 lam), where an oracle knows the maximum.
+    """Return the bound from a two-layer network's own dual point, -grad C / (2 lam), where an oracle is exact.
 
     None for other depths, for `interpolate` (whose multiplier a network does not tell) and without such an oracle.
     """
-    oracle = oracle_of(problem) if problem.depth == 2 and not problem.interpolates else None
-    if oracle is None:
+    if problem.depth != 2 or problem.interpolates:
         return None
     Lambda: Float[Tensor, "N m"] = problem.gradient_at(preactivations(problem, weights)[-1])
-    Lambda = Lambda / (-2.0 * problem.lam)
-    return dual_bound(problem, Lambda, oracle(Lambda, problem.Xt[:0]).upper_bound)
-
-
-def attainable(problem: Problem) -> Certificate:
-    """The tightest kind of proof that applies to a problem of this loss, depth, rank and size; NONE where none does."""
-    if problem.free:
-        return free.attainable(problem)
-    return next((kind for kind, each in CERTIFIERS.items() if each.applies(problem)), Certificate.NONE)
+    proved = Exact.prove(problem, Target(Lambda / (-2.0 * problem.lam)))
+    return None if proved is None else proved.proof
 
 
 def agreed(problem: Problem, weights: Weights, cost: float, lower: float) -> float:
-    """The bound, cut off at the cost of a network that answers the question where rounding alone put it above.
+    """Return the bound, at most the cost of a network where rounding alone put it above.
 
     Args:
         problem: the question.
         weights: of the network.
         cost: what it costs; NaN where no network answers the question.
-        lower: a bound that is said to be proved.
+        lower: a bound that is stated to be proved.
 
     Raises:
         InternalError: the bound is not finite, or above the cost by more than rounding: one of the two is wrong.
@@ -86,16 +137,3 @@ def agreed(problem: Problem, weights: Weights, cost: float, lower: float) -> flo
             " is a defect of covopt: report it with the data."
         )
     return min(lower, cost) if lower > cost else lower
-
-
-def recheck(problem: Problem, proof: Proof) -> float:
-    """The lower bound that the stored arrays prove, by dual feasibility anew; the solver is not run.
-
-    Whatever the arrays hold, what comes back is a true bound (0 where they prove nothing).
-
-    Raises:
-        ProblemError: where arrays are missing or do not fit the problem.
-    """
-    if proof.certificate is Certificate.NONE:
-        return 0.0
-    return free.check(problem, proof) if problem.free else certifier_of(proof).check(problem, proof)

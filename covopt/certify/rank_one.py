@@ -94,7 +94,7 @@ def rank_one(problem: Problem, ascend: bool = True) -> RankOne:
 
 
 def measured(problem: Problem, multipliers: Float[np.ndarray, " n"], order: Int[np.ndarray, " n"]) -> RankOne:
-    """What these multipliers prove, and how long this path is: all that `rank_one` states, from its evidence alone.
+    """Evaluate the bound of these multipliers and the length of this path: all that `rank_one` states.
 
     Args:
         problem: as there.
@@ -119,8 +119,10 @@ def measured(problem: Problem, multipliers: Float[np.ndarray, " n"], order: Int[
 
 
 def _points(problem: Problem) -> tuple[Float[Tensor, "n m"], Float[np.ndarray, "n n"]]:
-    """The different targets of the rows that are looked at, in the order of their rows, and their distances in units
-    of `_scale`, so that no square underflows."""
+    """Return the different targets of the first rows, in their order, and their distances.
+
+    The distances are in units of `_scale`, so that no square underflows.
+    """
     rows = problem.Y[:ROWS].double().cpu() + 0.0  # -0 becomes 0
     _, classes = torch.unique(rows, dim=0, return_inverse=True)
     firsts = np.unique(classes.numpy(), return_index=True)[1]
@@ -130,12 +132,12 @@ def _points(problem: Problem) -> tuple[Float[Tensor, "n m"], Float[np.ndarray, "
 
 
 def _scale(values: Tensor) -> float:
-    """A power of two above the largest entry, so that differences stay as they are."""
+    """Return a power of two above the largest entry; dividing by it is exact."""
     return 2.0 ** math.frexp(float(values.abs().max()))[1]
 
 
 def _diameter(X: Float[Tensor, "N n"]) -> float:
-    """The largest distance of two rows, rounded up."""
+    """Return the largest distance of two rows, rounded up."""
     rows = X[:ROWS].double().cpu()
     size = _scale(rows)
     scaled = rows / size
@@ -145,15 +147,15 @@ def _diameter(X: Float[Tensor, "N n"]) -> float:
 
 def _far_apart(d: NDArray[np.float64], least: float) -> NDArray[np.int64]:
     """Points of which no two are nearer than `least`: each that is far enough from those before."""
-    kept: list[int] = []
+    apart: list[int] = []
     for i in range(len(d)):
-        if not kept or float(d[i, kept].min()) > least:
-            kept.append(i)
-    return np.array(kept)
+        if not apart or float(d[i, apart].min()) > least:
+            apart.append(i)
+    return np.array(apart)
 
 
 def _held_karp(d: NDArray[np.float64], p: NDArray[np.float64] | None = None) -> float:
-    """The bound at these multipliers, what rounding may have added taken off; 0 where it is negative."""
+    """Return the bound at these multipliers, rounded down; 0 if it is negative."""
     n = len(d)
     if n < 2:
         return 0.0
@@ -166,7 +168,7 @@ def _held_karp(d: NDArray[np.float64], p: NDArray[np.float64] | None = None) -> 
 
 
 def _tree(d: NDArray[np.float64], p: NDArray[np.float64]) -> tuple[float, NDArray[np.int64]]:
-    """A minimum spanning tree for d_ij + p_i + p_j by Prim's algorithm: its length, and the degrees of the points."""
+    """Find a minimum spanning tree for d_ij + p_i + p_j (Prim): its length and its degrees."""
     n = len(d)
     near, parent = d[0] + p[0] + p, np.zeros(n, dtype=np.int64)
     near[0] = math.inf
@@ -207,19 +209,19 @@ def _ascent(d: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _path(d: NDArray[np.float64]) -> NDArray[np.int64]:
-    """A short path through all points; the shortest of few."""
+    """Find a short path through all points; the shortest one if there are few."""
     n = len(d)
     if n <= 2:
         return np.arange(n)
     if n <= EXACT:
         return _shortest(d)
     ends = [int(i) for i in np.unravel_index(int(d.argmax()), d.shape)]
-    found = [_untangled(d, _greedy(d, start)) for start in ends]
-    return min(found, key=lambda order: float(d[order[:-1], order[1:]].sum()))
+    paths = [_untangled(d, _greedy(d, start)) for start in ends]
+    return min(paths, key=lambda order: float(d[order[:-1], order[1:]].sum()))
 
 
 def _shortest(d: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The shortest path, by dynamic programming over subsets and their last points."""
+    """Find the shortest path by dynamic programming over subsets and their last points."""
     n = len(d)
     cost = np.full((1 << n, n), math.inf)
     last = np.zeros((1 << n, n), dtype=np.int64)
@@ -240,11 +242,11 @@ def _shortest(d: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def _greedy(d: NDArray[np.float64], start: int) -> NDArray[np.int64]:
     """To the nearest point that is left, again and again."""
-    left, order = np.ones(len(d), dtype=bool), [start]
-    left[start] = False
+    unvisited, order = np.ones(len(d), dtype=bool), [start]
+    unvisited[start] = False
     while len(order) < len(d):
-        order.append(int(np.where(left, d[order[-1]], math.inf).argmin()))
-        left[order[-1]] = False
+        order.append(int(np.where(unvisited, d[order[-1]], math.inf).argmin()))
+        unvisited[order[-1]] = False
     return np.array(order)
 
 

@@ -45,12 +45,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from covopt.certify.proof import Proof, Proved, Target
 from covopt.model.problem import Problem
+from covopt.runtime.loop import Certificate
 
 Line = tuple[float, float]
 """(b, g): C(F) >= b - g tau for every F with |H F|_* = tau; g >= 0."""
@@ -63,6 +66,27 @@ PAIRS = 2048  # rows that are compared with each other, the first ones (memory a
 CHARGED = 2.0**-48  # to each singular value, as max(N, n) of these times the largest one
 SLACK = 2.0**-40  # off the final value, relative
 UNDERFLOW = 2.0**-1000  # the same, absolute, for squares below float64's range
+
+
+@dataclass(frozen=True)
+class Spectral(Proof):
+    """A bound from the singular values and distances of the data, for networks of every depth."""
+
+    kind: ClassVar[Certificate] = Certificate.SPECTRAL
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True if the loss has bounds from the data alone."""
+        return problem.loss.name in LOSSES
+
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
+        """Compute the bound, as far as the time allows."""
+        return Proved(cls(spectral_bound(problem, stop=target.stop)))
+
+    def bound(self, problem: Problem) -> float:
+        """Return the bound from the data."""
+        return spectral_bound(problem)
 
 
 @dataclass(frozen=True)
@@ -88,7 +112,7 @@ def spectral_bound(
     rank: int | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> float:
-    """The best of the bounds above: no network of the problem's depth has a lower cost.
+    """Return the best of the bounds above: no network of the problem's depth has a lower cost.
 
     At least 0, and 0 for a loss that is none of `LOSSES`.
     Infinite when `interpolate` is asked of targets that differ by more than is allowed where the inputs agree: no
@@ -117,16 +141,16 @@ def spectral_lines(
     X, Y = problem.X.double(), problem.Y.double()
     values, lines = [0.0], []
     for centred in (True, False) if problem.beta == 0.0 else (True,):
-        value, found = _nuclear_bound(problem, X, Y, centred, options, rank, stop)
+        value, more = _nuclear_bound(problem, X, Y, centred, options, rank, stop)
         values.append(value)
-        lines += found
+        lines += more
     if problem.interpolates:
         values.append(problem.depth * _power(_steepest_pair(problem, X, Y, stop), problem.depth))
     return max(0.0, max(values) * (1.0 - SLACK) - UNDERFLOW), lines
 
 
 def _misfit(problem: Problem) -> float:
-    """The largest |F - Y|_F that is allowed, 0 but for `interpolate`."""
+    """Return the largest |F - Y|_F that is allowed, 0 but for `interpolate`."""
     return problem.allowed_misfit * math.sqrt(problem.Y.numel()) * (1.0 + 2.0**-40)
 
 
@@ -140,13 +164,16 @@ def weighted_rows(problem: Problem, A: Float[Tensor, "N n"], centred: bool) -> F
 
 
 def _singular_values(A: Tensor) -> tuple[Float[Tensor, " r"], float]:
-    """The singular values of A and how far rounding can have moved any of them, the centring of A included."""
+    """Return the singular values of A, and a bound on their rounding with that of centring A."""
     values = torch.linalg.svdvals(A)
     return values, max(A.shape) * CHARGED * float(A.norm())
 
 
 def largest_singular_value(problem: Problem, X: Tensor, centred: bool, chunk: int = 8192) -> float:
-    """A bound from above on |H D X|_op; of tall X through its Gram matrix, whose largest eigenvalue loses no digits."""
+    """Return an upper bound on |H D X|_op.
+
+    Tall X go through their Gram matrix, whose largest eigenvalue loses no digits.
+    """
     if len(X) <= chunk:
         values, moved = _singular_values(weighted_rows(problem, X, centred))
         return float(values[0]) + moved
@@ -260,13 +287,13 @@ class _EntropyLines:
         return entropy - 40.0 * classes * moved * float(self.problem.shares.sum()), steepness / samples
 
     def _shrink(self, F: Float[Tensor, "N m"], threshold: float) -> Float[Tensor, "N m"]:
-        """The proximal map of threshold |H F|_*: singular values of H F less `threshold`, its part along d kept."""
+        """Apply the proximal map of threshold |H F|_*: it lowers the singular values of H F alone."""
         means = self.root * self.problem.mean(F / self.root) if self.centred else torch.zeros_like(F[:1])
-        rest = F - means
-        squares, V = torch.linalg.eigh(rest.T @ rest)
+        centred = F - means
+        squares, V = torch.linalg.eigh(centred.T @ centred)
         s = squares.clamp_min(0.0).sqrt()
-        kept = torch.where(s > threshold, 1.0 - threshold / s.clamp_min(threshold), torch.zeros_like(s))
-        return means + (rest @ V) * kept @ V.T
+        shrinkage = torch.where(s > threshold, 1.0 - threshold / s.clamp_min(threshold), torch.zeros_like(s))
+        return means + (centred @ V) * shrinkage @ V.T
 
 
 def with_column_means(problem: Problem, p: Float[Tensor, "N m"], mean: Float[Tensor, "1 m"]) -> Float[Tensor, "N m"]:
@@ -289,7 +316,7 @@ def least(
     options: SpectralOptions,
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[float, list[Line]]:
-    """A lower bound on min over tau >= 0 of phi(tau) + penalty(tau), improved line by line, and the lines.
+    """Bound min over tau >= 0 of phi(tau) + penalty(tau) from below, line by line; return the lines.
 
     A line may depend on those before it. Where `stop` ends them, they are the first of those without it, so that a
     check, which is not stopped, never proves less.
@@ -320,7 +347,7 @@ def least(
 
 
 def least_of_lines(lines: dict[float, Line], penalty: Callable[[Tensor], Tensor]) -> tuple[float, float]:
-    """(the bound that the module's text describes, the theta of the line that holds it there)."""
+    """Return the bound that the module's text describes, and the theta of the line at it."""
     thetas = [0.0, *sorted(lines)]
     b, g = torch.tensor([(0.0, 0.0), *(lines[t] for t in thetas[1:])], dtype=torch.float64).T
     crossings = (b[:, None] - b) / (g[:, None] - g)
@@ -328,8 +355,8 @@ def least_of_lines(lines: dict[float, Line], penalty: Callable[[Tensor], Tensor]
     cuts = torch.cat([cuts.new_zeros(1), cuts])
     heights = b[:, None] - g[:, None] * cuts + penalty(cuts)
     # After the last cut only the line 0 counts: the penalty does not fall.
-    inner = torch.minimum(heights[:, :-1], heights[:, 1:])
-    best, line = torch.cat([inner, torch.where(g[:, None] == 0.0, heights[:, -1:], -math.inf)], dim=1).max(dim=0)
+    interior = torch.minimum(heights[:, :-1], heights[:, 1:])
+    best, line = torch.cat([interior, torch.where(g[:, None] == 0.0, heights[:, -1:], -math.inf)], dim=1).max(dim=0)
     interval = int(best.argmin())
     held = thetas[int(line[interval])]
     return float(best[interval]), held if held > 0.0 else thetas[1]
@@ -359,6 +386,6 @@ def _steepest_pair(problem: Problem, X: Tensor, Y: Tensor, stop: Callable[[], bo
 
 
 def _lengths(rows: Float[Tensor, "M n"]) -> Float[Tensor, " M"]:
-    """The lengths of rows, whose squares may be beyond float64."""
+    """Return the lengths of rows, whose squares may be beyond float64."""
     largest = rows.abs().amax(dim=1, keepdim=True)
     return largest[:, 0] * (rows / torch.where(largest > 0, largest, 1.0)).norm(dim=1)

@@ -9,7 +9,7 @@ from numbers import Integral
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.dual import Proof
+from covopt.certify.proof import Proof
 from covopt.model.weights import Weights
 from covopt.oracles.search import ENTRIES
 from covopt.runtime.errors import ProblemError, shown

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify import free
-from covopt.certify.dual import Proof
+from covopt.certify.proof import Proof
 from covopt.linalg.lbfgs import DescentOptions, lbfgs
 from covopt.model.affine import Affine
 from covopt.model.problem import Problem
@@ -146,17 +146,19 @@ def _in_turns(
         state = outcome.state
         seconds = CHECKED * max(0.0, budget.remaining()) * float(options.certify != "fast")
         with budget.phase("proof"):
-            proof, violators = free.prove_and_meet(problem, solver.dual(state), seconds, options.gap)
+            proved = free.prove(problem, solver.dual(state), seconds, options.gap)
+        proof, violators = proved.proof, proved.violators
         best = proof if best is None or proof.lower > best.lower else best
         closed = state.cost - best.lower <= options.gap * state.cost
-        if closed or violators is None or repeatable or not bool((violators[2] > 1.0 + 0.25 * options.gap).any()):
+        if closed or violators is None or repeatable or not bool((violators.values > 1.0 + 0.25 * options.gap).any()):
             break
         if (
             outcome.status in (Status.INTERRUPTED, Status.ITERATION_LIMIT)
             or budget.remaining() < LAST * budget.time_limit
         ):
             break
-        extended = replace(outcome, state=solver.with_violators(state, *violators))
+        rows = violators.directions
+        extended = replace(outcome, state=solver.with_violators(state, rows[:, :-1], rows[:, -1], violators.values))
         within = replace(budget, time_limit=budget.seconds() + 0.5 * budget.remaining())
         outcome = run(solver, within, options.callback, extended)
     return outcome, best if best.lower > 0.0 else None
@@ -226,5 +228,5 @@ def _network_proof(problem: Problem, weights: Weights, options: SolveOptions) ->
         return None
     Lambda = problem.gradient_at(preactivations(problem, weights)[-1]) / (-2.0 * problem.lam)
     with options.budget.phase("proof"):
-        proof = free.prove(problem, Lambda, max(0.0, options.budget.remaining()), options.gap)
+        proof = free.prove(problem, Lambda, max(0.0, options.budget.remaining()), options.gap).proof
     return proof if proof.lower > 0.0 else None

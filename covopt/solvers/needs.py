@@ -19,7 +19,6 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from covopt.certify.certifiers import CONES, GROUPED, RELAXATION
 from covopt.certify.spectral import PAIRS as PAIRED
 from covopt.model.loss import LOSSES
 from covopt.model.problem import Problem
@@ -151,13 +150,8 @@ def _exact(problem: Problem) -> float:
 
 def _bounded(problem: Problem, certify: str) -> float:
     """Return the bytes of a proof that alternates with the rounds."""
-    (N, d), m = problem.X.shape, problem.Y.shape[1]
     prover = prover_for(problem, certify)
-    if prover is CONES:
-        return 100e6 * min(1.0, N / 500) + 12e3 * N
-    if prover is RELAXATION:
-        return 200 * DOUBLE * (N + min(N, d + 1) + m) ** 2
-    return 200.0 * N * (d + 1 + m) if prover is GROUPED else 0.0
+    return 0.0 if prover is None else prover.memory(problem)
 
 
 def _spectral(problem: Problem) -> float:

@@ -10,12 +10,12 @@ from itertools import pairwise
 from torch import Tensor
 
 from covopt.certify import proofs
-from covopt.certify.dual import Proof
+from covopt.certify.proof import Proof, Unproved
 from covopt.model.problem import Problem
 from covopt.model.spread import ALONE
 from covopt.model.units import Units
 from covopt.model.weights import Weights, evaluate
-from covopt.runtime.loop import Certificate, Outcome, Progress, Status, run
+from covopt.runtime.loop import Outcome, Progress, Status, run
 from covopt.solvers.attempt import DRAWS_TOGETHER, Attempt, SolveOptions
 from covopt.solvers.checkpoint import Saved
 from covopt.solvers.deep.pruning import reduced, reduced_on_few
@@ -121,7 +121,7 @@ def _cycles(problem: Problem, options: SolveOptions, saved: Saved | None) -> Att
     weights = reduced_on_few(units.problem, outcome.state.weights(), lambda: budget.remaining() < REDUCING * judging)
     late = products_are_long(problem, max(budget.remaining(), LATE * budget.time_limit))
     if proof is None and late:
-        proof = Proof(0.0, Certificate.NONE)
+        proof = Unproved(0.0)
     attempt = Attempt(weights, outcome.status, outcome.history, proof, [outcome.state.cost])
     first = _outward(units, attempt, problem, options)
     simple = _cheapest_simple(problem, units, linear=not late)

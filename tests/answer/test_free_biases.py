@@ -13,13 +13,10 @@ import torch
 
 import covopt
 from covopt.certify import free
-from covopt.certify.dual import Proof
-from covopt.certify.proofs import recheck
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate, gradient, objective
 from covopt.oracles.breakpoints import best_breakpoints
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.loop import Certificate
 
 SQUARE = {"lam": 1e-2}
 
@@ -113,11 +110,11 @@ def test_bounds_are_below_random_networks_and_proved_again() -> None:
                 p = replace(p, Y=p.Y + p.X @ S.T)
             cost = evaluate(p, [net[0], torch.cat([net[1][:, :-1], S, net[1][:, -1:]], dim=1)] if p.skip else net).total
             point = torch.tensor(rng.standard_normal((N, m))) + targets
-            proof = free.prove(p, point, 0.2, 1e-3)
+            proof = free.prove(p, point, 0.2, 1e-3).proof
             assert proof.lower <= cost * (1.0 + 1e-9)
-            for kind in (Certificate.EXACT, Certificate.SPECTRAL):
-                if kind is Certificate.SPECTRAL or free.has_exact(p):
-                    assert 0.0 <= recheck(p, Proof(0.0, kind, point)) <= cost * (1.0 + 1e-9)
+            for kind in (free.FreeExact, free.FreeNorms):
+                if kind.applies(p):
+                    assert 0.0 <= kind(0.0, point, 1.0).bound(p) <= cost * (1.0 + 1e-9)
 
 
 def test_the_largest_value_lies_at_a_breakpoint() -> None:

@@ -60,21 +60,21 @@ def question():
 def test_a_tree_ends_early_enough_to_be_proved_again(monkeypatch, question):
     limit, (problem, Lambda) = 400, question
     clock = Clock(monkeypatch)
-    found = relaxed_bound(problem, Lambda, time_limit=limit * TICK)
+    found = relaxed_bound(problem, Lambda, time_limit=limit * TICK).proof
     leaves = found.multipliers.leaves
     assert leaves > 10
     assert 0.8 * limit <= clock.proofs <= limit + 32  # the nodes of a round may be under way
     before = clock.proofs
-    maximum = check_maximum(problem.Xt, problem.activation, found.point, found.multipliers)
+    maximum = check_maximum(problem.Xt, problem.activation, found.Lambda, found.multipliers)
     assert clock.proofs - before >= leaves
-    assert found.lower <= bound.dual_bound(problem, found.point, maximum).lower * (1 + 1e-12)
+    assert found.lower <= bound.dual_bound(problem, found.Lambda, maximum).lower * (1 + 1e-12)
 
 
 def test_without_that_reserve_it_would_not(monkeypatch, question):
     problem, Lambda = question
     clock = Clock(monkeypatch)
     monkeypatch.setattr(bound, "RESERVE", 0.0)
-    found = relaxed_bound(problem, Lambda, time_limit=400 * TICK)
+    found = relaxed_bound(problem, Lambda, time_limit=400 * TICK).proof
     assert clock.proofs > 400 + found.multipliers.leaves / 2
 
 
@@ -82,11 +82,11 @@ def test_a_proof_that_was_made_again_is_not_made_again_once_more(monkeypatch, qu
     problem, Lambda = question
     clock = Clock(monkeypatch)
     first = relaxed_bound(problem, Lambda, time_limit=400 * TICK)
-    assert first.multipliers.leaves > 4
+    assert first.proof.multipliers.leaves > 4
     before = clock.proofs
     second = relaxed_bound(problem, Lambda, time_limit=TICK, start=first)
     assert second.lower == first.lower
-    assert clock.proofs - before < first.multipliers.leaves
+    assert clock.proofs - before < first.proof.multipliers.leaves
 
 
 def test_the_price_of_a_tree_is_that_of_its_leaves(monkeypatch, question):

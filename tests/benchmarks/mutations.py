@@ -102,8 +102,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("the wrong end of each cell", "problem.lam * table.budgets[:-1]", "problem.lam * table.budgets[1:]"),
         (
             "the squared error of half the multipliers",
-            "left**2 / float(problem.inverse_shares",
-            "left**2 / float(0.9 * problem.inverse_shares",
+            "missing**2 / float(problem.inverse_shares",
+            "missing**2 / float(0.9 * problem.inverse_shares",
         ),
         ("the misfit left out", "- lost - missed", "- lost"),
     ),
@@ -150,7 +150,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "* (last - first)), lam[:-1]).min())",
         ),
         ("no check of convexity", "if not _is_convex(points):", "if False:"),
-        ("the end of the range left out", "found = min(*values, last)", "found = max(*values, last)"),
+        ("the end of the range left out", "lowest = min(*values, last)", "lowest = max(*values, last)"),
     ),
     # -- every depth -------------------------------------------------------------------------------------------------
     *_of(
@@ -158,7 +158,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "spectral",
         ("the misfit left out", "problem.weighted(Y).norm()) - _misfit(problem)", "problem.weighted(Y).norm())"),
         ("half the slope of a tangent", "2.0 * theta / samples", "theta / samples"),
-        ("the higher end of an interval", "inner = torch.minimum(heights", "inner = torch.maximum(heights"),
+        ("the higher end of an interval", "interior = torch.minimum(heights", "interior = torch.maximum(heights"),
         (
             "the misfit of pairs left out",
             "missed = 2.0 * problem.allowed_misfit",
@@ -296,8 +296,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
         (
             "the last breakpoint only",
-            "bound = max(bound, found.upper_bound + _differences(seen, Lambda))",
-            "bound = found.upper_bound + _differences(seen, Lambda)",
+            "bound = max(bound, answer.upper_bound + _differences(seen, Lambda))",
+            "bound = answer.upper_bound + _differences(seen, Lambda)",
         ),
         (
             "the last tree only",
@@ -448,8 +448,12 @@ MUTANTS: tuple[Mutant, ...] = (
             "(kind == P) | (kind == N) | (kind == WALL) | kink",
             "(kind == P) | (kind == N) | (kind == WALL) | (kind == G) | kink",
         ),
-        ("kinks of the wrong sign", "torch.where(inner[:, None], g, -g)", "g"),
-        ("an upper end for the floor", "/ given.floor\n        heavy", "/ (1.1 * given.floor)\n        heavy"),
+        ("kinks of the wrong sign", "torch.where(smooth[:, None], g, -g)", "g"),
+        (
+            "an upper end for the floor",
+            "/ stationary.floor\n        heavy",
+            "/ (1.1 * stationary.floor)\n        heavy",
+        ),
     ),
     *_of(
         "certify/relaxation/multipliers",
@@ -482,7 +486,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("dependent samples", "if smallest < independent:", "if smallest < 0.0:"),
     ),
     *_of(
-        "certify/relaxation/bound",
+        "certify/relaxation/ground",
         "relaxation",
         ("what the row space neglects left out", "(inside * ground.stretch + outside)", "(inside * ground.stretch)"),
     ),

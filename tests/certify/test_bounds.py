@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covopt.certify.dual import Proof, dual_bound
+from covopt.certify.dual import DualBound, dual_bound
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, objective, preactivations
 from covopt.oracles.arrangement import ArrangementOracle
@@ -68,9 +68,9 @@ def test_never_above_a_network(problem: Problem, seed: int) -> None:
         # What it hands back proves the bound: dual feasible, and worth as much.
         assert bound.maximum <= 1.0
         directions = torch.nn.functional.normalize(torch.randn(200, 2, generator=generator).double(), dim=1)
-        sampled = oracle_values(problem.Xt, problem.activation, bound.point, directions)
+        sampled = oracle_values(problem.Xt, problem.activation, bound.Lambda, directions)
         assert float(sampled.max()) <= bound.maximum + 1e-12
-        assert bound.lower <= max(0.0, float(problem.dual_value(bound.point)))
+        assert bound.lower <= max(0.0, float(problem.dual_value(bound.Lambda)))
 
 
 @given(problems(), st.integers(0, 10**6))
@@ -128,9 +128,9 @@ def test_orthogonal_rows_and_scalar_targets() -> None:
     assert value * (1 - 1e-12) <= bound.lower + saved(problem, bound) <= value * (1 + 1e-12)
 
 
-def saved(problem: Problem, bound: Proof) -> float:
+def saved(problem: Problem, bound: DualBound) -> float:
     """What networks may save by missing the targets by as much as is allowed: 2 eps |Lambda|_1."""
-    return 2.0 * problem.allowed_misfit * float(bound.point.abs().sum())
+    return 2.0 * problem.allowed_misfit * float(bound.Lambda.abs().sum())
 
 
 def test_identity_inputs_and_one_hot_targets() -> None:
@@ -181,7 +181,7 @@ def test_soft_targets_give_at_least_their_entropy_at_large_lam() -> None:
 def test_nothing_is_proved_without_a_maximum(loss: str) -> None:
     problem = make_problem(np.eye(2), np.eye(2), lam=None if loss == "interpolate" else 0.1, loss=loss)
     bound = dual_bound(problem, problem.Y, math.inf)
-    assert (bound.lower, bound.scale, float(bound.point.abs().sum())) == (0.0, 0.0, 0.0)
+    assert (bound.lower, bound.scale, float(bound.Lambda.abs().sum())) == (0.0, 0.0, 0.0)
 
 
 def test_refuses_what_it_cannot_bound() -> None:

@@ -16,14 +16,12 @@ import torch
 from numpy.typing import NDArray
 
 from covopt.certify.deep import angle, convexity, linear, loop
-from covopt.certify.deep.certifiers import DEEP
 from covopt.certify.deep.edges import Edges, power
 from covopt.certify.deep.flows import Incidence, bound_of
+from covopt.certify.deep.laplacian import Laplacian
 from covopt.certify.deep.recursion import growth
-from covopt.certify.dual import Proof
 from covopt.model.problem import Problem, make_problem
 from covopt.runtime.errors import ProblemError
-from covopt.runtime.loop import Certificate
 
 Array = NDArray[np.float64]
 NEAR = 1e-9  # what a bound may lack of its formula where only rounding is charged
@@ -89,7 +87,7 @@ def test_edges_of_exact_fits(seed: int, bias: float) -> None:
     U, _, Vt = np.linalg.svd(B @ Y, full_matrices=False)
     nearest = missed(problem, Y, B.T @ U @ Vt)
     value = ratio_bound(nuclear(B @ nearest) / float(np.linalg.norm(B @ X, 2)), problem.depth)
-    lower = DEEP[Certificate.LAPLACIAN].check(problem, Proof(0.0, Certificate.LAPLACIAN, evidence=edges.evidence()))
+    lower = Laplacian(0.0, edges).bound(problem)
     assert is_tight(lower, value, FITTED)
     W = np.random.default_rng(seed).standard_normal((problem.samples, 2))
     assert np.allclose(edges.scattered(edges.rows(torch.from_numpy(W)), problem.samples), B.T @ (B @ W))
@@ -110,9 +108,9 @@ def test_edges_of_exact_fits(seed: int, bias: float) -> None:
 )
 def test_what_is_no_edge_is_refused(pairs: list, sizes: list, bias: float) -> None:
     """Unbalanced with a bias, of a negative or a large size, from a sample to itself, or to none."""
-    evidence = {"pairs": np.array(pairs), "sizes": np.array(sizes)}
+    edges = Edges(torch.tensor(pairs), torch.tensor(sizes, dtype=torch.float64))
     with pytest.raises(ProblemError, match="edges"):
-        Edges.of(evidence, drawn(0, bias=bias))
+        Laplacian(0.0, edges).bound(drawn(0, bias=bias))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -294,11 +292,7 @@ def test_angles_of_two_samples() -> None:
 @pytest.mark.parametrize("options", [{"bias": 1.0}, {"activation": "leaky:0.1"}, {"lam": 0.1, "loss": "mse"}])
 def test_angles_say_nothing_of_other_networks(options: dict) -> None:
     problem = drawn(0, **{"bias": 0.0, **options})
-    assert DEEP[Certificate.ANGLE].check(problem, proof_of(Certificate.ANGLE, pair=np.array([0, 1]))) == 0.0
-
-
-def proof_of(kind: Certificate, **evidence: np.ndarray) -> Proof:
-    return Proof(0.0, kind, evidence=evidence)
+    assert angle.Angle(0.0, np.array([0, 1])).bound(problem) == 0.0
 
 
 @pytest.mark.parametrize("bias", [0.0, 1.0])
@@ -315,7 +309,7 @@ def test_linear_networks_have_a_closed_form(bias: float) -> None:
         values = np.linalg.svd(P @ worst, compute_uv=False)
         assert is_tight(linear.bound(problem), problem.depth * float((values ** (2.0 / problem.depth)).sum()), 1e-5)
         other = replace(problem, activation=drawn(0).activation)
-        assert DEEP[Certificate.LINEAR].check(other, Proof(0.0, Certificate.LINEAR)) == 0.0
+        assert linear.Linear(0.0).bound(other) == 0.0
 
 
 def polygon(seed: int, corners: int) -> Array:
@@ -369,7 +363,7 @@ def test_loops_against_polygons_cut_side_by_side(corners: int, depth: int) -> No
     Y = polygon(corners, corners)
     X = Y @ np.array([[0.8, 0.3, 0.1], [-0.2, 0.9, 0.4]])
     problem = make_problem(X, Y, depth=depth, bias=1.0)
-    lower = loop.bound(problem, loop.Loop(torch.arange(corners), torch.eye(2).double()))
+    lower = loop.Loop(0.0, torch.arange(corners), torch.eye(2).double()).bound(problem)
     assert is_tight(lower, loop_value(X, Y, depth) * (1.0 + 1e-5), 2e-3)
 
 
@@ -380,7 +374,7 @@ def test_loops_that_are_not_convex_prove_nothing() -> None:
     plane = torch.eye(2).double()
     for order, targets in ((star, Y), (np.arange(12)[::-1].copy(), Y), (np.arange(12), dented)):
         problem = make_problem(targets, targets, depth=4)
-        assert loop.bound(problem, loop.Loop(torch.from_numpy(order), plane)) == 0.0
+        assert loop.Loop(0.0, torch.from_numpy(order), plane).bound(problem) == 0.0
 
 
 def test_the_power_of_a_ratio() -> None:

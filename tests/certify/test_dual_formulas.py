@@ -82,13 +82,13 @@ def test_a_dual_bound_is_the_dual_value_rounded_down(loss: str) -> None:
             found = dual_bound(problem, Lambda, M)
             if found.lower == 0.0:
                 continue
-            value = exact_dual(problem, found.point)
+            value = exact_dual(problem, found.Lambda)
             assert found.lower <= value
             assert found.lower >= value * (1 - 1e-9) - 1e-11
             assert found.scale * M <= found.maximum * (1.0 + 1e-15)
             assert found.maximum <= 1.0
             for part in (0.5, 0.9, 0.99):
-                assert exact_dual(problem, part * found.point) <= value * (1 + mpmath.mpf(10) ** -8)
+                assert exact_dual(problem, part * found.Lambda) <= value * (1 + mpmath.mpf(10) ** -8)
             proved += 1
     assert proved > 12
 

@@ -121,12 +121,10 @@ def test_bounds_are_below_certified_optima_and_above_the_spectral_bound(
     result = covopt.solve(X, Y, lam=lam, loss=loss, activation=activation, bias=bias, certify="fast", time_limit=20.0)
     assert result.gap is not None
     assert result.gap < 1e-3
-    found = grouped_bound(result.problem, time_limit=5.0, most=8)
-    assert found.certificate is Certificate.GROUPS
+    found = grouped_bound(result.problem, time_limit=5.0, most=8).proof
+    assert found.kind is Certificate.GROUPS
     assert spectral_bound(result.problem) < found.lower <= result.cost
-    again = dual_bound(
-        result.problem, found.point, check_groups(result.problem, found.point, Groups.of(found.evidence, 30))
-    )
+    again = dual_bound(result.problem, found.Lambda, check_groups(result.problem, found.Lambda, found.groups))
     assert again.lower == pytest.approx(found.lower, rel=1e-4)
 
 
@@ -135,17 +133,17 @@ def test_scales_of_the_data_do_not_matter() -> None:
     bounds = []
     for x, y in ((1.0, 1.0), (1e-40, 1.0), (1e40, 1e30)):
         problem = make_problem(x * X, y * Y, lam=1e-2 * x * y, bias=0.0)
-        bounds.append(grouped_bound(problem, time_limit=60.0, most=8).lower / y**2)
+        bounds.append(grouped_bound(problem, time_limit=60.0, most=8).proof.lower / y**2)
     assert bounds == pytest.approx([bounds[0]] * 3, rel=0.02)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_few_samples_and_inputs_of_zero(rows: int) -> None:
     Y = torch.ones(rows, 1, dtype=torch.float64)
-    alike = grouped_bound(make_problem(0.0 * Y, Y, lam=1e-2), time_limit=2.0)
+    alike = grouped_bound(make_problem(0.0 * Y, Y, lam=1e-2), time_limit=2.0).proof
     constant = 1e-2 / 1.01  # (1 - b)^2 + lam b^2
     assert 0.0 <= alike.lower <= constant * (1.0 + 1e-9)
-    assert grouped_bound(make_problem(0.0 * Y, 0.0 * Y, lam=1e-2), time_limit=2.0).lower == 0.0
+    assert grouped_bound(make_problem(0.0 * Y, 0.0 * Y, lam=1e-2), time_limit=2.0).proof.lower == 0.0
 
 
 def test_halves_are_halves() -> None:

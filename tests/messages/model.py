@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 import covopt
-from covopt.certify import free
-from covopt.certify.dual import Proof
+from covopt.certify.free import FreeExact
+from covopt.certify.proofs import read_proof
 from covopt.linalg.psd import RankRule, thin
 from covopt.model import forces, hidden, loss, stationarity, weights
 from covopt.model.activation import Activation
@@ -54,7 +54,8 @@ FOUR = np.random.default_rng(0).standard_normal((6, 4))
 def proved(kind: str, rank: int, **evidence: object) -> object:
     """What a stored dual point of free biases proves."""
     p = make_problem(FOUR[:, :rank], Y, lam=0.1, bias="free", free=True)
-    return free.check(p, Proof(0.0, Certificate(kind), p.Y, evidence=evidence))  # type: ignore[arg-type]
+    arrays = {"Lambda": p.Y.numpy(), "maximum": np.ones(1), **evidence}
+    return read_proof(Certificate(kind), True, 0.0, arrays).bound(p)  # type: ignore[arg-type]
 
 
 ROWS = [
@@ -68,7 +69,7 @@ ROWS = [
     ),
     Row(
         "The stored dual point is missing or does not have the shape of Y; certify the run again.",
-        lambda _: free.check(FREE, Proof(0.0, Certificate.EXACT, FREE.Y[:2])),
+        lambda _: FreeExact(0.0, FREE.Y[:2], 1.0).bound(FREE),
     ),
     Row(
         "A free linear skip comes with free biases; set the bias to 'free', or leave the skip out.",
@@ -86,6 +87,10 @@ ROWS = [
     Row(
         "The certificate 'branch-and-bound' comes without its evidence; solve again.",
         lambda _: proved("branch-and-bound", 4),
+    ),
+    Row(
+        "The certificate 'branch-and-bound' comes without its evidence; solve again.",
+        lambda _: proved("branch-and-bound", 4, tree=np.zeros(1, np.uint8), counts=np.ones(2, np.int64)),
     ),
     Row("X has 6 rows and Y has 5; give one row of targets for each row of inputs.", lambda _: solve(X, Y[:5])),
     Row("X holds texts or times, not an array of numbers; give a numeric matrix.", lambda _: solve([["a"]], Y)),

@@ -5,13 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import torch
 
 import covopt
-from covopt.certify.certifiers import maximum_at
-from covopt.certify.dual import Proof
 from covopt.model.problem import make_problem
-from covopt.runtime.loop import Certificate
 from messages import Row
 
 X = np.arange(12.0).reshape(6, 2) % 5
@@ -75,9 +71,5 @@ ROWS = [
         "HERE/run holds no path to go on from; choose another directory.",
         "path iris --out HERE/run --resume",
         {"run": lambda file: covopt.solve(X, Y, lam=0.1, time_limit=1.0).save(file)},
-    ),
-    Row(
-        "The stored dual point is missing or does not have the shape of Y; certify the run again.",
-        lambda _: maximum_at(PROBLEM, Proof(1.0, Certificate.SPECTRAL, torch.zeros_like(PROBLEM.Y))),
     ),
 ]

@@ -11,8 +11,8 @@ from hostile import replace, run_with
 import covopt
 from covopt.certify.cones import branch
 from covopt.certify.cones.tree import Tree
-from covopt.certify.dual import Proof, dual_bound
-from covopt.certify.proofs import agreed, recheck
+from covopt.certify.dual import dual_bound
+from covopt.certify.proofs import agreed, read_proof
 from covopt.certify.relaxation import bound as relaxation
 from covopt.certify.relaxation.grouping import grouped_bound
 from covopt.certify.relaxation.multipliers import LEAF, WALL, Multipliers
@@ -62,12 +62,14 @@ def replayed(codes: list[int]) -> object:
 
 
 def rechecked(kind: Certificate, Lambda: torch.Tensor | None = LAMBDA) -> object:
-    return recheck(SHALLOW, Proof(1.0, kind, Lambda))
+    arrays = {} if Lambda is None else {"Lambda": Lambda.numpy(), "maximum": np.ones(1)}
+    return read_proof(kind, False, 1.0, arrays).bound(SHALLOW)
 
 
 def grouped(labels: np.ndarray) -> object:
     evidence = {"diagonal": np.ones(12), "labels": labels, "shared": np.ones((3, 2, 2))}
-    return recheck(SHALLOW, Proof(1.0, Certificate.GROUPS, LAMBDA, evidence=evidence))
+    arrays = {"Lambda": LAMBDA.numpy(), "maximum": np.ones(1), **evidence}
+    return read_proof(Certificate.GROUPS, False, 1.0, arrays).bound(SHALLOW)
 
 
 def deep(Y: torch.Tensor, lam: float | None) -> Problem:
@@ -181,16 +183,16 @@ ROWS = [
     *(
         Row(
             f"The stored {what} missing or do{es} not fit the data; certify the run again.",
-            lambda _, kind=kind, Y=Y, lam=lam, some=some: recheck(deep(Y, lam), Proof(1.0, kind, evidence=some)),
+            lambda _, kind=kind, Y=Y, lam=lam, some=some: read_proof(kind, False, 1.0, some).bound(deep(Y, lam)),
         )
-        for what, es, kind, Y, lam in (
-            ("edges are", "", Certificate.LAPLACIAN, LAMBDA, None),
-            ("flows are", "", Certificate.LAPLACIAN, LAMBDA, 0.1),
-            ("multipliers are", "", Certificate.CONVEXITY, LAMBDA, None),
-            ("pair is", "es", Certificate.ANGLE, LAMBDA, None),
-            ("loop is", "es", Certificate.LOOP, WIDE, None),
+        for what, es, kind, Y, lam, wrong in (
+            ("edges are", "", Certificate.LAPLACIAN, LAMBDA, None, EDGE | {"pairs": np.array([[0, 99]])}),
+            ("flows are", "", Certificate.LAPLACIAN, LAMBDA, 0.1, EDGE | {"flows": np.ones((1, 2, 3))}),
+            ("multipliers are", "", Certificate.CONVEXITY, LAMBDA, None, {"multipliers": np.ones((3, 1))}),
+            ("pair is", "es", Certificate.ANGLE, LAMBDA, None, {"pair": np.array([0, 99])}),
+            ("loop is", "es", Certificate.LOOP, WIDE, None, {"loop": np.arange(2), "plane": np.ones((2, 9))}),
         )
-        for some in [{} if lam is None else EDGE]
+        for some in ({} if lam is None else EDGE, wrong)
     ),
     # The certifiers themselves.
     Row(

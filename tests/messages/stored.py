@@ -24,6 +24,9 @@ def table(text: str) -> dict[str, Given]:
     return {"a.csv": text.encode()}
 
 
+TREE = [entry("certificate", "branch-and-bound"), replace("certificate.npz", tree=np.array([-1.0, np.nan]))]
+
+
 def run(change: object) -> dict[str, Given]:
     return {"run": run_with(change)}  # type: ignore[arg-type]
 
@@ -140,7 +143,7 @@ ROWS = [
     Row(
         "HERE/run is not a complete run (certificate.npz holds a tree of another kind); solve again with --out.",
         VERIFY,
-        run(replace("certificate.npz", tree=np.array([-1.0, np.nan]))),
+        run(lambda path: [change(path) for change in TREE]),
     ),
     # A matrix.
     Row("HERE/a.npz holds B, C; name the matrix A.", "cprank HERE/a.npz", npz(B=X, C=X)),

@@ -89,12 +89,12 @@ class Bounded:
     gaps: Float[Tensor, "B e"]
 
     def select(self, rows: Int[Tensor, " C"]) -> Bounded:
-        """What is known of the cones `rows`."""
+        """Return the bounds of the cones `rows`."""
         return Bounded(self.upper[rows], self.theta[rows], self.gaps[rows])
 
     @classmethod
     def of(cls, parts: Sequence[Bounded]) -> Bounded:
-        """What is known of several lots of cones, one after the other."""
+        """Concatenate the bounds of several batches of cones."""
         return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in ("upper", "theta", "gaps")))
 
 
@@ -110,7 +110,7 @@ class _Terms:
     across: Float[Tensor, "B N"]
 
     def select(self, rows: Int[Tensor, " C"]) -> _Terms:
-        """The terms of the cones `rows`."""
+        """Return the terms of the cones `rows`."""
         return _Terms(*(getattr(self, name)[rows] for name in ("X", "plus", "G", "u", "a", "across")))
 
 
@@ -250,13 +250,13 @@ class ConeBounds:
         new = torch.where((value > 0) & new.isfinite(), new, old).clamp(0.0, 1.0)
         return t.scatter(1, chosen, new)
 
-    def edge_to_split(self, V: Float[Tensor, "B r r"], known: Bounded) -> Int[Tensor, " B"]:
-        """The edge, a pair of generators in the order of `triu_indices`, whose midpoint has the most harmful gap."""
+    def edge_to_split(self, V: Float[Tensor, "B r r"], bounded: Bounded) -> Int[Tensor, " B"]:
+        """Return the edge, in the order of `triu_indices`, whose midpoint has the most harmful gap."""
         first, second = self._edges
-        share = known.theta / known.theta.sum(dim=1, keepdim=True).clamp_min(1e-300)
+        share = bounded.theta / bounded.theta.sum(dim=1, keepdim=True).clamp_min(1e-300)
         near = torch.minimum(share[:, first], share[:, second]) + ANYWHERE
         length = 1.0 - (V[:, first] * V[:, second]).sum(dim=2)
-        return ((known.gaps.sqrt() + LONG_EDGE * length) * near).argmax(dim=1)
+        return ((bounded.gaps.sqrt() + LONG_EDGE * length) * near).argmax(dim=1)
 
 
 def saddle(

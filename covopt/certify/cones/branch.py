@@ -94,7 +94,7 @@ def branch_and_bound(
     options: BranchOptions | None = None,
     rule: RankRule = RANK_RULE,
 ) -> BranchAnswer:
-    """A proved bound on max_w h(w), best first, until it is at most `target` or `time_limit` seconds have passed.
+    """Lower a proved bound on max_w h(w), worst cone first, to `target` or until the time is over.
 
     Args:
         Xt: inputs with their bias column, of rank at most `LARGEST_RANK`; beyond 6, or 8 with one output, expect no
@@ -130,7 +130,7 @@ def replay(
     claimed: float,
     rule: RankRule = RANK_RULE,
 ) -> float:
-    """The bound on max_w h(w) that the leaves of a stored tree prove; nothing but the codes is believed.
+    """Return the bound on max_w h(w) that the leaves of a stored tree prove, from its codes alone.
 
     The cones between root and leaf are bounded too, because a leaf inherits its parent's bound. `claimed` tells where
     the first, cheap bound is not enough; it cannot make the result wrong.
@@ -149,8 +149,8 @@ def replay(
             level, codes = codes[: len(V)], codes[len(V) :]
             if len(level) < len(V) or int(level.max()) > edges or depth > DEEPEST:
                 raise ProblemError("The stored tree does not fit this problem; certify the run again.")
-            known = _bounded(team, bounds, V, side, claimed / frame.scale)
-            upper = torch.minimum(inherited, known.upper)
+            bounded = _bounded(team, bounds, V, side, claimed / frame.scale)
+            upper = torch.minimum(inherited, bounded.upper)
             leaf = level == 0
             largest = max(largest, float(upper[leaf].max()) if bool(leaf.any()) else -math.inf)
             V, side, inherited = halves(V[~leaf], level[~leaf] - 1), twice(side[~leaf]), twice(upper[~leaf])
@@ -163,7 +163,7 @@ def replay(
 def _bounded(
     team: Cores, bounds: ConeBounds, V: Float[Tensor, "B r r"], side: Float[Tensor, " B"], enough: float
 ) -> Bounded:
-    """What is known of many cones, piece by piece."""
+    """Bound many cones, piece by piece."""
     size = _at_once(bounds)
     return Bounded.of(team.map(partial(_piece, bounds, enough), zip(V.split(size), side.split(size), strict=True)))
 
@@ -193,12 +193,12 @@ class _Frame:
         self.rest = float(self.Lambda.norm()) * space.neglected * (1.0 + 2.0**-40)
 
     def to_bound(self, largest: float, bounds: ConeBounds) -> float:
-        """The bound on h over unit w from the largest bound of the leaves."""
+        """Return the bound on h over unit w from the largest bound of the leaves."""
         bound = largest + self._cuts(largest, bounds)
         return self.scale * (bound * self.stretch + self.rest) * (1.0 + 16 * UNIT_ROUNDOFF)
 
     def to_leaf(self, bound: float, bounds: ConeBounds) -> float:
-        """A bound of the leaves that `to_bound` makes at most `bound`, where there is one above 0."""
+        """Return a bound of the leaves that `to_bound` makes at most `bound`, if there is one above 0."""
         bound = bound / self.scale
         price = self._cuts(bound, bounds) + bound * (self.stretch - 1.0) + self.rest
         return bound * (1.0 - 64 * UNIT_ROUNDOFF) - price
@@ -231,7 +231,7 @@ class _Search:
 
     @property
     def violated(self) -> bool:
-        """Whether a direction above the target is known."""
+        """Return True if a direction above the target is known."""
         return self.best > self.target
 
     @property
@@ -267,7 +267,7 @@ class _Search:
         self._bound(names[:0], V, side, torch.full_like(side, math.inf), names, 0 * names)
 
     def unfinished(self) -> bool:
-        """Whether a cone above the aim can be cut, there is time and room, and cutting pays."""
+        """Return True if a cone above the aim can be cut, there is time and room, and cutting pays."""
         if self.log.count > self.options.most_cones or self._ends():
             return False
         largest, enough, seconds = self.open.largest(), self.enough, self.budget.seconds()
@@ -285,18 +285,18 @@ class _Search:
 
     def _bound(self, slots: Tensor, V: Tensor, side: Tensor, inherited: Tensor, name: Tensor, depth: Tensor) -> None:
         """Bound new cones; those above the aim take the place of what is in `slots`."""
-        known = _bounded(self.team, self.bounds, V, side, self.enough)
-        self.meet((known.theta[:, None] @ V)[:, 0])
-        upper = torch.minimum(known.upper, inherited)
+        bounded = _bounded(self.team, self.bounds, V, side, self.enough)
+        self.meet((bounded.theta[:, None] @ V)[:, 0])
+        upper = torch.minimum(bounded.upper, inherited)
         done = (upper <= self.enough) | (depth >= DEEPEST)
         if bool(done.any()):
             self.closed = max(self.closed, float(upper[done].max()))
-        left = (~done).nonzero()[:, 0]
-        edge = self.bounds.edge_to_split(V[left], known.select(left))
-        self.open.replace(slots, (V[left], side[left], upper[left], edge, name[left], depth[left]))
+        active = (~done).nonzero()[:, 0]
+        edge = self.bounds.edge_to_split(V[active], bounded.select(active))
+        self.open.replace(slots, (V[active], side[active], upper[active], edge, name[active], depth[active]))
 
     def answer(self) -> BranchAnswer:
-        """The proof as it stands and the best directions, evaluated in the coordinates of the data."""
+        """Return the current proof and the best directions, evaluated in the coordinates of the data."""
         enough = self.enough
         largest = max(self.closed, self.open.largest())
         upper = self.frame.to_bound(max(largest, 0.0), self.bounds)

@@ -64,7 +64,7 @@ def least_multiple(
     enough: float,
     upper: Float[Tensor, " B"],
 ) -> Float[Tensor, " B"]:
-    """The least M that makes C copositive, from above and not above `upper`; first of all whether `enough` does.
+    """Bound the least M that makes C copositive from above, at most `upper`; try `enough` first.
 
     Args:
         Gram: of the generators.
@@ -77,15 +77,15 @@ def least_multiple(
     """
     r = d.shape[1]
     first, second = torch.triu_indices(r, r, 1, device=d.device)
-    rest = 0.5 * (d[:, :, None] + d[:, None])
-    rest[:, first, second] -= gaps
-    rest[:, second, first] -= gaps
+    means = 0.5 * (d[:, :, None] + d[:, None])
+    means[:, first, second] -= gaps
+    means[:, second, first] -= gaps
     K = 1.0 - (stretch / (stretch + 1.0))[:, None, None] * (1.0 - Gram)
     low = d.amax(dim=1).clamp_min(0.0)
     high, M = upper, torch.maximum(low, torch.full_like(low, enough))
     for _ in range(HALVINGS + 1):
         charge = 3.0 * rounding + 64 * r * UNIT_ROUNDOFF * M
-        C = M[:, None, None] * K - rest - charge[:, None, None]
+        C = M[:, None, None] * K - means - charge[:, None, None]
         proved = is_copositive(C)
         high = torch.where(proved, torch.minimum(M, high), high)
         low = torch.where(proved, low, M)
@@ -94,7 +94,7 @@ def least_multiple(
 
 
 def is_copositive(C: Float[Tensor, "B r r"]) -> Bool[Tensor, " B"]:
-    """Whether elimination proves theta^T C theta >= 0 for theta >= 0, but for its rounding.
+    """Return True if elimination proves theta^T C theta >= 0 for theta >= 0, but for its rounding.
 
     Of two entries C_jl and C_lj that rounding tells apart, the one whose row is eliminated first counts.
     """
@@ -111,7 +111,7 @@ def is_copositive(C: Float[Tensor, "B r r"]) -> Bool[Tensor, " B"]:
 
 
 def _to_the_front(C: Float[Tensor, "B k k"], place: Int[Tensor, " B"]) -> Float[Tensor, "B k k"]:
-    """The forms with the rows and columns `place` and 0 exchanged."""
+    """Exchange the rows and columns `place` and 0 of each form."""
     order = torch.arange(C.shape[1], device=C.device).repeat(len(C), 1)
     order = order.scatter(1, place[:, None], 0)
     order[:, 0] = place

@@ -37,7 +37,7 @@ class OpenCones:
         return self.fields[2]
 
     def largest(self) -> float:
-        """The largest bound, -infinity where no cone is open."""
+        """Return the largest bound, -infinity if no cone is open."""
         return float(self.upper.max()) if len(self.upper) else -math.inf
 
     def above(self, enough: float) -> int:
@@ -45,7 +45,7 @@ class OpenCones:
         return int((self.upper > enough).sum())
 
     def worst(self, count: int, enough: float) -> Int[Tensor, " k"]:
-        """The slots of the `count` largest bounds that are above `enough`."""
+        """Return the slots of the `count` largest bounds that are above `enough`."""
         value, slots = self.upper.topk(min(count, len(self.upper)))
         return slots[value > enough]
 
@@ -81,7 +81,7 @@ class Log:
         self._cuts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
 
     def roots(self, count: int) -> Int[Tensor, " n"]:
-        """The names of the roots."""
+        """Return the names of the roots."""
         self.count = self.planted = count
         return torch.arange(count)
 
@@ -93,7 +93,7 @@ class Log:
         return torch.arange(self.count - 2 * len(name), self.count, device=name.device)
 
     def tree(self) -> Tree:
-        """The codes level by level; a level holds the first halves of the cones above, then the second."""
+        """Return the codes level by level: the first halves of the cones above, then the second."""
         codes, child = np.zeros(self.count, np.uint8), np.zeros(self.count, np.int64)
         second = np.zeros(self.count, np.int64)
         for name, code, first in self._cuts:
@@ -101,13 +101,13 @@ class Log:
         level, levels = np.arange(self.planted), []
         while len(level):
             levels.append(codes[level])
-            inner = level[codes[level] > 0]
-            level = np.concatenate([child[inner], second[inner]])
+            cut = level[codes[level] > 0]
+            level = np.concatenate([child[cut], second[cut]])
         return Tree(np.concatenate(levels) if levels else codes)
 
 
 def roots(P: Float[Tensor, "N r"], one_sided: bool) -> tuple[Float[Tensor, "B r r"], Float[Tensor, " B"]]:
-    """The orthants, and for one output all of them for u = 1, then for u = -1."""
+    """Return the orthants; for one output those for u = 1, then those for u = -1."""
     r = P.shape[1]
     signs = torch.cartesian_prod(*[torch.tensor([1.0, -1.0], dtype=P.dtype, device=P.device)] * r)
     V = torch.diag_embed(signs)
@@ -126,5 +126,5 @@ def halves(V: Float[Tensor, "B r r"], edge: Int[Tensor, " B"]) -> Float[Tensor, 
 
 
 def twice(values: Float[Tensor, " B"] | Int[Tensor, " B"]) -> Tensor:
-    """What both halves inherit from the cones that are cut."""
+    """Repeat the values of the cones that are cut, for both halves."""
     return torch.cat([values, values])

@@ -12,14 +12,20 @@ with slope 2 in L where the pair bound has slope 1.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from covopt.certify.proof import Proof, Proved, Target
 from covopt.certify.spectral import SLACK
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Certificate
 
 # Rows that are compared with each other, the first ones.
 ROWS = 1000
@@ -27,13 +33,42 @@ ROWS = 1000
 CHARGED = 2.0**-50
 
 
-def applies(problem: Problem) -> bool:
-    """Whether it holds for this question."""
-    return problem.interpolates and problem.beta == 0.0 and problem.activation.slope == 0.0 and problem.samples > 1
+@dataclass(frozen=True)
+class Angle(Proof):
+    """A bound from the angle between two samples.
+
+    Attributes:
+        pair: the two samples (2,).
+    """
+
+    pair: Int[np.ndarray, " _"]
+
+    kind: ClassVar[Certificate] = Certificate.ANGLE
+    missing: ClassVar[str] = "The stored pair is missing or does not fit the data; certify the run again."
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True for exact fits by ReLU networks without biases."""
+        if problem.depth == 2:
+            return False
+        return problem.interpolates and problem.beta == 0.0 and problem.activation.slope == 0.0 and problem.samples > 1
+
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
+        """Take the best pair of samples."""
+        pair = best_pair(problem)
+        return Proved(cls(bound(problem, pair), np.array(pair)))
+
+    def bound(self, problem: Problem) -> float:
+        """Return the bound from the pair; 0 for other problems."""
+        pair = self.pair.tolist()
+        if len(pair) != 2 or not all(0 <= k < problem.samples for k in pair):
+            raise ProblemError(self.missing)
+        return bound(problem, (pair[0], pair[1])) if self.applies(problem) else 0.0
 
 
 def bound(problem: Problem, pair: tuple[int, int]) -> float:
-    """The bound from two samples."""
+    """Return the bound from two samples."""
     rows = torch.tensor(pair)
     X, size = to_unit_scale(problem.X.double()[rows])
     Y, height = to_unit_scale(problem.Y.double()[rows])
@@ -46,7 +81,7 @@ def bound(problem: Problem, pair: tuple[int, int]) -> float:
 
 
 def best_pair(problem: Problem) -> tuple[int, int]:
-    """The two samples with the largest bound, of the first rows."""
+    """Return the two samples with the largest bound, of the first rows."""
     X, _ = to_unit_scale(problem.X.double()[:ROWS])
     Y, height = to_unit_scale(problem.Y.double()[:ROWS])
     best, pair = -1.0, (0, 1)
@@ -64,19 +99,19 @@ def parallelograms(
 ) -> tuple[Float[Tensor, " M"], Float[Tensor, " M"], Float[Tensor, " M"]]:
     """(|u| |v|, the area of the parallelogram, u . v) row by row; the area by the part of v orthogonal to u."""
     lengths, product = u.norm(dim=1) * v.norm(dim=1), (u * v).sum(dim=1)
-    rest = v - (product / u.square().sum(dim=1).clamp_min(1e-300))[:, None] * u
-    return lengths, u.norm(dim=1) * rest.norm(dim=1), product
+    orthogonal = v - (product / u.square().sum(dim=1).clamp_min(1e-300))[:, None] * u
+    return lengths, u.norm(dim=1) * orthogonal.norm(dim=1), product
 
 
 def _above(u: Float[Tensor, "1 n"], v: Float[Tensor, "M n"]) -> Float[Tensor, " M"]:
-    """A bound from above on Phi."""
+    """Return an upper bound on Phi."""
     lengths, area, product = parallelograms(u, v)
     lost = (u.shape[1] + 8) * CHARGED * lengths
     return torch.where(product > lost, torch.minimum(area + lost, lengths + lost), lengths + lost)
 
 
 def _below(u: Float[Tensor, "1 n"], v: Float[Tensor, "M n"], missed: float) -> Float[Tensor, " M"]:
-    """A bound from below on Phi of vectors whose entries are this near."""
+    """Return a lower bound on Phi of all vectors whose entries differ by at most `missed`."""
     lengths, area, product = parallelograms(u, v)
     off = missed * math.sqrt(u.shape[1]) * (1.0 + 2.0**-40)
     moved = off * (u.norm(dim=1) + v.norm(dim=1)) + off * off + (u.shape[1] + 8) * CHARGED * lengths

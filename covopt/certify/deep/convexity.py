@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,11 +24,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify.deep.recursion import growth
+from covopt.certify.proof import Proof, Proved, Target
 from covopt.certify.spectral import CHARGED, SLACK
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
 from covopt.oracles.exact import exact_oracle, has_exact_oracle
+from covopt.runtime.errors import ProblemError
 from covopt.runtime.lazy import lazy
+from covopt.runtime.loop import Certificate
 
 if TYPE_CHECKING:
     import cvxpy as cp
@@ -39,14 +43,46 @@ SAMPLES, ROUNDS, VIOLATED = 200, 40, 1e-8
 BOX = 1e4  # entries of the multipliers, for targets and inputs of size 1
 
 
+@dataclass(frozen=True)
+class Convexity(Proof):
+    """A bound from multipliers of one sign in each column.
+
+    Attributes:
+        multipliers: Lambda (N, m).
+    """
+
+    multipliers: Float[Tensor, "_ _"]
+
+    kind: ClassVar[Certificate] = Certificate.CONVEXITY
+    effort: ClassVar[int] = 2
+    missing: ClassVar[str] = "The stored multipliers are missing or do not fit the data; certify the run again."
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True for ReLU networks on few samples with an exact oracle."""
+        return problem.depth > 2 and applies(problem)
+
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
+        """Find the best multipliers by cutting planes."""
+        Lambda = multipliers(problem, target.stop)
+        return None if Lambda is None else Proved(cls(bound(problem, Lambda), Lambda))
+
+    def bound(self, problem: Problem) -> float:
+        """Return the bound from the oracle at the multipliers."""
+        if self.multipliers.shape != problem.Y.shape:
+            raise ProblemError(self.missing)
+        return bound(problem, self.multipliers.double())
+
+
 def applies(problem: Problem) -> bool:
-    """Whether the maximum over all neurons is known, and the loss one that is bounded here."""
+    """Return True if the maximum over all neurons is known, and the loss one that is bounded here."""
     simple = problem.activation.slope == 0.0 and problem.loss.name in ("interpolate", "mse")
     return simple and problem.samples <= SAMPLES and has_exact_oracle(problem.Xt)
 
 
 def bound(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
-    """The bound from these multipliers; 0 where they change sign in a column, or nothing is known of M."""
+    """Return the bound from these multipliers; 0 if a column changes sign, or M is unknown."""
     if not bool(torch.isfinite(Lambda).all()) or bool(((Lambda > 0).any(dim=0) & (Lambda < 0).any(dim=0)).any()):
         return 0.0
     if not applies(problem) or not bool((Lambda != 0).any()):
@@ -71,14 +107,14 @@ def bound(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
     if problem.interpolates:
         return table.least(square) * (1.0 - SLACK)
     # C(F) >= (signal - <Lambda, F>)_+^2 / sum_i (|Lambda_i|^2 / q_i), on each cell at its end; |W|^2 at its beginning.
-    left = height * np.maximum(0.0, signal - maximum * size / height * np.sqrt(table.signals[1:]))
-    costs = left**2 / float(problem.inverse_shares @ Lambda.square().sum(dim=1)) + problem.lam * table.budgets[:-1]
-    found = min(float(costs.min()), problem.lam * float(table.budgets[-1])) * (1.0 - SLACK)
-    return found if math.isfinite(found) else 0.0
+    missing = height * np.maximum(0.0, signal - maximum * size / height * np.sqrt(table.signals[1:]))
+    costs = missing**2 / float(problem.inverse_shares @ Lambda.square().sum(dim=1)) + problem.lam * table.budgets[:-1]
+    lower = min(float(costs.min()), problem.lam * float(table.budgets[-1])) * (1.0 - SLACK)
+    return lower if math.isfinite(lower) else 0.0
 
 
 def _maximum(problem: Problem, Xt: Float[Tensor, "N d"], Lambda: Float[Tensor, "N m"]) -> float:
-    """A proved bound on max_w |Lambda^T sigma(Xt w)|."""
+    """Return a proved upper bound on max_w |Lambda^T sigma(Xt w)|."""
     if bool((Xt >= 0).all()) and bool((Lambda >= 0).all() or (Lambda <= 0).all()):
         product = Lambda.T @ Xt
         lost = (len(Xt) + max(product.shape)) * CHARGED * float(product.norm())
@@ -88,7 +124,7 @@ def _maximum(problem: Problem, Xt: Float[Tensor, "N d"], Lambda: Float[Tensor, "
 
 
 def multipliers(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Float[Tensor, "N m"] | None:
-    """The best multipliers of the signs of the targets' column sums, by cutting planes: a neuron in each round.
+    """Find the best multipliers with the signs of the targets' column sums, by cutting planes.
 
     None where the oracle or the solver gives none.
     """
@@ -106,20 +142,20 @@ def multipliers(problem: Problem, stop: Callable[[], bool] = lambda: False) -> F
         if neurons.shape[1] and answer.upper_bound <= 1.0 + VIOLATED:
             break
         neurons = torch.cat([neurons, problem.activation(Xt @ answer.directions.T)], dim=1)
-        found = _master(neurons, Y, signs)
-        if found is None or stop():
+        better = _master(neurons, Y, signs)
+        if better is None or stop():
             break
-        Lambda = found
+        Lambda = better
     return Lambda
 
 
 def _master(neurons: Float[Tensor, "N K"], Y: Float[Tensor, "N m"], signs: Float[Tensor, " m"]) -> Tensor | None:
     """max <Lambda, Y> with these signs and |Lambda^T s_k| <= 1 for the neurons so far, in a box: it stays finite."""
-    kept = neurons[:, neurons.norm(dim=0) > 0]
-    if not kept.numel():
+    active = neurons[:, neurons.norm(dim=0) > 0]
+    if not active.numel():
         return None
     Lambda = cp.Variable(Y.shape, nonneg=True)
-    constraints = [cp.norm(kept.numpy().T @ Lambda, axis=1) <= 1.0, Lambda <= BOX]
+    constraints = [cp.norm(active.numpy().T @ Lambda, axis=1) <= 1.0, Lambda <= BOX]
     problem = cp.Problem(cp.Maximize(cp.sum(cp.multiply((Y * signs).numpy(), Lambda))), constraints)
     try:
         with warnings.catch_warnings():

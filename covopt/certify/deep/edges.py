@@ -13,20 +13,16 @@ every network has |B F|_* <= a rho, rho = prod_l |W_l|_F, and |W|^2 >= L rho^(2/
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.certify.spectral import CHARGED
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
 from covopt.oracles.exact import exact_oracle
-from covopt.runtime.errors import ProblemError
 
 # The exact maximum over all neurons is asked for where it takes less than a second: samples times edges.
 MOST_CROSSINGS = 40_000
@@ -41,26 +37,13 @@ class Edges:
         sizes: s and s' (E, 2), in [0, 1].
     """
 
-    pairs: Int[Tensor, "E 2"]
-    sizes: Float[Tensor, "E 2"]
-
-    @staticmethod
-    def of(evidence: Mapping[str, NDArray], problem: Problem) -> Edges:
-        """The stored edges.
-
-        Raises:
-            ProblemError: they are missing, or are no edges of this problem.
-        """
-        empty = np.empty((0, 2))
-        pairs, sizes = evidence.get("pairs", empty), evidence.get("sizes", empty)
-        alike = pairs.shape == sizes.shape and pairs.shape[1:] == (2,) and len(pairs) > 0
-        edges = Edges(torch.from_numpy(pairs).long(), torch.from_numpy(sizes).double()) if alike else None
-        if edges is None or not edges.fits(problem):
-            raise ProblemError("The stored edges are missing or do not fit the data; certify the run again.")
-        return edges
+    pairs: Int[Tensor, "_ _"]
+    sizes: Float[Tensor, "_ _"]
 
     def fits(self, problem: Problem) -> bool:
-        """Whether these are edges between the problem's samples, balanced ones where there is a bias."""
+        """Return True if these are edges between the problem's samples, balanced ones where there is a bias."""
+        if self.pairs.shape != self.sizes.shape or self.pairs.shape[1:] != (2,) or not len(self.pairs):
+            return False
         if bool((self.pairs < 0).any()) or bool((self.pairs >= problem.samples).any()):
             return False
         if not bool(((self.sizes >= 0.0) & (self.sizes <= 1.0)).all()):
@@ -69,10 +52,6 @@ class Edges:
         # An edge from a sample to itself would have a positive form only.
         loops = (self.pairs[:, 0] == self.pairs[:, 1]) & (self.sizes[:, 1] > 0.0)
         return (balanced or problem.beta == 0.0) and not bool(loops.any())
-
-    def evidence(self) -> dict[str, NDArray]:
-        """The arrays to store."""
-        return {"pairs": self.pairs.numpy(), "sizes": self.sizes.numpy()}
 
     def rows(self, A: Float[Tensor, "N n"]) -> Float[Tensor, "E n"]:
         """B A."""
@@ -93,14 +72,14 @@ class Edges:
 
     def singular_values(self, A: Float[Tensor, "N n"]) -> tuple[Float[Tensor, " r"], float]:
         """Those of B A, and how far rounding can have moved any of them."""
-        found = self.rows(A)
+        differences = self.rows(A)
         s, t = self.sizes[:, :1], self.sizes[:, 1:]
         terms = torch.where(s == t, 0.0, s * A[self.pairs[:, 0]].abs() + t * A[self.pairs[:, 1]].abs())
-        moved = max(found.shape) * CHARGED * float(found.norm()) + CHARGED * float(terms.norm())
-        return torch.linalg.svdvals(found), moved
+        moved = max(differences.shape) * CHARGED * float(differences.norm()) + CHARGED * float(terms.norm())
+        return torch.linalg.svdvals(differences), moved
 
     def reach(self, problem: Problem) -> float:
-        """A bound from above on max_w |B sigma(Xt w)| over unit directions w."""
+        """Return an upper bound on max_w |B sigma(Xt w)| over unit directions w."""
         X, size = to_unit_scale(problem.X.double())
         values, moved = self.singular_values(X)
         reach = size * (float(values[0]) + moved) * (1.0 + 2.0**-50)
@@ -112,7 +91,7 @@ class Edges:
         return min(reach, oracle(self.dense(problem.samples).T, problem.Xt[:0]).upper_bound)
 
     def nuclear(self, problem: Problem) -> float:
-        """A bound from below on |B F|_* over all outputs F that `interpolate` allows."""
+        """Return a lower bound on |B F|_* over all outputs F that `interpolate` allows."""
         Y, size = to_unit_scale(problem.Y.double())
         values, moved = self.singular_values(Y)
         # Each entry of F - Y is at most eps: |B (F - Y)|_* <= m^(1/2) |B (F - Y)|_F.

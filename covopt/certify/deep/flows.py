@@ -66,8 +66,8 @@ class Incidence:
 
     def rows(self, A: Float[Tensor, "N n"]) -> Float[Tensor, "E n"]:
         """B A."""
-        found = self.edges.rows(A)
-        return torch.cat([found, self.spread * self._centred(A)]) if self.spread else found
+        rows = self.edges.rows(A)
+        return torch.cat([rows, self.spread * self._centred(A)]) if self.spread else rows
 
     def scattered(self, flow: Flow) -> Float[Tensor, "N m"]:
         """B^T W."""
@@ -76,13 +76,13 @@ class Incidence:
         return out + self.spread * self._centred(flow[count:]) if self.spread else out
 
     def fits(self, flows: Float[Tensor, "K E m"]) -> bool:
-        """Whether these can be flows on B."""
+        """Return True if these can be flows on B."""
         rows = len(self.edges.pairs) + (self.problem.samples if self.spread else 0)
         shaped = flows.shape[1:] == (rows, self.problem.Y.shape[1])
         return shaped and 0.0 <= self.spread < math.inf and bool(torch.isfinite(flows).all())
 
     def reach(self) -> float:
-        """A bound from above on max_w |B sigma(Xt w)|."""
+        """Return an upper bound on max_w |B sigma(Xt w)|."""
         own = self.edges.reach(self.problem)
         if not self.spread:
             return own
@@ -90,7 +90,7 @@ class Incidence:
         return math.hypot(own, added) * (1.0 + 2.0**-50)
 
     def line(self, flow: Flow, reach: float) -> Line | None:
-        """The line (b, g) that a flow proves, rounding included; None where it proves none."""
+        """Return the line (b, g) that a flow proves, rounding included; None if it proves none."""
         flow, size = to_unit_scale(flow)
         if not bool(torch.isfinite(flow).all()):
             return None
@@ -137,8 +137,8 @@ class Incidence:
             out.index_add_(0, self.edges.pairs[:, k], self.edges.sizes[:, k, None] * flow[:count].abs())
         if not self.spread:
             return out
-        rest = flow[count:].abs()
-        return out + self.spread * (rest + rest.mean(dim=0))
+        added = flow[count:].abs()
+        return out + self.spread * (added + added.mean(dim=0))
 
     def _absolute_rows(self, A: Float[Tensor, "N n"]) -> Float[Tensor, "E n"]:
         pairs, sizes = self.edges.pairs, self.edges.sizes
@@ -146,7 +146,7 @@ class Incidence:
 
 
 def incidence_of(problem: Problem, edges: Edges) -> Incidence:
-    """The edges, with the added rows where the loss needs them."""
+    """Return the edges, with the added rows if the loss needs them."""
     if problem.loss.name != "cross_entropy":
         return Incidence(problem, edges)
     added = _size(problem)
@@ -159,9 +159,9 @@ def _size(problem: Problem) -> float:
 
 
 def bound_of(problem: Problem, lines: list[Line]) -> float:
-    """The least over rho >= 0 of the highest line + lam L rho^(2/L)."""
-    found, _ = spectral.least_of_lines({k + 1.0: line for k, line in enumerate(lines)}, _penalty(problem))
-    return max(0.0, found * (1.0 - spectral.SLACK) - spectral.UNDERFLOW)
+    """Minimise the highest line + lam L rho^(2/L) over rho >= 0."""
+    lower, _ = spectral.least_of_lines({k + 1.0: line for k, line in enumerate(lines)}, _penalty(problem))
+    return max(0.0, lower * (1.0 - spectral.SLACK) - spectral.UNDERFLOW)
 
 
 def _penalty(problem: Problem) -> Callable[[Tensor], Tensor]:
@@ -194,7 +194,7 @@ class Family:
         return float(torch.linalg.matrix_norm(flow, 2))
 
     def __call__(self, theta: float) -> Line:
-        """The line; (0, 0) where the flow proves none."""
+        """Return the line; (0, 0) if the flow proves none."""
         find = self._entropy if self.incidence.problem.loss.name == "cross_entropy" else self._parabola
         flow = find(theta)
         line = self.incidence.line(flow, self.reach) or (0.0, 0.0)
@@ -216,7 +216,7 @@ class Family:
         return float((ease * (degrees + self.incidence.spread**2)).max())
 
     def _parabola(self, theta: float) -> Flow:
-        """The best flow of mse: the maximum of <W, B Y> - sum_i |(B^T W)_i|^2 / (4 q_i)."""
+        """Maximise <W, B Y> - sum_i |(B^T W)_i|^2 / (4 q_i): the best flow of mse."""
         Y = self.incidence.problem.Y.double()
         start = torch.zeros_like(self.incidence.rows(Y)) if self._last is None else self._last[0]
         flow = self._ascent(start, 2.0 * self.incidence.problem.shares[:, None] * Y, theta)
@@ -262,7 +262,7 @@ class Family:
 
 
 def _clipped(flow: Flow, most: float) -> Flow:
-    """The nearest flow with singular values of at most `most`."""
+    """Return the nearest flow with singular values of at most `most`."""
     squares, V = torch.linalg.eigh(flow.T @ flow)
     values = squares.clamp_min(0.0).sqrt()
     factors = torch.where(values > most, most / values.clamp_min(1e-300), 1.0)
@@ -272,14 +272,14 @@ def _clipped(flow: Flow, most: float) -> Flow:
 def best_flows(
     problem: Problem, edges: Edges, others: list[Line], stop: Callable[[], bool]
 ) -> tuple[list[Flow], float]:
-    """The flows on these edges that raise the bound of the other lines, and eta."""
+    """Find flows on these edges that raise the bound of the other lines; return them and eta."""
     incidence = incidence_of(problem, edges)
     family = Family(incidence, incidence.reach())
     spectral.least(family, family.steepest(), _penalty(problem), spectral.SpectralOptions(), stop)
     flows = list(family.flows.values())
     best = bound_of(problem, others + [line for _, line in flows])
     for entry in list(flows):
-        rest = [other for other in flows if other is not entry]
-        if bound_of(problem, others + [line for _, line in rest]) >= best * (1.0 - SAME):
-            flows = rest
+        fewer = [other for other in flows if other is not entry]
+        if bound_of(problem, others + [line for _, line in fewer]) >= best * (1.0 - SAME):
+            flows = fewer
     return [flow for flow, _ in flows], incidence.spread

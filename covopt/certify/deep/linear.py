@@ -8,18 +8,38 @@ pseudo-inverse of H X, whatever rounding made of it: its own |P X|_op is bounded
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 
+from covopt.certify.proof import Proof, Proved, Target
 from covopt.certify.spectral import CHARGED, SLACK
 from covopt.linalg.psd import thin
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
+from covopt.runtime.loop import Certificate
 
 
-def applies(problem: Problem) -> bool:
-    """Whether the question is an exact fit by a linear network."""
-    return problem.interpolates and problem.activation.is_linear
+@dataclass(frozen=True)
+class Linear(Proof):
+    """A bound from the singular values of the least linear map."""
+
+    kind: ClassVar[Certificate] = Certificate.LINEAR
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True for exact fits by linear networks."""
+        return problem.depth > 2 and problem.interpolates and problem.activation.is_linear
+
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
+        """Evaluate the closed form."""
+        return Proved(cls(bound(problem)))
+
+    def bound(self, problem: Problem) -> float:
+        """Return the closed form; 0 for other problems."""
+        return bound(problem) if self.applies(problem) else 0.0
 
 
 def bound(problem: Problem) -> float:
@@ -27,8 +47,8 @@ def bound(problem: Problem) -> float:
     X, size = to_unit_scale(problem.X.double())
     Y, height = to_unit_scale(problem.Y.double())
     factor = thin(X - X.mean(dim=0) if problem.beta != 0.0 else X)
-    kept = factor.significant > 0
-    P = factor.inverse[kept, None] * factor.U[:, kept].T
+    regular = factor.significant > 0
+    P = factor.inverse[regular, None] * factor.U[:, regular].T
     P = P - P.mean(dim=1, keepdim=True) if problem.beta != 0.0 else P
     if not len(P):
         return 0.0

@@ -23,21 +23,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
 import torch
 from jaxtyping import Float, Int
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from covopt.certify.deep.angle import parallelograms
+from covopt.certify.proof import Proof, Proved, Target
 from covopt.certify.spectral import SLACK
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Certificate
 
 # Principal components of the outputs of which each two span a plane; the corners of a loop at most.
 COMPONENTS, CORNERS = 4, 100
@@ -50,48 +53,44 @@ CHARGED = 2.0**-44
 
 
 @dataclass(frozen=True)
-class Loop:
-    """A closed polygon of samples and a plane of the outputs in which it is convex.
+class Loop(Proof):
+    """A bound from a closed polygon of samples and a plane of the outputs in which it is convex.
 
     Attributes:
-        corners: the samples in order (m,).
+        loop: the samples in order (m,).
         plane: two directions of the outputs (2, n_L), orthonormal up to rounding.
     """
 
-    corners: Int[Tensor, " m"]
-    plane: Float[Tensor, "2 n"]
+    loop: Int[Tensor, " _"]
+    plane: Float[Tensor, "_ _"]
 
-    def evidence(self) -> dict[str, NDArray]:
-        """The arrays to store."""
-        return {"loop": self.corners.numpy(), "plane": self.plane.numpy()}
+    kind: ClassVar[Certificate] = Certificate.LOOP
+    missing: ClassVar[str] = "The stored loop is missing or does not fit the data; certify the run again."
 
-    @staticmethod
-    def of(evidence: Mapping[str, NDArray], problem: Problem) -> Loop:
-        """The stored loop.
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True for exact fits with at least two inputs and two outputs."""
+        wide = min(problem.Y.shape[1], problem.X.shape[1]) > 1
+        return problem.depth > 2 and problem.interpolates and problem.samples > 2 and wide
 
-        Raises:
-            ProblemError: it is missing, or is none of this problem.
-        """
-        corners, plane = evidence.get("loop", np.empty(0)), evidence.get("plane", np.empty((0, 0)))
-        inside = corners.ndim == 1 and len(corners) > 2 and bool(((corners >= 0) & (corners < problem.samples)).all())
-        if not inside or plane.shape != (2, problem.Y.shape[1]) or not np.isfinite(plane).all():
-            raise ProblemError("The stored loop is missing or does not fit the data; certify the run again.")
-        return Loop(torch.from_numpy(corners).long(), torch.from_numpy(plane).double())
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
+        """Take the best of a few hulls."""
+        loop = best_loop(problem, target.stop)
+        return None if loop is None else Proved(replace(loop, lower=loop.bound(problem)))
 
-
-def applies(problem: Problem) -> bool:
-    """Whether loops can prove anything of this question."""
-    return problem.interpolates and problem.samples > 2 and min(problem.Y.shape[1], problem.X.shape[1]) > 1
-
-
-def bound(problem: Problem, loop: Loop) -> float:
-    """The bound from a loop; 0 where its outputs are not convex in its plane."""
-    figure = _Figure.of(problem, loop)
-    return 0.0 if figure is None else max(0.0, float(figure.least()) * (1.0 - SLACK))
+    def bound(self, problem: Problem) -> float:
+        """Return the bound from the loop; 0 where its outputs are not convex in its plane."""
+        corners, plane = self.loop, self.plane
+        inside = len(corners) > 2 and bool(((corners >= 0) & (corners < problem.samples)).all())
+        if not inside or plane.shape != (2, problem.Y.shape[1]) or not bool(torch.isfinite(plane).all()):
+            raise ProblemError(self.missing)
+        figure = _Figure.of(problem, self) if self.applies(problem) else None
+        return 0.0 if figure is None else max(0.0, float(figure.least()) * (1.0 - SLACK))
 
 
 def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loop | None:
-    """The best of the convex hulls of the outputs in the planes of two of their principal components; None: no hull.
+    """Return the best hull of the outputs in planes of two principal components, or None.
 
     Args:
         problem: the question.
@@ -100,7 +99,7 @@ def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loo
     Y, _ = to_unit_scale(problem.Y.double())
     centred = Y - Y.mean(dim=0)
     directions = torch.linalg.svd(centred, full_matrices=False).Vh[:COMPONENTS]
-    found: list[tuple[float, Loop]] = []
+    loops: list[tuple[float, Loop]] = []
     for first, second in itertools.combinations(range(len(directions)), 2):
         if stop():
             break
@@ -110,11 +109,11 @@ def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loo
         except scipy.spatial.QhullError:
             continue
         step = -(-len(corners) // CORNERS)
-        loop = Loop(torch.from_numpy(corners[::step].astype(np.int64)), plane)
+        loop = Loop(0.0, torch.from_numpy(corners[::step].astype(np.int64)), plane)
         figure = _Figure.of(problem, loop)
         if figure is not None:
-            found.append((figure.least(refinements=0), loop))
-    return max(found, key=lambda entry: entry[0])[1] if found else None
+            loops.append((figure.least(refinements=0), loop))
+    return max(loops, key=lambda entry: entry[0])[1] if loops else None
 
 
 @dataclass(frozen=True)
@@ -138,13 +137,14 @@ class _Figure:
 
     @staticmethod
     def of(problem: Problem, loop: Loop) -> _Figure | None:
-        X, size = to_unit_scale(problem.X.double()[loop.corners])
-        Y, height = to_unit_scale(problem.Y.double()[loop.corners])
+        corners, plane = loop.loop.long(), loop.plane.double()
+        X, size = to_unit_scale(problem.X.double()[corners])
+        Y, height = to_unit_scale(problem.Y.double()[corners])
         missed = problem.allowed_misfit / height * math.sqrt(Y.shape[1]) * (1.0 + 2.0**-40)
-        norm = float(torch.linalg.matrix_norm(loop.plane, 2)) * (1.0 + CHARGED)
+        norm = float(torch.linalg.matrix_norm(plane, 2)) * (1.0 + CHARGED)
         if not 0.0 < norm < math.inf:
             return None
-        points = (Y @ (loop.plane / norm).T).numpy()
+        points = (Y @ (plane / norm).T).numpy()
         missed += CHARGED * float(Y.norm())
         if not _is_convex(points):
             return None
@@ -157,7 +157,7 @@ class _Figure:
         return _Figure(points, steps, rises, missed, area, float(slopes.max()), height / size, problem.depth)
 
     def _value(self, low: float, high: float) -> float:
-        """The least over lam in [low, high], at least; units of c^2 with c = unit^(1/L)."""
+        """Return a lower bound on the minimum over lam in [low, high], in units of unit^(2/L)."""
         middle = math.sqrt(0.5 * (low**2 + high**2))
         first, last = (math.sqrt(self._inside(end, middle)) for end in (low, high))
         if not last > 0.0:  # an empty polygon's area has no concave root
@@ -166,9 +166,9 @@ class _Figure:
         part = (np.square(lam) - low**2) / max(high**2 - low**2, 1e-300)
         return float(self._sum(lam[:-1], np.square(first + part[1:] * (last - first)), lam[1:]).min())
 
-    def _sum(self, lam: ArrayLike, left: ArrayLike, upper: ArrayLike | None = None) -> np.ndarray | np.floating:
-        """L (lam^(2/L) + (V / (A lam))^(2/L)) for V = `left`; with the upper end of each cell in the second term."""
-        second = np.divide(left, np.multiply(self.area, lam if upper is None else upper))
+    def _sum(self, lam: ArrayLike, area: ArrayLike, upper: ArrayLike | None = None) -> np.ndarray | np.floating:
+        """L (lam^(2/L) + (V / (A lam))^(2/L)) for V = `area`; with the upper end of each cell in the second term."""
+        second = np.divide(area, np.multiply(self.area, lam if upper is None else upper))
         return self.depth * (np.power(lam, 2.0 / self.depth) + np.power(second, 2.0 / self.depth))
 
     def _inside(self, lam: float, near: float) -> float:
@@ -182,7 +182,7 @@ class _Figure:
         return np.maximum(0.0, (lam * self.steps) ** 2 - self.rises**2)
 
     def least(self, refinements: int = REFINEMENTS) -> float:
-        """The bound in the user's units; with fewer refinements it is lower."""
+        """Return the bound in the user's units; with fewer refinements it is lower."""
         if not self.steepest > 0.0 or not self.area > 0.0:
             return 0.0
         # Where V = 0 the value is L lam^(2/L), and more for larger lam.
@@ -198,16 +198,16 @@ class _Figure:
             reached = float(self._sum(middle, self._inside(middle, middle)))
             if values[k] >= last or values[k] >= reached * (1.0 - ACCURACY):
                 break
-            inner = list(np.linspace(ends[k], ends[k + 1], 5))
-            values[k : k + 1] = [self._value(a, b) for a, b in itertools.pairwise(inner)]
-            ends[k : k + 2] = inner
-        found = min(*values, last)
+            cuts = list(np.linspace(ends[k], ends[k + 1], 5))
+            values[k : k + 1] = [self._value(a, b) for a, b in itertools.pairwise(cuts)]
+            ends[k : k + 2] = cuts
+        lowest = min(*values, last)
         exponent = 2.0 / self.depth * math.log(self.unit)
-        return found * math.exp(min(exponent, 700.0 - math.log(max(found, 1.0))))
+        return lowest * math.exp(min(exponent, 700.0 - math.log(max(lowest, 1.0))))
 
 
 def _is_convex(points: Float[np.ndarray, "m 2"]) -> bool:
-    """Whether the corners wind once, counterclockwise, and always turn left."""
+    """Return True if the corners wind once, counterclockwise, and always turn left."""
     sides = np.roll(points, -1, axis=0) - points
     following = np.roll(sides, -1, axis=0)
     turns = sides[:, 0] * following[:, 1] - sides[:, 1] * following[:, 0]
@@ -216,7 +216,7 @@ def _is_convex(points: Float[np.ndarray, "m 2"]) -> bool:
 
 
 def _shrunk(points: Float[np.ndarray, "m 2"], off: Float[np.ndarray, " m"]) -> float:
-    """The area of the points of a convex polygon that are farther than off_i from side i, less its rounding."""
+    """Return the area of the points farther than off_i from side i of a convex polygon, rounded down."""
     sides = np.roll(points, -1, axis=0) - points
     normals = np.stack([-sides[:, 1], sides[:, 0]], axis=1) / np.linalg.norm(sides, axis=1, keepdims=True)
     heights = (normals * points).sum(axis=1) + off

@@ -34,7 +34,7 @@ class Growth:
     signals: Float[np.ndarray, " P"]
 
     def least(self, signal: float) -> float:
-        """A bound from below on the budget of this signal."""
+        """Return a lower bound on the budget of this signal."""
         if signal <= 0.0:
             return 0.0
         above = np.flatnonzero(self.signals >= signal)

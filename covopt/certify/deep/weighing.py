@@ -96,16 +96,16 @@ class _Task:
             if stop():
                 break
             options = {"maxiter": STEPS, "maxcor": 20, "maxfun": 2 * STEPS}
-            found = scipy.optimize.minimize(
+            outcome = scipy.optimize.minimize(
                 self._evaluated, u.numpy(), args=(norm,), jac=True, method="L-BFGS-B", callback=halt, options=options
             )
-            if not np.isfinite(found.x).all():
+            if not np.isfinite(outcome.x).all():
                 break
-            u = torch.from_numpy(found.x)
+            u = torch.from_numpy(outcome.x)
         return u
 
     def _evaluated(self, at: NDArray, norm: int) -> tuple[float, NDArray]:
-        """The loss and its gradient."""
+        """Return the loss and its gradient."""
         parameters = torch.from_numpy(at.copy()).requires_grad_()
         try:
             loss = self.loss(parameters, norm)
@@ -115,7 +115,7 @@ class _Task:
         return loss.item(), gradient.numpy()
 
     def edges(self, u: Float[Tensor, " p"]) -> Edges:
-        """The edges whose weights are not faint, with sizes of at most 1."""
+        """Return the edges whose weights are not negligible, with sizes of at most 1."""
         count, samples = len(self.pairs), len(self.X)
         sizes = u[:count].abs()[:, None].expand(-1, 2)
         pairs = self.pairs
@@ -125,8 +125,8 @@ class _Task:
             own = torch.stack([u[count : count + samples].abs() * scales, u.new_zeros(samples)], dim=1)
             sizes, pairs = torch.cat([sizes * scales[pairs], own]), torch.cat([pairs, single])
         largest = float(sizes.max())
-        kept = sizes.amax(dim=1) > math.sqrt(FAINT) * largest
-        return Edges(pairs[kept], (sizes[kept] / largest).clamp_max(1.0))
+        heavy = sizes.amax(dim=1) > math.sqrt(FAINT) * largest
+        return Edges(pairs[heavy], (sizes[heavy] / largest).clamp_max(1.0))
 
 
 def weigh(problem: Problem, targets: Float[Tensor, "N m"], stop: Stop = lambda: False) -> Edges | None:
@@ -165,8 +165,8 @@ def _coordinates(A: Float[Tensor, "N n"], centred: bool) -> Float[Tensor, "N r"]
     A = A / A.abs().max().clamp_min(1e-300)
     A = A - A.mean(dim=0) if centred else A
     factor = thin(A)
-    kept = factor.significant > 0
-    return factor.U[:, kept] * (factor.s[kept] / factor.s.max().clamp_min(1e-300))
+    regular = factor.significant > 0
+    return factor.U[:, regular] * (factor.s[regular] / factor.s.max().clamp_min(1e-300))
 
 
 def _candidates(X: Tensor, T: Tensor) -> tuple[Int[Tensor, "E 2"], Float[Tensor, " E"]]:
@@ -178,27 +178,27 @@ def _candidates(X: Tensor, T: Tensor) -> tuple[Int[Tensor, "E 2"], Float[Tensor,
     distance = near[i, j]
     steepness = far[i, j] / distance
     if len(i) > PAIRS:
-        kept = steepness.topk(PAIRS).indices
-        i, j, distance, steepness = i[kept], j[kept], distance[kept], steepness[kept]
+        steepest = steepness.topk(PAIRS).indices
+        i, j, distance, steepness = i[steepest], j[steepest], distance[steepest], steepness[steepest]
     return torch.stack([i, j], dim=1), steepness / distance
 
 
 def _sharpened(problem: Problem, task: _Task, u: Float[Tensor, " p"], stop: Stop) -> Edges:
-    """The edges of u, weighed again against the neurons that an exact oracle finds, where there is one."""
+    """Weigh the edges of u again against the neurons that an exact oracle finds, if there is one."""
     edges = task.edges(u)
     small = problem.samples * len(edges.pairs) <= MOST_CROSSINGS // 4
     oracle = exact_oracle(problem.Xt.double(), problem.activation) if small else None
     if oracle is None or problem.activation.is_linear or stop():
         return edges
     Xt, T = problem.Xt.double(), task.T
-    best, idle, neurons, found = -math.inf, 0, Xt[:, :0], edges
+    best, idle, neurons, best_edges = -math.inf, 0, Xt[:, :0], edges
     for _ in range(ROUNDS):
         answer = oracle(edges.dense(problem.samples).T, Xt[:0])
         if not answer.upper_bound > 0.0:
             break
         ratio = float(torch.linalg.svdvals(edges.rows(T)).sum()) / answer.upper_bound
         idle = 0 if ratio > best * (1.0 + GAIN) else idle + 1
-        best, found = (ratio, edges) if ratio > best else (best, found)
+        best, best_edges = (ratio, edges) if ratio > best else (best, best_edges)
         if idle == IDLE or stop():
             break
         neurons = torch.cat([neurons, problem.activation(Xt @ answer.directions.T)], dim=1)
@@ -207,4 +207,4 @@ def _sharpened(problem: Problem, task: _Task, u: Float[Tensor, " p"], stop: Stop
         u = torch.cat([roots.clamp_min(RAISED * float(roots.max())), u[len(task.pairs) :]])
         u = scaled.descend(u, NORMS[1:], stop)
         edges = task.edges(u)
-    return found
+    return best_edges

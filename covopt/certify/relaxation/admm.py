@@ -51,11 +51,11 @@ class Goal(Protocol):
     """g: what the large matrix Z is charged."""
 
     def prox(self, Z: Float[Tensor, "b n n"], rho: Float[Tensor, " b"]) -> Float[Tensor, "b n n"]:
-        """The minimiser of g + (rho / 2) |. - Z|^2; may overwrite Z."""
+        """Minimise g + (rho / 2) |. - Z|^2; may overwrite Z."""
         ...
 
     def only(self, chosen: Int[Tensor, " c"]) -> Goal:
-        """The same for some of the pieces."""
+        """Select some of the pieces."""
         ...
 
 
@@ -69,8 +69,8 @@ class State(NamedTuple):
     dual: Float[Tensor, " b"]
 
     def only(self, chosen: Int[Tensor, " c"]) -> State:
-        """Some of the pieces."""
-        return State(*(each[chosen] for each in self))
+        """Select some of the pieces."""
+        return State(*(part[chosen] for part in self))
 
 
 class Layout(NamedTuple):
@@ -82,7 +82,7 @@ class Layout(NamedTuple):
 
 
 def make_layout(pieces: Sequence[Piece], outputs: int = 0) -> Layout:
-    """The blocks, large enough for each of the pieces."""
+    """Lay out blocks that are large enough for each of the pieces."""
     r, rows = max(piece.rank for piece in pieces), max(len(piece.B) for piece in pieces)
     return Layout(slice(0, r), slice(r, r + rows), slice(r + rows, r + rows + outputs))
 
@@ -116,7 +116,7 @@ class AlternatingDirections:
         return State(zero, zero.clone(), rho * one, one, one)
 
     def only(self, chosen: Int[Tensor, " c"]) -> AlternatingDirections:
-        """The same for some of the pieces."""
+        """Select some of the pieces."""
         part = copy.copy(self)
         part.J, part.goal = self.J[chosen], self.goal.only(chosen)
         return part
@@ -137,7 +137,7 @@ class AlternatingDirections:
         return State(new, T, rho, primal, dual)
 
     def run(self, state: State, steps: int, stop: Callable[[], bool] = lambda: False) -> State:
-        """`steps` steps, rho balanced on the way; fewer, but at least one, where `stop` says so."""
+        """Take `steps` steps and balance rho on the way; `stop` ends them after the first."""
         for k in range(1, steps + 1):
             state = self.step(state)
             if stop():
@@ -187,7 +187,7 @@ class FixedLambda:
         self.low, self.high = low.to(dtype), high.to(dtype)
 
     def only(self, chosen: Int[Tensor, " c"]) -> FixedLambda:
-        """The same for some of the pieces."""
+        """Select some of the pieces."""
         part = copy.copy(self)
         part.inside, part.gain, part.gauge = self.inside[chosen], self.gain[chosen], self.gauge[chosen]
         part.low, part.high = self.low[chosen], self.high[chosen]

@@ -14,21 +14,24 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.dual import Proof, dual_bound
+from covopt.certify.dual import DualBound, DualProof, dual_bound, is_provable
+from covopt.certify.proof import REFUTATION_SLACK, Proved, Target
 from covopt.certify.relaxation.admm import FREE_RHO, AlternatingDirections, FreeLambda
-from covopt.certify.relaxation.ground import Ground, make_ground
+from covopt.certify.relaxation.ground import make_ground, whole_maximum
 from covopt.certify.relaxation.lift import make_piece
-from covopt.certify.relaxation.multipliers import Multipliers, proved_maximum
+from covopt.certify.relaxation.multipliers import Multipliers, check_maximum, enter, proved_maximum
 from covopt.certify.relaxation.signs import SignBranch
 from covopt.certify.spectral import LOSSES
-from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem
+from covopt.oracles.exact import inputs_have_rank_at_most
+from covopt.oracles.oracle import Answer
 from covopt.runtime.cores import crew
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently, remember
@@ -42,6 +45,8 @@ Watch = Callable[[float, float], None]
 
 GROWTH = 1.1
 """Of the steps between two proofs."""
+LARGEST = 600
+"""Order of the matrices, N + rank + outputs, at most: one eigendecomposition for each step."""
 STALL = 2e-5
 """The first part ends when a proof raises the bound by less than this, relative, `patience` times running."""
 SHARE = 0.25
@@ -75,71 +80,91 @@ class RelaxationOptions:
 
 
 @dataclass(frozen=True)
-class RelaxedBound(Proof):
-    """A lower bound on the shallow minimum, what proves it, and where to go on from.
-
-    The `evidence` are multipliers: `dual_bound(problem, Lambda, check_maximum(Xt, activation, Lambda, multipliers))` is
-    at least `lower` again.
+class Relaxation(DualProof):
+    """A bound from a dual point, and multipliers of the relaxation that bound h there.
 
     Attributes:
-        seconds: what it took.
+        multipliers: those of a single piece, or of the leaves of a tree of signs.
+    """
+
+    multipliers: Multipliers
+
+    kind: ClassVar[Certificate] = Certificate.RELAXATION
+    alternates: ClassVar[bool] = True
+    loose: ClassVar[bool] = True
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True if the matrices are small enough."""
+        most = LARGEST - problem.samples - problem.Y.shape[1]
+        return problem.depth == 2 and is_provable(problem) and most >= 0 and inputs_have_rank_at_most(problem, most)
+
+    @classmethod
+    def memory(cls, problem: Problem) -> float:
+        """Return about the bytes of 200 matrices of the relaxation."""
+        (samples, inputs), outputs = problem.X.shape, problem.Y.shape[1]
+        return 200 * 8.0 * (samples + min(samples, inputs + 1) + outputs) ** 2
+
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: RelaxedBound | None = None) -> RelaxedBound:
+        """Continue from the last proof; the violator is the best direction that was met."""
+        best = relaxed_bound(
+            problem,
+            target.point,
+            time_limit=target.time_limit,
+            target=target.cost * (1.0 - target.gap),
+            refuted=target.refuted,
+            start=last,
+            callback=target.on_bound,
+            options=RelaxationOptions(worth=target.worth),
+        )
+        value = best.direction.new_tensor([best.value])
+        refutes = value > 1.0 + REFUTATION_SLACK * target.gap
+        return replace(best, violators=Answer(best.direction[None][refutes], value[refutes]))
+
+    def proved_maximum(self, problem: Problem) -> float:
+        """Return the maximum that the multipliers prove, good or bad, without a solver."""
+        return check_maximum(problem.Xt, problem.activation, self.Lambda, self.multipliers)
+
+
+@dataclass(frozen=True)
+class SignBranching(Relaxation):
+    """A relaxation with branches on the signs of samples."""
+
+    kind: ClassVar[Certificate] = Certificate.SIGN_BRANCHING
+
+
+@dataclass(frozen=True)
+class RelaxedBound(Proved):
+    """A proof by the relaxation, and where to continue from.
+
+    Attributes:
+        seconds: time taken.
         free: the dual point that the first part ended with, scaled to be feasible (N, m).
         direction, value: a unit w, bias last, and h(w) at Lambda0: the largest that was met; 0 without Lambda0.
     """
 
+    proof: Relaxation
     seconds: float = 0.0
     free: Float[Tensor, "N m"] = field(kw_only=True)
     direction: Float[Tensor, " d"] = field(kw_only=True)
     value: float = 0.0
 
-    @property
-    def multipliers(self) -> Multipliers:
-        """The evidence."""
-        return Multipliers.of(self.evidence)
-
-
-def check_maximum(
-    Xt: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], multipliers: Multipliers
-) -> float:
-    """A proved M >= max_w |Lambda^T sigma(Xt w)| over unit w from any multipliers, good or bad, without a solver.
-
-    Raises:
-        ProblemError: when the arrays do not describe a tree of splits, or Lambda does not fit or is not finite.
-    """
-    ground, Lambda = _enter(Xt, activation, Lambda)
-    return _maximum(ground, Lambda, multipliers)
-
 
 def relaxed_maximum(
     Xt: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], target: float, budget: Budget
 ) -> float:
-    """A proved M >= max_w |Lambda^T sigma(Xt w)| over unit w: a tree of signs grows until M <= target, or time is over.
+    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w from a tree of signs.
+
+    The tree grows until M <= target, or the time is over.
 
     Raises:
         ProblemError: when Lambda does not fit or is not finite.
     """
-    ground, Lambda = _enter(Xt, activation, Lambda)
+    ground, Lambda = enter(Xt, activation, Lambda)
     tree = SignBranch(ground, Lambda)
     tree.grow(target / ground.size, budget)
     return whole_maximum(ground, Lambda, tree.maximum)
-
-
-def _enter(Xt: Tensor, activation: Activation, Lambda: Tensor) -> tuple[Ground, Tensor]:
-    if Lambda.ndim != 2 or len(Lambda) != len(Xt):
-        raise ProblemError(f"Lambda has shape {tuple(Lambda.shape)}; give one row for each of the {len(Xt)} samples.")
-    if not bool(torch.isfinite(Lambda).all()):
-        raise ProblemError("Lambda has NaN or infinite entries, and nothing can be proved with it.")
-    return make_ground(Xt, activation), Lambda.double()
-
-
-def _maximum(ground: Ground, Lambda: Tensor, multipliers: Multipliers) -> float:
-    return whole_maximum(ground, Lambda, proved_maximum(ground, Lambda, multipliers))
-
-
-def whole_maximum(ground: Ground, Lambda: Tensor, inside: float) -> float:
-    """`inside` the row space, and |Lambda|_F |what it neglects|_F, sigma being 1-Lipschitz; in the user's units."""
-    outside = float(Lambda.norm()) * ground.neglected * (1.0 + 2 * Lambda.numel() * UNIT_ROUNDOFF)
-    return ground.size * (inside * ground.stretch + outside) * (1.0 + 8 * UNIT_ROUNDOFF)
 
 
 @gently()
@@ -155,7 +180,7 @@ def relaxed_bound(
     callback: Watch | None = None,
     options: RelaxationOptions | None = None,
 ) -> RelaxedBound:
-    """The best lower bound that the relaxation finds in `time_limit` seconds, or the first that reaches `target`.
+    """Return the best bound that the relaxation finds in `time_limit` seconds, or the first that reaches `target`.
 
     Args:
         problem: a problem of depth 2.
@@ -200,26 +225,27 @@ class _Work:
         self.target, self.callback, self.before = target, callback, 0.0
         self.ground = make_ground(problem.Xt, problem.activation)
         Lambda = torch.zeros_like(problem.Y, dtype=torch.float64)
-        self.best, self.free = Proof(0.0, Certificate.RELAXATION, Lambda, 0.0, scale=0.0), Lambda
+        self.best, self.free = DualBound(0.0, Lambda, 0.0, 0.0), Lambda
         self.direction, self.value = torch.zeros_like(problem.Xt[0], dtype=torch.float64), 0.0
         nothing = Multipliers.root(self.ground)
         # Made at the end: a tree has many megabytes of them, and it may only grow better in the meantime.
         self.proof: Callable[[], Multipliers] = functools.partial(_same, nothing)
-        self.given: RelaxedBound | None = None
+        self.start: Relaxation | None = None
         self.tree: SignBranch | None = None
 
-    def offer(self, bound: Proof, multipliers: Callable[[], Multipliers], tree: SignBranch | None = None) -> None:
+    def offer(self, bound: DualBound, multipliers: Callable[[], Multipliers], tree: SignBranch | None = None) -> None:
         """Take this proof if it is better."""
         if bound.lower > self.best.lower:
-            self.best, self.proof, self.tree, self.given = bound, multipliers, tree, None
+            self.best, self.proof, self.tree, self.start = bound, multipliers, tree, None
         if self.callback is not None:
             self.callback(self.budget.seconds(), self.best.lower)
 
     def begin(self, start: RelaxedBound) -> None:
         """Go on from an earlier result."""
-        self.before, self.given = start.seconds, start
-        self.best, self.free = replace(start, scale=1.0), start.free
-        self.proof = functools.partial(_same, start.multipliers)
+        proof = start.proof
+        self.before, self.start = start.seconds, proof
+        self.best, self.free = DualBound(proof.lower, proof.Lambda, proof.maximum, 1.0), start.free
+        self.proof = functools.partial(_same, proof.multipliers)
 
     def optimise(self, time_limit: float) -> None:
         """Lambda against the relaxation, until the bound stalls."""
@@ -234,12 +260,11 @@ class _Work:
                     break
             before = self.best.lower
             Lambda, proof = goal.Lambda.clone(), Multipliers.root(self.ground, goal.multipliers(state))
-            self.offer(
-                dual_bound(self.problem, Lambda, _maximum(self.ground, Lambda, proof)), functools.partial(_same, proof)
-            )
+            maximum = whole_maximum(self.ground, Lambda, proved_maximum(self.ground, Lambda, proof))
+            self.offer(dual_bound(self.problem, Lambda, maximum), functools.partial(_same, proof))
             idle = idle + 1 if self.best.lower <= before * (1.0 + STALL) and before > 0.0 else 0
             steps *= GROWTH
-            self.free = self.best.point
+            self.free = self.best.Lambda
 
     def branch(self, Lambda0: Tensor, refuted: float) -> None:
         """Trees for dual points between the relaxation's own and Lambda0; the most promising one gets the next turn."""
@@ -273,29 +298,25 @@ class _Work:
         return self.before + self.budget.seconds()
 
     def _pays(self, tree: _Tree) -> bool:
-        """Whether as much time again as this tree had would bring enough."""
+        """Return True if as much time again as this tree had would bring enough."""
         if self.options.worth == 0.0 or self.spent() < FAIR:
             return True
         reach = min(tree.ceiling, tree.lower + tree.pace.again)
         return reach - self.best.lower >= self.options.worth * (self.target - self.best.lower)
 
     def result(self) -> RelaxedBound:
-        """The best proof, its multipliers scaled like its Lambda."""
+        """Return the best proof, its multipliers scaled like its Lambda."""
         best = self.best
-        if self.given is not None:  # which was proved again then
-            lower, multipliers = best.lower, self.given.multipliers
+        if self.start is not None:  # which was proved again then
+            lower, multipliers = best.lower, self.start.multipliers
         else:
             # The repair of rounding is not homogeneous in Lambda: state what the scaled point proves.
             multipliers = self.proof().scaled(best.scale)
-            M = check_maximum(self.problem.Xt, self.problem.activation, best.point, multipliers)
-            lower = min(best.lower, dual_bound(self.problem, best.point, M).lower)
-        kind = Certificate.SIGN_BRANCHING if multipliers.leaves > 1 else Certificate.RELAXATION
+            M = check_maximum(self.problem.Xt, self.problem.activation, best.Lambda, multipliers)
+            lower = min(best.lower, dual_bound(self.problem, best.Lambda, M).lower)
+        kind = SignBranching if multipliers.leaves > 1 else Relaxation
         return RelaxedBound(
-            lower,
-            kind,
-            best.Lambda,
-            best.maximum,
-            multipliers.arrays,
+            kind(lower, best.Lambda, best.maximum, multipliers),
             seconds=self.budget.seconds(),
             free=self.free,
             direction=self.direction,
@@ -323,10 +344,10 @@ class _Tree:
         return self._bound(self.tree.attained).lower
 
     def promise(self, seconds: float) -> float:
-        """The bound after another turn of so many seconds, at the pace of the last one."""
+        """Extrapolate the bound by another turn of so many seconds, at the pace of the last one."""
         return min(self.ceiling, self.lower + self.gain * seconds)
 
-    def _bound(self, maximum: float) -> Proof:
+    def _bound(self, maximum: float) -> DualBound:
         return dual_bound(self.work.problem, self.Lambda, whole_maximum(self.work.ground, self.Lambda, maximum))
 
     def grow(self, seconds: float) -> None:
@@ -349,7 +370,7 @@ class _Tree:
             work.offer(bound, self.tree.multipliers, self.tree)
 
     def _wanted(self, halvings: int = 40) -> float:
-        """The largest maximum with which this Lambda proves the target; 0 if none does."""
+        """Return the largest maximum with which this Lambda proves the target; 0 if none does."""
         low, high = 0.0, 4.0
         for _ in range(halvings):
             middle = 0.5 * (low + high)

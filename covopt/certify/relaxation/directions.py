@@ -16,7 +16,7 @@ STARTS, ASCENTS = 64, 30  # of the rough search that gives h its scale
 def climb(
     ground: Ground, Lambda: Float[Tensor, "N m"], w: Float[Tensor, "S r"], steps: int
 ) -> tuple[float, Float[Tensor, " r"]]:
-    """The largest h that power steps w <- P^T (sigma' * Lambda Lambda^T sigma) meet, and the unit w that attains it."""
+    """Maximise h by power steps w <- P^T (sigma' * Lambda Lambda^T sigma); return h and the unit w."""
     best, where = 0.0, torch.nn.functional.normalize(w[0], dim=0)
     for _ in range(steps + 1):
         w = torch.nn.functional.normalize(w, dim=1)
@@ -37,7 +37,7 @@ def rough_maximum(ground: Ground, Lambda: Float[Tensor, "N m"]) -> tuple[float, 
 
 
 def dividing_wall(moments: Float[Tensor, "n r"], weight: Float[Tensor, " N"]) -> Float[Tensor, " r"]:
-    """The normal a, among a few combinations of the three top eigenvectors of E[w w^T], that divides best.
+    """Return the normal a that divides best, of few combinations of top eigenvectors of E[w w^T].
 
     `moments` are E[(w, p, n) w^T]. Where a^T w has one sign on everything that the node mixes, so has every entry of
     E[(p, n) a^T w]; so the smaller of the norms of their positive and negative parts is what counts.

@@ -85,9 +85,9 @@ def make_ground(
     length = space.P.norm(dim=1)
     zero = length <= tiny * length.max()
     P = torch.where(zero[:, None], 0.0, space.P)
-    left = neglected(space.X, P, basis)
+    outside = neglected(space.X, P, basis)
     lengths = torch.where(zero, 1.0, length)
-    return Ground(P, basis, lengths, zero, space.size, left, space.stretch, activation.slope)
+    return Ground(P, basis, lengths, zero, space.size, outside, space.stretch, activation.slope)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Span:
 
 
 def make_span(ground: Ground, states: Int[Tensor, " N"], independent: float = 1e-5) -> Span:
-    """The span of the samples that are not negative less the kinks, or the whole space.
+    """Return the span of the samples that are not negative less the kinks, or the whole space.
 
     The whole space where the activation switches nothing off, or where they are dependent: their unit rows have a
     singular value below `independent`.
@@ -149,3 +149,12 @@ def make_span(ground: Ground, states: Int[Tensor, " N"], independent: float = 1e
         dual_error=(off + float(inverse.norm()) * missed) / smallest,
         dual_size=1.0 / smallest,
     )
+
+
+def whole_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], inside: float) -> float:
+    """Return a bound on h in the user's units from `inside`, one within the row space.
+
+    What the row space neglects adds |Lambda|_F times its size, sigma being 1-Lipschitz.
+    """
+    outside = float(Lambda.norm()) * ground.neglected * (1.0 + 2 * Lambda.numel() * UNIT_ROUNDOFF)
+    return ground.size * (inside * ground.stretch + outside) * (1.0 + 8 * UNIT_ROUNDOFF)

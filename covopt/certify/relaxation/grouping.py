@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from covopt.certify.dual import Proof, dual_bound
-from covopt.certify.relaxation.bound import whole_maximum
-from covopt.certify.relaxation.ground import make_ground
+from covopt.certify.dual import DualProof, dual_bound, is_provable
+from covopt.certify.proof import Proved, Target
+from covopt.certify.relaxation.ground import make_ground, whole_maximum
 from covopt.certify.relaxation.groups import Groups, make_quadratic, prove_groups, scaled, scales
 from covopt.linalg.lbfgs import DescentOptions, descend
 from covopt.linalg.rounding import to_unit_scale
@@ -31,6 +32,8 @@ from covopt.runtime.interrupts import gently, remember
 from covopt.runtime.loop import Budget, Certificate
 from covopt.runtime.threads import fitted
 
+LARGEST = 4_000_000
+"""Entries of the inputs and the targets, at most."""
 # None of these touches the proof.
 NORMS = (16.0, 64.0, 256.0)
 """The p-norms of the eigenvalues that stand for the largest, one after the other."""
@@ -54,18 +57,59 @@ factorisations of the proof succeed where the climb ends."""
 
 
 @dataclass(frozen=True)
-class GroupedBound(Proof):
-    """A lower bound, its `Groups` as evidence.
+class Grouped(DualProof):
+    """A bound from a dual point, and multipliers that groups of samples share, which bound h there.
+
+    Attributes:
+        groups: the multipliers.
+    """
+
+    groups: Groups
+
+    kind: ClassVar[Certificate] = Certificate.GROUPS
+    alternates: ClassVar[bool] = True
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True if the arrays, which grow with the samples, are small enough."""
+        entries = problem.samples * (problem.Xt.shape[1] + problem.Y.shape[1])
+        return problem.depth == 2 and is_provable(problem) and entries <= LARGEST
+
+    @classmethod
+    def memory(cls, problem: Problem) -> float:
+        """Return about the bytes of the arrays and their gradients."""
+        (samples, inputs), outputs = problem.X.shape, problem.Y.shape[1]
+        return 200.0 * samples * (inputs + 1 + outputs)
+
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: GroupedBound | None = None) -> GroupedBound:
+        """Optimise once: the network's dual point has no part in it, and so none is refuted."""
+        if last is not None and last.done:
+            return last
+        goal = target.cost * (1.0 - target.gap)
+        best = grouped_bound(problem, time_limit=target.time_limit, target=goal, callback=target.on_bound)
+        proof = best.proof
+        return replace(best, proof=replace(proof, lower=min(proof.lower, proof.bound(problem))))
+
+    def proved_maximum(self, problem: Problem) -> float:
+        """Return the maximum that the multipliers prove, good or bad, without a solver."""
+        return check_groups(problem, self.Lambda, self.groups.checked(problem.samples))
+
+
+@dataclass(frozen=True)
+class GroupedBound(Proved):
+    """A proof by shared multipliers.
 
     Attributes:
         done: more time would not improve it.
     """
 
-    done: bool = field(kw_only=True, default=False)
+    proof: Grouped
+    done: bool = False
 
 
 def check_groups(problem: Problem, Lambda: Float[Tensor, "N m"], groups: Groups) -> float:
-    """A proved M >= max_w |Lambda^T sigma(Xt w)| over unit w from any multipliers, good or bad."""
+    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w from any multipliers, good or bad."""
     ground = make_ground(problem.Xt, problem.activation)
     return whole_maximum(ground, Lambda.double(), prove_groups(ground, Lambda.double(), groups))
 
@@ -80,7 +124,7 @@ def grouped_bound(
     most: int = 256,
     callback: Callable[[float, float], None] | None = None,
 ) -> GroupedBound:
-    """The best lower bound that is found in `time_limit` seconds, or the first that reaches `target`.
+    """Return the best lower bound that is found in `time_limit` seconds, or the first that reaches `target`.
 
     Args:
         problem: a problem of depth 2.
@@ -96,16 +140,16 @@ def grouped_bound(
         raise ProblemError(f"The relaxation bounds depth 2 and this problem has depth {problem.depth}.")
     budget, search = Budget(time_limit), _Search(problem)
     halvings = min(FIRST, int(math.log2(max(1, min(most, problem.samples)))))
-    best = GroupedBound(0.0, Certificate.GROUPS, torch.zeros_like(problem.Y, dtype=torch.float64), 0.0, done=True)
     if not search.begins():
-        return best
+        return GroupedBound(search.nothing(), done=True)
+    best = search.nothing()
     search.halve(halvings)
     while True:
         before = best.lower
         for norm in NORMS:
             search.climb(norm, budget.spent)
-            found = search.proof()
-            best = found if found.lower > best.lower else best
+            proof = search.proof()
+            best = proof if proof.lower > best.lower else best
             try:
                 if callback is not None:
                     callback(budget.seconds(), best.lower)
@@ -113,10 +157,10 @@ def grouped_bound(
                 if not remember():
                     raise
             if best.lower >= target or budget.spent():
-                return replace(best, done=False)
+                return GroupedBound(best, done=False)
         stalled = before > 0.0 and best.lower <= before * (1.0 + GAIN)
         if stalled or 2**HALVINGS * search.count > min(most, problem.samples):
-            return replace(best, done=True)
+            return GroupedBound(best, done=True)
         search.halve(HALVINGS)
 
 
@@ -139,7 +183,7 @@ class _Search:
         self.reference, self.room = 1.0, Y.new_zeros(())
 
     def _constant(self, Y: Tensor) -> Tensor:
-        """Outputs of about the best constant network."""
+        """Return the outputs of about the best constant network."""
         mean = self.problem.mean(Y)
         name = self.problem.loss.name
         constant = mean.clamp_min(1e-9).log() if name == "cross_entropy" else mean if name == "mse" else 0.0 * mean
@@ -151,7 +195,7 @@ class _Search:
         return self.point[2].shape[1]
 
     def begins(self) -> bool:
-        """Whether there is anything to climb; sets the units."""
+        """Return True if there is anything to climb; sets the units."""
         Lambda = self._point(self.point)[0]
         if not bool(Lambda.any()):  # the constant network is perfect but for what its bias costs
             self.point[0] *= 0.0
@@ -187,17 +231,17 @@ class _Search:
         lower, failed = torch.linalg.cholesky_ex(q.W + SAFE * n * eye)
         if int(failed):
             return None
-        inner, failed = torch.linalg.cholesky_ex((1.0 - FLOOR) * eye - lower.T @ q.D @ lower)
+        middle, failed = torch.linalg.cholesky_ex((1.0 - FLOOR) * eye - lower.T @ q.D @ lower)
         if int(failed):
             return None
-        half = torch.linalg.solve_triangular(inner, lower.T @ q.J, upper=False)
+        half = torch.linalg.solve_triangular(middle, lower.T @ q.J, upper=False)
         values = torch.linalg.eigvalsh(q.T0 + half.T @ half)
         top = values[-1].detach()
         if not 0.0 < float(top) < math.inf:
             return None
         tau = top * (values.clamp_min(0.0) / top).pow(norm).sum().pow(1.0 / norm)
         scale = 1.0 / (self.ground.size * tau.sqrt())
-        self.room = 2.0 * inner.diagonal().log().sum()
+        self.room = 2.0 * middle.diagonal().log().sum()
         return self.problem.dual_value((scale if self.problem.interpolates else scale.clamp_max(1.0)) * Lambda)
 
     def climb(self, norm: float, stop: Callable[[], bool]) -> None:
@@ -210,10 +254,10 @@ class _Search:
 
         def value(x: Tensor) -> tuple[float, Tensor]:
             x = x.detach().requires_grad_(True)
-            found = self._value(split(x), norm)
-            if found is None or not float(found.detach()) > 0.0:
+            dual_value = self._value(split(x), norm)
+            if dual_value is None or not float(dual_value.detach()) > 0.0:
                 return math.inf, torch.zeros_like(x)
-            f = -(found / self.reference).log() - BARRIER / norm * self.room
+            f = -(dual_value / self.reference).log() - BARRIER / norm * self.room
             (gradient,) = torch.autograd.grad(f, x)
             good = math.isfinite(float(f.detach())) and bool(torch.isfinite(gradient).all())
             return (float(f.detach()), gradient) if good else (math.inf, torch.zeros_like(x))
@@ -221,16 +265,20 @@ class _Search:
         start = torch.cat([part.flatten() for part in self.point])
         self.point = [part.clone() for part in split(descend(value, start, stop, DESCENT).detach())]
 
-    def proof(self) -> GroupedBound:
-        """What the point proves."""
+    def nothing(self) -> Grouped:
+        """Return a proof of 0."""
+        Lambda, groups = self._point(self.point)
+        return Grouped(0.0, torch.zeros_like(Lambda), 0.0, groups)
+
+    def proof(self) -> Grouped:
+        """Return what the point proves."""
         Lambda, groups = self._point(self.point)
         unit = to_unit_scale(Lambda)[1]
         groups = groups.scaled(1.0 / unit)
         maximum = whole_maximum(self.ground, Lambda, prove_groups(self.ground, Lambda, groups))
         bound = dual_bound(self.problem, Lambda, maximum)
-        assert bound.Lambda is not None
         stored = groups.scaled(bound.scale * unit / to_unit_scale(bound.Lambda)[1]) if bound.lower > 0.0 else groups
-        return GroupedBound(bound.lower, Certificate.GROUPS, bound.Lambda, bound.maximum, stored.arrays)
+        return Grouped(*bound[:3], groups=stored)
 
     def halve(self, times: int) -> None:
         """Halve every group, so many times, at the median of its principal direction."""

@@ -30,22 +30,17 @@ what rounding can have changed W by and what the factorisation can lose, and the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.certify.relaxation.ground import Ground
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.runtime.errors import ProblemError
 
-ARRAYS: Mapping[str, tuple[str, int]] = {"diagonal": ("f", 1), "labels": ("i", 1), "shared": ("f", 3)}
-"""The arrays of `Groups` in a file: the kind of their entries, their dimensions."""
 MARGIN = 2.0**-42  # tau is raised by this, relative, so that the last factorisation has room
 ATTEMPTS = 40  # doublings of MARGIN until it succeeds, at most; then nothing is proved
 UNDERFLOW = 2.0**-960  # what all that falls below the smallest normal number may add up to, at unit scale
@@ -61,32 +56,26 @@ class Groups:
         shared: M_pp, M_nn and M_pn (3, k, k).
     """
 
-    diagonal: Float[Tensor, " N"]
-    labels: Int[Tensor, " N"]
-    shared: Float[Tensor, "3 k k"]
+    diagonal: Float[Tensor, " _"]
+    labels: Int[Tensor, " _"]
+    shared: Float[Tensor, "_ _ _"]
 
-    @classmethod
-    def of(cls, evidence: Mapping[str, NDArray], samples: int) -> Groups:
-        """From their arrays, as `arrays` made them; KeyError where one is missing.
+    def checked(self, samples: int) -> Groups:
+        """Return the same in double precision, if they fit each other and the samples.
 
         Raises:
-            ProblemError: they do not fit each other or the samples.
+            ProblemError: they do not.
         """
-        c, labels, M = (torch.from_numpy(np.asarray(evidence[name])) for name in ARRAYS)
-        k = M.shape[-1] if M.ndim == 3 else 0
+        c, labels, M = self.diagonal, self.labels, self.shared
+        k = M.shape[-1]
         if c.shape != (samples,) or labels.shape != (samples,) or M.shape != (3, k, k) or not k:
             raise ProblemError("The stored multipliers of groups do not fit the samples; certify the run again.")
         if not bool(((labels >= 0) & (labels < k)).all()):
             raise ProblemError("The stored multipliers name a group that is not there; certify the run again.")
-        return cls(c.double(), labels.long(), M.double())
-
-    @property
-    def arrays(self) -> dict[str, NDArray]:
-        """For a file."""
-        return {name: getattr(self, name).detach().cpu().numpy() for name in ARRAYS}
+        return Groups(c.double(), labels.long(), M.double())
 
     def scaled(self, factor: float) -> Groups:
-        """Those of factor times the Lambda at unit scale."""
+        """Return those of factor times the Lambda at unit scale."""
         return Groups(factor**2 * self.diagonal, self.labels, factor**2 * self.shared)
 
 
@@ -105,7 +94,7 @@ def sum_groups(rows: Float[Tensor, "N j"], labels: Int[Tensor, " N"], k: int) ->
 
 
 def make_quadratic(P: Float[Tensor, "N r"], slope: float, Lambda: Float[Tensor, "N m"], groups: Groups) -> Quadratic:
-    """The small matrices, of multipliers that are admissible."""
+    """Return the small matrices of admissible multipliers."""
     pp, nn = (0.5 * (M + M.T) for M in groups.shared[:2])
     pn = groups.shared[2]
     mixes = pp + nn + pn + pn.T, pp + nn - pn - pn.T, pp - nn - pn + pn.T
@@ -113,7 +102,7 @@ def make_quadratic(P: Float[Tensor, "N r"], slope: float, Lambda: Float[Tensor, 
 
 
 def _absolute(P: Float[Tensor, "N r"], slope: float, Lambda: Float[Tensor, "N m"], groups: Groups) -> Quadratic:
-    """The same sums of the absolute values of their terms, or more."""
+    """Return upper bounds on the same sums of the absolute values of their terms."""
     pp, nn, pn = groups.shared
     total, factor = 0.5 * (pp + pp.T + nn + nn.T) + pn + pn.T, 1.0 + abs(slope)
     return _assemble(P.abs(), Lambda.abs(), groups, (factor, factor), (total, total, total))
@@ -140,12 +129,14 @@ def scales(q: Quadratic) -> Float[Tensor, " n"]:
 
 
 def scaled(q: Quadratic, by: Float[Tensor, " n"]) -> Quadratic:
-    """The same with the columns of L times `by`."""
+    """Scale the columns of L by `by`."""
     return Quadratic(by[:, None] * q.W * by, q.D / by / by[:, None], q.J / by[:, None], q.T0)
 
 
 def prove_groups(ground: Ground, Lambda: Float[Tensor, "N m"], groups: Groups) -> float:
-    """A proved bound on max |Lambda^T sigma(P w)| over unit w, in units of `ground`, from any numbers as multipliers.
+    """Return a proved bound on max |Lambda^T sigma(P w)| over unit w from any multipliers.
+
+    It is in units of `ground`.
 
     Infinity where they prove nothing.
     """
@@ -162,7 +153,10 @@ def prove_groups(ground: Ground, Lambda: Float[Tensor, "N m"], groups: Groups) -
 
 
 def _prove(q: Quadratic, sums: Quadratic, samples: int) -> float:
-    """The least tau that is proved, with all rounding; `sums` are the sums of absolute values of all terms."""
+    """Return the least tau that is proved, with all rounding.
+
+    `sums` are the sums of absolute values of all terms.
+    """
     n, r = q.J.shape
     unit = 2.0 * (samples + 4 * n + r + 40) * UNIT_ROUNDOFF
     eye = torch.eye(n, dtype=q.W.dtype, device=q.W.device)
@@ -172,8 +166,8 @@ def _prove(q: Quadratic, sums: Quadratic, samples: int) -> float:
     if int(failed) or not bool(torch.isfinite(lower).all()):
         return math.inf
     R, size = lower.T, lower.T.abs()
-    inner, coupling = eye - R @ q.D @ R.T, R @ q.J
-    middle, failed = torch.linalg.cholesky_ex(0.5 * (inner + inner.T))
+    core, coupling = eye - R @ q.D @ R.T, R @ q.J
+    middle, failed = torch.linalg.cholesky_ex(0.5 * (core + core.T))
     if int(failed) or not bool(torch.isfinite(coupling).all() and torch.isfinite(q.T0).all()):
         return math.inf
     half = torch.linalg.solve_triangular(middle, coupling, upper=False)
@@ -182,12 +176,12 @@ def _prove(q: Quadratic, sums: Quadratic, samples: int) -> float:
     to = 2.0 ** -round(0.5 * math.log2(tau))
     lost = unit * float((size @ sums.D @ size.T).norm() + 2.0 * (size @ sums.J * to).norm() + 1.0)
     lost += unit * float((sums.T0 * to**2).norm())
-    S = torch.cat([torch.cat([-q.T0 * to**2, -coupling.T * to], 1), torch.cat([-coupling * to, inner], 1)])
+    S = torch.cat([torch.cat([-q.T0 * to**2, -coupling.T * to], 1), torch.cat([-coupling * to, core], 1)])
     return _least(0.5 * (S + S.T), r, tau * to**2, lost + UNDERFLOW) / to**2
 
 
 def _least(S: Float[Tensor, "q q"], r: int, tau: float, lost: float) -> float:
-    """A tau' near tau for which S + tau' E, E = 1 in the first r entries, is proved to be above `lost`."""
+    """Return a tau' near tau with S + tau' E proved above `lost`; E is 1 in the first r entries."""
     corner, lift = torch.arange(r, device=S.device), max(tau, lost, float(S.diagonal()[:r].abs().max()))
     for attempt in range(ATTEMPTS):
         tried = tau + MARGIN * 2.0**attempt * lift

@@ -67,7 +67,7 @@ class Barrier:
     mu: Float[Tensor, " b"]
 
     def only(self, chosen: Int[Tensor, " c"]) -> Barrier:
-        """Some of them."""
+        """Select some of the barriers."""
         return Barrier(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
     def combination(self, x: Float[Tensor, "b n"]) -> Float[Tensor, "b q q"]:
@@ -83,18 +83,18 @@ class Barrier:
         return torch.diag_embed(self.tau[:, None] * self.inside) + self.fixed - self.combination(self.x)
 
     def newton(self, inverse: Float[Tensor, "b q q"]) -> tuple[Float[Tensor, "b n1"], Float[Tensor, " b"]]:
-        """The step in (tau, x), and the Newton decrement."""
+        """Return the step in (tau, x) and the Newton decrement."""
         b, n = self.x.shape
-        each = torch.arange(b, device=self.x.device)[:, None]
+        batch = torch.arange(b, device=self.x.device)[:, None]
         W, first, second = self.B @ inverse @ self.B.mT, self.rows, self.columns
         M = self.x.new_empty(b, n + 1, n + 1)
-        left, right = W[each, first], W[each, second]
-        here, there = (pair[:, None, :].expand(b, n, n) for pair in (first, second))
-        products = left.gather(2, here) * right.gather(2, there) + left.gather(2, there) * right.gather(2, here)
+        S, T = W[batch, first], W[batch, second]
+        row, column = (pair[:, None, :].expand(b, n, n) for pair in (first, second))
+        products = S.gather(2, row) * T.gather(2, column) + S.gather(2, column) * T.gather(2, row)
         M[:, 1:, 1:] = 2.0 * self.weight[:, :, None] * products * self.weight[:, None, :]
         M[:, 0, 0] = (inverse.square() * self.inside[:, :, None] * self.inside[:, None, :]).sum(dim=(1, 2))
         V = self.B @ inverse
-        between = ((V[each, first] * V[each, second]) * self.inside[:, None, :]).sum(dim=2)
+        between = ((V[batch, first] * V[batch, second]) * self.inside[:, None, :]).sum(dim=2)
         M[:, 0, 1:] = M[:, 1:, 0] = -2.0 * self.weight * between
         barrier = torch.where(self.signed, 1.0 / self.x, 0.0)
         padded = (self.rows == W.shape[1] - 1).to(M)
@@ -102,7 +102,7 @@ class Barrier:
         slope = torch.cat(
             [
                 (1.0 / self.mu - (inverse.diagonal(dim1=1, dim2=2) * self.inside).sum(dim=1))[:, None],
-                2.0 * self.weight * W[each, first, second] - barrier,
+                2.0 * self.weight * W[batch, first, second] - barrier,
             ],
             dim=1,
         )
@@ -149,11 +149,11 @@ def polish(
     `ROUNDS` times. A problem ends when tau <= `goal`, or when its duality gap is small beside what tau is above it; all
     end where `stop` says so.
     """
-    found: list[Polished | None] = [None] * len(pieces)
-    known = list(zip(pieces, Pis, moments, strict=True))
+    polished: list[Polished | None] = [None] * len(pieces)
+    inputs = list(zip(pieces, Pis, moments, strict=True))
     pending = list(range(len(pieces)))
     for _ in range(ROUNDS):
-        made = {k: _Start.of(*known[k], Lambda) for k in pending}
+        made = {k: _Start.of(*inputs[k], Lambda) for k in pending}
         starts = {k: start for k, start in made.items() if start is not None}
         able = list(starts)
         if not able or stop():
@@ -161,12 +161,12 @@ def polish(
         able, problems = _feasible(able, _stacked([starts[k] for k in able], goal))
         pending = []
         for k, (tau, x, inverse) in zip(able, _minimised(problems, goal, stop), strict=True):
-            before, better = found[k], starts[k].polished(x, inverse, tau)
+            before, better = polished[k], starts[k].polished(x, inverse, tau)
             best = better if before is None or tau < before.tau else before
-            found[k], known[k] = best, (pieces[k], best.Pi, better.moments)
+            polished[k], inputs[k] = best, (pieces[k], best.Pi, better.moments)
             if tau > goal:
                 pending.append(k)
-    return found
+    return polished
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ def _feasible(able: list[int], problems: Barrier) -> tuple[list[int], Barrier]:
 
 def _minimised(problems: Barrier, goal: float, stop: Callable[[], bool]) -> list[tuple[float, Tensor, Tensor]]:
     """tau, x and S^-1 of each."""
-    found: list[tuple[float, Tensor, Tensor]] = [(0.0, each, each) for each in problems.x]
+    best: list[tuple[float, Tensor, Tensor]] = [(0.0, x, x) for x in problems.x]
     active = torch.arange(len(problems.tau), device=problems.tau.device)
     for step in range(STEPS):
         if not len(active):
@@ -282,7 +282,7 @@ def _minimised(problems: Barrier, goal: float, stop: Callable[[], bool]) -> list
             break
         inverse = torch.cholesky_inverse(factor)
         for k, place in enumerate(active.tolist()):
-            found[place] = (float(problems.tau[k]), problems.x[k], inverse[k])
+            best[place] = (float(problems.tau[k]), problems.x[k], inverse[k])
         move, decrement = problems.newton(inverse)
         gap = problems.mu * problems.order
         enough = torch.maximum(EXACT * problems.tau, SHARE * (problems.tau - goal))
@@ -296,4 +296,4 @@ def _minimised(problems: Barrier, goal: float, stop: Callable[[], bool]) -> list
         problems.mu = torch.where(length > 0.4, torch.maximum(FALL * problems.mu, lowest), problems.mu)
         left = (~done).nonzero()[:, 0]
         problems, active = problems.only(left), active[left]
-    return found
+    return best

@@ -100,8 +100,8 @@ class Piece:
     @property
     def gauge(self) -> Float[Tensor, " K"]:
         """The units of the rows in which first-order methods do well: those of stationarity count less."""
-        inner = (self.kind == G) | (self.kind == ALPHA) | (self.kind == BETA)
-        return torch.where(inner, GAUGE / self.B.norm(dim=1).clamp_min(UNIT_ROUNDOFF), 1.0)
+        interior = (self.kind == G) | (self.kind == ALPHA) | (self.kind == BETA)
+        return torch.where(interior, GAUGE / self.B.norm(dim=1).clamp_min(UNIT_ROUNDOFF), 1.0)
 
     @property
     def rank(self) -> int:
@@ -126,7 +126,7 @@ class Piece:
         return self.B.T @ self.weigh(Lambda)
 
     def identity(self) -> Int[Tensor, " K"]:
-        """A number for each row by which it is known in other pieces."""
+        """Return a number for each row that identifies it in other pieces."""
         return self.kind * len(self.states) + self.sample
 
 
@@ -136,16 +136,16 @@ def make_piece(
     walls: Float[Tensor, "k r"] | None = None,
     stationarity: Stationarity | None = None,
 ) -> Piece:
-    """The piece of these states, cut by walls a^T w >= 0; the whole sphere without either.
+    """Return the piece of these states, cut by walls a^T w >= 0; without either the whole sphere.
 
     Where the samples that are not negative are dependent, STRICT and KINK are taken as POSITIVE, which they are.
     """
-    given = torch.zeros(ground.samples, dtype=torch.int64) if states is None else torch.as_tensor(states).long()
-    given = torch.where(ground.zero, POSITIVE, given.to(ground.zero.device))
-    span = make_span(ground, given)
+    signs = torch.zeros(ground.samples, dtype=torch.int64) if states is None else torch.as_tensor(states).long()
+    signs = torch.where(ground.zero, POSITIVE, signs.to(ground.zero.device))
+    span = make_span(ground, signs)
     if span.members is None:
-        given = torch.where((given == STRICT) | (given == KINK), POSITIVE, given)
-    rows = _Rows(ground, given, span)
+        signs = torch.where((signs == STRICT) | (signs == KINK), POSITIVE, signs)
+    rows = _Rows(ground, signs, span)
     rows.activations()
     if span.members is not None and stationarity is not None:
         rows.stationarity(stationarity)
@@ -192,26 +192,26 @@ class _Rows:
         numbers = torch.arange(len(walls), device=rows.device)
         self.add(WALL, numbers, rows, size * (1.0 + self.span.error), size * self.span.error)
 
-    def stationarity(self, given: Stationarity) -> None:
+    def stationarity(self, stationary: Stationarity) -> None:
         """g, alpha and beta, and what they say."""
-        span, ground, bounded = self.span, self.ground, given.ceiling < float("inf")
+        span, ground, bounded = self.span, self.ground, stationary.ceiling < float("inf")
         assert span.members is not None
         assert span.dual is not None
         A = span.members
         strict = bounded & (self.states[A] == STRICT)
         g = torch.nn.functional.pad(span.dual, (0, len(self.free)))
-        weighted = ground.length[:, None] * given.Lambda
-        a = (weighted[A] @ (weighted.T @ self.p)) / given.floor
-        heavy = weighted[A].norm(dim=1) * float(weighted.norm(dim=1).sum()) / given.floor
+        weighted = ground.length[:, None] * stationary.Lambda
+        a = (weighted[A] @ (weighted.T @ self.p)) / stationary.floor
+        heavy = weighted[A].norm(dim=1) * float(weighted.norm(dim=1).sum()) / stationary.floor
         rounding = 4 * (sum(weighted.shape) + ground.rank + 8) * UNIT_ROUNDOFF
         slip = heavy * (span.error + rounding) + span.dual_error + rounding * span.dual_size
         reach = heavy + span.dual_size + slip
-        inner = self.states[A] != KINK
-        self.add(G, A, torch.where(inner[:, None], g, -g), span.dual_size + slip, slip)
-        self.add(ALPHA, A, torch.where(inner[:, None], a - g, g - a), reach, slip)
-        self.pairs += [(G, N, self.free, EQUAL), (G, ALPHA, A[inner], SIGNED)]
+        smooth = self.states[A] != KINK
+        self.add(G, A, torch.where(smooth[:, None], g, -g), span.dual_size + slip, slip)
+        self.add(ALPHA, A, torch.where(smooth[:, None], a - g, g - a), reach, slip)
+        self.pairs += [(G, N, self.free, EQUAL), (G, ALPHA, A[smooth], SIGNED)]
         if bool(strict.any()):
-            ratio = given.ceiling / given.floor
+            ratio = stationary.ceiling / stationary.floor
             self.add(BETA, A[strict], (ratio * g - a)[strict], ratio * reach[strict], (ratio * slip)[strict])
             self.pairs += [(ALPHA, BETA, A[strict], SIGNED), (G, BETA, A[strict], SIGNED), (G, G, A[strict], SIGNED)]
 
@@ -224,8 +224,8 @@ class _Rows:
         signed = (kind == P) | (kind == N) | (kind == WALL) | kink
         rule = torch.where(signed & signed[:, None], SIGNED, NONE)
         where = torch.full((WALL, len(self.states)), -1, device=kind.device)
-        inner = kind < WALL
-        where[kind[inner], sample[inner]] = inner.nonzero()[:, 0]
+        interior = kind < WALL
+        where[kind[interior], sample[interior]] = interior.nonzero()[:, 0]
         for first, second, samples, what in self.pairs:
             i, j = where[first, samples], where[second, samples]
             rule[i, j] = rule[j, i] = what

@@ -14,24 +14,21 @@ tree of one stage is the ordinary one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.certify.relaxation.ground import FREE, KINK, NEGATIVE, POSITIVE, STRICT, Ground
+from covopt.certify.relaxation.ground import FREE, KINK, NEGATIVE, POSITIVE, STRICT, Ground, make_ground, whole_maximum
 from covopt.certify.relaxation.lift import NONE, Piece, Stationarity, make_piece
 from covopt.certify.relaxation.repair import prove
 from covopt.linalg.rounding import UNIT_ROUNDOFF
+from covopt.model.activation import Activation
 from covopt.runtime.errors import ProblemError
 
 LEAF, WALL = -1, -2
-# The names of the multipliers in a file.
-ARRAYS = ("splits", "stages", "heights", "walls", "values")
 
 
 @dataclass(frozen=True)
@@ -47,16 +44,11 @@ class Multipliers:
             have multipliers, the upper triangle row by row.
     """
 
-    splits: Int[Tensor, " nodes"]
-    stages: Int[Tensor, " nodes"]
-    heights: Float[Tensor, " S"]
-    walls: Float[Tensor, "W d"]
-    values: Float[Tensor, " entries"]
-
-    @classmethod
-    def of(cls, evidence: Mapping[str, NDArray]) -> Multipliers:
-        """From their arrays, as `arrays` made them; KeyError where one is missing."""
-        return cls(*(torch.from_numpy(np.asarray(evidence[name])) for name in ARRAYS))
+    splits: Int[Tensor, " _"]
+    stages: Int[Tensor, " _"]
+    heights: Float[Tensor, " _"]
+    walls: Float[Tensor, "_ _"]
+    values: Float[Tensor, " _"]
 
     @classmethod
     def root(cls, ground: Ground, Pi: Float[Tensor, "K K"] | None = None) -> Multipliers:
@@ -65,11 +57,6 @@ class Multipliers:
         values = pack(piece, torch.zeros_like(piece.rule).double() if Pi is None else Pi.double())
         like = values.new_zeros
         return cls(torch.tensor([LEAF]), torch.tensor([1]), like(1), ground.basis[:0], values)
-
-    @property
-    def arrays(self) -> dict[str, NDArray]:
-        """For a file."""
-        return {name: getattr(self, name).detach().cpu().numpy() for name in ARRAYS}
 
     @property
     def leaves(self) -> int:
@@ -82,7 +69,7 @@ class Multipliers:
 
 
 def pack(piece: Piece, Pi: Float[Tensor, "K K"]) -> Float[Tensor, " entries"]:
-    """The entries of Pi that may differ from 0."""
+    """Return the entries of Pi that may differ from 0."""
     return Pi[_there(piece)]
 
 
@@ -110,7 +97,7 @@ def side(states: Tensor, walls: Tensor, split: int, wall: Tensor | None, second:
 
 
 def make_stationarity(Lambda: Float[Tensor, "N m"], heights: Float[Tensor, " S"], stage: int) -> Stationarity | None:
-    """What the nodes know that are made in a stage; nothing in the first."""
+    """Return the stationarity that nodes of a stage may use; None in the first."""
     if stage == 0:
         return None
     floor, ceiling = float(heights[0]), float(heights[stage])
@@ -118,7 +105,7 @@ def make_stationarity(Lambda: Float[Tensor, "N m"], heights: Float[Tensor, " S"]
 
 
 def proved_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], multipliers: Multipliers) -> float:
-    """A proved bound on max |Lambda^T sigma(P w)| over |w| <= 1 from stored multipliers, in units of `ground`.
+    """Return a proved bound on max |Lambda^T sigma(P w)| over |w| <= 1, in units of `ground`.
 
     Raises:
         ProblemError: when the arrays do not describe a tree of splits with multipliers at its leaves, or a stage does
@@ -145,8 +132,35 @@ def proved_maximum(ground: Ground, Lambda: Float[Tensor, "N m"], multipliers: Mu
     return worst
 
 
+def check_maximum(
+    Xt: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"], multipliers: Multipliers
+) -> float:
+    """Return a proved M >= max_w |Lambda^T sigma(Xt w)| over unit w from any multipliers, good or bad.
+
+    Raises:
+        ProblemError: when the arrays do not describe a tree of splits, or Lambda does not fit or is not finite.
+    """
+    ground, Lambda = enter(Xt, activation, Lambda)
+    return whole_maximum(ground, Lambda, proved_maximum(ground, Lambda, multipliers))
+
+
+def enter(
+    Xt: Float[Tensor, "N d"], activation: Activation, Lambda: Float[Tensor, "N m"]
+) -> tuple[Ground, Float[Tensor, "N m"]]:
+    """Return the inputs in their row space, and Lambda in double precision.
+
+    Raises:
+        ProblemError: when Lambda does not fit or is not finite.
+    """
+    if Lambda.ndim != 2 or len(Lambda) != len(Xt):
+        raise ProblemError(f"Lambda has shape {tuple(Lambda.shape)}; give one row for each of the {len(Xt)} samples.")
+    if not bool(torch.isfinite(Lambda).all()):
+        raise ProblemError("Lambda has NaN or infinite entries, and nothing can be proved with it.")
+    return make_ground(Xt, activation), Lambda.double()
+
+
 def _are_bounds(heights: Tensor) -> bool:
-    """Whether these can be a floor and falling ceilings."""
+    """Return True if these can be a floor and falling ceilings."""
     if heights.ndim != 1 or len(heights) == 0 or not bool((torch.isfinite(heights) & (heights >= 0.0)).all()):
         return False
     return bool((heights[2:] <= heights[1:-1]).all())

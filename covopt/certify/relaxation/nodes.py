@@ -124,9 +124,9 @@ class NodeWork:
         for node in nodes:
             if self.budget.spent():
                 break
-            met, direction = self._touched(node)
-            if met > value:
-                value, where = met, direction
+            attained, direction = self._touched(node)
+            if attained > value:
+                value, where = attained, direction
             split, seconds = self._split(node)
             sides.append(split)
             proving += seconds
@@ -145,7 +145,7 @@ class NodeWork:
         return self.Lambda.norm(dim=1) * self.ground.length
 
     def _known(self, stage: int) -> Stationarity | None:
-        """What the nodes that were made in a stage know."""
+        """Return the stationarity of the nodes that were made in a stage."""
         return make_stationarity(self.Lambda, self.heights, stage)
 
     def _piece(self, node: Node) -> Piece:
@@ -156,9 +156,9 @@ class NodeWork:
         pieces = [self._piece(node) for node in nodes]
         if self.stage == 0:
             return self._descend(nodes, pieces, checks, root)
-        found = [self._multipliers(node, piece) for node, piece in zip(nodes, pieces, strict=True)]
+        multipliers = [self._multipliers(node, piece) for node, piece in zip(nodes, pieces, strict=True)]
         moments = [self._gathered(node, piece) for node, piece in zip(nodes, pieces, strict=True)]
-        better = polish(pieces, self.Lambda, found, moments, self.goal, self.budget.spent)
+        better = polish(pieces, self.Lambda, multipliers, moments, self.goal, self.budget.spent)
         for node, piece, polished in zip(nodes, pieces, better, strict=True):
             if polished is not None:
                 self._improve(node, piece, polished.Pi, torch.float32)
@@ -173,23 +173,23 @@ class NodeWork:
         method: AlternatingDirections = AlternatingDirections(pieces, sides, dtype=kind)
         state, start = self._warm(method, sides, nodes, pieces), sides.layout.y.start
         rho, histories = self.rho, [[node.bound] for node in nodes]
-        active, left = list(range(len(nodes))), list(range(len(nodes)))
+        active, remaining = list(range(len(nodes))), list(range(len(nodes)))
         for _ in range(checks):
             state = method.run(state, self.options.check, self.budget.spent)
-            found, left = sides.multipliers(state), []
+            multipliers, remaining = sides.multipliers(state), []
             for row, k in enumerate(active):
                 size = len(pieces[k].B)
-                self._improve(nodes[k], pieces[k], found[row, :size, :size].double(), kind)
+                self._improve(nodes[k], pieces[k], multipliers[row, :size, :size].double(), kind)
                 histories[k].append(nodes[k].bound)
                 nodes[k].moments = self._moments(pieces[k], state.Z[row], start)
                 settled = max(float(state.primal[row]), float(state.dual[row])) < ACCURACY
                 if not settled and (self.goal == 0.0 or not _done(histories[k], self.goal, root)):
-                    left.append(row)
+                    remaining.append(row)
             rho = min(max(float(state.rho.log().mean().exp()), SMALLEST_RHO), LARGEST_RHO)
-            if not left or self.budget.spent():
+            if not remaining or self.budget.spent():
                 break
-            if len(left) < len(active):
-                active, chosen = [active[row] for row in left], torch.tensor(left, device=state.Z.device)
+            if len(remaining) < len(active):
+                active, chosen = [active[row] for row in remaining], torch.tensor(remaining, device=state.Z.device)
                 state, method, sides = state.only(chosen), method.only(chosen), sides.only(chosen)
         return rho
 
@@ -203,8 +203,8 @@ class NodeWork:
             rows = torch.cat([torch.eye(k, len(U), dtype=U.dtype, device=U.device), piece.B])
             place = torch.cat([torch.arange(k), start + torch.arange(size)]).to(state.Z.device)
             state.Z[row, place[:, None], place] = (rows @ U @ rows.T).to(state.Z)
-            Pi, inner = self._multipliers(node, piece).to(state.T), slice(start, start + size)
-            state.T[row, inner, inner] = -(Pi + sides.gain[row, :size, :size]) / self.rho
+            Pi, block = self._multipliers(node, piece).to(state.T), slice(start, start + size)
+            state.T[row, block, block] = -(Pi + sides.gain[row, :size, :size]) / self.rho
         return state
 
     def _multipliers(self, node: Node, piece: Piece) -> Tensor:
@@ -212,7 +212,7 @@ class NodeWork:
         return unpack(piece, node.entries)
 
     def _gathered(self, node: Node, piece: Piece) -> Tensor:
-        """The moments of u from those of w and p."""
+        """Return the moments of u from those of w and p."""
         assert node.moments is not None
         lift = self._lift(piece)
         return lift @ node.moments.to(lift) @ lift.T
@@ -251,7 +251,7 @@ class NodeWork:
         return (lift @ U @ lift.T).float()
 
     def _touched(self, node: Node) -> tuple[float, Tensor]:
-        """The largest h that the directions lead to which a node mixes."""
+        """Return the largest h that is reached from the directions that a node mixes."""
         assert node.moments is not None
         r = self.ground.rank
         top = torch.linalg.eigh(node.moments.double()[:r, :r])[1][:, -3:].T
@@ -270,23 +270,25 @@ class NodeWork:
         for second in (False, True):
             states, walls = side(node.states, node.walls, split, wall, second)
             child = Node(states, walls, node.bound, self.stage, moments=node.moments)
-            inner = self._piece(child)
-            self._improve(child, inner, self._handed(node, piece, inner), torch.float64)
+            child_piece = self._piece(child)
+            self._improve(child, child_piece, self._handed(node, piece, child_piece), torch.float64)
             children.append(child)
         return Sides(split, wall, children), time.perf_counter() - started
 
     def _handed(self, node: Node, piece: Piece, child: Piece) -> Float[Tensor, "K K"]:
-        """The multipliers of a node as those of its child, whose ceiling may be lower; they prove as much there.
+        """Convert the multipliers of a node to its child, where they prove as much.
+
+        The ceiling of the child may be lower.
 
         The old beta is the new one + drop g, so that alpha beta and g beta leave drop alpha g and drop g^2 behind.
         """
-        Pi, known, now = self._multipliers(node, piece), self._known(node.made), self._known(self.stage)
+        Pi, before, now = self._multipliers(node, piece), self._known(node.made), self._known(self.stage)
         mine, theirs = piece.identity(), child.identity()
         at = mine.new_full((1 + int(torch.cat([mine, theirs]).max()),), -1)
         if bool((piece.kind == BETA).any()):
-            assert known is not None
+            assert before is not None
             assert now is not None
-            drop = (known.ceiling - now.ceiling) / known.floor
+            drop = (before.ceiling - now.ceiling) / before.floor
             at[mine] = torch.arange(len(mine), device=at.device)
             beta = (piece.kind == BETA).nonzero()[:, 0]
             alpha, g = (at[kind * len(piece.states) + piece.sample[beta]] for kind in (ALPHA, G))
@@ -325,7 +327,7 @@ class NodeWork:
 
 
 def _done(history: list[float], goal: float, root: bool) -> bool:
-    """Whether a node has met the goal or has become slow."""
+    """Return True if a node has met the goal or has become slow."""
     window, now = ROOT_WINDOW if root else 1, history[-1]
     if now <= goal:
         return True

@@ -46,14 +46,14 @@ ATTEMPTS = 40  # doublings of MARGIN until it succeeds, at most; then nothing is
 
 
 def clip(piece: Piece, multipliers: Float[Tensor, "K K"]) -> Float[Tensor, "K K"]:
-    """The nearest admissible Pi: symmetric, >= 0 or 0 where it must be."""
+    """Return the nearest admissible Pi: symmetric, >= 0 or 0 where it must be."""
     Pi = torch.nan_to_num(0.5 * (multipliers + multipliers.T), nan=0.0, posinf=0.0, neginf=0.0)
     Pi = torch.where(piece.rule == NONE, 0.0, Pi)
     return torch.where(piece.rule == EQUAL, Pi, Pi.clamp_min(0.0))
 
 
 def prove(piece: Piece, Lambda: Float[Tensor, "N m"], multipliers: Float[Tensor, "K K"]) -> float:
-    """A proved bound on max |Lambda^T sigma(P w)|^2 over the maximisers w in the piece, from any multipliers.
+    """Return a proved bound on |Lambda^T sigma(P w)|^2 at the maximisers w in the piece.
 
     `multipliers` belong to y in units of |x_i|. Infinity where the repair fails.
     """
@@ -83,7 +83,7 @@ def cheapest_shift(piece: Piece, Lambda: Float[Tensor, "N m"], Pi: Float[Tensor,
 
 
 def _off_rows(piece: Piece) -> Tensor:
-    """The rows n_i of the free samples, in their order."""
+    """Return the rows n_i of the free samples, in their order."""
     at = piece.sample.new_full((piece.ground.samples,), -1)
     rows = (piece.kind == N).nonzero()[:, 0]
     at[piece.sample[rows]] = rows
@@ -91,7 +91,7 @@ def _off_rows(piece: Piece) -> Tensor:
 
 
 def _off_the_span(piece: Piece, Lambda: Tensor, Pi: Tensor, shift: float, bound: float) -> float:
-    """The bound on h^2 with what B u misses of y."""
+    """Add to the bound on h^2 what B u misses of y."""
     eta = piece.span.error * (1.0 + 1e-3)
     if not bool(piece.slip.any()):
         return bound
@@ -138,16 +138,16 @@ def _cheapest_shift(S: Float[Tensor, "q q"], r: int, half: Float[Tensor, "F r"])
             break
         low, high = high, tangent(2.0 * high.gap)
     for tried in range(SHIFTS):
-        best = min(low, high, key=lambda each: each.height)
+        best = min(low, high, key=lambda end: end.height)
         crossing, floor = low.meets(high)
         if low.slope >= 0.0 or high.slope <= 0.0 or best.height - floor <= CLOSE * abs(best.height):
             break
         between = crossing if tried % 2 == 0 else math.sqrt(low.gap * high.gap)
         if not low.gap < between < high.gap:
             break
-        found = tangent(between)
-        low, high = (found, high) if found.slope < 0.0 else (low, found)
-    best = min(low, high, key=lambda each: each.height)
+        middle = tangent(between)
+        low, high = (middle, high) if middle.slope < 0.0 else (low, middle)
+    best = min(low, high, key=lambda end: end.height)
     return least + best.gap, best.height
 
 
@@ -169,7 +169,7 @@ class _Tangent(NamedTuple):
 
 
 def _top(A: Float[Tensor, "r r"]) -> tuple[float, Float[Tensor, " r"]]:
-    """The largest eigenvalue and its unit vector; infinity where A is not finite."""
+    """Return the largest eigenvalue and its unit vector; infinity if A is not finite."""
     if not bool(torch.isfinite(A).all()):
         return math.inf, A.new_zeros(len(A))
     values, vectors = torch.linalg.eigh(A)
@@ -185,7 +185,7 @@ def _largest_sums(piece: Piece, Lambda: Float[Tensor, "N m"], Pi: Float[Tensor, 
 
 
 def _with_rounding(S: Float[Tensor, "q q"], r: int, tau: float, size: float) -> float:
-    """The least tau' >= tau for which S + tau' E is proved positive, and the payment for rounding.
+    """Return the least tau' >= tau with S + tau' E proved positive, and the payment for rounding.
 
     `size` is the error of S in units of u; |u|^2 <= 1 + F for F free samples.
     """

@@ -51,9 +51,9 @@ class SignBranch:
     def __init__(self, ground: Ground, Lambda: Float[Tensor, "N m"], options: BranchOptions | None = None) -> None:
         self.ground, self.options = ground, options or BranchOptions()
         # h at the scale 1, by a power of two.
-        found, self._where = rough_maximum(ground, Lambda)
-        self.scale = to_unit_scale(torch.tensor([found], dtype=torch.float64))[1] if found > 0.0 else 1.0
-        self._found = found / self.scale
+        attained, self._where = rough_maximum(ground, Lambda)
+        self.scale = to_unit_scale(torch.tensor([attained], dtype=torch.float64))[1] if attained > 0.0 else 1.0
+        self._found = attained / self.scale
         self.Lambda = Lambda / self.scale
         N, r = ground.P.shape
         self.heights = torch.zeros(1, dtype=torch.float64)
@@ -142,7 +142,7 @@ class SignBranch:
         return NodeWork(self.ground, self.Lambda, self.heights, self.options, self.rho, goal, budget)
 
     def _next(self, goal: float, max_nodes: int | None) -> list[list[Node]]:
-        """The open nodes with the largest bounds, if they are above the goal, in lots."""
+        """Return the open nodes with the largest bounds above the goal, in batches."""
         lot = self.options.batch
         if self.stage > 0:  # the Newton matrices of a batch are that large
             lot = min(lot, max(1, ROOM // (PAIRS * sum(self.ground.P.shape)) ** 2))
@@ -156,21 +156,21 @@ class SignBranch:
         return [chosen[start : start + size] for start in range(0, len(chosen), max(1, size))]
 
     def _take(self, lots: list[list[Node]], done: list[Split]) -> None:
-        """What was made of the nodes; those for which there was no time stay open."""
-        for nodes, found in zip(lots, done, strict=True):
-            if found.value > self._found:
-                self._found, self._where = found.value, found.where
-            self._proving += found.proving
-            for node, sides in zip(nodes, found.sides, strict=False):
+        """Store the results of the nodes; those without a result stay open."""
+        for nodes, split in zip(lots, done, strict=True):
+            if split.value > self._found:
+                self._found, self._where = split.value, split.where
+            self._proving += split.proving
+            for node, sides in zip(nodes, split.sides, strict=False):
                 node.split, node.wall, node.stage, node.children = sides.split, sides.wall, self.stage, sides.children
                 self.nodes += len(sides.children)
             for node in nodes:
-                for each in node.children or [node]:
-                    self._keep(each)
-        self.rho = math.exp(sum(math.log(found.rho) for found in done) / len(done))
+                for child in node.children or [node]:
+                    self._keep(child)
+        self.rho = math.exp(sum(math.log(split.rho) for split in done) / len(done))
 
     def _advance(self) -> None:
-        """A new stage, if the bound is worth it."""
+        """Begin a new stage, if the bound is worth it."""
         floor, height = float(self.heights[0]), math.sqrt(self._largest()) * (1.0 + SLACK)
         near = LATE * floor if self.stage == 0 else STAGE * (float(self.heights[-1]) - floor)
         if floor > 0.0 and floor * CLOSED < height - floor < near:
@@ -180,7 +180,7 @@ class SignBranch:
         heapq.heappush(self._open, (-node.bound, next(self._ties), node))
 
     def multipliers(self) -> Multipliers:
-        """The tree as arrays, its walls in input coordinates."""
+        """Return the tree as arrays, its walls in input coordinates."""
         basis, last = self.ground.basis, len(self.heights)
         splits, stages, walls, values, pending = [], [], [], [], [self.root]
         while pending:

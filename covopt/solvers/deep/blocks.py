@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.dual import Proof
+from covopt.certify.proof import Proof
 from covopt.model.loss import parse_loss
 from covopt.model.problem import FITS, Problem
 from covopt.model.weights import Weights, evaluate, preactivations

@@ -119,10 +119,10 @@ def _renewed(solved: Solved, problem: Problem, weights: list[Tensor], layer: int
     if options.budget.spent() or solved.block is None or not is_problem(weights, layer):
         return Solved(list(weights))
     block, proof = block_problem(problem, weights, layer), solved.proof
-    if proof is not None and proof.certificate is Certificate.SPECTRAL and solved.Lambda is None:
+    if proof is not None and proof.kind is Certificate.SPECTRAL and solved.Lambda is None:
         return replace(solved, proof=proofs.spectral_proof(block, SPECTRAL_SHARE * options.budget.remaining()))
     if torch.equal(block.X, solved.block.X):  # rounding moved the targets
-        return replace(solved, proof=None if proof is None else replace(proof, lower=proofs.recheck(block, proof)))
+        return replace(solved, proof=None if proof is None else replace(proof, lower=proof.bound(block)))
     return solve_block(problem, weights, layer, options)
 
 
@@ -133,7 +133,7 @@ def _examined(problem: Problem, weights: Weights, layer: int, solved: Solved, op
         neuron = strongest_neuron(problem, weights, layer, Lambda=solved.Lambda, seed=options.seed, stop=stop)
         value = 0.0 if neuron is None else neuron.value
     proof = solved.proof
-    lower, certificate = (None, Certificate.NONE) if proof is None else (proof.lower, proof.certificate)
+    lower, certificate = (None, Certificate.NONE) if proof is None else (proof.lower, proof.kind)
     lower = None if certificate is Certificate.NONE else lower
     return report(problem, weights, layer, lower, certificate, value)
 

@@ -8,9 +8,11 @@ from dataclasses import replace
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.certifiers import PROVERS, REFUTATION_SLACK, RELAXATION, Aim, Prover, oracle_of
-from covopt.certify.dual import Proof, dual_bound
-from covopt.certify.proofs import spectral_proof
+from covopt.certify.cones.proof import ConeTree
+from covopt.certify.dual import dual_bound
+from covopt.certify.exact import Exact, oracle_of
+from covopt.certify.proof import REFUTATION_SLACK, Proof, Proved, Target
+from covopt.certify.proofs import PROOFS, spectral_proof
 from covopt.model.problem import Problem
 from covopt.oracles.oracle import Answer, Wrap
 from covopt.runtime.interrupts import interrupted
@@ -76,14 +78,14 @@ class Alternation:
         tol = options.tol if self._oracle is None else None  # an exact oracle knows what there is to gain
         entries = options.thrift.entries
         rounds = ShallowOptions(gap=options.gap, tol=tol, entries=entries)
-        if self._prover is RELAXATION and certify == "full":  # it falls short of the last digits of the search
+        if self._prover is not None and self._prover.loose and certify == "full":
             slack = REFUTATION_SLACK
             rounds = ShallowOptions(options.gap, stall_tolerance=slack, patience=1, tol=tol, entries=entries)
         self.solver = ShallowSolver(problem, self._exact_bound, self._oracle, rounds, options.seed, init, wrap)
         self._stall_tolerance = rounds.stall_tolerance
         self._worthwhile_gain = WORTHWHILE_GAIN if certify == "auto" else 0.0
         self._stop_when_refuted = True
-        self._last: Proof | None = None
+        self._last: Proved | None = None
         self._reduced: tuple[Network, Network] | None = None
         checkpoint = options.checkpoint
         self._after = None if checkpoint is None else keeping_rounds(checkpoint, stage, self.solver, self.budget)
@@ -104,7 +106,7 @@ class Alternation:
         dual = self.solver.dual(outcome.state)
         return Attempt(network.weights(), status, outcome.history, self.best, [network.cost], dual)
 
-    def _alternate(self, prover: Prover) -> Outcome[State]:
+    def _alternate(self, prover: type[Proof]) -> Outcome[State]:
         outcome, ended = self._search(self._saved), False
         while not (ended or outcome.status is Status.INTERRUPTED or self.budget.spent() or self._gap_reached(outcome)):
             before = self._open_gap(outcome)
@@ -156,14 +158,15 @@ class Alternation:
             not before or not now < math.inf or before[-1] - now > FAST_DESCENT * now
         )
 
-    def _prove(self, prover: Prover, outcome: Outcome[State]) -> Answer:
+    def _prove(self, prover: type[Proof], outcome: Outcome[State]) -> Answer:
         """Prove a bound at the solver's dual point; return refuting neurons, in its coordinates."""
         state, cost = outcome.state, self.solver.cost(outcome.state)
         # A neuron that violates the dual point by v lowers the bound by about 2 v, relative.
         matters = self.gap
         if self.options.certify != "full" and cost > 0.0:  # a cost that underflowed leaves nothing open
             matters = max(self.gap, self._open_gap(outcome) / cost)
-        aim = Aim(
+        target = Target(
+            self.solver.dual(state),
             cost,
             self.gap,
             max(1e-3, self.budget.remaining()),
@@ -173,13 +176,15 @@ class Alternation:
             on_bound=lambda _, lower: self._report_bound(outcome, lower),
         )
         with self.budget.phase("proof"):
-            self._last, refutation = prover.prove(self.problem, self.solver.dual(state), aim, self._last)
-        self._keep(self._last)
+            proved = self._last = prover.prove(self.problem, target, self._last)
+        assert proved is not None
+        self._keep(proved.proof)
         # What was reported on the way may be above what the stored arrays prove, by their rounding.
         for place, line in enumerate(outcome.history):
             if line.lower is not None and line.lower > (self._lower() or 0.0):
                 outcome.history[place] = replace(line, lower=self._lower())
-        self._report_bound(outcome, self._last.lower)
+        self._report_bound(outcome, proved.proof.lower)
+        refutation = proved.violators or Answer(self.problem.Xt[:0], self.problem.Xt.new_zeros(0))
         return Answer(self.solver.inward(refutation.directions), refutation.values)
 
     def _report_bound(self, outcome: Outcome[State], lower: float) -> None:
@@ -194,7 +199,7 @@ class Alternation:
     def _exact_bound(self, Lambda: Float[Tensor, "N m"], maximum: float) -> float | None:
         """Return the proved bound after a dual point and its oracle's maximum (or infinity)."""
         if self.options.certify != "none" and math.isfinite(maximum):
-            self._keep(dual_bound(self.problem, Lambda, maximum))
+            self._keep(Exact(*dual_bound(self.problem, Lambda, maximum)[:3]))
         return self._lower()
 
     def _keep(self, proof: Proof) -> None:
@@ -212,7 +217,8 @@ class Alternation:
         return self._open_gap(outcome) <= self.gap * self.solver.cost(outcome.state)
 
 
-def prover_for(problem: Problem, certify: str) -> Prover | None:
-    """Return the certifier that alternates with the search, with `full` or `auto`, or None."""
+def prover_for(problem: Problem, certify: str) -> type[Proof] | None:
+    """Return the kind of proof that alternates with the search, with `full` or `auto`; None where none applies."""
     few = certify == "full" or problem.samples <= MOST_SAMPLES
-    return next((prover for prover in (PROVERS if few else PROVERS[1:]) if prover.applies(problem)), None)
+    kinds = (kind for kind in PROOFS if kind.alternates and (few or kind is not ConeTree))
+    return next((kind for kind in kinds if kind.applies(problem)), None)

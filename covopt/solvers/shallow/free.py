@@ -19,8 +19,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.dual import Proof
-from covopt.certify.free import anchored, free_bound
+from covopt.certify.free import FreeExact, anchored, free_bound
+from covopt.certify.proof import Proof
 from covopt.model.affine import Affine
 from covopt.model.problem import Problem, with_bias
 from covopt.model.weights import evaluate
@@ -263,7 +263,7 @@ class FreeSolver:
         Lambda = mixture.Lambda
         if self._exact:
             answer, biases = anchored(self.problem, Lambda / self._rho, budget.spent)
-            proof = free_bound(self.problem, Lambda / self._rho, answer.upper_bound)
+            proof = FreeExact(*free_bound(self.problem, Lambda / self._rho, answer.upper_bound)[:3])
             biases = (biases + answer.directions @ self._mean) / self._rho
             violators = (answer.directions, biases, answer.values)
             proof = proof if proof.lower > 0.0 else None

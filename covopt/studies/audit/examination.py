@@ -84,7 +84,7 @@ def examine(
                 block = solve_block(problem, weights, layer, replace(options, budget=share))
                 solved = evaluate(problem, block.weights).total
                 if block.proof is not None:
-                    lower, certificate = block.proof.lower, block.proof.certificate
+                    lower, certificate = block.proof.lower, block.proof.kind
         gap = relative_gap(problem, weights, layer, lower)
         certificate = Certificate.NONE if gap is None else certificate
         examined.append(Examined(gap, certificate, escape, grown[layer - 1], solved))

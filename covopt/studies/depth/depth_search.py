@@ -357,7 +357,7 @@ def answered(problem: Problem, weights: Weights, options: Mapping[str, object], 
     if result.certify != "none":
         proof = proofs.spectral_proof(problem, 0.0)
         if proof.lower > 0.0:
-            result.lower, result.certificate = proof.lower, proof.certificate
+            result.lower, result.certificate, result.proof = proof.lower, proof.kind, proof
     result.attainable = proofs.attainable(problem)
     return improved(result, list(weights), seconds)
 

@@ -14,17 +14,12 @@ from dataclasses import replace
 from pathlib import Path as File
 from typing import Any
 
-import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from covopt.answer import questions
-from covopt.answer.result import DualPoint
 from covopt.answer.stated import alike, weights_of
 from covopt.answer.stored import load as load_run
-from covopt.certify import free, proofs
-from covopt.certify.certifiers import EVIDENCE, maximum_at
-from covopt.certify.dual import Proof
+from covopt.certify.proofs import read_proof
 from covopt.data.arrays import read_npz
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import check_network, evaluate
@@ -123,16 +118,11 @@ def _curve(directory: File, stated: Summary) -> Iterator[str]:
 
 
 def _is_proved(problem: Problem, point: Point, rounding: float) -> bool:
-    """Return True if the stored arrays prove the bound and the maximum of h, or better ones."""
-    dual, at_lam, lower = point.dual, at(problem, point.lam), point.lower or 0.0
-    if not (math.isfinite(lower) and lower > 0.0):
+    """Return True if the stored proof holds for the point's bound and the maximum of h."""
+    lower = point.lower or 0.0
+    if point.proof is None or not (math.isfinite(lower) and lower > 0.0):
         return False
-    if dual is None:
-        proof = Proof(lower, point.certificate, evidence=dict(point.evidence))
-        return lower <= proofs.recheck(at_lam, proof) * (1.0 + rounding)
-    proof = Proof(lower, point.certificate, torch.from_numpy(dual.Lambda), dual.maximum, dual.evidence)
-    maximum, proved = (free.maximum_at if at_lam.free else maximum_at)(at_lam, proof)
-    return lower <= proved * (1.0 + rounding) and maximum <= dual.maximum * (1.0 + rounding)
+    return point.proof.holds(at(problem, point.lam), lower, rounding)
 
 
 def _point(
@@ -146,19 +136,9 @@ def _point(
     point = Point(lam, weights, evaluate(question, weights), None, Certificate.NONE)
     if not certificate:
         return point
-    evidence = {name: array for name, array in certificate.items() if name in EVIDENCE}
-    for name, array in evidence.items():
-        if (array.dtype.kind, array.ndim) != EVIDENCE[name] or not np.isfinite(array).all():
-            raise ValueError(f"evidence {name} of another kind")
-    dual = None
-    if "Lambda" in certificate:
-        Lambda = certificate["Lambda"]
-        if Lambda.dtype != np.float64 or Lambda.shape != tuple(problem.Y.shape) or not np.isfinite(Lambda).all():
-            raise ValueError("a dual point of another kind")
-        dual, evidence = DualPoint(Lambda, float(certificate["maximum"].item()), evidence), {}
     kind = Certificate(certificate["certificate"].item())
     lower = float(certificate["lower"].item())
-    return replace(point, lower=lower, certificate=kind, dual=dual, evidence=evidence)
+    return replace(point, lower=lower, certificate=kind, proof=read_proof(kind, problem.free, lower, certificate))
 
 
 def _of(key: str, place: int) -> str:

@@ -28,9 +28,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.certifiers import CONES, RELAXATION, oracle_of
 from covopt.certify.cones.branch import branch_and_bound
-from covopt.certify.relaxation.bound import relaxed_maximum
+from covopt.certify.cones.proof import ConeTree
+from covopt.certify.exact import oracle_of
+from covopt.certify.relaxation.bound import Relaxation, relaxed_maximum
 from covopt.certify.spectral import largest_singular_value
 from covopt.model.problem import SMALLEST, Problem
 from covopt.model.weights import Cost
@@ -239,10 +240,10 @@ def _proved(problem: Problem, Lambda: Float[Tensor, "N m"], budget: Budget) -> f
     maxima = ConvexConcaveOracle(Xt, sigma)(Lambda, torch.cat([Xt, -Xt])[:ASCENTS])
     aim = float(maxima.values[0]) * (1.0 + NEAR) if len(maxima.values) else 0.0
     two_layers = replace(problem, depth=2)
-    if CONES.applies(two_layers):
+    if ConeTree.applies(two_layers):
         limit = budget.remaining()
         return branch_and_bound(Xt, sigma, Lambda, target=aim, time_limit=limit, starts=maxima.directions).upper_bound
-    if RELAXATION.applies(two_layers):
+    if Relaxation.applies(two_layers):
         return relaxed_maximum(Xt, sigma, Lambda, aim, budget)
     return math.inf
 

@@ -134,8 +134,7 @@ class Path:
         result.cost, result.fit, result.norm = point.cost.total, point.cost.fit, point.cost.norm
         result.residual, result.status = point.cost.residual, point.status
         if point.lower is not None:
-            result.lower, result.certificate, result.dual = point.lower, point.certificate, point.dual
-            result.evidence = dict(point.evidence)
+            result.lower, result.certificate, result.proof = point.lower, point.certificate, point.proof
         for name, value in self.origin.items():
             setattr(result, name, value)
         return result
@@ -281,9 +280,7 @@ class Path:
             if point.lower is None:
                 continue
             own = {"lower": np.array(point.lower), "certificate": np.array(str(point.certificate))}
-            own |= dict(point.evidence)
-            if point.dual is not None:
-                own |= {"Lambda": point.dual.Lambda, "maximum": np.array(point.dual.maximum)} | point.dual.evidence
+            own |= {} if point.proof is None else point.proof.arrays()
             arrays |= {f"p{place}_{name}": array for name, array in own.items()}
         return arrays
 

@@ -13,17 +13,17 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.answer.result import DualPoint, Result
 from covopt.answer.solve import solve
 from covopt.certify import proofs
+from covopt.certify.proof import Proof
 from covopt.model.problem import Problem
 from covopt.model.weights import Cost, evaluate, preactivations
 from covopt.runtime.loop import Budget, Callback, Certificate, Progress, Status
@@ -57,8 +57,8 @@ class Point:
         weights: W_1 ... W_L of the best network found.
         cost: fit + lam norm, recomputed in float64.
         fit: C(F); norm: |W|^2.
-        lower: the bound proved at this lam itself; None without one. certificate: the kind of its proof.
-        dual, evidence: the arrays of the proof, as in a `Result`.
+        lower: the bound proved at this lam itself; None without one. certificate: what proves it.
+        proof: what proves `lower`.
         status: of its last solve.
     """
 
@@ -67,8 +67,7 @@ class Point:
     cost: Cost
     lower: float | None
     certificate: Certificate
-    dual: DualPoint | None = None
-    evidence: Mapping[str, NDArray] = field(default_factory=dict)
+    proof: Proof | None = None
     status: Status = Status.TIME_LIMIT
 
     @staticmethod
@@ -76,7 +75,7 @@ class Point:
         """Return the point of a solve."""
         p, r = result.problem, result
         cost = evaluate(p, r.weights)
-        return Point(p.lam, r.weights, cost, r.lower, r.certificate, r.dual, r.evidence, r.status)
+        return Point(p.lam, r.weights, cost, r.lower, r.certificate, r.proof, r.status)
 
     @property
     def width(self) -> int:
@@ -89,18 +88,15 @@ class Point:
             return self
         cheap = self if self.cost.total <= other.cost.total else other
         high = self if (self.lower or 0.0) >= (other.lower or 0.0) else other
-        return replace(
-            cheap, lower=high.lower, certificate=high.certificate, dual=high.dual, evidence=high.evidence,
-            status=self.status,
-        )  # fmt: skip
+        return replace(cheap, lower=high.lower, certificate=high.certificate, proof=high.proof, status=self.status)
 
 
 def feasible(point: Point) -> between.Feasible | None:
     """Return the dual point of a point, if it has one."""
-    if point.dual is None:
+    dual = DualPoint.of(point.proof)
+    if dual is None:
         return None
-    Lambda = torch.from_numpy(point.dual.Lambda)
-    return between.Feasible(point.lam, Lambda, point.dual.maximum, str(point.certificate))
+    return between.Feasible(point.lam, torch.from_numpy(dual.Lambda), dual.maximum, str(point.certificate))
 
 
 def at(problem: Problem, lam: float) -> Problem:

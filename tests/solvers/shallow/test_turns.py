@@ -11,9 +11,11 @@ import torch
 
 import covopt
 from covopt.answer import words
-from covopt.certify.certifiers import RELAXATION, Aim
-from covopt.certify.dual import Proof
+from covopt.certify.proof import Proved, Target
 from covopt.certify.proofs import attainable
+from covopt.certify.relaxation.bound import Relaxation
+from covopt.certify.relaxation.ground import make_ground
+from covopt.certify.relaxation.multipliers import Multipliers
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate
 from covopt.oracles.oracle import Answer, Wrap
@@ -64,19 +66,20 @@ class Spent:
     def __init__(self, lower: float, value: float) -> None:
         self.lower, self.value, self.calls = lower, value, 0
 
-    def __call__(self, problem: Problem, Lambda: torch.Tensor, aim: Aim, last: Proof | None) -> tuple[Proof, Answer]:
-        self.calls += 1
+    def __call__(self, problem: Problem, target: Target, last: Proved | None) -> Proved:
+        self.calls, Lambda = self.calls + 1, target.point
         direction = Lambda.new_ones(1, problem.Xt.shape[1]) / math.sqrt(problem.Xt.shape[1])
         value = Lambda.new_tensor([self.value])
         met = value > 1.0
-        return Proof(self.lower, Certificate.RELAXATION, Lambda, 1.0), Answer(direction[met], value[met])
+        nothing = Multipliers.root(make_ground(problem.Xt, problem.activation))
+        return Proved(Relaxation(self.lower, Lambda, 1.0, nothing), Answer(direction[met], value[met]))
 
 
 @pytest.mark.parametrize(("value", "most"), [(0.9, 1), (1.5, 3)])
 def test_auto_ends_when_neither_finds_anything_more(monkeypatch: pytest.MonkeyPatch, value: float, most: int) -> None:
     """A proof that gains nothing, again and again, does not use up the time limit, even where it claims refutations."""
     relaxation = Spent(1e-3, value)
-    monkeypatch.setattr(RELAXATION, "prove", relaxation)
+    monkeypatch.setattr(Relaxation, "prove", relaxation)
     X, Y = gaussian(8, 9)
     found = covopt.solve(X, Y, lam=0.3, gap=1e-3, time_limit=500)
     assert 1 <= relaxation.calls <= most
@@ -99,7 +102,7 @@ def test_zero_targets_need_no_proof() -> None:
 
 def test_rounds_are_counted_over_all_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proof that refutes again and again does not make rounds beyond `max_iterations`."""
-    monkeypatch.setattr(RELAXATION, "prove", Spent(1e-3, 1.5))
+    monkeypatch.setattr(Relaxation, "prove", Spent(1e-3, 1.5))
     X, Y = gaussian(8, 9)
     found = covopt.solve(X, Y, lam=0.3, time_limit=500, max_iterations=3)
     assert found.status == Status.ITERATION_LIMIT

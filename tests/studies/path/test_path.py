@@ -14,7 +14,7 @@ from scipy.optimize import brentq, minimize_scalar
 from tampering import Tampering, judge, tamperings
 
 import covopt
-from covopt.certify.certifiers import oracle_of
+from covopt.certify.exact import oracle_of
 from covopt.model.problem import make_problem
 from covopt.records.directories import digests
 from covopt.runtime.errors import ProblemError

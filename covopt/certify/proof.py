@@ -1,0 +1,214 @@
+"""What every kind of proof is, has and does: one class for each kind, found by its `prove` and held by a file.
+
+A new kind is one file with a class derived from `Proof`, its name in `loop.Certificate` and a line in `proofs.PROOFS`.
+The fields of the class are its arrays: their names and annotations say what a file holds, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from types import NoneType
+from typing import Any, ClassVar, get_args, get_type_hints
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covopt.model.problem import Problem
+from covopt.oracles.oracle import Answer
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Certificate
+
+REFUTATION_SLACK = 0.1
+"""A direction refutes a dual point only if h exceeds 1 by more than this part of the gap."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a solver wants of a proof, and how long it may take.
+
+    Attributes:
+        Lambda: the solver's dual point (N, m); None where a proof needs the data alone.
+        cost: of the best network.
+        gap: relative gap wanted of the bound.
+        time_limit: seconds; a proof that is cut short proves less, and proves it all the same.
+        starts: the active neurons' directions (S, n_0 + 1).
+        refuted: the proof may end at the first direction with h above this, which belongs to a worse network.
+        worth: end when as much time again would take less than this part off what the bound lacks; 0: never.
+        on_bound: gets the seconds so far and the best bound so far.
+        stop: asked between the steps of proofs that need the data alone; they end where it says so.
+    """
+
+    Lambda: Float[Tensor, "N m"] | None = None
+    cost: float = math.inf
+    gap: float = 0.0
+    time_limit: float = math.inf
+    starts: Float[Tensor, "S d"] | None = None
+    refuted: float = math.inf
+    worth: float = 0.0
+    on_bound: Callable[[float, float], None] | None = None
+    stop: Callable[[], bool] = lambda: False
+
+    @property
+    def point(self) -> Float[Tensor, "N m"]:
+        """The dual point, for a kind of proof that needs one."""
+        assert self.Lambda is not None
+        return self.Lambda
+
+
+@dataclass(frozen=True)
+class Proved:
+    """A proof that was found, and the directions with h above 1 at the target's dual point that were met."""
+
+    proof: Proof
+    violators: Answer | None = None
+
+
+@dataclass(frozen=True)
+class Proof(ABC):
+    """A lower bound and the arrays that prove it; a subclass for each kind of proof.
+
+    Fields besides `lower` are arrays (of torch or NumPy), numbers, or dataclasses of arrays, each None where a kind
+    can do without it. Dimensions of arrays that a file may hold in any size are named `_`.
+
+    Attributes:
+        lower: the bound, at least 0; exactly 0 where nothing is proved.
+        kind: what files and reports call this proof.
+        free: whether it is for two layers with free biases.
+        alternates: whether it takes turns with a search, which starts again from the directions that were met.
+        loose: whether it falls short of the last digits of a search.
+        effort: proofs from the data alone are tried in this order.
+        missing: the sentence on a file that lacks an array.
+    """
+
+    lower: float
+
+    kind: ClassVar[Certificate]
+    free: ClassVar[bool] = False
+    alternates: ClassVar[bool] = False
+    loose: ClassVar[bool] = False
+    effort: ClassVar[int] = 0
+    missing: ClassVar[str] = "The certificate '{kind}' comes without its evidence; certify the run again."
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True if this kind can prove a bound of the problem, by its depth, rank and size."""
+        return False
+
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
+        """Search for a proof; `last` is what the same kind returned before, to continue from. None if there is none."""
+        return None
+
+    @classmethod
+    def memory(cls, problem: Problem) -> float:
+        """Return the bytes that `prove` needs at its peak."""
+        return 0.0
+
+    @abstractmethod
+    def bound(self, problem: Problem) -> float:
+        """Return the lower bound that the arrays prove, computed anew without a solver; 0 if they prove nothing.
+
+        Raises:
+            ProblemError: arrays are missing or do not fit the problem.
+        """
+
+    def holds(self, problem: Problem, lower: float, rounding: float) -> bool:
+        """Return True if the arrays prove `lower`, and all else that the proof states, up to relative rounding.
+
+        Raises:
+            ProblemError: arrays are missing or do not fit the problem.
+        """
+        return lower <= self.bound(problem) * (1.0 + rounding)
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Return what a file holds of the proof besides its kind and `lower`."""
+        return _arrays(self)
+
+    @classmethod
+    def read(cls, lower: float, arrays: Mapping[str, NDArray]) -> Proof:
+        """Return the proof that a file holds; one that proves nothing where an array is missing.
+
+        Raises:
+            ValueError: an array is of another kind than its field: "a tree of another kind".
+        """
+        try:
+            return cls(lower, **_values(cls, arrays))
+        except KeyError:
+            return Unproved(lower, cls.missing.format(kind=cls.kind))
+
+
+@dataclass(frozen=True)
+class Unproved(Proof):
+    """A bound without a proof.
+
+    Attributes:
+        reason: why a file proves nothing; empty where nothing was to be proved.
+    """
+
+    reason: str = ""
+
+    kind: ClassVar[Certificate] = Certificate.NONE
+
+    def bound(self, problem: Problem) -> float:
+        """Return 0, or say what is missing.
+
+        Raises:
+            ProblemError: a file was to prove something, and does not.
+        """
+        if self.reason:
+            raise ProblemError(self.reason)
+        return 0.0
+
+    def arrays(self) -> dict[str, NDArray]:
+        """Return nothing."""
+        return {}
+
+
+def _arrays(owner: Any) -> dict[str, NDArray]:
+    arrays: dict[str, NDArray] = {}
+    for field in fields(owner):
+        value = getattr(owner, field.name)
+        if field.name == "lower" or value is None:
+            continue
+        if is_dataclass(value):
+            arrays |= _arrays(value)
+        else:
+            arrays[field.name] = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    return arrays
+
+
+def _values(owner: type, arrays: Mapping[str, NDArray]) -> dict[str, Any]:
+    """Return the fields of a dataclass, read from arrays of the same names; KeyError where one is missing."""
+    hints = get_type_hints(owner)
+    return {
+        field.name: _value(hints[field.name], field.name, arrays, field.metadata.get("finite", True))
+        for field in fields(owner)
+        if field.name != "lower"
+    }
+
+
+def _value(hint: Any, name: str, arrays: Mapping[str, NDArray], finite: bool) -> Any:
+    if is_dataclass(hint):
+        assert isinstance(hint, type)
+        return hint(**_values(hint, arrays))
+    if NoneType in get_args(hint):
+        if name not in arrays:
+            return None
+        hint = get_args(hint)[0]
+    array = arrays[name]
+    if hint is float:
+        if array.size != 1 or array.dtype.kind not in "fiu":
+            raise ValueError(f"no {name}")
+        return float(array.item())
+    # jaxtyping's annotations know their dtypes, whose first letter is NumPy's kind, and their dimensions.
+    if array.dtype.kind != hint.dtypes[0][0] or array.ndim != len(hint.dims):
+        raise ValueError(f"a {name} of another kind")
+    if finite and not np.isfinite(array).all():
+        raise ValueError(f"a {name} of another kind")
+    return torch.from_numpy(array) if hint.array_type is Tensor else array
