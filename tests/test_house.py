@@ -85,6 +85,19 @@ def test_a_solve_loads_nothing_heavy_that_it_does_not_use() -> None:
     assert told.stdout.strip() == "[]"
 
 
+VAGUE = {"found", "each", "said", "told", "kept", "known", "left", "inner", "rest"}
+"""Names that say when a value was computed or that it exists, not what it is."""
+
+
+def test_values_are_named_after_what_they_are() -> None:
+    """A dozen stay: arguments that users pass by name, and left sides of intervals."""
+    nodes = [node for path in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    names = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    names += [node.arg for node in nodes if isinstance(node, ast.arg)]
+    assert len(names) > 10_000
+    assert sum(name in VAGUE for name in names) <= 12
+
+
 def _called(call: ast.Call) -> str:
     """The name of what is called; `options` for dataclasses.replace of some options."""
     name = getattr(call.func, "attr", getattr(call.func, "id", ""))

@@ -50,7 +50,7 @@ def depth_command(
     resume: Resume = False,
     output: options.Output,
 ) -> None:
-    """What depth changes: the lowest cost at each depth, what is proved of it, and how many dimensions pass.
+    """Show what depth changes: costs, proved bounds and the dimensions that pass, depth by depth.
 
     The time limit is for all depths together; each depth hands its networks to its neighbours.
     """

@@ -50,11 +50,10 @@ def path_command(
     resume: Resume = False,
     output: options.Output,
 ) -> None:
-    """The minimum for all lam of a range: its networks, bounds between the values that are solved too, and the lam that
-    held-out data pick.
+    """Find the minimum for all lam of a range: its networks, bounds at every lam, and the best lam.
 
-    The range begins at lam_max, the least lam from which on no hidden neurons are needed. The time limit is for all
-    values together.
+    Held-out data, where there are any, pick the best lam. The range begins at lam_max, the least lam from which on no
+    hidden neurons are needed. The time limit is for all values together.
     """
     with interruptible():
         from covopt.answer import held_out

@@ -21,7 +21,7 @@ DataDir = Annotated[Path | None, typer.Option(help="Directory with the mnist fil
 
 
 def predict_command(run: options.Run, data: Source, out: Out, force: Force = False, data_dir: DataDir = None) -> None:
-    """What the network of a stored solve says of further inputs, scaled as its own data were."""
+    """Apply the network of a stored solve to new inputs, scaled as its own data were."""
     with interruptible():
         from covopt.answer import held_out, stored
         from covopt.runtime import files

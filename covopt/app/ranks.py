@@ -86,7 +86,7 @@ def ranks_command(
     device: options.Device = "cpu",
     output: options.Output,
 ) -> None:
-    """What rank does SGD end with, what explains it, and what rank has the solver's network?
+    """Find the rank that SGD ends with, what explains it, and the rank of the solver's network.
 
     Trains every combination of the repeated options until little is left of the start, and audits each network; or
     audits the network of --net.

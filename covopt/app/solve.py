@@ -88,7 +88,7 @@ def solve_command(
     memory_limit: MemoryLimit = None,
     output: options.Output,
 ) -> None:
-    """The minimum over networks of depth L: the best network, and a proved lower bound.
+    """Find the minimum over networks of depth L: the best network, and a proved lower bound.
 
     Without --lam the answer is the representation cost: the least squared norm of a network that fits exactly.
     With --lam it is the minimum of the regularised loss. Started by torchrun, the processes share the rows.
