@@ -904,7 +904,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of(
         "studies/path/check",
         "path",
-        ("any proof", "return lower <= proved * (1.0 + rounding) and maximum", "return maximum"),
+        ("any proof", "return point.proof.holds(at(problem, point.lam), lower, rounding)", "return True"),
     ),
     *_of(
         "studies/ranks/check",
