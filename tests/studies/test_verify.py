@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,9 +87,6 @@ def test_the_relaxation_proves_where_inputs_are_many(tmp_path: pathlib.Path) -> 
     assert 0 <= result.gap <= 5e-2
     result.save(tmp_path / "run")
     assert covopt.verify(tmp_path / "run").passed
-    # Versions before 2026-11-22 called a tree of signs so.
-    replace(result, certificate=Certificate.BRANCH_AND_BOUND).save(tmp_path / "old")
-    assert covopt.verify(tmp_path / "old").passed
     with np.load(tmp_path / "run" / "certificate.npz") as arrays:
         values = arrays["values"]
     edit(tmp_path / "run", "certificate.npz", values=np.zeros_like(values))
