@@ -211,3 +211,16 @@ def test_the_bound_is_below_the_value_in_fractions(bias: float) -> None:
         strength = Fraction(lam)
         exact = 2 * strength * products - 3 * strength**2 * squares - strength * Fraction(bias) ** 2 * sums
         assert 0 < Fraction(bound.lower) <= exact
+
+
+def test_the_bound_of_another_loss_is_below_the_value_in_fractions() -> None:
+    """c*(G) = <G, Y> + |G|^2 / 2 of huber; four samples, so that their shares are exact."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        problem = make_problem(rng.standard_normal((4, 1)), rng.standard_normal((4, 2)), lam=0.03, loss="huber", bias=0)
+        bound = dual_bound(problem, problem.Y, exact_maximum(problem, problem.Y))
+        G = [
+            Fraction(entry) for entry in (-2.0 * 0.03 * bound.point * problem.inverse_shares[:, None]).ravel().tolist()
+        ]
+        conjugates = sum(g * Fraction(y) + g * g / 2 for g, y in zip(G, problem.Y.ravel().tolist(), strict=True))
+        assert 0 < Fraction(bound.lower) <= -conjugates / 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -196,6 +198,7 @@ def test_what_is_taken_off_must_not_be_negative() -> None:
     """<I, K> > 0 for every K: no pair is separated by (I, 0), but H + 100 I is positive definite."""
     forged = SeparatingPair(np.eye(2), np.zeros((2, 2)), np.zeros(2), -100.0 * np.eye(4), 1.0)
     assert not forged.check(np.eye(2), np.eye(2), 0.0)
+    assert not replace(forged, P=np.zeros((4, 4))).check(np.eye(2), np.eye(2), 0.0)  # H itself is not
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.3, -0.6])

@@ -27,7 +27,7 @@ from covopt.studies.path.between import Feasible, mixed_bounds
 from covopt.studies.path.check import _is_proved
 from covopt.studies.path.envelope import Envelope
 from covopt.studies.path.folds import folds_of
-from covopt.studies.path.lam_max import _Family, _norms_of, lam_max
+from covopt.studies.path.lam_max import _deep_end, _Family, _norms_of, lam_max
 from covopt.studies.path.path_search import Point
 
 CASE = Path(__file__).parents[2] / "cases" / "lam_max.npz"
@@ -435,3 +435,9 @@ def test_a_bound_above_what_the_dual_point_proves_is_no_proof() -> None:
     point = Point(0.1, weights, cost, 0.19 * (1 - 1e-9), Certificate.EXACT, dual)
     assert _is_proved(problem, point, 1e-9)
     assert not _is_proved(problem, replace(point, lower=0.191), 1e-9)
+
+
+def test_the_upper_end_of_deep_networks_in_closed_form() -> None:
+    """C(0) = 9, g = 6 * 2: C(0) / (L (C(0) / g)^(2 / L))."""
+    end = _deep_end(make_problem([[2.0]], [[3.0]], lam=1.0, bias=0.0, depth=3))
+    assert end == pytest.approx(3.0 / 0.75 ** (2.0 / 3.0))
