@@ -237,6 +237,7 @@ def test_a_rank_that_only_digits_show() -> None:
     assert nearby.lower == nearby.upper == 1
     assert answer.check(A)
     assert nearby.check(A)
+    assert not replace(nearby, exact=True).check(A)
     # A dense one of order 5: a proved upper end may not rest on the rank that the tolerance leaves.
     rng = np.random.default_rng(0)
     B = rng.uniform(0.5, 1.5, (3, 6))
@@ -438,6 +439,27 @@ def test_every_end_can_be_checked_again_and_not_for_a_better_number() -> None:
                     parts=(*answer.parts[:i], forged, *answer.parts[i + 1 :]),
                 )
                 assert not claims.check(A)
+
+
+def test_edges_count_in_graphs_without_triangles_only() -> None:
+    """The matrix of ones has ten edges and cp-rank 1, though there is a factor of three atoms as well."""
+    ones, edges = np.ones((5, 5)), cp_rank(bipartite_gram(2, 3)).parts[0].lower.proof
+    answer = cp_rank(ones, rank=3)
+    assert (answer.lower, answer.upper) == (1, 3)
+    part = replace(answer.parts[0], lower=replace(answer.parts[0].lower, value=3, proof=edges))
+    assert not replace(answer, lower=3, parts=(part,)).check(ones)
+
+
+def test_a_matrix_with_a_negative_entry_is_completely_positive_within_the_tolerance_only() -> None:
+    """Its sign is lost where it is prepared: only the entries that differ show that no exact answer is one of it."""
+    A, positive = (np.array([[1.0, entry], [entry, 1.0]]) for entry in (-1e-12, 1e-12))
+    answer = cp_rank(A)
+    assert answer.verdict == "completely positive"
+    assert not answer.exact
+    loose = replace(cp_rank(np.array([[1.0, 1e-8], [1e-8, 1.0]])), tolerance=1e-6)
+    assert loose.exact
+    assert loose.check(positive)
+    assert not loose.check(A)
 
 
 def test_answers_are_about_one_matrix() -> None:

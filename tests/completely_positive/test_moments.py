@@ -102,6 +102,13 @@ def test_a_larger_tolerance_proves_less() -> None:
     assert bound.value(A, 1e-6) <= cp_rank(near).upper
 
 
+def test_a_bound_holds_for_a_matrix_of_lower_cp_rank_within_the_tolerance() -> None:
+    """A has cp-rank 2, but the matrix of ones, of cp-rank 1, lies within the tolerance."""
+    A, tolerance = np.array([[1.0, 1.0 - 1.4e-3], [1.0 - 1.4e-3, 1.0]]), 1e-3
+    assert np.linalg.norm(A - 1.0) < tolerance * np.linalg.norm(A)
+    assert solved(A, tolerance).bound(A, tolerance) <= 1
+
+
 def test_what_is_too_large_is_left() -> None:
     assert moment_bound(np.ones((12, 12)) + np.eye(12), 1e-9, time.perf_counter() + 60.0) is None
     assert moment_bound(np.ones((3, 3)) + np.eye(3), 1e-9, time.perf_counter() - 1.0) is None

@@ -143,6 +143,8 @@ def test_pairs_outside_the_cone(K: np.ndarray, S: np.ndarray) -> None:
     )
     assert worst <= 0.0
     assert not answer.witness.check(first, second, 0.0)
+    # <I, z z^T> > 0: so is the product of this pair with what a neuron makes, and of no use to separate it.
+    assert not replace(answer.witness, C1=np.eye(len(K)), C2=np.zeros_like(K)).check(first, second, 0.0)
 
 
 def test_activations_that_are_not_completely_positive() -> None:

@@ -127,6 +127,15 @@ def test_what_proves_nothing() -> None:
     assert fewest(turned, SEVEN) is None
 
 
+def test_a_matrix_that_is_not_copositive_proves_nothing() -> None:
+    """A is a sum over two zeros of C with a positive product, but x^T C x = -1 at x = (1, 0, 1)."""
+    C = np.array([[1.0, -1.0, -1.0], [-1.0, 1.0, 2.0], [-1.0, 2.0, 0.0]])
+    Z = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    copositive = np.array([[1.0, -1.0, 1.0], [-1.0, 1.0, 2.0], [1.0, 2.0, 0.0]])
+    assert fewest(Z.T @ Z, copositive) is not None
+    assert fewest(Z.T @ Z, C) is None
+
+
 @pytest.mark.parametrize(("name", "known"), [("seven-a", 14), ("seven-b", 14), ("eight", 18), ("nine", 26)])
 def test_cp_ranks_of_the_literature_are_proved(name: str, known: int) -> None:
     """Bomze, Schachinger and Ullrich; with a diagonal scaling and a permutation, which change no cp-rank."""

@@ -14,6 +14,7 @@ import covopt
 from covopt import check
 from covopt.answer.check import numbers
 from covopt.records import record
+from covopt.studies.width.check import comparison
 
 X = np.linspace(-1.0, 1.0, 5)[:, None]
 SAMPLED = 8
@@ -82,6 +83,18 @@ def test_the_history_of_a_comparison_is_that_of_its_runs(stored: Path, tmp_path:
 
     changed(stored / BOTH, later)(tmp_path / "forged")
     assert "history.csv of the comparison holds other lines" in covopt.verify(tmp_path / "forged").message
+
+
+def test_the_best_of_a_comparison_is_the_one_of_lowest_cost(stored: Path) -> None:
+    told = record.read_object(stored / BOTH / "comparison.json")
+    costs = {method["method"]: method["cost"] for method in told["methods"]}
+    worst = max(costs, key=costs.__getitem__)
+    assert worst != told["method"]
+    forged = told | {"best": costs[worst], "method": worst}
+    assert list(comparison(told, stored / BOTH, list(costs), 1e-9)) == []
+    assert list(comparison(forged, stored / BOTH, list(costs), 1e-9)) == [
+        "comparison.json names another best network than its runs."
+    ]
 
 
 def test_a_table_that_cannot_be_read_is_a_sentence(stored: Path, tmp_path: Path) -> None:
