@@ -239,6 +239,6 @@ def test_trees_bound_the_largest_of_all_breakpoints() -> None:
     """h of (1, -2, 1) at -1, 0, 1 is 1 at the kink 0, which is not the last one, and 0 at the others."""
     p = make_problem([[0.0], [-1.0], [1.0]], [[0.0], [0.0], [1.0]], lam=0.1, bias="free", free=True)
     point = torch.tensor([[-2.0], [1.0], [1.0]], dtype=torch.float64)
-    bound, evidence, _ = free._trees(p, point, 1e-3, 60.0)
-    stored = Proof(0.0, Certificate.BRANCH_AND_BOUND, point, bound, evidence)
-    assert 1.0 <= free._tree_maximum(p, stored) <= 1.001
+    maximum, codes, _ = free._trees(p, point, 1e-3, 60.0)
+    proof = free.FreeTrees(0.0, point, maximum, np.concatenate(codes), np.array([*map(len, codes)]))
+    assert 1.0 <= proof.proved_maximum(p) <= 1.001

@@ -204,7 +204,7 @@ def test_the_bound_is_below_the_value_in_fractions(bias: float) -> None:
         X, Y, lam = rng.standard_normal((3, 1)), rng.standard_normal((3, 2)), 0.03
         problem = make_problem(X, Y, lam=lam, bias=bias)
         bound = dual_bound(problem, problem.Y, exact_maximum(problem, problem.Y))
-        point = [[Fraction(entry) for entry in row] for row in bound.point.tolist()]
+        point = [[Fraction(entry) for entry in row] for row in bound.Lambda.tolist()]
         products = sum(a * Fraction(y) for a, y in zip(chain(*point), Y.ravel().tolist(), strict=True))
         squares = sum(a * a for row in point for a in row)
         sums = sum(sum(column) ** 2 for column in zip(*point, strict=True))
@@ -220,7 +220,7 @@ def test_the_bound_of_another_loss_is_below_the_value_in_fractions() -> None:
         problem = make_problem(rng.standard_normal((4, 1)), rng.standard_normal((4, 2)), lam=0.03, loss="huber", bias=0)
         bound = dual_bound(problem, problem.Y, exact_maximum(problem, problem.Y))
         G = [
-            Fraction(entry) for entry in (-2.0 * 0.03 * bound.point * problem.inverse_shares[:, None]).ravel().tolist()
+            Fraction(entry) for entry in (-2.0 * 0.03 * bound.Lambda * problem.inverse_shares[:, None]).ravel().tolist()
         ]
         conjugates = sum(g * Fraction(y) + g * g / 2 for g, y in zip(G, problem.Y.ravel().tolist(), strict=True))
         assert 0 < Fraction(bound.lower) <= -conjugates / 4

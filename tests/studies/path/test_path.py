@@ -15,8 +15,7 @@ from scipy.optimize import brentq, minimize_scalar
 from tampering import Tampering, judge, tamperings
 
 import covopt
-from covopt.answer.result import DualPoint
-from covopt.certify.exact import oracle_of
+from covopt.certify.exact import Exact, oracle_of
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate
 from covopt.records.directories import digests
@@ -430,9 +429,10 @@ def test_a_bound_above_what_the_dual_point_proves_is_no_proof() -> None:
     """One sample x = y = 1: h = 1 at Lambda = 1, and D = 2 lam - lam^2."""
     problem, root = make_problem([[1.0]], [[1.0]], lam=0.1, bias=0.0).double(), 0.9**0.5
     weights = [torch.tensor([[root, 0.0]], dtype=torch.float64)] * 2
-    dual, cost = DualPoint(np.ones((1, 1)), 1.0, {}), evaluate(problem, weights)
+    proof = Exact(0.0, torch.ones(1, 1, dtype=torch.float64), 1.0)
+    cost = evaluate(problem, weights)
     assert cost.total == pytest.approx(0.19)
-    point = Point(0.1, weights, cost, 0.19 * (1 - 1e-9), Certificate.EXACT, dual)
+    point = Point(0.1, weights, cost, 0.19 * (1 - 1e-9), Certificate.EXACT, proof)
     assert _is_proved(problem, point, 1e-9)
     assert not _is_proved(problem, replace(point, lower=0.191), 1e-9)
 
