@@ -229,3 +229,19 @@ def test_deep_networks_of_inputs_that_float32_cannot_square() -> None:
     share = 2.0 / 5.0
     constant = -share * math.log(share) - (1.0 - share) * math.log(1.0 - share)
     assert found.cost <= constant * (1.0 + 1e-9)
+
+
+def test_the_bound_by_norms_is_attained_by_two_samples() -> None:
+    """x = 0, 1 and Lambda = -+1/2: the neuron x_+ has h = 1/2 = |Lambda| |H x|, without a skip by all of sigma."""
+    p = make_problem([[0.0], [1.0]], [[0.0], [1.0]], lam=0.1, bias="free", free=True)
+    Lambda = torch.tensor([[-0.5], [0.5]], dtype=torch.float64)
+    assert 0.5 <= free.spectral_maximum(p, Lambda) <= 0.5 * (1 + 1e-9)
+
+
+def test_trees_bound_the_largest_of_all_breakpoints() -> None:
+    """h of (1, -2, 1) at -1, 0, 1 is 1 at the kink 0, which is not the last one, and 0 at the others."""
+    p = make_problem([[0.0], [-1.0], [1.0]], [[0.0], [0.0], [1.0]], lam=0.1, bias="free", free=True)
+    point = torch.tensor([[-2.0], [1.0], [1.0]], dtype=torch.float64)
+    bound, evidence, _ = free._trees(p, point, 1e-3, 60.0)
+    stored = Proof(0.0, Certificate.BRANCH_AND_BOUND, point, bound, evidence)
+    assert 1.0 <= free._tree_maximum(p, stored) <= 1.001

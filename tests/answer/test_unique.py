@@ -12,8 +12,12 @@ import torch
 
 import covopt
 from covopt.answer.uniqueness.arcs import Circle
+from covopt.answer.uniqueness.candidates import Candidate, Optimum
+from covopt.answer.uniqueness.columns import Columns
+from covopt.answer.uniqueness.decide import _independent, decide
 from covopt.answer.uniqueness.narrowest import no_fewer
 from covopt.answer.uniqueness.plane import BITS, Plane
+from covopt.answer.uniqueness.polytope import polytope
 from covopt.answer.uniqueness.uniqueness import SEVERAL, UNDECIDED, UNIQUE
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate
@@ -197,6 +201,57 @@ def test_a_cone_of_neurons_on_orthogonal_samples():
     assert (one.verdict, one.most) == (UNIQUE, (1, 1))
 
 
+def test_a_cone_of_neurons_has_one_optimum_where_the_outputs_do_not_overlap():
+    """X = I and Y diagonal: Lambda = I and h = |w| as above, but a diagonal F is such a sum in one way only."""
+    problem = make_problem(np.eye(2), np.diag([2.0, 3.0]), lam=0.1, bias=0.0)
+    weights = [torch.tensor(W).double() for W in ([[1, 0, 0], [0, 1, 0]], [[1.8, 0, 0], [0, 2.8, 0]])]
+    # The outputs; the weights of a layer are balanced by `decide`, which looks at products only.
+    assert decide(problem, weights).verdict != SEVERAL
+
+
+def test_a_network_that_is_no_optimum_gets_no_verdict():
+    """Two orthogonal samples need two neurons; Newton's method cannot bring back the one that is missing."""
+    problem = make_problem(np.eye(2), [1.0, -2.0], lam=0.1, bias=0.0)
+    weights = [torch.tensor([[1.0, 0.0, 0.0]]).double(), torch.tensor([[0.8, 0.0]]).double()]
+    found = decide(problem, weights)
+    assert found.verdict == UNDECIDED
+    assert "close enough to an optimum" in found.reason
+
+
+def pairs_of_neurons(directions, c):
+    """What `polytope` proves of neurons w_j and -w_j with the output 1, all of the w_j first, of the sizes c."""
+    X = np.random.default_rng(4).standard_normal((7, 2))
+    W = np.concatenate([directions, -directions])
+    phi = np.maximum(X @ W.T, 0.0)
+    found = [Candidate(w, np.ones(1), column, 0.0, 0.0) for w, column in zip(W, phi.T, strict=True)]
+    plane = Plane.of(make_problem(X / 2.0 ** np.floor(np.log2(np.abs(X).max())), X[:, :1], lam=0.1, bias=0.0))
+    return polytope(plane, found, c, Optimum(0.0, phi @ c, 0.0))
+
+
+def test_pairs_share_the_linear_part_where_there_are_more_of_them_than_numbers_in_it():
+    """M o = B of one output has two rows: its solution is one point for two pairs, and a line for three."""
+    angles = np.array([0.0, 2.0, 4.0])
+    W = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    several = pairs_of_neurons(W, np.ones(6))
+    assert several.pairs == 3
+    assert pairs_of_neurons(W[:2], np.ones(4)) is None
+    # The line of solutions through the corner o = e, with a direction of both signs: it touches the box there only.
+    W[2] = -W[2]
+    assert pairs_of_neurons(W, np.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])) is None
+
+
+def test_the_distance_holds_for_every_matrix_and_right_side_within_the_bounds():
+    rng = np.random.default_rng(6)
+    for _ in range(20):
+        T, x = rng.standard_normal((6, 3)), rng.standard_normal(3)
+        moved, more = rng.standard_normal(T.shape), rng.standard_normal(6)
+        other = T + 0.1 * moved / np.linalg.norm(moved)
+        right = T @ x
+        exact = np.linalg.lstsq(other, right + 0.1 * more / np.linalg.norm(more), rcond=None)[0]
+        off = float(np.linalg.norm(other @ exact - right))
+        assert np.linalg.norm(exact - x) <= Columns(T, 0.1).distance(x, right, off) < 10.0
+
+
 def test_the_line_to_the_widest_optimum_costs_nothing():
     """Each network is evaluated by itself; the widest has as many neurons as the verdict says."""
     rng = np.random.default_rng(2)
@@ -255,3 +310,17 @@ def test_a_stored_verdict_is_checked(tmp_path):
     file.write_text(json.dumps(told | {"unique": {"verdict": UNIQUE}}))
     with pytest.raises(covopt.RecordError):
         covopt.verify(tmp_path / "run")
+
+
+def test_the_fewest_neurons_are_stated_only_where_no_fewer_are_proved():
+    """A line of solutions that ends at the edge of the box, |o_1| = |o_2| = e, has a network with two neurons less."""
+    angles = np.array([0.0, 2.0, 4.0])
+    W = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    assert pairs_of_neurons(W, np.array([1.0, 0.8, 0.6, 0.5, 0.4, 0.7])).fewest == 5
+    assert pairs_of_neurons(W, np.array([1.0, 1.0, 0.75, 0.0, 0.0, 0.25])).fewest == 3
+
+
+def test_a_neuron_that_may_be_missing_is_not_counted_as_certain():
+    known = Optimum(0.0, np.array([1.0, 0.5, 0.0]), 1e-6)
+    only = _independent(Columns(np.eye(3), 0.0), np.array([1.0, 0.5, 0.0]), known)
+    assert (only.fewest, only.most) == ((2, 3), (2, 3))

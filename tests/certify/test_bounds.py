@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 
 import cvxpy as cp
@@ -192,3 +194,33 @@ def test_refuses_what_it_cannot_bound() -> None:
     for maximum in (-1.0, math.nan):
         with pytest.raises(ProblemError, match="maximum"):
             dual_bound(shallow, shallow.Y, maximum)
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_the_bound_is_below_the_value_in_fractions(bias: float) -> None:
+    """D of the stored point, in exact arithmetic: about half of the float64 values are above it."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X, Y, lam = rng.standard_normal((3, 1)), rng.standard_normal((3, 2)), 0.03
+        problem = make_problem(X, Y, lam=lam, bias=bias)
+        bound = dual_bound(problem, problem.Y, exact_maximum(problem, problem.Y))
+        point = [[Fraction(entry) for entry in row] for row in bound.point.tolist()]
+        products = sum(a * Fraction(y) for a, y in zip(chain(*point), Y.ravel().tolist(), strict=True))
+        squares = sum(a * a for row in point for a in row)
+        sums = sum(sum(column) ** 2 for column in zip(*point, strict=True))
+        strength = Fraction(lam)
+        exact = 2 * strength * products - 3 * strength**2 * squares - strength * Fraction(bias) ** 2 * sums
+        assert 0 < Fraction(bound.lower) <= exact
+
+
+def test_the_bound_of_another_loss_is_below_the_value_in_fractions() -> None:
+    """c*(G) = <G, Y> + |G|^2 / 2 of huber; four samples, so that their shares are exact."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        problem = make_problem(rng.standard_normal((4, 1)), rng.standard_normal((4, 2)), lam=0.03, loss="huber", bias=0)
+        bound = dual_bound(problem, problem.Y, exact_maximum(problem, problem.Y))
+        G = [
+            Fraction(entry) for entry in (-2.0 * 0.03 * bound.point * problem.inverse_shares[:, None]).ravel().tolist()
+        ]
+        conjugates = sum(g * Fraction(y) + g * g / 2 for g, y in zip(G, problem.Y.ravel().tolist(), strict=True))
+        assert 0 < Fraction(bound.lower) <= -conjugates / 4

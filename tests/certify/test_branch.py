@@ -291,3 +291,25 @@ def test_a_convex_function_is_as_large_as_at_a_generator():
     upper = float(bounds(V, torch.ones(1, dtype=torch.float64), value * (1 + 1e-9)).upper)
     assert value <= upper <= value * (1 + 1e-8)
     assert float(bounds.largest(V, at_generators)[0]) > 1.1 * value
+
+
+def test_a_sample_that_the_row_space_does_not_see_is_paid_for():
+    """Rank 3 by the rank rule, and Lambda on the fourth sample alone: 1e-11 along it is all that there is."""
+    turn = 0.5 * torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]], dtype=torch.float64)
+    X = torch.tensor([[1.0], [1.0], [1.0], [1e-11]], dtype=torch.float64) * turn
+    Lambda = torch.tensor([[0.0], [0.0], [0.0], [1.0]], dtype=torch.float64)
+    answer = branch_and_bound(X, Activation(), Lambda, target=0.0, time_limit=0.0)
+    assert 1e-11 <= answer.upper_bound <= 1.01e-11
+    assert replay(X, Activation(), Lambda, answer.tree, claimed=answer.upper_bound) >= 1e-11
+
+
+def test_outputs_that_turn_round_inside_a_cone_are_bounded_on_both_sides():
+    """u^T G is 0.1 at both generators and -0.8 at their sum, as a sample turns off in the middle."""
+    X = torch.tensor([[1.0, -1.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    Lambda = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.1, 0.0], [0.1, 0.0]], dtype=torch.float64)
+    bounds, V = ConeBounds(X, Activation(), Lambda), torch.eye(2, dtype=torch.float64)[None]
+    terms = bounds._terms(V, torch.ones(1, dtype=torch.float64))
+    D = bounds.vertex_values(terms, (terms.X.sum(dim=1) > 0).double())
+    at_sum = float((torch.relu(X.sum(dim=1)) @ Lambda).norm())
+    assert at_sum == pytest.approx(0.8)
+    assert at_sum <= float(D.sum())

@@ -18,7 +18,7 @@ from covopt.certify.dual import dual_bound
 from covopt.certify.proofs import attainable
 from covopt.certify.relaxation.ground import make_ground
 from covopt.certify.relaxation.grouping import check_groups, grouped_bound, halved
-from covopt.certify.relaxation.groups import Groups, prove_groups
+from covopt.certify.relaxation.groups import Groups, _least, prove_groups
 from covopt.certify.relaxation.lift import make_piece
 from covopt.certify.relaxation.repair import prove
 from covopt.certify.spectral import spectral_bound
@@ -169,3 +169,11 @@ def test_many_samples_get_a_stored_and_checked_bound(tmp_path: Path) -> None:
     assert checked.passed
     stored = dict(np.load(tmp_path / "run" / "certificate.npz"))
     assert stored["shared"].size + stored["diagonal"].size < 620 * 40
+
+
+def test_no_number_is_proved_that_leaves_the_matrix_indefinite() -> None:
+    """[[tau - 1, 1/2], [1/2, 1]] is positive semi-definite from tau = 5/4 on; with -1 for the 1, for no tau."""
+    S = torch.tensor([[-1.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
+    assert 1.25 <= _least(S, 1, 1.2, 0.0) <= 1.3
+    S[1, 1] = -1.0
+    assert _least(S, 1, 1.0, 0.0) == math.inf

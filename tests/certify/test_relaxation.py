@@ -17,12 +17,12 @@ from references.relaxed import relaxed_maximum
 
 from covopt.certify.dual import dual_bound
 from covopt.certify.relaxation.admm import softmax_solve
-from covopt.certify.relaxation.bound import RelaxationOptions, check_maximum, relaxed_bound
-from covopt.certify.relaxation.ground import make_ground
-from covopt.certify.relaxation.lift import make_piece
-from covopt.certify.relaxation.multipliers import Multipliers
+from covopt.certify.relaxation.bound import RelaxationOptions, check_maximum, relaxed_bound, whole_maximum
+from covopt.certify.relaxation.ground import NEGATIVE, POSITIVE, make_ground, make_span
+from covopt.certify.relaxation.lift import NONE, make_piece
+from covopt.certify.relaxation.multipliers import WALL, Multipliers, make_stationarity, side
 from covopt.certify.relaxation.nodes import BranchOptions
-from covopt.certify.relaxation.repair import prove
+from covopt.certify.relaxation.repair import _with_rounding, clip, prove
 from covopt.model.activation import Activation
 from covopt.model.problem import make_problem
 from covopt.oracles.arrangement import ArrangementOracle
@@ -115,8 +115,8 @@ def test_a_split_never_proves_less(seed: int, slope: float) -> None:
     signs = torch.zeros(12, dtype=torch.int64)
     for i in range(11):
         before = proved(signs)
-        for side in (1, -1):
-            signs[i] = side
+        for sign in (1, -1):
+            signs[i] = sign
             assert proved(signs) <= before * (1.0 + 2e-6)
 
 
@@ -316,3 +316,55 @@ def test_inputs_beyond_single_precision_have_a_bound(power: int) -> None:
     problem = make_problem(size * X, Y, lam=0.05 * size, bias=0.0)
     found = relaxed_bound(problem, time_limit=2.0, options=RelaxationOptions(patience=2))
     assert 0.0 <= found.lower <= float(problem.loss_at(torch.zeros_like(problem.Y)))
+
+
+def test_a_sample_that_the_row_space_does_not_see_is_paid_for() -> None:
+    """Rank 3 by the rank rule, and Lambda on the fourth sample alone: 1e-11 along it is all that there is."""
+    turn = 0.5 * torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]], dtype=torch.float64)
+    Xt = torch.tensor([[1.0], [1.0], [1.0], [1e-11]], dtype=torch.float64) * turn
+    ground, Lambda = make_ground(Xt, Activation(0.0)), torch.eye(4, dtype=torch.float64)[:, 3:]
+    assert whole_maximum(ground, Lambda, 0.0) >= 1e-11
+    assert check_maximum(Xt, Activation(0.0), Lambda, Multipliers.root(ground)) >= 1e-11
+
+
+def test_pairs_that_say_nothing_have_no_multipliers() -> None:
+    ground, Lambda = make_ground(gaussian(3, 3, seed=1), Activation(0.0)), gaussian(3, 2, seed=2)
+    heights = torch.tensor([0.5, 2.0], dtype=torch.float64)
+    states = torch.full((3,), POSITIVE)
+    piece = make_piece(ground, states, ground.P.new_zeros(0, 3), make_stationarity(Lambda, heights, 1))
+    nothing = piece.rule == NONE
+    assert bool(nothing.any())
+    assert not bool(clip(piece, torch.ones_like(piece.rule).double())[nothing].any())
+
+
+def test_a_height_that_its_stage_does_not_prove_is_refused() -> None:
+    """The root is split in the first stage, whose bound, of no multipliers at all, is far above the stated height."""
+    Xt, Lambda = gaussian(4, 3, seed=1), gaussian(4, 2, seed=2)
+    splits, stages = torch.tensor([0, -1, -1]), torch.tensor([1, 2, 2])
+    heights = torch.tensor([0.0, 1e-6], dtype=torch.float64)
+    forged = Multipliers(splits, stages, heights, gaussian(0, 3, seed=0), torch.zeros(1000, dtype=torch.float64))
+    with pytest.raises(ProblemError, match="does not prove its height"):
+        check_maximum(Xt, Activation(0.0), Lambda, forged)
+
+
+def test_the_sides_of_a_wall_are_opposite() -> None:
+    states, none, wall = torch.zeros(2, dtype=torch.int64), gaussian(0, 3, seed=0), gaussian(1, 3, seed=1)[0]
+    first, second = (side(states, none, WALL, wall, other)[1] for other in (False, True))
+    assert torch.equal(first, -second)
+
+
+def test_no_number_is_proved_that_leaves_the_matrix_indefinite() -> None:
+    """[[tau - 1, 1/2], [1/2, 1]] is positive semi-definite from tau = 5/4 on; the start is too low."""
+    S = torch.tensor([[-1.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
+    assert 1.25 <= _with_rounding(S, 1, 1.2, 0.0) <= 1.3
+
+
+def test_dependent_samples_span_nothing_that_is_known() -> None:
+    """Two equal samples that are not negative have no dual coordinates of their own; two different ones have."""
+    X = torch.tensor([[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=torch.float64)
+    ground = make_ground(X, Activation(0.0))
+    for other, members in ((1, None), (2, [0, 2])):
+        states = torch.full((4,), NEGATIVE)
+        states[0] = states[other] = POSITIVE
+        found = make_span(ground, states).members
+        assert members == (None if found is None else found.tolist())

@@ -51,6 +51,7 @@ def test_elimination_is_exact() -> None:
     assert rational.elimination(np.array([[1.0, 1.0], [1.0, 1.0 + 2**-52]])) is not None
     assert rational.elimination(np.array([[1.0, 1.0], [1.0, 1.0 - 2**-53]])) is None
     assert rational.elimination(np.array([[0.0, 1e-300], [1e-300, 1.0]])) is None
+    assert rational.elimination(np.array([[0.0, 1.0], [1.0, 0.0]])) is None
 
 
 def test_what_counts_as_exact_data() -> None:

@@ -19,8 +19,11 @@ from scipy.optimize import linprog
 import covopt
 from covopt import CovoptError, cp_rank
 from covopt.app.cli import main
+from covopt.completely_positive.connected import Part, Verdict
+from covopt.completely_positive.ends import ByEdges, ByFactor, ByRank, End
 from covopt.completely_positive.graphs import bipartite_gram, edge_gram
 from covopt.completely_positive.page import pairs
+from covopt.completely_positive.prepared import prepare, whole
 
 CASES = json.loads((Path(__file__).parents[1] / "cases" / "cp_rank.json").read_text())["cases"]
 
@@ -447,3 +450,33 @@ def test_answers_are_about_one_matrix() -> None:
     matrix = next(A for A, answer in answers() if answer.verdict == "completely positive" and not answer.exact)
     assert within.check(matrix)
     assert not replace(within, exact=True, parts=tuple(replace(p, exact=True) for p in within.parts)).check(matrix)
+
+
+def test_a_part_whose_lower_end_is_not_proved_fails() -> None:
+    """Rank 1, and a factor of four atoms: the interval is [1, 4], and [2, 4] is not proved."""
+    A, B = np.ones((2, 2)), np.full((4, 2), 0.5)
+    upper = End(4, "a factor with so many atoms", ByFactor(B))
+    part = Part(Verdict.POSITIVE, False, End(1, "rank", ByRank()), upper, B)
+    assert part.check(A, 1e-9)
+    assert not replace(part, lower=End(2, "rank", ByRank())).check(A, 1e-9)
+    parts = (replace(part, vertices=(0, 1)),)
+    answer = covopt.CPRank(Verdict.POSITIVE, False, 1, 4, "rank", upper.reason, B, 0.0, None, 1e-9, parts)
+    assert answer.check(A)
+    assert not replace(answer, exact=True).check(A)
+
+
+def test_entries_that_are_left_out_are_part_of_the_distance() -> None:
+    """A small positive entry and a small negative one, in a matrix of unit diagonal: both are missing afterwards."""
+    M = np.array([[1.0, 1e-10, -2e-10], [1e-10, 1.0, 0.5], [-2e-10, 0.5, 1.0]])
+    given_matrix = prepare(M)
+    _, rest, distance = whole(given_matrix, given_matrix.without_small(1e-9), 0.0)
+    assert rest[0, 1] == rest[0, 2] == 0.0
+    assert np.linalg.norm(M - rest) == pytest.approx(math.sqrt(10.0) * 1e-10)
+    assert distance >= np.linalg.norm(M - rest) * (1.0 - 1e-12)
+    assert not given_matrix.faithful
+
+
+def test_a_circle_of_four_vertices_has_one_atom_for_each_edge() -> None:
+    assert ByEdges().check(bipartite_gram(2, 2), 4, 0.0)
+    assert not ByEdges().check(bipartite_gram(2, 2), 5, 0.0)
+    assert not ByEdges().check(np.ones((3, 3)), 3, 0.0)  # a triangle, of one atom

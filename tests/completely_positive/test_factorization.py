@@ -102,3 +102,14 @@ def test_the_residual_has_no_units(scale: float) -> None:
     B = np.full((1, 3), np.sqrt(scale / 2.0))
     assert factorization.residual(A, B) == pytest.approx(0.5, rel=1e-14)
     assert factorization.residual(np.zeros((3, 3)), B) > 0.0
+
+
+def test_entries_that_may_move_below_zero_are_no_proof() -> None:
+    """(C0 u)_2 = 0 for A's factor C0 (I, u), u = (2, -1): a factor 1e-7 away is positive, but may move by more."""
+    A = np.array([[5.0, 4.0, 6.0], [4.0, 5.0, 3.0], [6.0, 3.0, 9.0]])
+    U = np.array([[1.0, 0.0, 2.0], [0.0, 1.0, -1.0]])
+    C0 = np.array([[2.0, 1.0], [1.0, 2.0]])
+    assert (A == U.T @ C0.T @ C0 @ U).all()
+    B = np.array([[2.0, 1.0], [1.0 + 1e-7, 2.0]]) @ U
+    assert B.min() > 1e-7
+    assert not proves(A, B)

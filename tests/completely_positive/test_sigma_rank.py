@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ import covopt
 from covopt import sigma_rank
 from covopt.completely_positive import pairs
 from covopt.completely_positive.graphs import bipartite_gram
+from covopt.completely_positive.separation import SeparatingPair, _left
 
 
 def covariances(Z: np.ndarray, slope: float = 0.0, bias: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -189,3 +192,20 @@ def test_a_solved_network() -> None:
 def test_bad_input(K: np.ndarray, Ks: np.ndarray, options: dict) -> None:
     with pytest.raises(covopt.CovoptError):
         sigma_rank(K, Ks, **options)
+
+
+def test_what_is_taken_off_must_not_be_negative() -> None:
+    """<I, K> > 0 for every K: no pair is separated by (I, 0), but H + 100 I is positive definite."""
+    forged = SeparatingPair(np.eye(2), np.zeros((2, 2)), np.zeros(2), -100.0 * np.eye(4), 1.0)
+    assert not forged.check(np.eye(2), np.eye(2), 0.0)
+    assert not replace(forged, P=np.zeros((4, 4))).check(np.eye(2), np.eye(2), 0.0)  # H itself is not
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3, -0.6])
+def test_the_form_of_a_separating_pair_is_what_neurons_make_of_it(slope: float) -> None:
+    rng = np.random.default_rng(1)
+    C1, C2 = (M + M.T for M in rng.standard_normal((2, 3, 3)))
+    H = _left(C1, C2, rng.standard_normal(3), slope)
+    for z in rng.standard_normal((5, 3)):
+        u, sigma = np.concatenate([np.maximum(z, 0.0), np.maximum(-z, 0.0)]), np.where(z > 0.0, z, slope * z)
+        assert u @ H @ u == pytest.approx(-(z @ C1 @ z + sigma @ C2 @ sigma))

@@ -164,3 +164,10 @@ def test_digits_that_are_no_fractions() -> None:
     assert zeros.prove(A, SEVEN + np.pi * 1e-3) is None
     assert zeros.prove(A, np.zeros((7, 7))) is None
     assert zeros.prove(A / 3.0, SEVEN) is None
+
+
+def test_weights_of_a_matrix_that_is_no_sum_of_the_zeros() -> None:
+    """The normal equations of z = (1, 0) and A = I have the solution 1; z z^T is not A."""
+    Z = np.array([[1, 0]], dtype=object)
+    assert zeros._weights(np.eye(2), Z) is None
+    assert zeros._weights(np.diag([3.0, 0.0]), Z) == [3]

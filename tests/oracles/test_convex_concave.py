@@ -1,5 +1,7 @@
 """The convex-concave search: monotone, exact where the arrangement is, and stationary at what it returns."""
 
+from fractions import Fraction
+
 import pytest
 import torch
 from hypothesis import given
@@ -88,3 +90,9 @@ def test_zero_data_and_zero_dual_points_have_no_answer() -> None:
 def test_where_nothing_rises_there_is_nothing_distinct() -> None:
     directions = torch.eye(3, dtype=torch.float64)
     assert len(distinct(directions, torch.zeros(3, dtype=torch.float64), 1e-6)) == 0
+
+
+def test_the_bound_of_a_linear_network_holds_for_the_exact_product() -> None:
+    """(1 + 2^-30)^2 is rounded down."""
+    one = torch.tensor([[1.0 + 2.0**-30]], dtype=torch.float64)
+    assert Fraction(LinearOracle(one)(one).upper_bound) >= Fraction(1.0 + 2.0**-30) ** 2

@@ -302,3 +302,14 @@ def test_batches_of_circles_do_not_matter() -> None:
     large = SphereOracle(X, Activation())(Lambda)
     torch.testing.assert_close(small.values, large.values)
     assert small.upper_bound == pytest.approx(large.upper_bound, rel=1e-14)
+
+
+def test_what_grouping_takes_from_h_is_paid_for() -> None:
+    """Three rows within 3e-10 are one circle; h, their second difference, is 1.5e-10 between them and 0 elsewhere."""
+    step = 1.5e-10
+    X = torch.tensor([[1.0, 0, 0], [1, step, 0], [1, 2 * step, 0], [0, 1, 0], [0, 0, 1]], dtype=torch.float64)
+    Lambda = torch.tensor([[1.0], [-2.0], [1.0], [0.0], [0.0]], dtype=torch.float64)
+    between = torch.tensor([[-step, 1.0, 0.0]], dtype=torch.float64)
+    value = float(oracle_values(X, Activation(), Lambda, between))
+    assert value == pytest.approx(step)
+    assert value <= SphereOracle(X, Activation())(Lambda).upper_bound

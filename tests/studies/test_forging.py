@@ -12,6 +12,7 @@ from forging_studies import of_study
 
 import covopt
 from covopt import check
+from covopt.answer.check import numbers
 from covopt.records import record
 
 X = np.linspace(-1.0, 1.0, 5)[:, None]
@@ -87,3 +88,11 @@ def test_a_table_that_cannot_be_read_is_a_sentence(stored: Path, tmp_path: Path)
     changed(stored / BOTH, lambda run: (run / "history.csv").write_text("a\n" + "x" * 200_000))(tmp_path / "forged")
     with pytest.raises(covopt.RecordError, match="is not a complete run"):
         covopt.verify(tmp_path / "forged")
+
+
+def test_a_cost_follows_from_the_stored_weights(stored: Path) -> None:
+    """The cost alone: its parts, the gap and the history may follow from what is forged."""
+    result, told = covopt.load(stored / SOLVE), record.read_object(stored / SOLVE / record.SUMMARY)
+    assert list(numbers(result, told, 1e-9)) == []
+    (found,) = numbers(result, told | {"cost": 1.001 * result.cost}, 1e-9)
+    assert "The stored network costs" in found

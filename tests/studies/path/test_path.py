@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,15 +15,20 @@ from scipy.optimize import brentq, minimize_scalar
 from tampering import Tampering, judge, tamperings
 
 import covopt
+from covopt.answer.result import DualPoint
 from covopt.certify.certifiers import oracle_of
 from covopt.model.problem import make_problem
+from covopt.model.weights import evaluate
 from covopt.records.directories import digests
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.interrupts import gently, remember
+from covopt.runtime.loop import Certificate
 from covopt.studies.path.between import Feasible, mixed_bounds
+from covopt.studies.path.check import _is_proved
 from covopt.studies.path.envelope import Envelope
 from covopt.studies.path.folds import folds_of
-from covopt.studies.path.lam_max import _Family, lam_max
+from covopt.studies.path.lam_max import _deep_end, _Family, _norms_of, lam_max
+from covopt.studies.path.path_search import Point
 
 CASE = Path(__file__).parents[2] / "cases" / "lam_max.npz"
 X = np.linspace(-1.0, 1.0, 20)[:, None]
@@ -413,3 +419,25 @@ def test_an_honest_path_with_trees_over_cones_is_verified(tmp_path: Path) -> Non
     assert {point.certificate for point in answer.points} == {"branch-and-bound"}
     answer.save(tmp_path / "run")
     assert covopt.verify(tmp_path / "run").passed
+
+
+def test_norms_bound_neurons_that_see_the_bias_alone() -> None:
+    problem = make_problem([[0.1], [0.2]], [[1.0], [1.0]], lam=1.0, bias=1.0)
+    assert _norms_of(problem)(torch.ones(2, 1, dtype=torch.float64)) >= 2.0  # w = (0, 1)
+
+
+def test_a_bound_above_what_the_dual_point_proves_is_no_proof() -> None:
+    """One sample x = y = 1: h = 1 at Lambda = 1, and D = 2 lam - lam^2."""
+    problem, root = make_problem([[1.0]], [[1.0]], lam=0.1, bias=0.0).double(), 0.9**0.5
+    weights = [torch.tensor([[root, 0.0]], dtype=torch.float64)] * 2
+    dual, cost = DualPoint(np.ones((1, 1)), 1.0, {}), evaluate(problem, weights)
+    assert cost.total == pytest.approx(0.19)
+    point = Point(0.1, weights, cost, 0.19 * (1 - 1e-9), Certificate.EXACT, dual)
+    assert _is_proved(problem, point, 1e-9)
+    assert not _is_proved(problem, replace(point, lower=0.191), 1e-9)
+
+
+def test_the_upper_end_of_deep_networks_in_closed_form() -> None:
+    """C(0) = 9, g = 6 * 2: C(0) / (L (C(0) / g)^(2 / L))."""
+    end = _deep_end(make_problem([[2.0]], [[3.0]], lam=1.0, bias=0.0, depth=3))
+    assert end == pytest.approx(3.0 / 0.75 ** (2.0 / 3.0))
