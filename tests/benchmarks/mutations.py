@@ -181,6 +181,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of(
         "certify/rank_one",
         "depths::test_the_path_is_bounded_from_both_sides"
+        " depths::test_the_path_is_charged_for_outputs_that_miss_their_targets"
         " depths::test_no_network_with_a_layer_of_rank_one_is_below_the_bound depths::test_a_grid_has_no_gap",
         (
             "multipliers taken off once",

@@ -310,6 +310,13 @@ def shortest(Y: np.ndarray) -> float:
     return min(sum(float(np.linalg.norm(Y[a] - Y[b])) for a, b in itertools.pairwise(o)) for o in orders)
 
 
+def test_the_path_is_charged_for_outputs_that_miss_their_targets() -> None:
+    """Both ends of 0, 1, 2 may move inwards by what is allowed."""
+    problem = make_problem([[0.0], [1.0], [2.0]], [[0.0], [1.0], [2.0]], depth=3)
+    assert problem.allowed_misfit > 0.0
+    assert rank_one(problem).charged <= 2.0 - 2.0 * problem.allowed_misfit
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_the_path_is_bounded_from_both_sides(seed: int) -> None:
     rng = np.random.default_rng(seed)
