@@ -367,6 +367,17 @@ def test_loops_against_polygons_cut_side_by_side(corners: int, depth: int) -> No
     assert is_tight(lower, loop_value(X, Y, depth) * (1.0 + 1e-5), 2e-3)
 
 
+def test_a_cell_of_a_loop_is_bounded_at_its_upper_end_too() -> None:
+    """The bound of a range of lam is at most the value at its end; below the steepest side no area is lost."""
+    Y = polygon(8, 8)
+    figure = loop._Figure.of(make_problem(Y / 3.0, Y, depth=6), loop.Loop(0.0, torch.arange(8), torch.eye(2).double()))
+    assert figure is not None
+    for low in np.linspace(0.1, 0.6, 6) * figure.steepest:
+        high = 1.5 * low
+        at_the_end = float(figure._sum(high, figure._inside(high, high)))
+        assert figure._value(low, high) <= at_the_end * (1.0 + 1e-12)
+
+
 def test_loops_that_are_not_convex_prove_nothing() -> None:
     Y = polygon(0, 12)
     star = np.arange(12).reshape(3, 4).T.ravel()
