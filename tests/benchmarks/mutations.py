@@ -714,11 +714,6 @@ MUTANTS: tuple[Mutant, ...] = (
             "if False:",
         ),
         ("weights that miss the matrix", "if fewest is None or not ((Z.T", "if fewest is None or False and not ((Z.T"),
-        (
-            "a product with C that is not zero",
-            "strict=True)) != 0:\n        return None\n    if decide",
-            "strict=True)) < 0:\n        return None\n    if decide",
-        ),
         ("more than one dependency", "    elif free:\n        return None\n", ""),
     ),
     *_of(

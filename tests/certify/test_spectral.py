@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import covopt
-from covopt.certify.spectral import SpectralOptions, spectral_bound
+from covopt.certify.spectral import SpectralOptions, _steepest_pair, spectral_bound
 from covopt.model.problem import Problem, make_problem
 from covopt.model.weights import evaluate, objective, preactivations
 
@@ -228,3 +228,11 @@ def test_a_bound_that_ran_out_of_time_is_proved_again() -> None:
     assert bounds == sorted(bounds)
     assert bounds[-1] > bounds[0] > 0.0
     assert spectral_bound(problem) >= bounds[-1]
+
+
+def test_the_steepest_pair_is_charged_for_outputs_that_miss_their_targets() -> None:
+    """Two outputs at a distance of 1 may each be nearer by what is allowed."""
+    problem = make_problem([[0.0], [1.0]], [[0.0], [1.0]], depth=3)
+    assert problem.allowed_misfit > 0.0
+    slope = _steepest_pair(problem, problem.X, problem.Y, lambda: False)
+    assert 0.0 < slope <= 1.0 - 2.0 * problem.allowed_misfit
