@@ -18,7 +18,7 @@ from references.relaxed import relaxed_maximum
 from covopt.certify.dual import dual_bound
 from covopt.certify.relaxation.admm import softmax_solve
 from covopt.certify.relaxation.bound import RelaxationOptions, check_maximum, relaxed_bound, whole_maximum
-from covopt.certify.relaxation.ground import NEGATIVE, POSITIVE, make_ground, make_span
+from covopt.certify.relaxation.ground import FREE, KINK, NEGATIVE, POSITIVE, STRICT, make_ground, make_span
 from covopt.certify.relaxation.lift import NONE, make_piece
 from covopt.certify.relaxation.multipliers import WALL, Multipliers, make_stationarity, side
 from covopt.certify.relaxation.nodes import BranchOptions
@@ -351,6 +351,15 @@ def test_the_sides_of_a_wall_are_opposite() -> None:
     states, none, wall = torch.zeros(2, dtype=torch.int64), gaussian(0, 3, seed=0), gaussian(1, 3, seed=1)[0]
     first, second = (side(states, none, WALL, wall, other)[1] for other in (False, True))
     assert torch.equal(first, -second)
+
+
+def test_the_sides_of_a_sample_are_its_two_signs() -> None:
+    """A free sample is positive or negative; one that was taken for positive is strictly so, or at its kink."""
+    none = gaussian(0, 3, seed=0)
+    for state, sides in ((FREE, (POSITIVE, NEGATIVE)), (POSITIVE, (STRICT, KINK))):
+        states = torch.full((3,), state)
+        assert tuple(int(side(states, none, 1, None, other)[0][1]) for other in (False, True)) == sides
+        assert int(states[1]) == state
 
 
 def test_no_number_is_proved_that_leaves_the_matrix_indefinite() -> None:

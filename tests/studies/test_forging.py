@@ -12,8 +12,9 @@ from forging_studies import of_study
 
 import covopt
 from covopt import check
-from covopt.answer.check import numbers
+from covopt.answer.check import gap, numbers
 from covopt.records import record
+from covopt.runtime.loop import Status
 from covopt.studies.width.check import comparison
 
 X = np.linspace(-1.0, 1.0, 5)[:, None]
@@ -109,3 +110,11 @@ def test_a_cost_follows_from_the_stored_weights(stored: Path) -> None:
     assert list(numbers(result, told, 1e-9)) == []
     (found,) = numbers(result, told | {"cost": 1.001 * result.cost}, 1e-9)
     assert "The stored network costs" in found
+
+
+def test_a_run_is_optimal_exactly_where_its_gap_is_within_the_target() -> None:
+    stated = {"cost": 1.0, "lower": 0.5, "gap": 0.5, "target": 0.1, "status": Status.CONVERGED}
+    assert list(gap(stated)) == []
+    assert len(list(gap(stated | {"status": Status.OPTIMAL}))) == 1
+    assert list(gap(stated | {"status": Status.OPTIMAL, "target": 0.5})) == []
+    assert len(list(gap(stated | {"target": 0.5}))) == 1
