@@ -235,6 +235,12 @@ def test_the_bound_by_norms_is_attained_by_two_samples() -> None:
     assert 0.5 <= free.spectral_maximum(p, Lambda) <= 0.5 * (1 + 1e-9)
 
 
+def test_a_dual_point_that_is_not_quite_orthogonal_pays_for_it() -> None:
+    """x = 0, 1: of d = (1, 1) / 10 the neuron x_+ sees 1/10, so that h is off by as much."""
+    p = make_problem([[0.0], [1.0]], [[0.0], [1.0]], lam=0.1, bias="free", free=True)
+    assert free._widened(p, 0.1 * math.sqrt(2.0), 0.5) >= 0.6
+
+
 def test_trees_bound_the_largest_of_all_breakpoints() -> None:
     """h of (1, -2, 1) at -1, 0, 1 is 1 at the kink 0, which is not the last one, and 0 at the others."""
     p = make_problem([[0.0], [-1.0], [1.0]], [[0.0], [0.0], [1.0]], lam=0.1, bias="free", free=True)
