@@ -52,8 +52,8 @@ def path_command(
 ) -> None:
     """Find the minimum for all lam of a range: its networks, bounds at every lam, and the best lam.
 
-    Held-out data, where there are any, pick the best lam. The range begins at lam_max, the least lam from which on no
-    hidden neurons are needed. The time limit is for all values together.
+    Held-out data pick the best lam. The range begins at lam_max, from which on no hidden neurons are needed.
+    The time limit is for all values together.
     """
     with interruptible():
         from covopt.answer import held_out

@@ -59,7 +59,7 @@ class DualBound(NamedTuple):
         lower: the bound, at least 0; exactly 0 where nothing is proved.
         Lambda: the dual point that proves it (N, m), scaled by t and moved into the domain of C*.
         maximum: a proved bound on h at `Lambda`, at most 1.
-        scale: t, which what proves the maximum at the unscaled point is scaled by as well.
+        scale: t; a proof of the maximum at the unscaled point is scaled by it too.
     """
 
     lower: float

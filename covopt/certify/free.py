@@ -289,10 +289,10 @@ FREE: tuple[type[Proof], ...] = (FreeExact, FreeTrees, FreeNorms)
 
 
 def prove(problem: Problem, Lambda: Float[Tensor, "N m"], seconds: float, gap: float) -> Proved:
-    """Return the best proof at Lambda' that so many seconds allow, and the neurons that its trees met."""
+    """Return the best proof at Lambda' within so many seconds, and the neurons that its trees met."""
     deadline = time.perf_counter() + seconds
     target = Target(Lambda, gap=gap, stop=lambda: time.perf_counter() >= deadline)
-    best: Proved = Proved(Unproved(0.0))
+    best = Proved(Unproved(0.0))
     for kind in reversed(FREE):
         remaining = max(0.0, deadline - time.perf_counter())
         proved = kind.prove(problem, replace(target, time_limit=remaining)) if kind.applies(problem) else None

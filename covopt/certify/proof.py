@@ -1,4 +1,4 @@
-"""What every kind of proof is, has and does: one class for each kind, found by its `prove` and held by a file.
+"""The base class of proofs: a subclass for each kind holds its arrays, its search and its check.
 
 A new kind is one file with a class derived from `Proof`, its name in `loop.Certificate` and a line in `proofs.PROOFS`.
 The fields of the class are its arrays: their names and annotations say what a file holds, and nothing else does.
@@ -30,18 +30,18 @@ REFUTATION_SLACK = 0.1
 
 @dataclass(frozen=True)
 class Target:
-    """What a solver wants of a proof, and how long it may take.
+    """The bound that a solver asks for, and the time that the proof may take.
 
     Attributes:
         Lambda: the solver's dual point (N, m); None where a proof needs the data alone.
         cost: of the best network.
-        gap: relative gap wanted of the bound.
-        time_limit: seconds; a proof that is cut short proves less, and proves it all the same.
+        gap: the relative gap that the bound should reach.
+        time_limit: seconds; a proof that ends early has a lower bound, which is proved like any other.
         starts: the active neurons' directions (S, n_0 + 1).
         refuted: the proof may end at the first direction with h above this, which belongs to a worse network.
         worth: end when as much time again would take less than this part off what the bound lacks; 0: never.
-        on_bound: gets the seconds so far and the best bound so far.
-        stop: asked between the steps of proofs that need the data alone; they end where it says so.
+        on_bound: called with the elapsed seconds and the best bound.
+        stop: proofs from the data alone call it between their steps, and end once it returns True.
     """
 
     Lambda: Float[Tensor, "N m"] | None = None
@@ -63,7 +63,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Proved:
-    """A proof that was found, and the directions with h above 1 at the target's dual point that were met."""
+    """A proof, and the directions met on the way whose h exceeds 1 at the target's dual point."""
 
     proof: Proof
     violators: Answer | None = None
@@ -78,12 +78,12 @@ class Proof(ABC):
 
     Attributes:
         lower: the bound, at least 0; exactly 0 where nothing is proved.
-        kind: what files and reports call this proof.
-        free: whether it is for two layers with free biases.
-        alternates: whether it takes turns with a search, which starts again from the directions that were met.
-        loose: whether it falls short of the last digits of a search.
-        effort: proofs from the data alone are tried in this order.
-        missing: the sentence on a file that lacks an array.
+        kind: the name of this kind in files and reports.
+        free: True if the kind is for two layers with free biases.
+        alternates: True if the kind alternates with a search, which continues from the violating directions.
+        loose: True if its bounds stay below the last digits of the cost.
+        effort: the order in which proofs from the data alone are tried.
+        missing: the sentence for a file that lacks an array.
     """
 
     lower: float
@@ -127,7 +127,7 @@ class Proof(ABC):
         return lower <= self.bound(problem) * (1.0 + rounding)
 
     def arrays(self) -> dict[str, NDArray]:
-        """Return what a file holds of the proof besides its kind and `lower`."""
+        """Return the arrays that a file stores besides the kind and `lower`."""
         return _arrays(self)
 
     @classmethod

@@ -50,8 +50,8 @@ ROUGHLY = 0.05
 
 def attainable(problem: Problem) -> Certificate:
     """Return the tightest kind of proof that applies; NONE where none does."""
-    free = (kind for kind in PROOFS if kind.free is problem.free)
-    return next((kind.kind for kind in free if kind.applies(problem)), Certificate.NONE)
+    kinds = (kind for kind in PROOFS if kind.free is problem.free and kind.applies(problem))
+    return next((kind.kind for kind in kinds), Certificate.NONE)
 
 
 def read_proof(certificate: Certificate, free: bool, lower: float, arrays: Mapping[str, NDArray]) -> Proof:

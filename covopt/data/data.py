@@ -325,7 +325,7 @@ def _taken(
 def _part(
     taken: slice | NDArray[np.int64], available: int, share: tuple[int, int], source: str
 ) -> slice | NDArray[np.int64]:
-    """Return the rows of one part of several, of those that are taken."""
+    """Return the selected rows that one process holds."""
     count = len(range(available)[taken]) if isinstance(taken, slice) else len(taken)
     k, K = share
     start, stop = share_of(count, K)[k : k + 2]

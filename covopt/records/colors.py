@@ -35,7 +35,7 @@ DARK = {
 CLASSES = (
     "#2f6fbf", "#d06a1c", "#2b8a3e", "#b02a37", "#6f42c1", "#8a5a2b", "#c2378f", "#66707a", "#8c8a1a", "#128a9b",
 )  # fmt: skip
-"""Colours of classes, ten that can be told apart."""
+"""Ten distinguishable colours for classes."""
 _HALF = 0.5
 
 

@@ -294,6 +294,7 @@ def test_fine_tuning_goes_on_where_the_other_descent_stops() -> None:
     assert all(later <= earlier for earlier, later in zip(before, after, strict=True))
     assert min(after) < (1.0 - 1e-5) * min(before)
     assert exploration.fine_tune(problem, stopped, Budget(1.0)) == []
+    assert exploration.fine_tune(problem, [[0.0 * W for W in weights] for weights in stopped], budget) == []
 
 
 @pytest.mark.parametrize(
