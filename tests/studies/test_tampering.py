@@ -62,21 +62,6 @@ def test_a_network_that_no_longer_fits_is_refused(stored: Path, tmp_path: Path) 
     assert "misses the targets" in covopt.verify(tmp_path / "run").message
 
 
-def test_a_run_of_an_earlier_version_is_checked_without_its_list(stored: Path, tmp_path: Path) -> None:
-    def to_earlier(path: Path) -> None:
-        told = json.loads((path / "result.json").read_text())
-        del told["files"], told["target"]
-        (path / "result.json").write_text(json.dumps(told))
-
-    assert judge(stored / "exact", tmp_path / "run", Tampering("", to_earlier, ("figure.png",))) == "named"
-    checked = covopt.verify(tmp_path / "run")
-    assert "an earlier version of covopt stored it" in checked.message
-    for name in ("figure.png", "origin.json", "history.csv before its end"):
-        assert name in checked.unchecked
-    (tmp_path / "run" / "network.pt").write_bytes(b"")
-    assert "network.pt" in covopt.verify(tmp_path / "run").message
-
-
 @pytest.mark.parametrize("entry", ["timing", "starts", "seconds", "cost", "lower", "seed"])
 def test_integers_beyond_float64_are_a_sentence(stored: Path, tmp_path: Path, entry: str) -> None:
     shutil.copytree(stored / "exact", tmp_path / "run")

@@ -6,25 +6,29 @@ Numbers come from the stored networks; the finding, the missing neurons and the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Never
 
 import torch
 from torch import Tensor
 
 from covopt import __version__
+from covopt.answer import check as runs
 from covopt.answer import questions
+from covopt.answer import verify as checks
 from covopt.answer.result import Result
 from covopt.answer.stated import equal, evaluated, same, weights_of
+from covopt.answer.stored import load as load_run
 from covopt.data.arrays import read_npz
 from covopt.model.passes import has_many
 from covopt.model.problem import Problem
 from covopt.model.weights import evaluate
 from covopt.records import record
+from covopt.records.record import KIND, Summary
 from covopt.records.storing import FILES
-from covopt.runtime.errors import listed
+from covopt.runtime.errors import RecordError
 from covopt.runtime.loop import Certificate
 from covopt.solvers.deep.layers import report
 from covopt.solvers.deep.pruning import mergeable
@@ -36,37 +40,47 @@ from covopt.studies.audit.examination import dead, is_constant, unbalanced
 from covopt.studies.audit.layer_audit import LayerAudit
 from covopt.studies.audit.verdicts import Losses
 
-Summary = Mapping[str, Any]
 Sentences = Iterator[str]
 
 BALANCE = 1e-12
 """Rounding of the unbalanced parts, which are at most 1: another order of summing squares changes them by less."""
 NOISE = 1e-8
 """Rounding of sums over the samples in another order, relative to the largest: a gradient of 0 is only that small."""
-LATER = ("finding", "descended", "constant", "hint", "stored", "rounded")
-"""Entries that audits lack if their version of covopt did not train further."""
-BATCHES = ("training", "kept", "noise")
-"""Entries on the batches of a training; earlier versions of covopt wrote none of them."""
 
 
-def unchecked(s: Summary) -> list[str]:
+def load(directory: Path) -> Never:
+    """Refuse: the examination of a network is not stored as a whole.
+
+    Raises:
+        RecordError: always; it names the solve that can be loaded.
+    """
+    raise RecordError(f"{directory} holds an audit, which does not come back; load {directory / record.SOLUTION}.")
+
+
+def verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
+    """Check the solver's run in it as a solve, and the rest against the stored networks."""
+    solution = directory / record.SOLUTION
+    solves = runs.inside(directory, [record.SOLUTION], rounding)
+    complaints = _complaints(s, directory, record.read_summary(solution), load_run(solution), rounding)
+    return checks.of_study(directory, record.AUDIT, s, solves, complaints, _unchecked(s))
+
+
+def _unchecked(s: Summary) -> list[str]:
     """Return the names of the entries that nothing in the files of an audit proves."""
     names = ["residuals", "inert", "trained"]
-    names += [] if s.get("function") else ["function"]
-    if _earlier(s):
-        return [*names, "verdict", "stationary", "neurons, blocks and words of the layers"]
+    names += [] if s["function"] else ["function"]
     names += ["hint", "descended.finished", "descended.residuals"]
     names += [] if s["rounded"] is None else ["rounded.residuals"]
     reports = ("stationarity", "direction", "output", "loss_with_neuron", "loss_trained_with_neuron", "loss_with_block")
     names += [f"layers.{name}" for name in reports]
     names += ["layers.gap", "layers.gap_certificate"] if s["solver"]["depth"] > 2 else []
-    names += [] if s.get("training") is None else ["training"]
+    names += [] if s["training"] is None else ["training"]
     return [*names, *([] if _worded(s) else ["verdict", "layers.verdict"])]
 
 
-def audit(s: Summary, directory: Path, solution: Summary, result: Result, rounding: float) -> Sentences:
+def _complaints(s: Summary, directory: Path, solution: Summary, result: Result, rounding: float) -> Sentences:
     """Check the losses and layers against the networks, and the rest against the solver's run."""
-    if not equal(s["solver"], {key: value for key, value in solution.items() if key != FILES}):
+    if not equal(s["solver"], {key: value for key, value in solution.items() if key not in (KIND, FILES)}):
         yield "audit.json and its solution state different things of the solver."
     for name in ("lower", "certificate"):
         if s[name] != solution[name]:
@@ -80,33 +94,29 @@ def audit(s: Summary, directory: Path, solution: Summary, result: Result, roundi
     if not equal(s["widths"], [len(W) for W in weights[:-1]]):
         yield "audit.json states other widths than those of the audited network."
     yield from _network(problem, directory / BETTER, "better network", s["escape"], rounding)
-    end = weights
-    if not _earlier(s):
-        yield from _descended(s, problem, directory, rounding)
-        end = weights_of(read_npz(directory / DESCENDED)) if (directory / DESCENDED).is_file() else weights
-        if not equal(s["constant"], is_constant(problem, weights)):
-            yield "audit.json states wrongly whether the network is constant."
-        if "in_passes" in s and s["in_passes"] is not has_many(problem, weights):
-            yield "audit.json states wrongly whether its samples are so many that it took passes."
-    losses = [s["loss"], solution["cost"], s["escape"], None if _earlier(s) else s["descended"]["loss"]]
+    yield from _descended(s, problem, directory, rounding)
+    end = weights_of(read_npz(directory / DESCENDED)) if (directory / DESCENDED).is_file() else weights
+    if not equal(s["constant"], is_constant(problem, weights)):
+        yield "audit.json states wrongly whether the network is constant."
+    if s["in_passes"] is not has_many(problem, weights):
+        yield "audit.json states wrongly whether its samples are so many that it took passes."
+    losses = [s["loss"], solution["cost"], s["escape"], s["descended"]["loss"]]
     best = min(value for value in losses if value is not None)
     yield from questions.crossed({"a network of the audit": best}, {"its solution": solution["lower"]}, rounding)
     excess = (s["loss"] - best) / best if best > 0.0 else 0.0
     if not (equal(s["best"], best) and equal(s["excess"], excess)):
         yield "audit.json states another best loss than the lowest of its networks, or another excess."
     numbers = [layer["layer"] for layer in s["layers"]]
-    if not equal(numbers, list(range(1, problem.depth))) and (numbers or not _earlier(s)):
+    if not equal(numbers, list(range(1, problem.depth))):
         yield "audit.json does not list the hidden layers one by one."
         return
     for layer in s["layers"]:
         yield from _ranks(layer, problem, weights)
-        if not _earlier(s):
-            yield from _parts(layer, problem, weights)
-            yield from _gap(layer, problem, end, result, rounding)
+        yield from _parts(layer, problem, weights)
+        yield from _gap(layer, problem, end, result, rounding)
     yield from _batches(s, problem, weights, rounding)
     yield from functions.function(s, problem, weights, directory, rounding)
-    if not _earlier(s):
-        yield from _finding(s, solution, result)
+    yield from _finding(s, solution, result)
 
 
 def _network(problem: Problem, file: Path, name: str, stated: float | None, rounding: float) -> Sentences:
@@ -178,12 +188,9 @@ def _gap(layer: Summary, problem: Problem, end: list[Tensor], result: Result, ro
 
 def _batches(s: Summary, problem: Problem, weights: list[Tensor], rounding: float) -> Sentences:
     """Check the effects of the batches against the network and the reported training."""
-    lacking = [name for name in BATCHES if name not in s]
-    if 0 < len(lacking) < len(BATCHES):
-        yield f"audit.json lacks {listed(lacking)}."
     batches = Batches.from_summary(s)
     if batches is None:
-        if s.get("kept") is not None or s.get("noise") is not None:
+        if s["kept"] is not None or s["noise"] is not None:
             yield "audit.json states the noise of batches, but no training that has any."
         return
     computed = batches_of(problem, weights, batches.training)
@@ -211,7 +218,7 @@ def _finding(s: Summary, solution: Summary, result: Result) -> Sentences:
     layers, batches = [LayerAudit.from_summary(layer) for layer in s["layers"]], Batches.from_summary(s)
     moving = verdicts.is_moving(losses, batches)
     for layer in layers:
-        missing = not moving and verdicts.lacks_neuron(layer, descended["loss"], s.get("in_passes", False))
+        missing = not moving and verdicts.lacks_neuron(layer, descended["loss"], s["in_passes"])
         if layer.missing is not missing:
             yield f"audit.json states wrongly whether a neuron is missing in layer {layer.facts.layer}."
     missing, last = any(layer.missing for layer in layers), s["solver"]["depth"] - 1
@@ -230,10 +237,6 @@ def _finding(s: Summary, solution: Summary, result: Result) -> Sentences:
         at = layer.facts.layer
         if layer.verdict != verdicts.of_layer(layer, losses, last=at == last, deep=last > 1, moving=moving):
             yield f"audit.json states another verdict on layer {layer.facts.layer} than its numbers give."
-
-
-def _earlier(s: Summary) -> bool:
-    return not any(name in s for name in LATER)
 
 
 def _worded(s: Summary) -> bool:

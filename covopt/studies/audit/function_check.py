@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from covopt.data.arrays import read_npz
 from covopt.model.problem import Problem
+from covopt.records.record import Summary
 from covopt.studies.audit.audited import AT, ORBITS
 from covopt.studies.audit.function import checked_inputs, function_of
 
-Summary = Mapping[str, Any]
 Sentences = Iterator[str]
 
 # Differences due to rounding: of the singular values of one list, relative to the largest of them; of a difference of
@@ -25,7 +24,7 @@ DIFFERENCES = ("distance", "R1_lower", "nonlinearity", "orbit_collapse", "sum", 
 
 def function(s: Summary, problem: Problem, weights: list[Tensor], directory: Path, rounding: float) -> Sentences:
     """Check every entry of `function` against the network; earlier versions wrote none."""
-    stated = s.get("function")
+    stated = s["function"]
     if stated is None:
         return
     if not isinstance(stated, Mapping):
