@@ -168,8 +168,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("one layer too many pays", "problem.lam * problem.depth * ratio", "problem.lam * (problem.depth + 1) * ratio"),
         (
             "probabilities without the targets' means",
-            "p = with_column_means(self.problem, p, self.mean)",
-            "p = p.clone()",
+            "if self.centred:\n            p = with",
+            "if False:\n            p = with",
         ),
         (
             "a factor on the steepness of an entropy line",
