@@ -660,11 +660,11 @@ def spectral(run: Run, centred: bool) -> Any:  # |H D F|_* <= a prod |W_l|_F; du
 
 def listed(directory: Path, name: str) -> Any:  # the summary, once the files are those that it lists
     s = json.loads((directory / name).read_text(encoding="utf-8"))
-    need(s.get("kind") == name.removesuffix(".json"), f"{name} states another kind")
     need(type(s.get("files")) is dict and s["files"], f"{name} lists no files")
     for file, digest in s["files"].items():
         actual = hashlib.sha256((directory / file).read_bytes()).hexdigest() if (directory / file).is_file() else None
         need(actual == digest, f"{file} is not the file that was stored: its SHA-256 is another")
+    need(s.get("kind") == name.removesuffix(".json"), f"{name} states another kind")
     return s
 
 

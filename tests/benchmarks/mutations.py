@@ -883,11 +883,21 @@ MUTANTS: tuple[Mutant, ...] = (
         ("no complaints", "for message in chain(failed, complaints, unbound(", "for message in chain(failed, unbound("),
     ),
     *_of(
-        "studies/width/check",
+        "studies/compare/check",
         "forging",
         ("any method's entry", "if not equal(entry.get(key, ...), value)]", "if False]"),
-        ("another best", 'if s["best"] != min(run_costs', 'if False and s["best"] != min(run_costs'),
-        ("any history", "if _rows(directory / record.HISTORY) != lines:", "if False:"),
+        ("another best", 'if s["best"] != min(costs', 'if False and s["best"] != min(costs'),
+        ("any history", "if record.read_table(directory / record.HISTORY)[1:] != lines:", "if False:"),
+    ),
+    *_of(
+        "studies/width/check",
+        "tampering::test_a_plateau_follows_from_its_networks",
+        ("any width of a network", "> width:", "> math.inf:"),
+        (
+            "any summary",
+            "yield from checks.differences(Plateau.file, stated, answer.summary(), rounding)",
+            "yield from ()",
+        ),
     ),
     *_of(
         "studies/audit/check",

@@ -15,7 +15,7 @@ from covopt import check
 from covopt.answer.check import gap, numbers
 from covopt.records import record
 from covopt.runtime.loop import Status
-from covopt.studies.width.check import comparison
+from covopt.studies.compare.check import complaints
 
 X = np.linspace(-1.0, 1.0, 5)[:, None]
 SAMPLED = 8
@@ -92,8 +92,8 @@ def test_the_best_of_a_comparison_is_the_one_of_lowest_cost(stored: Path) -> Non
     worst = max(costs, key=costs.__getitem__)
     assert worst != told["method"]
     forged = told | {"best": costs[worst], "method": worst}
-    assert list(comparison(told, stored / BOTH, list(costs), 1e-9)) == []
-    assert list(comparison(forged, stored / BOTH, list(costs), 1e-9)) == [
+    assert list(complaints(stored / BOTH, told, list(costs), 1e-9)) == []
+    assert list(complaints(stored / BOTH, forged, list(costs), 1e-9)) == [
         "comparison.json names another best network than its runs."
     ]
 

@@ -44,13 +44,11 @@ def load(directory: Path) -> Comparison:
 def verify(directory: Path, s: Summary, rounding: float) -> checks.Verification:
     """Check each method's run in it as a solve, and the summary against them."""
     names = [name for name in METHODS if (directory / name).is_dir()]
-    complaints = _complaints(directory, s, names, rounding)
-    return checks.of_study(
-        directory, Comparison.file, s, runs.inside(directory, names, rounding), complaints, UNCHECKED
-    )
+    solves = runs.inside(directory, names, rounding)
+    return checks.of_study(directory, Comparison.file, s, solves, complaints(directory, s, names, rounding), UNCHECKED)
 
 
-def _complaints(directory: Path, s: Summary, names: Sequence[str], rounding: float) -> Iterator[str]:
+def complaints(directory: Path, s: Summary, names: Sequence[str], rounding: float) -> Iterator[str]:
     """Check each method's entry against its run, the best of them, and the highest bound."""
     yield from questions.others(questions.asked(directory, names))
     summaries = {name: record.read_summary(directory / name) for name in names}
