@@ -37,18 +37,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covopt.certify.proof import Proof, Unproved
-from covopt.model.loss import ENTROPY, CrossEntropy, Interpolation, MeanSquaredError, Provable
+from covopt.model.loss import ENTROPY, ROUNDING, CrossEntropy, Interpolation, MeanSquaredError, Provable
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
 
-# One rounding, relative; sums of n terms are charged (n + 8) of them.
-ROUNDING = 2.0**-52
 # What one product may lose below the smallest normal number, absolute.
 UNDERFLOW = 2.0**-1021
-# Steps of a golden section, and its ratio.
-SECTIONS, GOLDEN = 60, 0.5 * (5.0**0.5 - 1.0)
-# Halvings of the interval in which the best t of cross_entropy lies.
-BISECTIONS = 60
 MISSING = "The stored dual point is missing or does not have the shape of Y; certify the run again."
 
 
@@ -151,12 +145,11 @@ def dual_bound(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -
         raise ProblemError(f"The proved maximum of h is {maximum}; give a number >= 0, or infinity for none.")
     Lambda = Lambda.double()
     if not is_provable(problem) or not math.isfinite(maximum) or not bool(torch.isfinite(Lambda).all()):
-        return _nothing(Lambda)
-    if type(problem.loss) is CrossEntropy:  # not what somebody derives from it
-        return _entropy_bound(problem, Lambda, maximum)
-    if type(problem.loss) in (MeanSquaredError, Interpolation):
-        return _parabola_bound(problem, Lambda, maximum)
-    return _concave_bound(problem, Lambda, maximum)
+        return nothing(Lambda)
+    entropy = type(problem.loss) is CrossEntropy  # not what somebody derives from it
+    of_loss = _entropy_bound if entropy else _parabola_bound if is_parabola(problem) else _concave_bound
+    bound = of_loss(problem, Lambda, maximum)
+    return bound if bound is not None and 0.0 < bound.lower < math.inf else nothing(Lambda)
 
 
 def is_provable(problem: Problem) -> bool:
@@ -164,100 +157,99 @@ def is_provable(problem: Problem) -> bool:
     return isinstance(problem.loss, Provable)
 
 
-def _nothing(Lambda: Tensor) -> DualBound:
+def is_parabola(problem: Problem) -> bool:
+    """Return True if D(t Lambda) is a parabola in t: for mse and exact fits, not what somebody derives from them."""
+    return type(problem.loss) in (MeanSquaredError, Interpolation)
+
+
+def nothing(Lambda: Float[Tensor, "N m"]) -> DualBound:
+    """Return the bound 0."""
     return DualBound(0.0, torch.zeros_like(Lambda), 0.0, 0.0)
 
 
-def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBound:
+def _parabola_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBound | None:
     """mse and interpolate: D(t Lambda) = b t - q t^2, b = 2 lam (<Lambda, Y> - eps |Lambda|_1), q >= 0."""
     slope = 2.0 * problem.lam * float((Lambda * problem.Y.double()).sum())
     slope -= 2.0 * problem.lam * problem.allowed_misfit * float(Lambda.abs().sum())
     curvature = problem.lam * problem.beta**2 * float(Lambda.sum(dim=0).square().sum())
-    if not problem.interpolates:
-        curvature += problem.lam**2 * float(problem.inverse_shares @ Lambda.square().sum(dim=1))
+    curvature += problem.lam**2 * problem.dual_squares(Lambda)
     # Where D grows without end (maximum = 0), no network fits the data; that is not for a bound to say.
     largest = (1.0 - ROUNDING) / maximum if maximum > 0.0 else math.inf
     best = slope / (2.0 * curvature) if curvature > 0.0 else math.inf
     scale = min(best, largest)
     if slope <= 0.0 or not math.isfinite(scale):
-        return _nothing(Lambda)
+        return None
     point = scale * Lambda
     lower = float(problem.dual_value(point)) - _parabola_rounding(problem, point)
-    return DualBound(lower, point, min(1.0, scale * maximum), scale) if lower > 0.0 else _nothing(Lambda)
+    return DualBound(lower, point, min(1.0, scale * maximum), scale)
 
 
 def _parabola_rounding(problem: Problem, point: Tensor) -> float:
-    """Bound what rounding adds to `dual_value`: (n + 8) roundings of the sums of absolute terms."""
     products = 2.0 * problem.lam * float((point * problem.Y.double()).abs().sum())
-    squares = 0.0  # exact fits have none
-    if not problem.interpolates:
-        squares = problem.lam**2 * float(problem.inverse_shares @ point.square().sum(dim=1))
+    return _rounding(problem, point, products + problem.lam**2 * problem.dual_squares(point))
+
+
+def _rounding(problem: Problem, point: Tensor, terms: float) -> float:
+    """Bound what rounding adds to `dual_value`: (n + 8) roundings of the sums of absolute terms and of the biases."""
     bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
-    terms = 2 * point.numel() + 16
-    return terms * (ROUNDING * (products + squares + bias) + UNDERFLOW)
+    return (2 * point.numel() + 16) * (ROUNDING * (terms + bias) + UNDERFLOW)
 
 
-def _concave_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBound:
+def _concave_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBound | None:
     """Any other loss: D(t Lambda) is concave in t, and -infinity outside the domain of C*."""
     size = float(Lambda.norm()) * float(problem.Xt.double().norm()) * (1.0 + 2.0**-30)
     largest = (1.0 - 8 * ROUNDING) / (maximum + 8 * ROUNDING * size) if maximum + size > 0.0 else math.inf
     if not math.isfinite(largest):
-        return _nothing(Lambda)
+        return None
 
     def value(t: float) -> float:
         dual_value = float(problem.dual_value(t * Lambda))
         return dual_value if math.isfinite(dual_value) else -math.inf
 
-    scale = _highest(value, _last_finite(value, largest))
+    scale = _highest(value, _last(lambda t: value(t) > -math.inf, largest))
     point = scale * Lambda
     lower = value(scale) - _concave_rounding(problem, point)
-    if not (lower > 0.0 and math.isfinite(lower)):
-        return _nothing(Lambda)
     return DualBound(lower, point, min(1.0, scale * (maximum + 8 * ROUNDING * size)), scale)
 
 
-def _last_finite(value: Callable[[float], float], largest: float) -> float:
-    """About the largest t <= `largest` with a finite value; 0 where there is none above it."""
-    if value(largest) > -math.inf:
+def _last(holds: Callable[[float], bool], largest: float) -> float:
+    """About the last t <= `largest` at which something holds that ceases to hold; 0 where there is none above it."""
+    if holds(largest):
         return largest
     low, high = 0.0, largest
-    for _ in range(BISECTIONS):
+    for _ in range(60):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if value(middle) > -math.inf else (low, middle)
+        low, high = (middle, high) if holds(middle) else (low, middle)
     return low
 
 
 def _highest(value: Callable[[float], float], last: float) -> float:
-    """Where a concave function on [0, last] is highest; its last point, if that is as high."""
-    low, high = 0.0, last
-    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    """Where a concave function on [0, last] is highest, by golden section; its last point, if that is as high."""
+    low, high, golden = 0.0, last, 0.5 * (5.0**0.5 - 1.0)
+    left, right = high - golden * (high - low), low + golden * (high - low)
     at_left, at_right = value(left), value(right)
-    for _ in range(SECTIONS):
+    for _ in range(60):
         if at_left > at_right:
             high, right, at_right = right, left, at_left
-            left = high - GOLDEN * (high - low)
+            left = high - golden * (high - low)
             at_left = value(left)
         else:
             low, left, at_left = left, right, at_right
-            right = low + GOLDEN * (high - low)
+            right = low + golden * (high - low)
             at_right = value(right)
     middle = 0.5 * (low + high)
     return last if value(last) >= value(middle) else middle
 
 
 def _concave_rounding(problem: Problem, point: Tensor) -> float:
-    """Bound what rounding of conjugates, shares, sums and biases adds to `dual_value`."""
     G = -2.0 * problem.lam * point * problem.inverse_shares[:, None]
     Y = problem.Y.double()
     assert isinstance(problem.loss, Provable)
     conjugates = float(problem.shares @ problem.loss.conjugate_rounding(G, Y)) * (1.0 + 2.0**-30)
-    sums = float(problem.shares @ problem.loss.conjugates(G, Y).abs())
-    bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
-    terms = 2 * point.numel() + 16
-    return conjugates + terms * (ROUNDING * (sums + bias) + UNDERFLOW)
+    return conjugates + _rounding(problem, point, float(problem.shares @ problem.loss.conjugates(G, Y).abs()))
 
 
-def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBound:
+def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBound | None:
     """cross_entropy: p(t) = Y - 2 lam t Lambda / q, kept in the simplex; bisection on the sign of D'(t)."""
     Y, size = problem.Y.double(), float(problem.Xt.double().norm()) * (1.0 + 2.0**-30)
     point = _into_domain(Lambda, Y)
@@ -271,21 +263,25 @@ def _entropy_bound(problem: Problem, Lambda: Tensor, maximum: float) -> DualBoun
     domain = float((Y[positive] / (strength * point)[positive]).min()) if positive.any() else math.inf
     largest = min(slack / maximum if maximum > 0.0 else math.inf, domain * (1.0 - 8 * ROUNDING))
     if slack <= 0.0 or not math.isfinite(largest):
-        return _nothing(Lambda)
-    scale = _best_scale(problem, point, largest)
-    point = scale * point
-    lower = float(problem.dual_value(point)) - _entropy_rounding(problem, point, off)
-    if not lower > 0.0:
-        return _nothing(Lambda)
-    return DualBound(lower, point, min(1.0, scale * maximum + 1.0 - slack), scale)
+        return None
+    bias = problem.beta**2 * float(point.sum(dim=0).square().sum())
+
+    def rises(t: float) -> bool:
+        """Return the sign of D'(t) / (2 lam) = <point, log p(t)> - beta^2 t |point^T 1|^2, which decreases."""
+        p = Y - strength * t * point
+        return float(torch.xlogy(point, p.clamp_min(0.0)).sum()) > t * bias
+
+    scale = _last(rises, largest)
+    scaled = scale * point
+    lower = float(problem.dual_value(scaled)) - _entropy_rounding(problem, scaled, off)
+    return DualBound(lower, scaled, min(1.0, scale * maximum + 1.0 - slack), scale)
 
 
 def _entropy_rounding(problem: Problem, point: Tensor, off: Float[Tensor, " N"]) -> float:
     """Bound what rounding, and rows of p that add up to 1 only within `off`, add to `dual_value`."""
     classes = point.shape[1]
     moved = float(problem.shares @ off) * (2.0 + math.log(classes)) + classes * ENTROPY
-    bias = problem.lam * problem.beta**2 * float(point.abs().sum(dim=0).square().sum())
-    return moved + (2 * point.numel() + 16) * ROUNDING * (bias + math.log(classes))
+    return moved + _rounding(problem, point, math.log(classes))
 
 
 def _into_domain(Lambda: Float[Tensor, "N m"], Y: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
@@ -294,24 +290,3 @@ def _into_domain(Lambda: Float[Tensor, "N m"], Y: Float[Tensor, "N m"]) -> Float
     label = Y.argmax(dim=1, keepdim=True)
     off_label = point.scatter(1, label, 0.0).sum(dim=1, keepdim=True)
     return point.scatter(1, label, -off_label)
-
-
-def _best_scale(problem: Problem, point: Tensor, largest: float) -> float:
-    """Return the best t in [0, largest], where D'(t) changes sign.
-
-    D'(t) / (2 lam) = <point, log p(t)> - beta^2 t |point^T 1|^2 decreases.
-    """
-    Y, strength = problem.Y.double(), 2.0 * problem.lam * problem.inverse_shares[:, None]
-    bias = problem.beta**2 * float(point.sum(dim=0).square().sum())
-
-    def rises(t: float) -> bool:
-        p = Y - strength * t * point
-        return float(torch.xlogy(point, p.clamp_min(0.0)).sum()) > t * bias
-
-    low, high = 0.0, largest
-    if rises(high):
-        return high
-    for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if rises(middle) else (low, middle)
-    return low

@@ -35,10 +35,11 @@ from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.certify.cones.branch import BranchOptions, branch_and_bound, replay
-from covopt.certify.cones.tree import Tree
-from covopt.certify.dual import ROUNDING, DualBound, DualProof, dual_bound
+from covopt.certify.cones.branch import branch_and_bound, replay
+from covopt.certify.dual import DualBound, DualProof, dual_bound, is_parabola, nothing
 from covopt.certify.proof import Proof, Proved, Target, Unproved
+from covopt.certify.spectral import SLACK
+from covopt.model.loss import ROUNDING
 from covopt.model.problem import Problem
 from covopt.oracles.arrangement import has_rank_at_most
 from covopt.oracles.exact import exact_oracle
@@ -47,18 +48,6 @@ from covopt.oracles.oracle import Answer
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
 
-# Samples from which each of the N questions of rank 3 takes too long: their circles cross N^2 times each.
-MOST_SPHERES = 200
-# The largest rank of the centred inputs for branch and bound, in N trees.
-LARGEST_BRANCHING_RANK = 6
-# The least sigma_min(E): below, nothing is printed.
-DEPENDENT = 1e-6
-# A tree may take so many times its share of the time: most need less.
-GREED = 4.0
-SLACK = 2.0**-40
-WORTHLESS = BranchOptions(worth=0.0)
-LOSSES = ("mse", "interpolate")
-"""The losses with bounds for free biases."""
 UNKNOWN = "No bound '{kind}' is known for free biases; solve again."
 
 
@@ -79,10 +68,10 @@ def free_columns(problem: Problem) -> Float[Tensor, "N k"]:
 
 def orthogonal(problem: Problem, Lambda: Float[Tensor, "N m"]) -> Float[Tensor, "N m"]:
     """Lambda less its part along what is free, up to rounding."""
-    if not problem.skip:
-        return centred(Lambda.double())
-    Q, _ = torch.linalg.qr(free_columns(problem))
-    Lambda = Lambda.double()
+    E, Lambda = free_columns(problem), Lambda.double()
+    if E.shape[1] == 1:
+        return centred(Lambda)
+    Q, _ = torch.linalg.qr(E)
     for _ in range(2):
         Lambda = Lambda - Q @ (Q.T @ Lambda)
     return Lambda
@@ -92,7 +81,7 @@ def _off(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
     """At least the distance of Lambda from the points that are orthogonal to what is free."""
     E, N = free_columns(problem), problem.samples
     least = 1.0 if E.shape[1] == 1 else float(torch.linalg.svdvals(E).min()) - 2.0**-44 * E.shape[1] * math.sqrt(N)
-    if E.shape[1] > N or least < DEPENDENT:
+    if E.shape[1] > N or least < 1e-6:  # nothing that is worth printing
         return math.inf
     # An entry of E is off by some units in the last place of itself, from centring and from the division.
     sums = (E.T @ Lambda).abs() + (2.0 * N + 8.0) * ROUNDING * (E.abs().T @ Lambda.abs())
@@ -103,9 +92,9 @@ def has_exact(problem: Problem) -> bool:
     """Return True if the N questions without bias have exact oracles."""
     if problem.depth != 2:
         return False
-    Xc = centred(problem.X.double())
-    most = 3 if problem.samples <= MOST_SPHERES else 2
-    return problem.activation.is_linear or has_rank_at_most(Xc, most)
+    # More samples take too long at rank 3: the circles of each of the N questions cross N^2 times.
+    most = 3 if problem.samples <= 200 else 2
+    return problem.activation.is_linear or has_rank_at_most(centred(problem.X.double()), most)
 
 
 def anchored(
@@ -150,8 +139,8 @@ def free_bound(problem: Problem, Lambda: Float[Tensor, "N m"], maximum: float) -
     """
     Lambda = orthogonal(problem, Lambda)
     off = _off(problem, Lambda)
-    if problem.loss.name not in LOSSES or not math.isfinite(off):
-        return DualBound(0.0, torch.zeros_like(Lambda), 0.0, 0.0)
+    if not is_parabola(problem) or not math.isfinite(off):
+        return nothing(Lambda)
     maximum = _widened(problem, off, maximum)
     bound = dual_bound(replace(problem, beta=0.0, free=False, skip=False), Lambda, maximum)
     size, moved = float(bound.Lambda.norm()), bound.scale * off
@@ -177,7 +166,8 @@ def spectral_maximum(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
 
 
 def _branches(problem: Problem) -> bool:
-    return problem.depth == 2 and has_rank_at_most(centred(problem.X.double()), LARGEST_BRANCHING_RANK)
+    """Return True if N trees over cones are affordable."""
+    return problem.depth == 2 and has_rank_at_most(centred(problem.X.double()), 6)
 
 
 @dataclass(frozen=True)
@@ -190,7 +180,7 @@ class _FreeProof(DualProof):
     @classmethod
     def applies(cls, problem: Problem) -> bool:
         """Return True if the loss has such bounds."""
-        return problem.depth == 2 and problem.loss.name in LOSSES
+        return problem.depth == 2 and is_parabola(problem)
 
     def certified(self, problem: Problem) -> tuple[float, float]:
         """Return (M, lower): M on what is exactly orthogonal to what is free."""
@@ -217,7 +207,6 @@ class FreeExact(_FreeProof):
         return Proved(cls(*free_bound(problem, target.point, answer.upper_bound)[:3]))
 
     def proved_maximum(self, problem: Problem) -> float:
-        """Return the maximum at the stored dual point."""
         if not has_exact(problem):
             raise ProblemError("The certificate says exact, but no oracle is exact for data of this rank; solve again.")
         return anchored(problem, self.Lambda)[0].upper_bound
@@ -262,7 +251,7 @@ class FreeTrees(_FreeProof):
         point, bound = orthogonal(problem, self.Lambda), 0.0
         for row, part in zip(problem.X.double(), np.split(self.tree, counts.cumsum()[:-1]), strict=True):
             seen = problem.X.double() - row
-            upper = replay(seen, problem.activation, point, Tree(part), claimed=self.maximum)
+            upper = replay(seen, problem.activation, point, part, claimed=self.maximum)
             bound = max(bound, upper + _differences(seen, point))
         return bound
 
@@ -275,12 +264,10 @@ class FreeNorms(_FreeProof):
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
-        """Multiply the norms."""
         maximum = spectral_maximum(problem, target.point)
         return Proved(cls(*free_bound(problem, target.point, maximum)[:3]))
 
     def proved_maximum(self, problem: Problem) -> float:
-        """Return the product of the norms."""
         return spectral_maximum(problem, self.Lambda)
 
 
@@ -316,10 +303,10 @@ def _trees(
         if remaining <= 0.0:  # the roots alone take long where there are many samples
             bound, codes = math.inf, []
             break
-        share = min(remaining, GREED * remaining / trees)
-        tree = branch_and_bound(seen, problem.activation, point, target=target, time_limit=share, options=WORTHLESS)
+        share = min(remaining, 4.0 * remaining / trees)  # most trees need less than theirs
+        tree = branch_and_bound(seen, problem.activation, point, target=target, time_limit=share)
         bound = max(bound, tree.upper_bound + _differences(seen, point))
-        codes.append(tree.tree.codes)
+        codes.append(tree.tree)
         rows.append(torch.cat([tree.directions, -(tree.directions @ row)[:, None]], dim=1))
         values.append(tree.values)
     return bound, codes, Answer(torch.cat(rows), torch.cat(values)) if rows else None

@@ -212,6 +212,10 @@ class Problem:
         rounding = max(2.0 * before, AS_WELL * float(self.Y.abs().max()))
         return residual <= before or (residual <= rounding and self.allows(residual))
 
+    def dual_squares(self, Lambda: Float[Tensor, "N nL"]) -> float:
+        """Return sum_i |Lambda_i|^2 / q_i, what D of mse bends by along Lambda; 0 for exact fits, whose D is linear."""
+        return 0.0 if self.interpolates else float(self.inverse_shares @ Lambda.square().sum(dim=1))
+
     def dual_value(self, Lambda: Float[Tensor, "N nL"]) -> Float[Tensor, ""]:
         """Return D(Lambda) = -C*(-2 lam Lambda) - lam beta^2 |Lambda^T 1|^2 for L = 2.
 

@@ -142,7 +142,7 @@ def run_start_limits(settings: Settings) -> Outcome:
 def _cones(problem: Problem, Lambda: torch.Tensor, seconds: float) -> tuple[int, float]:
     """Cones bounded in so many seconds, and what they prove."""
     found = branch_and_bound(problem.Xt, problem.activation, Lambda, target=1.0, time_limit=seconds)
-    return found.nodes, found.upper_bound
+    return len(found.tree), found.upper_bound
 
 
 def _signs(problem: Problem, Lambda: torch.Tensor, seconds: float) -> tuple[int, float]:

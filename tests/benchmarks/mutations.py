@@ -216,8 +216,8 @@ MUTANTS: tuple[Mutant, ...] = (
         ("no rounding of another loss", "value(scale) - _concave_rounding(problem, point)", "value(scale)"),
         (
             "no rounding of cross-entropy",
-            "float(problem.dual_value(point)) - _entropy_rounding(problem, point, off)",
-            "float(problem.dual_value(point))",
+            "float(problem.dual_value(scaled)) - _entropy_rounding(problem, scaled, off)",
+            "float(problem.dual_value(scaled))",
         ),
         (
             "a moved point for free",
@@ -487,7 +487,7 @@ MUTANTS: tuple[Mutant, ...] = (
             "members = ((states != NEGATIVE) & ~ground.zero)",
             "members = ((states != NEGATIVE) & (states != 0) & ~ground.zero)",
         ),
-        ("dependent samples", "if smallest < independent:", "if False:"),
+        ("dependent samples", "if smallest < 1e-5:", "if False:"),
     ),
     *_of(
         "certify/relaxation/ground",

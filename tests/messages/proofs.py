@@ -10,7 +10,6 @@ from hostile import replace, run_with
 
 import covopt
 from covopt.certify.cones import branch
-from covopt.certify.cones.tree import Tree
 from covopt.certify.dual import dual_bound
 from covopt.certify.proofs import agreed, read_proof
 from covopt.certify.relaxation import bound as relaxation
@@ -58,7 +57,7 @@ def branched(Xt: torch.Tensor = FLAT, Lambda: torch.Tensor = LAMBDA, target: flo
 
 
 def replayed(codes: list[int]) -> object:
-    return branch.replay(FLAT, RELU, LAMBDA, Tree(np.array(codes, dtype=np.uint8)), claimed=1.0)
+    return branch.replay(FLAT, RELU, LAMBDA, np.array(codes, dtype=np.uint8), claimed=1.0)
 
 
 def rechecked(kind: Certificate, Lambda: torch.Tensor | None = LAMBDA) -> object:

@@ -42,6 +42,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -51,19 +52,13 @@ from covopt.certify.cones.quadratic import edge_gaps, least_multiple
 from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.model.activation import Activation
 
-# How hard a node is tried; none of these touches the proof.
-KINKS = 16  # the undecided samples, worst first, whose t is chosen jointly
-CENTERING = 0.15  # the part of the complementarity that an interior-point step aims to leave
-LONG_EDGE = 0.3  # the weight of an edge's length in the choice of the edge to split, beside the root of its gap
-ANYWHERE = 0.25  # the same of edges away from the relaxation's maximum
-
 
 @dataclass(frozen=True)
 class ConeOptions:
     """How well a node's programmes are solved; none of these touches the proof.
 
     Attributes:
-        steps: interior-point steps for t.
+        steps: interior-point steps for t, chosen jointly for the 16 worst of the undecided samples.
         boundary: the part of the way to the boundary that a step may go.
         regularisation: added to the Gram matrices of generators.
     """
@@ -73,8 +68,7 @@ class ConeOptions:
     regularisation: float = 1e-14
 
 
-@dataclass(frozen=True)
-class Bounded:
+class Bounded(NamedTuple):
     """What is known of B cones.
 
     Attributes:
@@ -90,17 +84,16 @@ class Bounded:
 
     def select(self, rows: Int[Tensor, " C"]) -> Bounded:
         """Return the bounds of the cones `rows`."""
-        return Bounded(self.upper[rows], self.theta[rows], self.gaps[rows])
+        return Bounded(*(part[rows] for part in self))
 
     @classmethod
     def of(cls, parts: Sequence[Bounded]) -> Bounded:
         """Concatenate the bounds of several batches of cones."""
-        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in ("upper", "theta", "gaps")))
+        return cls(*(torch.cat(fields) for fields in zip(*parts, strict=True)))
 
 
-@dataclass(frozen=True)
-class _Terms:
-    """What the vertex values of B cones are made of; `select` takes some of the cones."""
+class _Terms(NamedTuple):
+    """What the vertex values of B cones are made of."""
 
     X: Float[Tensor, "B r N"]
     plus: Float[Tensor, "B r N"]
@@ -108,10 +101,6 @@ class _Terms:
     u: Float[Tensor, "B m"]
     a: Float[Tensor, "B N"]
     across: Float[Tensor, "B N"]
-
-    def select(self, rows: Int[Tensor, " C"]) -> _Terms:
-        """Return the terms of the cones `rows`."""
-        return _Terms(*(getattr(self, name)[rows] for name in ("X", "plus", "G", "u", "a", "across")))
 
 
 class ConeBounds:
@@ -149,8 +138,9 @@ class ConeBounds:
         gaps = V.new_zeros(len(V), self._edges.shape[1])
         rows = (upper > enough).nonzero()[:, 0]
         if len(rows):
+            some = _Terms(*(part[rows] for part in terms))
             upper[rows], theta[rows], gaps[rows] = self._closer(
-                V[rows], terms.select(rows), t[rows], D[rows], upper[rows], theta[rows], enough
+                V[rows], some, t[rows], D[rows], upper[rows], theta[rows], enough
             )
         return Bounded(upper, theta, gaps)
 
@@ -241,7 +231,7 @@ class ConeBounds:
         if not bool((worst > 0).any()):
             return t
         # As many for every cone, used or not: a cone's bound must not depend on those it is computed with.
-        value, chosen = worst.topk(min(KINKS, worst.shape[1]), dim=1)
+        value, chosen = worst.topk(min(16, worst.shape[1]), dim=1)
         scale = weight.gather(1, chosen) * (value > 0)
         rows = chosen[:, None].expand(-1, V.shape[1], -1)
         Z = terms.X.gather(2, rows).mT * scale[:, :, None]
@@ -254,9 +244,9 @@ class ConeBounds:
         """Return the edge, in the order of `triu_indices`, whose midpoint has the most harmful gap."""
         first, second = self._edges
         share = bounded.theta / bounded.theta.sum(dim=1, keepdim=True).clamp_min(1e-300)
-        near = torch.minimum(share[:, first], share[:, second]) + ANYWHERE
+        near = torch.minimum(share[:, first], share[:, second]) + 0.25  # edges away from the maximum count a little
         length = 1.0 - (V[:, first] * V[:, second]).sum(dim=2)
-        return ((bounded.gaps.sqrt() + LONG_EDGE * length) * near).argmax(dim=1)
+        return ((bounded.gaps.sqrt() + 0.3 * length) * near).argmax(dim=1)
 
 
 def saddle(
@@ -276,7 +266,7 @@ def saddle(
     for _ in range(options.steps):
         z = (Z @ theta[:, :, None])[:, :, 0]
         pairs = (theta * low).sum(dim=1) + (u * t + v * (1.0 - t)).sum(dim=1)
-        mu = CENTERING * pairs[:, None] / (r + 2 * t.shape[1])
+        mu = 0.15 * pairs[:, None] / (r + 2 * t.shape[1])  # a step aims to leave this part of the complementarity
         stiffness = u / t + v / (1.0 - t)
         right = z + mu / t - mu / (1.0 - t)
         system = Gram + torch.diag_embed(low / theta) + (Z.mT / stiffness[:, None]) @ Z

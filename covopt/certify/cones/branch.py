@@ -13,8 +13,8 @@ largest of its leaves.
 * The part of Xt that Q does not span, E = Xt - P Q, changes h by at most |Lambda|_F |E|_F, and |Q w| <= |Q|_2, as in
   `covopt.oracles.arrangement`.
 
-**The proof in a file.** `Tree.codes`, a byte for each cone, says which cones were cut where; `replay` cuts them again,
-bounds them anew and returns the bound that they prove, whatever is written in the file.
+**The proof in a file.** The codes of a tree, a byte for each cone, say which cones were cut where; `replay` cuts them
+again, bounds them anew and returns the bound that they prove, whatever is written in the file.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from functools import partial
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from covopt.certify.cones.bounds import Bounded, ConeBounds
-from covopt.certify.cones.tree import Log, OpenCones, Tree, halves, roots, twice
-from covopt.linalg.psd import RANK_RULE, RankRule
+from covopt.certify.cones.tree import Log, OpenCones, halves, roots, twice
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.linalg.row_space import RowSpace
 from covopt.model.activation import Activation
@@ -42,11 +41,6 @@ from covopt.runtime.pace import FAIR, Pace
 
 LARGEST_RANK = 12  # 2^r orthants to start from, and r (r - 1) / 2 < 255 edges
 DEEPEST = 2000  # cuts above a cone, at most; the rounding of all of them is paid in advance
-REPORTED = 64  # directions in the answer, at most
-NEAR = 1e-2  # those with h above (1 - NEAR) times the best
-APART = 1e-3  # and farther apart than this angle
-PIECE, FEWEST = 256, 16  # cones that are bounded at once, with few samples and with many,
-ENTRIES = 2**18  # and of cones times samples where it is between
 
 
 @dataclass(frozen=True)
@@ -72,14 +66,10 @@ class BranchAnswer(Answer):
     """What branch and bound proved and found: the directions are for the solver to start from.
 
     Attributes:
-        nodes: cones bounded; open_nodes: those left above the target; seconds: time taken.
-        tree: the proof of `upper_bound`, for `replay`.
+        tree: the proof of `upper_bound`, for `replay`; a code for each cone that was bounded.
     """
 
-    nodes: int = field(kw_only=True)
-    open_nodes: int = field(kw_only=True)
-    seconds: float = field(kw_only=True)
-    tree: Tree = field(kw_only=True)
+    tree: UInt8[np.ndarray, " n"] = field(kw_only=True)
 
 
 def branch_and_bound(
@@ -90,9 +80,7 @@ def branch_and_bound(
     target: float,
     time_limit: float,
     starts: Float[Tensor, "S d"] | None = None,
-    stop_when_violated: bool = False,
     options: BranchOptions | None = None,
-    rule: RankRule = RANK_RULE,
 ) -> BranchAnswer:
     """Lower a proved bound on max_w h(w), worst cone first, to `target` or until the time is over.
 
@@ -101,7 +89,6 @@ def branch_and_bound(
             tight bound.
         target: a bound this small is enough, 1 + eps say.
         starts: directions known to be good, not necessarily unit; they only tell early whether `target` can be met.
-        stop_when_violated: end at the first direction with h above `target`.
 
     Raises:
         ProblemError: for a rank above `LARGEST_RANK`, a target that is negative or NaN, a Lambda that is not finite.
@@ -111,12 +98,11 @@ def branch_and_bound(
     if not bool(torch.isfinite(Lambda).all()):
         raise ProblemError("The dual point has NaN or infinite entries; branch and bound needs finite ones.")
     with cores(Xt.device) as team:
-        search = _Search(Xt, activation, Lambda, target, rule, options or BranchOptions(), team)
-        search.start(time_limit)
+        search = _Search(Xt, activation, Lambda, target, Budget(time_limit), options or BranchOptions(), team)
         if starts is not None and len(starts):
             search.meet(starts.double() @ search.frame.Q.T)
         search.plant()
-        while search.unfinished() and not (stop_when_violated and search.violated):
+        while search.unfinished():
             search.cut()
     return search.answer()
 
@@ -125,10 +111,9 @@ def replay(
     Xt: Float[Tensor, "N d"],
     activation: Activation,
     Lambda: Float[Tensor, "N m"],
-    tree: Tree,
+    tree: UInt8[np.ndarray, " n"],
     *,
     claimed: float,
-    rule: RankRule = RANK_RULE,
 ) -> float:
     """Return the bound on max_w h(w) that the leaves of a stored tree prove, from its codes alone.
 
@@ -138,11 +123,11 @@ def replay(
     Raises:
         ProblemError: where the codes are not those of a tree over these roots.
     """
-    frame = _Frame(Xt, Lambda, rule)
+    frame = _Frame(Xt, Lambda)
     bounds = ConeBounds(frame.P, activation, frame.Lambda)
     V, side = roots(frame.P, bounds.one_sided)
     inherited = torch.full_like(side, math.inf)
-    codes, largest, depth = torch.from_numpy(tree.codes.astype(np.int64)).to(V.device), -math.inf, 0
+    codes, largest, depth = torch.from_numpy(tree.astype(np.int64)).to(V.device), -math.inf, 0
     edges = V.shape[1] * (V.shape[1] - 1) // 2
     with cores(V.device) as team:
         while len(V):
@@ -169,8 +154,8 @@ def _bounded(
 
 
 def _at_once(bounds: ConeBounds) -> int:
-    """How many cones make a piece."""
-    return max(FEWEST, min(PIECE, ENTRIES // max(1, len(bounds.P))))
+    """How many cones make a piece: with few samples and with many, and of cones times samples between."""
+    return max(16, min(256, 2**18 // max(1, len(bounds.P))))
 
 
 def _piece(bounds: ConeBounds, enough: float, piece: tuple[Tensor, Tensor]) -> Bounded:
@@ -180,10 +165,10 @@ def _piece(bounds: ConeBounds, enough: float, piece: tuple[Tensor, Tensor]) -> B
 class _Frame:
     """Xt and Lambda at unit scale, in coordinates of the row space, and what this costs a bound."""
 
-    def __init__(self, Xt: Float[Tensor, "N d"], Lambda: Float[Tensor, "N m"], rule: RankRule) -> None:
+    def __init__(self, Xt: Float[Tensor, "N d"], Lambda: Float[Tensor, "N m"]) -> None:
         self.Lambda, scale = to_unit_scale(Lambda.double())
         # A cone needs an edge to be cut: rank 1 gets a second coordinate.
-        space = RowSpace.of(Xt, rule, least=2)
+        space = RowSpace.of(Xt, least=2)
         if space.rank > LARGEST_RANK:
             raise ProblemError(
                 f"The inputs and their bias column have rank {space.rank}, and branch and bound over cones of"
@@ -216,48 +201,39 @@ class _Search:
         activation: Activation,
         Lambda: Tensor,
         target: float,
-        rule: RankRule,
+        budget: Budget,
         options: BranchOptions,
         team: Cores,
     ) -> None:
         self.Xt, self.activation, self.target, self.options, self.team = Xt, activation, target, options, team
-        self.frame = _Frame(Xt, Lambda, rule)
+        self.budget, self.pace, self._ends = budget, Pace(), budget.pace()
+        self.frame = _Frame(Xt, Lambda)
         self.bounds = ConeBounds(self.frame.P, activation, self.frame.Lambda)
-        self.start(math.inf)
         self.best, self.closed = 0.0, -math.inf
         self.q = self.frame.P.new_zeros(0, self.frame.P.shape[1])
         self.value = self.q[:, 0]
         self.log = Log()
 
     @property
-    def violated(self) -> bool:
-        """Return True if a direction above the target is known."""
-        return self.best > self.target
-
-    @property
     def enough(self) -> float:
         """Cones with a bound of at most this are closed."""
-        aim = self.best * (1.0 + self.options.slack) if self.violated else self.target
+        aim = self.best * (1.0 + self.options.slack) if self.best > self.target else self.target
         floor = 4 * math.sqrt(self.frame.P.shape[1]) * self.bounds.rounding  # what cutting cannot improve
         return max(floor, self.frame.to_leaf(aim, self.bounds))
 
-    def start(self, time_limit: float) -> None:
-        """Let the clock run."""
-        self.budget, self.pace = Budget(time_limit), Pace()
-        self._ends = self.budget.pace()
-
     def meet(self, q: Float[Tensor, "B r"]) -> None:
-        """Remember the best of these directions."""
+        """Remember the best of these directions: 64 with an h near the largest, no two of them closer than an angle."""
+        most, near, apart = 64, 1e-2, 1e-3
         q = torch.nn.functional.normalize(q, dim=1)
         value = (self.activation(q @ self.frame.P.T) @ self.frame.Lambda).norm(dim=1)
         q, value = torch.cat([self.q, q]), torch.cat([self.value, value])
         value, order = value.sort(descending=True)
         q = q[order]
         self.best = float(value[0]) * self.frame.scale
-        near = value >= (1.0 - NEAR) * value[0]
-        q, value = q[near][: 4 * REPORTED], value[near][: 4 * REPORTED]
-        closer = ((q @ q.T) > math.cos(APART)).tril(-1).any(dim=1)
-        self.q, self.value = q[~closer][:REPORTED], value[~closer][:REPORTED]
+        good = value >= (1.0 - near) * value[0]
+        q, value = q[good][: 4 * most], value[good][: 4 * most]
+        closer = ((q @ q.T) > math.cos(apart)).tril(-1).any(dim=1)
+        self.q, self.value = q[~closer][:most], value[~closer][:most]
 
     def plant(self) -> None:
         """Bound the roots."""
@@ -297,19 +273,9 @@ class _Search:
 
     def answer(self) -> BranchAnswer:
         """Return the current proof and the best directions, evaluated in the coordinates of the data."""
-        enough = self.enough
-        largest = max(self.closed, self.open.largest())
-        upper = self.frame.to_bound(max(largest, 0.0), self.bounds)
+        upper = self.frame.to_bound(max(self.closed, self.open.largest(), 0.0), self.bounds)
         directions = torch.nn.functional.normalize(self.q @ self.frame.Q, dim=1)
         values = oracle_values(self.Xt.double(), self.activation, self.frame.Lambda, directions)
         values, order = values.sort(descending=True)
         values = values * (self.frame.scale / to_unit_scale(self.Xt.double())[1])
-        return BranchAnswer(
-            directions[order],
-            values,
-            upper,
-            nodes=self.log.count,
-            open_nodes=self.open.above(enough),
-            seconds=self.budget.seconds(),
-            tree=self.log.tree(),
-        )
+        return BranchAnswer(directions[order], values, upper, tree=self.log.tree())

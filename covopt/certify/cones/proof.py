@@ -10,18 +10,12 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from covopt.certify.cones.branch import BranchOptions, branch_and_bound, replay
-from covopt.certify.cones.tree import Tree
 from covopt.certify.dual import DualProof, dual_bound, is_provable
 from covopt.certify.proof import Proved, Target
 from covopt.model.problem import Problem
 from covopt.oracles.exact import inputs_have_rank_at_most
 from covopt.runtime.loop import Certificate
 
-# Trees over cones of directions close in seconds up to rank 5. With one output, where gaps of chords count, they prove
-# a few per cent in minutes at rank 7 and 8; with several, no tree was closed at rank 7.
-LARGEST_BRANCHING_RANK, WITH_ONE_OUTPUT = 6, 8
-# A tree aims at M = 1 + gap times the first of these that proves the gap.
-ROOM = (2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)
 # By how much the cones of a stored tree may be bounded worse at the scaled point, relative: an interior-point method
 # chooses their multipliers, and rounding its path. 1e-8 was measured; what is stated is a bound that is proved again.
 AGAIN = 2.0**-23
@@ -32,7 +26,7 @@ class ConeTree(DualProof):
     """A bound from a dual point, and a tree over cones of directions that bounds h there.
 
     Attributes:
-        tree: the codes of `Tree`.
+        tree: the codes of `cones.tree`.
     """
 
     tree: UInt8[np.ndarray, " _"]
@@ -45,7 +39,9 @@ class ConeTree(DualProof):
         """Return True if branch and bound is affordable: rank at most 6, or 8 with one output."""
         if problem.depth > 2 or not is_provable(problem):
             return False
-        return inputs_have_rank_at_most(problem, WITH_ONE_OUTPUT if problem.Y.shape[1] == 1 else LARGEST_BRANCHING_RANK)
+        # Trees close in seconds up to rank 5. With one output, where gaps of chords count, they prove a few per cent in
+        # minutes at rank 7 and 8; with several, no tree was closed at rank 7.
+        return inputs_have_rank_at_most(problem, 8 if problem.Y.shape[1] == 1 else 6)
 
     @classmethod
     def memory(cls, problem: Problem) -> float:
@@ -66,11 +62,11 @@ class ConeTree(DualProof):
             options=BranchOptions(worth=target.worth),
         )
         bound = dual_bound(problem, Lambda, answer.upper_bound * (1.0 + AGAIN))
-        return Proved(cls(*bound[:3], tree=answer.tree.codes), answer)
+        return Proved(cls(*bound[:3], tree=answer.tree), answer)
 
     def proved_maximum(self, problem: Problem) -> float:
         """Return the largest bound of the tree's leaves."""
-        return replay(problem.Xt, problem.activation, self.Lambda, Tree(self.tree), claimed=self.maximum)
+        return replay(problem.Xt, problem.activation, self.Lambda, self.tree, claimed=self.maximum)
 
 
 def _enough(problem: Problem, Lambda: Float[Tensor, "N m"], target: Target) -> float:
@@ -78,7 +74,7 @@ def _enough(problem: Problem, Lambda: Float[Tensor, "N m"], target: Target) -> f
 
     D falls at most about twice as fast as M grows, relative, often half as fast, and the dual point takes its share.
     """
-    maxima = [1.0 + room * target.gap for room in ROOM]
+    maxima = [1.0 + room * target.gap for room in (2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)]
     least = target.cost * (1.0 - target.gap)
     good = (M for M in maxima if dual_bound(problem, Lambda, M * (1.0 + AGAIN)).lower > least)
     return next(good, maxima[-1])

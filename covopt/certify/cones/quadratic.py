@@ -22,7 +22,7 @@ lost: where E_jl >= M |v_j - v_l|^2 / 4 on all edges, M is as small as the large
     theta^T C theta >= p theta_1^2 + 2 theta_1 c'^T theta' + ... >= theta'^T (C' - c' c'^T / p) theta',    theta >= 0.
 
 With c' = c this is Cholesky's factorization, which takes from the diagonal for positive entries too; with
-c' = min(c, 0) they help nobody. In between, c'_l <= AFFORDED sqrt(p C_ll), and with the costliest row first, M is
+c' = min(c, 0) they help nobody. In between, c'_l <= 0.4 sqrt(p C_ll), and with the costliest row first, M is
 mostly within 1 % of the least (rank 6 to 8, beside a test of all 2^r - 1 principal submatrices).
 
 **Rounding.** u = 2^-53: an entry of C is off by at most 2 (4 N + 4 r + 60) u S for d and E together (`bounds.py`) and
@@ -37,10 +37,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from covopt.linalg.rounding import UNIT_ROUNDOFF
-
-# Neither touches the proof.
-HALVINGS = 4  # of the interval in which the least M lies
-AFFORDED = 0.4  # positive entries are kept up to so much of the geometric mean of their diagonal entries
 
 
 def edge_gaps(X: Float[Tensor, "B r N"], weight: Float[Tensor, "B N"]) -> Float[Tensor, "B e"]:
@@ -83,7 +79,7 @@ def least_multiple(
     K = 1.0 - (stretch / (stretch + 1.0))[:, None, None] * (1.0 - Gram)
     low = d.amax(dim=1).clamp_min(0.0)
     high, M = upper, torch.maximum(low, torch.full_like(low, enough))
-    for _ in range(HALVINGS + 1):
+    for _ in range(5):  # `enough`, and halvings of the interval in which the least M lies
         charge = 3.0 * rounding + 64 * r * UNIT_ROUNDOFF * M
         C = M[:, None, None] * K - means - charge[:, None, None]
         proved = is_copositive(C)
@@ -105,7 +101,7 @@ def is_copositive(C: Float[Tensor, "B r r"]) -> Bool[Tensor, " B"]:
         C = _to_the_front(C, cost.argmax(dim=1))
         pivot, diagonal = C[:, 0, :1], C.diagonal(dim1=1, dim2=2)[:, 1:]
         proved = proved & (pivot[:, 0] > 0.0)
-        row = torch.minimum(C[:, 0, 1:], AFFORDED * (pivot * diagonal).clamp_min(0.0).sqrt())
+        row = torch.minimum(C[:, 0, 1:], 0.4 * (pivot * diagonal).clamp_min(0.0).sqrt())
         C = C[:, 1:, 1:] - row[:, :, None] * (row / pivot)[:, None]
     return proved
 

@@ -2,26 +2,19 @@
 
 A cone is the set of V^T theta, theta >= 0, of its generators V (r, r), unit vectors in the rows. The roots are the
 orthants; a cut puts the midpoint of an edge in the place of one of its ends, then of the other. Edges are counted in
-the order of `torch.triu_indices(r, r, 1)`.
+the order of `torch.triu_indices(r, r, 1)`. A tree is an array of codes, level by level from the roots: 0 for a leaf,
+1 + e for a cone that is cut at its edge e.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
-
-
-@dataclass(frozen=True)
-class Tree:
-    """The cuts, level by level from the roots: 0 for a leaf, 1 + e for a cone that is cut at its edge e."""
-
-    codes: UInt8[np.ndarray, " n"]
 
 
 class OpenCones:
@@ -39,10 +32,6 @@ class OpenCones:
     def largest(self) -> float:
         """Return the largest bound, -infinity if no cone is open."""
         return float(self.upper.max()) if len(self.upper) else -math.inf
-
-    def above(self, enough: float) -> int:
-        """How many bounds are above `enough`."""
-        return int((self.upper > enough).sum())
 
     def worst(self, count: int, enough: float) -> Int[Tensor, " k"]:
         """Return the slots of the `count` largest bounds that are above `enough`."""
@@ -92,8 +81,8 @@ class Log:
         self.count += 2 * len(name)
         return torch.arange(self.count - 2 * len(name), self.count, device=name.device)
 
-    def tree(self) -> Tree:
-        """Return the codes level by level: the first halves of the cones above, then the second."""
+    def tree(self) -> UInt8[np.ndarray, " n"]:
+        """Return the codes of a level's first halves, then of its second, in the order of the cones above."""
         codes, child = np.zeros(self.count, np.uint8), np.zeros(self.count, np.int64)
         second = np.zeros(self.count, np.int64)
         for name, code, first in self._cuts:
@@ -103,7 +92,7 @@ class Log:
             levels.append(codes[level])
             cut = level[codes[level] > 0]
             level = np.concatenate([child[cut], second[cut]])
-        return Tree(np.concatenate(levels) if levels else codes)
+        return np.concatenate(levels) if levels else codes
 
 
 def roots(P: Float[Tensor, "N r"], one_sided: bool) -> tuple[Float[Tensor, "B r r"], Float[Tensor, " B"]]:

@@ -369,10 +369,10 @@ class _Tree:
             self.grows = self.tree.nodes > nodes
             work.offer(bound, self.tree.multipliers, self.tree)
 
-    def _wanted(self, halvings: int = 40) -> float:
+    def _wanted(self) -> float:
         """Return the largest maximum with which this Lambda proves the target; 0 if none does."""
         low, high = 0.0, 4.0
-        for _ in range(halvings):
+        for _ in range(40):
             middle = 0.5 * (low + high)
             reaches = dual_bound(self.work.problem, self.Lambda, middle).lower >= self.work.target
             low, high = (middle, high) if reaches else (low, middle)

@@ -32,7 +32,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from covopt.linalg.psd import RANK_RULE, RankRule
 from covopt.linalg.rounding import UNIT_ROUNDOFF
 from covopt.linalg.row_space import RowSpace, neglected
 from covopt.model.activation import Activation
@@ -75,15 +74,13 @@ class Ground:
         return self.P.shape[1]
 
 
-def make_ground(
-    Xt: Float[Tensor, "N d"], activation: Activation, rule: RankRule = RANK_RULE, tiny: float = 1e-12
-) -> Ground:
-    """Reduce Xt to its row space; rows shorter than `tiny` times the longest count as zero and are paid for."""
-    space = RowSpace.of(Xt, rule, least=1)
+def make_ground(Xt: Float[Tensor, "N d"], activation: Activation) -> Ground:
+    """Reduce Xt to its row space; rows shorter than 1e-12 times the longest count as zero and are paid for."""
+    space = RowSpace.of(Xt, least=1)
     # Inputs of zero: any direction will do.
     basis = space.Q if space.rank else torch.eye(1, space.X.shape[1], dtype=space.X.dtype, device=space.X.device)
     length = space.P.norm(dim=1)
-    zero = length <= tiny * length.max()
+    zero = length <= 1e-12 * length.max()
     P = torch.where(zero[:, None], 0.0, space.P)
     outside = neglected(space.X, P, basis)
     lengths = torch.where(zero, 1.0, length)
@@ -113,11 +110,11 @@ class Span:
     dual_size: float = 0.0
 
 
-def make_span(ground: Ground, states: Int[Tensor, " N"], independent: float = 1e-5) -> Span:
+def make_span(ground: Ground, states: Int[Tensor, " N"]) -> Span:
     """Return the span of the samples that are not negative less the kinks, or the whole space.
 
     The whole space where the activation switches nothing off, or where they are dependent: their unit rows have a
-    singular value below `independent`.
+    singular value below 1e-5.
     """
     r = ground.rank
     whole = Span(torch.eye(r, dtype=ground.P.dtype, device=ground.P.device))
@@ -133,7 +130,7 @@ def make_span(ground: Ground, states: Int[Tensor, " N"], independent: float = 1e
     rounding = 16 * r**1.5 * math.sqrt(n) * UNIT_ROUNDOFF
     missed = float((rows - (rows @ Q) @ all_rows).norm()) + rounding
     smallest = float(torch.linalg.svdvals(R)[-1]) - missed - 4 * r * rounding
-    if smallest < independent:
+    if smallest < 1e-5:
         return whole
     inverse = torch.linalg.solve_triangular(R, torch.eye(n, dtype=R.dtype, device=R.device), upper=True)
     defect = float((all_rows @ Q - torch.eye(n, dtype=R.dtype, device=R.device)).norm()) + rounding
