@@ -498,7 +498,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "certify/relaxation/groups",
         "groups",
         ("negative multipliers", "groups.shared.clamp_min(0.0))", "groups.shared)"),
-        ("no proof of positivity", "if int(torch.linalg.cholesky_ex(T).info) == 0:", "if True:"),
+        ("no proof of positivity", "return -2.0 * (lost + rounding)", "return 1e9"),
         (
             "the even and the odd part exchanged",
             "mixes = pp + nn + pn + pn.T, pp + nn - pn - pn.T,",

@@ -272,7 +272,7 @@ def test_a_direction_that_refutes_the_dual_point_ends_the_search_and_a_start_is_
     found = relaxed_bound(problem, 2.0 * free.proof.Lambda, time_limit=60.0, refuted=1.5, start=free)
     assert found.seconds < 30.0
     assert found.proof.lower >= free.proof.lower
-    assert torch.equal(found.free, free.free)
+    assert torch.equal(found.relaxed, free.relaxed)
     assert found.value > 1.5
     assert float(found.direction.norm()) == pytest.approx(1.0, rel=1e-12)
     value = oracle_values(problem.Xt, problem.activation, 2.0 * free.proof.Lambda, found.direction[None])

@@ -134,7 +134,7 @@ def test_trees_with_stationarity_from_the_root_on_degenerate_samples(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Correlated, repeated, nearly repeated, badly scaled and whole-numbered samples, at scales from 1e-100 to 1e50."""
-    monkeypatch.setattr(signs, "LATE", math.inf)
+    monkeypatch.setattr(signs.SignBranch, "late", math.inf)
     N, kind = 2 + seed % 4, seed % 6
     X, Lambda = gaussian(N, N + seed % 3, seed=seed), gaussian(N, 1 + seed % 3, seed=seed + 9999)
     if kind == 1:

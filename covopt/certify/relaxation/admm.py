@@ -29,7 +29,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -38,25 +38,8 @@ from torch import Tensor
 from covopt.certify.relaxation.lift import EQUAL, NONE, Piece
 from covopt.model.problem import Problem
 
-# How the alternating directions are run; none of these touches the proof.
-OVER_RELAXATION = 1.6  # in (0, 2)
-FIXED_RHO, FREE_RHO = 30.0, 10.0  # the first rho, with Lambda fixed and with Lambda free
-BALANCE = 25  # steps between looks at the residuals
-IMBALANCE = 2.0  # rho moves when one relative residual is this many times the other
-FACTOR = 2.0  # by which it moves, at most
-
-
-@runtime_checkable
-class Goal(Protocol):
-    """g: what the large matrix Z is charged."""
-
-    def prox(self, Z: Float[Tensor, "b n n"], rho: Float[Tensor, " b"]) -> Float[Tensor, "b n n"]:
-        """Minimise g + (rho / 2) |. - Z|^2; may overwrite Z."""
-        ...
-
-    def only(self, chosen: Int[Tensor, " c"]) -> Goal:
-        """Select some of the pieces."""
-        ...
+Prox = Callable[[Float[Tensor, "b n n"], Float[Tensor, " b"]], Float[Tensor, "b n n"]]
+"""Minimises g + (rho / 2) |. - Z|^2 for Z and rho, g what the large matrix is charged; may overwrite Z."""
 
 
 class State(NamedTuple):
@@ -93,11 +76,11 @@ class AlternatingDirections:
     def __init__(
         self,
         pieces: Sequence[Piece],
-        goal: Goal,
+        prox: Prox,
         outputs: int = 0,
         dtype: torch.dtype = torch.float64,
     ) -> None:
-        self.goal = goal
+        self.prox = prox
         _, y, v = make_layout(pieces, outputs)
         order = max(piece.B.shape[1] for piece in pieces)
         J = pieces[0].B.new_zeros(len(pieces), v.stop, order + outputs)
@@ -115,10 +98,10 @@ class AlternatingDirections:
         zero, one = self.J.new_zeros(b, n, n), self.J.new_ones(b)
         return State(zero, zero.clone(), rho * one, one, one)
 
-    def only(self, chosen: Int[Tensor, " c"]) -> AlternatingDirections:
-        """Select some of the pieces."""
+    def only(self, chosen: Int[Tensor, " c"], prox: Prox) -> AlternatingDirections:
+        """Select some of the pieces, with a g for these."""
         part = copy.copy(self)
-        part.J, part.goal = self.J[chosen], self.goal.only(chosen)
+        part.J, part.prox = self.J[chosen], prox
         return part
 
     def step(self, state: State) -> State:
@@ -128,8 +111,9 @@ class AlternatingDirections:
         values, Q = torch.linalg.eigh(0.5 * (small + small.mT))
         half = self.J @ (Q * values.clamp_min(0.0).sqrt()[:, None, :])
         U = half @ half.mT
-        mixed = OVER_RELAXATION * U + (1.0 - OVER_RELAXATION) * Z + T
-        new = self.goal.prox(mixed.clone(), rho)
+        over = 1.6  # in (0, 2)
+        mixed = over * U + (1.0 - over) * Z + T
+        new = self.prox(mixed.clone(), rho)
         T = mixed - new
         tiny = torch.finfo(Z.dtype).tiny
         primal = _norms(U - new) / _norms(U).clamp_min(tiny)
@@ -142,14 +126,15 @@ class AlternatingDirections:
             state = self.step(state)
             if stop():
                 break
-            if k % BALANCE == 0:
+            if k % 25 == 0:
                 state = self._balanced(state)
         return state
 
     def _balanced(self, state: State) -> State:
+        """Move rho by a factor of 2 at most, where one relative residual is more than twice the other."""
         ratio = state.primal / state.dual.clamp_min(torch.finfo(state.dual.dtype).tiny)
-        near = (ratio >= 1.0 / IMBALANCE) & (ratio <= IMBALANCE)
-        factor = torch.where(near, 1.0, ratio.sqrt().clamp(1.0 / FACTOR, FACTOR))
+        near = (ratio >= 0.5) & (ratio <= 2.0)
+        factor = torch.where(near, 1.0, ratio.sqrt().clamp(0.5, 2.0))
         return state._replace(T=state.T / factor[:, None, None], rho=state.rho * factor)
 
 
@@ -223,10 +208,6 @@ class FreeLambda:
         self.reach = torch.zeros_like(ground.length).index_add(0, self.sample, self.rows[:, 0].square())
         self.Lambda = torch.zeros_like(self.Y)
         self.F = torch.zeros_like(self.Y)
-
-    def only(self, chosen: Int[Tensor, " c"]) -> FreeLambda:
-        """Itself: there is one piece."""
-        return self
 
     def prox(self, Z: Float[Tensor, "b n n"], rho: Float[Tensor, " b"]) -> Float[Tensor, "b n n"]:
         w, y, v = self.layout

@@ -10,7 +10,6 @@ Every number is proved by `repair.prove`, with its rounding; no solver is truste
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -20,9 +19,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.dual import DualBound, DualProof, dual_bound, is_provable
+from covopt.certify.dual import DualBound, DualProof, dual_bound, is_provable, nothing
 from covopt.certify.proof import REFUTATION_SLACK, Proved, Target
-from covopt.certify.relaxation.admm import FREE_RHO, AlternatingDirections, FreeLambda
+from covopt.certify.relaxation.admm import AlternatingDirections, FreeLambda
 from covopt.certify.relaxation.ground import make_ground, whole_maximum
 from covopt.certify.relaxation.lift import make_piece
 from covopt.certify.relaxation.multipliers import Multipliers, check_maximum, enter, proved_maximum
@@ -43,22 +42,13 @@ Watch = Callable[[float, float], None]
 """Called with the seconds so far and the best proved number so far."""
 
 
-GROWTH = 1.1
-"""Of the steps between two proofs."""
-LARGEST = 600
-"""Order of the matrices, N + rank + outputs, at most: one eigendecomposition for each step."""
 STALL = 2e-5
 """The first part ends when a proof raises the bound by less than this, relative, `patience` times running."""
-SHARE = 0.25
-"""The part of the time limit that the first part may take when a dual point for the second is given."""
 MIXTURES = (1.0, 0.75, 0.5, 0.25)
 """The second part grows trees for Lambda = share * Lambda0 + (1 - share) * the first part's, these shares: Lambda0 is
 best in the end, but the others have less to close."""
 RESERVE = 1.25
 """Of the seconds that proving a tree again should take, what is kept for it."""
-TURN = 0.04
-"""Of the remaining time, what a tree gets each time that it is its turn, and never more than all that was done before
-took."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +86,8 @@ class Relaxation(DualProof):
     @classmethod
     def applies(cls, problem: Problem) -> bool:
         """Return True if the matrices are small enough."""
-        most = LARGEST - problem.samples - problem.Y.shape[1]
+        # N + rank + outputs is the order of the matrices: one eigendecomposition for each step.
+        most = 600 - problem.samples - problem.Y.shape[1]
         return problem.depth == 2 and is_provable(problem) and most >= 0 and inputs_have_rank_at_most(problem, most)
 
     @classmethod
@@ -140,13 +131,13 @@ class RelaxedBound(Proved):
 
     Attributes:
         seconds: time taken.
-        free: the dual point that the first part ended with, scaled to be feasible (N, m).
+        relaxed: the dual point that the first part ended with, scaled to be feasible (N, m).
         direction, value: a unit w, bias last, and h(w) at Lambda0: the largest that was met; 0 without Lambda0.
     """
 
     proof: Relaxation
     seconds: float = 0.0
-    free: Float[Tensor, "N m"] = field(kw_only=True)
+    relaxed: Float[Tensor, "N m"] = field(kw_only=True)
     direction: Float[Tensor, " d"] = field(kw_only=True)
     value: float = 0.0
 
@@ -203,7 +194,7 @@ def relaxed_bound(
             if start is not None:
                 work.begin(start)
             elif problem.loss.name in LOSSES:  # the proximal maps of others are not known
-                work.optimise(SHARE * time_limit if Lambda0 is not None else time_limit)
+                work.optimise(0.25 * time_limit if Lambda0 is not None else time_limit)
             if Lambda0 is not None:
                 work.branch(Lambda0.double(), refuted)
     except KeyboardInterrupt:  # the callback's
@@ -225,34 +216,31 @@ class _Work:
         self.target, self.callback, self.before = target, callback, 0.0
         self.ground = make_ground(problem.Xt, problem.activation)
         Lambda = torch.zeros_like(problem.Y, dtype=torch.float64)
-        self.best, self.free = DualBound(0.0, Lambda, 0.0, 0.0), Lambda
+        self.best, self.relaxed = nothing(Lambda), Lambda
         self.direction, self.value = torch.zeros_like(problem.Xt[0], dtype=torch.float64), 0.0
-        nothing = Multipliers.root(self.ground)
-        # Made at the end: a tree has many megabytes of them, and it may only grow better in the meantime.
-        self.proof: Callable[[], Multipliers] = functools.partial(_same, nothing)
-        self.start: Relaxation | None = None
-        self.tree: SignBranch | None = None
+        # The multipliers of a tree are made at the end: many megabytes, and it may only grow better in the meantime.
+        self.proof: Multipliers | SignBranch = Multipliers.root(self.ground)
+        self.proved_again = False
 
-    def offer(self, bound: DualBound, multipliers: Callable[[], Multipliers], tree: SignBranch | None = None) -> None:
+    def offer(self, bound: DualBound, proof: Multipliers | SignBranch) -> None:
         """Take this proof if it is better."""
         if bound.lower > self.best.lower:
-            self.best, self.proof, self.tree, self.start = bound, multipliers, tree, None
+            self.best, self.proof, self.proved_again = bound, proof, False
         if self.callback is not None:
             self.callback(self.budget.seconds(), self.best.lower)
 
     def begin(self, start: RelaxedBound) -> None:
         """Go on from an earlier result."""
         proof = start.proof
-        self.before, self.start = start.seconds, proof
-        self.best, self.free = DualBound(proof.lower, proof.Lambda, proof.maximum, 1.0), start.free
-        self.proof = functools.partial(_same, proof.multipliers)
+        self.before, self.proof, self.proved_again = start.seconds, proof.multipliers, True
+        self.best, self.relaxed = DualBound(proof.lower, proof.Lambda, proof.maximum, 1.0), start.relaxed
 
     def optimise(self, time_limit: float) -> None:
         """Lambda against the relaxation, until the bound stalls."""
         options, piece, share = self.options, make_piece(self.ground), replace(self.budget, time_limit=time_limit)
         goal = FreeLambda(self.problem, piece, options.newton)
-        method = AlternatingDirections([piece], goal, self.problem.Y.shape[1])
-        state, steps, idle = method.start(FREE_RHO), float(options.check), 0
+        method = AlternatingDirections([piece], goal.prox, self.problem.Y.shape[1])
+        state, steps, idle = method.start(rho=10.0), float(options.check), 0
         while idle < options.patience and self.best.lower < self.target and not share.spent():
             for _ in range(max(1, round(steps / options.check))):
                 state = method.run(state, options.check, share.spent)
@@ -261,18 +249,19 @@ class _Work:
             before = self.best.lower
             Lambda, proof = goal.Lambda.clone(), Multipliers.root(self.ground, goal.multipliers(state))
             maximum = whole_maximum(self.ground, Lambda, proved_maximum(self.ground, Lambda, proof))
-            self.offer(dual_bound(self.problem, Lambda, maximum), functools.partial(_same, proof))
+            self.offer(dual_bound(self.problem, Lambda, maximum), proof)
             idle = idle + 1 if self.best.lower <= before * (1.0 + STALL) and before > 0.0 else 0
-            steps *= GROWTH
-            self.free = self.best.Lambda
+            steps *= 1.1
+            self.relaxed = self.best.Lambda
 
     def branch(self, Lambda0: Tensor, refuted: float) -> None:
         """Trees for dual points between the relaxation's own and Lambda0; the most promising one gets the next turn."""
         if not bool(Lambda0.any()):
             return
-        shares = MIXTURES if bool(self.free.any()) else (1.0,)
-        trees = [_Tree(self, share * Lambda0 + (1.0 - share) * self.free) for share in shares]
-        longest, first = TURN * self.budget.remaining(), trees[0].tree
+        shares = MIXTURES if bool(self.relaxed.any()) else (1.0,)
+        trees = [_Tree(self, share * Lambda0 + (1.0 - share) * self.relaxed) for share in shares]
+        # A turn takes this part of the time, and never more than all that was done before took.
+        longest, first = 0.04 * self.budget.remaining(), trees[0].tree
         for tree in trees:
             self.direction, self.value = first.direction, first.attained * self.ground.size
             if self.value > refuted or self.best.lower >= self.target:
@@ -290,7 +279,7 @@ class _Work:
 
     def left(self, tree: SignBranch) -> float:
         """Seconds left to grow this tree: the rest is for proving it, or the best one, again."""
-        price = max(tree.price, 0.0 if self.tree is None else self.tree.price)
+        price = max(tree.price, self.proof.price if isinstance(self.proof, SignBranch) else 0.0)
         return max(0.0, self.budget.remaining() - RESERVE * price)
 
     def spent(self) -> float:
@@ -306,26 +295,21 @@ class _Work:
 
     def result(self) -> RelaxedBound:
         """Return the best proof, its multipliers scaled like its Lambda."""
-        best = self.best
-        if self.start is not None:  # which was proved again then
-            lower, multipliers = best.lower, self.start.multipliers
-        else:
+        best, lower = self.best, self.best.lower
+        multipliers = self.proof.multipliers() if isinstance(self.proof, SignBranch) else self.proof
+        if not self.proved_again:
             # The repair of rounding is not homogeneous in Lambda: state what the scaled point proves.
-            multipliers = self.proof().scaled(best.scale)
+            multipliers = multipliers.scaled(best.scale)
             M = check_maximum(self.problem.Xt, self.problem.activation, best.Lambda, multipliers)
             lower = min(best.lower, dual_bound(self.problem, best.Lambda, M).lower)
         kind = SignBranching if multipliers.leaves > 1 else Relaxation
         return RelaxedBound(
             kind(lower, best.Lambda, best.maximum, multipliers),
             seconds=self.budget.seconds(),
-            free=self.free,
+            relaxed=self.relaxed,
             direction=self.direction,
             value=self.value,
         )
-
-
-def _same(multipliers: Multipliers) -> Multipliers:
-    return multipliers
 
 
 class _Tree:
@@ -367,7 +351,7 @@ class _Tree:
             self.lower, self.gain, self.seconds = bound.lower, (bound.lower - before) / took, self.seconds + took
             self.pace.add(self.seconds, self.lower)
             self.grows = self.tree.nodes > nodes
-            work.offer(bound, self.tree.multipliers, self.tree)
+            work.offer(bound, self.tree)
 
     def _wanted(self) -> float:
         """Return the largest maximum with which this Lambda proves the target; 0 if none does."""

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from covopt.certify.relaxation.ground import Ground
 
-STARTS, ASCENTS = 64, 30  # of the rough search that gives h its scale
-
 
 def climb(
     ground: Ground, Lambda: Float[Tensor, "N m"], w: Float[Tensor, "S r"], steps: int
@@ -31,9 +29,9 @@ def climb(
 
 
 def rough_maximum(ground: Ground, Lambda: Float[Tensor, "N m"]) -> tuple[float, Float[Tensor, " r"]]:
-    """`climb` from random directions."""
-    starts = torch.randn(STARTS, ground.rank, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    return climb(ground, Lambda, starts.to(ground.P), ASCENTS)
+    """`climb` from random directions, roughly: it gives h its scale."""
+    starts = torch.randn(64, ground.rank, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return climb(ground, Lambda, starts.to(ground.P), steps=30)
 
 
 def dividing_wall(moments: Float[Tensor, "n r"], weight: Float[Tensor, " N"]) -> Float[Tensor, " r"]:

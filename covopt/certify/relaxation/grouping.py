@@ -32,28 +32,12 @@ from covopt.runtime.interrupts import gently, remember
 from covopt.runtime.loop import Budget, Certificate
 from covopt.runtime.threads import fitted
 
-LARGEST = 4_000_000
-"""Entries of the inputs and the targets, at most."""
 # None of these touches the proof.
 NORMS = (16.0, 64.0, 256.0)
 """The p-norms of the eigenvalues that stand for the largest, one after the other."""
-FIRST, HALVINGS = 4, 2
-"""Halvings of all groups before the first level and between two of them. With one group at first the multipliers of
-standardised data go to 0, from where they hardly come back: wine then ended at 0.385 of the cost, and not at 0.52."""
-GAIN = 2e-3
-"""They are halved as long as a level raises the bound by this part."""
 DESCENT = DescentOptions(iterations=600, slow=1e-4)
-DIAGONAL, SMALL = 3.2, 0.05
-"""The first c, in |Lambda|_op^2, and M_pp, M_nn in M_pn."""
-SEED, SEEDINGS = 0.3, 10
-"""The least M^(1/2) when groups have been halved, in that of c, and how often it is halved where it is too much."""
 PROBABILITIES = ("cross_entropy", "logistic")
 """Losses whose outputs have a scale of their own."""
-BARRIER = 0.05
-"""Times p of the weight of log det (I - R D R^T), beside log D."""
-SAFE, FLOOR = 1e-13, 1e-8
-"""What W is raised by, relative, before it is factorised, and what I - R D R^T is lowered by, so that the
-factorisations of the proof succeed where the climb ends."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +57,7 @@ class Grouped(DualProof):
     def applies(cls, problem: Problem) -> bool:
         """Return True if the arrays, which grow with the samples, are small enough."""
         entries = problem.samples * (problem.Xt.shape[1] + problem.Y.shape[1])
-        return problem.depth == 2 and is_provable(problem) and entries <= LARGEST
+        return problem.depth == 2 and is_provable(problem) and entries <= 4_000_000
 
     @classmethod
     def memory(cls, problem: Problem) -> float:
@@ -139,7 +123,10 @@ def grouped_bound(
     if problem.depth != 2:
         raise ProblemError(f"The relaxation bounds depth 2 and this problem has depth {problem.depth}.")
     budget, search = Budget(time_limit), _Search(problem)
-    halvings = min(FIRST, int(math.log2(max(1, min(most, problem.samples)))))
+    # With one group at first the multipliers of standardised data go to 0, from where they hardly come back: wine then
+    # ended at 0.385 of the cost, and not at 0.52.
+    first, further, gain = 4, 2, 2e-3  # halvings, and what a level has to gain for the next
+    halvings = min(first, int(math.log2(max(1, min(most, problem.samples)))))
     if not search.begins():
         return GroupedBound(search.nothing(), done=True)
     best = search.nothing()
@@ -158,10 +145,10 @@ def grouped_bound(
                     raise
             if best.lower >= target or budget.spent():
                 return GroupedBound(best, done=False)
-        stalled = before > 0.0 and best.lower <= before * (1.0 + GAIN)
-        if stalled or 2**HALVINGS * search.count > min(most, problem.samples):
+        stalled = before > 0.0 and best.lower <= before * (1.0 + gain)
+        if stalled or 2**further * search.count > min(most, problem.samples):
             return GroupedBound(best, done=True)
-        search.halve(HALVINGS)
+        search.halve(further)
 
 
 class _Search:
@@ -204,8 +191,8 @@ class _Search:
         if not (math.isfinite(size) and size > 0.0):
             return False
         self.unit = size
-        self.point[1] += math.log(DIAGONAL)
-        self.point[2][:2] *= math.sqrt(SMALL)
+        self.point[1] += math.log(3.2)  # the first c, in |Lambda|_op^2
+        self.point[2][:2] *= math.sqrt(0.05)  # M_pp, M_nn in M_pn
         self.reference = 1.0
         value = self._value(self.point, NORMS[0])
         if value is None or not float(value) > 0.0:
@@ -228,10 +215,11 @@ class _Search:
         q = scaled(q, scales(q))
         n = len(q.W)
         eye = torch.eye(n, dtype=q.W.dtype, device=q.W.device)
-        lower, failed = torch.linalg.cholesky_ex(q.W + SAFE * n * eye)
+        # What W is raised by and I - R D R^T is lowered by lets the factorisations of the proof succeed at the end.
+        lower, failed = torch.linalg.cholesky_ex(q.W + 1e-13 * n * eye)
         if int(failed):
             return None
-        middle, failed = torch.linalg.cholesky_ex((1.0 - FLOOR) * eye - lower.T @ q.D @ lower)
+        middle, failed = torch.linalg.cholesky_ex((1.0 - 1e-8) * eye - lower.T @ q.D @ lower)
         if int(failed):
             return None
         half = torch.linalg.solve_triangular(middle, lower.T @ q.J, upper=False)
@@ -257,7 +245,7 @@ class _Search:
             dual_value = self._value(split(x), norm)
             if dual_value is None or not float(dual_value.detach()) > 0.0:
                 return math.inf, torch.zeros_like(x)
-            f = -(dual_value / self.reference).log() - BARRIER / norm * self.room
+            f = -(dual_value / self.reference).log() - 0.05 / norm * self.room  # log det (I - R D R^T), the barrier
             (gradient,) = torch.autograd.grad(f, x)
             good = math.isfinite(float(f.detach())) and bool(torch.isfinite(gradient).all())
             return (float(f.detach()), gradient) if good else (math.inf, torch.zeros_like(x))
@@ -292,8 +280,8 @@ class _Search:
     def _seed(self) -> None:
         """Raise small multipliers, as far as they still prove something: M^(1/2) would not leave 0."""
         F, c, root = self.point
-        least = SEED * float(c.exp().mean().sqrt())
-        for _ in range(SEEDINGS):
+        least = 0.3 * float(c.exp().mean().sqrt())
+        for _ in range(10):
             raised = [F, c, root.abs().clamp_min(least)]
             if self._value(raised, NORMS[0]) is not None:
                 self.point = raised

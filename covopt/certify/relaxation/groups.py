@@ -38,11 +38,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.certify.relaxation.ground import Ground
+from covopt.certify.relaxation.repair import least_positive
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.runtime.errors import ProblemError
 
-MARGIN = 2.0**-42  # tau is raised by this, relative, so that the last factorisation has room
-ATTEMPTS = 40  # doublings of MARGIN until it succeeds, at most; then nothing is proved
 UNDERFLOW = 2.0**-960  # what all that falls below the smallest normal number may add up to, at unit scale
 
 
@@ -182,13 +181,9 @@ def _prove(q: Quadratic, sums: Quadratic, samples: int) -> float:
 
 def _least(S: Float[Tensor, "q q"], r: int, tau: float, lost: float) -> float:
     """Return a tau' near tau with S + tau' E proved above `lost`; E is 1 in the first r entries."""
-    corner, lift = torch.arange(r, device=S.device), max(tau, lost, float(S.diagonal()[:r].abs().max()))
-    for attempt in range(ATTEMPTS):
-        tried = tau + MARGIN * 2.0**attempt * lift
-        T = S.clone()
-        T[corner, corner] += tried
+
+    def added(T: Tensor) -> float:
         rounding = 2.0 * (len(S) + 4) * UNIT_ROUNDOFF * float(T.diagonal().abs().sum() + len(S))
-        T.diagonal().sub_(2.0 * (lost + rounding))
-        if int(torch.linalg.cholesky_ex(T).info) == 0:
-            return tried
-    return math.inf
+        return -2.0 * (lost + rounding)
+
+    return least_positive(S, r, tau, max(tau, lost, float(S.diagonal()[:r].abs().max())), added)[0]

@@ -27,16 +27,8 @@ from torch import Tensor
 from covopt.certify.relaxation.lift import EQUAL, SIGNED, N, P, Piece
 from covopt.certify.relaxation.repair import cheapest_shift, clip
 
-ROUNDS = 2  # of choosing the pairs
 PAIRS = 6  # pairs of sign that are moved, for each unknown
-STEPS = 30  # Newton steps, at most
-FALL = 0.15  # of mu, from step to step
-EXACT = 2e-5  # the duality gap that is enough, relative to tau
-SHARE = 0.1  # or relative to what tau is above the goal
-NEAR = 0.95  # of the way to the boundary, at most
 START = 1e-4  # the duality gap, relative to tau, that the multipliers of new pairs are given for a start
-SPREAD = 1e-3  # moments count as this large, at least, for that
-RIDGE = 1e-11  # on the diagonal of the Newton matrix, relative
 
 
 @dataclass
@@ -108,20 +100,20 @@ class Barrier:
         )
         unit = M.diagonal(dim1=1, dim2=2).clamp_min(1e-300).rsqrt()
         scaled = unit[:, :, None] * M * unit[:, None, :]
-        scaled.diagonal(dim1=1, dim2=2).add_(RIDGE)
+        scaled.diagonal(dim1=1, dim2=2).add_(1e-11)
         factor, info = torch.linalg.cholesky_ex(scaled)
         step = -unit * torch.cholesky_solve((unit * slope)[:, :, None], factor)[:, :, 0]
         step = torch.where((info == 0)[:, None], step, 0.0)
         return step, (-(slope * step).sum(dim=1)).clamp_min(0.0).sqrt()
 
     def reach(self, factor: Float[Tensor, "b q q"], step: Float[Tensor, "b n1"]) -> Float[Tensor, " b"]:
-        """How much of a step stays inside, 1 at most; `factor` is the Cholesky factor of S."""
+        """How much of a step stays well inside, 1 at most; `factor` is the Cholesky factor of S."""
         moved = torch.diag_embed(step[:, :1] * self.inside) - self.combination(step[:, 1:])
         scaled = torch.linalg.solve_triangular(factor, moved, upper=False)
         scaled = torch.linalg.solve_triangular(factor, scaled.mT, upper=False)
         lowest = torch.linalg.eigvalsh(0.5 * (scaled + scaled.mT))[:, 0]
         ratio = torch.where(self.signed, step[:, 1:] / self.x, 0.0).amin(dim=1)
-        return (NEAR / (-torch.minimum(lowest, ratio)).clamp_min(1e-300)).clamp_max(1.0)
+        return (0.95 / (-torch.minimum(lowest, ratio)).clamp_min(1e-300)).clamp_max(1.0)
 
 
 @dataclass(frozen=True)
@@ -145,14 +137,14 @@ def polish(
 
     None where there is no place to start from.
 
-    The pairs that are moved have the largest multipliers or the most negative moments E[y_i y_j]; they are chosen anew
-    `ROUNDS` times. A problem ends when tau <= `goal`, or when its duality gap is small beside what tau is above it; all
+    The pairs that are moved have the largest multipliers or the most negative moments E[y_i y_j]; they are chosen
+    twice. A problem ends when tau <= `goal`, or when its duality gap is small beside what tau is above it; all
     end where `stop` says so.
     """
     polished: list[Polished | None] = [None] * len(pieces)
     inputs = list(zip(pieces, Pis, moments, strict=True))
     pending = list(range(len(pieces)))
-    for _ in range(ROUNDS):
+    for _ in range(2):
         made = {k: _Start.of(*inputs[k], Lambda) for k in pending}
         starts = {k: start for k, start in made.items() if start is not None}
         able = list(starts)
@@ -204,7 +196,7 @@ class _Start:
         chosen, signs = signed[best], len(best)
         rows, columns = torch.cat([chosen, equal]).T
         # Where the barrier of mu would have a new multiplier: mu over its moment.
-        started = START * tau / (signs + B.shape[1]) / V[best].clamp_min(SPREAD)
+        started = START * tau / (signs + B.shape[1]) / V[best].clamp_min(1e-3)
         a, c = chosen.T
         raised = torch.maximum(Pi[a, c], started * scale[a, c])
         Pi = torch.where(piece.rule == EQUAL, Pi, 0.0)
@@ -271,7 +263,7 @@ def _minimised(problems: Barrier, goal: float, stop: Callable[[], bool]) -> list
     """tau, x and S^-1 of each."""
     best: list[tuple[float, Tensor, Tensor]] = [(0.0, x, x) for x in problems.x]
     active = torch.arange(len(problems.tau), device=problems.tau.device)
-    for step in range(STEPS):
+    for step in range(most := 30):
         if not len(active):
             break
         factor, info = torch.linalg.cholesky_ex(problems.slack())
@@ -285,15 +277,16 @@ def _minimised(problems: Barrier, goal: float, stop: Callable[[], bool]) -> list
             best[place] = (float(problems.tau[k]), problems.x[k], inverse[k])
         move, decrement = problems.newton(inverse)
         gap = problems.mu * problems.order
-        enough = torch.maximum(EXACT * problems.tau, SHARE * (problems.tau - goal))
+        # The duality gap that is enough, relative to tau and to what tau is above the goal.
+        enough = torch.maximum(2e-5 * problems.tau, 0.1 * (problems.tau - goal))
         done = (problems.tau <= goal) | ((gap <= enough) & (decrement < 1.0)) | (decrement == 0.0)
-        if step == STEPS - 1 or stop():
+        if step == most - 1 or stop():
             done = torch.ones_like(done)
         length = problems.reach(factor, move)
         problems.tau = problems.tau + length * move[:, 0]
         problems.x = problems.x + length[:, None] * move[:, 1:]
         lowest = 0.3 * enough.clamp_min(1e-300) / problems.order
-        problems.mu = torch.where(length > 0.4, torch.maximum(FALL * problems.mu, lowest), problems.mu)
+        problems.mu = torch.where(length > 0.4, torch.maximum(0.15 * problems.mu, lowest), problems.mu)
         left = (~done).nonzero()[:, 0]
         problems, active = problems.only(left), active[left]
     return best

@@ -51,9 +51,6 @@ SIGNED, EQUAL, NONE = 1, 0, -1
 P, N, G, ALPHA, BETA, WALL = range(6)
 """The kinds of rows."""
 
-GAUGE = 0.3
-"""The norm of the rows of stationarity in the units of first-order methods."""
-
 
 @dataclass(frozen=True)
 class Stationarity:
@@ -101,7 +98,7 @@ class Piece:
     def gauge(self) -> Float[Tensor, " K"]:
         """The units of the rows in which first-order methods do well: those of stationarity count less."""
         interior = (self.kind == G) | (self.kind == ALPHA) | (self.kind == BETA)
-        return torch.where(interior, GAUGE / self.B.norm(dim=1).clamp_min(UNIT_ROUNDOFF), 1.0)
+        return torch.where(interior, 0.3 / self.B.norm(dim=1).clamp_min(UNIT_ROUNDOFF), 1.0)
 
     @property
     def rank(self) -> int:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,15 +22,6 @@ from covopt.certify.relaxation.lift import ALPHA, BETA, G, P, Piece, Stationarit
 from covopt.certify.relaxation.multipliers import LEAF, WALL, make_stationarity, pack, side, unpack
 from covopt.certify.relaxation.repair import prove
 from covopt.runtime.loop import Budget
-
-# How nodes are worked on; none of these touches the proof.
-DIVIDED = 1e-5  # a sample divides a node if its score is above this
-SMALLEST_RHO, LARGEST_RHO = 5.0, 500.0  # rho is kept between them from node to node
-SLOW = 0.15  # a node whose bound falls by less than this part of its distance to the target, per check, is split
-ROOT_WINDOW = 4  # at the root, the same over so many checks
-ACCURACY = 1e-6  # nodes run until both residuals are below this, at most
-TOUCHES = 5  # of the same steps from the directions that a node mixes, when it is split
-KINKED = 0.01  # what E[alpha^2] counts beside E[n^2] in the score of a split
 
 
 @dataclass(frozen=True)
@@ -72,6 +64,14 @@ class Node:
     wall: Tensor | None = None
     stage: int = 0
     children: list[Node] = field(default_factory=list)
+
+    def walk(self) -> Iterator[Node]:
+        """Yield this node and all below it, each before its children."""
+        pending = [self]
+        while pending:
+            node = pending.pop()
+            yield node
+            pending += node.children[::-1]
 
 
 class Sides(NamedTuple):
@@ -162,7 +162,7 @@ class NodeWork:
         for node, piece, polished in zip(nodes, pieces, better, strict=True):
             if polished is not None:
                 self._improve(node, piece, polished.Pi, torch.float32)
-                node.moments = self._spread(piece, polished.moments)
+                node.moments = self._spread(piece, polished.moments, piece.B)
         return self.rho
 
     def _descend(self, nodes: list[Node], pieces: list[Piece], checks: int, root: bool) -> float:
@@ -170,8 +170,9 @@ class NodeWork:
         # Single precision below the root; the proofs never are.
         kind = torch.float64 if root else torch.float32
         sides = FixedLambda(pieces, self.Lambda, kind)
-        method: AlternatingDirections = AlternatingDirections(pieces, sides, dtype=kind)
-        state, start = self._warm(method, sides, nodes, pieces), sides.layout.y.start
+        method = AlternatingDirections(pieces, sides.prox, dtype=kind)
+        state = self._warm(method, sides, nodes, pieces)
+        y = torch.eye(state.Z.shape[1], dtype=kind, device=state.Z.device)[sides.layout.y]
         rho, histories = self.rho, [[node.bound] for node in nodes]
         active, remaining = list(range(len(nodes))), list(range(len(nodes)))
         for _ in range(checks):
@@ -181,16 +182,17 @@ class NodeWork:
                 size = len(pieces[k].B)
                 self._improve(nodes[k], pieces[k], multipliers[row, :size, :size].double(), kind)
                 histories[k].append(nodes[k].bound)
-                nodes[k].moments = self._moments(pieces[k], state.Z[row], start)
-                settled = max(float(state.primal[row]), float(state.dual[row])) < ACCURACY
+                nodes[k].moments = self._spread(pieces[k], state.Z[row], y)
+                settled = max(float(state.primal[row]), float(state.dual[row])) < 1e-6
                 if not settled and (self.goal == 0.0 or not _done(histories[k], self.goal, root)):
                     remaining.append(row)
-            rho = min(max(float(state.rho.log().mean().exp()), SMALLEST_RHO), LARGEST_RHO)
+            rho = min(max(float(state.rho.log().mean().exp()), 5.0), 500.0)  # from node to node
             if not remaining or self.budget.spent():
                 break
             if len(remaining) < len(active):
                 active, chosen = [active[row] for row in remaining], torch.tensor(remaining, device=state.Z.device)
-                state, method, sides = state.only(chosen), method.only(chosen), sides.only(chosen)
+                sides = sides.only(chosen)
+                state, method = state.only(chosen), method.only(chosen, sides.prox)
         return rho
 
     def _warm(self, method: AlternatingDirections, sides: FixedLambda, nodes: list[Node], pieces: list[Piece]) -> State:
@@ -232,22 +234,13 @@ class NodeWork:
         if node.entries is None or bound < node.bound:
             node.bound, node.entries = bound, entries
 
-    def _moments(self, piece: Piece, Z: Tensor, start: int) -> Tensor:
-        """Those of w and p from the state of the alternating directions."""
-        N, r = self.ground.P.shape
-        lift = Z.new_zeros(r + N, len(Z))
-        lift[:r, : piece.rank] = piece.span.basis.T.to(Z)
-        rows = (piece.kind == P).nonzero()[:, 0]
-        lift[r + piece.sample[rows], start + rows] = 1.0
-        return (lift @ Z @ lift.T).float()
-
-    def _spread(self, piece: Piece, U: Tensor) -> Tensor:
-        """Those of w and p from the moments of u."""
+    def _spread(self, piece: Piece, U: Tensor, y: Tensor) -> Tensor:
+        """Those of w and p from moments that begin with w; `y` are the rows that make the piece's y of the others."""
         N, r = self.ground.P.shape
         lift = U.new_zeros(r + N, len(U))
-        lift[:r, : piece.rank] = piece.span.basis.T
+        lift[:r, : piece.rank] = piece.span.basis.T.to(U)
         rows = (piece.kind == P).nonzero()[:, 0]
-        lift[r + piece.sample[rows]] = piece.B[rows]
+        lift[r + piece.sample[rows]] = y[rows]
         return (lift @ U @ lift.T).float()
 
     def _touched(self, node: Node) -> tuple[float, Tensor]:
@@ -255,7 +248,7 @@ class NodeWork:
         assert node.moments is not None
         r = self.ground.rank
         top = torch.linalg.eigh(node.moments.double()[:r, :r])[1][:, -3:].T
-        return climb(self.ground, self.Lambda, torch.cat([top, -top]), TOUCHES)
+        return climb(self.ground, self.Lambda, torch.cat([top, -top]), steps=5)
 
     def _split(self, node: Node) -> tuple[Sides, float]:
         """Its sides, which start from its state, bound and multipliers, and the seconds that their proofs took."""
@@ -264,7 +257,7 @@ class NodeWork:
         piece = self._piece(node)
         score = self._score(node, piece, moments)
         best = int(score.argmax())
-        split = best if float(score[best]) > DIVIDED else WALL
+        split = best if float(score[best]) > 1e-5 else WALL
         wall = dividing_wall(self._rows() @ moments[:, :r], self.weight) if split == WALL else None
         children, started = [], time.perf_counter()
         for second in (False, True):
@@ -310,7 +303,7 @@ class NodeWork:
     def _score(self, node: Node, piece: Piece, moments: Float[Tensor, "c c"]) -> Float[Tensor, " N"]:
         """How much of the moments a split at a sample takes away on the side that keeps most.
 
-        NEGATIVE and KINK lose E[p^2]; STRICT loses E[n^2], and E[alpha^2] if its parent knows stationarity.
+        NEGATIVE and KINK lose E[p^2]; STRICT loses E[n^2], and a little of E[alpha^2] if its parent knows stationarity.
         """
         N, r = self.ground.P.shape
         squares = ((self._rows() @ moments) * self._rows()).sum(dim=1).clamp_min(0.0)
@@ -321,15 +314,15 @@ class NodeWork:
             B = piece.B[rows] @ self._lift(piece)
             alpha[piece.sample[rows]] = ((B @ moments) * B).sum(dim=1).clamp_min(0.0)
         free, positive = node.states == FREE, node.states == POSITIVE
-        lost = torch.where(free, n, KINKED * alpha)
+        lost = torch.where(free, n, 0.01 * alpha)
         open_ = (free | (positive & (alpha > 0.0))) & ~self.ground.zero
         return torch.where(open_, torch.minimum(p, lost) * self.weight, -1.0)
 
 
 def _done(history: list[float], goal: float, root: bool) -> bool:
-    """Return True if a node has met the goal or has become slow."""
-    window, now = ROOT_WINDOW if root else 1, history[-1]
+    """Return True if a node has met the goal, or its bound falls by little of its distance to the goal, per check."""
+    window, now = 4 if root else 1, history[-1]
     if now <= goal:
         return True
     # A bound that is still the parent's says nothing yet: the steps have to settle first.
-    return len(history) > window + 1 and now < history[0] and history[-1 - window] - now < SLOW * (now - goal)
+    return len(history) > window + 1 and now < history[0] and history[-1 - window] - now < 0.15 * (now - goal)

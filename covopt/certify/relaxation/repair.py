@@ -27,6 +27,7 @@ by eta sum |lambda_i| |x_i|.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -35,14 +36,6 @@ from torch import Tensor
 
 from covopt.certify.relaxation.lift import EQUAL, NONE, N, Piece
 from covopt.linalg.rounding import UNIT_ROUNDOFF
-
-# How the cheapest repair is looked for; none of these touches the proof.
-SMALLEST_SHIFT = 1e-9  # c beyond the least admissible one, relative to the largest eigenvalue of A
-LARGEST_SHIFT = 1.0  # the first that is tried as too large; doubled while tau still falls there
-SHIFTS = 24  # tried between them, and doublings of the largest, at most
-CLOSE = 1e-6  # they end when tau is known to be within this, relative, of its minimum
-MARGIN = 2.0**-42  # tau is raised by this, relative, so that the Cholesky factorisation has room
-ATTEMPTS = 40  # doublings of MARGIN until it succeeds, at most; then nothing is proved
 
 
 def clip(piece: Piece, multipliers: Float[Tensor, "K K"]) -> Float[Tensor, "K K"]:
@@ -132,15 +125,16 @@ def _cheapest_shift(S: Float[Tensor, "q q"], r: int, half: Float[Tensor, "F r"])
         y = (Cc.T @ v) / (values + c)
         return _Tangent(gap, height, float(2.0 * (v @ step) @ y - y @ y))
 
-    low, high = tangent(SMALLEST_SHIFT * unit), tangent(LARGEST_SHIFT * unit)
-    for _ in range(SHIFTS):
+    # From next to the least admissible c, relative to the largest eigenvalue of A, to one beyond which tau rises.
+    most, low, high = 24, tangent(1e-9 * unit), tangent(unit)
+    for _ in range(most):
         if high.slope >= 0.0:
             break
         low, high = high, tangent(2.0 * high.gap)
-    for tried in range(SHIFTS):
+    for tried in range(most):
         best = min(low, high, key=lambda end: end.height)
         crossing, floor = low.meets(high)
-        if low.slope >= 0.0 or high.slope <= 0.0 or best.height - floor <= CLOSE * abs(best.height):
+        if low.slope >= 0.0 or high.slope <= 0.0 or best.height - floor <= 1e-6 * abs(best.height):
             break
         between = crossing if tried % 2 == 0 else math.sqrt(low.gap * high.gap)
         if not low.gap < between < high.gap:
@@ -189,17 +183,27 @@ def _with_rounding(S: Float[Tensor, "q q"], r: int, tau: float, size: float) -> 
 
     `size` is the error of S in units of u; |u|^2 <= 1 + F for F free samples.
     """
-    q = S.shape[0]
-    corner = torch.arange(r, device=S.device)
+    q, jitter = S.shape[0], 2.0 * size * UNIT_ROUNDOFF
     lift = max(abs(tau), float(S.diagonal()[:r].abs().max()), 1e-300)
-    jitter = 2.0 * size * UNIT_ROUNDOFF
-    for attempt in range(ATTEMPTS):
-        tried = tau + MARGIN * 2.0**attempt * lift
-        T = S.clone()
+    tried, T = least_positive(S, r, tau, lift, lambda T: jitter)
+    g = 2.0 * (q + 2) * UNIT_ROUNDOFF
+    lost = 2.0 * jitter + g * float(T.diagonal().sum()) + 4 * UNIT_ROUNDOFF * tried
+    return max(0.0, tried) + lost * (2.0 + q - r) if tried + lost > 0.0 else lost * (2.0 + q - r)
+
+
+def least_positive(
+    S: Float[Tensor, "q q"], r: int, tau: float, lift: float, added: Callable[[Tensor], float]
+) -> tuple[float, Float[Tensor, "q q"]]:
+    """Return a tau' near tau, and T = S + tau' E + added(S + tau' E) I, whose Cholesky factorisation succeeds.
+
+    tau is raised until the factorisation has room, by a part of `lift` that doubles; (infinity, S) where it never has.
+    E is 1 in the first r entries.
+    """
+    corner = torch.arange(r, device=S.device)
+    for attempt in range(40):
+        tried, T = tau + 2.0 ** (attempt - 42) * lift, S.clone()
         T[corner, corner] += tried
-        T.diagonal().add_(jitter)
+        T.diagonal().add_(added(T))
         if int(torch.linalg.cholesky_ex(T).info) == 0:
-            g = 2.0 * (q + 2) * UNIT_ROUNDOFF
-            lost = 2.0 * jitter + g * float(T.diagonal().sum()) + 4 * UNIT_ROUNDOFF * tried
-            return max(0.0, tried) + lost * (2.0 + q - r) if tried + lost > 0.0 else lost * (2.0 + q - r)
-    return math.inf
+            return tried, T
+    return math.inf, S

@@ -19,12 +19,12 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.relaxation.admm import FIXED_RHO
 from covopt.certify.relaxation.directions import rough_maximum
 from covopt.certify.relaxation.ground import Ground
 from covopt.certify.relaxation.interior import PAIRS
@@ -36,17 +36,13 @@ from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
 from covopt.runtime.cores import cores
 from covopt.runtime.loop import Budget
 
-# How the tree is grown; none of these touches the proof.
-CLOSED = 1e-5  # the tree is closed when its bound is above what a direction attains by no more than this, relative
-LATE = 0.007  # stationarity and interior points begin when the bound is within this of the floor, relative
-STAGE = 0.5  # a stage begins when the bound has come this part of its distance to the floor nearer
-LOTS = 4  # of nodes in a round, however many cores there are, so that the tree is the same; an even number
-ROOM = 2**20  # entries of the Newton matrices of the nodes that are split together
-SLACK = 2.0**-22  # what a height is above the bound that proves it, relative: multipliers are in single precision
-
 
 class SignBranch:
     """The tree for one Lambda; `grow` it, then read `maximum` and `multipliers`."""
+
+    # Neither touches the proof.
+    closed: ClassVar[float] = 1e-5  # it is closed when its bound is no more than this above what a direction attains
+    late: ClassVar[float] = 0.007  # stationarity and interior points begin when its bound is so near the floor
 
     def __init__(self, ground: Ground, Lambda: Float[Tensor, "N m"], options: BranchOptions | None = None) -> None:
         self.ground, self.options = ground, options or BranchOptions()
@@ -65,7 +61,7 @@ class SignBranch:
             prove(piece, self.Lambda, nothing),
             entries=pack(piece, nothing),
         )
-        self.rho, self.nodes, self._proving = FIXED_RHO, 0, 0.0
+        self.rho, self.nodes, self._proving = 30.0, 0, 0.0
         self._ties = itertools.count()
         self._open: list[tuple[float, int, Node]] = []
 
@@ -92,20 +88,12 @@ class SignBranch:
     @property
     def price(self) -> float:
         """Seconds that proving it again from its multipliers would take, as long for each as the proofs so far."""
-        leaves, pending, last = 0, [self.root], len(self.heights)
-        while pending:
-            node = pending.pop()
-            leaves += (node.stage if node.children else last) > node.made
-            pending += node.children
+        last = len(self.heights)
+        leaves = sum((node.stage if node.children else last) > node.made for node in self.root.walk())
         return leaves * self._proving / max(1, self.nodes - 1)
 
     def _largest(self) -> float:
-        leaves, largest = [self.root], 0.0
-        while leaves:
-            node = leaves.pop()
-            leaves += node.children
-            largest = largest if node.children else max(largest, node.bound)
-        return largest
+        return max(node.bound for node in self.root.walk() if not node.children)
 
     def grow(
         self,
@@ -119,7 +107,7 @@ class SignBranch:
             if self.nodes == 0:
                 self._plant(target, budget, thorough=max_nodes == 1)
             while self._open and not budget.spent():
-                goal = max(target / self.scale, self._found * (1.0 + CLOSED)) ** 2
+                goal = max(target / self.scale, self._found * (1.0 + self.closed)) ** 2
                 self._advance()
                 lots = self._next(goal, max_nodes)
                 if not lots:
@@ -144,9 +132,9 @@ class SignBranch:
     def _next(self, goal: float, max_nodes: int | None) -> list[list[Node]]:
         """Return the open nodes with the largest bounds above the goal, in batches."""
         lot = self.options.batch
-        if self.stage > 0:  # the Newton matrices of a batch are that large
-            lot = min(lot, max(1, ROOM // (PAIRS * sum(self.ground.P.shape)) ** 2))
-        count = LOTS * lot
+        if self.stage > 0:  # entries of the Newton matrices of the nodes that are split together
+            lot = min(lot, max(1, 2**20 // (PAIRS * sum(self.ground.P.shape)) ** 2))
+        count = 4 * lot  # however many cores there are, so that the tree is the same
         if max_nodes is not None:
             count = min(count, (max_nodes - self.nodes) // 2)
         chosen: list[Node] = []
@@ -170,10 +158,11 @@ class SignBranch:
         self.rho = math.exp(sum(math.log(split.rho) for split in done) / len(done))
 
     def _advance(self) -> None:
-        """Begin a new stage, if the bound is worth it."""
-        floor, height = float(self.heights[0]), math.sqrt(self._largest()) * (1.0 + SLACK)
-        near = LATE * floor if self.stage == 0 else STAGE * (float(self.heights[-1]) - floor)
-        if floor > 0.0 and floor * CLOSED < height - floor < near:
+        """Begin a new stage, if the bound has come half of its distance to the floor nearer."""
+        # Above the bound that proves it, because multipliers are in single precision.
+        floor, height = float(self.heights[0]), math.sqrt(self._largest()) * (1.0 + 2.0**-22)
+        near = self.late * floor if self.stage == 0 else 0.5 * (float(self.heights[-1]) - floor)
+        if floor > 0.0 and floor * self.closed < height - floor < near:
             self.heights = torch.cat([self.heights, self.heights.new_tensor([height])])
 
     def _keep(self, node: Node) -> None:
@@ -182,15 +171,13 @@ class SignBranch:
     def multipliers(self) -> Multipliers:
         """Return the tree as arrays, its walls in input coordinates."""
         basis, last = self.ground.basis, len(self.heights)
-        splits, stages, walls, values, pending = [], [], [], [], [self.root]
-        while pending:
-            node = pending.pop()
+        splits, stages, walls, values = [], [], [], []
+        for node in self.root.walk():
             splits.append(node.split if node.children else LEAF)
             stages.append(node.stage if node.children else last)
             if stages[-1] > node.made:
                 assert node.entries is not None
                 values.append(node.entries)
-            pending += node.children[::-1]
             if node.children and node.wall is not None:
                 walls.append(node.wall @ basis)
         stacked = torch.stack(walls) if walls else basis.new_zeros(0, basis.shape[1])
