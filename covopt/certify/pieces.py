@@ -25,12 +25,6 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-# Blocks of samples, squared and times the columns of T: what the least squares of all runs of blocks cost; and the
-# fewest blocks.
-WORK, FEWEST = 150_000, 16
-# Sums of the runs' least squares: so many roundings for each piece are taken off.
-ROUNDING = 2.0**-51
-
 
 def least_squares(
     x: Float[np.ndarray, " N"], T: Float[np.ndarray, "N m"], most: int, weight: Float[np.ndarray, " N"] | None = None
@@ -44,7 +38,8 @@ def least_squares(
         weight: w > 0; None for 1.
     """
     order = np.argsort(x, kind="stable")
-    block = -(-len(x) // max(FEWEST, math.isqrt(WORK // T.shape[1])))
+    # All runs of blocks cost the square of the number of blocks times the columns of T.
+    block = -(-len(x) // max(16, math.isqrt(150_000 // T.shape[1])))
     w = np.ones(len(x)) if weight is None else weight
     runs = _runs(_integers(x[order, None])[0][:, 0], _integers(T[order]), _integers(w[order, None]), block)
     best = np.full(len(runs), np.inf)
@@ -55,7 +50,7 @@ def least_squares(
         # A run may begin where the last one ended, or one block later.
         begins = best if pieces == 1 or block == 1 else np.minimum(best, np.append(np.inf, best[:-1]))
         best = np.minimum(best, (begins[:, None] + runs).min(axis=0))
-        bounds.append(min(float(best[-1]), largest) * max(0.0, 1.0 - pieces * ROUNDING))
+        bounds.append(min(float(best[-1]), largest) * max(0.0, 1.0 - pieces * 2.0**-51))
         if bounds[-1] == 0.0:
             bounds += [0.0] * (most - pieces)
             break

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from types import NoneType
 from typing import Any, ClassVar, get_args, get_type_hints
 
@@ -117,6 +117,10 @@ class Proof(ABC):
         Raises:
             ProblemError: arrays are missing or do not fit the problem.
         """
+
+    def proved(self, problem: Problem) -> Proved:
+        """Return this proof with the bound that its arrays prove."""
+        return Proved(replace(self, lower=self.bound(problem)))
 
     def holds(self, problem: Problem, lower: float, rounding: float) -> bool:
         """Return True if the arrays prove `lower`, and all else that the proof states, up to relative rounding.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from jaxtyping import Float
@@ -44,8 +44,6 @@ PROOFS: tuple[type[Proof], ...] = (
     *FREE,
 )
 """All kinds of proof, the tightest first."""
-# Seconds that the spectral bound gets at least.
-ROUGHLY = 0.05
 
 
 def attainable(problem: Problem) -> Certificate:
@@ -79,8 +77,13 @@ def spectral_proof(problem: Problem, seconds: float) -> Proof:
     """
     if not Spectral.applies(problem):
         return Unproved(0.0)
-    deadline = time.perf_counter() + max(seconds, ROUGHLY)
-    return Spectral.prove(problem, Target(stop=lambda: time.perf_counter() >= deadline)).proof
+    return Spectral.prove(problem, Target(stop=_stop(seconds))).proof
+
+
+def _stop(seconds: float) -> Callable[[], bool]:
+    """Return what stops a bound after so many seconds, which are at least 0.05."""
+    deadline = time.perf_counter() + max(seconds, 0.05)
+    return lambda: time.perf_counter() >= deadline
 
 
 def data_proof(problem: Problem, seconds: float) -> Proof:
@@ -88,13 +91,13 @@ def data_proof(problem: Problem, seconds: float) -> Proof:
 
     Args:
         problem: the question.
-        seconds: after so many nothing is improved any more, but for `ROUGHLY`.
+        seconds: after so many, or 0.05, nothing is improved any more.
     """
-    deadline = time.perf_counter() + max(seconds, ROUGHLY)
+    stop = _stop(seconds)
     best = spectral_proof(problem, seconds)
     if problem.depth == 2:
         return best
-    target = Target(stop=lambda: interrupted() or time.perf_counter() >= deadline)
+    target = Target(stop=lambda: interrupted() or stop())
     problem = problem.to(torch.device("cpu"))  # small dense work, and a convex solver
     for kind in sorted(PROOFS, key=lambda kind: kind.effort):
         if target.stop():

@@ -34,17 +34,13 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covopt.model.loss import ROUNDING
 from covopt.model.problem import Problem
 
 # Rows that are looked at, the first ones: a bound for some samples is one for all.
 ROWS = 2048
 # Points up to which the shortest path is found exactly.
 EXACT = 12
-# Operations of the ascent and of the moves, about; steps of the ascent, at most.
-ASCENT, MOVES, STEPS = 1.5e7, 1e7, 300
-# Taken off the final bound, relative.
-SLACK = 2.0**-30
-UNIT = 2.0**-52
 EXACTLY = "donot_use_mm_for_euclid_dist"
 
 
@@ -78,7 +74,7 @@ class RankOne:
         if not self.charged > 0.0:
             return 0.0
         ratio = self.charged / self.diameter if self.diameter > 0.0 else math.inf
-        return depth * ratio ** (2.0 / depth) * (1.0 - SLACK)
+        return depth * ratio ** (2.0 / depth) * (1.0 - 2.0**-30)
 
 
 def rank_one(problem: Problem, ascend: bool = True) -> RankOne:
@@ -112,7 +108,7 @@ def measured(problem: Problem, multipliers: Float[np.ndarray, " n"], order: Int[
     lower = max(_held_karp(d, np.zeros(n)), _held_karp(d, multipliers)) * size
     apart = _far_apart(d, 2.0 * missed / size)
     charged = max(lower - missed * (n - 1), _held_karp(d[np.ix_(apart, apart)]) * size - missed * (len(apart) - 1))
-    length = float(d[order[:-1], order[1:]].sum()) * size * (1.0 + 2.0 * n * UNIT)
+    length = float(d[order[:-1], order[1:]].sum()) * size * (1.0 + 2.0 * n * ROUNDING)
     rows = min(len(problem.Y), ROWS)
     upper = length if rows == len(problem.Y) else None
     return RankOne(multipliers, order, min(lower, length), upper, charged, _diameter(problem.X), rows)
@@ -142,7 +138,7 @@ def _diameter(X: Float[Tensor, "N n"]) -> float:
     size = _scale(rows)
     scaled = rows / size
     across = float(torch.cdist(scaled, scaled, compute_mode=EXACTLY).max())
-    return across * size * (1.0 + (X.shape[1] + 8) * UNIT)
+    return across * size * (1.0 + (X.shape[1] + 8) * ROUNDING)
 
 
 def _far_apart(d: NDArray[np.float64], least: float) -> NDArray[np.int64]:
@@ -163,7 +159,7 @@ def _held_karp(d: NDArray[np.float64], p: NDArray[np.float64] | None = None) -> 
     length, _ = _tree(d, p)
     # Each edge is off by a few roundings, the distances by one for each coordinate (scaled, at most 2 m^(1/2) long),
     # and a sum of n terms by n of them.
-    charge = (n + 2 * 64) * n * UNIT * (float(d.max()) + 4.0 * float(np.abs(p).max()))
+    charge = (n + 2 * 64) * n * ROUNDING * (float(d.max()) + 4.0 * float(np.abs(p).max()))
     return max(0.0, length - 2.0 * float(p.sum()) + float(np.partition(p, 1)[:2].sum()) - charge)
 
 
@@ -193,7 +189,7 @@ def _ascent(d: NDArray[np.float64]) -> NDArray[np.float64]:
     p, best = np.zeros(n), np.zeros(n)
     value, degrees = _tree(d, p)
     highest, step = value, 0.5 * value / n
-    for _ in range(min(STEPS, int(ASCENT / n**2))):
+    for _ in range(min(300, int(1.5e7 / n**2))):  # so many operations, about
         direction = degrees - 2.0
         direction[np.argsort(p, kind="stable")[:2]] += 1.0  # the two ends
         if not direction.any() or not step > 1e-6 * highest / n:
@@ -253,7 +249,7 @@ def _greedy(d: NDArray[np.float64], start: int) -> NDArray[np.int64]:
 def _untangled(d: NDArray[np.float64], order: NDArray[np.int64]) -> NDArray[np.int64]:
     """Pieces of the path turned round (2-opt), the best one each time, while that shortens it."""
     n = len(d)
-    for _ in range(min(20 * n, int(MOVES / n**2))):
+    for _ in range(min(20 * n, int(1e7 / n**2))):  # so many operations, about
         # Turning the piece i ... j round replaces the edges before i and after j; at the ends there is none.
         cut = np.concatenate([[0.0], d[order[:-1], order[1:]], [0.0]])
         before = np.vstack([np.zeros(n), d[order[:-1]][:, order]])

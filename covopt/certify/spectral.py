@@ -52,20 +52,23 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify.proof import Proof, Proved, Target
+from covopt.model.loss import CrossEntropy, Interpolation, MeanSquaredError
 from covopt.model.problem import Problem
 from covopt.runtime.loop import Certificate
 
 Line = tuple[float, float]
 """(b, g): C(F) >= b - g tau for every F with |H F|_* = tau; g >= 0."""
 
-LOSSES = ("mse", "cross_entropy", "interpolate")
-"""The losses whose bounds from the data alone are known."""
-PROGRESS = 1e-6  # a refinement that gains less than this, relative, is the last
 PAIRS = 2048  # rows that are compared with each other, the first ones (memory and time grow as the square)
 # What rounding may cost:
 CHARGED = 2.0**-48  # to each singular value, as max(N, n) of these times the largest one
 SLACK = 2.0**-40  # off the final value, relative
 UNDERFLOW = 2.0**-1000  # the same, absolute, for squares below float64's range
+
+
+def is_bounded(problem: Problem) -> bool:
+    """Return True if bounds of the loss from the data alone are known."""
+    return type(problem.loss) in (MeanSquaredError, CrossEntropy, Interpolation)
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Spectral(Proof):
     @classmethod
     def applies(cls, problem: Problem) -> bool:
         """Return True if the loss has bounds from the data alone."""
-        return problem.loss.name in LOSSES
+        return is_bounded(problem)
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
@@ -114,7 +117,7 @@ def spectral_bound(
 ) -> float:
     """Return the best of the bounds above: no network of the problem's depth has a lower cost.
 
-    At least 0, and 0 for a loss that is none of `LOSSES`.
+    At least 0, and 0 for a loss of which none is known.
     Infinite when `interpolate` is asked of targets that differ by more than is allowed where the inputs agree: no
     network fits them.
 
@@ -135,23 +138,17 @@ def spectral_lines(
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[float, list[Line]]:
     """`spectral_bound`, and its lines in rho: C(F) >= b - g rho where prod_l |W_l|_F = rho; none for `interpolate`."""
-    if problem.loss.name not in LOSSES:  # the lines are those of the losses that they know
+    if not is_bounded(problem):
         return 0.0, []
-    options = options or SpectralOptions()
-    X, Y = problem.X.double(), problem.Y.double()
     values, lines = [0.0], []
     for centred in (True, False) if problem.beta == 0.0 else (True,):
-        value, more = _nuclear_bound(problem, X, Y, centred, options, rank, stop)
+        value, more = _nuclear_bound(problem, centred, options or SpectralOptions(), rank, stop)
         values.append(value)
         lines += more
     if problem.interpolates:
-        values.append(problem.depth * _power(_steepest_pair(problem, X, Y, stop), problem.depth))
+        steepest = _steepest_pair(problem, problem.X.double(), problem.Y.double(), stop)
+        values.append(problem.depth * _power(steepest, problem.depth))
     return max(0.0, max(values) * (1.0 - SLACK) - UNDERFLOW), lines
-
-
-def _misfit(problem: Problem) -> float:
-    """Return the largest |F - Y|_F that is allowed, 0 but for `interpolate`."""
-    return problem.allowed_misfit * math.sqrt(problem.Y.numel()) * (1.0 + 2.0**-40)
 
 
 def _power(ratio: float, depth: int) -> float:
@@ -189,21 +186,18 @@ def largest_singular_value(problem: Problem, X: Tensor, centred: bool, chunk: in
 
 
 def _nuclear_bound(
-    problem: Problem,
-    X: Tensor,
-    Y: Tensor,
-    centred: bool,
-    options: SpectralOptions,
-    rank: int | None,
-    stop: Callable[[], bool],
+    problem: Problem, centred: bool, options: SpectralOptions, rank: int | None, stop: Callable[[], bool]
 ) -> tuple[float, list[Line]]:
+    X, Y = problem.X.double(), problem.Y.double()
     # Scaled by a power of two, so that no square underflows. Centring loses digits relative to X, not to what is left.
     size = 2.0 ** math.frexp(float(X.abs().max()))[1]
     X = X / size
     largest = largest_singular_value(problem, X, centred)
     largest = size * (largest + len(X) * CHARGED * float(problem.weighted(X).norm()))
     targets, moved = _singular_values(weighted_rows(problem, Y, centred))
-    targets = targets - moved - len(Y) * CHARGED * float(problem.weighted(Y).norm()) - _misfit(problem)
+    # The largest |F - Y|_F that is allowed, 0 but for `interpolate`.
+    misfit = problem.allowed_misfit * math.sqrt(problem.Y.numel()) * (1.0 + SLACK)
+    targets = targets - moved - len(Y) * CHARGED * float(problem.weighted(Y).norm()) - misfit
     targets = targets.clamp_min(0.0)
     head, tail = (targets, targets[:0]) if rank is None else (targets[:rank], targets[rank:])
     if problem.interpolates:
@@ -212,14 +206,13 @@ def _nuclear_bound(
         total = float(targets.sum())
         ratio = total / largest if largest > 0 else math.inf
         return problem.depth * _power(ratio, problem.depth) if total else 0.0, []
-    # No tail for cross-entropy: its lines know nothing of the rank.
-    missed = 0.0 if problem.loss.name == "cross_entropy" else float(tail.square().sum()) / len(Y)
-    if problem.loss.name == "cross_entropy":
-        family = _EntropyLines(problem, centred, options.ascents)
+    if type(problem.loss) is CrossEntropy:  # no tail: its lines know nothing of the rank
+        missed, family = 0.0, _EntropyLines(problem, centred, options.ascents)
         steepest = family.steepest
         if rank == 0:  # tau = 0: the first line is the tangent there
             return max(0.0, family(steepest)[0]), []
     else:
+        missed = float(tail.square().sum()) / len(Y)
         family, steepest = _quadratic_lines(head, len(Y)), float(head.max()) if len(head) else 0.0
 
     def penalty(tau: Tensor) -> Tensor:
@@ -261,15 +254,13 @@ class _EntropyLines:
 
     def __call__(self, theta: float) -> Line:
         """Accelerated proximal gradient steps of length 2N (the gradient is 1/(2N)-Lipschitz), then the line."""
-        samples, F = len(self.Y), self.F
-        ahead, momentum = F, 1.0
-        for _ in range(self.ascents):
-            stepped = ahead - 2.0 * self.root * (self._probabilities(ahead) - self.Y)
-            new, grown = self._shrink(stepped, 2.0 * samples * theta), following(momentum)
-            ahead = new + (momentum - 1.0) / grown * (new - F)
-            F, momentum = new, grown
-        self.F = F
-        return self._line(self._probabilities(F))
+
+        def step(F: Tensor) -> Tensor:
+            stepped = F - 2.0 * self.root * (self._probabilities(F) - self.Y)
+            return self._shrink(stepped, 2.0 * len(self.Y) * theta)
+
+        self.F = accelerated(step, self.F, self.ascents)
+        return self._line(self._probabilities(self.F))
 
     def _line(self, p: Float[Tensor, "N m"]) -> Line:
         samples, classes = p.shape
@@ -305,8 +296,14 @@ def with_column_means(problem: Problem, p: Float[Tensor, "N m"], mean: Float[Ten
     return p / p.sum(dim=1, keepdim=True)
 
 
-def following(momentum: float) -> float:
-    return 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
+def accelerated(step: Callable[[Tensor], Tensor], start: Tensor, steps: int) -> Tensor:
+    """Return the end of so many steps with Nesterov's momentum."""
+    ahead, last, momentum = start, start, 1.0
+    for _ in range(steps):
+        new, following = step(ahead), 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * momentum**2))
+        ahead = new + (momentum - 1.0) / following * (new - last)
+        last, momentum = new, following
+    return last
 
 
 def least(
@@ -339,7 +336,7 @@ def least(
             if not stop():
                 lines[theta] = family(theta)
         better, where = least_of_lines(lines, penalty)
-        done = better <= bound * (1.0 + PROGRESS)
+        done = better <= bound * (1.0 + 1e-6)
         bound = max(bound, better)
         if done or stop():
             break

@@ -30,7 +30,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.proofs, self.base = 0, time.perf_counter()
-        monkeypatch.setattr(bound, "MIXTURES", (1.0,))  # a single tree, which gets far soon
+        monkeypatch.setattr(bound._Work, "mixtures", (1.0,))  # a single tree, which gets far soon
         monkeypatch.setattr(time, "perf_counter", lambda: self.base + TICK * self.proofs)
         for module in (nodes, multipliers):
             monkeypatch.setattr(module, "prove", self.slowed(module.prove))
@@ -73,7 +73,7 @@ def test_a_tree_ends_early_enough_to_be_proved_again(monkeypatch, question):
 def test_without_that_reserve_it_would_not(monkeypatch, question):
     problem, Lambda = question
     clock = Clock(monkeypatch)
-    monkeypatch.setattr(bound, "RESERVE", 0.0)
+    monkeypatch.setattr(bound._Work, "reserve", 0.0)
     found = relaxed_bound(problem, Lambda, time_limit=400 * TICK).proof
     assert clock.proofs > 400 + found.multipliers.leaves / 2
 

@@ -127,7 +127,8 @@ def test_multipliers_of_one_sign_bound_weighted_networks() -> None:
     weighted = make_problem(X, Y, lam=1e-3, depth=3, sample_weight=rng.integers(1, 9, 6))
     Lambda = convexity.multipliers(replace(weighted, weight=None))
     assert Lambda is not None
-    lower, plain = convexity.bound(weighted, Lambda), convexity.bound(replace(weighted, weight=None), Lambda)
+    proof = convexity.Convexity(0.0, Lambda)
+    lower, plain = proof.bound(weighted), proof.bound(replace(weighted, weight=None))
     found = covopt.solve(X, Y, lam=1e-3, depth=3, sample_weight=None, time_limit=2.0, starts=4)
     assert lower != plain
     assert 0.0 < lower <= face.evaluate(weighted, found.weights).total

@@ -133,7 +133,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("the misfit left out", "values - missed - lost", "values - lost"),
     ),
     *_of(
-        "certify/deep/recursion",
+        "certify/deep/convexity",
         "deep_formulas",
         ("the biases of later layers left out", "_next(budgets, signals + added)", "_next(budgets, signals)"),
         ("a sign in the place of the maximum", "0.5 * (B - roots)", "0.5 * (B + roots)"),
@@ -156,7 +156,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of(
         "certify/spectral",
         "spectral",
-        ("the misfit left out", "problem.weighted(Y).norm()) - _misfit(problem)", "problem.weighted(Y).norm())"),
+        ("the misfit left out", "problem.weighted(Y).norm()) - misfit", "problem.weighted(Y).norm())"),
         ("half the slope of a tangent", "2.0 * theta / samples", "theta / samples"),
         ("the higher end of an interval", "interior = torch.minimum(heights", "interior = torch.maximum(heights"),
         (

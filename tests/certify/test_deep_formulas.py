@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from covopt.certify.deep import angle, convexity, linear, loop
+from covopt.certify.deep.convexity import growth
 from covopt.certify.deep.edges import Edges, power
 from covopt.certify.deep.flows import Incidence, bound_of
 from covopt.certify.deep.laplacian import Laplacian
-from covopt.certify.deep.recursion import growth
 from covopt.model.problem import Problem, make_problem
 from covopt.runtime.errors import ProblemError
 
@@ -227,11 +227,11 @@ def test_multipliers_of_one_sign(lam: float | None) -> None:
         else:
             size = M**2 / float(problem.inverse_shares.numpy() @ (Lambda**2).sum(axis=1))
             value, missing = regularised(problem, added, signal, size), 5e-3
-        lower = convexity.bound(problem, torch.from_numpy(Lambda))
+        lower = convexity.Convexity(0.0, torch.from_numpy(Lambda)).bound(problem)
         assert is_tight(lower, value * (1.0 + 2e-7), missing)
         positive += lower > 0.0
         turned = Lambda * np.where(np.arange(5)[:, None] == 0, -1.0, 1.0)
-        assert convexity.bound(problem, torch.from_numpy(turned)) == 0.0
+        assert convexity.Convexity(0.0, torch.from_numpy(turned)).bound(problem) == 0.0
     assert positive > 10
 
 
@@ -283,7 +283,7 @@ def test_angles_of_two_samples() -> None:
         problem = drawn(seed, samples=2, bias=0.0, depth=3 + seed % 4)
         X, Y = problem.X.numpy(), problem.Y.numpy()
         ratio = area(*Y) / area(*X)
-        lower = angle.bound(problem, (0, 1))
+        lower = angle.Angle(0.0, np.array([0, 1])).bound(problem)
         assert is_tight(lower, 2.0 * problem.depth * ratio ** (1.0 / problem.depth), 1e-4)
         kinds.add((bool(X[0] @ X[1] > 0.0), bool(Y[0] @ Y[1] > 0.0)))
     assert len(kinds) == 4
@@ -307,7 +307,8 @@ def test_linear_networks_have_a_closed_form(bias: float) -> None:
         P = np.linalg.pinv(H @ X)
         worst = missed(problem, problem.Y.numpy(), P.T @ U[:, :3] @ np.diag(s ** (2.0 / problem.depth - 1.0)) @ Vt)
         values = np.linalg.svd(P @ worst, compute_uv=False)
-        assert is_tight(linear.bound(problem), problem.depth * float((values ** (2.0 / problem.depth)).sum()), 1e-5)
+        closed = problem.depth * float((values ** (2.0 / problem.depth)).sum())
+        assert is_tight(linear.Linear(0.0).bound(problem), closed, 1e-5)
         other = replace(problem, activation=drawn(0).activation)
         assert linear.Linear(0.0).bound(other) == 0.0
 

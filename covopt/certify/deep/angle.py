@@ -27,8 +27,6 @@ from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
 
-# Rows that are compared with each other, the first ones.
-ROWS = 1000
 # Rounding of areas and products, as a part of |u| |v|, for each column.
 CHARGED = 2.0**-50
 
@@ -56,34 +54,27 @@ class Angle(Proof):
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
         """Take the best pair of samples."""
-        pair = best_pair(problem)
-        return Proved(cls(bound(problem, pair), np.array(pair)))
+        return cls(0.0, np.array(best_pair(problem))).proved(problem)
 
     def bound(self, problem: Problem) -> float:
         """Return the bound from the pair; 0 for other problems."""
         pair = self.pair.tolist()
         if len(pair) != 2 or not all(0 <= k < problem.samples for k in pair):
             raise ProblemError(self.missing)
-        return bound(problem, (pair[0], pair[1])) if self.applies(problem) else 0.0
-
-
-def bound(problem: Problem, pair: tuple[int, int]) -> float:
-    """Return the bound from two samples."""
-    rows = torch.tensor(pair)
-    X, size = to_unit_scale(problem.X.double()[rows])
-    Y, height = to_unit_scale(problem.Y.double()[rows])
-    above = float(_above(X[:1], X[1:])[0])
-    below = float(_below(Y[:1], Y[1:], problem.allowed_misfit / height)[0])
-    if not above > 0.0 or not below > 0.0:
-        return 0.0
-    exponent = (math.log(below) - math.log(above) + 2.0 * (math.log(height) - math.log(size))) / problem.depth
-    return 2.0 * problem.depth * math.exp(min(exponent, 700.0)) * (1.0 - SLACK)
+        X, size = to_unit_scale(problem.X.double()[pair])
+        Y, height = to_unit_scale(problem.Y.double()[pair])
+        above = float(_above(X[:1], X[1:])[0])
+        below = float(_below(Y[:1], Y[1:], problem.allowed_misfit / height)[0])
+        if not self.applies(problem) or not above > 0.0 or not below > 0.0:
+            return 0.0
+        exponent = (math.log(below) - math.log(above) + 2.0 * (math.log(height) - math.log(size))) / problem.depth
+        return 2.0 * problem.depth * math.exp(min(exponent, 700.0)) * (1.0 - SLACK)
 
 
 def best_pair(problem: Problem) -> tuple[int, int]:
     """Return the two samples with the largest bound, of the first rows."""
-    X, _ = to_unit_scale(problem.X.double()[:ROWS])
-    Y, height = to_unit_scale(problem.Y.double()[:ROWS])
+    X, _ = to_unit_scale(problem.X.double()[:1000])
+    Y, height = to_unit_scale(problem.Y.double()[:1000])
     best, pair = -1.0, (0, 1)
     for i in range(len(X) - 1):
         below = _below(Y[i : i + 1], Y[i + 1 :], problem.allowed_misfit / height)

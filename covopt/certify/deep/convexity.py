@@ -4,10 +4,18 @@ Let no column of Lambda (N, m) change sign. Then Lambda Lambda^T >= 0 entrywise,
 convex, homogeneous and a norm of sigma(z) that does not fall where sigma(z) grows: g(sum_j a_j sigma(z_j)) <=
 sum_j |a_j| g(z_j). So with M >= max_w g(Xt w), |w| = 1, and q = beta^2 |Lambda^T 1|^2, the sums t_l = sum_k g(z_k)^2
 over the neurons of a layer obey t_1 <= |W_1|^2 M^2 and t_{l+1} <= |W_{l+1}|^2 (t_l + q), and <Lambda, F>^2 <=
-|W_L|^2 (t_{L-1} + q): the least budget that reaches <Lambda, Y> (recursion.py) is a bound. Without a bias it is
+|W_L|^2 (t_{L-1} + q): the least budget that reaches <Lambda, Y> (`growth`) is a bound. Without a bias it is
 L (<Lambda, Y> / M)^(2/L), which is the minimum wherever the multipliers of two layers are of this kind.
 
 M is the maximum of an exact oracle (rank 3 at most), or |Lambda^T Xt|_op where Xt and Lambda have no negative entry.
+
+**The growth.** A signal costs the least where it grows from layer to layer by
+
+    t_1 <= p_1 M^2,   t_{l+1} <= p_{l+1} (t_l + q),   p_l = |W_l|_F^2.
+
+T_l(B) is the largest t_l with p_1 + ... + p_l = B: T_1(B) = M^2 B and T_{l+1}(B) = max_s (B - s) (T_l(s) + q). For each
+s the function (B - s)_+ (T_l(s) + q) is convex in B, so that T is convex: it lies below its chords, and on a chord the
+maximum over s is that of a parabola. So the table `Growth` is above T between its points, too.
 """
 
 from __future__ import annotations
@@ -23,7 +31,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.deep.recursion import growth
+from covopt.certify.dual import is_parabola
 from covopt.certify.proof import Proof, Proved, Target
 from covopt.certify.spectral import CHARGED, SLACK
 from covopt.linalg.rounding import to_unit_scale
@@ -37,10 +45,6 @@ if TYPE_CHECKING:
     import cvxpy as cp
 else:
     cp = lazy("cvxpy")
-
-# Samples and rounds of the search; it ends where no neuron violates the multipliers by more than this.
-SAMPLES, ROUNDS, VIOLATED = 200, 40, 1e-8
-BOX = 1e4  # entries of the multipliers, for targets and inputs of size 1
 
 
 @dataclass(frozen=True)
@@ -59,33 +63,27 @@ class Convexity(Proof):
 
     @classmethod
     def applies(cls, problem: Problem) -> bool:
-        """Return True for ReLU networks on few samples with an exact oracle."""
-        return problem.depth > 2 and applies(problem)
+        """Return True for ReLU networks on few samples with an exact oracle, for mse and exact fits."""
+        simple = problem.activation.slope == 0.0 and is_parabola(problem) and problem.samples <= 200
+        return problem.depth > 2 and simple and has_exact_oracle(problem.Xt)
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
         """Find the best multipliers by cutting planes."""
         Lambda = multipliers(problem, target.stop)
-        return None if Lambda is None else Proved(cls(bound(problem, Lambda), Lambda))
+        return None if Lambda is None else cls(0.0, Lambda).proved(problem)
 
     def bound(self, problem: Problem) -> float:
-        """Return the bound from the oracle at the multipliers."""
+        """Return the bound from these multipliers; 0 if a column changes sign, or M is unknown."""
         if self.multipliers.shape != problem.Y.shape:
             raise ProblemError(self.missing)
-        return bound(problem, self.multipliers.double())
+        return _bound(problem, self.multipliers.double()) if self.applies(problem) else 0.0
 
 
-def applies(problem: Problem) -> bool:
-    """Return True if the maximum over all neurons is known, and the loss one that is bounded here."""
-    simple = problem.activation.slope == 0.0 and problem.loss.name in ("interpolate", "mse")
-    return simple and problem.samples <= SAMPLES and has_exact_oracle(problem.Xt)
-
-
-def bound(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
-    """Return the bound from these multipliers; 0 if a column changes sign, or M is unknown."""
+def _bound(problem: Problem, Lambda: Float[Tensor, "N m"]) -> float:
     if not bool(torch.isfinite(Lambda).all()) or bool(((Lambda > 0).any(dim=0) & (Lambda < 0).any(dim=0)).any()):
         return 0.0
-    if not applies(problem) or not bool((Lambda != 0).any()):
+    if not bool((Lambda != 0).any()):
         return 0.0
     Xt, size = to_unit_scale(problem.Xt.double())
     Y, height = to_unit_scale(problem.Y.double())
@@ -135,11 +133,11 @@ def multipliers(problem: Problem, stop: Callable[[], bool] = lambda: False) -> F
         return None
     signs = torch.where(Y.sum(dim=0) < 0, -1.0, 1.0)
     Lambda, neurons = (Y * signs).clamp_min(0.0) * signs, Xt[:, :0]
-    for _ in range(ROUNDS):
+    for _ in range(40):
         answer = oracle(Lambda, Xt[:0])
         if not answer.upper_bound > 0.0:
             return None
-        if neurons.shape[1] and answer.upper_bound <= 1.0 + VIOLATED:
+        if neurons.shape[1] and answer.upper_bound <= 1.0 + 1e-8:
             break
         neurons = torch.cat([neurons, problem.activation(Xt @ answer.directions.T)], dim=1)
         better = _master(neurons, Y, signs)
@@ -150,12 +148,12 @@ def multipliers(problem: Problem, stop: Callable[[], bool] = lambda: False) -> F
 
 
 def _master(neurons: Float[Tensor, "N K"], Y: Float[Tensor, "N m"], signs: Float[Tensor, " m"]) -> Tensor | None:
-    """max <Lambda, Y> with these signs and |Lambda^T s_k| <= 1 for the neurons so far, in a box: it stays finite."""
+    """max <Lambda, Y> with these signs and |Lambda^T s_k| <= 1 for the neurons so far; in a box, it stays finite."""
     active = neurons[:, neurons.norm(dim=0) > 0]
     if not active.numel():
         return None
     Lambda = cp.Variable(Y.shape, nonneg=True)
-    constraints = [cp.norm(active.numpy().T @ Lambda, axis=1) <= 1.0, Lambda <= BOX]
+    constraints = [cp.norm(active.numpy().T @ Lambda, axis=1) <= 1.0, Lambda <= 1e4]
     problem = cp.Problem(cp.Maximize(cp.sum(cp.multiply((Y * signs).numpy(), Lambda))), constraints)
     try:
         with warnings.catch_warnings():
@@ -164,3 +162,60 @@ def _master(neurons: Float[Tensor, "N K"], Y: Float[Tensor, "N m"], signs: Float
     except cp.SolverError:
         return None
     return None if Lambda.value is None else torch.from_numpy(np.maximum(Lambda.value, 0.0)) * signs
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The largest signal for a budget.
+
+    Attributes:
+        budgets: B, ascending from 0.
+        signals: bounds from above on T_L(B) there; chords between them are bounds, too.
+    """
+
+    budgets: Float[np.ndarray, " P"]
+    signals: Float[np.ndarray, " P"]
+
+    def least(self, signal: float) -> float:
+        """Return a lower bound on the budget of this signal."""
+        if signal <= 0.0:
+            return 0.0
+        above = np.flatnonzero(self.signals >= signal)
+        if not len(above):
+            return float(self.budgets[-1])
+        k = int(above[0])
+        low, high = self.signals[k - 1], self.signals[k]
+        part = (signal - low) / (high - low)
+        return float(self.budgets[k - 1] + part * (self.budgets[k] - self.budgets[k - 1])) * (1.0 - SLACK)
+
+
+def growth(depth: int, first: float, added: float, signal: float) -> Growth:
+    """T_L on budgets up to one that reaches `signal`.
+
+    Args:
+        depth: L; first: M^2 > 0; added: q >= 0; signal: t > 0.
+    """
+    most = depth * (signal / first) ** (1.0 / depth)
+    most = (min(most, signal / added) if added > 0.0 else most) * (1.0 + 1e-9)
+    # Between so many points T is overrated by about L^2 / (8 points^2).
+    budgets = np.linspace(0.0, most, 1500)
+    if added == 0.0:
+        signals = np.exp(np.log(first) + depth * np.log(np.maximum(budgets, 1e-300) / depth))
+        return Growth(budgets, signals * (1.0 + SLACK))
+    signals = first * budgets
+    for _ in range(depth - 1):
+        signals = _next(budgets, signals + added) * (1.0 + SLACK)
+    return Growth(budgets, signals)
+
+
+def _next(budgets: Float[np.ndarray, " P"], heights: Float[np.ndarray, " P"]) -> Float[np.ndarray, " P"]:
+    """max_s (B - s) h(s) for each B, h the chords of `heights`."""
+    slopes = np.diff(heights) / np.diff(budgets)
+    bases = heights[:-1] - slopes * budgets[:-1]
+    roots = np.where(slopes > 0.0, bases / np.where(slopes > 0.0, slopes, 1.0), math.inf)
+    best, rows = np.zeros(len(budgets)), 250  # at a time
+    for start in range(0, len(budgets), rows):
+        B = budgets[start : start + rows, None]
+        s = np.clip(0.5 * (B - roots), budgets[:-1], budgets[1:])
+        best[start : start + rows] = ((B - s) * (bases + slopes * s)).max(axis=1)
+    return np.maximum(best, 0.0)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -30,21 +31,11 @@ from torch import Tensor
 from covopt.certify import spectral
 from covopt.certify.deep.edges import Edges
 from covopt.linalg.rounding import to_unit_scale
+from covopt.model.loss import CrossEntropy
 from covopt.model.problem import Problem
 
 Line = spectral.Line
 Flow = Float[Tensor, "E m"]
-
-# Steps for each flow; the part of the reach that the added rows have, and the least that it is taken for.
-STEPS, SPREAD, FEWEST = 120, 0.4, 1e-3
-# Of the dual steps of cross_entropy, relative to what the sizes of B and F suggest.
-PACE = 0.3
-# The part of the constant distribution in p, which keeps it inside the simplex.
-INSIDE = 1e-9
-# Rounding of one entry of p, relative to the sum of the absolute values of its terms.
-CHARGED = 2.0**-46
-# A bound that is lower by less than this, relative, without a flow does not need it.
-SAME = 1e-7
 
 
 @dataclass(frozen=True)
@@ -60,6 +51,11 @@ class Incidence:
     problem: Problem
     edges: Edges
     spread: float = 0.0
+
+    @property
+    def entropy(self) -> bool:
+        """Return True for cross_entropy, False for mse."""
+        return type(self.problem.loss) is CrossEntropy
 
     def _centred(self, A: Tensor) -> Tensor:
         return A - A.mean(dim=0) if self.problem.beta != 0.0 else A
@@ -96,7 +92,7 @@ class Incidence:
             return None
         values = torch.linalg.svdvals(flow)
         steepness = size * (float(values[0]) + max(flow.shape) * spectral.CHARGED * float(flow.norm()))
-        if self.problem.loss.name == "cross_entropy":
+        if self.entropy:
             flow = size * (flow - flow.mean(dim=1, keepdim=True))
             base = self._entropy(flow)
         else:
@@ -120,7 +116,8 @@ class Incidence:
     def _entropy(self, flow: Flow) -> float | None:
         Y, inverse = self.problem.Y.double(), self.problem.inverse_shares[:, None]
         p = Y - inverse * self.scattered(flow)
-        lost = CHARGED * (1.0 + inverse * self._absolute(flow))
+        # Rounding of one entry of p, relative to the sum of the absolute values of its terms.
+        lost = 2.0**-46 * (1.0 + inverse * self._absolute(flow))
         # Rows of Y add up to 1 within rounding; p is that much off the simplex, too.
         lost = lost + (Y.sum(dim=1, keepdim=True) - 1.0).abs()
         if not bool(torch.isfinite(p).all()) or bool((p < lost).any()):
@@ -147,10 +144,12 @@ class Incidence:
 
 def incidence_of(problem: Problem, edges: Edges) -> Incidence:
     """Return the edges, with the added rows if the loss needs them."""
-    if problem.loss.name != "cross_entropy":
-        return Incidence(problem, edges)
+    incidence = Incidence(problem, edges)
+    if not incidence.entropy:
+        return incidence
+    # The added rows have about this part of the reach.
     added = _size(problem)
-    return Incidence(problem, edges, SPREAD * max(edges.reach(problem) / added, FEWEST) if added > 0.0 else SPREAD)
+    return replace(incidence, spread=0.4 * max(edges.reach(problem) / added, 1e-3) if added > 0.0 else 0.4)
 
 
 def _size(problem: Problem) -> float:
@@ -177,26 +176,27 @@ class Family:
         incidence: B.
         reach: a.
         flows: the flow and the line of each theta so far.
+        steps: for each flow.
     """
 
     incidence: Incidence
     reach: float
     flows: dict[float, tuple[Flow, Line]] = field(default_factory=dict)
+    steps: ClassVar[int] = 120
     _last: tuple[Tensor, Tensor] | None = None
 
     def steepest(self) -> float:
         """About the least theta with which nothing of the loss is left: |W|_op with B^T W = -grad C(constant)."""
-        problem = self.incidence.problem
+        problem, entropy = self.incidence.problem, self.incidence.entropy
         Y = problem.Y.double()
-        pull = Y - problem.mean(Y) if problem.beta != 0.0 or problem.loss.name == "cross_entropy" else Y
-        pull = (1.0 if problem.loss.name == "cross_entropy" else 2.0) * problem.shares[:, None] * pull
+        pull = Y - problem.mean(Y) if problem.beta != 0.0 or entropy else Y
+        pull = (1.0 if entropy else 2.0) * problem.shares[:, None] * pull
         flow = self._ascent(torch.zeros_like(self.incidence.rows(pull)), pull, math.inf)
         return float(torch.linalg.matrix_norm(flow, 2))
 
     def __call__(self, theta: float) -> Line:
         """Return the line; (0, 0) if the flow proves none."""
-        find = self._entropy if self.incidence.problem.loss.name == "cross_entropy" else self._parabola
-        flow = find(theta)
+        flow = self._entropy(theta) if self.incidence.entropy else self._parabola(theta)
         line = self.incidence.line(flow, self.reach) or (0.0, 0.0)
         self.flows[theta] = (flow, line)
         return line
@@ -225,13 +225,13 @@ class Family:
 
     def _ascent(self, flow: Flow, pull: Float[Tensor, "N m"], theta: float) -> Flow:
         """Accelerated projected gradient on sum_i |(B^T W - pull)_i|^2 / w_i with |W|_op <= theta."""
-        step, ease, ahead, momentum = 1.0 / self._norm(self._ease), self._ease[:, None], flow, 1.0
-        for _ in range(STEPS):
-            gradient = self.incidence.rows(ease * (pull - self.incidence.scattered(ahead)))
-            new, following = _clipped(ahead + step * gradient, theta), spectral.following(momentum)
-            ahead = new + (momentum - 1.0) / following * (new - flow)
-            flow, momentum = new, following
-        return flow
+        length, ease = 1.0 / self._norm(self._ease), self._ease[:, None]
+
+        def step(flow: Flow) -> Flow:
+            gradient = self.incidence.rows(ease * (pull - self.incidence.scattered(flow)))
+            return _clipped(flow + length * gradient, theta)
+
+        return spectral.accelerated(step, flow, self.steps)
 
     def _entropy(self, theta: float) -> Flow:
         """Primal-dual steps (Condat, Vu) on C(F) + theta |B F|_*, then the flow that makes p a point of the simplex."""
@@ -242,9 +242,10 @@ class Family:
             W = torch.zeros_like(incidence.rows(F))
         else:
             F, W = self._last
-        dual = PACE * theta / (math.sqrt(norm) * math.sqrt(problem.samples))
+        # Slower than what the sizes of B and F suggest.
+        dual = 0.3 * theta / (math.sqrt(norm) * math.sqrt(problem.samples))
         primal = 1.0 / (0.25 * shares + dual * norm)
-        for _ in range(2 * STEPS):
+        for _ in range(2 * self.steps):
             slope = shares * (torch.softmax(F, dim=1) - Y) + incidence.scattered(W)
             new = F - primal * slope
             W = _clipped(W + dual * incidence.rows(2.0 * new - F), theta)
@@ -254,7 +255,8 @@ class Family:
         mean = problem.mean(Y)[None]
         if problem.beta != 0.0:
             p = spectral.with_column_means(problem, p, mean)
-        p = (1.0 - INSIDE) * p + INSIDE * (mean if problem.beta != 0.0 else 1.0 / Y.shape[1])
+        inside = 1e-9  # the part of the constant distribution, which keeps p inside the simplex
+        p = (1.0 - inside) * p + inside * (mean if problem.beta != 0.0 else 1.0 / Y.shape[1])
         W = W - W.mean(dim=1, keepdim=True)
         count = len(incidence.edges.pairs)
         missing = shares * (Y - p) - incidence.scattered(W)
@@ -280,6 +282,6 @@ def best_flows(
     best = bound_of(problem, others + [line for _, line in flows])
     for entry in list(flows):
         fewer = [other for other in flows if other is not entry]
-        if bound_of(problem, others + [line for _, line in fewer]) >= best * (1.0 - SAME):
+        if bound_of(problem, others + [line for _, line in fewer]) >= best * (1.0 - 1e-7):
             flows = fewer
     return [flow for flow, _ in flows], incidence.spread

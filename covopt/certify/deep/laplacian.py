@@ -18,7 +18,8 @@ from covopt.certify.deep.edges import Edges, power
 from covopt.certify.deep.flows import Incidence, best_flows, bound_of
 from covopt.certify.deep.weighing import weigh
 from covopt.certify.proof import Proof, Proved, Target
-from covopt.certify.spectral import LOSSES, spectral_lines
+from covopt.certify.spectral import is_bounded, spectral_lines
+from covopt.model.loss import CrossEntropy
 from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
@@ -45,14 +46,14 @@ class Laplacian(Proof):
     @classmethod
     def applies(cls, problem: Problem) -> bool:
         """Return True if there are two samples, and the loss has bounds from the data alone."""
-        return problem.depth > 2 and problem.loss.name in LOSSES and problem.samples > 1
+        return problem.depth > 2 and is_bounded(problem) and problem.samples > 1
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
         """Weigh the edges for the largest |B Y|_* / a, and find the flows that the bound needs."""
         Y, stop = problem.Y.double(), target.stop
         # The rows of the outputs count up to a constant there.
-        targets = Y - Y.mean(dim=1, keepdim=True) if problem.loss.name == "cross_entropy" else Y
+        targets = Y - Y.mean(dim=1, keepdim=True) if type(problem.loss) is CrossEntropy else Y
         edges = weigh(problem, targets, stop)
         if edges is None or not edges.fits(problem):
             return None
@@ -64,7 +65,7 @@ class Laplacian(Proof):
             if not flows:
                 return None
             proof = cls(0.0, edges, torch.stack(flows), np.array([spread]))
-        return Proved(cls(proof.bound(problem), proof.edges, proof.flows, proof.spread))
+        return proof.proved(problem)
 
     def bound(self, problem: Problem) -> float:
         """Return the bound from the reach of the edges and from what the targets, or the flows, have on them."""

@@ -35,31 +35,27 @@ class Linear(Proof):
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
         """Evaluate the closed form."""
-        return Proved(cls(bound(problem)))
+        return cls(0.0).proved(problem)
 
     def bound(self, problem: Problem) -> float:
-        """Return the closed form; 0 for other problems."""
-        return bound(problem) if self.applies(problem) else 0.0
-
-
-def bound(problem: Problem) -> float:
-    """L sum_i s_i^(2/L), rounding and the allowed misfit included."""
-    X, size = to_unit_scale(problem.X.double())
-    Y, height = to_unit_scale(problem.Y.double())
-    factor = thin(X - X.mean(dim=0) if problem.beta != 0.0 else X)
-    regular = factor.significant > 0
-    P = factor.inverse[regular, None] * factor.U[:, regular].T
-    P = P - P.mean(dim=1, keepdim=True) if problem.beta != 0.0 else P
-    if not len(P):
-        return 0.0
-    # P less its exact row means, which annihilates the biases, is this near to P.
-    lost = (problem.samples + 16) * CHARGED * float(P.norm())
-    reach = float(torch.linalg.matrix_norm(P @ X, 2)) + lost * float(X.norm())
-    values = torch.linalg.svdvals(P @ Y)
-    missed = (
-        problem.allowed_misfit / height * (Y.numel() ** 0.5) * float(torch.linalg.matrix_norm(P, 2)) * (1.0 + 2.0**-40)
-    )
-    values = (values - missed - lost * float(Y.norm())).clamp_min(0.0)
-    powers = (values[values > 0.0] / reach) ** (2.0 / problem.depth)
-    units = 2.0 / problem.depth * (math.log(height) - math.log(size)) if len(powers) else 0.0
-    return problem.depth * float(powers.sum()) * math.exp(min(units, 690.0)) * (1.0 - SLACK)
+        """L sum_i s_i^(2/L), rounding and the allowed misfit included; 0 for other problems."""
+        if not self.applies(problem):
+            return 0.0
+        X, size = to_unit_scale(problem.X.double())
+        Y, height = to_unit_scale(problem.Y.double())
+        factor = thin(X - X.mean(dim=0) if problem.beta != 0.0 else X)
+        regular = factor.significant > 0
+        P = factor.inverse[regular, None] * factor.U[:, regular].T
+        P = P - P.mean(dim=1, keepdim=True) if problem.beta != 0.0 else P
+        if not len(P):
+            return 0.0
+        # P less its exact row means, which annihilates the biases, is this near to P.
+        lost = (problem.samples + 16) * CHARGED * float(P.norm())
+        reach = float(torch.linalg.matrix_norm(P @ X, 2)) + lost * float(X.norm())
+        values = torch.linalg.svdvals(P @ Y)
+        missed = problem.allowed_misfit / height * (Y.numel() ** 0.5)
+        missed = missed * float(torch.linalg.matrix_norm(P, 2)) * (1.0 + SLACK)
+        values = (values - missed - lost * float(Y.norm())).clamp_min(0.0)
+        powers = (values[values > 0.0] / reach) ** (2.0 / problem.depth)
+        units = 2.0 / problem.depth * (math.log(height) - math.log(size)) if len(powers) else 0.0
+        return problem.depth * float(powers.sum()) * math.exp(min(units, 690.0)) * (1.0 - SLACK)

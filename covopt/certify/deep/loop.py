@@ -24,7 +24,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -42,12 +42,6 @@ from covopt.model.problem import Problem
 from covopt.runtime.errors import ProblemError
 from covopt.runtime.loop import Certificate
 
-# Principal components of the outputs of which each two span a plane; the corners of a loop at most.
-COMPONENTS, CORNERS = 4, 100
-# Values of lam at the start, cells of each interval between them, and times that the lowest interval is cut again.
-CUTS, CELLS, REFINEMENTS = 48, 256, 60
-# The lowest interval is cut no more when its bound is that near, relatively, to a value of the function.
-ACCURACY = 1e-6
 # Rounding of an area or a distance, relative to the polygon's size.
 CHARGED = 2.0**-44
 
@@ -77,7 +71,7 @@ class Loop(Proof):
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
         """Take the best of a few hulls."""
         loop = best_loop(problem, target.stop)
-        return None if loop is None else Proved(replace(loop, lower=loop.bound(problem)))
+        return None if loop is None else loop.proved(problem)
 
     def bound(self, problem: Problem) -> float:
         """Return the bound from the loop; 0 where its outputs are not convex in its plane."""
@@ -90,7 +84,7 @@ class Loop(Proof):
 
 
 def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loop | None:
-    """Return the best hull of the outputs in planes of two principal components, or None.
+    """Return the best hull of the outputs in planes of two of the first principal components, or None.
 
     Args:
         problem: the question.
@@ -98,7 +92,7 @@ def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loo
     """
     Y, _ = to_unit_scale(problem.Y.double())
     centred = Y - Y.mean(dim=0)
-    directions = torch.linalg.svd(centred, full_matrices=False).Vh[:COMPONENTS]
+    directions = torch.linalg.svd(centred, full_matrices=False).Vh[:4]
     loops: list[tuple[float, Loop]] = []
     for first, second in itertools.combinations(range(len(directions)), 2):
         if stop():
@@ -108,7 +102,7 @@ def best_loop(problem: Problem, stop: Callable[[], bool] = lambda: False) -> Loo
             corners = scipy.spatial.ConvexHull((centred @ plane.T).numpy()).vertices
         except scipy.spatial.QhullError:
             continue
-        step = -(-len(corners) // CORNERS)
+        step = -(-len(corners) // 100)  # that many corners at most
         loop = Loop(0.0, torch.from_numpy(corners[::step].astype(np.int64)), plane)
         figure = _Figure.of(problem, loop)
         if figure is not None:
@@ -162,7 +156,7 @@ class _Figure:
         first, last = (math.sqrt(self._inside(end, middle)) for end in (low, high))
         if not last > 0.0:  # an empty polygon's area has no concave root
             return float(self._sum(low, self._inside(high, high)))
-        lam = np.linspace(low, high, CELLS + 1)
+        lam = np.linspace(low, high, 257)
         part = (np.square(lam) - low**2) / max(high**2 - low**2, 1e-300)
         return float(self._sum(lam[:-1], np.square(first + part[1:] * (last - first)), lam[1:]).min())
 
@@ -181,22 +175,22 @@ class _Figure:
         """(2 delta_i)^2."""
         return np.maximum(0.0, (lam * self.steps) ** 2 - self.rises**2)
 
-    def least(self, refinements: int = REFINEMENTS) -> float:
-        """Return the bound in the user's units; with fewer refinements it is lower."""
+    def least(self, refinements: int = 60) -> float:
+        """Return the bound in the user's units; with fewer cuts of the lowest interval it is lower."""
         if not self.steepest > 0.0 or not self.area > 0.0:
             return 0.0
         # Where V = 0 the value is L lam^(2/L), and more for larger lam.
         top = self.steepest
         while self._inside(top, top) > 0.0:
             top *= 1.5
-        ends = list(np.linspace(self.steepest, top, CUTS)) if top > self.steepest else [top, top]
+        ends = list(np.linspace(self.steepest, top, 48)) if top > self.steepest else [top, top]
         values = [self._value(a, b) for a, b in itertools.pairwise(ends)]
         last = float(self._sum(top, 0.0))
         for _ in range(refinements):
             k = int(np.argmin(values))
             middle = 0.5 * (ends[k] + ends[k + 1])
             reached = float(self._sum(middle, self._inside(middle, middle)))
-            if values[k] >= last or values[k] >= reached * (1.0 - ACCURACY):
+            if values[k] >= last or values[k] >= reached * (1.0 - 1e-6):  # near a value of the function
                 break
             cuts = list(np.linspace(ends[k], ends[k + 1], 5))
             values[k : k + 1] = [self._value(a, b) for a, b in itertools.pairwise(cuts)]

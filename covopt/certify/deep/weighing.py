@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import scipy
@@ -27,20 +28,6 @@ from covopt.linalg.psd import thin
 from covopt.model.problem import Problem
 from covopt.oracles.exact import exact_oracle
 
-# The norms that smooth the largest eigenvalue, one after the other; the last loses 0.02 % at most.
-NORMS = (8, 32, 128, 512, 2048)
-STEPS = 300
-# Rows that are weighed, the first ones: their pairs are dense matrices. Pairs kept of more: the steepest.
-ROWS, PAIRS = 2000, 40_000
-# Inputs that are no farther apart, relative to their size, get no edge: their targets can differ by misfits alone.
-APART = 1e-6
-# Weights below this part of the largest are left out.
-FAINT = 1e-7
-# Rounds with new neurons at most, rounds in a row that may gain nothing, and what is a gain, relative.
-ROUNDS, IDLE, GAIN = 15, 3, 1e-5
-# Roots of weights are raised to this part of the largest: those at zero would stay there.
-RAISED = 1e-2
-
 Stop = Callable[[], bool]
 
 
@@ -52,15 +39,17 @@ class _Task:
         X: inputs (N, d) for the eigenvalues, or values of neurons (N, K) one by one.
         T: targets (N, m).
         pairs: candidates (E, 2).
-        free: without a bias: row scales and weights of single samples as well.
+        scaled: without a bias: row scales and weights of single samples as well.
         one_by_one: whether the columns of X count one by one, not through the eigenvalues of X^T Q X.
+        norms: smooth the largest eigenvalue, one after the other; the last loses 0.02 % at most.
     """
 
     X: Float[Tensor, "N d"]
     T: Float[Tensor, "N m"]
     pairs: Int[Tensor, "E 2"]
-    free: bool
+    scaled: bool
     one_by_one: bool = False
+    norms: ClassVar[tuple[int, ...]] = (8, 32, 128, 512, 2048)
 
     def form(self, u: Float[Tensor, " p"]) -> Float[Tensor, "N N"]:
         """Q of the parameters: roots of the weights, then roots of single weights and logarithms of row scales."""
@@ -68,7 +57,7 @@ class _Task:
         weights = torch.zeros(samples, samples, dtype=u.dtype).index_put(tuple(self.pairs.T), u[:count].square())
         weights = weights + weights.T
         Q = torch.diag(weights.sum(dim=1)) - weights
-        if not self.free:
+        if not self.scaled:
             return Q
         scales = u[count + samples :].exp()
         return scales[:, None] * (Q + torch.diag(u[count : count + samples].square())) * scales
@@ -95,7 +84,7 @@ class _Task:
         for norm in norms:
             if stop():
                 break
-            options = {"maxiter": STEPS, "maxcor": 20, "maxfun": 2 * STEPS}
+            options = {"maxiter": 300, "maxcor": 20, "maxfun": 600}
             outcome = scipy.optimize.minimize(
                 self._evaluated, u.numpy(), args=(norm,), jac=True, method="L-BFGS-B", callback=halt, options=options
             )
@@ -119,13 +108,13 @@ class _Task:
         count, samples = len(self.pairs), len(self.X)
         sizes = u[:count].abs()[:, None].expand(-1, 2)
         pairs = self.pairs
-        if self.free:
+        if self.scaled:
             scales = u[count + samples :].exp()
             single = torch.arange(samples)[:, None].expand(-1, 2)
             own = torch.stack([u[count : count + samples].abs() * scales, u.new_zeros(samples)], dim=1)
             sizes, pairs = torch.cat([sizes * scales[pairs], own]), torch.cat([pairs, single])
         largest = float(sizes.max())
-        heavy = sizes.amax(dim=1) > math.sqrt(FAINT) * largest
+        heavy = sizes.amax(dim=1) > math.sqrt(1e-7) * largest
         return Edges(pairs[heavy], (sizes[heavy] / largest).clamp_max(1.0))
 
 
@@ -137,7 +126,8 @@ def weigh(problem: Problem, targets: Float[Tensor, "N m"], stop: Stop = lambda: 
         targets: T, the problem's or a network's outputs.
         stop: asked after each step; the weights so far are used then.
     """
-    rows, centred = min(ROWS, problem.samples), problem.beta != 0.0
+    # The first rows: their pairs are dense matrices.
+    rows, centred = min(2000, problem.samples), problem.beta != 0.0
     X, T = _coordinates(problem.X[:rows], centred), _coordinates(targets[:rows], centred)
     if rows < 2 or X.shape[1] == 0 or T.shape[1] == 0 or stop():
         return None
@@ -155,7 +145,7 @@ def weigh(problem: Problem, targets: Float[Tensor, "N m"], stop: Stop = lambda: 
         u[: len(pairs) + rows] /= start.sqrt()
     else:
         u = u / start.sqrt()
-    u = task.descend(u, NORMS, stop)
+    u = task.descend(u, task.norms, stop)
     return _sharpened(problem, task, u, stop)
 
 
@@ -173,12 +163,12 @@ def _candidates(X: Tensor, T: Tensor) -> tuple[Int[Tensor, "E 2"], Float[Tensor,
     """Pairs of samples, the steepest ones where there are many, and |t_i - t_j| / |x_i - x_j|^2."""
     near, far = torch.cdist(X, X), torch.cdist(T, T)
     i, j = torch.triu_indices(len(X), len(X), 1)
-    apart = near[i, j] > APART
+    apart = near[i, j] > 1e-6  # relative to the inputs' size: nearer ones may have targets that differ by misfits alone
     i, j = i[apart], j[apart]
     distance = near[i, j]
     steepness = far[i, j] / distance
-    if len(i) > PAIRS:
-        steepest = steepness.topk(PAIRS).indices
+    if len(i) > (most := 40_000):
+        steepest = steepness.topk(most).indices
         i, j, distance, steepness = i[steepest], j[steepest], distance[steepest], steepness[steepest]
     return torch.stack([i, j], dim=1), steepness / distance
 
@@ -192,19 +182,20 @@ def _sharpened(problem: Problem, task: _Task, u: Float[Tensor, " p"], stop: Stop
         return edges
     Xt, T = problem.Xt.double(), task.T
     best, idle, neurons, best_edges = -math.inf, 0, Xt[:, :0], edges
-    for _ in range(ROUNDS):
+    for _ in range(15):
         answer = oracle(edges.dense(problem.samples).T, Xt[:0])
         if not answer.upper_bound > 0.0:
             break
         ratio = float(torch.linalg.svdvals(edges.rows(T)).sum()) / answer.upper_bound
-        idle = 0 if ratio > best * (1.0 + GAIN) else idle + 1
+        idle = 0 if ratio > best * (1.0 + 1e-5) else idle + 1
         best, best_edges = (ratio, edges) if ratio > best else (best, best_edges)
-        if idle == IDLE or stop():
+        if idle == 3 or stop():
             break
         neurons = torch.cat([neurons, problem.activation(Xt @ answer.directions.T)], dim=1)
-        scaled = _Task(neurons / neurons.abs().max(), T, task.pairs, task.free, one_by_one=True)
+        scaled = _Task(neurons / neurons.abs().max(), T, task.pairs, task.scaled, one_by_one=True)
         roots = u[: len(task.pairs)].abs()
-        u = torch.cat([roots.clamp_min(RAISED * float(roots.max())), u[len(task.pairs) :]])
-        u = scaled.descend(u, NORMS[1:], stop)
+        # Roots at zero would stay there.
+        u = torch.cat([roots.clamp_min(1e-2 * float(roots.max())), u[len(task.pairs) :]])
+        u = scaled.descend(u, task.norms[1:], stop)
         edges = task.edges(u)
     return best_edges

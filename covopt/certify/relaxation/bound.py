@@ -26,7 +26,7 @@ from covopt.certify.relaxation.ground import make_ground, whole_maximum
 from covopt.certify.relaxation.lift import make_piece
 from covopt.certify.relaxation.multipliers import Multipliers, check_maximum, enter, proved_maximum
 from covopt.certify.relaxation.signs import SignBranch
-from covopt.certify.spectral import LOSSES
+from covopt.certify.spectral import is_bounded
 from covopt.model.activation import Activation
 from covopt.model.problem import Problem
 from covopt.oracles.exact import inputs_have_rank_at_most
@@ -42,22 +42,13 @@ Watch = Callable[[float, float], None]
 """Called with the seconds so far and the best proved number so far."""
 
 
-STALL = 2e-5
-"""The first part ends when a proof raises the bound by less than this, relative, `patience` times running."""
-MIXTURES = (1.0, 0.75, 0.5, 0.25)
-"""The second part grows trees for Lambda = share * Lambda0 + (1 - share) * the first part's, these shares: Lambda0 is
-best in the end, but the others have less to close."""
-RESERVE = 1.25
-"""Of the seconds that proving a tree again should take, what is kept for it."""
-
-
 @dataclass(frozen=True)
 class RelaxationOptions:
     """How long the relaxation is worked on; none of these touches the proof.
 
     Attributes:
         check: steps between two proofs at first.
-        patience: see STALL.
+        patience: proofs that raise the bound by next to nothing, one after the other, with which the first part ends.
         worth: the trees are left when as much time again would take less than this part off what the bound lacks of the
             target, going by the pace of the most promising one (`certify.pace`); 0: never.
         newton: Newton steps of cross_entropy's proximal map.
@@ -193,7 +184,7 @@ def relaxed_bound(
         with crew():
             if start is not None:
                 work.begin(start)
-            elif problem.loss.name in LOSSES:  # the proximal maps of others are not known
+            elif is_bounded(problem):  # the proximal maps of others are not known
                 work.optimise(0.25 * time_limit if Lambda0 is not None else time_limit)
             if Lambda0 is not None:
                 work.branch(Lambda0.double(), refuted)
@@ -207,7 +198,17 @@ class _Work:
     """The best proof so far, and the two ways to a better one.
 
     A proof is made again from its multipliers at the end, and time is kept for that.
+
+    Attributes:
+        stall: a proof that raises the bound by less, relative, raises it by next to nothing.
+        mixtures: the second part grows trees for Lambda = share * Lambda0 + (1 - share) * the first part's, these
+            shares: Lambda0 is best in the end, but the others have less to close.
+        reserve: of the seconds that proving a tree again should take, what is kept for it.
     """
+
+    stall: ClassVar[float] = 2e-5
+    mixtures: ClassVar[tuple[float, ...]] = (1.0, 0.75, 0.5, 0.25)
+    reserve: ClassVar[float] = 1.25
 
     def __init__(
         self, problem: Problem, options: RelaxationOptions, budget: Budget, target: float, callback: Watch | None
@@ -250,7 +251,7 @@ class _Work:
             Lambda, proof = goal.Lambda.clone(), Multipliers.root(self.ground, goal.multipliers(state))
             maximum = whole_maximum(self.ground, Lambda, proved_maximum(self.ground, Lambda, proof))
             self.offer(dual_bound(self.problem, Lambda, maximum), proof)
-            idle = idle + 1 if self.best.lower <= before * (1.0 + STALL) and before > 0.0 else 0
+            idle = idle + 1 if self.best.lower <= before * (1.0 + self.stall) and before > 0.0 else 0
             steps *= 1.1
             self.relaxed = self.best.Lambda
 
@@ -258,7 +259,7 @@ class _Work:
         """Trees for dual points between the relaxation's own and Lambda0; the most promising one gets the next turn."""
         if not bool(Lambda0.any()):
             return
-        shares = MIXTURES if bool(self.relaxed.any()) else (1.0,)
+        shares = self.mixtures if bool(self.relaxed.any()) else (1.0,)
         trees = [_Tree(self, share * Lambda0 + (1.0 - share) * self.relaxed) for share in shares]
         # A turn takes this part of the time, and never more than all that was done before took.
         longest, first = 0.04 * self.budget.remaining(), trees[0].tree
@@ -271,7 +272,7 @@ class _Work:
             self.direction, self.value = first.direction, first.attained * self.ground.size
             if self.value > refuted:
                 return
-            trees = [tree for tree in trees if tree.grows and tree.ceiling > self.best.lower * (1.0 + STALL)]
+            trees = [tree for tree in trees if tree.grows and tree.ceiling > self.best.lower * (1.0 + self.stall)]
             if not trees or not any(self._pays(tree) for tree in trees):
                 break
             turn = min(longest, self.spent())
@@ -280,7 +281,7 @@ class _Work:
     def left(self, tree: SignBranch) -> float:
         """Seconds left to grow this tree: the rest is for proving it, or the best one, again."""
         price = max(tree.price, self.proof.price if isinstance(self.proof, SignBranch) else 0.0)
-        return max(0.0, self.budget.remaining() - RESERVE * price)
+        return max(0.0, self.budget.remaining() - self.reserve * price)
 
     def spent(self) -> float:
         """Seconds of work on this problem, those of the start included."""

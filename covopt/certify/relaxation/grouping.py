@@ -33,8 +33,6 @@ from covopt.runtime.loop import Budget, Certificate
 from covopt.runtime.threads import fitted
 
 # None of these touches the proof.
-NORMS = (16.0, 64.0, 256.0)
-"""The p-norms of the eigenvalues that stand for the largest, one after the other."""
 DESCENT = DescentOptions(iterations=600, slow=1e-4)
 PROBABILITIES = ("cross_entropy", "logistic")
 """Losses whose outputs have a scale of their own."""
@@ -133,7 +131,7 @@ def grouped_bound(
     search.halve(halvings)
     while True:
         before = best.lower
-        for norm in NORMS:
+        for norm in search.norms:
             search.climb(norm, budget.spent)
             proof = search.proof()
             best = proof if proof.lower > best.lower else best
@@ -154,8 +152,11 @@ def grouped_bound(
 class _Search:
     """Lambda = -grad C(F) / (2 lam), c and M, as F, log c and M^(1/2) in units that bring them near 1.
 
-    For `interpolate`, whose outputs do not tell a Lambda, F is Lambda.
+    For `interpolate`, whose outputs do not tell a Lambda, F is Lambda. The p-norms of the eigenvalues stand for the
+    largest, one after the other.
     """
+
+    norms: ClassVar[tuple[float, ...]] = (16.0, 64.0, 256.0)
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem = problem.double()
@@ -194,7 +195,7 @@ class _Search:
         self.point[1] += math.log(3.2)  # the first c, in |Lambda|_op^2
         self.point[2][:2] *= math.sqrt(0.05)  # M_pp, M_nn in M_pn
         self.reference = 1.0
-        value = self._value(self.point, NORMS[0])
+        value = self._value(self.point, self.norms[0])
         if value is None or not float(value) > 0.0:
             return False
         self.reference = float(value)
@@ -283,7 +284,7 @@ class _Search:
         least = 0.3 * float(c.exp().mean().sqrt())
         for _ in range(10):
             raised = [F, c, root.abs().clamp_min(least)]
-            if self._value(raised, NORMS[0]) is not None:
+            if self._value(raised, self.norms[0]) is not None:
                 self.point = raised
                 return
             least *= 0.5

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,7 +29,6 @@ from covopt.certify.relaxation.lift import EQUAL, SIGNED, N, P, Piece
 from covopt.certify.relaxation.repair import cheapest_shift, clip
 
 PAIRS = 6  # pairs of sign that are moved, for each unknown
-START = 1e-4  # the duality gap, relative to tau, that the multipliers of new pairs are given for a start
 
 
 @dataclass
@@ -165,6 +165,7 @@ def polish(
 class _Start:
     """One problem, before it is padded."""
 
+    gap: ClassVar[float] = 1e-4  # relative to tau, that the multipliers of new pairs are given for a start
     piece: Piece
     B: Tensor
     fixed: Tensor
@@ -196,7 +197,7 @@ class _Start:
         chosen, signs = signed[best], len(best)
         rows, columns = torch.cat([chosen, equal]).T
         # Where the barrier of mu would have a new multiplier: mu over its moment.
-        started = START * tau / (signs + B.shape[1]) / V[best].clamp_min(1e-3)
+        started = cls.gap * tau / (signs + B.shape[1]) / V[best].clamp_min(1e-3)
         a, c = chosen.T
         raised = torch.maximum(Pi[a, c], started * scale[a, c])
         Pi = torch.where(piece.rule == EQUAL, Pi, 0.0)
@@ -239,7 +240,7 @@ def _stacked(starts: list[_Start], goal: float) -> Barrier:
         signed[k, : s.signs] = True
     tau = like.new_tensor([s.tau for s in starts])
     order = like.new_tensor([s.B.shape[1] + s.signs for s in starts])
-    mu = (0.5 * (tau - goal).clamp_min(0.0) + START * tau) / order
+    mu = (0.5 * (tau - goal).clamp_min(0.0) + _Start.gap * tau) / order
     return Barrier(B, inside, fixed, rows, columns, weight, signed, order, tau, x, mu)
 
 
