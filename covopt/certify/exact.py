@@ -30,7 +30,6 @@ class Exact(DualProof):
 
     @classmethod
     def applies(cls, problem: Problem) -> bool:
-        """Return True if an oracle computes the maximum."""
         if problem.depth > 2 or not is_provable(problem):
             return False
         return problem.activation.is_linear or problem_has_exact_oracle(problem)
@@ -45,7 +44,6 @@ class Exact(DualProof):
         return Proved(cls(*dual_bound(problem, target.point, answer.upper_bound)[:3]), answer)
 
     def proved_maximum(self, problem: Problem) -> float:
-        """Return the maximum at the stored dual point."""
         oracle = oracle_of(problem)
         if oracle is None:
             raise ProblemError(

@@ -179,7 +179,6 @@ class _FreeProof(DualProof):
 
     @classmethod
     def applies(cls, problem: Problem) -> bool:
-        """Return True if the loss has such bounds."""
         return problem.depth == 2 and is_parabola(problem)
 
     def certified(self, problem: Problem) -> tuple[float, float]:
@@ -197,7 +196,6 @@ class FreeExact(_FreeProof):
 
     @classmethod
     def applies(cls, problem: Problem) -> bool:
-        """Return True if the N questions have exact oracles."""
         return super().applies(problem) and has_exact(problem)
 
     @classmethod
@@ -243,7 +241,6 @@ class FreeTrees(_FreeProof):
         return Proved(proof, neurons)
 
     def proved_maximum(self, problem: Problem) -> float:
-        """Return the largest bound of the leaves of all trees."""
         counts, N = self.counts, problem.samples
         fits = counts.shape == (N,) and bool((counts >= 0).all()) and int(counts.sum()) == len(self.tree)
         if not _branches(problem) or not fits:

@@ -169,16 +169,12 @@ class Unproved(Proof):
             raise ProblemError(self.reason)
         return 0.0
 
-    def arrays(self) -> dict[str, NDArray]:
-        """Return nothing."""
-        return {}
-
 
 def _arrays(owner: Any) -> dict[str, NDArray]:
     arrays: dict[str, NDArray] = {}
     for field in fields(owner):
         value = getattr(owner, field.name)
-        if field.name == "lower" or value is None:
+        if field.name == "lower" or value is None or isinstance(value, str):
             continue
         if is_dataclass(value):
             arrays |= _arrays(value)

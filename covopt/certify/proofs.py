@@ -48,8 +48,11 @@ PROOFS: tuple[type[Proof], ...] = (
 
 def attainable(problem: Problem) -> Certificate:
     """Return the tightest kind of proof that applies; NONE where none does."""
-    kinds = (kind for kind in PROOFS if kind.free is problem.free and kind.applies(problem))
-    return next((kind.kind for kind in kinds), Certificate.NONE)
+    return next((kind.kind for kind in PROOFS if _concerns(kind, problem)), Certificate.NONE)
+
+
+def _concerns(kind: type[Proof], problem: Problem) -> bool:
+    return kind.free is problem.free and kind.applies(problem)
 
 
 def read_proof(certificate: Certificate, free: bool, lower: float, arrays: Mapping[str, NDArray]) -> Proof:
@@ -102,8 +105,7 @@ def data_proof(problem: Problem, seconds: float) -> Proof:
     for kind in sorted(PROOFS, key=lambda kind: kind.effort):
         if target.stop():
             break
-        rival = kind is not Spectral and kind.free is problem.free and kind.applies(problem)
-        proved = kind.prove(problem, target) if rival else None
+        proved = kind.prove(problem, target) if kind is not Spectral and _concerns(kind, problem) else None
         # A later kind has to prove more than rounding more.
         if proved is not None and proved.proof.lower > best.lower * (1.0 + 1e-9):
             best = proved.proof

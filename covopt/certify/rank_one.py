@@ -34,6 +34,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covopt.linalg.rounding import to_unit_scale
 from covopt.model.loss import ROUNDING
 from covopt.model.problem import Problem
 
@@ -103,7 +104,7 @@ def measured(problem: Problem, multipliers: Float[np.ndarray, " n"], order: Int[
     n = len(points)
     if multipliers.shape != (n,) or not np.isfinite(multipliers).all() or sorted(order.tolist()) != list(range(n)):
         raise ValueError("multipliers or an order of other targets")
-    size = _scale(points)
+    size = to_unit_scale(points)[1]
     missed = 2.0 * problem.allowed_misfit * math.sqrt(problem.Y.shape[1]) * (1.0 + 2.0**-40)
     lower = max(_held_karp(d, np.zeros(n)), _held_karp(d, multipliers)) * size
     apart = _far_apart(d, 2.0 * missed / size)
@@ -117,26 +118,19 @@ def measured(problem: Problem, multipliers: Float[np.ndarray, " n"], order: Int[
 def _points(problem: Problem) -> tuple[Float[Tensor, "n m"], Float[np.ndarray, "n n"]]:
     """Return the different targets of the first rows, in their order, and their distances.
 
-    The distances are in units of `_scale`, so that no square underflows.
+    The distances are in units of `to_unit_scale`, so that no square underflows.
     """
     rows = problem.Y[:ROWS].double().cpu() + 0.0  # -0 becomes 0
     _, classes = torch.unique(rows, dim=0, return_inverse=True)
     firsts = np.unique(classes.numpy(), return_index=True)[1]
     points = rows[torch.from_numpy(np.sort(firsts))]
-    scaled = points / _scale(points)
+    scaled = to_unit_scale(points)[0]
     return points, torch.cdist(scaled, scaled, compute_mode=EXACTLY).numpy()
-
-
-def _scale(values: Tensor) -> float:
-    """Return a power of two above the largest entry; dividing by it is exact."""
-    return 2.0 ** math.frexp(float(values.abs().max()))[1]
 
 
 def _diameter(X: Float[Tensor, "N n"]) -> float:
     """Return the largest distance of two rows, rounded up."""
-    rows = X[:ROWS].double().cpu()
-    size = _scale(rows)
-    scaled = rows / size
+    scaled, size = to_unit_scale(X[:ROWS].double().cpu())
     across = float(torch.cdist(scaled, scaled, compute_mode=EXACTLY).max())
     return across * size * (1.0 + (X.shape[1] + 8) * ROUNDING)
 

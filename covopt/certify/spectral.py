@@ -52,6 +52,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify.proof import Proof, Proved, Target
+from covopt.linalg.rounding import to_unit_scale
 from covopt.model.loss import CrossEntropy, Interpolation, MeanSquaredError
 from covopt.model.problem import Problem
 from covopt.runtime.loop import Certificate
@@ -79,16 +80,13 @@ class Spectral(Proof):
 
     @classmethod
     def applies(cls, problem: Problem) -> bool:
-        """Return True if the loss has bounds from the data alone."""
         return is_bounded(problem)
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
-        """Compute the bound, as far as the time allows."""
         return Proved(cls(spectral_bound(problem, stop=target.stop)))
 
     def bound(self, problem: Problem) -> float:
-        """Return the bound from the data."""
         return spectral_bound(problem)
 
 
@@ -190,8 +188,7 @@ def _nuclear_bound(
 ) -> tuple[float, list[Line]]:
     X, Y = problem.X.double(), problem.Y.double()
     # Scaled by a power of two, so that no square underflows. Centring loses digits relative to X, not to what is left.
-    size = 2.0 ** math.frexp(float(X.abs().max()))[1]
-    X = X / size
+    X, size = to_unit_scale(X)
     largest = largest_singular_value(problem, X, centred)
     largest = size * (largest + len(X) * CHARGED * float(problem.weighted(X).norm()))
     targets, moved = _singular_values(weighted_rows(problem, Y, centred))

@@ -118,7 +118,7 @@ def test_a_maximiser_satisfies_every_row_and_no_multipliers_prove_less(
     given_ = Stationarity(Lambda, (inside * 0.99) ** 2, (inside * (1.0 + float(torch.rand((), generator=rng)))) ** 2)
     for _ in range(3):
         piece = make_piece(ground, known(z, rng), None, given_)
-        p = (z.clamp_min(0.0) / ground.size / ground.length)[piece.free]
+        p = (z.clamp_min(0.0) / ground.size / ground.length)[piece.undecided]
         y = piece.B @ torch.cat([piece.span.basis @ (ground.basis @ w), p])
         products, size = y[:, None] * y, piece.reach[:, None] * piece.reach
         assert bool((y.abs() <= piece.reach * (1.0 + 1e-6)).all())

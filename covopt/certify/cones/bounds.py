@@ -40,7 +40,6 @@ their kink, as it does at the dual optimum. Turning outputs cost e_j^2 / 2, agai
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -81,15 +80,6 @@ class Bounded(NamedTuple):
     upper: Float[Tensor, " B"]
     theta: Float[Tensor, "B r"]
     gaps: Float[Tensor, "B e"]
-
-    def select(self, rows: Int[Tensor, " C"]) -> Bounded:
-        """Return the bounds of the cones `rows`."""
-        return Bounded(*(part[rows] for part in self))
-
-    @classmethod
-    def of(cls, parts: Sequence[Bounded]) -> Bounded:
-        """Concatenate the bounds of several batches of cones."""
-        return cls(*(torch.cat(fields) for fields in zip(*parts, strict=True)))
 
 
 class _Terms(NamedTuple):

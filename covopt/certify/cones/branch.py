@@ -150,7 +150,8 @@ def _bounded(
 ) -> Bounded:
     """Bound many cones, piece by piece."""
     size = _at_once(bounds)
-    return Bounded.of(team.map(partial(_piece, bounds, enough), zip(V.split(size), side.split(size), strict=True)))
+    parts = team.map(partial(_piece, bounds, enough), zip(V.split(size), side.split(size), strict=True))
+    return Bounded(*(torch.cat(fields) for fields in zip(*parts, strict=True)))
 
 
 def _at_once(bounds: ConeBounds) -> int:
@@ -268,7 +269,7 @@ class _Search:
         if bool(done.any()):
             self.closed = max(self.closed, float(upper[done].max()))
         active = (~done).nonzero()[:, 0]
-        edge = self.bounds.edge_to_split(V[active], bounded.select(active))
+        edge = self.bounds.edge_to_split(V[active], Bounded(*(part[active] for part in bounded)))
         self.open.replace(slots, (V[active], side[active], upper[active], edge, name[active], depth[active]))
 
     def answer(self) -> BranchAnswer:

@@ -65,7 +65,6 @@ class ConeTree(DualProof):
         return Proved(cls(*bound[:3], tree=answer.tree), answer)
 
     def proved_maximum(self, problem: Problem) -> float:
-        """Return the largest bound of the tree's leaves."""
         return replay(problem.Xt, problem.activation, self.Lambda, self.tree, claimed=self.maximum)
 
 

@@ -53,7 +53,6 @@ class Angle(Proof):
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
-        """Take the best pair of samples."""
         return cls(0.0, np.array(best_pair(problem))).proved(problem)
 
     def bound(self, problem: Problem) -> float:
@@ -95,7 +94,6 @@ def parallelograms(
 
 
 def _above(u: Float[Tensor, "1 n"], v: Float[Tensor, "M n"]) -> Float[Tensor, " M"]:
-    """Return an upper bound on Phi."""
     lengths, area, product = parallelograms(u, v)
     lost = (u.shape[1] + 8) * CHARGED * lengths
     return torch.where(product > lost, torch.minimum(area + lost, lengths + lost), lengths + lost)

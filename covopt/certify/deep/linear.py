@@ -34,7 +34,6 @@ class Linear(Proof):
 
     @classmethod
     def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved:
-        """Evaluate the closed form."""
         return cls(0.0).proved(problem)
 
     def bound(self, problem: Problem) -> float:

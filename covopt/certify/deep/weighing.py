@@ -94,7 +94,6 @@ class _Task:
         return u
 
     def _evaluated(self, at: NDArray, norm: int) -> tuple[float, NDArray]:
-        """Return the loss and its gradient."""
         parameters = torch.from_numpy(at.copy()).requires_grad_()
         try:
             loss = self.loss(parameters, norm)

@@ -105,7 +105,6 @@ class Relaxation(DualProof):
         return replace(best, violators=Answer(best.direction[None][refutes], value[refutes]))
 
     def proved_maximum(self, problem: Problem) -> float:
-        """Return the maximum that the multipliers prove, good or bad, without a solver."""
         return check_maximum(problem.Xt, problem.activation, self.Lambda, self.multipliers)
 
 

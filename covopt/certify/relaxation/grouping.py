@@ -74,7 +74,6 @@ class Grouped(DualProof):
         return replace(best, proof=replace(proof, lower=min(proof.lower, proof.bound(problem))))
 
     def proved_maximum(self, problem: Problem) -> float:
-        """Return the maximum that the multipliers prove, good or bad, without a solver."""
         return check_groups(problem, self.Lambda, self.groups.checked(problem.samples))
 
 
@@ -179,7 +178,6 @@ class _Search:
 
     @property
     def count(self) -> int:
-        """Groups."""
         return self.point[2].shape[1]
 
     def begins(self) -> bool:

@@ -59,7 +59,6 @@ class Barrier:
     mu: Float[Tensor, " b"]
 
     def only(self, chosen: Int[Tensor, " c"]) -> Barrier:
-        """Select some of the barriers."""
         return Barrier(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
     def combination(self, x: Float[Tensor, "b n"]) -> Float[Tensor, "b q q"]:
@@ -71,7 +70,6 @@ class Barrier:
         return self.B.mT @ (Pi + Pi.mT) @ self.B
 
     def slack(self) -> Float[Tensor, "b q q"]:
-        """S."""
         return torch.diag_embed(self.tau[:, None] * self.inside) + self.fixed - self.combination(self.x)
 
     def newton(self, inverse: Float[Tensor, "b q q"]) -> tuple[Float[Tensor, "b n1"], Float[Tensor, " b"]]:

@@ -106,7 +106,7 @@ class Piece:
         return len(self.span.basis)
 
     @property
-    def free(self) -> Int[Tensor, " F"]:
+    def undecided(self) -> Int[Tensor, " F"]:
         """The samples about which nothing is known."""
         return (self.states == FREE).nonzero()[:, 0]
 
@@ -156,15 +156,15 @@ class _Rows:
 
     def __init__(self, ground: Ground, states: Tensor, span: Span) -> None:
         self.ground, self.states, self.span = ground, states, span
-        self.free = (states == FREE).nonzero()[:, 0]
+        self.undecided = (states == FREE).nonzero()[:, 0]
         k, like = len(span.basis), ground.P
-        self.columns = k + len(self.free)
+        self.columns = k + len(self.undecided)
         xh = ground.P / ground.length[:, None] @ span.basis.T
         self.p, self.z = like.new_zeros(len(like), self.columns), like.new_zeros(len(like), self.columns)
         self.z[:, :k] = xh
         on = (states == POSITIVE) | (states == STRICT)
         self.p[:, :k] = torch.where(on[:, None], xh, 0.0)
-        self.p[self.free, k + torch.arange(len(self.free), device=like.device)] = 1.0
+        self.p[self.undecided, k + torch.arange(len(self.undecided), device=like.device)] = 1.0
         self.parts: list[tuple[int, Tensor, Tensor, Tensor, Tensor]] = []
         self.pairs: list[tuple[int, int, Tensor, int]] = []
 
@@ -180,11 +180,11 @@ class _Rows:
         off = ((states == FREE) | (states == NEGATIVE)).nonzero()[:, 0]
         self.add(P, on, self.p[on], 1.0 + eta, eta)
         self.add(N, off, (self.p - self.z)[off], 1.0 + eta, eta)
-        self.pairs.append((P, N, self.free, EQUAL))
+        self.pairs.append((P, N, self.undecided, EQUAL))
 
     def walls(self, walls: Float[Tensor, "c r"]) -> None:
         """a^T w of each wall."""
-        rows = torch.nn.functional.pad(walls @ self.span.basis.T, (0, len(self.free)))
+        rows = torch.nn.functional.pad(walls @ self.span.basis.T, (0, len(self.undecided)))
         size = walls.norm(dim=1)
         numbers = torch.arange(len(walls), device=rows.device)
         self.add(WALL, numbers, rows, size * (1.0 + self.span.error), size * self.span.error)
@@ -196,7 +196,7 @@ class _Rows:
         assert span.dual is not None
         A = span.members
         strict = bounded & (self.states[A] == STRICT)
-        g = torch.nn.functional.pad(span.dual, (0, len(self.free)))
+        g = torch.nn.functional.pad(span.dual, (0, len(self.undecided)))
         weighted = ground.length[:, None] * stationary.Lambda
         a = (weighted[A] @ (weighted.T @ self.p)) / stationary.floor
         heavy = weighted[A].norm(dim=1) * float(weighted.norm(dim=1).sum()) / stationary.floor
@@ -206,7 +206,7 @@ class _Rows:
         smooth = self.states[A] != KINK
         self.add(G, A, torch.where(smooth[:, None], g, -g), span.dual_size + slip, slip)
         self.add(ALPHA, A, torch.where(smooth[:, None], a - g, g - a), reach, slip)
-        self.pairs += [(G, N, self.free, EQUAL), (G, ALPHA, A[smooth], SIGNED)]
+        self.pairs += [(G, N, self.undecided, EQUAL), (G, ALPHA, A[smooth], SIGNED)]
         if bool(strict.any()):
             ratio = stationary.ceiling / stationary.floor
             self.add(BETA, A[strict], (ratio * g - a)[strict], ratio * reach[strict], (ratio * slip)[strict])

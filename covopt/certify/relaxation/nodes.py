@@ -15,8 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from covopt.certify.relaxation.admm import AlternatingDirections, FixedLambda, State
-from covopt.certify.relaxation.directions import climb, dividing_wall
-from covopt.certify.relaxation.ground import FREE, POSITIVE, Ground
+from covopt.certify.relaxation.ground import FREE, POSITIVE, Ground, climb, dividing_wall
 from covopt.certify.relaxation.interior import polish
 from covopt.certify.relaxation.lift import ALPHA, BETA, G, P, Piece, Stationarity, make_piece
 from covopt.certify.relaxation.multipliers import LEAF, WALL, make_stationarity, pack, side, unpack
@@ -74,12 +73,8 @@ class Node:
             pending += node.children[::-1]
 
 
-class Sides(NamedTuple):
-    """A node split: where, and its children."""
-
-    split: int
-    wall: Tensor | None
-    children: list[Node]
+Sides = tuple[int, Tensor | None, list[Node]]
+"""Where a node is split, the wall if it is one, and the children."""
 
 
 class Split(NamedTuple):
@@ -130,7 +125,7 @@ class NodeWork:
             split, seconds = self._split(node)
             sides.append(split)
             proving += seconds
-        children = [child for each in sides for child in each.children]
+        children = [child for *_, both in sides for child in both]
         rho = self.solve(children, self.options.node_checks) if children else self.rho
         return Split(sides, value, where, rho, proving)
 
@@ -222,9 +217,9 @@ class NodeWork:
     def _lift(self, piece: Piece) -> Float[Tensor, "q c"]:
         """u from (w, p), w in the coordinates of the ground and p of all samples."""
         (N, r), k = self.ground.P.shape, piece.rank
-        lift = piece.B.new_zeros(k + len(piece.free), r + N)
+        lift = piece.B.new_zeros(k + len(piece.undecided), r + N)
         lift[:k, :r] = piece.span.basis
-        lift[k:, r:][torch.arange(len(piece.free)), piece.free] = 1.0
+        lift[k:, r:][torch.arange(len(piece.undecided)), piece.undecided] = 1.0
         return lift
 
     def _improve(self, node: Node, piece: Piece, Pi: Tensor, kind: torch.dtype) -> None:
@@ -266,7 +261,7 @@ class NodeWork:
             child_piece = self._piece(child)
             self._improve(child, child_piece, self._handed(node, piece, child_piece), torch.float64)
             children.append(child)
-        return Sides(split, wall, children), time.perf_counter() - started
+        return (split, wall, children), time.perf_counter() - started
 
     def _handed(self, node: Node, piece: Piece, child: Piece) -> Float[Tensor, "K K"]:
         """Convert the multipliers of a node to its child, where they prove as much.

@@ -80,7 +80,7 @@ def _off_rows(piece: Piece) -> Tensor:
     at = piece.sample.new_full((piece.ground.samples,), -1)
     rows = (piece.kind == N).nonzero()[:, 0]
     at[piece.sample[rows]] = rows
-    return at[piece.free]
+    return at[piece.undecided]
 
 
 def _off_the_span(piece: Piece, Lambda: Tensor, Pi: Tensor, shift: float, bound: float) -> float:
@@ -88,7 +88,7 @@ def _off_the_span(piece: Piece, Lambda: Tensor, Pi: Tensor, shift: float, bound:
     eta = piece.span.error * (1.0 + 1e-3)
     if not bool(piece.slip.any()):
         return bound
-    moved = 2.0 * float(piece.slip @ Pi.abs() @ piece.reach) + 2.0 * eta * (1.0 + eta) * shift * len(piece.free)
+    moved = 2.0 * float(piece.slip @ Pi.abs() @ piece.reach) + 2.0 * eta * (1.0 + eta) * shift * len(piece.undecided)
     bound = bound * piece.span.stretch + moved * (1.0 + 1e-3)
     moved = eta * float((Lambda.norm(dim=1) * piece.ground.length).sum())
     return (math.sqrt(bound) + moved) ** 2 * (1.0 + 8 * UNIT_ROUNDOFF)

@@ -25,8 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.relaxation.directions import rough_maximum
-from covopt.certify.relaxation.ground import Ground
+from covopt.certify.relaxation.ground import Ground, rough_maximum
 from covopt.certify.relaxation.interior import PAIRS
 from covopt.certify.relaxation.lift import make_piece
 from covopt.certify.relaxation.multipliers import LEAF, Multipliers, pack
@@ -150,8 +149,8 @@ class SignBranch:
                 self._found, self._where = split.value, split.where
             self._proving += split.proving
             for node, sides in zip(nodes, split.sides, strict=False):
-                node.split, node.wall, node.stage, node.children = sides.split, sides.wall, self.stage, sides.children
-                self.nodes += len(sides.children)
+                node.stage, (node.split, node.wall, node.children) = self.stage, sides
+                self.nodes += len(node.children)
             for node in nodes:
                 for child in node.children or [node]:
                     self._keep(child)
