@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from covopt.answer.result import Result
-from covopt.certify.exact import Exact
+from covopt.certify.dual import Exact
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate
 from covopt.runtime.loop import Certificate, Progress, Status

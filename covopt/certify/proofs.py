@@ -11,13 +11,13 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covopt.certify.cones.proof import ConeTree
+from covopt.certify.cones.branch import ConeTree
 from covopt.certify.deep.angle import Angle
 from covopt.certify.deep.convexity import Convexity
-from covopt.certify.deep.laplacian import Laplacian
+from covopt.certify.deep.flows import Laplacian
 from covopt.certify.deep.linear import Linear
 from covopt.certify.deep.loop import Loop
-from covopt.certify.exact import Exact
+from covopt.certify.dual import Exact
 from covopt.certify.free import FREE, UNKNOWN
 from covopt.certify.proof import Proof, Target, Unproved
 from covopt.certify.relaxation.bound import Relaxation, SignBranching

@@ -13,8 +13,7 @@ import covopt
 from covopt.certify.deep import convexity
 from covopt.certify.deep.edges import Edges
 from covopt.certify.deep.flows import Family, Incidence, incidence_of
-from covopt.certify.dual import dual_bound
-from covopt.certify.exact import oracle_of
+from covopt.certify.dual import dual_bound, oracle_of
 from covopt.certify.relaxation.bound import relaxed_bound
 from covopt.certify.spectral import SpectralOptions, spectral_bound
 from covopt.model import weights as face

@@ -22,8 +22,7 @@ from covopt.certify.deep import loop
 from covopt.certify.deep.angle import Angle
 from covopt.certify.deep.convexity import Convexity, growth
 from covopt.certify.deep.edges import Edges, power
-from covopt.certify.deep.flows import Family, incidence_of
-from covopt.certify.deep.laplacian import Laplacian
+from covopt.certify.deep.flows import Family, Laplacian, incidence_of
 from covopt.certify.deep.weighing import weigh
 from covopt.certify.proof import Proof, Target
 from covopt.certify.proofs import PROOFS, data_proof

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from covopt.certify.deep import angle, convexity, linear, loop
 from covopt.certify.deep.convexity import growth
 from covopt.certify.deep.edges import Edges, power
-from covopt.certify.deep.flows import Incidence, bound_of
-from covopt.certify.deep.laplacian import Laplacian
+from covopt.certify.deep.flows import Incidence, Laplacian, bound_of
 from covopt.model.problem import Problem, make_problem
 from covopt.runtime.errors import ProblemError
 

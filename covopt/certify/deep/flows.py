@@ -1,4 +1,6 @@
-"""Bounds of a regularised loss from edges: lines below C, each with a flow on the edges (MATH.md section 5).
+"""Bounds from edges, for three layers and more; for a regularised loss from flows on them (MATH.md section 5).
+
+Exact fits are bounded by the edges alone (`edges`). Below another loss C lie lines, each with a flow on the edges.
 
 With rho = prod_l |W_l|_F, every network has |W|^2 >= L rho^(2/L). A flow W (E, m) on the edges gives the dual point
 Lambda = B^T W, and |<Lambda, F>| = |<W, B F>| <= |W|_op |B F|_* <= |W|_op a rho, with the reach a of `Edges.reach`. So
@@ -22,17 +24,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from covopt.certify import spectral
-from covopt.certify.deep.edges import Edges
+from covopt.certify.deep.edges import Edges, power
+from covopt.certify.deep.weighing import weigh
+from covopt.certify.proof import Proof, Proved, Target
 from covopt.linalg.rounding import to_unit_scale
 from covopt.model.loss import CrossEntropy
 from covopt.model.problem import Problem
+from covopt.runtime.errors import ProblemError
+from covopt.runtime.loop import Certificate
 
 Line = spectral.Line
 Flow = Float[Tensor, "E m"]
@@ -285,3 +292,64 @@ def best_flows(
         if bound_of(problem, others + [line for _, line in fewer]) >= best * (1.0 - 1e-7):
             flows = fewer
     return [flow for flow, _ in flows], incidence.spread
+
+
+@dataclass(frozen=True)
+class Laplacian(Proof):
+    """A bound from edges between samples, for every network of the problem's depth.
+
+    Attributes:
+        edges: the edges and their sizes.
+        flows: flows on them (K, E, m), each of which gives a line below the loss; None for exact fits.
+        spread: the size of the rows that are added for cross-entropy (1,); None for exact fits.
+    """
+
+    edges: Edges
+    flows: Float[Tensor, "_ _ _"] | None = None
+    spread: Float[np.ndarray, " _"] | None = None
+
+    kind: ClassVar[Certificate] = Certificate.LAPLACIAN
+    effort: ClassVar[int] = 1
+    missing: ClassVar[str] = "The stored edges are missing or do not fit the data; certify the run again."
+
+    @classmethod
+    def applies(cls, problem: Problem) -> bool:
+        """Return True if there are two samples, and the loss has bounds from the data alone."""
+        return problem.depth > 2 and spectral.is_bounded(problem) and problem.samples > 1
+
+    @classmethod
+    def prove(cls, problem: Problem, target: Target, last: Any = None) -> Proved | None:
+        """Weigh the edges for the largest |B Y|_* / a, and find the flows that the bound needs."""
+        Y, stop = problem.Y.double(), target.stop
+        # The rows of the outputs count up to a constant there.
+        targets = Y - Y.mean(dim=1, keepdim=True) if type(problem.loss) is CrossEntropy else Y
+        edges = weigh(problem, targets, stop)
+        if edges is None or not edges.fits(problem):
+            return None
+        proof = cls(0.0, edges)
+        if not problem.interpolates:
+            if stop():  # flows on edges that were hardly weighed prove next to nothing
+                return None
+            flows, spread = best_flows(problem, edges, spectral.spectral_lines(problem, stop=stop)[1], stop)
+            if not flows:
+                return None
+            proof = cls(0.0, edges, torch.stack(flows), np.array([spread]))
+        return proof.proved(problem)
+
+    def bound(self, problem: Problem) -> float:
+        """Return the bound from the reach of the edges and from what the targets, or the flows, have on them."""
+        edges = self.edges
+        if not edges.fits(problem):
+            raise ProblemError(self.missing)
+        edges = Edges(edges.pairs.long(), edges.sizes.double())
+        if problem.interpolates:
+            reach = edges.reach(problem)
+            return power(edges.nuclear(problem) / reach, problem.depth) * (1.0 - 2.0**-40) if reach > 0.0 else 0.0
+        spread, flows = self.spread, edges.sizes.new_zeros(0, 0, 0) if self.flows is None else self.flows.double()
+        eta = float(spread[0]) if spread is not None and spread.shape == (1,) else math.nan
+        incidence = Incidence(problem, edges, eta)
+        if not incidence.fits(flows):
+            raise ProblemError("The stored flows are missing or do not fit the data; certify the run again.")
+        reach = incidence.reach()
+        lines = [incidence.line(flow, reach) for flow in flows]
+        return bound_of(problem, [*spectral.spectral_lines(problem)[1], *(line for line in lines if line is not None)])

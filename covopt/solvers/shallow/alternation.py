@@ -8,9 +8,8 @@ from dataclasses import replace
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.cones.proof import ConeTree
-from covopt.certify.dual import dual_bound
-from covopt.certify.exact import Exact, oracle_of
+from covopt.certify.cones.branch import ConeTree
+from covopt.certify.dual import Exact, dual_bound, oracle_of
 from covopt.certify.proof import REFUTATION_SLACK, Proof, Proved, Target
 from covopt.certify.proofs import PROOFS, spectral_proof
 from covopt.model.problem import Problem

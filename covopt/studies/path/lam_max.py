@@ -28,9 +28,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from covopt.certify.cones.branch import branch_and_bound
-from covopt.certify.cones.proof import ConeTree
-from covopt.certify.exact import oracle_of
+from covopt.certify.cones.branch import ConeTree, branch_and_bound
+from covopt.certify.dual import oracle_of
 from covopt.certify.relaxation.bound import Relaxation, relaxed_maximum
 from covopt.certify.spectral import largest_singular_value
 from covopt.model.problem import SMALLEST, Problem

@@ -15,7 +15,7 @@ from scipy.optimize import brentq, minimize_scalar
 from tampering import Tampering, judge, tamperings
 
 import covopt
-from covopt.certify.exact import Exact, oracle_of
+from covopt.certify.dual import Exact, oracle_of
 from covopt.model.problem import make_problem
 from covopt.model.weights import evaluate
 from covopt.records.directories import digests
