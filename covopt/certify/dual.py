@@ -80,28 +80,16 @@ class DualProof(Proof):
 
     @abstractmethod
     def proved_maximum(self, problem: Problem) -> float:
-        """Return a bound on max_w h(w) at `Lambda` that the arrays prove; infinity if they prove none.
-
-        Raises:
-            ProblemError: arrays are missing or do not fit the problem.
-        """
+        """Return a bound on max_w h(w) at `Lambda` that the arrays prove; infinity if they prove none; see `bound`."""
 
     def certified(self, problem: Problem) -> tuple[float, float]:
-        """Return (M, lower): the proved maximum, which no lam changes, and the bound at the problem's lam.
-
-        Raises:
-            ProblemError: arrays are missing or do not fit the problem.
-        """
+        """Return (M, lower): the proved maximum, which no lam changes, and the bound at the problem's lam."""
         self.check_point(problem)
         maximum = self.proved_maximum(problem)
         return maximum, dual_bound(problem, self.Lambda, maximum).lower
 
     def check_point(self, problem: Problem) -> None:
-        """Check that the dual point fits the problem.
-
-        Raises:
-            ProblemError: it does not.
-        """
+        """Raise a ProblemError if the dual point does not fit the problem."""
         if self.Lambda.shape != problem.Y.shape:
             raise ProblemError(MISSING)
         if not bool(torch.isfinite(self.Lambda).all()):

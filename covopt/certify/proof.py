@@ -123,11 +123,7 @@ class Proof(ABC):
         return Proved(replace(self, lower=self.bound(problem)))
 
     def holds(self, problem: Problem, lower: float, rounding: float) -> bool:
-        """Return True if the arrays prove `lower`, and all else that the proof states, up to relative rounding.
-
-        Raises:
-            ProblemError: arrays are missing or do not fit the problem.
-        """
+        """Return True if the arrays prove `lower`, and all else that the proof states, up to relative rounding."""
         return lower <= self.bound(problem) * (1.0 + rounding)
 
     def arrays(self) -> dict[str, NDArray]:

@@ -30,7 +30,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from covopt.certify.cones.bounds import Bounded, ConeBounds
-from covopt.certify.cones.tree import Log, OpenCones, halves, roots, twice
+from covopt.certify.cones.tree import Log, OpenCones, halves, roots
 from covopt.certify.dual import DualProof, dual_bound, is_provable
 from covopt.certify.proof import Proved, Target
 from covopt.linalg.rounding import UNIT_ROUNDOFF, to_unit_scale
@@ -146,7 +146,7 @@ def replay(
             upper = torch.minimum(inherited, bounded.upper)
             leaf = level == 0
             largest = max(largest, float(upper[leaf].max()) if bool(leaf.any()) else -math.inf)
-            V, side, inherited = halves(V[~leaf], level[~leaf] - 1), twice(side[~leaf]), twice(upper[~leaf])
+            V, side, inherited = halves(V[~leaf], level[~leaf] - 1), side[~leaf].repeat(2), upper[~leaf].repeat(2)
             depth += 1
     if len(codes):
         raise ProblemError("The stored tree does not fit this problem; certify the run again.")
@@ -266,7 +266,7 @@ class _Search:
         slots = self.open.worst(min(self.options.batch, 2 * _at_once(self.bounds)), self.enough)
         V, side, upper, edge, name, depth = self.open.read(slots)
         children = self.log.cut(name, edge)
-        self._bound(slots, halves(V, edge), twice(side), twice(upper), children, twice(depth + 1))
+        self._bound(slots, halves(V, edge), side.repeat(2), upper.repeat(2), children, (depth + 1).repeat(2))
 
     def _bound(self, slots: Tensor, V: Tensor, side: Tensor, inherited: Tensor, name: Tensor, depth: Tensor) -> None:
         """Bound new cones; those above the aim take the place of what is in `slots`."""

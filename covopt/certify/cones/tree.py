@@ -112,8 +112,3 @@ def halves(V: Float[Tensor, "B r r"], edge: Int[Tensor, " B"]) -> Float[Tensor, 
     one, other = V.clone(), V.clone()
     one[rows, first], other[rows, second] = middle, middle
     return torch.cat([one, other])
-
-
-def twice(values: Float[Tensor, " B"] | Int[Tensor, " B"]) -> Tensor:
-    """Repeat the values of the cones that are cut, for both halves."""
-    return torch.cat([values, values])
