@@ -186,6 +186,8 @@ def _with_rounding(S: Float[Tensor, "q q"], r: int, tau: float, size: float) -> 
     q, jitter = S.shape[0], 2.0 * size * UNIT_ROUNDOFF
     lift = max(abs(tau), float(S.diagonal()[:r].abs().max()), 1e-300)
     tried, T = least_positive(S, r, tau, lift, lambda T: jitter)
+    if tried == math.inf:
+        return math.inf
     g = 2.0 * (q + 2) * UNIT_ROUNDOFF
     lost = 2.0 * jitter + g * float(T.diagonal().sum()) + 4 * UNIT_ROUNDOFF * tried
     return max(0.0, tried) + lost * (2.0 + q - r) if tried + lost > 0.0 else lost * (2.0 + q - r)
