@@ -9,7 +9,7 @@ L (<Lambda, Y> / M)^(2/L), which is the minimum wherever the multipliers of two 
 
 M is the maximum of an exact oracle (rank 3 at most), or |Lambda^T Xt|_op where Xt and Lambda have no negative entry.
 
-**The growth.** A signal costs the least where it grows from layer to layer by
+**The growth.** From layer to layer a signal t_l obeys
 
     t_1 <= p_1 M^2,   t_{l+1} <= p_{l+1} (t_l + q),   p_l = |W_l|_F^2.
 
