@@ -225,7 +225,7 @@ def _work(rank: int, processes: int, meeting: str, out: str) -> None:
     mine = replace(problem, X=problem.X[rows], Y=problem.Y[rows], spread=spread)
     U, V, b = parts_of(problem)
     value, slopes = TwoLayerLoss(mine, Samples(mine.Xt, mine.Y, None, 10, spread)).gradient(U, V, b)
-    ends, stream.ENOUGH = [], torch.inf
+    ends, StreamSolver.enough = [], torch.inf
     for directions in (1, 64):
         solver, budget = StreamSolver(mine, replace(FEW, directions=directions)), Budget(1e6, agreed=spread.largest)
         state = solver.init(budget)
@@ -269,7 +269,7 @@ def test_training_that_leaves_the_numbers_keeps_the_network_before_it(
 ) -> None:
     problem = made(300)
     X = problem.X * torch.tensor([3.0, 0.1, 0.1, 0.1, 0.1])
-    monkeypatch.setattr(stream, "RATE", rate)
+    monkeypatch.setattr(StreamSolver, "rate", rate)
     solver, budget = StreamSolver(replace(problem, X=X), replace(FEW, directions=1)), Budget(1e6)
     state = solver.init(budget)
     first = state.cost
