@@ -80,7 +80,6 @@ class Alternation:
         if self._prover is not None and self._prover.loose and certify == "full":
             rounds = replace(rounds, stall_tolerance=REFUTATION_SLACK, patience=1)
         self.solver = ShallowSolver(problem, self._exact_bound, self._oracle, rounds, options.seed, init, wrap)
-        self._stall_tolerance = rounds.stall_tolerance
         self._worthwhile_gain = self.worthwhile_gain if certify == "auto" else 0.0
         self._stop_when_refuted = True
         self._last: Proved | None = None
@@ -113,7 +112,7 @@ class Alternation:
             if interrupted():
                 return replace(outcome, status=Status.INTERRUPTED)
             refuted, searched = bool((refutation.values > 1.0).any()), outcome.status in ENDED
-            missed = bool((refutation.values > 1.0 + self._stall_tolerance * self.gap).any())
+            missed = bool((refutation.values > 1.0 + self.solver.options.stall_tolerance * self.gap).any())
             if outcome.status is Status.ITERATION_LIMIT or self._gap_reached(outcome) or (searched and not refuted):
                 break
             if self.budget.spent():

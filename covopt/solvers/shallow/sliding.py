@@ -222,18 +222,6 @@ class Eliminated:
         return V[:-1], V[-1], Lambda if weight is None else Lambda.mul_(weight[:, None])
 
 
-def pulled_back(
-    X: Float[Tensor, "N r"], activation: Activation, beta: float, parts: Parts, loss: Smooth
-) -> tuple[Float[Tensor, ""], Parts]:
-    """Return S(F) and its gradient in U, V and b, by one pass forward and one back."""
-    U, V, b = parts
-    Z = X @ U.T
-    Phi = activation(Z)
-    S, G = loss(torch.addmm(beta * b, Phi, V))
-    G = G.to(Phi)
-    return S, (activation.pull_back(G @ V.T, Z).T @ X, Phi.T @ G, beta * G.sum(dim=0))
-
-
 def slide(
     objective: Joint | Eliminated,
     directions: Float[Tensor, "n r"],

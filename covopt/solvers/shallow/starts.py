@@ -16,11 +16,7 @@ def first_neurons(problem: Problem) -> int:
 
 
 def turned_to_kinks(
-    rows: Float[Tensor, "count r"],
-    X: Float[Tensor, "N r"],
-    generator: torch.Generator,
-    spread: Alone = ALONE,
-    towards: float = 0.85,
+    rows: Float[Tensor, "count r"], X: Float[Tensor, "N r"], generator: torch.Generator, spread: Alone = ALONE
 ) -> Float[Tensor, "count r"]:
     """Turn directions w most of the way to a kink between two random samples: w^T c = 0.
 
@@ -32,7 +28,6 @@ def turned_to_kinks(
         X: the samples of this process.
         generator: draws the pairs; in the same state on all processes.
         spread: of the processes that hold the samples.
-        towards: the part of the way: all of it would leave some lines none.
     """
     N = spread.samples(len(X))
     # Their sums stand for the means: a direction is turned alike.
@@ -42,7 +37,7 @@ def turned_to_kinks(
     centres = spread.added((X[place.where(is_local, 0)] * is_local[:, :, None]).sum(dim=0))
     squares = centres.square().sum(dim=1, keepdim=True)
     along = (rows * centres).sum(dim=1, keepdim=True) / squares.where(squares > 0.0, 1.0)
-    return rows - towards * along * centres
+    return rows - 0.85 * along * centres  # all of the way would leave some lines none
 
 
 class Starts:

@@ -35,7 +35,7 @@ from covopt.oracles.neurons import balance
 from covopt.runtime.loop import Budget, Progress, Status
 from covopt.solvers.shallow.leading import Basis, View, leading_directions
 from covopt.solvers.shallow.networks import Network
-from covopt.solvers.shallow.sliding import Parts, pulled_back
+from covopt.solvers.shallow.sliding import Parts
 from covopt.solvers.shallow.starts import first_neurons, turned_to_kinks
 from covopt.solvers.training.cycles import CyclePace
 from covopt.solvers.training.descent import AdamOptions
@@ -117,12 +117,13 @@ class TwoLayerLoss:
         problem = self.problem
 
         def part(Xt: Tensor, Y: Tensor, weight: Weight) -> tuple[Tensor, ...]:
-            def loss(F: Tensor) -> tuple[Tensor, Tensor]:
-                share, arguments = len(Y) / self.count, (problem.loss, F, Y, weight)
-                return share * mean_loss(*arguments), share * mean_gradient(*arguments)
-
-            value, slopes = pulled_back(Xt, problem.activation, problem.bias(1), (U, V, b), loss)
-            return value, *slopes
+            Z = Xt @ U.T
+            Phi = problem.activation(Z)
+            arguments = problem.loss, torch.addmm(problem.bias(1) * b, Phi, V), Y, weight
+            share = len(Y) / self.count
+            G = (share * mean_gradient(*arguments)).to(Phi)
+            by_U = problem.activation.pull_back(G @ V.T, Z).T @ Xt
+            return share * mean_loss(*arguments), by_U, Phi.T @ G, problem.bias(1) * G.sum(dim=0)
 
         fit, *slopes = self.samples.total(part)
         for slope, x in zip(slopes, (U, V, b), strict=True):
