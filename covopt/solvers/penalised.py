@@ -59,11 +59,8 @@ class _Task:
         """Return what a method found, in the user's units; add a proof if it has none."""
         weights = self.units.outward(weights)
         history = [self.units.in_user_units(line) for line in history]
-        if proof is None:
-            at_network = None
-            if self.options.certify != "none":
-                at_network = proofs.network_proof(self.problem, weights)
-            proof = _tightest(self.proof_from_data(), at_network)
+        if proof is None and self.options.certify != "none":
+            proof = _tightest(self.proof_from_data(), proofs.network_proof(self.problem, weights))
         return Attempt(weights, status, history, proof, [self.units.cost * cost for cost in costs])
 
     def proof_from_data(self) -> Proof | None:
