@@ -76,10 +76,10 @@ class Alternation:
         proving = certify in ("full", "auto") and self._oracle is None
         self._prover = prover_for(problem, certify) if proving else None
         tol = options.tol if self._oracle is None else None  # an exact oracle knows what there is to gain
-        rounds = ShallowOptions(gap=options.gap, tol=tol, entries=options.thrift.entries)
+        round_options = ShallowOptions(gap=options.gap, tol=tol, entries=options.thrift.entries)
         if self._prover is not None and self._prover.loose and certify == "full":
-            rounds = replace(rounds, stall_tolerance=REFUTATION_SLACK, patience=1)
-        self.solver = ShallowSolver(problem, self._exact_bound, self._oracle, rounds, options.seed, init, wrap)
+            round_options = replace(round_options, stall_tolerance=REFUTATION_SLACK, patience=1)
+        self.solver = ShallowSolver(problem, self._exact_bound, self._oracle, round_options, options.seed, init, wrap)
         self._worthwhile_gain = self.worthwhile_gain if certify == "auto" else 0.0
         self._stop_when_refuted = True
         self._last: Proved | None = None
